@@ -10,18 +10,18 @@ MAKEFLAGS += --no-print-directory
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 PY := .venv/bin/python
 PYTEST_FLAGS ?=
-# The sources go before the installed wheel; without this line the compiled form is what is tested.
+# Puts the sources before the installed wheel; without it the tests use the compiled form.
 INTERPRETED := PYTHONPATH="$(CURDIR)/src"
 PYTEST := $(PY) -m pytest $(PYTEST_FLAGS)
 BENCH_FLAGS = $(if $(ROWS),--rows $(ROWS)) $(if $(TIME),--seconds $(TIME)) $(if $(SAVE),--save)
-# They wait for Redis, PostgreSQL, RabbitMQ, Spark and a browser most of the time, and the form of the
-# broker makes no difference to them: run once, beside the others.
+# These tests mostly wait for Redis, PostgreSQL, RabbitMQ, Spark and a browser, and do not depend on the
+# form of the broker. So they run once, in parallel with the others.
 SERVICES := tests/jobs tests/bus tests/page tests/spark
 NOT_SERVICES := $(SERVICES:%=--ignore=%)
 CHECKED := src tests tools examples setup.py
 
 .PHONY: help
-help: ## List what can be made
+help: ## List all targets
 	@awk 'BEGIN {FS = ":.*## "} \
 	  /^##@/ {printf "\n%s\n", substr($$0, 5)} \
 	  /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,7 +29,7 @@ help: ## List what can be made
 ##@ Use
 
 .PHONY: setup
-setup: ## Make .venv with every dependency and Leveret, compiled where gcc is present
+setup: ## Make .venv with all dependencies and Leveret, compiled if gcc is present
 	@tools/system_packages.sh "$(PYTHON)" build
 	@"$(PYTHON)" tools/setup_venv.py
 
@@ -38,13 +38,13 @@ venv:
 	@tools/system_packages.sh "$(PYTHON)" build
 	@"$(PYTHON)" tools/setup_venv.py --packages
 
-# Leveret built, but not installed: it takes minutes, in which make test does other things.
+# Builds Leveret without installing it. That takes minutes, so make test runs it in parallel.
 .PHONY: wheel
 wheel:
 	@"$(PYTHON)" tools/setup_venv.py --wheel
 
 .PHONY: run
-run: ## Run the broker; make run ARGS="--amqp-port 5673" gives it flags
+run: ## Run the broker; ARGS="--amqp-port 5673" passes flags
 	@tools/system_packages.sh "$(PYTHON)" build
 	@"$(PYTHON)" tools/setup_venv.py --run
 	@exec .venv/bin/leveret serve $(ARGS)
@@ -52,7 +52,7 @@ run: ## Run the broker; make run ARGS="--amqp-port 5673" gives it flags
 ##@ Test
 
 .PHONY: test
-test: ## Everything: checks, then the whole suite in both forms at once
+test: ## Run all checks, then the whole suite in both forms in parallel
 	@tools/system_packages.sh "$(PYTHON)" build
 	@"$(PYTHON)" tools/setup_venv.py --tools
 	@$(MAKE) -j --output-sync=target wheel test-packages lint types tidy
@@ -60,25 +60,25 @@ test: ## Everything: checks, then the whole suite in both forms at once
 	@$(MAKE) -j --output-sync=target suite-interpreted suite-compiled suite-services
 
 .PHONY: check
-check: venv lint types tidy ## The quick round before a commit: format, lint, types, tidy, unit tests
+check: venv lint types tidy ## Run the quick checks before a commit: format, lint, types, tidy, unit tests
 	@$(INTERPRETED) $(PYTEST) --form=interpreted -q tests/unit tests/http tests/docs
 
 .PHONY: test-interpreted
-test-interpreted: venv suite-interpreted ## The suite on the sources as Python
+test-interpreted: venv suite-interpreted ## Run the suite on the Python sources
 
 .PHONY: suite-interpreted
 suite-interpreted:
 	@$(INTERPRETED) $(PYTEST) --form=interpreted $(NOT_SERVICES)
 
 .PHONY: test-compiled
-test-compiled: setup suite-compiled suite-services ## The whole suite on the compiled form
+test-compiled: setup suite-compiled suite-services ## Run the whole suite on the compiled form
 
 .PHONY: suite-compiled
 suite-compiled:
 	@$(PYTEST) --form=compiled $(NOT_SERVICES)
 
 .PHONY: test-services
-test-services: setup test-packages suite-services ## Jobs, event bus, page and Spark, with the servers they need
+test-services: setup test-packages suite-services ## Run the tests of jobs, event bus, page and Spark, with the servers they need
 
 .PHONY: suite-services
 suite-services:
@@ -89,11 +89,11 @@ test-packages: ## Install the system packages that some tests need (node, amqp-t
 	@tools/system_packages.sh "$(PYTHON)" clients guard browser jobs rabbitmq spark
 
 .PHONY: clients
-clients: setup test-packages ## The AMQP clients' own test suites, compared with RabbitMQ
+clients: setup test-packages ## Run the AMQP clients' own test suites, compared with RabbitMQ
 	@$(PY) -m tests.clients.run_suites $(ARGS)
 
 .PHONY: compat
-compat: setup ## The compatibility table against Leveret and RabbitMQ; writes the differences
+compat: setup ## Run the compatibility table against Leveret and RabbitMQ, and write the differences
 	@tools/system_packages.sh "$(PYTHON)" rabbitmq
 	@$(PY) -m tests.compat.run $(ARGS)
 
@@ -102,7 +102,7 @@ fuzz: setup ## Fuzz the decoders and a running broker
 	@$(PYTEST) --form=compiled tests/fuzz
 
 .PHONY: chaos
-chaos: setup ## Kill the broker while it is used, KILLS times, and count the messages
+chaos: setup ## Kill the broker under load, KILLS times, and account for every message
 	@$(PY) -m tools.chaos --kills $(or $(KILLS),500) $(ARGS)
 
 .PHONY: chaos-spark
@@ -117,11 +117,11 @@ audit-million: setup ## Send a million messages through retries, dead letters an
 	@$(PY) -m tools.audit_million $(ARGS)
 
 .PHONY: chaos-bus
-chaos-bus: setup ## Take the broker away from an event bus in six ways, ROUNDS times each, and count
+chaos-bus: setup ## Take the broker away from an event bus in six ways, ROUNDS times each, and count messages
 	@$(PY) -m tools.chaos_bus --rounds $(or $(ROUNDS),20) $(ARGS)
 
 .PHONY: soak-bus
-soak-bus: setup ## Publish a million events and reconnect a thousand times: the memory must stay
+soak-bus: setup ## Publish a million events, reconnect a thousand times, and check that memory does not grow
 	@$(PY) -m tools.soak_bus $(ARGS)
 
 .PHONY: chaos-reshard
@@ -130,82 +130,82 @@ chaos-reshard: setup ## Change the number of shards of the jobs service under lo
 	@$(PY) -m tools.chaos_reshard --rounds $(or $(ROUNDS),5) $(ARGS)
 
 .PHONY: chaos-jobs
-chaos-jobs: setup ## Kill nodes and workers of the jobs service for SECONDS, and count the jobs; STORE=embedded for the broker's own store
+chaos-jobs: setup ## Kill nodes and workers of the jobs service for SECONDS, and account for every job; STORE=embedded uses the broker's own store
 	@tools/system_packages.sh "$(PYTHON)" jobs
 	@$(PY) -m $(if $(filter embedded,$(STORE)),tests.jobs.chaos,tools.chaos_jobs) --seconds $(or $(SECONDS),600) --node-kills $(or $(KILLS),50) $(ARGS)
 
 .PHONY: sim
-sim: setup ## Simulate Raft groups under faults, SEEDS of each schedule; SEED=7 replays one
+sim: setup ## Simulate Raft groups under faults, SEEDS runs of each schedule; SEED=7 replays one
 	@$(PY) -m tests.cluster.simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000)) $(ARGS)
 
 .PHONY: sim-store
-sim-store: setup ## Cut the power at every step of the store of Raft groups, SEEDS runs
+sim-store: setup ## Cut the power at every step of the Raft groups' store, SEEDS runs
 	@$(PY) -m tests.cluster.storage --seeds $(or $(SEEDS),1000) $(ARGS)
 
 .PHONY: chaos-raft
-chaos-raft: setup ## Kill, stop and cut off nodes of a Raft group, ROUNDS of each, and count
+chaos-raft: setup ## Kill, stop and cut off nodes of a Raft group, ROUNDS times each, and count messages
 	@$(PY) -m tests.cluster.process --rounds $(or $(ROUNDS),10) $(ARGS)
 
 .PHONY: bench-raft
-bench-raft: setup ## Measure what an entry costs a member of a Raft group
+bench-raft: setup ## Measure the cost of an entry for a member of a Raft group
 	@$(PY) tools/bench_raft.py $(ARGS)
 
 .PHONY: bench-raft-nodes
-bench-raft-nodes: setup ## Measure nodes of a Raft group as processes: entries, and idle groups
+bench-raft-nodes: setup ## Measure Raft nodes as processes: entries, and idle groups
 	@$(PY) -m tools.bench_raft_nodes entries $(ARGS)
 	@$(PY) -m tools.bench_raft_nodes idle $(ARGS)
 
 .PHONY: test-spark-cluster
-test-spark-cluster: setup ## The flows of the pipeline on a master and two workers of Spark
+test-spark-cluster: setup ## Run the flows of the pipeline on a Spark cluster of a master and two workers
 	@tools/system_packages.sh "$(PYTHON)" spark
 	@$(PY) -m tools.spark_cluster
 
 .PHONY: scale
-scale: setup ## Measure 10,000 queues and a million waiting messages, killed and started again
+scale: setup ## Measure 10,000 queues and a million waiting messages, and a restart after kill -9
 	@$(PY) -m tools.scale $(ARGS)
 
 .PHONY: bench
-bench: setup ## Measure Leveret beside RabbitMQ; ROWS=stream,quorum ROUNDS=1 TIME=2 SAVE=1 choose
+bench: setup ## Measure Leveret against RabbitMQ; options ROWS=stream,quorum ROUNDS=1 TIME=2 SAVE=1
 	@tools/system_packages.sh "$(PYTHON)" rabbitmq
 	@$(PY) tools/bench.py $(BENCH_FLAGS) $(if $(ROUNDS),--rounds $(ROUNDS)) $(ARGS)
 
 .PHONY: bench-scale
-bench-scale: setup ## Measure what a message costs as queues, bindings, connections, backlogs grow
+bench-scale: setup ## Measure the cost of a message as queues, bindings, connections and backlogs grow
 	@$(PY) tools/bench.py scale $(BENCH_FLAGS) $(ARGS)
 
 .PHONY: bench-spark
-bench-spark: setup ## Measure a stream read by Spark beside Parquet and beside pika
+bench-spark: setup ## Measure a stream read by Spark against Parquet and pika
 	@tools/system_packages.sh "$(PYTHON)" spark
 	@$(PY) -m tools.bench_spark $(ARGS)
 
 .PHONY: bench-profile
-bench-profile: setup ## Show what the microseconds of a message go to, by perf
+bench-profile: setup ## Profile the CPU time of a message with perf
 	@$(PY) tools/bench.py profile $(if $(ROWS),--rows $(ROWS)) $(if $(TIME),--seconds $(TIME)) $(ARGS)
 
 .PHONY: bench-report
-bench-report: setup ## Draw the history of saved runs as a page and a table
+bench-report: setup ## Show the history of saved runs as a page and a table
 	@$(PY) tools/bench.py report $(ARGS)
 
 .PHONY: bench-jobs
-bench-jobs: setup ## Measure jobs beside procrastinate and arq; ROUNDS=1 ARGS="--backlog 0" choose
+bench-jobs: setup ## Measure jobs against procrastinate and arq; options ROUNDS=1 ARGS="--backlog 0"
 	@tools/system_packages.sh "$(PYTHON)" jobs
 	@$(PY) -m pip install -q -c constraints.txt -r tools/benchmark_jobs/requirements.txt
 	@$(PY) tools/bench_jobs.py $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SAVE),--save $(SAVE)) $(ARGS)
 
 .PHONY: guard
-guard: setup ## Count the instructions of the hot paths and compare them with the record
+guard: setup ## Count the instructions of the hot paths and compare them with the baseline
 	@tools/system_packages.sh "$(PYTHON)" guard
 	@$(PY) -m tools.guard
 
 .PHONY: guard-update
-guard-update: setup ## Record the instructions of the hot paths as they are now
+guard-update: setup ## Record the current instruction counts of the hot paths as the baseline
 	@tools/system_packages.sh "$(PYTHON)" guard
 	@$(PY) -m tools.guard --update
 
 ##@ Code
 
 .PHONY: fmt
-fmt: venv ## Format the code and mend what can be mended by itself
+fmt: venv ## Format the code and fix what ruff can fix
 	@$(PY) -m ruff format $(CHECKED)
 	@$(PY) -m ruff check --fix $(CHECKED)
 
@@ -227,6 +227,6 @@ gen: venv ## Write the generated pages
 	@$(PY) tools/tidy.py --write
 
 .PHONY: clean
-clean: ## Remove everything that was made
+clean: ## Remove all generated files
 	@rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@find src tests tools -name __pycache__ -prune -exec rm -rf {} +

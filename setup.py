@@ -1,9 +1,9 @@
-"""What pyproject.toml cannot say: how the hot core becomes C.
+"""The part of the build that pyproject.toml cannot express: compiling the hot core to C.
 
-The modules that `[tool.leveret] compiled` names are compiled by mypyc into one unit, so that calls
-between them stay C calls. Without a C compiler or Python's headers, or with LEVERET_PURE=1, the
-same sources are installed as they are; one line says so. A compiler that is there and fails is an
-error, never a silent fall-back. An editable installation is always pure: no binary lands in src.
+mypyc compiles the modules in `[tool.leveret] compiled` into one unit, so that calls between them
+stay C calls. Without a C compiler or Python's headers, or with LEVERET_PURE=1, the same sources are
+installed as they are, and one line says so. A compiler that exists and fails is an error, never a
+silent fall-back. An editable installation is always pure: no binary is put into src.
 """
 
 import os
@@ -19,7 +19,7 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
-# setup.py also runs to answer questions about metadata; only these commands need the extensions.
+# setup.py also runs for metadata queries; only these commands need the extensions.
 BUILDING = frozenset({"bdist_wheel", "build", "build_ext", "install"})
 # Hidden symbols let gcc call and inline across the unit's functions instead of through the PLT:
 # about a tenth less CPU per message.
@@ -28,17 +28,17 @@ GENERATED_C = Path("build/mypyc")
 
 
 class ParallelBuild(build_ext):
-    """Compiles the C files of an extension side by side, and only those that have changed."""
+    """Compiles the C files of an extension in parallel, and only those that have changed."""
 
     def build_extension(self, ext: Extension) -> None:
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             objects = list(pool.map(lambda source: self.compiled(ext, source), ext.sources))
-        # What is left to do is to link, when an object is newer than the library.
+        # Only linking is left, if an object is newer than the library.
         ext.sources, ext.depends, ext.extra_objects = [], objects, [*ext.extra_objects, *objects]
         super().build_extension(ext)
 
     def compiled(self, ext: Extension, source: str) -> str:
-        """The object file of one source, made now unless it is newer than all it comes from."""
+        """Return the object file of one source; compile it unless it is newer than its inputs."""
         built = Path(self.compiler.object_filenames([source], output_dir=self.build_temp)[0])
         made_from = [Path(source), ROOT / "setup.py", *GENERATED_C.rglob("*.h")]
         if not built.exists() or built.stat().st_mtime <= newest(made_from):
@@ -57,7 +57,7 @@ def newest(paths: list[Path]) -> float:
 
 
 def compiled_sources() -> list[str]:
-    """The files of the compiled set, relative to the root, in a stable order."""
+    """Return the files of the compiled set, relative to the root, in a stable order."""
     table = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["leveret"]
     found = {path for pattern in table["compiled"] for path in ROOT.glob(pattern)}
     found -= {ROOT / name for name in table["interpreted"]}
@@ -65,7 +65,7 @@ def compiled_sources() -> list[str]:
 
 
 def missing_tool() -> str:
-    """Why C cannot be compiled here; empty when it can."""
+    """Return why C cannot be compiled here; empty if it can."""
     compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "")
     if not compiler:
         return "no C compiler"
@@ -80,14 +80,14 @@ def missing_tool() -> str:
 
 
 def extensions() -> list[Extension]:
-    """The compiled unit, or nothing for the pure form."""
+    """Return the compiled unit, or nothing for the pure form."""
     if not BUILDING & set(sys.argv[1:]):
         return []
     reason = "LEVERET_PURE is set" if os.environ.get("LEVERET_PURE") else missing_tool()
     if reason:
         print(f"leveret: {reason}: installing the pure Python form", file=sys.stderr)
         return []
-    from mypyc.build import mypycify  # a quarter of a second that the pure form does not need
+    from mypyc.build import mypycify  # takes a quarter of a second that the pure form does not need
 
     unit: list[Extension] = mypycify(
         ["--cache-dir=build/mypy_cache", *compiled_sources()],
@@ -106,5 +106,5 @@ def extensions() -> list[Extension]:
 setup(
     ext_modules=extensions(),
     cmdclass={"build_ext": ParallelBuild},
-    options={"egg_info": {"egg_base": "build"}},  # nothing generated lands in src
+    options={"egg_info": {"egg_base": "build"}},  # generated files stay out of src
 )

@@ -1,4 +1,4 @@
-"""Two services of the fanout bus: each gets every event, and only the one that failed tries again.
+"""Two services of the fanout topology: each gets every event, and only the one that fails retries.
 
     python examples/bus_fanout.py amqp://guest:guest@localhost/
 
@@ -15,7 +15,7 @@ from leveret.bus import Bus, Delivery, fanout
 
 @dataclass
 class OrderPlaced:
-    """What happened."""
+    """An order was placed."""
 
     order_id: int
     cents: int
@@ -24,8 +24,8 @@ class OrderPlaced:
 async def main(url: str) -> None:
     billed, shipped = asyncio.Event(), asyncio.Event()
     # Services that share a prefix, the part before the hyphen, share their events.
-    billing = Bus(url, fanout.layout("demo-billing", retry_delay_ms=200))
-    shipping = Bus(url, fanout.layout("demo-shipping", retry_delay_ms=200))
+    billing = Bus(url, fanout.layout("demo-billing", retry_delay_s=0.2))
+    shipping = Bus(url, fanout.layout("demo-shipping", retry_delay_s=0.2))
 
     @billing.on(OrderPlaced)
     async def bill(event: OrderPlaced) -> None:
@@ -34,7 +34,7 @@ async def main(url: str) -> None:
 
     @shipping.on(OrderPlaced)
     def ship(event: OrderPlaced, delivery: Delivery) -> int:
-        # A plain function runs in a thread; its answer may be an HTTP status.
+        # A plain function runs in a thread. It may return an HTTP status.
         if delivery.retry_count < 2:
             return 503
         print(f"shipped order {event.order_id} at the third attempt")

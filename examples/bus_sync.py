@@ -1,4 +1,4 @@
-"""A program without an event loop: publishes a batch and handles it in threads.
+"""A program without an event loop: it publishes a batch and handles it in threads.
 
 python examples/bus_sync.py amqp://guest:guest@localhost/
 """
@@ -29,7 +29,7 @@ def main(url: str, readings: int = 1_000) -> None:
     with bus:
         for number in range(readings):
             bus.send(Measured("roof", number / 10))
-        if not bus.wait_for_confirms(timeout_ms=30_000):
+        if not bus.wait_for_confirms(timeout_s=30.0):
             raise SystemExit(f"not all are published: {bus.take_failures()}")
         for _ in range(readings):
             if not left.acquire(timeout=30):

@@ -1,4 +1,4 @@
-"""A test of a service without a broker: the double decides as the real bus does, in no time.
+"""A test of a service without a broker: FakeBus decides like the real bus, without waiting.
 
 python examples/bus_testing.py
 """
@@ -12,20 +12,20 @@ from leveret.bus.testing.fake_bus import FakeBus, FakeHub
 
 @dataclass
 class OrderPlaced:
-    """What happened."""
+    """An order was placed."""
 
     order_id: int
 
 
 @dataclass
 class OrderBilled:
-    """What follows."""
+    """An order was billed."""
 
     order_id: int
 
 
 def register(bus: Bus) -> None:
-    """The service under test registers its handlers on any bus."""
+    """Register the handlers of the service under test on any bus."""
 
     @bus.on(OrderPlaced)
     async def bill(event: OrderPlaced, delivery: Delivery) -> int:
@@ -49,7 +49,7 @@ async def test_what_fails_for_long_is_a_dead_letter() -> None:
     register(bus)
     async with bus:
         await bus.publish(OrderPlaced(13))
-        await hub.advance(seconds=10 * 5)
+        await hub.advance(10 * 5)
     (dead,) = bus.dead_letters
     assert dead.headers["x-final-retry-count"] == 10
 

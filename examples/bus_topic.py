@@ -1,4 +1,4 @@
-"""The topic topology: routing keys, permanent faults, delays that grow, and the dead letters.
+"""The topic topology: routing keys, permanent faults, growing delays, and dead letters.
 
     python examples/bus_topic.py amqp://guest:guest@localhost/
 
@@ -13,9 +13,9 @@ import msgspec
 
 from leveret.bus import (
     Bus,
-    ConsumerStatus,
     Delivery,
-    Handled,
+    DeliveryOutcome,
+    HandlerResult,
     Next,
     PermanentError,
     QueueType,
@@ -35,23 +35,23 @@ class OrderPlaced(msgspec.Struct):
 async def main(url: str) -> None:
     finished = asyncio.Event()
 
-    async def watch(delivery: Delivery, call: Next) -> Handled:
-        """Middleware sees every delivery and what became of it."""
-        outcome = await call(delivery)
-        print(f"{delivery.type} after {delivery.retry_count} retries: {outcome.status}")
-        if outcome.status is ConsumerStatus.DEAD:
+    async def watch(delivery: Delivery, call: Next) -> HandlerResult:
+        """Print every delivery and its result."""
+        result = await call(delivery)
+        print(f"{delivery.type} after {delivery.retry_count} retries: {result.outcome}")
+        if result.outcome is DeliveryOutcome.DEAD_LETTER:
             finished.set()
-        return outcome
+        return result
 
     layout = topic.layout(
         "demo.orders",
         exchange="demo.events",
         routing_keys=("order.*",),
-        queue_type=QueueType.CLASSIC,  # quorum where a cluster keeps the queue
+        queue_type=QueueType.CLASSIC,  # the default is QUORUM
     )
     bus = Bus(url, layout, middleware=[watch])
 
-    @bus.on(OrderPlaced, retry=RetryPolicy.exponential(5, first_ms=50, last_ms=400))
+    @bus.on(OrderPlaced, retry=RetryPolicy.exponential(5, first_s=0.05, last_s=0.4))
     async def take(event: OrderPlaced, delivery: Delivery) -> None:
         if event.order_id < 0:
             raise PermanentError("there is no such order")
@@ -64,7 +64,7 @@ async def main(url: str) -> None:
             await bus.publish(OrderPlaced(2), routing_key="nobody.listens")
         except UnroutableError as fault:
             print(fault)
-        await asyncio.sleep(1)  # for the retries
+        await asyncio.sleep(1)  # wait for the retries
         await bus.publish(OrderPlaced(-1))
         async with asyncio.timeout(10):
             await finished.wait()

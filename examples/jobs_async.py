@@ -1,4 +1,4 @@
-"""Takes jobs by hand, without a worker: a batch, settled with one call."""
+"""Takes jobs without a worker: a batch at a time, settled with one call."""
 
 import asyncio
 
@@ -6,7 +6,7 @@ from leveret.jobs import AsyncClient, Outcome
 
 
 async def main(client: AsyncClient) -> int:
-    """How many refunds were done."""
+    """Do all refunds; return how many were done."""
     done = 0
     while jobs := await client.dequeue("refund", limit=50, wait_s=0.5):
         broken = [job for job in jobs if "order" not in job.json()]

@@ -1,4 +1,4 @@
-"""Puts in jobs: one, many at once, one for later, and one that nobody can put in twice."""
+"""Enqueues jobs: one, many at once, one for later, and one that can be enqueued only once."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -8,7 +8,7 @@ from leveret.jobs import Client, NewJob
 
 
 class Refund(msgspec.Struct):
-    """What the worker takes."""
+    """The payload of a refund job."""
 
     order: int
     amount: str
@@ -19,13 +19,13 @@ def main(client: Client) -> list[int]:
 
     # A hundred in one call: all of them, or none.
     jobs = [NewJob(topic="refund", payload=Refund(n, "5 EUR")) for n in range(2, 102)]
-    ids += client.enqueue_many(jobs)
+    ids += client.enqueue_many(jobs).ids
 
     # Not before a time.
     tomorrow = datetime.now(UTC) + timedelta(days=1)
     ids.append(client.enqueue("report", {"name": "daily"}, deliver_after=tomorrow))
 
-    # However often this program is started, and whatever becomes of an answer: one job.
+    # One job, however often this program runs, and even when an answer is lost.
     for _ in range(2):
         ids.append(client.enqueue("report", {"name": "May"}, idempotency_key="report-2026-05"))
     return ids

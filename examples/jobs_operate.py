@@ -1,10 +1,10 @@
-"""What an operator does: sets up a topic, looks at it, brings dead jobs back."""
+"""Operates a topic: changes its settings, reads its statistics, redrives dead jobs."""
 
 from leveret.jobs import Client, TopicSettings
 
 
 def main(client: Client) -> list[str]:
-    client.set_settings("refund", TopicSettings(retries_max=5, backoff_ms=500, concurrency_max=100))
+    client.set_settings("refund", TopicSettings(retries_max=5, backoff_s=0.5, concurrency_max=100))
     lines = [
         f"{topic.topic}: {topic.ready} ready, {topic.leased} at work, {topic.dead} dead"
         for topic in client.stats(namespace=client.namespace)

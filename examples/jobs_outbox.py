@@ -8,8 +8,8 @@
         run_at   timestamptz not null default now()
     );
 
-Programs go on inserting rows in the transaction that makes a job necessary; this one takes the
-place of the workers that polled the table. Any number of it may run. It needs asyncpg.
+Programs insert rows in the transaction that makes a job necessary. This program replaces workers
+that poll the table. Several copies of it may run. It needs asyncpg.
 
     export LEVERET_JOBS_TOKEN=$(leveret jobs token --data ./data --namespace shop)
     python examples/jobs_outbox.py postgresql://app@localhost/app

@@ -5,7 +5,7 @@
     python examples/jobs_worker.py &
     python examples/jobs_enqueue.py
 
-Ctrl+C or SIGTERM: it takes no more, finishes what it has begun, and ends.
+After Ctrl+C or SIGTERM it takes no more jobs, finishes those that run, and ends.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from leveret.jobs import Job, RetryError, Worker
 
 
 class Refund(msgspec.Struct):
-    """What the shop puts in."""
+    """The payload of a refund job."""
 
     order: int
     amount: str

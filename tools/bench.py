@@ -1,9 +1,8 @@
 """`make bench`, `bench-scale`, `bench-profile` and `bench-report`.
 
-Without a word it runs the scenarios; with `scale` it measures the curves, with `profile` it shows
-where the time goes, with `report` it draws what was saved. What is measured and how is said in
-tools/benchmark. It may be started as a file or as a module; the root of the project is put on the
-path for that.
+Without an argument it runs the scenarios. `scale` measures cost curves, `profile` shows where the
+CPU time goes, and `report` draws the saved runs. The package tools/benchmark does the work. This
+file can be started as a file or as a module, so it puts the root of the project on the path.
 """
 
 import sys

@@ -1,6 +1,6 @@
-"""`make bench-jobs`: jobs beside other queues. What is measured and how: tools/benchmark_jobs.
+"""`make bench-jobs`: compares jobs with other queues. tools/benchmark_jobs says what is measured.
 
-It may be started as a file or as a module; the root of the project is put on the path for that.
+It may be started as a file or as a module, so it puts the root of the project on the path.
 """
 
 import sys

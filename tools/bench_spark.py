@@ -1,8 +1,8 @@
-"""Measures reading a stream by Spark beside reading the same rows from Parquet, and beside pika.
+"""Compare the times to read a stream with Spark, the same rows from Parquet, and with pika.
 
 `make bench-spark`. One broker, one stream of 2,000,000 messages of 200 bytes with 50 routing keys;
-the same rows as Parquet files, as `leveret pipeline archive` writes them, whose rate is told. Then,
-interleaved, each five times:
+the same rows as Parquet files, as `leveret pipeline archive` writes them; its rate is
+printed. Then, interleaved, each five times:
 
     parquet    spark.read.parquet, an aggregation by routing key
     files      format("leveret") with `dataDir`: executors read the segment files
@@ -32,10 +32,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from leveret.pipeline.flows.archive import Archiving, archive
-from leveret.pipeline.layout import BRONZE
+from leveret.pipeline.environment import Environment
+from leveret.pipeline.flows.archive import ArchiveRequest, archive
+from leveret.pipeline.lake_layout import BRONZE
 from leveret.pipeline.session import spark_session
-from leveret.pipeline.site import Site
 from tools.server import Server
 
 STREAM: Final = "bench"
@@ -50,7 +50,7 @@ TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 @dataclass
 class Figures:
-    """The times of one way to read."""
+    """The times of one way to read the rows."""
 
     seconds: list[float] = field(default_factory=list)
     cpu_s: list[float] = field(default_factory=list)
@@ -87,17 +87,19 @@ def run(server: Server, folder: Path, given: argparse.Namespace) -> None:
     fill(server, rows)
     session = spark_session("bench", master="local[*]", settings=SETTINGS)
     session.sparkContext.setLogLevel("ERROR")
-    site = Site(f"http://guest:guest@127.0.0.1:{server.http_port}", "/", str(folder / "lake"))
-    seconds, cpu_s = timed(lambda: write_lake(session, site))
+    environment = Environment(
+        f"http://guest:guest@127.0.0.1:{server.http_port}", "/", str(folder / "lake")
+    )
+    seconds, cpu_s = timed(lambda: write_lake(session, environment))
     print(
         f"archived   {rows / seconds / 1e6:.3f} M rows/s, {cpu_s / rows * 1e6:.2f} µs of CPU a row"
     )
-    table = str(site.lake_path / BRONZE / STREAM)
+    table = str(environment.lake_path / BRONZE / STREAM)
     data = {"dataDir": str(folder / "data")}
     ways: dict[str, Way] = {
         "parquet": lambda: session.read.parquet(table),
-        "files": lambda: stream(session, site, data),
-        "http": lambda: stream(session, site, {}),
+        "files": lambda: stream(session, environment, data),
+        "http": lambda: stream(session, environment, {}),
     }
     measured = measure(ways, rows, given.rounds)
     print_figures(measured, rows)
@@ -107,19 +109,19 @@ def run(server: Server, folder: Path, given: argparse.Namespace) -> None:
         parts = {"minPartitions": str(count), "maxRecordsPerPartition": str(rows)}
         for name, more in (("files", data), ("http", {})):
             options = {**parts, **more}
-            cut[f"{name}/{count}"] = partial(stream, session, site, options)
+            cut[f"{name}/{count}"] = partial(stream, session, environment, options)
     print("by partitions:")
     print_figures(measure(cut, rows, given.scaling_rounds), rows)
     session.stop()
 
 
 def measure(ways: dict[str, Way], rows: int, rounds: int) -> dict[str, Figures]:
-    """Each way so many times, in turns."""
+    """Measure each way several times, in turns."""
     measured = {name: Figures() for name in ways}
     for number in range(rounds + 1):
         for name, way in ways.items():
             seconds, cpu_s = timed(partial(aggregate, way, rows))
-            if number > 0:  # the first round is for the JVM
+            if number > 0:  # the first round warms up the JVM
                 measured[name].seconds.append(seconds)
                 measured[name].cpu_s.append(cpu_s)
     return measured
@@ -163,14 +165,14 @@ def fill(server: Server, rows: int) -> None:
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
-def stream(session: SparkSession, site: Site, options: dict[str, str]) -> DataFrame:
-    given = site.options(stream=STREAM, **options)
+def stream(session: SparkSession, environment: Environment, options: dict[str, str]) -> DataFrame:
+    given = environment.options(stream=STREAM, **options)
     return session.read.format("leveret").options(**given).schema(COLUMNS).load()
 
 
-def write_lake(session: SparkSession, site: Site) -> None:
-    """All columns of all messages."""
-    archive(session, site, Archiving(STREAM), lambda progress: None)
+def write_lake(session: SparkSession, environment: Environment) -> None:
+    """Read all columns of all messages."""
+    archive(session, environment, ArchiveRequest(STREAM), lambda progress: None)
 
 
 def aggregate(way: Way, rows: int) -> None:
@@ -181,21 +183,21 @@ def aggregate(way: Way, rows: int) -> None:
 
 
 def timed(act: Callable[[], None]) -> tuple[float, float]:
-    """Seconds, and seconds of CPU of all processes that take part."""
+    """Return the seconds, and the CPU seconds of all processes of this run."""
     cpu_s, started_s = cpu_of_all(), time.monotonic()
     act()
     return time.monotonic() - started_s, cpu_of_all() - cpu_s
 
 
 def cpu_of_all() -> float:
-    """CPU time of this process, its descendants (the JVM, workers, the broker), living and dead."""
+    """Return the CPU time of this process and all its descendants: JVM, workers, broker."""
     parents: dict[int, list[int]] = {}
     used: dict[int, float] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = path.read_text().rpartition(")")[2].split()
         except OSError:
-            continue  # it has just ended
+            continue  # the process has ended
         pid = int(path.parent.name)
         parents.setdefault(int(fields[1]), []).append(pid)
         used[pid] = sum(map(int, fields[11:15])) / TICKS
@@ -208,7 +210,7 @@ def cpu_of_all() -> float:
 
 
 def naive(server: Server, folder: Path, rows: int) -> float:
-    """What one would write first: consume with pika, write with pyarrow; seconds."""
+    """Return the seconds of the simplest archiver: consume with pika, write with pyarrow."""
     started_s = time.monotonic()
     connection = pika.BlockingConnection(pika.ConnectionParameters(port=server.port))
     channel = connection.channel()

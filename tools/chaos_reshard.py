@@ -1,13 +1,13 @@
-"""Changes the number of shards while jobs go in and out, killing whoever does it at every step.
+"""Changes the number of shards under load, and kills the process that does it at every step.
 
-`make chaos-reshard`. Two nodes, Redis, three databases; producers and workers all the time, in
-topics that there are and in topics that are new. Nodes are given the third database one after the
-other, then there are three shards, then two again, ROUNDS times. At each step of each change the
-process that makes it is killed (-9), and started again. In the end the books must balance: each job
-done once, none lost, none stuck, nothing left in the tables.
+`make chaos-reshard`. Two nodes, Redis, three databases. Producers and workers run all the time, in
+existing and in new topics. Nodes are given the third database one after the other. Then the number
+of shards changes to three and back to two, ROUNDS times. At each step of each change the process
+that makes it is killed (-9) and started again. In the end each job is done once, no job is lost or
+stuck, and the tables are empty.
 
-`python -m tools.chaos_reshard driver TO STEPS DSN …` is the process that is killed: its children
-are, one at each step.
+`python -m tools.chaos_reshard driver TO STEPS DSN …` starts the processes that are killed, one at
+each step.
 """
 
 import argparse
@@ -81,9 +81,6 @@ def run(plan: Plan, steps: tuple[tuple[str, ...], ...], rounds: int, say: Any) -
         return Found(account, own.kills, own.changes)
 
 
-# ---- the process that is killed
-
-
 def drive(to: int, steps: list[str], dsns: list[str]) -> None:
     """Begin once for each step, killed there; then once to the end, which is told."""
     kills = [step for step in steps if _child(to, dsns, step) == -signal.SIGKILL]
@@ -111,15 +108,17 @@ def _child(to: int, dsns: list[str], step: str | None, write: int | None = None)
 
 
 def _change(to: int, dsns: list[str], step: str | None, write: int | None) -> None:
-    from leveret.job_service.shards.resharding.bulk import copy_parts
-    from leveret.pipeline.flows.reshard import Asked, reshard
+    from leveret.job_service.shards.resharding.copying_ahead import copy_ranges
+    from leveret.pipeline.flows.reshard import ReshardRequest, reshard
 
     def on_step(name: str, topic: tuple[str, str] | None) -> None:
         if name == step:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    asked = Asked(tuple(dsns), to, ahead_from=1)  # so that there is always something to copy
-    done = reshard(lambda: copy_parts, asked, lambda progress: None, on_step)
+    asked = ReshardRequest(
+        tuple(dsns), to, ahead_from=1
+    )  # so that there is always something to copy
+    done = reshard(lambda: copy_ranges, asked, lambda progress: None, on_step)
     if write is not None:
         os.write(write, json.dumps(asdict(done)).encode())
 

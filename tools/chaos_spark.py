@@ -1,4 +1,4 @@
-"""Kills Spark's driver and the broker at every phase of a batch, and compares lake and broker.
+"""Kill Spark's driver and the broker at every phase of a batch, and compares lake and broker.
 
 `make chaos-spark`. Each round has eight queries into eight lakes: four read one stream, four
 consume a queue each, and of both kinds one is stopped in each phase
@@ -9,8 +9,8 @@ consume a queue each, and of both kinds one is stopped in each phase
     commit   the batch is in the manifest of the sink, and not in the commit log
 
 Then the driver with its JVM is killed (-9), and so is the broker. Both start again, more messages
-come, the broker is killed once more in the middle, and in the end each lake must hold each message
-once, and the queues none; and the audit must account for every message of the queues.
+are published, and the broker is killed once more. At the end each lake must hold each message once,
+the queues must be empty, and the audit must account for every message of the queues.
 
 `python -m tools.chaos_spark driver URL FOLDER QUERY …` is the driver that is killed.
 """
@@ -34,13 +34,13 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
-from leveret.pipeline.flows.audit import Auditing, audit
+from leveret.pipeline.environment import Environment
+from leveret.pipeline.flows.audit import AuditRequest, audit
 from leveret.pipeline.session import spark_session
-from leveret.pipeline.site import Site
 from pyspark_leveret import DefaultSource
-from pyspark_leveret.options import parse
+from pyspark_leveret.options import parse_options
 from pyspark_leveret.queue import QueueStreamReader
-from pyspark_leveret.schema import columns_of
+from pyspark_leveret.schema import require_columns
 from pyspark_leveret.stream import StreamReader
 from tools.ports import free_port
 from tools.server import Server
@@ -57,18 +57,16 @@ STOPPED_WITHIN_S: Final = 600.0  # a busy machine takes minutes to start Spark
 RECOVERED_WITHIN_S: Final = 300
 TRIES: Final = 5  # of a query whose broker, or whose reader, was away for too long
 
-# ---- a source that stops where it is told to
-
 
 class StoppingSource(DefaultSource):
-    """The data source, with readers that stop for good in a phase and leave a mark."""
+    """The data source, with readers that hang in a phase and create a marker file."""
 
     @classmethod
     def name(cls) -> str:
         return "stopping"
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        options, columns = parse(self.options), columns_of(schema)
+        options, columns = parse_options(self.options), require_columns(schema)
         stop = Stop(self.options["stopphase"], Path(self.options["stopfolder"]))
         if options.queue is not None:
             return StoppingQueueReader(options, columns, stop)
@@ -76,7 +74,7 @@ class StoppingSource(DefaultSource):
 
 
 class Stop:
-    """When to stop: in the second batch, so that there is one in the lake already."""
+    """When to stop: in the second batch, so that one is in the lake already."""
 
     def __init__(self, phase: str, folder: Path) -> None:
         self.phase = phase
@@ -85,26 +83,26 @@ class Stop:
     def is_here(self, phase: str) -> bool:
         return self.phase == phase and (self._folder / "checkpoint/commits/0").exists()
 
-    def for_good(self) -> None:
+    def hang(self) -> None:
         (self._folder / "stopped").touch()
         while True:
             time.sleep(60)
 
     def files(self) -> int:
-        """Files of the lake that have something in them."""
+        """Return the non-empty files of the lake."""
         found = (self._folder / "lake").glob("*.parquet")
         return sum(1 for path in found if path.stat().st_size > 0)
 
-    def for_another_file(self) -> None:
-        """Wait until another task has written its output."""
+    def hang_after_another_file(self) -> None:
+        """Hang when another task has written its output."""
         before = int((self._folder / "files").read_text())
         while self.files() == before:
             time.sleep(0.01)
-        self.for_good()
+        self.hang()
 
     def planned(self, parts: Sequence[InputPartition]) -> Sequence[InputPartition]:
         if self.is_here("plan"):
-            self.for_good()
+            self.hang()
         (self._folder / "files").write_text(str(self.files()))
         return parts
 
@@ -112,13 +110,13 @@ class Stop:
         for batch in batches:
             yield batch
             if self.is_here("read"):
-                self.for_good()
+                self.hang()
         if self.is_here("output") and not is_first:
-            self.for_another_file()
+            self.hang_after_another_file()
 
 
 class StoppingStreamReader(StreamReader):
-    """Reads a stream until it stops."""
+    """Reads a stream until it hangs."""
 
     def __init__(self, options: Any, columns: list[str], stop: Stop) -> None:
         super().__init__(options, columns)
@@ -133,7 +131,7 @@ class StoppingStreamReader(StreamReader):
 
 
 class StoppingQueueReader(QueueStreamReader):
-    """Reads a queue until it stops."""
+    """Reads a queue until it hangs."""
 
     def __init__(self, options: Any, columns: list[str], stop: Stop) -> None:
         super().__init__(options, columns)
@@ -147,11 +145,8 @@ class StoppingQueueReader(QueueStreamReader):
         return self._stop.passed(super().read(partition), is_first)
 
 
-# ---- the driver that is killed
-
-
 def drive(url: str, folder: Path, names: list[str]) -> None:
-    """Run queries until somebody kills this process; it does not outlive who started it."""
+    """Run queries until this process is killed; it ends with its parent."""
     parent = os.getppid()
     sys.path.insert(0, str(ROOT))
     session = spark_session("chaos", master="local[16]", is_quick=True)
@@ -163,7 +158,7 @@ def drive(url: str, folder: Path, names: list[str]) -> None:
         source = session.readStream.format("stopping").option("stopfolder", str(own))
         source = source.option("stopphase", name.split("-")[1])
         query = write(load(source, url, name, BATCH_RECORDS), own, is_once=False)
-        # One after the other, and again: Spark gives up on readers that are slow to start.
+        # Start them one after the other, and repeat: Spark gives up on readers that start slowly.
         while not (own / "checkpoint/commits/0").exists():
             if not query.isActive:
                 query = write(load(source, url, name, BATCH_RECORDS), own, is_once=False)
@@ -191,11 +186,8 @@ def write(frame: DataFrame, folder: Path, *, is_once: bool) -> StreamingQuery:
     return writer.start(str(folder / "lake"))
 
 
-# ---- what kills it
-
-
 class Broker:
-    """The broker, on ports that stay."""
+    """The broker, on fixed ports."""
 
     def __init__(self, folder: Path) -> None:
         self._log = (folder / "broker.log").open("w")
@@ -218,7 +210,7 @@ class Broker:
                 channel.queue_bind(f"queue-{phase}", FANOUT)
 
     def publish(self, count: int) -> None:
-        """More messages, each with a number of its own, confirmed."""
+        """Publish more messages, each with its own number, with confirms."""
         with self._channel() as channel:
             channel.confirm_delivery()
             for number in range(self._count, self._count + count):
@@ -251,7 +243,7 @@ class Broker:
 def run_round(
     session: SparkSession, folder: Path, count: int, names: Sequence[str] = ALL
 ) -> dict[str, str]:
-    """One round; what each checkpoint looked like when the driver was killed."""
+    """Run one round; return the state of each checkpoint when the driver was killed."""
     folder.mkdir(parents=True, exist_ok=True)
     broker = Broker(folder)
     try:
@@ -265,7 +257,7 @@ def run_round(
         broker.publish(count // 4)
         recover(session, broker, lakes)
         check(session, broker, lakes, count + count // 4)
-        judged = audit(session, Site(broker.url), Auditing(), lambda step: None)
+        judged = audit(session, Environment(broker.url), AuditRequest(), lambda step: None)
         assert judged.is_clean, judged.faults
         return found
     finally:
@@ -273,14 +265,14 @@ def run_round(
 
 
 def by_driver(lakes: list[Path]) -> list[list[Path]]:
-    """Whose queries share a driver: it can be caught in the commit of one at a time."""
+    """Return which queries share a driver: it can be caught in one commit at a time."""
     commits = [lake for lake in lakes if lake.name.endswith("commit")]
     others = [lake for lake in lakes if lake not in commits]
     return [[*others, *commits[:1]], *([lake] for lake in commits[1:])]
 
 
 def stop_and_kill(url: str, lakes: list[Path], folder: Path) -> None:
-    """Run the driver until every query is in its phase, and kill all of it."""
+    """Run the driver until every query is in its phase, then kill its process group."""
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
     command = [sys.executable, "-m", "tools.chaos_spark", "driver", url]
@@ -309,7 +301,7 @@ def _wait_for_stops(driver: subprocess.Popen[bytes], lakes: list[Path]) -> None:
 
 
 def _is_held(driver: subprocess.Popen[bytes], between: list[Path]) -> bool:
-    """Hold everything if one of these is in its phase; whether it is held."""
+    """Stop all processes if one of these queries is in its phase; return True if so."""
     if not any(is_between(lake) for lake in between):
         return False
     os.killpg(driver.pid, signal.SIGSTOP)
@@ -325,12 +317,12 @@ def _require_time(driver: subprocess.Popen[bytes], until_s: float) -> None:
 
 
 def is_between(lake: Path) -> bool:
-    """Whether a batch is in the manifest and not in the commit log."""
+    """Return True if a batch is in the manifest and not in the commit log."""
     return _last(lake / "lake/_spark_metadata") > _last(lake / "checkpoint/commits")
 
 
 def state(lake: Path) -> str:
-    """The last batch that is planned, in the manifest, and committed."""
+    """Return the last batch that is planned, in the manifest, and committed."""
     folders = ("checkpoint/offsets", "lake/_spark_metadata", "checkpoint/commits")
     return "/".join(str(_last(lake / folder)) for folder in folders)
 
@@ -342,11 +334,8 @@ def _last(folder: Path) -> int:
     return max((int(name) for name in names if name.isdigit()), default=-1)
 
 
-# ---- afterwards
-
-
 def recover(session: SparkSession, broker: Broker, lakes: list[Path]) -> None:
-    """Go on with each query until nothing is left; the broker is killed a few times meanwhile.
+    """Finish all queries, while the broker is killed a few times.
 
     One after the other: Spark gives each reader ten seconds to start, and a busy machine needs
     them.
@@ -359,7 +348,7 @@ def recover(session: SparkSession, broker: Broker, lakes: list[Path]) -> None:
 
 
 def _finish(session: SparkSession, broker: Broker, lake: Path, query: StreamingQuery) -> None:
-    """Wait for a query, which may give up on a broker that was away for too long."""
+    """Wait for a query; start it again if it gave up on the broker."""
     for left in reversed(range(TRIES)):
         try:
             assert query.awaitTermination(RECOVERED_WITHIN_S), f"{lake.name} hangs"
@@ -378,7 +367,7 @@ def _go_on(session: SparkSession, broker: Broker, lake: Path) -> StreamingQuery:
 
 
 def check(session: SparkSession, broker: Broker, lakes: list[Path], count: int) -> None:
-    """Each lake holds each message once, and the queues nothing."""
+    """Check that each lake holds each message once, and that the queues are empty."""
     for lake in lakes:
         rows = session.read.parquet(str(lake / "lake")).select("body").collect()
         found = sorted(int(row.body) for row in rows)

@@ -14,7 +14,7 @@ from typing import Final
 from leveret import build_info
 from leveret.engine.arguments.queue_arguments import DeduplicationSettings
 from leveret.engine.deduplication.deduplication import Deduplication, key_of
-from leveret.engine.pulse import Pulse
+from leveret.engine.timer_queue import TimerQueue
 from leveret.journal.journal import Journal
 from leveret.storage.replay import Replay
 from leveret.wire.tables import field_of, table_of
@@ -30,20 +30,20 @@ def resident_bytes() -> int:
 
 def empty(size: int) -> Deduplication:
     settings = DeduplicationSettings(table_of({"size": size, "window_ms": 86_400_000}))
-    return Deduplication(settings, 1, True, Pulse())
+    return Deduplication(settings, 1, True, TimerQueue())
 
 
 def fill(memory: Deduplication, keys: int) -> None:
     """As publishing does: look, then remember and write."""
     journal = Journal()
-    journal.place(1, 0)
+    journal.begin_block(1, 0)
     for number in range(keys):
         key = key_of(field_of(f"order-{number}"))
         if memory.added_ms(key, NOW_MS) == 0:
             memory.remember(key, NOW_MS, journal)
         if number % TAKEN_AT == 0:
-            journal.take()
-            journal.place(1, 0)
+            journal.take_block()
+            journal.begin_block(1, 0)
 
 
 def load(records: list[bytes], size: int) -> Deduplication:
@@ -68,7 +68,7 @@ def measure(keys: int) -> dict[str, float]:
     journal = Journal()
     began = time.perf_counter()
     memory.write(journal)
-    records = journal.take()
+    records = journal.take_block()
     written = time.perf_counter()
     again = load(records, keys)
     loaded = time.perf_counter()

@@ -1,11 +1,11 @@
-"""How a node bears many queues and many waiting messages: time, memory, and a start after kill -9.
+"""Measures nodes with many queues and many messages: time, memory, restart after kill -9.
 
     python -m tools.scale --queues 10000 --messages 1000000
 
-Two nodes, one after the other. The first gets durable queues, declared one after the other over one
-connection; the second gets persistent messages of 1 KiB in one queue, with confirms. Each is killed
-when everything is confirmed, started again, and asked whether everything is there. Absolute figures
-belong to the machine that they were measured on.
+There are two nodes, one after the other. The first gets durable queues, declared one by one over
+one connection. The second gets persistent messages of 1 KiB in one queue, with confirms. Each is
+killed when everything is confirmed, started again, and checked for completeness. Absolute figures
+depend on the machine.
 """
 
 import argparse
@@ -42,7 +42,7 @@ SILENT_S: Final = 30.0  # without a confirm or a delivery: something is wrong
 
 @dataclass(frozen=True)
 class Queues:
-    """What so many queues cost."""
+    """The cost of many queues."""
 
     count: int
     declare_s: float
@@ -56,7 +56,7 @@ class Queues:
 
 @dataclass(frozen=True)
 class Messages:
-    """What so many waiting messages cost."""
+    """The cost of many waiting messages."""
 
     count: int
     publish_s: float
@@ -73,7 +73,7 @@ class Messages:
 
 
 def measure_queues(data: Path, count: int, log: IO[str]) -> Queues:
-    """Declare queues, kill, start, and look for each."""
+    """Declare queues, kill, start, and check each."""
     server = Server(data, log)
     server.start()
     try:
@@ -101,7 +101,7 @@ def measure_queues(data: Path, count: int, log: IO[str]) -> Queues:
 
 
 def declare(port: int, count: int) -> None:
-    """Declare queues one after the other, over one connection of pika."""
+    """Declare queues one by one, over one pika connection."""
     with pika.BlockingConnection(parameters(port)) as connection:
         channel = connection.channel()
         for number in range(count):
@@ -113,7 +113,7 @@ def declare(port: int, count: int) -> None:
 
 
 def count_queues(port: int, count: int) -> int:
-    """How many of them there are."""
+    """Return how many of the queues exist."""
     found = 0
     with pika.BlockingConnection(parameters(port)) as connection:
         channel = connection.channel()
@@ -162,7 +162,7 @@ def measure_messages(data: Path, count: int, log: IO[str]) -> Messages:
 
 
 def _timed(server: Server, work: Callable[[Load, int], None], count: int) -> tuple[float, float]:
-    """How long some work takes, and how much CPU of the broker."""
+    """Measure time and broker CPU of some work."""
     cpu_s = server.cpu_s()
     started_s = time.monotonic()
     work(load_of(server), count)
@@ -182,7 +182,7 @@ def load_of(server: Server) -> Load:
 
 
 def publish(load: Load, count: int) -> None:
-    """Publish so many messages and wait for all confirms."""
+    """Publish messages and wait for all confirms."""
     confirms = Confirms(CONFIRM_WINDOW, BURST)
     client = Client(load, confirms)
     client.declare(QUEUE, load)
@@ -203,7 +203,7 @@ def publish(load: Load, count: int) -> None:
 
 
 def drain(load: Load, count: int) -> None:
-    """Consume and ack so many messages."""
+    """Consume and ack messages."""
     deliveries = Deliveries(PREFETCH, load.sample_every)
     client = Client(load, deliveries)
     client.consume(QUEUE, load)
@@ -216,7 +216,7 @@ def drain(load: Load, count: int) -> None:
 
 
 def waiting_in(server: Server) -> int:
-    """Messages that wait in the queue."""
+    """Return the number of waiting messages."""
     connection = server.connect()
     answer = connection.channel().call("queue.declare", queue=QUEUE, passive=True)
     connection.close()

@@ -1,15 +1,17 @@
-"""Makes .venv: the pinned packages and Leveret itself, compiled where a C compiler is present.
+"""Makes .venv: the pinned packages and Leveret itself, compiled if a C compiler is present.
 
-Run by `make setup` with the Python that .venv shall have; needs nothing but that Python. With
---packages it leaves out Leveret itself, which checks and the interpreted form do not need; with
---run it installs no more than the broker needs, and whoever tests has the rest installed then. With
---tools it installs what building needs, and with --wheel it only builds: `make test` installs the
-packages and checks the sources meanwhile. Each step leaves a hash of what it was made from in
-.venv/leveret.json and is skipped while that hash stands, so that a repeated run costs a fraction of
-a second. The wheel is built in build/, which keeps mypy's cache and the C objects: a change outside
-the compiled set does not compile C again.
+`make setup` runs it with the Python for .venv, and it needs nothing else. Options:
 
-The tests' interpreted form needs no second environment: PYTHONPATH=src goes before the wheel.
+- --packages leaves out Leveret itself, which checks and the interpreted form do not need
+- --run installs only what the broker needs; a later test run installs the rest
+- --tools installs what building needs
+- --wheel only builds, while `make test` installs the packages and checks the sources
+
+Each step writes a hash of its inputs to .venv/leveret.json and is skipped while that hash is the
+same, so that a repeated run takes a fraction of a second. The wheel is built in build/, which keeps
+mypy's cache and the C objects: a change outside the compiled set does not compile C again.
+
+The interpreted form of the tests needs no second environment: PYTHONPATH=src goes before the wheel.
 """
 
 import hashlib
@@ -52,7 +54,7 @@ def main() -> int:
 
 
 def wanted_step(flags: set[str]) -> bool:
-    """Does what is not done yet of what is asked for; whether there was anything."""
+    """Do the requested steps that are not done yet; return True if there were any."""
     if "--tools" in flags:
         return prepare_to_build()
     if "--wheel" in flags:
@@ -71,7 +73,7 @@ def prepare_to_build() -> bool:
 
 
 def make_environment() -> bool:
-    """Makes .venv unless this Python has made it."""
+    """Make .venv unless this Python has made it."""
     if stamps().get("python") == this_python() and PYTHON.exists():
         return False
     print("setup: making .venv", flush=True)
@@ -103,7 +105,7 @@ def set_up(packages_only: bool, to_run: bool) -> bool:
 
 
 def build_ahead() -> bool:
-    """Builds the wheel that the next set-up installs; touches nothing of .venv."""
+    """Build the wheel for the next set-up; .venv is not changed."""
     key = leveret_key(digest([ROOT / "constraints.txt"]))
     if stamps().get("leveret") == key or wheel_of(key) is not None:
         return False
@@ -113,16 +115,17 @@ def build_ahead() -> bool:
 
 
 def wheel_of(key: str) -> Path | None:
-    """The wheel that was built ahead from what this is the hash of."""
+    """Return the wheel that was built before from inputs with this hash."""
     if not MADE_FROM.exists() or MADE_FROM.read_text() != key + this_python():
         return None
     return next(WHEELS.glob("leveret-*.whl"), None)
 
 
 def install(packages: list[str], leveret: str) -> None:
-    """Installs packages, and Leveret if it is given by its hash.
+    """Install packages, and Leveret if its hash is given.
 
-    On a fresh clone the packages come in while mypyc and gcc compute, which need only a few.
+    On a fresh clone the packages are downloaded while mypyc and gcc run, which need only a few of
+    them.
     """
     building = None
     if leveret and wheel_of(leveret) is None:
@@ -156,15 +159,15 @@ def install_named(packages: list[str]) -> None:
 
 
 def needed() -> list[str]:
-    """The dependencies of a broker without extras, and a client for the first message."""
-    import tomllib  # an older Python is told what is wrong by `main`
+    """Return the dependencies of a broker without extras, and a client for the first message."""
+    import tomllib  # `main` reports a Python that is too old
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     return [*project["dependencies"], "pika"]
 
 
 def start_wheel() -> subprocess.Popen[bytes]:
-    """Begins to build the wheel."""
+    """Start to build the wheel."""
     if not has_compiler():
         print("setup: no C compiler or no headers of Python: this will be the pure Python form")
     print(f"setup: building Leveret{compiling()}", flush=True)
@@ -193,7 +196,7 @@ def install_wheel() -> None:
 
 
 def prune_build() -> None:
-    """Removes from setuptools' build tree what is gone from src: it would stay in every wheel."""
+    """Remove files that are gone from src from setuptools' build tree, and so from the wheel."""
     BUILD.mkdir(exist_ok=True)
     note, project = BUILD / "built_for", digest([ROOT / "pyproject.toml"], form_wanted())
     if not note.exists() or note.read_text() != project:
@@ -225,7 +228,7 @@ def has_compiler() -> bool:
 
 
 def digest(paths: Iterable[Path], extra: str = "") -> str:
-    """One hash over names and contents, the same wherever the tree lies."""
+    """Return one hash over names and contents, the same for every location of the tree."""
     total = hashlib.sha256(extra.encode())
     for path in sorted(paths):
         total.update(str(path.relative_to(ROOT)).encode() + b"\0")
@@ -249,7 +252,7 @@ def run(command: list[str]) -> None:
 
 
 def environment() -> dict[str, str]:
-    """Without PYTHONPATH: the sources must not hide what is installed."""
+    """Return the environment without PYTHONPATH: sources must not hide the installed package."""
     return {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
 
 

@@ -31,16 +31,16 @@ from tests.clients.process import Child
 from tools.chaos_bus.proxy import HOST, Proxy
 
 GROWTH_MB_MAX: Final = 5.0
-WARM_UP: Final = 0.05  # of the work
+WARM_UP: Final = 0.05  # share of the work
 ROOT: Final = Path(__file__).resolve().parents[1]
-CONFIRM_MS: Final = 60_000
+CONFIRM_S: Final = 60.0
 RECONNECT_S: Final = 30.0
 POLL_S: Final = 0.002
 SAMPLES: Final = 20
 BROKERS: Final = {"leveret": Leveret, "rabbitmq": RabbitMQ}
-# Sessions that end at once are opened again ever more slowly: here that is not what is measured.
-SETTINGS: Final = BusSettings(concurrency=64, backoff_ms_min=5, backoff_ms_max=20)
-# Of which a bus has a fixed number, however often it was connected.
+# A short backoff: otherwise sessions that end at once would be reopened ever more slowly.
+SETTINGS: Final = BusSettings(concurrency=64, backoff_s_min=0.005, backoff_s_max=0.02)
+# Classes of which a bus has a fixed number of objects, however often it connected.
 MODULES: Final = ("aio", "leveret.bus", "asyncio", "_asyncio", "threading")
 WATCHED: Final = ("Connection", "Channel", "Task", "StreamReader", "ConsumingSession", "Thread")
 
@@ -55,7 +55,7 @@ class Tick:
 
 @dataclass
 class Account:
-    """What the soak has seen."""
+    """Measurements of the soak."""
 
     handled: int = 0
     last: int = 0
@@ -64,7 +64,7 @@ class Account:
 
     @property
     def growth_mb(self) -> float:
-        """From the end of the warm-up to the end."""
+        """Memory growth from the end of the warm-up to the end."""
         return self.memory_mb[-1] - self.memory_mb[0]
 
 
@@ -82,27 +82,27 @@ class Soak:
 
     async def _handle(self, event: Tick) -> None:
         self.account.handled += 1
-        if event.number == self._number:  # the newest: somebody may wait for it
+        if event.number == self._number:  # the newest message: a caller may wait for it
             async with self._handled:
                 self.account.last = event.number
                 self._handled.notify_all()
 
     async def work(self, publishes: int, reconnects: int) -> None:
-        """So many publishes, with resets in between; all of them handled."""
+        """Publish so many messages with resets in between, and wait until all are handled."""
         rounds = max(reconnects, 1)
         for number in range(rounds):
             share = publishes * (number + 1) // rounds - publishes * number // rounds
             for _ in range(share):
                 self._number += 1
                 await self.bus.send(Tick(self._number))
-            if not await self.bus.wait_for_confirms(CONFIRM_MS):
+            if not await self.bus.wait_for_confirms(CONFIRM_S):
                 raise RuntimeError(f"not confirmed: {self.bus.take_failures()[:3]}")
             if number < reconnects:
                 await self._reconnect()
         await self._newest_handled()
 
     async def _reconnect(self) -> None:
-        """A reset of all connections, and then the bus is well again."""
+        """Reset all connections and wait until the bus is healthy."""
         self._proxy.send_signal(signal.SIGUSR1)
         async with asyncio.timeout(RECONNECT_S):
             for wanted in (False, True):
@@ -110,19 +110,19 @@ class Soak:
                     await asyncio.sleep(POLL_S)
 
     async def _newest_handled(self) -> None:
-        """One more message, and everything before it: the queue is empty then."""
+        """Publish one more message and wait for it; then the queue is empty."""
         self._number += 1
         await self.bus.publish(Tick(self._number))
-        async with asyncio.timeout(CONFIRM_MS / 1000), self._handled:
+        async with asyncio.timeout(CONFIRM_S), self._handled:
             await self._handled.wait_for(lambda: self.account.last == self._number)
 
     def measure(self) -> None:
-        """Memory and objects, after a collection."""
+        """Measure memory and objects after a garbage collection."""
         gc.collect()
         if self._traces:
             used = tracemalloc.get_traced_memory()[0]
         else:
-            ctypes.CDLL(None).malloc_trim(0)  # what is free counts as free
+            ctypes.CDLL(None).malloc_trim(0)  # give free memory back to the system
             used = _resident_bytes()
         self.account.memory_mb.append(used / 2**20)
         kinds = map(type, gc.get_objects())
@@ -137,7 +137,7 @@ def _resident_bytes() -> int:
 
 @asynccontextmanager
 async def soaking(node: Node, *, traces: bool = False) -> AsyncIterator[Soak]:
-    """A bus behind a proxy that is a process of its own."""
+    """Run a bus behind a proxy in a process of its own."""
     command = [sys.executable, "-m", "tools.soak_bus", "--proxy", str(node.port)]
     proxy = Child(command, cwd=ROOT)
     try:
@@ -188,12 +188,12 @@ def _print_growth(before: tracemalloc.Snapshot) -> None:
 
 
 def main() -> int:
-    """Soaks a bus; 1 where its memory grew too much."""
+    """Run the soak. Return 1 if the memory grew too much."""
     asked = _asked()
     if asked.proxy:
         asyncio.run(_serve_proxy(asked.proxy))
         return 0
-    logging.disable()  # a thousand resets are thousands of lines
+    logging.disable()  # a thousand resets would log thousands of lines
     if asked.trace:
         tracemalloc.start(5)
     node: Node = BROKERS[asked.broker]()

@@ -1,4 +1,4 @@
-"""The flows of the pipeline on a cluster: a master and two workers of Spark on loopback.
+"""Run the flows of the pipeline on a Spark cluster: a master and two workers on loopback.
 
 `make test-spark-cluster`. The workers run the Python of this process, in which Leveret, and with it
 the data source, is installed. A stream is archived, compacted, refined, asked by SQL, and replayed
@@ -22,16 +22,16 @@ import pika
 import pyspark
 from pyspark.sql import SparkSession
 
-from leveret.pipeline.flows.archive import Archiving, archive
+from leveret.pipeline.environment import Environment
+from leveret.pipeline.flows.archive import ArchiveRequest, archive
 from leveret.pipeline.flows.compact import compact
-from leveret.pipeline.flows.load import Loading, load
+from leveret.pipeline.flows.load import LoadTarget, load
 from leveret.pipeline.flows.refine import refine
-from leveret.pipeline.flows.replay import Choice, Target, choose, replay
+from leveret.pipeline.flows.replay import Selection, Target, replay, select_messages
 from leveret.pipeline.flows.sql import Tables
-from leveret.pipeline.layout import Lake
-from leveret.pipeline.progress import Progress
+from leveret.pipeline.lake_layout import Lake
+from leveret.pipeline.query_progress import QueryProgress
 from leveret.pipeline.session import find_java, spark_session
-from leveret.pipeline.site import Site
 from tools.ports import HOST, free_port
 from tools.server import Server
 
@@ -49,7 +49,7 @@ SETTINGS: Final = {
 
 @contextlib.contextmanager
 def cluster(folder: Path) -> Iterator[str]:
-    """A running cluster; its address."""
+    """Run a cluster; yield its address."""
     port = free_port()
     url = f"spark://{HOST}:{port}"
     master = ["master.Master", "--host", HOST, "--port", str(port), "--webui-port", "0"]
@@ -65,7 +65,7 @@ def cluster(folder: Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _process(words: list[str], folder: Path) -> Iterator[None]:
-    """A daemon of Spark in the foreground: the pip package has no scripts to start them."""
+    """Start a daemon of Spark in the foreground: the pip package has no scripts for it."""
     folder.mkdir()
     home = Path(pyspark.__file__).parent
     java = find_java()
@@ -91,7 +91,7 @@ def _wait_for(port: int) -> None:
 
 
 def publish(port: int) -> None:
-    """The messages of the stream, and the queues that flows write to."""
+    """Publish the messages of the stream, and declare the queues that flows write to."""
     connection = pika.BlockingConnection(pika.ConnectionParameters(HOST, port))
     channel = connection.channel()
     channel.queue_declare("orders", durable=True, arguments={"x-queue-type": "stream"})
@@ -111,38 +111,40 @@ def check(name: str, found: object, wanted: object) -> None:
         raise SystemExit(f"{name}: {found} instead of {wanted}")
 
 
-def run_flows(spark: SparkSession, site: Site, folder: Path) -> None:
-    """Every flow once."""
-    lake = Lake(site.lake_path)
-    told: list[Progress] = []
-    archive(spark, site, Archiving("orders", file_bytes=300_000), told.append)
+def run_flows(spark: SparkSession, environment: Environment, folder: Path) -> None:
+    """Run every flow once."""
+    lake = Lake(environment.lake_path)
+    told: list[QueryProgress] = []
+    archive(spark, environment, ArchiveRequest("orders", file_bytes=300_000), told.append)
     check("archived", told[-1].rows, MESSAGES)
     before = len(lake.bronze_files("orders"))
     check("merged", compact(spark, lake, "orders").messages, MESSAGES)
     sys.stdout.write(f"files: {before} became {len(lake.bronze_files('orders'))}\n")
     check("refined", refine(spark, lake, "orders").messages, MESSAGES)
-    tables = Tables(spark, site)
+    tables = Tables(spark, environment)
     asked = "select sum(payload.n) as total from silver.orders"
     check("sum", tables.rows(asked, 1), [{"total": MESSAGES * (MESSAGES - 1) // 2}])
-    chosen = choose(spark, site, Choice("orders", is_from_lake=True, where="offset < 1000"))
+    chosen = select_messages(
+        spark, environment, Selection("orders", is_from_lake=True, where="offset < 1000")
+    )
     for _ in range(2):
-        replay(chosen, site, Target(queue="again"), "once")
+        replay(chosen, environment, Target(queue="again"), "once")
     check("replayed", tables.rows("select count(*) as n from queue.again", 1), [{"n": 1000}])
     file = folder / "rows.csv"
     file.write_text("id\n" + "".join(f"{number}\n" for number in range(500)))
-    check("loaded", load(spark, site, [file], None, Loading(queue="loaded")), 500)
+    check("loaded", load(spark, environment, [file], None, LoadTarget(queue="loaded")), 500)
     check("waiting", tables.rows("select count(*) as n from queue.loaded", 1), [{"n": 500}])
 
 
 def executors(spark: SparkSession) -> int:
-    """Executors that have answered; the driver is counted by Spark, and not here."""
+    """Return the number of executors that have answered, without the driver."""
     context = spark.sparkContext
     return int(context._jsc.sc().getExecutorMemoryStatus().size()) - 1
 
 
 def main() -> None:
-    """One run."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that no daemon is left
+    """Run everything once."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends the daemons too
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         folder = Path(name)
         log = stack.enter_context((folder / "broker.log").open("w"))
@@ -154,8 +156,10 @@ def main() -> None:
         spark = spark_session("cluster test", master=url, settings=SETTINGS)
         spark.sparkContext.setLogLevel("ERROR")
         stack.callback(spark.stop)
-        site = Site(f"http://guest:guest@{HOST}:{server.http_port}", lake_dir=f"{folder}/lake")
-        run_flows(spark, site, folder)
+        environment = Environment(
+            f"http://guest:guest@{HOST}:{server.http_port}", lake_dir=f"{folder}/lake"
+        )
+        run_flows(spark, environment, folder)
         check("executors", executors(spark), WORKERS)
 
 

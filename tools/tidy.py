@@ -1,8 +1,8 @@
-"""Checks what neither ruff nor mypy can see: who imports whom, sizes, rules of the compiled set.
+"""Checks rules that ruff and mypy do not know: imports, sizes, and the rules of compiled code.
 
-`make tidy` runs it over the tree and it prints one line per fault with file and line. The rules are
-the tables at the top; a module is read as a syntax tree, never imported. A new package has no
-entry in MAY_IMPORT and fails until it is given one: that is the moment to think about its place.
+`make tidy` runs it over the tree. It prints one line per fault, with file and line. The tables at
+the top are the rules. Modules are parsed, never imported. A new package fails until it has an entry
+in MAY_IMPORT, so that its author must decide on its place.
 """
 
 import ast
@@ -20,75 +20,82 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
-# Which parts of leveret a part may import besides itself. Arrows point downwards only.
+# Which other parts of leveret a part may import. Imports point downwards only.
 MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
     part: frozenset(below.split())
     for part, below in {
         "errors": "",
         "clock": "",
+        "slices": "",
         "addresses": "",
         "checksum": "",
         "build_info": "",
         "histogram": "",
         "patterns": "errors",
         "config": "errors",
+        "charts": "",
         "wire": "errors",
         "journal": "errors checksum wire",
         "engine": "errors checksum wire journal",
         "storage": "errors checksum histogram wire journal engine",
-        "auth": "errors addresses patterns engine",
+        "http_client": "errors",
+        "http_post": "errors http_client",
+        "auth": "errors addresses patterns engine http_client",
         "definitions": "errors patterns wire engine auth",
         "arrow": "errors wire journal engine storage",
         "embedded": "errors clock engine",
         "amqp": "errors addresses wire engine auth",
-        "perf": "errors wire amqp",
+        "amqp_client": "errors wire amqp",
+        "perf": "errors charts wire amqp amqp_client",
         "tasks": "errors engine auth",
         "leases": "errors engine",
-        "shovels": "errors wire engine amqp",
+        "shovels": "errors http_post wire engine amqp amqp_client",
         "job_model": "",
-        "jobs": "errors job_model",
+        "jobs": "errors http_client job_model",
         "job_service": "errors clock checksum histogram wire engine job_model",
-        "bus": "errors clock",
+        "bus": "errors clock http_client http_post",
         "cluster": "errors checksum wire journal engine storage",
-        "pipeline": "errors clock wire jobs job_model job_service",
-        "pyspark_leveret": "errors wire amqp arrow shovels",
-        "http": "errors addresses histogram build_info config patterns wire engine auth "
+        "pipeline": "errors clock charts wire jobs job_model job_service",
+        "pyspark_leveret": "errors http_client wire amqp amqp_client arrow",
+        "http": "errors slices addresses histogram build_info config patterns wire engine auth "
         "definitions arrow tasks leases shovels job_model job_service",
-        "metrics": "errors histogram build_info engine storage http",
-        "runtime": "errors clock build_info histogram config patterns wire journal engine storage "
-        "auth definitions amqp arrow tasks leases shovels job_service http metrics",
+        "metrics": "errors slices histogram build_info engine storage http",
+        "runtime": "errors clock slices build_info histogram config patterns wire journal engine "
+        "storage auth definitions amqp arrow tasks leases shovels job_service http metrics",
         "testing": "errors clock config engine storage runtime",
-        "cli": "errors clock build_info config definitions perf storage job_model jobs bus "
-        "pipeline runtime",
+        "cli": "errors clock build_info config charts definitions perf storage http_client "
+        "job_model jobs bus pipeline runtime",
         "__main__": "cli",
     }.items()
 }
-# The order inside a part: a folder or file may import those to its left, and what shares its place
-# (joined by |) may not import each other. A part that is not listed has no inner order.
+# The order inside a part: a folder or file may import the names to its left. Names joined by | may
+# not import each other. A part that is not listed has no inner order.
 ORDER_INSIDE: Final = {
-    "engine": "arguments|message|pulse backlog|deduplication|history target exchanges turns queues "
-    "streams vhosts commands|insight broker checkpoint|restore",
+    "engine": "arguments|message|timer_queue backlog|deduplication|history target exchanges turns "
+    "queues streams vhosts commands|insight broker checkpoint|restore",
     "http": "framework management|jobs insight|streams app transport",
-    "cli": "perf_progress|serve|shared config|ctl|jobs|perf|pipeline bus tree main|reference",
-    "bus": "codec|exact_properties|headers|health|idempotency|keyed_lock|settings|topology|tracing "
-    "dead_letters|delivery|early|fanout|outgoing|policy|topic connections|outcome|received "
-    "dispatch|publishing consuming bus sync|testing|webhook",
+    "cli": "perf_progress|serve|shared config|ctl|jobs|perf|pipeline bus app main|reference",
+    "bus": "errors|headers|health|idempotency|keyed_lock|lossless_properties|settings|topology|"
+    "tracing codec|dead_letters|delivery|fanout|retry_policy|topic "
+    "connections|handler_result|outgoing_message dispatch|publishing consuming bus "
+    "sync|testing|webhook",
+    "charts": "axes|style charts drawing page",
     "jobs": "client worker",
-    "job_service": "cron|limits|retry|snowflake|store embedded|shards",
+    "job_service": "backoff|cron|limits|snowflake|store embedded|shards",
 }
-# The core is deterministic: no clock, no chance, no I/O. The compiled set has no coroutines either.
+# The core is deterministic: no clock, no randomness, no I/O. Compiled code has no coroutines.
 CORE: Final = ("wire", "journal", "engine")
 BANNED_IN_CORE: Final = frozenset(
     "asyncio logging time random os socket threading subprocess uuid".split()
 )
-# Compiled modules that are no part of the core: between it and the event loop, once for each turn.
+# Compiled modules outside the core: they connect it to the event loop, once for each turn.
 EDGE: Final = (
     "leveret.amqp.sockets",
     "leveret.runtime.turns",
     "leveret.storage.log",
     "leveret.storage.store",
 )
-# Libraries that belong to one part each, or to few, so that they can be replaced there.
+# Libraries that only the named parts may import, so that they can be replaced there.
 ONLY_IN: Final = {
     "starlette": "http",
     "uvicorn": "http",
@@ -110,15 +117,16 @@ ONLY_IN: Final = {
 MODULE_LINES_MAX: Final = 500
 MODULE_LINES_HARD: Final = 800
 FUNCTION_LINES_MAX: Final = 70
-# Modules that may have up to MODULE_LINES_HARD lines, or more where generated, with the reason.
+# Modules that may have up to MODULE_LINES_HARD lines, or more if generated, with the reason.
 LONG_MODULES: Final[dict[str, str]] = {}
 GENERATED_MODULES: Final[dict[str, str]] = {}
-# Pages made by a module of leveret, and the module that prints them.
+# Generated pages, and the module that prints each.
 GENERATED_PAGES: Final = {
     "docs/cli.md": "leveret.cli.reference",
     "docs/configuration.md": "leveret.config.reference",
     "docs/metrics.md": "leveret.metrics.reference",
 }
+BANNER: Final = re.compile(r"^# ?-{3,}", re.MULTILINE)
 UNFINISHED: Final = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -138,7 +146,7 @@ class Module:
 
     @cached_property
     def nodes(self) -> list[ast.AST]:
-        """Every node of the tree: most rules look at all of them."""
+        """Every node of the tree, cached, because most rules visit all of them."""
         return list(ast.walk(self.tree))
 
     @property
@@ -156,7 +164,7 @@ class Module:
 
 
 def check(root: Path) -> list[str]:
-    """Every fault of the tree under `root`, in the order of its files."""
+    """Return every fault of the tree under `root`, in the order of its files."""
     modules, faults = read(root)
     names = {m.name for m in modules if m.name}
     for module in modules:
@@ -167,9 +175,6 @@ def check(root: Path) -> list[str]:
         if module.compiled:
             faults += check_compiled(module)
     return [*faults, *check_cycles(modules, names), *check_pins(root), *check_pages(root)]
-
-
-# ---- reading the tree
 
 
 def read(root: Path) -> tuple[list[Module], list[str]]:
@@ -191,7 +196,7 @@ def read(root: Path) -> tuple[list[Module], list[str]]:
 
 
 def compiled_set(root: Path) -> set[Path]:
-    """The files that setup.py compiles, from the same table."""
+    """Return the files that setup.py compiles, from the same table."""
     table = project(root).get("tool", {}).get("leveret", {})
     found = {path for pattern in table.get("compiled", ()) for path in root.glob(pattern)}
     found -= {root / name for name in table.get("interpreted", ())}
@@ -199,7 +204,7 @@ def compiled_set(root: Path) -> set[Path]:
 
 
 def project(root: Path) -> dict[str, Any]:
-    """pyproject.toml as a table."""
+    """Return pyproject.toml as a table."""
     path = root / "pyproject.toml"
     return tomllib.loads(path.read_text()) if path.exists() else {}
 
@@ -211,14 +216,14 @@ def dotted_name(path: Path) -> str:
     return ".".join(parts)
 
 
-# ---- form: every file
-
-
 def check_form(module: Module) -> Iterator[str]:
     if module.tree.body and not ast.get_docstring(module.tree):
         yield module.fault(1, "the module has no docstring that says what it owns")
     yield from check_length(module)
     yield from check_comments(module)
+    for banner in BANNER.finditer(module.text):
+        line = module.text.count("\n", 0, banner.start()) + 1
+        yield module.fault(line, "a file that needs section banners is two files")
     for node in module.nodes:
         if isinstance(node, Function) and function_lines(node) > FUNCTION_LINES_MAX:
             text = f"{node.name} has {function_lines(node)} lines, more than {FUNCTION_LINES_MAX}"
@@ -227,7 +232,7 @@ def check_form(module: Module) -> Iterator[str]:
 
 def check_comments(module: Module) -> Iterator[str]:
     if not UNFINISHED.search(module.text):
-        return  # to read tokens takes longer than everything else
+        return  # tokenizing takes longer than all other checks
     for token in tokenize.generate_tokens(io.StringIO(module.text).readline):
         if token.type == tokenize.COMMENT and UNFINISHED.search(token.string):
             yield module.fault(token.start[0], "unfinished work belongs into an issue")
@@ -237,7 +242,7 @@ def check_length(module: Module) -> Iterator[str]:
     lines = module.text.count("\n")
     if module.shown in GENERATED_MODULES:
         return
-    # Tests are tables as often as code, and may be longer.
+    # Tests often contain tables, and may be longer.
     is_long = module.shown in LONG_MODULES or module.shown.startswith("tests/")
     limit = MODULE_LINES_HARD if is_long else MODULE_LINES_MAX
     if lines > limit:
@@ -245,7 +250,7 @@ def check_length(module: Module) -> Iterator[str]:
 
 
 def function_lines(node: Function) -> int:
-    """Lines from `def` to the end, without the docstring."""
+    """Return the number of lines from `def` to the end, without the docstring."""
     assert node.end_lineno is not None
     lines = node.end_lineno - node.lineno + 1
     if ast.get_docstring(node) is None:
@@ -255,11 +260,8 @@ def function_lines(node: Function) -> int:
     return lines - (docstring.end_lineno - docstring.lineno + 1)
 
 
-# ---- imports
-
-
 def imports(module: Module, names: set[str]) -> Iterator[tuple[ast.stmt, str]]:
-    """Each imported module with its statement; `from a import b` is a.b where that is a module."""
+    """Yield each imported module and statement; `from a import b` is a.b if that is a module."""
     for node in module.nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -310,7 +312,7 @@ def inner_name(module_name: str) -> str:
 
 
 def check_cycles(modules: list[Module], names: set[str]) -> Iterator[str]:
-    """Modules that import each other in a ring, each ring once."""
+    """Yield each ring of imports once."""
     graph = {
         m.name: sorted({t for _, t in imports(m, names) if t in names and t != m.name})
         for m in modules
@@ -339,9 +341,6 @@ def find_ring(
     return None
 
 
-# ---- the package
-
-
 def check_source(module: Module) -> Iterator[str]:
     for node in module.nodes:
         if isinstance(node, ast.Name | ast.Attribute) and word(node) == "TYPE_CHECKING":
@@ -354,7 +353,7 @@ def check_source(module: Module) -> Iterator[str]:
 
 
 def makes_task(node: ast.expr) -> bool:
-    """Whether it starts a task that nothing but the loop knows; task groups keep theirs."""
+    """Return True if it starts a task that only the event loop refers to."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
         return False
     owner = word(node.func.value).removeprefix("_")
@@ -362,15 +361,12 @@ def makes_task(node: ast.expr) -> bool:
 
 
 def word(node: ast.expr) -> str:
-    """The last name of an expression: c of a.b.c, and of a.b.c()."""
+    """Return the last name of an expression: c of a.b.c, and of a.b.c()."""
     if isinstance(node, ast.Call):
         return word(node.func)
     if isinstance(node, ast.Attribute):
         return node.attr
     return node.id if isinstance(node, ast.Name) else ""
-
-
-# ---- the compiled set
 
 
 def check_compiled(module: Module) -> Iterator[str]:
@@ -387,7 +383,7 @@ def check_compiled(module: Module) -> Iterator[str]:
 
 
 def nested(outer: ast.AST) -> Iterator[Function | ast.ClassDef]:
-    """Functions and classes inside a function, and classes inside a class."""
+    """Yield functions and classes inside a function, and classes inside a class."""
     if isinstance(outer, Function):
         for node in ast.walk(outer):
             if node is not outer and isinstance(node, Function | ast.ClassDef):
@@ -396,11 +392,8 @@ def nested(outer: ast.AST) -> Iterator[Function | ast.ClassDef]:
         yield from (node for node in outer.body if isinstance(node, ast.ClassDef))
 
 
-# ---- files that follow from others
-
-
 def check_pins(root: Path) -> Iterator[str]:
-    """Each dependency of pyproject.toml is in constraints.txt, which setup installs as it is."""
+    """Check that constraints.txt pins each dependency of pyproject.toml."""
     facts = project(root).get("project", {})
     wanted = list(facts.get("dependencies", []))
     for extra in facts.get("optional-dependencies", {}).values():
@@ -412,7 +405,7 @@ def check_pins(root: Path) -> Iterator[str]:
 
 
 def plain(requirement: str) -> str:
-    """The name in a requirement, in the one spelling that compares."""
+    """Return the normalised package name of a requirement."""
     name = re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0]
     return re.sub(r"[-_.]+", "-", name).lower()
 
@@ -438,7 +431,7 @@ def write_pages(root: Path) -> None:
 
 
 def main() -> int:
-    gc.disable()  # every tree is kept to the end: to look for garbage among them doubles the time
+    gc.disable()  # all trees stay in memory: collecting garbage would double the time
     root = Path(__file__).resolve().parent.parent
     if "--write" in sys.argv[1:]:
         write_pages(root)

@@ -1,4 +1,4 @@
-"""`python -m leveret` is the command `leveret`."""
+"""Run the command `leveret` by `python -m leveret`."""
 
 from leveret.cli.main import main
 

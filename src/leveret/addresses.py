@@ -1,21 +1,21 @@
-"""Addresses to listen on, and those of peers.
+"""Listen on IPv4 and IPv6 at once, and normalise addresses of peers.
 
-`::` stands for every address of the machine, IPv4's included, as it does for RabbitMQ and most
-servers. Event loops restrict a socket of IPv6 to its own kind, so the one for `::` is made here.
-Its IPv4 peers come by addresses such as `::ffff:10.0.0.7`; whoever shows or compares a host takes
-the plain form, which is the same by whatever socket a peer came.
+`::` means every address of the machine, IPv4 included, as in RabbitMQ and most servers. Event loops
+restrict an IPv6 socket to IPv6, so this module makes the socket for `::`. On that socket IPv4 peers
+have addresses like `::ffff:10.0.0.7`. Code that shows or compares hosts uses `plain_host`, which
+returns the same text for a peer on either kind of socket.
 """
 
 import socket
 from typing import Final
 
-_MAPPED: Final = "::ffff:"  # RFC 4291, 2.5.5.2: an IPv4 address inside of IPv6
+_MAPPED: Final = "::ffff:"  # RFC 4291, 2.5.5.2: an IPv4 address in IPv6 form
 
 
-def maybe_dual_stack(host: str, port: int, backlog: int) -> socket.socket | None:
-    """A socket that listens to both kinds of clients, where `host` asks for it; else None.
+def maybe_dual_stack_socket(host: str, port: int, backlog: int) -> socket.socket | None:
+    """Return a listening socket for IPv4 and IPv6 if `host` is `::`, else None.
 
-    None also where the system cannot: `::` is IPv6 alone then. Raises OSError.
+    Also None if the system cannot do it; then `::` means IPv6 alone. Raises OSError.
     """
     try:
         is_any = not any(socket.inet_pton(socket.AF_INET6, host))
@@ -31,5 +31,5 @@ def maybe_dual_stack(host: str, port: int, backlog: int) -> socket.socket | None
 
 
 def plain_host(host: str) -> str:
-    """The host of a peer: IPv4 as IPv4."""
+    """Return the host of a peer, with IPv4 addresses in their usual form."""
     return host.removeprefix(_MAPPED)

@@ -1,7 +1,8 @@
-"""What was installed: the version, and whether the core runs compiled or as Python.
+"""Version, and whether the core is compiled or plain Python.
 
-The form is told by looking for one module of the compiled set without importing it: a machine-code
-file goes before the source beside it, and PYTHONPATH=src puts the sources before both.
+The form is found without importing the core: it depends on whether Python would load one module of
+the compiled set from machine code or from source. Machine code comes before the source beside it,
+and PYTHONPATH=src puts the sources before both.
 """
 
 import platform
@@ -15,7 +16,7 @@ _WITNESS: Final = "leveret.wire.tables"
 
 
 def is_compiled() -> bool:
-    """Whether the hot core is machine code."""
+    """Return True if the core is machine code."""
     spec = find_spec(_WITNESS)
     assert spec is not None and spec.origin is not None, f"{_WITNESS} is not installed"
     return not spec.origin.endswith(".py")
@@ -30,5 +31,5 @@ def python() -> str:
 
 
 def describe() -> str:
-    """One line: `leveret 0.1.0 (compiled, CPython 3.11.7)`."""
+    """Return one line: `leveret 0.1.0 (compiled, CPython 3.11.7)`."""
     return f"leveret {__version__} ({form()}, {python()})"

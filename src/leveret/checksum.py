@@ -1,7 +1,7 @@
-"""CRC-32 of what is written to disk: the one polynomial of zlib, by the fastest code there is.
+"""CRC-32 of data on disk, with zlib's polynomial and the fastest code available.
 
-isal uses the processor's carry-less multiplication where zlib works through tables: for a block of
-16 KiB 0.9 µs instead of 8.3. Both give the same number, so files can be read wherever they go.
+isal uses the processor's carry-less multiplication where zlib uses tables: 0.9 µs instead of 8.3
+for a block of 16 KiB. Both give the same number, so files can move between machines.
 """
 
 import zlib

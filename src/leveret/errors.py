@@ -1,65 +1,55 @@
-"""Every error that Leveret raises on purpose.
+"""The errors that several parts of Leveret raise.
+
+Every error that a user can catch is a `LeveretError`. An error that only one part raises is beside
+the code that raises it: see the end of the tree.
 
     LeveretError
-    ├── EngineError                a command that the engine refuses; it has changed nothing
+    ├── EngineError                     the engine refuses a command, which has changed nothing
     │   ├── NotFoundError               the queue, exchange or vhost does not exist
-    │   ├── PreconditionFailedError     arguments, limits or state do not allow it
+    │   ├── PreconditionFailedError     arguments, limits or state do not allow the command
+    │   │   └── LeaseBusyError          leveret.leases: another call uses the lease
     │   ├── AccessRefusedError          permission, reserved name, exclusive use
     │   ├── ResourceLockedError         the queue belongs to another connection
     │   ├── NotAllowedError             a limit or rule of the whole connection
-    │   ├── Stale                  the receipt is of a lease that has ended
-    │   ├── Unsupported            valid AMQP that neither RabbitMQ nor Leveret implements
-    │   └── InternalError          a request that RabbitMQ answers by an internal error
-    ├── ProtocolError              the peer broke the rules of the wire
-    │   ├── FrameError             framing: size, end octet, type, undecodable method
+    │   ├── StaleReceiptError           the lease of the receipt has ended
+    │   ├── UnsupportedError            valid AMQP that neither RabbitMQ nor Leveret implements
+    │   └── InternalError               a request that RabbitMQ answers with an internal error
+    ├── ProtocolError                   the peer broke the rules of AMQP
+    │   ├── FrameError                  size, end octet or type of a frame, undecodable method
     │   ├── FieldSyntaxError            a field that cannot be decoded
-    │   ├── CommandInvalidError         a method that makes no sense here
-    │   ├── ChannelError           a channel that is not open, or open already
-    │   └── UnexpectedFrameError        content where a method was due, or the reverse
-    ├── StorageError               the data directory cannot be used
-    │   ├── Corrupt                bytes that are not what was written
+    │   ├── CommandInvalidError         a method that is not allowed here
+    │   ├── ChannelError                the channel is not open, or is open already
+    │   └── UnexpectedFrameError        content instead of a method, or the reverse
+    ├── StorageError                    the data directory cannot be used
+    │   ├── CorruptionError             bytes on disk differ from the bytes that were written
     │   └── NewerFormatError            written by a later version
-    ├── ConfigError                the configuration cannot be used; names every fault
-    ├── TokenRefusedError               a token that cannot be trusted, or not any more
-    ├── JobsError                  a call that the jobs service cannot serve
-    │   ├── JobsInvalidError            a job or a call out of its limits; names item and field
-    │   ├── JobsUnavailableError        what keeps the jobs does not answer; names it
+    ├── ConfigError                     the configuration cannot be used; names every fault
+    ├── TokenRefusedError               a token is invalid or has expired
+    ├── ClosedError                     the broker or queue was closed during the call
+    │   └── ClosedByPeerError           another broker closed the channel or connection
+    ├── JobsError                       the jobs service cannot serve a call
+    │   ├── JobsInvalidError            a job or call breaks a limit; names item and field
+    │   ├── JobsUnavailableError        Redis, a shard or a log does not answer; names it
     │   ├── JobsDrainingError           the service is stopping
-    │   ├── JobsFullError               there is no room for more jobs for now
-    │   └── JobsRateLimitError           a namespace asks too often; says when to come back
-    ├── BusError                   what the event bus cannot do
-    │   ├── NotConnectedError           no broker within the time given
-    │   ├── TopologyMismatchError       an exchange or queue exists with other arguments
-    │   ├── EncodeError           an event that cannot be written as JSON
-    │   ├── DecodeError           a body that is not the event it should be
-    │   ├── PermanentError         raised by a handler: trying again is of no use
-    │   └── PublishError          a publish that was not confirmed; names its message
-    │       ├── Unroutable         no queue takes it
-    │       ├── Nacked             the broker refused it
-    │       ├── PublishTimeoutError     no confirm in time: it may or may not be there
-    │       │   └── PublishBlockedError the broker takes no publishes now: an alarm
-    │       ├── PublishClosedError      the connection was lost, or the bus stopped
-    │       └── TooLargeError           more bytes than the bus or the broker takes
-    ├── ClusterError               a request that a member of a group cannot serve now
-    │   ├── NotLeaderError              another node leads, or none; names it
-    │   ├── Busy                   not now: a limit, or a change that is under way
-    │   ├── UnknownGroupError           no member of this group is hosted here
-    │   ├── ChangeRefusedError          a change of the members that makes no sense
-    │   └── LinkRefusedError            two nodes that do not take each other; says why
-    └── Closed                     the broker or queue was closed under the caller
-        └── Refused                another broker refused something, and said why
+    │   ├── JobsFullError               there is no room for more jobs now
+    │   └── JobsRateLimitError          a namespace asks too often; says when to retry
+    ├── BusError                        leveret.bus.errors: the event bus
+    ├── ClusterError                    leveret.cluster.errors: groups of nodes
+    ├── CallError                       leveret.http_client.errors: HTTP calls; jobs clients
+    ├── RetryError, DeadError           leveret.jobs: raised by tasks of a worker
+    └── OptionError, BrokerError, DataLostError     pyspark_leveret.errors: queries in Spark
 
-The explanation is the exception's text and matches RabbitMQ's where clients read it. Codes do not
-live here: `leveret.amqp.reply_codes` and `leveret.http.status_codes` map classes to numbers.
+The text of an error explains it, and matches RabbitMQ's text where clients read it. Errors carry no
+codes: `leveret.amqp.reply_codes` and `leveret.http.framework.responses` map classes to numbers.
 """
 
 
 class LeveretError(Exception):
-    """Base of all errors raised on purpose."""
+    """Base of all errors that a user can catch."""
 
 
 class EngineError(LeveretError):
-    """A command that the engine refuses."""
+    """The engine refuses a command, which has changed nothing."""
 
 
 class NotFoundError(EngineError):
@@ -83,7 +73,7 @@ class NotAllowedError(EngineError):
 
 
 class StaleReceiptError(EngineError):
-    """The receipt is of a lease that has ended: timed out, or settled before."""
+    """The lease of the receipt has ended: it timed out or was settled."""
 
 
 class UnsupportedError(EngineError):
@@ -91,15 +81,15 @@ class UnsupportedError(EngineError):
 
 
 class InternalError(EngineError):
-    """A request that RabbitMQ answers by an internal error."""
+    """A request that RabbitMQ answers with an internal error."""
 
 
 class ProtocolError(LeveretError):
-    """The peer broke the rules of the wire."""
+    """The peer broke the rules of AMQP."""
 
 
 class FrameError(ProtocolError):
-    """Framing: size, end octet, type, or a method that cannot be decoded."""
+    """Size, end octet or type of a frame is wrong, or a method cannot be decoded."""
 
 
 class FieldSyntaxError(ProtocolError):
@@ -107,15 +97,15 @@ class FieldSyntaxError(ProtocolError):
 
 
 class CommandInvalidError(ProtocolError):
-    """A method that makes no sense in this place."""
+    """A method that is not allowed here."""
 
 
 class ChannelError(ProtocolError):
-    """A channel that is not open, or is open already."""
+    """The channel is not open, or is open already."""
 
 
 class UnexpectedFrameError(ProtocolError):
-    """Content where a method was due, or the reverse."""
+    """Content instead of a method, or the reverse."""
 
 
 class StorageError(LeveretError):
@@ -123,11 +113,11 @@ class StorageError(LeveretError):
 
 
 class CorruptionError(StorageError):
-    """Bytes that are not what was written."""
+    """Bytes on disk differ from the bytes that were written."""
 
 
 class NewerFormatError(StorageError):
-    """Written by a later version."""
+    """The data directory was written by a later version."""
 
 
 class ConfigError(LeveretError):
@@ -135,20 +125,20 @@ class ConfigError(LeveretError):
 
 
 class TokenRefusedError(LeveretError):
-    """A token that cannot be trusted, or not any more; the text says why, and not what it held."""
+    """A token is invalid or has expired. The text says why, and shows nothing of the token."""
 
 
 class JobsError(LeveretError):
-    """A call that the jobs service cannot serve."""
+    """The jobs service cannot serve a call."""
 
 
 class JobsInvalidError(JobsError):
-    """A job or a call that breaks a limit or cannot be read."""
+    """A job or call breaks a limit or cannot be decoded."""
 
     def __init__(self, text: str, field: str = "", item: int | None = None) -> None:
         super().__init__(text)
         self.field = field
-        self.item = item  # index of the job in its batch; None where it is no batch
+        self.item = item  # index of the job in its batch; None if there is no batch
 
 
 class JobsUnavailableError(JobsError):
@@ -156,11 +146,11 @@ class JobsUnavailableError(JobsError):
 
 
 class JobsDrainingError(JobsError):
-    """The service is stopping and takes nothing more."""
+    """The service is stopping and takes no more calls."""
 
 
 class JobsFullError(JobsError):
-    """There is no room for more jobs for now: a limit of the topic, or an alarm of the node."""
+    """There is no room for more jobs now: a limit of the topic, or an alarm of the node."""
 
 
 class JobsRateLimitError(JobsError):
@@ -171,105 +161,12 @@ class JobsRateLimitError(JobsError):
         self.retry_after_s = retry_after_s
 
 
-class BusError(LeveretError):
-    """What the event bus cannot do."""
-
-
-class NotConnectedError(BusError):
-    """No broker could be reached within the time given; the text says what was tried last."""
-
-
-class TopologyMismatchError(BusError):
-    """An exchange or queue exists with other arguments than the topology says."""
-
-
-class EncodeError(BusError):
-    """An event that cannot be written as JSON."""
-
-
-class DecodeError(BusError):
-    """A body that is not the event which its type says."""
-
-
-class PermanentError(BusError):
-    """Raised by a handler whose message can never be handled."""
-
-
-class PublishError(BusError):
-    """A publish that was not confirmed."""
-
-    def __init__(self, message_id: str, text: str) -> None:
-        super().__init__(f"message {message_id}: {text}")
-        self.message_id = message_id
-
-
-class UnroutableError(PublishError):
-    """No queue takes the message, and it was published as mandatory."""
-
-
-class NackedError(PublishError):
-    """The broker refused the message: a full queue, or a fault of its own."""
-
-
-class PublishTimeoutError(PublishError):
-    """No confirm in time: the broker may have the message or not."""
-
-
-class PublishBlockedError(PublishTimeoutError):
-    """The broker takes no publishes now, because an alarm is raised."""
-
-
-class PublishClosedError(PublishError):
-    """The connection was lost before the confirm, or the bus was stopped."""
-
-
-class TooLargeError(PublishError):
-    """The body has more bytes than the bus or the broker takes."""
-
-
-class ClusterError(LeveretError):
-    """A request that a member of a group cannot serve now."""
-
-
-class NotLeaderError(ClusterError):
-    """Another node leads the group, or none does."""
-
-    def __init__(self, leader: int) -> None:
-        super().__init__(f"node {leader} leads" if leader else "no node leads")
-        self.leader = leader  # 0 if none is known
-
-
-class BusyError(ClusterError):
-    """Not now: a limit is reached, or a change is under way."""
-
-
-class UnknownGroupError(ClusterError):
-    """No member of this group is hosted here."""
-
-    def __init__(self, group: int) -> None:
-        super().__init__(f"no group {group} here")
-        self.group = group
-
-
-class ChangeRefusedError(ClusterError):
-    """A change of the members that makes no sense."""
-
-
-class LinkRefusedError(ClusterError):
-    """A node that does not take another one's connection, by the code of `cluster.hello`."""
-
-    def __init__(self, code: int, reason: str, *, by_peer: bool) -> None:
-        super().__init__(reason)
-        self.code = code
-        self.by_peer = by_peer  # whether the other side has said so
-
-
 class ClosedError(LeveretError):
-    """The broker or queue was closed under the caller."""
+    """The broker or queue was closed during the call."""
 
 
 class ClosedByPeerError(ClosedError):
-    """Another broker closed a channel or connection, by its code."""
+    """Another broker closed the channel or connection, with this AMQP reply code."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)

@@ -1,7 +1,7 @@
-"""Counts of measurements by upper bound, as Prometheus shows them; quantiles for people.
+"""Count measurements in buckets, as Prometheus shows them, and estimate quantiles.
 
-One measurement costs a search in a short list, so this is for what happens once for many messages:
-a sync of the log, a look at the loop, a request.
+One measurement costs a binary search in a short list. So use it for events that happen once for
+many messages: a sync of the log, a check of the loop, a request.
 """
 
 from bisect import bisect_left
@@ -9,12 +9,12 @@ from collections.abc import Sequence
 
 
 class Histogram:
-    """Measurements of one kind."""
+    """Counts of measurements by upper bound."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
         assert list(bounds) == sorted(bounds)
         self.bounds = tuple(bounds)
-        self.counts = [0] * (len(self.bounds) + 1)  # the last: above all bounds
+        self.counts = [0] * (len(self.bounds) + 1)  # the last bucket is for values above all bounds
         self.sum = 0.0
         self.count = 0
         self.highest = 0.0
@@ -26,7 +26,7 @@ class Histogram:
         self.highest = max(self.highest, value)
 
     def quantile(self, share: float) -> float:
-        """A bound that this share of the measurements does not exceed; 0 without any."""
+        """Return a bound that this share of the measurements does not exceed; 0 if none."""
         left = share * self.count
         for bound, count in zip(self.bounds, self.counts, strict=False):
             left -= count

@@ -1,10 +1,10 @@
-"""A job in each of its shapes, and the limits that hold for it whatever store keeps it.
+"""Types and limits that the jobs clients and the jobs service share.
 
-A job is put in (`NewJob`), handed out under a lease (`LeasedJob`), settled by its id and, better,
-the token of its lease (`Handle`), and, when its retries are used up, kept with its errors among the
-dead (`DeadJob`). Times are milliseconds since 1970; ids and tokens are Snowflakes.
+A client enqueues a `NewJob`. A worker gets a `LeasedJob` and settles it by a `Handle`: its id and,
+better, the token of its lease. A `Job` is the view of an operator. Times are milliseconds since
+1970. Ids and tokens are Snowflakes.
 
-A job is identified by namespace, topic and id together. Its state is one of `STATES`.
+Namespace, topic and id together identify a job. Its state is one of `STATES`.
 """
 
 from enum import Enum
@@ -15,9 +15,13 @@ import msgspec
 PRIORITY_MIN: Final = -(1 << 31)  # the most urgent
 PRIORITY_MAX: Final = (1 << 31) - 1
 PRIORITY_DEFAULT: Final = 0
-NAME_BYTES_MAX: Final = 200  # of a namespace, a topic, a key
-DEAD_SUFFIX: Final = ".dead"  # no topic's name ends so: the dead of a topic may be kept under it
-IDEMPOTENCY_MS: Final = 24 * 3_600_000  # a key is known at least so long, its job done or not
+NAME_BYTES_MAX: Final = 200  # of a namespace, a topic or a key
+DEAD_SUFFIX: Final = (
+    ".dead"  # reserved: the queue of dead jobs has the name of its topic with this suffix
+)
+IDEMPOTENCY_MS: Final = (
+    24 * 3_600_000
+)  # how long a key is known at least, even when its job is done
 BATCH_MAX: Final = 1_000  # jobs in one call
 PAYLOAD_BYTES_MAX: Final = 4 * 1024 * 1024
 BATCH_BYTES_MAX: Final = 32 * 1024 * 1024
@@ -27,8 +31,8 @@ LEASE_MS_DEFAULT: Final = 30_000
 LEASE_MS_MIN: Final = 100
 LEASE_MS_MAX: Final = 12 * 3_600_000
 WAIT_MS_MAX: Final = 60_000
-ERROR_BYTES_MAX: Final = 4_096  # of one error; the rest is cut off
-ERRORS_KEPT: Final = 20  # of one job, the last ones
+ERROR_BYTES_MAX: Final = 4_096  # of one error; longer errors are cut off
+ERRORS_KEPT: Final = 20  # the last errors of a job
 RETRIES_DEFAULT: Final = 10
 BACKOFF_MS_DEFAULT: Final = 1_000
 BACKOFF_MS_MAX_DEFAULT: Final = 600_000
@@ -38,22 +42,29 @@ STATES: Final = ("ready", "scheduled", "leased", "dead")
 
 
 class NewJob(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What a client puts in."""
+    """A job to enqueue."""
 
     namespace: str
     topic: str
     payload: bytes
     priority: int = PRIORITY_DEFAULT  # lower is more urgent; ties go by `deliver_after_ms`, then id
-    deliver_after_ms: int = 0  # a time that has passed, as 0, means now
-    idempotency_key: str | None = None  # one job for all that carry it, per namespace
-    fair_key: str | None = None  # keys of a topic take turns among jobs of the same priority
+    deliver_after_ms: int = 0  # a past time, such as 0, means now
+    idempotency_key: str | None = None  # jobs of a namespace with the same key are one job
+    fair_key: str | None = None  # fair keys take turns among jobs of the same priority
+
+
+class Enqueued(msgspec.Struct, frozen=True):
+    """The result of an enqueue."""
+
+    ids: list[int]  # in the order of the jobs
+    known: int | None  # jobs that were known by their idempotency keys; None: not reported
 
 
 class LeasedJob(msgspec.Struct, kw_only=True):
-    """What a worker is handed, and until when it is the worker's."""
+    """A job that is handed to a worker, and the end of its lease."""
 
     id: int
-    token: int  # of this lease; rises with every lease of the job
+    token: int  # of this lease; each lease of a job has a higher one
     payload: bytes
     priority: int
     attempt: int  # 1 for the first
@@ -64,14 +75,14 @@ class LeasedJob(msgspec.Struct, kw_only=True):
 
 
 class Handle(msgspec.Struct, frozen=True):
-    """Names a lease; without a token, whichever lease of the job is alive."""
+    """Names a lease. Without a token it names the live lease of the job, whichever that is."""
 
     id: int
     token: int | None = None
 
 
 class Failure(msgspec.Struct, kw_only=True):
-    """One failed attempt, as the history of a job has it."""
+    """One failed attempt in the history of a job."""
 
     attempt: int
     time_ms: int
@@ -98,15 +109,15 @@ class TopicSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """How a topic treats its jobs."""
 
     retries_max: int = RETRIES_DEFAULT  # attempts after the first; then the job is dead
-    backoff_ms: int = BACKOFF_MS_DEFAULT  # before the first retry; doubled for each further one
+    backoff_ms: int = BACKOFF_MS_DEFAULT  # before the first retry, then doubled
     backoff_ms_max: int = BACKOFF_MS_MAX_DEFAULT
-    jitter: float = 0.2  # share of the backoff that is drawn
+    jitter: float = 0.2  # the share of the backoff that is random
     lease_ms: int = LEASE_MS_DEFAULT
-    concurrency_max: int | None = None  # leases at once
+    concurrency_max: int | None = None  # leases at once; None: no limit
 
 
 class TopicStats(msgspec.Struct, kw_only=True):
-    """A topic at a glance."""
+    """The jobs of a topic by state, and counters since the node started."""
 
     namespace: str
     topic: str
@@ -115,7 +126,7 @@ class TopicStats(msgspec.Struct, kw_only=True):
     leased: int
     dead: int
     oldest_ready_ms: int | None = None  # since when the oldest ready job waits
-    enqueued: int = 0  # since the node started, as all below
+    enqueued: int = 0
     handed_out: int = 0
     acked: int = 0
     failed: int = 0
@@ -123,7 +134,7 @@ class TopicStats(msgspec.Struct, kw_only=True):
 
 
 class Schedule(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A job that is put in again and again."""
+    """Enqueues a job at each time of a cron expression."""
 
     name: str  # unique in its namespace
     namespace: str
@@ -136,8 +147,8 @@ class Schedule(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Outcome(Enum):
-    """What became of settling one job."""
+    """The result of settling one job."""
 
     DONE = "done"
-    STALE = "stale"  # the lease is over, or another one holds the job
-    UNKNOWN = "unknown"  # no such job in this topic
+    STALE = "stale"  # the lease is over, or another lease holds the job
+    UNKNOWN = "unknown"  # the topic has no such job

@@ -1,9 +1,8 @@
-"""Regular expressions that users write: of permissions and policies.
+"""Regular expressions that users write, in permissions and policies.
 
-They are matched by RE2, whose time is linear in the length of the text: an expression that would
-explode in a backtracking engine does no harm. What needs backtracking (look-around,
-back-references) is refused when the expression is given, with a reason, and so is what would need
-more than `MEMORY_BYTES_MAX`.
+RE2 matches them in time linear in the length of the text, so that an expression that would explode
+in a backtracking engine does no harm. Expressions that need backtracking (look-around,
+back-references) or more than `MEMORY_BYTES_MAX` are refused when they are set, with a reason.
 
 Text is matched as UTF-8 bytes; bytes that are not UTF-8 match no character.
 """
@@ -14,17 +13,17 @@ import re2
 
 from leveret.errors import PreconditionFailedError
 
-LENGTH_MAX: Final = 4096  # characters of an expression
+LENGTH_MAX: Final = 4096  # characters of one expression
 MEMORY_BYTES_MAX: Final = 2 * 1024 * 1024  # of one compiled expression
 
 
 class Pattern:
-    """An expression; it matches where any part of the text fits, unless it is anchored."""
+    """An expression. It matches anywhere in the text unless it is anchored."""
 
     __slots__ = ("_regexp", "text")
 
     def __init__(self, text: str) -> None:
-        """Raises PreconditionFailedError where it is no expression that RE2 takes."""
+        """Raises PreconditionFailedError if RE2 does not accept the expression."""
         self.text = text
         if len(text) > LENGTH_MAX:
             raise PreconditionFailedError(
@@ -42,8 +41,8 @@ class Pattern:
         return self._regexp.search(_bytes(text)) is not None
 
 
-def escaped(text: str) -> str:
-    """An expression that matches this text and nothing else."""
+def escape(text: str) -> str:
+    """Return an expression that matches this text literally."""
     return str(re2.escape(text))
 
 

@@ -1,7 +1,7 @@
-"""Messages as tables of Spark: `spark.read.format("leveret")`. See docs/spark.md.
+"""Streams and queues as Spark tables: `spark.read.format("leveret")`. See docs/spark.md.
 
-Spark finds the package by its name and needs no registration. Nothing is connected to anything
-until a query is planned: objects of this package are pickled and sent to executors.
+Spark finds the package by its name and needs no registration. Objects of this package are pickled
+and sent to executors, so they open no connection until a query is planned.
 """
 
 from pyspark_leveret.source import DefaultSource

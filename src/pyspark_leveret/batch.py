@@ -1,4 +1,4 @@
-"""The batch reader of streams: offset ranges, cut into partitions when the query is planned."""
+"""Read streams in batch queries. Offset ranges become partitions when the query is planned."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -16,8 +16,8 @@ from pyspark.sql.datasource import (
 )
 
 from pyspark_leveret.options import EARLIEST, Options
-from pyspark_leveret.positions import Streams, kept
-from pyspark_leveret.ranges import Range, cut
+from pyspark_leveret.positions import Streams, available_range
+from pyspark_leveret.ranges import Range, split_ranges
 from pyspark_leveret.reading import read_range
 
 
@@ -37,23 +37,23 @@ class StreamBatchReader(DataSourceReader):
         for name, bound in bounds.items():
             first, end = self.narrowed(streams, name, starting[name], ending[name])
             if first < end:
-                ranges.append(Range(name, *kept(options, name, first, end, bound)))
-        return cut(ranges, options.partitions_min, options.partition_records)
+                ranges.append(Range(name, *available_range(options, name, first, end, bound)))
+        return split_ranges(ranges, options.partitions_min, options.partition_records)
 
     def narrowed(self, streams: Streams, name: str, first: int, end: int) -> tuple[int, int]:
-        """The part of a range that is needed."""
+        """Return the part of a range that the query needs."""
         return first, end
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         if not isinstance(partition, Range):
-            return iter(())  # Spark's one partition of a query that has none
+            return iter(())  # Spark adds one partition to a query that has none
         return read_range(self.options, partition, self._columns)
 
 
 class FilteringBatchReader(StreamBatchReader):
-    """The same, for sessions that push filters down: conditions on offset and time narrow ranges.
+    """Reads ranges of streams that conditions on offset and time have narrowed.
 
-    It is a class of its own because Spark refuses every query of a reader with `pushFilters` while
+    It is a separate class because Spark refuses every query of a reader with `pushFilters` while
     `spark.sql.python.filterPushdown.enabled` is off.
     """
 
@@ -66,7 +66,7 @@ class FilteringBatchReader(StreamBatchReader):
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
         for one in filters:
             self._note(one)
-            yield one  # Spark looks again: ranges are only narrowed
+            yield one  # Spark applies the filter too: ranges are only narrowed
 
     def _note(self, one: Filter) -> None:
         attribute = getattr(one, "attribute", ())
@@ -91,6 +91,6 @@ class FilteringBatchReader(StreamBatchReader):
         if self._end is not None:
             end = min(end, self._end)
         if self._from_time is not None:
-            moment = self._from_time.astimezone(UTC).isoformat()
-            first = max(first, streams.offset_at(name, moment))
+            time = self._from_time.astimezone(UTC).isoformat()
+            first = max(first, streams.offset_at(name, time))
         return first, end

@@ -5,16 +5,19 @@ broker that is restarted does not end a query. What the broker refuses is an err
 """
 
 import contextlib
-import http.client
 import json
 import logging
-import ssl
 import time
-from base64 import b64encode
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
+from leveret.http_client.address import Address, parse_address
+from leveret.http_client.connections import Connection
+from leveret.http_client.errors import CallError, reason_without_address
+from leveret.http_client.requests import RequestEncoder
+from leveret.http_client.streamed_answer import StreamedAnswer
 from pyspark_leveret.errors import BrokerError, LoginRefusedError
 from pyspark_leveret.options import Options
 
@@ -25,8 +28,8 @@ PAUSE_S: Final = (0.1, 2.0)  # before the second try, and at most
 UNAUTHORIZED: Final = 401  # the login is refused, or what was asked for
 NOT_FOUND: Final = 404
 BUSY: Final = 503
-# No connection, or one that broke before the answer was there.
-LOST: Final = (OSError, http.client.HTTPException)
+# There is no connection, or it broke before the answer was there.
+LOST: Final = (CallError, OSError)
 
 
 class Broker:
@@ -43,63 +46,57 @@ class Broker:
 
     def ask(self, method: str, path: str, body: object = None, **query: object) -> Any:
         """The decoded answer; raises BrokerError."""
-        with self.answer(method, path, body, **query) as response:
-            data = response.read()
+        with self.answer(method, path, body, **query) as answer:
+            data = answer.body.read()
         return json.loads(data) if data else None
 
     @contextlib.contextmanager
     def answer(
         self, method: str, path: str, body: object = None, **query: object
-    ) -> Iterator[http.client.HTTPResponse]:
-        """The answer, to be read; what breaks off while it is read is the caller's business."""
-        connection, response = self._answered(method, path, body, query)
+    ) -> Iterator[StreamedAnswer]:
+        """The answer, to be read; the caller handles a connection that is lost while it reads."""
+        connection, answer = self._answered(method, path, body, query)
         try:
-            if response.status >= 300:
-                raise _refusal(response)
-            yield response
+            if answer.status >= 300:
+                raise _refusal(answer)
+            yield answer
         finally:
             connection.close()
 
     def _answered(
         self, method: str, path: str, body: object, query: dict[str, object]
-    ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+    ) -> tuple[Connection, StreamedAnswer]:
         """Ask until there is an answer."""
-        waiting = Patience(self._retry_s)
-        while True:
-            connection = self._connection()
-            try:
-                response = self._send(connection, method, path, body, query)
-                if response.status != BUSY:
-                    return connection, response
-                fault: Exception = _refusal(response)
-            except LOST as lost:
-                fault = BrokerError(f"the broker at {self._url.shown} does not answer: {lost}")
-            connection.close()
-            waiting.pause(fault)
-
-    def _connection(self) -> http.client.HTTPConnection:
-        url = self._url
-        if url.is_tls:
-            context = ssl.create_default_context()
-            return http.client.HTTPSConnection(
-                url.host, url.port, timeout=ANSWER_S, context=context
-            )
-        return http.client.HTTPConnection(url.host, url.port, timeout=ANSWER_S)
-
-    def _send(
-        self,
-        connection: http.client.HTTPConnection,
-        method: str,
-        path: str,
-        body: object,
-        query: dict[str, object],
-    ) -> http.client.HTTPResponse:
-        login = b64encode(f"{self._url.user}:{self._url.password}".encode()).decode()
-        headers = {"Authorization": f"Basic {login}"}
-        sent = json.dumps(body) if body is not None else None
+        address = self._address()
         given = {name: value for name, value in query.items() if value is not None}
-        connection.request(method, f"{path}?{urlencode(given)}" if given else path, sent, headers)
-        return connection.getresponse()
+        target = f"{path}?{urlencode(given)}" if given else path
+        sent = json.dumps(body).encode() if body is not None else None
+        request = RequestEncoder(address).encode(method, target, sent)
+        patience = Patience(self._retry_s)
+        while True:
+            try:
+                connection = Connection(address, ANSWER_S)
+            except CallError as lost:
+                patience.pause(self._silence(lost, address))
+                continue
+            try:
+                answer = connection.ask_streamed([request], ANSWER_S)
+                if answer.status != BUSY:
+                    return connection, answer
+                fault = _refusal(answer)
+            except CallError as lost:
+                fault = self._silence(lost, address)
+            connection.close()
+            patience.pause(fault)
+
+    def _silence(self, lost: CallError, address: Address) -> BrokerError:
+        reason = reason_without_address(lost, address.shown)
+        return BrokerError(f"the broker at {self._url.shown} does not answer: {reason}")
+
+    def _address(self) -> Address:
+        """Made for each call: Spark pickles a `Broker`, and TLS settings cannot be pickled."""
+        address = parse_address(self._url.shown)
+        return replace(address, user=self._url.user, password=self._url.password)
 
 
 class Patience:
@@ -118,15 +115,15 @@ class Patience:
         self._pause_s = min(2 * self._pause_s, PAUSE_S[1])
 
 
-def _refusal(response: http.client.HTTPResponse) -> BrokerError:
-    data = response.read()
+def _refusal(answer: StreamedAnswer) -> BrokerError:
+    data = answer.body.read()
     try:
         reason = json.loads(data)["reason"]
     except (ValueError, KeyError, TypeError):
-        reason = response.reason
-    is_login = response.status == UNAUTHORIZED and response.getheader("WWW-Authenticate")
+        reason = answer.reason
+    is_login = answer.status == UNAUTHORIZED and answer.headers.get("www-authenticate")
     kind = LoginRefusedError if is_login else BrokerError
-    return kind(f"the broker says {response.status}: {reason}", response.status)
+    return kind(f"the broker says {answer.status}: {reason}", answer.status)
 
 
 def named(fault: BrokerError, options: Options, kind: str, name: str) -> BrokerError:

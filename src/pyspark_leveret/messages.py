@@ -1,8 +1,8 @@
-"""From rows to messages: where each goes, its content header, its body.
+"""Turn rows into messages: destination, content header and body.
 
-Columns are those that the source gives. `properties`, the content header as it was received, has
-everything and stands over the columns for single properties. A deduplication id becomes a header:
-the broker drops a message whose id it knows, where queue or exchange were declared to do so.
+The columns are those of the source. The column `properties` is a whole content header as received;
+it takes precedence over the columns of single properties. A deduplication id becomes a header: the
+broker drops a message with a known id if queue or exchange were declared with deduplication.
 """
 
 from collections.abc import Iterator
@@ -33,17 +33,17 @@ _TEXTS: Final = (
     "app_id",
 )
 _NUMBERS: Final = ("delivery_mode", "priority")
-_WHOLE: Final = ("tinyint", "smallint", "int", "bigint")  # types of such columns
+_WHOLE: Final = ("tinyint", "smallint", "int", "bigint")  # types of columns in _NUMBERS
 OCTET_MAX: Final = 255
-NAME_BYTES_MAX: Final = 255  # of an exchange, of a routing key
-# What the broker writes by itself, and what is taken from another column.
+NAME_BYTES_MAX: Final = 255  # of the name of an exchange, or of a routing key
+# Columns that the broker sets, or that are part of another column.
 _NOT_WRITTEN: Final = ("stream", "offset", "timestamp", "broker_id", "x_death")
 
 Message = tuple[str, str, bytes, bytes]  # exchange, routing key, content header, body
 
 
-class Composer:
-    """Makes messages of rows."""
+class MessageBuilder:
+    """Makes messages from rows."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
@@ -52,7 +52,7 @@ class Composer:
         self._exchange, self._key = _destination(options)
 
     def messages(self, batch: Any, ids: Iterator[str]) -> Iterator[Message]:
-        """The messages of a record batch; `ids` are theirs, unless a column has them."""
+        """Return the messages of a record batch; `ids` are for rows without an id of their own."""
         columns = {name: batch.column(name).to_pylist() for name in self._used()}
         for row in range(batch.num_rows):
             values = {name: column[row] for name, column in columns.items()}
@@ -71,9 +71,9 @@ class Composer:
     def _place(self, given: str | None, row: dict[str, Any], name: str) -> str:
         found: str | None = given if given is not None else row.get(name)
         if found is None:
-            text = f"a row has no '{name}', and no option says where it goes"
+            text = f"a row has no '{name}', and no option gives one"
             raise OptionError(text)
-        if len(found.encode()) > NAME_BYTES_MAX:  # a connection would cut it short
+        if len(found.encode()) > NAME_BYTES_MAX:  # AMQP limits names to 255 bytes
             raise OptionError(f"the '{name}' of a row is longer than {NAME_BYTES_MAX} bytes")
         return found
 
@@ -85,7 +85,7 @@ class Composer:
             return None
         column = self._options.deduplication_column
         own = None if column is None else row[column]
-        return number if own is None else str(own)  # rows without a key are not all the same one
+        return number if own is None else str(own)  # rows without a key must not share one id
 
     def _header(self, row: dict[str, Any], body_bytes: int, number: str | None) -> bytes:
         given = row.get("properties")
@@ -104,7 +104,7 @@ def _decoded(given: bytes) -> Properties:
     try:
         return decode_properties(given)
     except ProtocolError as fault:
-        text = "the column 'properties' of a row is no content header as it was read"
+        text = "the column 'properties' of a row is not a content header"
         raise OptionError(f"{text}: {fault}") from fault
 
 
@@ -123,16 +123,16 @@ def _properties(row: dict[str, Any]) -> Properties:
     headers = row.get("headers")
     if headers:
         found.headers = table_of(dict(headers))
-    moment = row.get("message_timestamp")
-    if isinstance(moment, datetime):
-        found.timestamp = int(moment.timestamp())
+    time = row.get("message_timestamp")
+    if isinstance(time, datetime):
+        found.timestamp = int(time.timestamp())
         if found.timestamp < 0:
-            raise OptionError(f"'message_timestamp' is from 1970 on, and not {moment}")
+            raise OptionError(f"'message_timestamp' is from 1970 on, and not {time}")
     return found
 
 
 def _destination(options: Options) -> tuple[str | None, str | None]:
-    """Exchange and key for all rows; None where each row has its own."""
+    """Return exchange and key for all rows; None if each row has its own."""
     queue = options.queue if options.queue is not None else options.stream
     if queue is not None:
         return "", queue
@@ -142,7 +142,7 @@ def _destination(options: Options) -> tuple[str | None, str | None]:
 def _check(options: Options, schema: StructType) -> None:
     given = {field.name: field.dataType.simpleString() for field in schema.fields}
     if given.get("body") not in ("binary", "string"):
-        raise OptionError("what is written needs a column 'body' of type binary or string")
+        raise OptionError("a table to write needs a column 'body' of type binary or string")
     column = options.deduplication_column
     for name, kind in given.items():
         if name == column:

@@ -1,6 +1,6 @@
-"""The options of `format("leveret")`, checked, as plain values that can be pickled.
+"""Parse and check the options of `format("leveret")`.
 
-An option that is spelled nearly right is refused; others that we do not know may be Spark's own.
+A misspelt option is refused. Other unknown options are ignored, as they may be Spark's own.
 """
 
 import difflib
@@ -16,7 +16,7 @@ EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 RETRY_S: Final = 60.0
 PARTITION_RECORDS: Final = 500_000
-OFFSET_MIN: Final = -2  # in JSON, as Kafka has it: the earliest; -1 is the latest
+OFFSET_MIN: Final = -2  # in JSON, as in Kafka: -2 is the earliest, -1 the latest
 PORT_MAX: Final = 65_535
 COUNT_MAX: Final = (1 << 63) - 1
 PEEK: Final = "peek"
@@ -51,13 +51,13 @@ NAMES: Final = (
     "maxRecordsPerSecond",
 )
 
-# "earliest", "latest", an offset for all streams, or one for each stream by name.
+# "earliest", "latest", one offset for all streams, or offsets by stream.
 Offsets = str | int | dict[str, int]
 
 
 @dataclass(frozen=True)
 class Url:
-    """Where the broker answers HTTP, and who asks."""
+    """The HTTP address and login of the broker."""
 
     host: str
     port: int
@@ -72,7 +72,7 @@ class Url:
 
 @dataclass(frozen=True)
 class Options:
-    """What a query asks for."""
+    """The options of a query. Can be pickled."""
 
     url: Url
     vhost: str = "/"
@@ -80,7 +80,7 @@ class Options:
     queue: str | None = None
     exchange: str | None = None
     routing_key: str | None = None
-    starting: Offsets | None = None  # None: Kafka's default, earliest for batches, else latest
+    starting: Offsets | None = None  # None: as in Kafka, earliest for batches, latest for streaming
     starting_time: str | None = None
     ending: Offsets | None = None  # None: latest
     ending_time: str | None = None
@@ -99,11 +99,11 @@ class Options:
     deduplication_column: str | None = None
     write_id: str | None = None
     is_mandatory: bool = True
-    second_records: int | None = None  # of each task that writes
+    records_per_second: int | None = None  # of each writing task
 
 
-def parse(given: Mapping[str, str]) -> Options:
-    """Read options; raises OptionError with what to do."""
+def parse_options(given: Mapping[str, str]) -> Options:
+    """Parse options; raise OptionError with a message that says how to correct them."""
     values = {name.lower(): value for name, value in given.items()}
     _refuse_misspelt(values)
     options = _Values(values)
@@ -133,7 +133,7 @@ def parse(given: Mapping[str, str]) -> Options:
         deduplication_column=options.text("deduplicationColumn"),
         write_id=options.text("writeId"),
         is_mandatory=options.flag("mandatory", True),
-        second_records=options.count("maxRecordsPerSecond"),
+        records_per_second=options.count("maxRecordsPerSecond"),
     )
     _check(found)
     return found
@@ -161,7 +161,7 @@ def _refuse_misspelt(values: Mapping[str, str]) -> None:
 
 
 class _Values:
-    """Options by name, whatever their case."""
+    """Options by name, without regard to case."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
         self._values = values

@@ -1,7 +1,7 @@
-"""Which streams a query reads, where they begin and end, and where the query does.
+"""Find the streams of a query, their bounds, and the start and end of the query in them.
 
-A super stream is its partitions: `orders` may be a stream, or the streams `orders-0`, `orders-1` …
-Positions are offsets by the name of the stream: what a checkpoint keeps.
+The name of a super stream stands for its partitions: `orders` may be a stream, or the streams
+`orders-0`, `orders-1` … A position is a dict of stream name to offset, as in a checkpoint.
 """
 
 import logging
@@ -22,7 +22,7 @@ PARTITIONS_MAX: Final = 10_000
 
 @dataclass(frozen=True)
 class Bounds:
-    """What a stream holds now: from `first` up to `end`, which is that of the next message."""
+    """The offsets of a stream, from `first` up to `end`, the offset of the next message."""
 
     first: int
     end: int
@@ -33,14 +33,14 @@ class Streams:
 
     def __init__(self, options: Options) -> None:
         if options.stream is None:
-            raise OptionError("give the option 'stream' or 'queue': what to read")
+            raise OptionError("give the option 'stream' or 'queue'")
         self._options = options
         self._name = options.stream
         self._broker = Broker(options)
         self._names: list[str] = []
 
     def bounds(self) -> dict[str, Bounds]:
-        """All streams, as they are now."""
+        """Return the present bounds of all streams; new partitions are added."""
         if not self._names:
             found = self._find(self._name)
             if found is not None:
@@ -70,7 +70,7 @@ class Streams:
         return Bounds(info["first_offset"], info["end_offset"])
 
     def starting(self, default: str, bounds: dict[str, Bounds]) -> dict[str, int]:
-        """Where the query begins, by its options."""
+        """Return the offsets at which the query begins."""
         options = self._options
         if options.starting_time is not None:
             return self._at_time("startingTimestamp", options.starting_time, bounds)
@@ -78,7 +78,7 @@ class Streams:
         return _resolved("startingOffsets", wanted, bounds)
 
     def ending(self, bounds: dict[str, Bounds]) -> dict[str, int]:
-        """Where a batch ends, by its options."""
+        """Return the offsets at which a batch query ends."""
         options = self._options
         if options.ending_time is not None:
             return self._at_time("endingTimestamp", options.ending_time, bounds)
@@ -94,13 +94,13 @@ class Streams:
             raise
 
     def offset_at(self, name: str, time: str) -> int:
-        """The first offset that is not older than a time."""
+        """Return the first offset that is not older than a time."""
         path = self._broker.path("streams", name, "offset")
         found: int = self._broker.ask("GET", path, timestamp=time)["offset"]
         return found
 
     def offset_after(self, name: str, first: int, bytes_max: int) -> int:
-        """Where about so many bytes end."""
+        """Return the offset about `bytes_max` bytes after `first`."""
         path = self._broker.path("streams", name, "offset")
         query = {"from": first, "bytes": bytes_max}
         found: int = self._broker.ask("GET", path, None, **query)["offset"]
@@ -131,24 +131,25 @@ def _offset(wanted: str | int, bound: Bounds) -> int:
     return wanted
 
 
-def kept(options: Options, name: str, first: int, end: int, bound: Bounds) -> tuple[int, int]:
-    """The part of a range that is still there; raises DataLostError where some must not be
-    missing."""
+def available_range(
+    options: Options, name: str, first: int, end: int, bound: Bounds
+) -> tuple[int, int]:
+    """Return the part of a range that still exists; report the loss of the rest."""
     if first >= bound.first and end <= bound.end:
         return first, end
     if first < bound.first:
         text = f"offsets {first} to {min(bound.first, end) - 1} of stream '{name}' are gone"
-        text += f": retention has passed them, it begins with {bound.first}"
+        text += f": retention has deleted them, it begins with {bound.first}"
     else:
         text = f"stream '{name}' ends with offset {bound.end - 1}, and not with {end - 1}"
-        text += ": it was made anew, or brought back from a backup"
-    lose(options, text, bound.first)
+        text += ": it was created again, or restored from a backup"
+    report_data_loss(options, text, bound.first)
     low = max(first, bound.first)
     return low, max(min(end, bound.end), low)
 
 
-def lose(options: Options, text: str, first_offset: int = -1) -> None:
-    """Messages are gone: an error, or a warning where the query was told to go on."""
+def report_data_loss(options: Options, text: str, first_offset: int = -1) -> None:
+    """Raise DataLostError, or log a warning if `failOnDataLoss` is false."""
     if options.fails_on_loss:
         text += ". Set failOnDataLoss to false to go on without them"
         raise DataLostError(text, first_offset)

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from leveret.amqp.methods import CONFIRM_SELECT, CONFIRM_SELECT_OK
-from leveret.amqp.writer import Writer
+from leveret.amqp.writer import MethodWriter
+from leveret.amqp_client.client import AmqpClient, ClientListener
+from leveret.amqp_client.uri import PORTS, AmqpUri
 from leveret.errors import ClosedByPeerError, ClosedError, LeveretError
-from leveret.shovels.client import AmqpClient, Listener
-from leveret.shovels.uri import AmqpUri
 from pyspark_leveret.client import PAUSE_S, Broker
 from pyspark_leveret.errors import BrokerError
 from pyspark_leveret.messages import Message
@@ -22,7 +22,6 @@ UNCONFIRMED_MAX: Final = 2000
 UNCONFIRMED_BYTES_MAX: Final = 8 * 1024 * 1024
 CONFIRM_S: Final = 120.0  # within which the broker must confirm something
 _TURN: Final = 100  # messages between two looks at what the broker says
-_PORTS: Final = {False: 5672, True: 5671}
 
 
 def publish(options: Options, name: str, messages: Iterator[Message]) -> int:
@@ -30,7 +29,7 @@ def publish(options: Options, name: str, messages: Iterator[Message]) -> int:
     return asyncio.run(_Publisher(options, name).run(messages))
 
 
-class _Publisher(Listener):
+class _Publisher(ClientListener):
     """One run."""
 
     def __init__(self, options: Options, name: str) -> None:
@@ -62,7 +61,7 @@ class _Publisher(Listener):
 
     async def _pace(self, count: int) -> None:
         """Wait until the next message is due, where a rate was given."""
-        rate = self._options.second_records
+        rate = self._options.records_per_second
         if rate is not None:
             now_s = asyncio.get_running_loop().time()
             await asyncio.sleep(max(self._started_s + count / rate - now_s, 0))
@@ -77,7 +76,7 @@ class _Publisher(Listener):
             try:
                 self._client = AmqpClient(_address(self._options), self._name, self)
                 await self._client.connect()
-                await self._client.call(Writer(CONFIRM_SELECT).octet(0), CONFIRM_SELECT_OK)
+                await self._client.call(MethodWriter(CONFIRM_SELECT).octet(0), CONFIRM_SELECT_OK)
                 break
             except ClosedByPeerError as fault:
                 raise BrokerError(f"the broker refuses: {fault}") from fault
@@ -108,7 +107,7 @@ class _Publisher(Listener):
         await asyncio.sleep(0)
         self._raise()
         assert self._client is not None
-        while self._is_full() or not self._client.has_room():
+        while self._is_full() or not self._client.is_writable:
             await self._wait()
 
     async def _wait(self) -> None:
@@ -131,8 +130,8 @@ class _Publisher(Listener):
 
     # What the broker says
 
-    def on_confirm(self, seq: int, multiple: bool, is_taken: bool) -> None:
-        if not is_taken:
+    def on_confirm(self, seq: int, multiple: bool, is_acked: bool) -> None:
+        if not is_acked:
             text = "the broker did not take a message: a queue is full, or its disk is"
             self._fault = self._fault or BrokerError(text)
         settled = [seq]
@@ -153,7 +152,7 @@ class _Publisher(Listener):
         self._fault = self._fault or BrokerError(f"{text} to false to let such messages go")
         self._moved.set()
 
-    def on_room(self) -> None:
+    def on_writable(self) -> None:
         self._moved.set()
 
     def on_lost(self, fault: Exception) -> None:
@@ -165,7 +164,7 @@ class _Publisher(Listener):
 def _address(options: Options) -> AmqpUri:
     """Where the broker speaks AMQP: as given, or as it says itself, or the usual port."""
     url = options.url
-    port = options.amqp_port or _announced_port(options) or _PORTS[url.is_tls]
+    port = options.amqp_port or _announced_port(options) or PORTS["amqps" if url.is_tls else "amqp"]
     return AmqpUri(
         host=url.host,
         port=port,

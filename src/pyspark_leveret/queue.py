@@ -1,8 +1,8 @@
-"""Readers of queues: a streaming one that leases messages in epochs, a batch one that only looks.
+"""Read queues: a streaming reader leases messages in epochs, a batch reader only peeks at them.
 
-An offset of the query is an epoch. The broker keeps an epoch as it is until it is acked, whoever
-goes down meanwhile; `latestOffset` acks, because Spark calls it with what its checkpoint has, and
-`commit` is not called for the last batch.
+An offset of the query is the number of an epoch. The broker keeps the messages of an epoch until it
+is acked, also over restarts. `latestOffset` acks, because Spark calls it with the position of its
+checkpoint. `commit` alone is not enough: Spark does not call it for the last batch.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,11 +21,11 @@ from pyspark.sql.streaming.datasource import (
 from pyspark_leveret.client import LOST, NOT_FOUND, Broker, Patience, named
 from pyspark_leveret.errors import BrokerError, DataLostError, OptionError
 from pyspark_leveret.options import LEASE, PEEK, Options
-from pyspark_leveret.positions import lose
-from pyspark_leveret.ranges import Range, cut
-from pyspark_leveret.reading import received
+from pyspark_leveret.positions import report_data_loss
+from pyspark_leveret.ranges import Range, split_ranges
+from pyspark_leveret.reading import read_answer
 
-EPOCH_RECORDS: Final = 100_000  # where no limit is given
+EPOCH_RECORDS: Final = 100_000  # the default limit
 EPOCH_RECORDS_MAX: Final = 1_000_000
 EPOCH_BYTES_MAX: Final = 256 * 1024 * 1024
 EPOCH: Final = "epoch"
@@ -34,8 +34,8 @@ Position = dict[str, int]
 
 
 @dataclass
-class Rows(InputPartition):
-    """Rows of an epoch."""
+class EpochRows(InputPartition):
+    """Partition: a range of rows of an epoch."""
 
     epoch: int
     first: int
@@ -43,8 +43,8 @@ class Rows(InputPartition):
 
 
 @dataclass
-class Numbers(InputPartition):
-    """Messages by number."""
+class MessageNumbers(InputPartition):
+    """Partition: messages by runs of numbers."""
 
     runs: list[tuple[int, int]] = field(default_factory=list)
 
@@ -56,14 +56,16 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if options.mode == PEEK:
             raise OptionError("a streaming query consumes the queue: 'peek' is for spark.read")
         if options.reader is None:
-            text = "give the option 'reader': the name under which the broker keeps what this"
-            raise OptionError(f"{text} query holds; the same one after a restart, no other's")
+            text = "give the option 'reader': the name of this query's lease at the broker"
+            raise OptionError(
+                f"{text}; use the same one after a restart, and another one for each query"
+            )
         assert options.queue is not None
         self._options = options
         self._columns = columns
         self._broker = Broker(options)
         self._path = self._broker.path("queues", options.queue, "leases", options.reader)
-        self._left: int | None = None  # messages that AvailableNow still takes
+        self._left: int | None = None  # messages that an AvailableNow query still has to take
 
     def initialOffset(self) -> Position:  # noqa: N802
         lease = self._lease()
@@ -79,7 +81,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         assert self._options.queue is not None
-        lease = self._lease()  # first: it says which queue there is not
+        lease = self._lease()  # first: its error names a missing queue
         path = self._broker.path("queues", self._options.queue, "numbers")
         held = sum(epoch["messages"] for epoch in lease["epochs"]) if lease is not None else 0
         self._left = self._broker.ask("GET", path)["messages"] + held
@@ -120,19 +122,21 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for number in range(start[EPOCH] + 1, end[EPOCH] + 1):
             epoch = there.get(number)
             if epoch is None:
-                lose(self._options, f"epoch {number} of reader '{self._options.reader}' is gone")
+                report_data_loss(
+                    self._options, f"epoch {number} of reader '{self._options.reader}' is gone"
+                )
                 continue
             if epoch["missing"]:
                 text = f"{epoch['missing']} messages of epoch {number} were lost by a restart of"
-                lose(self._options, f"{text} the broker: they were not persistent")
+                report_data_loss(self._options, f"{text} the broker: they were not persistent")
             whole = [Range("", 0, epoch["messages"])]
             options = self._options
-            parts = cut(whole, options.partitions_min, options.partition_records)
-            found += [Rows(number, part.first, part.end) for part in parts]
+            parts = split_ranges(whole, options.partitions_min, options.partition_records)
+            found += [EpochRows(number, part.first, part.end) for part in parts]
         return found
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        assert isinstance(partition, Rows)
+        assert isinstance(partition, EpochRows)
         path = f"{self._path}/{partition.epoch}"
         first = partition.first
         patience = Patience(self._options.retry_s)
@@ -140,7 +144,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             query = {"from": first, "to": partition.end, "columns": ",".join(self._columns)}
             before = first
             try:
-                for batch in received(self._broker, "GET", path, None, query):
+                for batch in read_answer(self._broker, "GET", path, None, query):
                     yield batch
                     first += batch.num_rows
             except LOST as fault:
@@ -153,7 +157,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._ack(end[EPOCH])
 
     def _lease(self) -> Any:
-        """What the broker keeps for this reader; None where it does not know it."""
+        """Return the lease of this reader; None if the broker does not know it."""
         try:
             return self._broker.ask("GET", self._path)
         except BrokerError as fault:
@@ -176,16 +180,16 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             self._broker.ask("POST", f"{self._path}/ack", None, upto=upto)
         except BrokerError as fault:
-            if fault.status != NOT_FOUND:  # nothing was ever taken
+            if fault.status != NOT_FOUND:  # this reader has never taken a message
                 raise
 
 
 class PeekReader(DataSourceReader):
-    """Looks at the ready messages of a queue, which stay as they are."""
+    """Reads the ready messages of a queue without consuming them."""
 
     def __init__(self, options: Options, columns: list[str]) -> None:
         if options.mode == LEASE:
-            raise OptionError("a batch only looks at the queue: to consume it use spark.readStream")
+            raise OptionError("a batch query does not consume the queue: use spark.readStream")
         assert options.queue is not None
         self._options = options
         self._columns = columns
@@ -202,16 +206,16 @@ class PeekReader(DataSourceReader):
         return list(_portions([(first, last) for first, last in found["runs"]], size))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        if not isinstance(partition, Numbers):
+        if not isinstance(partition, MessageNumbers):
             return iter(())
         broker = Broker(self._options)
         body = {"messages": 0, "runs": partition.runs}
         path = broker.path("queues", self._queue, "batches")
-        return received(broker, "POST", path, body, {"columns": ",".join(self._columns)})
+        return read_answer(broker, "POST", path, body, {"columns": ",".join(self._columns)})
 
 
-def _portions(runs: list[tuple[int, int]], size: int) -> Iterator[Numbers]:
-    """Runs in portions of so many messages."""
+def _portions(runs: list[tuple[int, int]], size: int) -> Iterator[MessageNumbers]:
+    """Split runs of numbers into partitions of `size` messages."""
     portion: list[tuple[int, int]] = []
     left = size
     for first, last in runs:
@@ -221,7 +225,7 @@ def _portions(runs: list[tuple[int, int]], size: int) -> Iterator[Numbers]:
             left -= end - first + 1
             first = end + 1
             if left == 0:
-                yield Numbers(portion)
+                yield MessageNumbers(portion)
                 portion, left = [], size
     if portion:
-        yield Numbers(portion)
+        yield MessageNumbers(portion)

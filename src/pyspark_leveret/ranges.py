@@ -1,4 +1,4 @@
-"""Offset ranges: how far a batch goes, and into which partitions it is cut. Pure arithmetic."""
+"""Limit and split offset ranges. Pure arithmetic."""
 
 from dataclasses import dataclass
 
@@ -7,18 +7,18 @@ from pyspark.sql.datasource import InputPartition
 
 @dataclass
 class Range(InputPartition):
-    """Offsets of one stream, the end not included."""
+    """Partition: offsets of one stream, the end not included."""
 
     stream: str
     first: int
     end: int
 
 
-def share(waiting: dict[str, int], most: int) -> dict[str, int]:
-    """How many of the records that wait each stream may give, `most` in all.
+def share_limit(waiting: dict[str, int], most: int) -> dict[str, int]:
+    """Share a limit of `most` records among streams, in proportion to their waiting records.
 
-    By what waits, so that all come to their end together; what is left over by rounding goes to
-    those that wait longest for it. Never more than `most`, never nothing.
+    In proportion, so that all streams reach their end together. Records left over by rounding go
+    to the streams with most waiting records. The sum is `most`, or all waiting records if fewer.
     """
     total = sum(waiting.values())
     if total <= most:
@@ -32,8 +32,8 @@ def share(waiting: dict[str, int], most: int) -> dict[str, int]:
     return shares
 
 
-def cut(ranges: list[Range], least: int, records_max: int) -> list[Range]:
-    """Ranges of at most so many records, and at least so many ranges where there are enough."""
+def split_ranges(ranges: list[Range], least: int, records_max: int) -> list[Range]:
+    """Split ranges into at least `least` ranges, if possible, of at most `records_max` records."""
     total = sum(one.end - one.first for one in ranges)
     if total == 0:
         return []

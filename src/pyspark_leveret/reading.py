@@ -1,7 +1,7 @@
-"""Reads offset ranges as Arrow record batches: over HTTP, or from the segment files themselves.
+"""Read offset ranges as Arrow record batches, over HTTP or from the segment files.
 
-A read that breaks off goes on behind the last row that came. What has been forgotten meanwhile is
-lost data, which is an error unless the query was told otherwise.
+An interrupted read continues after the last row that arrived. If retention has deleted the next
+rows meanwhile, that is an error unless `failOnDataLoss` is false.
 """
 
 import gc
@@ -11,7 +11,7 @@ from typing import Any, Final
 from pyspark_leveret.client import LOST, Broker, Patience
 from pyspark_leveret.errors import BrokerError, DataLostError
 from pyspark_leveret.options import Options
-from pyspark_leveret.positions import Streams, kept
+from pyspark_leveret.positions import Streams, available_range
 from pyspark_leveret.ranges import Range
 
 GONE: Final = 410
@@ -19,7 +19,7 @@ BEHIND: Final = 416
 
 
 def read_range(options: Options, part: Range, columns: list[str]) -> Iterator[Any]:
-    """The record batches of a range, in order."""
+    """Return the record batches of a range, in order."""
     first = part.first
     patience = Patience(options.retry_s)
     while first < part.end:
@@ -37,31 +37,31 @@ def read_range(options: Options, part: Range, columns: list[str]) -> Iterator[An
         except LOST as fault:
             patience.pause(fault)
             continue
-        if at == first:  # whole, and nothing in it
+        if at == first:  # a complete answer without rows
             first = _after_loss(options, part, first)
-    _settle()
+    _freeze_garbage_collector()
 
 
-def _settle() -> None:
-    """Take what is loaded by now out of the garbage collector's sight, once in a process.
+def _freeze_garbage_collector() -> None:
+    """Exclude all loaded objects from garbage collection, once in a process.
 
-    Spark's worker collects after each task, and the next task waits for it: with the modules of
-    Spark and Arrow, which are never garbage, that takes 20 ms.
+    Spark's worker runs the collector after each task, and the next task waits. With the objects of
+    Spark's and Arrow's modules, which are never garbage, that takes 20 ms.
     """
     if gc.get_freeze_count() == 0:
         gc.freeze()
 
 
 def _after_loss(options: Options, part: Range, first: int) -> int:
-    """Where to go on, if the query goes on."""
+    """Return the offset at which to continue after a loss; raise if the query must not."""
     bound = Streams(options).bounds()[part.stream]
-    low, end = kept(options, part.stream, first, part.end, bound)
+    low, end = available_range(options, part.stream, first, part.end, bound)
     return low if low < end else part.end
 
 
 def _batches(options: Options, part: Range, columns: list[str]) -> Iterator[Any]:
     if options.data_dir is not None:
-        from pyspark_leveret.segments import batches_of_files  # needs the broker's own package
+        from pyspark_leveret.segments import batches_of_files  # needs the storage code of leveret
 
         return batches_of_files(options, part, columns)
     return _batches_over_http(options, part, columns)
@@ -71,18 +71,18 @@ def _batches_over_http(options: Options, part: Range, columns: list[str]) -> Ite
     broker = Broker(options)
     path = broker.path("streams", part.stream, "batches")
     query = {"from": part.first, "to": part.end, "columns": ",".join(columns)}
-    return received(broker, "GET", path, None, query)
+    return read_answer(broker, "GET", path, None, query)
 
 
-def received(
+def read_answer(
     broker: Broker, method: str, path: str, body: object, query: dict[str, object]
 ) -> Iterator[Any]:
-    """The batches of an answer; raises OSError where it breaks off."""
+    """Return the record batches of an answer; raise OSError if it breaks off."""
     import pyarrow as pa
 
-    with broker.answer(method, path, body, **query) as response:
+    with broker.answer(method, path, body, **query) as answer:
         try:
-            with pa.ipc.open_stream(response) as stream:
+            with pa.ipc.open_stream(answer.body) as stream:
                 yield from stream
         except pa.ArrowInvalid as fault:
             raise OSError(f"the answer breaks off: {fault}") from fault

@@ -1,7 +1,7 @@
-"""The columns of messages as Spark types, and what a caller's own schema may look like.
+"""The columns of messages as Spark types, and the check of a caller's schema.
 
-Spark prunes no columns of a Python source by itself. Whoever passes a schema with some of the
-columns gets these, in that order, and the broker reads no others.
+Spark does not prune the columns of a Python source. A caller who passes a schema with some of the
+columns gets these columns, in that order, and the broker reads no others.
 """
 
 from typing import Final
@@ -41,8 +41,8 @@ TYPES: Final = {
 DDL: Final = ", ".join(f"`{name}` {kind}" for name, kind in TYPES.items())
 
 
-def columns_of(schema: StructType) -> list[str]:
-    """The columns of a caller's schema, which must be some of ours with our types."""
+def require_columns(schema: StructType) -> list[str]:
+    """Return the columns of a caller's schema; raise OptionError if one is not ours."""
     for field in schema.fields:
         known = TYPES.get(field.name)
         if known is None:

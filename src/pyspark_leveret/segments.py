@@ -1,7 +1,7 @@
-"""Reads segment files where the broker's data directory can be reached: no byte goes over HTTP.
+"""Read segment files directly, if the executor can reach the broker's data directory.
 
-The broker says which files hold a range and how far each may be read now; the rest is what its own
-process for bulk reads does.
+The broker says which files hold a range, and up to which byte each file may be read. The files are
+then read by the code of the broker's own process for bulk reads (`leveret.arrow`).
 """
 
 from collections.abc import Iterator
@@ -9,20 +9,20 @@ from pathlib import Path
 from typing import Any, Final
 
 from leveret.arrow.batches import make_batch
-from leveret.arrow.encoding import gather
+from leveret.arrow.chunk_sources import ChunkPositions, chunks_from_files
+from leveret.arrow.encoding import group_rows
 from leveret.arrow.requests import Request, RetentionPassedError, SegmentPart
-from leveret.arrow.segments import Indexes, chunks_of_files
 from leveret.errors import CorruptionError
 from pyspark_leveret.client import Broker
 from pyspark_leveret.errors import BrokerError, DataLostError
 from pyspark_leveret.options import Options
 from pyspark_leveret.ranges import Range
 
-_INDEXES: Final = Indexes()
+_INDEXES: Final = ChunkPositions()
 
 
 def batches_of_files(options: Options, part: Range, columns: list[str]) -> Iterator[Any]:
-    """The record batches of a range."""
+    """Return the record batches of a range."""
     assert options.data_dir is not None
     broker = Broker(options)
     query = {"from": part.first, "to": part.end}
@@ -38,9 +38,9 @@ def batches_of_files(options: Options, part: Range, columns: list[str]) -> Itera
         raise BrokerError(f"dataDir '{folder}' is not a directory that this executor can read")
     _INDEXES.note(parts[0].path, found["known_offset"], found["known_place"])
     wanted = Request(part.stream, found["number"], part.first, part.end, columns)
-    chunks = chunks_of_files(parts, wanted.number, part.first, part.end, _INDEXES)
+    chunks = chunks_from_files(parts, wanted.number, part.first, part.end, _INDEXES)
     try:
-        for rows in gather(wanted, chunks):
+        for rows in group_rows(wanted, chunks):
             yield make_batch(part.stream, wanted.number, columns, rows)
     except RetentionPassedError as fault:
         raise DataLostError(str(fault)) from fault

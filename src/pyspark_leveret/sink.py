@@ -1,8 +1,8 @@
-"""The writers: a task publishes its rows and is done when the broker has confirmed them.
+"""Write tables: a task publishes its rows and ends when the broker has confirmed them.
 
-The id of a row is (query, batch, partition, row), without the attempt: a task that runs again, or a
-batch that is replayed after a restart, publishes the same ids. What was published cannot be taken
-back, so `commit` and `abort` have nothing to do.
+The id of a row is (query, batch, partition, row), without the attempt: a repeated task, or a batch
+that is repeated after a restart, publishes the same ids. Published messages cannot be withdrawn, so
+`commit` and `abort` do nothing.
 """
 
 import uuid
@@ -19,7 +19,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pyspark_leveret.messages import Composer, Message
+from pyspark_leveret.messages import Message, MessageBuilder
 from pyspark_leveret.options import Options
 
 QUERY_ID: Final = "sql.streaming.queryId"
@@ -28,17 +28,17 @@ BATCH_ID: Final = "streaming.sql.batchId"
 
 @dataclass
 class Published(WriterCommitMessage):
-    """What a task has done."""
+    """The result of a task."""
 
     messages: int
 
 
 class _Writing:
-    """What both writers do."""
+    """The publishing part of both writers."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
-        self._composer = Composer(options, schema)
+        self._builder = MessageBuilder(options, schema)
 
     def publish(self, batches: Iterator[Any], prefix: str) -> Published:
         from pyspark_leveret.publisher import publish
@@ -49,11 +49,11 @@ class _Writing:
     def _messages(self, batches: Iterator[Any], prefix: str) -> Iterator[Message]:
         ids = (f"{prefix}/{row}" for row in count())
         for batch in batches:
-            yield from self._composer.messages(batch, ids)
+            yield from self._builder.messages(batch, ids)
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Writes a table once."""
+    """Writes the table of a batch query."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._writing = _Writing(options, schema)
@@ -64,7 +64,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Writes batch after batch."""
+    """Writes the batches of a streaming query."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._writing = _Writing(options, schema)

@@ -1,4 +1,4 @@
-"""The data source: which reader or writer a query gets, by its options."""
+"""The Spark data source: chooses a reader or writer by the options of a query."""
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -10,11 +10,11 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from pyspark_leveret import schema as columns
-from pyspark_leveret.options import Options, parse
+from pyspark_leveret.options import Options, parse_options
 
 
 class DefaultSource(DataSource):
-    """Messages of a Leveret broker. Spark finds it by this name."""
+    """Streams and queues of a Leveret broker. Spark looks for a class of this name."""
 
     @classmethod
     def name(cls) -> str:
@@ -25,7 +25,7 @@ class DefaultSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = self._options()
-        wanted = columns.columns_of(schema)
+        wanted = columns.require_columns(schema)
         if options.queue is not None:
             from pyspark_leveret.queue import PeekReader
 
@@ -37,7 +37,7 @@ class DefaultSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         options = self._options()
-        wanted = columns.columns_of(schema)
+        wanted = columns.require_columns(schema)
         if options.queue is not None:
             from pyspark_leveret.queue import QueueStreamReader
 
@@ -59,4 +59,4 @@ class DefaultSource(DataSource):
         return StreamWriter(self._options(), schema)
 
     def _options(self) -> Options:
-        return parse(self.options)
+        return parse_options(self.options)

@@ -1,7 +1,7 @@
-"""The streaming reader of streams. The checkpoint of the query is the only truth of where it is.
+"""Read streams in streaming queries. Only the query's checkpoint holds its position.
 
-An offset of the query is the next offset of each stream. A batch is planned from these alone, so
-that after a restart it is the same rows again.
+An offset of the query holds the next offset of each stream. A batch is planned from these offsets
+alone, so after a restart it has the same rows.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,21 +17,21 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from pyspark_leveret.options import LATEST, Options
-from pyspark_leveret.positions import Bounds, Streams, kept, lose
-from pyspark_leveret.ranges import Range, cut, share
+from pyspark_leveret.positions import Bounds, Streams, available_range, report_data_loss
+from pyspark_leveret.ranges import Range, share_limit, split_ranges
 from pyspark_leveret.reading import read_range
 
 Position = dict[str, int]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows streams."""
+    """Follows the streams of a query."""
 
     def __init__(self, options: Options, columns: list[str]) -> None:
         self._options = options
         self._columns = columns
         self._streams = Streams(options)
-        self._target: Position | None = None  # where AvailableNow stops
+        self._target: Position | None = None  # the end of an AvailableNow query
 
     def initialOffset(self) -> Position:  # noqa: N802
         return self._streams.starting(LATEST, self._streams.bounds())
@@ -53,7 +53,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Position, limit: ReadLimit) -> Position:  # noqa: N802
         bounds = self._streams.bounds()
         for name in start.keys() - bounds.keys():
-            lose(self._options, f"the stream '{name}' is gone")
+            report_data_loss(self._options, f"the stream '{name}' is gone")
         first = {name: self._first(name, start, bound) for name, bound in bounds.items()}
         ends = {name: max(self._end(name, bounds), first[name]) for name in bounds}
         if not isinstance(limit, ReadAllAvailable):
@@ -61,9 +61,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**start, **ends}
 
     def _first(self, name: str, start: Position, bound: Bounds) -> int:
-        """Where a stream goes on; one that has come since begins with its first message."""
+        """Return the next offset of a stream; a new stream begins with its first message."""
         position = start.get(name, bound.first)
-        return kept(self._options, name, position, position, bound)[0]
+        return available_range(self._options, name, position, position, bound)[0]
 
     def _end(self, name: str, bounds: dict[str, Bounds]) -> int:
         if self._target is None:
@@ -74,7 +74,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options = self._options
         waiting = {name: ends[name] - first[name] for name in ends}
         if options.trigger_records is not None:
-            waiting = share(waiting, options.trigger_records)
+            waiting = share_limit(waiting, options.trigger_records)
         if options.trigger_bytes is not None:
             each = max(options.trigger_bytes // max(sum(map(bool, waiting.values())), 1), 1)
             for name in waiting:
@@ -89,15 +89,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for name in end:
             if name in bounds:
                 first = start.get(name, bounds[name].first)
-                found = kept(self._options, name, first, end[name], bounds[name])
+                found = available_range(self._options, name, first, end[name], bounds[name])
                 ranges.append(Range(name, *found))
             elif end[name] > start.get(name, end[name]):
-                lose(self._options, f"the stream '{name}' is gone")
-        return cut(ranges, self._options.partitions_min, self._options.partition_records)
+                report_data_loss(self._options, f"the stream '{name}' is gone")
+        return split_ranges(ranges, self._options.partitions_min, self._options.partition_records)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, Range)
         return read_range(self._options, partition, self._columns)
 
     def commit(self, end: Position) -> None:
-        """The checkpoint has it: nothing to be told to the broker."""
+        """Do nothing: the checkpoint holds the position, and the broker needs no notice."""

@@ -1,4 +1,4 @@
-"""The whole suite of the bus runs against Leveret and against RabbitMQ: the fixture `node` is both.
+"""Fixtures: the fixture `node` runs a test of the bus against Leveret and against RabbitMQ.
 
 RabbitMQ is Debian's package on ports and directories of its own. Where it cannot be had, that half
 is skipped and says why.
@@ -24,7 +24,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="session", params=["leveret", "rabbitmq"])
 def node(request: pytest.FixtureRequest) -> Iterator[Node]:
-    """A broker that all tests share; each has names of its own."""
+    """A broker that all tests share. Each test uses names of its own."""
     try:
         found: Node = Leveret() if request.param == "leveret" else RabbitMQ()
     except UnavailableError as reason:
@@ -38,7 +38,7 @@ def node(request: pytest.FixtureRequest) -> Iterator[Node]:
 
 @pytest.fixture(scope="session")
 def leveret_node() -> Iterator[Node]:
-    """For what only Leveret can show."""
+    """A Leveret, for tests of features that only Leveret has."""
     found = Leveret()
     try:
         found.start()
@@ -49,5 +49,5 @@ def leveret_node() -> Iterator[Node]:
 
 @pytest.fixture
 def prefix() -> str:
-    """A prefix of services, or the start of a queue's name, that no other test has."""
+    """A prefix of service or queue names that no other test has."""
     return f"t{next(_numbers)}"

@@ -1,4 +1,4 @@
-"""Dead-letter queues to work on: made and read with another client than the tool's own."""
+"""Dead-letter queues for tests, filled and read by pika instead of the client under test."""
 
 import contextlib
 import uuid
@@ -9,7 +9,7 @@ import pika
 from pika.adapters.blocking_connection import BlockingChannel
 
 from leveret.bus import fanout, topic
-from leveret.bus.dead_letters.letter import QUORUM_COUNTS
+from leveret.bus.dead_letters.dead_letter import QUORUM_COUNTS
 from leveret.bus.topology import Layout
 
 
@@ -21,7 +21,7 @@ class Found(NamedTuple):
 
     @property
     def headers(self) -> dict[str, Any]:
-        """Without what quorum queues add to each delivery."""
+        """The headers without those that quorum queues add to each delivery."""
         headers = dict(self.properties.headers or {})
         for name in QUORUM_COUNTS:
             headers.pop(name, None)
@@ -52,7 +52,7 @@ class Stage:
             yield channel
 
     def fill(self, count: int, **changed: Any) -> None:
-        """Dead letters as a bus leaves them, in the dead-letter queue."""
+        """Put dead letters into the dead-letter queue, as a bus does."""
         with self.channel() as channel:
             for number in range(1, count + 1):
                 channel.basic_publish(
@@ -86,7 +86,7 @@ class Stage:
         )
 
     def take(self, queue: str) -> list[Found]:
-        """All messages of a queue, which is empty then."""
+        """Take all messages of a queue."""
         found: list[Found] = []
         with self.channel() as channel:
             while True:
@@ -96,15 +96,15 @@ class Stage:
                 found.append(Found(body, properties))
 
     def dead(self) -> list[str]:
-        """The ids in the dead-letter queue, which is empty then."""
+        """Take all messages of the dead-letter queue and return their ids."""
         return [found.properties.message_id for found in self.take(self.layout.dlq)]
 
     def back(self) -> list[str]:
-        """The ids in the service's queue, which is empty then."""
+        """Take all messages of the service's queue and return their ids."""
         return [found.properties.message_id for found in self.take(self.layout.queue)]
 
     def names(self) -> list[str]:
-        """The options that name it on the command line."""
+        """The command-line options that name the queue."""
         option = "--service" if self.layout.exchange.endswith(".main-exchange") else "--queue"
         return [option, self.layout.service, "--amqp-url", self.url]
 

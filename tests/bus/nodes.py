@@ -34,15 +34,15 @@ class Node:
         return f"amqp://guest:guest@{HOST}:{self.port}/"
 
     def start(self) -> None:
-        """Start the process and wait until it takes connections."""
+        """Start the process and wait until it accepts connections."""
         raise NotImplementedError
 
     def kill(self) -> None:
-        """End it at once, as a loss of power would."""
+        """Kill it at once, as a loss of power would."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """End it and remove what it left."""
+        """Stop it and remove its files."""
         raise NotImplementedError
 
 
@@ -76,7 +76,7 @@ class Leveret(Node):
 
 
 class RabbitMQ(Node):
-    """Debian's package. Raises Unavailable where it cannot be had."""
+    """RabbitMQ from Debian's package. Raise UnavailableError if it cannot be installed."""
 
     name = "rabbitmq"
 

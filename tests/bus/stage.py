@@ -1,4 +1,4 @@
-"""What the tests of the bus share: events, a list that can be waited for, and a look at a queue."""
+"""Shared by the tests of the bus: an event, a list to wait for, and access to queues."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from leveret.bus import BusSettings
 
 WAIT_S: Final = 20.0
 FAST: Final = BusSettings(
-    early_wait_ms_min=10,
-    early_wait_ms_max=40,
+    early_wait_s_min=0.01,
+    early_wait_s_max=0.04,
     heartbeat_s=2,
-    probe_every_ms=300,
-    answer_timeout_ms=5_000,
-    stop_deadline_ms=3_000,
+    probe_interval_s=0.3,
+    answer_timeout_s=5.0,
+    stop_deadline_s=3.0,
 )
 pytestmark_bus = [
     pytest.mark.anyio,
@@ -39,7 +39,7 @@ class Placed:
 
 
 class Seen(Generic[T]):
-    """What handlers saw, in order."""
+    """A list of what handlers saw, in order."""
 
     def __init__(self) -> None:
         self.all: list[T] = []
@@ -51,7 +51,7 @@ class Seen(Generic[T]):
             self._changed.notify_all()
 
     async def wait(self, count: int, timeout_s: float = WAIT_S) -> list[T]:
-        """All of them, when there are so many."""
+        """Wait for so many items and return all."""
         try:
             async with asyncio.timeout(timeout_s), self._changed:
                 await self._changed.wait_for(lambda: len(self.all) >= count)
@@ -60,7 +60,7 @@ class Seen(Generic[T]):
         return self.all
 
     async def wait_for(self, items: set[T], timeout_s: float = WAIT_S) -> None:
-        """Until all of these were seen."""
+        """Wait until all of these were seen."""
         try:
             async with asyncio.timeout(timeout_s), self._changed:
                 await self._changed.wait_for(lambda: items <= set(self.all))
@@ -71,7 +71,7 @@ class Seen(Generic[T]):
 
 @asynccontextmanager
 async def channel(url: str) -> AsyncIterator[AbstractChannel]:
-    """A channel of a client that is not the bus."""
+    """Open a channel by a client other than the bus."""
     async with (
         await aio_pika.connect(url) as connection,
         connection.channel(on_return_raises=True) as opened,
@@ -80,7 +80,7 @@ async def channel(url: str) -> AsyncIterator[AbstractChannel]:
 
 
 async def take(url: str, queue: str, timeout_s: float = WAIT_S) -> AbstractIncomingMessage:
-    """The next message of a queue, removed."""
+    """Take the next message of a queue."""
     async with channel(url) as opened:
         found = await opened.get_queue(queue, ensure=False)
         arrived: asyncio.Future[AbstractIncomingMessage] = (
@@ -102,13 +102,13 @@ async def take(url: str, queue: str, timeout_s: float = WAIT_S) -> AbstractIncom
 
 
 def death_counts(message: AbstractIncomingMessage) -> dict[tuple[object, object], object]:
-    """How often a message died, by queue and reason."""
+    """Return how often a message died, by queue and reason."""
     deaths: Any = message.headers["x-death"]
     return {(death["queue"], death["reason"]): death["count"] for death in deaths}
 
 
 async def depth(url: str, queue: str) -> int:
-    """Messages that are ready in a queue."""
+    """Return the number of ready messages in a queue."""
     async with channel(url) as opened:
         declared = await opened.declare_queue(queue, passive=True)
         return int(declared.declaration_result.message_count or 0)

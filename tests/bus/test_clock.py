@@ -1,4 +1,4 @@
-"""Retries by a clock that the test moves: never early, and in the order in which they failed."""
+"""Retries with a clock that the test moves: never early, and in the order of the failures."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 
 from leveret.bus import Bus, Delivery, fanout
-from leveret.testing import BrokerUrl, ManualClock, broker
+from leveret.testing import ManualClock, RunningBroker, broker
 from tests.bus.stage import FAST, Placed, Seen, depth, pytestmark_bus
 
 pytestmark = pytestmark_bus
-# A clock that jumps is no reason to be taken for dead.
+# A jump of the clock must not end connections by their heartbeat.
 STILL = replace(FAST, heartbeat_s=0, concurrency=1)
 
 
@@ -23,7 +23,7 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-async def url(clock: ManualClock) -> AsyncIterator[BrokerUrl]:
+async def server(clock: ManualClock) -> AsyncIterator[RunningBroker]:
     with broker(clock=clock) as found:
         yield found
 
@@ -31,13 +31,13 @@ async def url(clock: ManualClock) -> AsyncIterator[BrokerUrl]:
 async def until_depth(url: str, queue: str, count: int) -> None:
     async with asyncio.timeout(30):
         while await depth(url, queue) != count:
-            pass  # each look is a conversation with the broker
+            pass  # each look is a round trip to the broker
 
 
 async def test_no_retry_is_early_and_their_order_is_kept(
-    url: BrokerUrl, clock: ManualClock
+    server: RunningBroker, clock: ManualClock
 ) -> None:
-    bus = Bus(url, fanout.layout("wms-orders"), settings=STILL)
+    bus = Bus(server.url, fanout.layout("wms-orders"), settings=STILL)
     seen: Seen[tuple[int, int]] = Seen()
 
     @bus.on(Placed)
@@ -51,9 +51,9 @@ async def test_no_retry_is_early_and_their_order_is_kept(
                 for number in range(5):
                     await bus.publish(Placed(number))
             await seen.wait(5 * (retry + 1) + retry)
-            await until_depth(url, "wms.retry-queue.wms-orders", 5)
+            await until_depth(server.url, "wms.retry-queue.wms-orders", 5)
             clock.advance(ms=4_999)
-            # What is published now is handled: whatever was early would have come before it.
+            # A retry that came too early would be handled before this new message.
             await bus.publish(Placed(100 + retry))
             await seen.wait(5 * (retry + 1) + retry + 1)
             assert seen.all[-1] == (100 + retry, 0), "a retry came early"
@@ -64,8 +64,10 @@ async def test_no_retry_is_early_and_their_order_is_kept(
         assert seen.all[at : at + 5] == [(number, retry) for number in range(5)]
 
 
-async def test_a_delayed_message_waits_for_its_time(url: BrokerUrl, clock: ManualClock) -> None:
-    bus = Bus(url, fanout.layout("wms-orders"), settings=STILL, clock=clock)
+async def test_a_delayed_message_waits_for_its_time(
+    server: RunningBroker, clock: ManualClock
+) -> None:
+    bus = Bus(server.url, fanout.layout("wms-orders"), settings=STILL, clock=clock)
     seen: Seen[int] = Seen()
 
     @bus.on(Placed)
@@ -73,7 +75,7 @@ async def test_a_delayed_message_waits_for_its_time(url: BrokerUrl, clock: Manua
         await seen.add(event.number)
 
     async with bus:
-        await bus.publish(Placed(1), process_after_delay_ms=60_000)
+        await bus.publish(Placed(1), delay_s=60.0)
         clock.advance(ms=59_999)
         await bus.publish(Placed(2))
         assert await seen.wait(1) == [2]

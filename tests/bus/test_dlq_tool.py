@@ -20,15 +20,14 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from leveret.bus import Bus, Delivery, fanout, topic
-from leveret.bus.dead_letters.letter import DeadLetter
-from leveret.bus.dead_letters.queue import Selection, dead_letter_queue
-from leveret.cli.tree import app_for
+from leveret.bus.dead_letters.dead_letter import DeadLetter
+from leveret.bus.dead_letters.dead_letter_queue import Selection, open_dead_letter_queue
+from leveret.cli.app import make_app
 from tests.bus.dead_letters import Stage, stage
 from tests.bus.nodes import Leveret, Node
 
-APP = app_for("")
+APP = make_app("")
 
-# pytestmark = pytest.mark.compiled_only("the tool is the same Python in both forms")
 
 ROOT = Path(__file__).parents[2]
 END_WITHIN_S = 30.0
@@ -41,12 +40,12 @@ def amqp_url(node: Node) -> str:
 
 @pytest.fixture(params=["fanout", "topic"])
 def letters(request: pytest.FixtureRequest, amqp_url: str) -> Stage:
-    """An empty dead-letter queue with all that belongs to it."""
+    """An empty dead-letter queue and the other queues of its service."""
     return stage(amqp_url, request.param)
 
 
 def dlq(letters: Stage, *words: str, answer: str = "") -> Result:
-    """One command on this dead-letter queue."""
+    """Run one command on this dead-letter queue."""
     command, *rest = words
     return CliRunner().invoke(
         APP, ["bus", "dlq", command, *letters.names(), *rest], input=answer, catch_exceptions=False
@@ -69,7 +68,7 @@ def names(*numbers: int) -> list[str]:
 
 
 def test_looking_leaves_order_and_content_as_they_were(letters: Stage) -> None:
-    # More than 32: RabbitMQ's quorum queues shuffle what comes back in one go.
+    # More than 32, because RabbitMQ's quorum queues lose the order of larger requeues.
     letters.fill(100)
     for _ in range(3):
         assert ids(rows(letters)) == names(*range(1, 101))
@@ -81,7 +80,7 @@ def test_looking_leaves_order_and_content_as_they_were(letters: Stage) -> None:
 
 
 def test_looking_at_a_part_leaves_the_order_too(letters: Stage) -> None:
-    # Quorum queues put what comes back behind all the rest, or behind what came back before.
+    # Quorum queues put requeued messages behind all others, or behind those requeued before.
     letters.fill(40)
     assert len(rows(letters)) == 40
     assert ids(rows(letters, "--limit", "2")) == names(1, 2)
@@ -112,11 +111,13 @@ def test_list_shows_how_each_ended(letters: Stage) -> None:
         (("--json-path", "$.order.id=5"), (5,)),
         (("--id", "m1", "--id", "m4"), (1, 4)),
         (("--header", "tenant=t0", "--status", "502"), (2,)),
-        (("--older-than-s", "0"), ()),  # they do not say when they died
+        (("--older-than-s", "0"), ()),  # these messages hold no time of death
         (("--header", "tenant=none"), ()),
     ],
 )
-def test_filters_choose(amqp_url: str, words: tuple[str, ...], found: tuple[int, ...]) -> None:
+def test_filters_select_messages(
+    amqp_url: str, words: tuple[str, ...], found: tuple[int, ...]
+) -> None:
     letters = stage(amqp_url, "fanout")
     letters.fill(5)
     assert ids(rows(letters, *words)) == names(*found)
@@ -134,7 +135,7 @@ def test_show_prints_one_by_id_or_place(letters: Stage) -> None:
     assert letters.dead() == names(1, 2, 3)
 
 
-def test_redrive_moves_what_is_chosen_and_leaves_the_rest_in_order(letters: Stage) -> None:
+def test_redrive_moves_matched_messages_and_keeps_the_others_in_order(letters: Stage) -> None:
     letters.fill(70)
     done = dlq(letters, "redrive", "--header", "tenant=t0", "--json")
     assert json.loads(done.stdout)["done"] == 35
@@ -143,7 +144,7 @@ def test_redrive_moves_what_is_chosen_and_leaves_the_rest_in_order(letters: Stag
     assert letters.dead() == names(*range(1, 71, 2))
 
 
-def test_redriven_message_counts_on_from_where_it_was(letters: Stage) -> None:
+def test_redriven_message_keeps_its_retry_count(letters: Stage) -> None:
     letters.fill(1)
     assert dlq(letters, "redrive").exit_code == 0
     (found,) = letters.take(letters.layout.queue)
@@ -156,7 +157,7 @@ def test_redriven_message_counts_on_from_where_it_was(letters: Stage) -> None:
     assert not any(name.startswith("x-final-") for name in found.headers)
 
 
-def test_reset_lets_it_begin_anew(letters: Stage) -> None:
+def test_reset_starts_the_retry_count_at_zero(letters: Stage) -> None:
     letters.fill(1)
     assert dlq(letters, "redrive", "--reset").exit_code == 0
     (found,) = letters.take(letters.layout.queue)
@@ -165,7 +166,7 @@ def test_reset_lets_it_begin_anew(letters: Stage) -> None:
     assert found.headers["x-redrive-count"] == 1
 
 
-def test_broker_counts_on_from_a_redriven_death(letters: Stage) -> None:
+def test_broker_continues_the_deaths_of_a_redriven_message(letters: Stage) -> None:
     letters.fill(1)
     assert dlq(letters, "redrive").exit_code == 0
     with letters.channel() as channel:
@@ -178,16 +179,16 @@ def test_broker_counts_on_from_a_redriven_death(letters: Stage) -> None:
 
 
 @pytest.mark.parametrize("kind", ["fanout", "topic"])
-def test_redriven_message_is_tried_once_more_or_from_the_start(amqp_url: str, kind: str) -> None:
+def test_redriven_message_is_retried_once_or_from_the_start(amqp_url: str, kind: str) -> None:
     asyncio.run(_redriven_twice(amqp_url, kind))
 
 
 async def _redriven_twice(url: str, kind: str) -> None:
     make = {
         "fanout": partial(fanout.layout, retries_max=2),
-        "topic": partial(topic.layout, max_retries=2),
+        "topic": partial(topic.layout, retries_max=2),
     }
-    layout = make[kind](f"dlq-{uuid.uuid4().hex[:8]}", retry_delay_ms=50)
+    layout = make[kind](f"dlq-{uuid.uuid4().hex[:8]}", retry_delay_s=0.05)
     bus = Bus(url, layout)
     attempts: list[int] = []
 
@@ -197,9 +198,9 @@ async def _redriven_twice(url: str, kind: str) -> None:
         return 503
 
     async def died_again(times: int) -> DeadLetter:
-        """Waits until it was tried so often, and is in the dead-letter queue."""
+        """Wait until the message was handled so often and is in the dead-letter queue."""
         found: list[DeadLetter] = []
-        async with asyncio.timeout(END_WITHIN_S), dead_letter_queue(url, layout.dlq) as queue:
+        async with asyncio.timeout(END_WITHIN_S), open_dead_letter_queue(url, layout.dlq) as queue:
             while len(attempts) < times or not found:
                 await asyncio.sleep(0.02)
                 found.clear()
@@ -207,7 +208,7 @@ async def _redriven_twice(url: str, kind: str) -> None:
         return found[0]
 
     async def redriven(*, reset: bool) -> None:
-        async with dead_letter_queue(url, layout.dlq) as queue:
+        async with open_dead_letter_queue(url, layout.dlq) as queue:
             await queue.redrive(Selection(), lambda letter: letter.target(None), reset=reset)
 
     async with bus:
@@ -236,7 +237,7 @@ def test_message_whose_queue_is_gone_stays(letters: Stage) -> None:
     letters.fill(1)
     done = dlq(letters, "redrive")
     assert done.exit_code == 1
-    assert "message m1 stays: there is no queue nowhere" in done.stderr
+    assert "message m1 was not handled: there is no queue nowhere" in done.stderr
     assert letters.back() == names(1)
     assert letters.dead() == names(1)
     letters.fill(1, **{"x-original-queue": "nowhere"})
@@ -263,7 +264,7 @@ def test_headers_come_back_exactly(letters: Stage) -> None:
 def test_drop_asks_first(letters: Stage) -> None:
     letters.fill(4)
     refused = dlq(letters, "drop", "--header", "tenant=t0", answer="n\n")
-    assert "Drop 2 of 4 messages" in refused.stderr
+    assert "Delete 2 of 4 messages" in refused.stderr
     assert refused.exit_code != 0
     assert ids(rows(letters)) == names(1, 2, 3, 4)
     assert dlq(letters, "drop", "--header", "tenant=t0", answer="y\n").exit_code == 0
@@ -274,7 +275,7 @@ def test_drop_asks_first(letters: Stage) -> None:
     assert letters.dead() == []
 
 
-def test_what_goes_wrong_is_one_line(amqp_url: str) -> None:
+def test_error_is_one_line(amqp_url: str) -> None:
     runner = CliRunner()
     words = ["bus", "dlq", "list", "--amqp-url", amqp_url]
     missing = runner.invoke(APP, [*words, "--dlq", "no.such.queue"])
@@ -296,7 +297,7 @@ def test_ctrl_c_ends_between_two_messages(letters: Stage) -> None:
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=END_WITHIN_S)
     assert process.returncode == 130, output
-    assert "stopped, the others are where they were" in output
+    assert "stopped, the others are still in the queue" in output
     moved = [found.properties.message_id for found in first] + letters.back()
     assert moved + letters.dead() == names(*range(1, 51))
 
@@ -305,10 +306,10 @@ def test_ctrl_c_at_the_question_drops_nothing(letters: Stage) -> None:
     letters.fill(3)
     process = _tool("-m", "leveret", "bus", "dlq", "drop", *letters.names(), "--all")
     assert process.stdout is not None
-    assert process.stdout.read(4) == "Drop"
+    assert process.stdout.read(6) == "Delete"
     process.send_signal(signal.SIGINT)
     try:
-        assert process.wait(END_WITHIN_S) == 130  # while nobody has answered
+        assert process.wait(END_WITHIN_S) == 130  # while the question is open
     finally:
         process.communicate()
     assert letters.dead() == names(1, 2, 3)
@@ -328,21 +329,21 @@ def test_broker_killed_during_a_redrive_loses_nothing() -> None:
         assert output.startswith("leveret bus: the connection to the broker was lost")
         assert output.count("\n") == 1, output
         broker.start()
-        # What the test itself took comes again where the kill was quicker than its ack.
+        # A message that the test took comes again if the kill was faster than its ack.
         moved = {found.properties.message_id for found in first} | set(letters.back())
         left = letters.dead()
-        # One that was confirmed and not yet removed may be in both.
+        # A message that was confirmed and not yet removed may be in both queues.
         assert moved | set(left) == set(names(*range(1, 51)))
         assert len(moved) + len(left) <= 52
     finally:
         broker.close()
 
 
-# A redrive that is killed when the third copy is confirmed and its original is still there.
+# A redrive that is killed between the confirm of the third copy and the ack of its original.
 _DYING = """
 import asyncio, os, signal, sys
 import aiormq
-from leveret.bus.dlq import DeadLetterQueue, Selection
+from leveret.bus.dead_letters.dead_letter_queue import DeadLetterQueue, Selection
 from leveret.clock import Clock
 
 class Dying(DeadLetterQueue):
@@ -373,7 +374,7 @@ def test_killed_between_confirm_and_removal_leaves_a_duplicate_and_loses_nothing
     assert process.returncode == -signal.SIGKILL, output
     _until_count(letters, layout.dlq, 8)
     assert letters.back() == names(1, 2, 3)
-    # The third is in both queues, under one id: whoever handles it can tell.
+    # The third is in both queues, under one id, so a handler can recognise the duplicate.
     assert ids(rows(letters)) == names(*range(3, 11))
     assert dlq(letters, "redrive").exit_code == 0
     assert letters.back() == names(*range(3, 11))
@@ -393,7 +394,7 @@ def _tool(*words: str) -> "subprocess.Popen[str]":
 
 
 def _until_there(letters: Stage, queue: str) -> list[Any]:
-    """What comes into a queue first."""
+    """Wait for the first message of a queue."""
     deadline_s = time.monotonic() + END_WITHIN_S
     while not (found := letters.take(queue)):
         assert time.monotonic() < deadline_s

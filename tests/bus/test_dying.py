@@ -1,4 +1,4 @@
-"""A consumer that dies at any moment of a burial: at most a duplicate, never a loss."""
+"""A consumer that dies while it moves a dead letter: at most a duplicate, never a loss."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ APP: Final = Path(__file__).parent / "apps" / "burying.py"
 
 
 def burying(line: Proxy, queue: str) -> Bus:
-    layout = topic.layout(queue, queue_type=QueueType.CLASSIC, max_retries=0)
+    layout = topic.layout(queue, queue_type=QueueType.CLASSIC, retries_max=0)
     return Bus(line.url, layout, settings=FAST)
 
 
 def port_of(bus: Bus, link: str) -> int:
-    """From which port the consumer or the publisher of a bus is connected."""
+    """Return the local port of the consumer's or publisher's connection."""
     part = bus._consumer if link == "consumer" else bus._publisher
-    assert part is not None and part.link.session is not None
-    writer = part.link.session.connection._transports.writer
+    assert part is not None and part.connection.session is not None
+    writer = part.connection.session.connection._transport.writer
     assert writer is not None
     port: int = writer.get_extra_info("sockname")[1]
     return port
@@ -44,7 +44,7 @@ def port_of(bus: Bus, link: str) -> int:
 async def test_cut_off_around_the_publish_to_the_dead_letters(
     node: Node, prefix: str, cut: str
 ) -> None:
-    """Before the ack the message is there twice; before the publish it is tried again."""
+    """A death before the ack leaves a duplicate; a death before the publish leads to a retry."""
     queue = f"{prefix}.events"
     async with proxy(node.port) as line:
         dying, heir = burying(line, queue), burying(line, queue)
@@ -65,7 +65,7 @@ async def test_cut_off_around_the_publish_to_the_dead_letters(
         await failed.wait()
         if cut == "consumer":
             await until_buried(node.url, f"{queue}.dlq", 1)
-        line.reset()  # all that the process had is gone
+        line.reset()  # every connection of the process is gone
         await dying.stop(0)
         async with heir:
             await until_buried(node.url, f"{queue}.dlq", 2 if cut == "consumer" else 1)
@@ -75,17 +75,17 @@ async def test_cut_off_around_the_publish_to_the_dead_letters(
     assert ids["m"] <= 2
 
 
-async def test_kill_9_while_messages_are_buried(node: Node, prefix: str, seed: int) -> None:
+async def test_kill_9_while_dead_letters_are_moved(node: Node, prefix: str, seed: int) -> None:
     print(f"seed {seed}")
     rng = Random(seed)
     queue = f"{prefix}.events"
-    layout = topic.layout(queue, queue_type=QueueType.CLASSIC, max_retries=0)
+    layout = topic.layout(queue, queue_type=QueueType.CLASSIC, retries_max=0)
     async with Bus(node.url, layout, settings=FAST) as publisher:
         child = await asyncio.to_thread(start, node.url, queue)
         try:
             for _ in range(MESSAGES):
                 await publisher.send(Placed(1))
-            assert await publisher.wait_for_confirms(20_000)
+            assert await publisher.wait_for_confirms(20.0)
             for _ in range(KILLS):
                 goal = rng.randrange(1, MESSAGES // 4)
                 await until_buried(node.url, f"{queue}.dlq", goal)
@@ -98,7 +98,7 @@ async def test_kill_9_while_messages_are_buried(node: Node, prefix: str, seed: i
         await finish(node, queue)
     ids = await drain(node.url, f"{queue}.dlq")
     assert len(ids) == MESSAGES, "a message is lost"
-    # Only what was in flight at a kill can be there twice.
+    # Only a message in flight at a kill can be there twice.
     assert sum(ids.values()) - MESSAGES <= KILLS * FAST.prefetch
 
 
@@ -112,7 +112,7 @@ def start(url: str, queue: str) -> Child:
 async def until_buried(url: str, dlq: str, count: int) -> None:
     async with asyncio.timeout(30):
         while await depth(url, dlq) < count:
-            pass  # each look is a conversation with the broker
+            pass  # each look is a round trip to the broker
 
 
 async def until_empty(url: str, queue: str) -> None:
@@ -122,14 +122,14 @@ async def until_empty(url: str, queue: str) -> None:
 
 
 async def finish(node: Node, queue: str) -> None:
-    """Bury what a consumer held when it was killed; a bus that stops has settled all it took."""
-    layout = topic.layout(queue, queue_type=QueueType.CLASSIC, max_retries=0)
+    """Move the messages to the dead letters that a killed consumer held."""
+    layout = topic.layout(queue, queue_type=QueueType.CLASSIC, retries_max=0)
     while True:
         async with channel(node.url) as opened:
             declared = await opened.declare_queue(queue, passive=True)
             found = declared.declaration_result
         if found.consumer_count:
-            continue  # the broker has not noticed yet
+            continue  # the broker has not noticed the death yet
         if not found.message_count:
             return
         last = Bus(node.url, layout, settings=FAST)

@@ -24,12 +24,12 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(leveret.__file__).parents[1]
 RUN_S = 40
 
 
-def test_there_are_examples() -> None:
+def test_examples_exist() -> None:
     assert len(EXAMPLES) >= 4
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_it_runs(path: Path, node: Node) -> None:
+def test_example_runs(path: Path, node: Node) -> None:
     found = subprocess.run(
         [sys.executable, "-W", "error", path, node.url],
         env=ENVIRONMENT,

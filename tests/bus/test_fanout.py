@@ -1,4 +1,4 @@
-"""The fanout service bus against both brokers: who gets what, how often, and how it ends."""
+"""The fanout topology against both brokers: routing, retries and dead letters."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from aio_pika.abc import AbstractChannel
 
 from leveret.bus import Bus, BusSettings, Delivery, PermanentError, RetryPolicy, fanout
-from leveret.bus import headers as names
+from leveret.bus import headers as bus_headers
 from tests.bus.nodes import Node
 from tests.bus.stage import (
     FAST,
@@ -25,11 +25,11 @@ from tests.bus.stage import (
 )
 
 pytestmark = pytestmark_bus
-DELAY_MS = 30
+DELAY_S = 0.03
 
 
 def bus_of(node: Node, service: str, settings: BusSettings = FAST, **layout: Any) -> Bus:
-    layout.setdefault("retry_delay_ms", DELAY_MS)
+    layout.setdefault("retry_delay_s", DELAY_S)
     return Bus(node.url, fanout.layout(service, **layout), settings=settings)
 
 
@@ -41,7 +41,7 @@ async def test_eleven_calls_then_the_dead_letters_with_their_headers(
 
     @bus.on(Placed)
     async def fail(event: Placed, delivery: Delivery) -> int:
-        assert delivery.headers[names.RETRY_COUNT] == delivery.retry_count
+        assert delivery.headers[bus_headers.RETRY_COUNT] == delivery.retry_count
         await seen.add(delivery.retry_count)
         return 503
 
@@ -54,7 +54,7 @@ async def test_eleven_calls_then_the_dead_letters_with_their_headers(
     headers = dict(dead.headers)
     del headers["x-death"]
     for name in [name for name in headers if name.startswith(("x-first-", "x-last-"))]:
-        del headers[name]  # the broker's own, which differ between versions
+        del headers[name]  # headers of the broker, which differ between versions
     assert headers == {
         "mine": "kept",
         "x-original-queue": f"{prefix}.queue.{prefix}-orders",
@@ -76,13 +76,13 @@ async def test_an_exception_is_a_failure_whose_text_is_kept(node: Node, prefix: 
     @bus.on(Placed)
     async def fail(event: Placed) -> None:
         await calls.add(event.number)
-        raise PermanentError("no such order")  # this topology knows no permanent faults
+        raise PermanentError("no such order")  # the fanout topology retries permanent faults too
 
     async with bus:
         await bus.publish(Placed(7))
         dead = await take(node.url, f"{prefix}.dlq.{prefix}-orders")
     assert calls.all == [7, 7]
-    assert dead.headers["x-final-error"] == "PermanentFault: no such order"
+    assert dead.headers["x-final-error"] == "PermanentError: no such order"
     assert "x-final-status-code" not in dead.headers
 
 
@@ -142,14 +142,14 @@ async def test_success_is_acked_whatever_the_count(node: Node, prefix: str) -> N
         await seen.add(delivery.retry_count)
 
     async with bus:
-        await bus.publish(Placed(1), headers={names.RETRY_COUNT: 10})
+        await bus.publish(Placed(1), headers={bus_headers.RETRY_COUNT: 10})
         await seen.wait(1)
     assert seen.all == [10]
     assert await depth(node.url, f"{prefix}.queue.{prefix}-orders") == 0
     assert await depth(node.url, f"{prefix}.dlq.{prefix}-orders") == 0
 
 
-async def test_the_header_of_a_redrive_counts_too(node: Node, prefix: str) -> None:
+async def test_retry_count_header_of_a_redrive_counts_too(node: Node, prefix: str) -> None:
     bus = bus_of(node, f"{prefix}-orders")
     seen: Seen[int] = Seen()
 
@@ -159,13 +159,13 @@ async def test_the_header_of_a_redrive_counts_too(node: Node, prefix: str) -> No
         return 500
 
     async with bus:
-        await bus.publish(Placed(1), headers={names.RETRY_COUNT: 8})
+        await bus.publish(Placed(1), headers={bus_headers.RETRY_COUNT: 8})
         dead = await take(node.url, f"{prefix}.dlq.{prefix}-orders")
     assert seen.all == [8, 9, 10]
     assert dead.headers["x-final-retry-count"] == 10
 
 
-async def test_a_redriven_message_counts_on_by_its_deaths_or_from_nothing(
+async def test_redriven_message_continues_its_count_or_starts_at_zero(
     node: Node, prefix: str
 ) -> None:
     service, queue = f"{prefix}-orders", f"{prefix}.queue.{prefix}-orders"
@@ -183,9 +183,11 @@ async def test_a_redriven_message_counts_on_by_its_deaths_or_from_nothing(
         for reset, calls in ((False, [10]), (True, list(range(11)))):
             async with channel(node.url) as other:
                 properties = await properties_of(other)
-            continues = names.continues_deaths(properties)
+            continues = bus_headers.continues_deaths(properties)
             assert continues, "Leveret and RabbitMQ 3 count on"
-            headers = names.redriven(dict(dead.headers), queue, continues=continues, reset=reset)
+            headers = bus_headers.redrive_headers(
+                dict(dead.headers), queue, continues=continues, reset=reset
+            )
             seen.all.clear()
             await put(node.url, "", queue, dead.body, type="Placed", headers=headers)
             dead = await take(node.url, f"{prefix}.dlq.{service}")
@@ -201,9 +203,7 @@ async def properties_of(other: AbstractChannel) -> dict[str, Any]:
     return found
 
 
-async def test_too_early_is_answered_by_the_library_until_the_time_has_come(
-    node: Node, prefix: str
-) -> None:
+async def test_message_that_is_not_due_is_held_and_requeued(node: Node, prefix: str) -> None:
     bus = bus_of(node, f"{prefix}-orders")
     seen: Seen[tuple[int, float]] = Seen()
     loop = asyncio.get_running_loop()
@@ -215,11 +215,11 @@ async def test_too_early_is_answered_by_the_library_until_the_time_has_come(
 
     async with bus:
         began_s = loop.time()
-        await bus.publish(Placed(1), process_after_delay_ms=400)
+        await bus.publish(Placed(1), delay_s=0.4)
         await bus.publish(Placed(2))
         found = await seen.wait(2)
     assert [number for number, _ in found] == [2, 1], "what is due does not wait for what is not"
-    assert found[1][1] - began_s > 0.398  # milliseconds are cut off
+    assert found[1][1] - began_s > 0.398  # the publish time has whole milliseconds
     assert await depth(node.url, f"{prefix}.dlq.{prefix}-orders") == 0
 
 
@@ -233,7 +233,7 @@ async def test_425_of_a_handler_requeues_whatever_the_count(node: Node, prefix: 
         return 200 if len(seen.all) == 4 else 425
 
     async with bus:
-        await bus.publish(Placed(1), headers={names.RETRY_COUNT: 10})
+        await bus.publish(Placed(1), headers={bus_headers.RETRY_COUNT: 10})
         await seen.wait(4)
     assert seen.all == [10] * 4, "a requeue is no retry"
     assert await depth(node.url, f"{prefix}.dlq.{prefix}-orders") == 0
@@ -242,8 +242,8 @@ async def test_425_of_a_handler_requeues_whatever_the_count(node: Node, prefix: 
 async def test_delay_steps_have_a_queue_each_and_do_not_wait_for_each_other(
     node: Node, prefix: str
 ) -> None:
-    bus = bus_of(node, f"{prefix}-orders", retry_delay_ms=50)
-    policy = RetryPolicy(retries_max=3, delays_ms=(50, 100, 5_000))
+    bus = bus_of(node, f"{prefix}-orders", retry_delay_s=0.05)
+    policy = RetryPolicy(retries_max=3, delays_s=(0.05, 0.1, 5.0))
     seen: Seen[tuple[int, int]] = Seen()
 
     @bus.on(Placed, retry=policy)
@@ -252,8 +252,8 @@ async def test_delay_steps_have_a_queue_each_and_do_not_wait_for_each_other(
         return 500
 
     async with bus:
-        # The first starts at the long step: nothing after it may wait for it.
-        await bus.publish(Placed(1), headers={names.RETRY_COUNT: 2})
+        # The first message starts at the long delay; the later ones must not wait for it.
+        await bus.publish(Placed(1), headers={bus_headers.RETRY_COUNT: 2})
         await seen.wait(1)
         await bus.publish(Placed(2))
         await seen.wait(4)
@@ -267,7 +267,7 @@ async def test_after_its_steps_a_message_is_dead_with_the_whole_count(
     bus = bus_of(node, f"{prefix}-orders")
     seen: Seen[int] = Seen()
 
-    @bus.on(Placed, retry=RetryPolicy(retries_max=4, delays_ms=(DELAY_MS, 20, 40, DELAY_MS)))
+    @bus.on(Placed, retry=RetryPolicy(retries_max=4, delays_s=(DELAY_S, 0.02, 0.04, DELAY_S)))
     async def fail(event: Placed, delivery: Delivery) -> int:
         await seen.add(delivery.retry_count)
         return 500
@@ -312,7 +312,7 @@ async def test_an_event_without_a_handler_is_acked(node: Node, prefix: str) -> N
 
 
 @pytest.mark.parametrize("typed", [{}, {"x-queue-type": "classic"}], ids=["untyped", "typed"])
-async def test_a_topology_that_another_program_declared_is_taken_as_it_is(
+async def test_topology_of_another_program_is_accepted(
     node: Node, prefix: str, typed: dict[str, str]
 ) -> None:
     service = f"{prefix}-orders"

@@ -1,4 +1,4 @@
-"""Handlers: where they run, how many at once, how a bus stops, and what is around them."""
+"""Handlers: threads, concurrency, stopping, middleware and idempotency."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import pytest
 from leveret.bus import (
     Bus,
     BusSettings,
-    ConsumerStatus,
     Delivery,
-    Handled,
+    DeliveryOutcome,
+    HandlerResult,
     Layout,
     MemoryStore,
     Next,
@@ -31,12 +31,12 @@ pytestmark = pytestmark_bus
 
 
 def layout_of(prefix: str) -> Layout:
-    return topic.layout(f"{prefix}.events", queue_type=QueueType.CLASSIC, retry_delay_ms=30)
+    return topic.layout(f"{prefix}.events", queue_type=QueueType.CLASSIC, retry_delay_s=0.03)
 
 
 async def test_a_plain_function_runs_off_the_loop(node: Node, prefix: str) -> None:
-    """It blocks for longer than the broker waits for heartbeats, and the connection stays."""
-    settings = replace(FAST, heartbeat_s=1, answer_timeout_ms=10_000)
+    """A handler blocks for longer than the heartbeat timeout, and the connection stays."""
+    settings = replace(FAST, heartbeat_s=1, answer_timeout_s=10.0)
     bus = Bus(node.url, layout_of(prefix), settings=settings)
     seen: Seen[tuple[int, bool, bool]] = Seen()
     loop = asyncio.get_running_loop()
@@ -57,7 +57,7 @@ async def test_a_plain_function_runs_off_the_loop(node: Node, prefix: str) -> No
     assert await depth(node.url, f"{prefix}.events") == 0
 
 
-async def test_so_many_at_once_and_no_more(node: Node, prefix: str) -> None:
+async def test_concurrency_limits_running_handlers(node: Node, prefix: str) -> None:
     bus = Bus(node.url, layout_of(prefix), settings=replace(FAST, concurrency=3))
     most = 0
     running = 0
@@ -83,7 +83,7 @@ async def test_so_many_at_once_and_no_more(node: Node, prefix: str) -> None:
     assert most == 3
 
 
-async def test_stop_finishes_what_is_begun(node: Node, prefix: str) -> None:
+async def test_stop_waits_for_running_handlers(node: Node, prefix: str) -> None:
     bus = Bus(node.url, layout_of(prefix), settings=replace(FAST, concurrency=2))
     began, may_end = asyncio.Event(), asyncio.Event()
     seen: Seen[int] = Seen()
@@ -99,8 +99,8 @@ async def test_stop_finishes_what_is_begun(node: Node, prefix: str) -> None:
         await bus.publish(Placed(number))
     await began.wait()
     stopping = asyncio.get_running_loop().create_task(bus.stop())
-    # Longer than the time between two probes: they must not find fault with a consumer that left.
-    await asyncio.sleep(3 * FAST.probe_every_ms / 1000)
+    # Longer than the probe interval: a probe must accept that the consumer was cancelled.
+    await asyncio.sleep(3 * FAST.probe_interval_s)
     assert not stopping.done()
     may_end.set()
     await stopping
@@ -108,7 +108,7 @@ async def test_stop_finishes_what_is_begun(node: Node, prefix: str) -> None:
     assert await depth(node.url, f"{prefix}.events") == 3
 
 
-async def test_stop_gives_back_what_does_not_end(node: Node, prefix: str) -> None:
+async def test_stop_requeues_after_the_deadline(node: Node, prefix: str) -> None:
     bus = Bus(node.url, layout_of(prefix), settings=FAST)
     began = asyncio.Event()
 
@@ -120,23 +120,23 @@ async def test_stop_gives_back_what_does_not_end(node: Node, prefix: str) -> Non
     await bus.start()
     await bus.publish(Placed(1))
     await began.wait()
-    await bus.stop(deadline_ms=100)
+    await bus.stop(deadline_s=0.1)
     assert await depth(node.url, f"{prefix}.events") == 1
 
 
 async def test_middleware_is_around_the_handler(node: Node, prefix: str) -> None:
     seen: Seen[str] = Seen()
 
-    async def outer(delivery: Delivery, call: Next) -> Handled:
+    async def outer(delivery: Delivery, call: Next) -> HandlerResult:
         await seen.add("outer before")
-        outcome = await call(delivery)
-        await seen.add(f"outer after {outcome.status}")
-        return outcome
+        result = await call(delivery)
+        await seen.add(f"outer after {result.outcome}")
+        return result
 
-    async def inner(delivery: Delivery, call: Next) -> Handled:
+    async def inner(delivery: Delivery, call: Next) -> HandlerResult:
         if delivery.retry_count == 0:
-            await seen.add("inner drops")
-            return Handled(ConsumerStatus.DROP, error="not yet")
+            await seen.add("inner retries")
+            return HandlerResult(DeliveryOutcome.RETRY, error="not yet")
         return await call(delivery)
 
     bus = Bus(node.url, layout_of(prefix), settings=FAST, middleware=[outer, inner])
@@ -145,21 +145,21 @@ async def test_middleware_is_around_the_handler(node: Node, prefix: str) -> None
     async def note(event: Placed, delivery: Delivery) -> None:
         await seen.add("handler")
         if delivery.retry_count == 1:
-            raise RuntimeError("what is around it sees an outcome")
+            raise RuntimeError("middleware sees a result")
 
     async with bus:
         await bus.publish(Placed(1))
         await seen.wait(9)
     assert seen.all == [
         "outer before",
-        "inner drops",
-        "outer after DROP",
+        "inner retries",
+        "outer after retry",
         "outer before",
         "handler",
-        "outer after DROP",
+        "outer after retry",
         "outer before",
         "handler",
-        "outer after ACK",
+        "outer after ack",
     ]
 
 
@@ -186,7 +186,7 @@ async def test_a_duplicate_is_handled_once(
 
     async with bus:
         await bus.publish(Placed(1), message_id="same")
-        await seen.wait(2)  # what failed is not remembered as handled
+        await seen.wait(2)  # a failed message is not remembered as handled
         await bus.publish(Placed(1), message_id="same")
         await bus.publish(Placed(2), message_id="other")
         await seen.wait(3)
@@ -199,8 +199,8 @@ async def test_a_duplicate_is_handled_once(
         again.close()
 
 
-async def test_messages_that_are_too_early_are_few(node: Node, prefix: str) -> None:
-    settings = replace(FAST, concurrency=1, early_waiting_max=2, early_wait_ms_max=2_000)
+async def test_few_messages_are_held_as_too_early(node: Node, prefix: str) -> None:
+    settings = replace(FAST, concurrency=1, early_waiting_max=2, early_wait_s_max=2.0)
     bus = Bus(node.url, layout_of(prefix), settings=settings)
 
     @bus.on(Placed)
@@ -208,11 +208,11 @@ async def test_messages_that_are_too_early_are_few(node: Node, prefix: str) -> N
 
     async with bus:
         for number in range(10):
-            await bus.publish(Placed(number), process_after_delay_ms=60_000)
-        # What the bus does not hold is ready: at least so many, at any time.
+            await bus.publish(Placed(number), delay_s=60.0)
+        # The messages that the bus does not hold are ready: at least so many, at any time.
         assert await depth(node.url, f"{prefix}.events") >= 10 - settings.prefetch
 
 
-def test_the_bounds_of_the_wait_are_checked() -> None:
-    with pytest.raises(ValueError, match="early_wait_ms_min"):
-        BusSettings(early_wait_ms_min=10, early_wait_ms_max=5)
+def test_bounds_of_the_early_wait_are_checked() -> None:
+    with pytest.raises(ValueError, match="early_wait_s_min"):
+        BusSettings(early_wait_s_min=0.01, early_wait_s_max=0.005)

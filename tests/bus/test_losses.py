@@ -1,4 +1,4 @@
-"""After every loss the bus consumes again, and what was published meanwhile is handled.
+"""After every loss the bus consumes again and handles the messages published meanwhile.
 
 A few rounds of each loss. The topology is the topic one, whose publishes are mandatory: whoever
 publishes while the queue is gone is told, and publishes again.
@@ -23,20 +23,20 @@ pytestmark = pytestmark_bus
 AGAIN_S: Final = 30.0  # within which a bus must consume again, once the broker can be reached
 PUBLISHED: Final = 20  # messages around each loss
 ROUNDS: Final = 2
-SILENT_ROUNDS: Final = 1  # each takes the broker some heartbeats
+SILENT_ROUNDS: Final = 1  # each lasts some heartbeats
 
 Loss = Callable[["Scene"], Awaitable[None]]
 
 
 class Scene:
-    """A bus behind a proxy, and what its handler saw."""
+    """A bus behind a proxy, and the messages that its handler saw."""
 
     def __init__(self, node: Node, line: Proxy, queue: str, settings: BusSettings = FAST) -> None:
         self.node = node
         self.line = line
         self.queue = queue
         self.seen: Seen[int] = Seen()
-        layout = topic.layout(queue, queue_type=QueueType.CLASSIC, retry_delay_ms=50)
+        layout = topic.layout(queue, queue_type=QueueType.CLASSIC, retry_delay_s=0.05)
         self.bus = Bus(line.url, layout, settings=settings)
         self._number = 0
 
@@ -57,20 +57,20 @@ class Scene:
     async def _publish(self, number: int) -> None:
         while True:
             try:
-                await self.bus.publish(Placed(number), timeout_ms=5_000)
+                await self.bus.publish(Placed(number), timeout_s=5.0)
                 return
             except PublishError:
-                await asyncio.sleep(0.05)  # the broker is gone; nothing tells when it is back
+                await asyncio.sleep(0.05)  # the broker is gone, and sends no event when it is back
 
     async def consumes_again(self) -> None:
-        """The health says so, and it is true: messages are handled."""
+        """Wait until the health is good and messages are handled."""
         async with asyncio.timeout(AGAIN_S):
             while not (health := await self.bus.health()).is_consuming:
                 assert health.reason
                 await asyncio.sleep(0.05)
             handled = len(self.seen.all)
             while len(self.seen.all) == handled:
-                # A consumer that was cut off silently may get some until the broker notices.
+                # A consumer that was cut off silently may get messages until the broker notices.
                 await self.publish(1)
                 await asyncio.sleep(0.02)
 
@@ -84,10 +84,10 @@ async def black_hole(scene: Scene) -> None:
 
 
 async def channel_errors(scene: Scene) -> None:
-    """Both links: an ack of what was never delivered, a publish to what is not there."""
+    """Both connections: an ack with an unknown tag, and a publish to a missing exchange."""
     consumer, publisher = scene.bus._consumer, scene.bus._publisher
     assert consumer is not None and publisher is not None
-    acking, publishing = consumer.link.session, publisher.link.session
+    acking, publishing = consumer.connection.session, publisher.connection.session
     assert acking is not None and publishing is not None
     await acking.channel.basic_ack(99_999, wait=False)
     with pytest.raises(aiormq.exceptions.ChannelNotFoundEntity):
@@ -95,7 +95,7 @@ async def channel_errors(scene: Scene) -> None:
 
 
 async def cancel(scene: Scene) -> None:
-    """The queue is there again before the bus looks: only the cancel says that it was gone."""
+    """The queue exists again before the next probe, so only the cancel tells that it was gone."""
     async with channel(scene.node.url) as other:
         await other.queue_delete(scene.queue)
         layout = scene.bus.layout
@@ -104,7 +104,7 @@ async def cancel(scene: Scene) -> None:
 
 
 async def queue_deleted(scene: Scene) -> None:
-    """All of the topology goes, the dead letters with it."""
+    """The whole topology is deleted, the dead-letter queue with it."""
     async with channel(scene.node.url) as other:
         for queue in scene.bus.layout.consuming.queues:
             await other.queue_delete(queue.name)
@@ -112,12 +112,12 @@ async def queue_deleted(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("loss", [reset, black_hole, channel_errors, cancel, queue_deleted])
-async def test_it_consumes_again_after(loss: Loss, node: Node, prefix: str) -> None:
+async def test_bus_consumes_again_after(loss: Loss, node: Node, prefix: str) -> None:
     async with proxy(node.port) as line:
         scene = Scene(node, line, f"{prefix}.events")
         async with scene.bus:
             for _ in range(SILENT_ROUNDS if loss is black_hole else ROUNDS):
-                # A deleted queue takes its messages along: it must be empty then.
+                # A deleted queue loses its messages, so it must be empty.
                 await scene.publish(PUBLISHED)
                 await scene.all_handled()
                 await loss(scene)
@@ -126,7 +126,7 @@ async def test_it_consumes_again_after(loss: Loss, node: Node, prefix: str) -> N
                 await scene.all_handled()
 
 
-async def test_the_whole_topology_is_there_again(node: Node, prefix: str) -> None:
+async def test_whole_topology_is_declared_again(node: Node, prefix: str) -> None:
     async with proxy(node.port) as line:
         scene = Scene(node, line, f"{prefix}.events")
         async with scene.bus:
@@ -139,7 +139,7 @@ async def test_the_whole_topology_is_there_again(node: Node, prefix: str) -> Non
 
 
 async def test_a_silent_broker_is_found_without_heartbeats(node: Node, prefix: str) -> None:
-    """By the probe alone. The broker never notices, so the old consumer keeps its window full."""
+    """Only the probe notices the loss. The broker keeps the old consumer and its messages."""
     async with proxy(node.port) as line:
         scene = Scene(node, line, f"{prefix}.events", replace(FAST, heartbeat_s=0))
         async with scene.bus:
@@ -149,13 +149,13 @@ async def test_a_silent_broker_is_found_without_heartbeats(node: Node, prefix: s
 
 
 @pytest.mark.parametrize("gone", ["queue", "exchange"])
-async def test_a_reject_is_not_lost_where_its_way_is_gone(
+async def test_rejected_message_is_not_lost_without_its_retry_queue(
     node: Node, prefix: str, gone: str
 ) -> None:
-    """A broker drops a dead letter that leads nowhere; nothing but the bus looks before."""
-    settings = replace(FAST, probe_every_ms=60_000)
+    """A broker drops a rejected message without a retry queue, so the bus checks before."""
+    settings = replace(FAST, probe_interval_s=60.0)
     service = f"{prefix}-orders"
-    bus = Bus(node.url, fanout.layout(service, retry_delay_ms=30), settings=settings)
+    bus = Bus(node.url, fanout.layout(service, retry_delay_s=0.03), settings=settings)
     seen: Seen[int] = Seen()
 
     @bus.on(Placed)
@@ -173,7 +173,7 @@ async def test_a_reject_is_not_lost_where_its_way_is_gone(
         await seen.wait_for({0, 1}, AGAIN_S)
 
 
-async def test_it_consumes_again_after_kill_9(node: Node, prefix: str) -> None:
+async def test_bus_consumes_again_after_kill_9(node: Node, prefix: str) -> None:
     async with proxy(node.port) as line:
         scene = Scene(node, line, f"{prefix}.events")
         async with scene.bus:

@@ -1,4 +1,4 @@
-"""A user who may not configure uses what is there, and is told what is not."""
+"""A user without configure permission uses an existing topology, and is told what is missing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def bus_of(url: str, queue: str) -> tuple[Bus, Seen[int]]:
     return bus, seen
 
 
-async def test_what_is_there_is_used_without_the_permission_to_configure(
+async def test_existing_topology_is_used_without_configure_permission(
     leveret_node: Node, prefix: str
 ) -> None:
     put(leveret_node, "users/reader", {"password": "secret", "tags": ""})

@@ -1,4 +1,4 @@
-"""A slow line is no silent broker: large messages pass, however long they take."""
+"""A slow line is not a silent broker: large messages pass, however long they take."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ BYTES_PER_S: Final = 500_000
 CHUNK_BYTES: Final = 8_192
 # Three times as long as the bus waits for an answer.
 LARGE_BYTES: Final = 1_500_000
-SETTINGS: Final = replace(FAST, answer_timeout_ms=1_000, heartbeat_s=20)
+SETTINGS: Final = replace(FAST, answer_timeout_s=1.0, heartbeat_s=20)
 WAIT_S: Final = 60.0
 
 
 @dataclass
 class Large:
-    """An event that takes a while."""
+    """A large event."""
 
     text: str
 
@@ -44,7 +44,7 @@ async def _carry(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> 
 
 @asynccontextmanager
 async def slow_line(port: int) -> AsyncIterator[str]:
-    """The address of a slow line to a broker; the kernel keeps little of what is on its way."""
+    """Yield the address of a slow line to a broker, with small buffers in the kernel."""
 
     async def connect(client: asyncio.StreamReader, answers: asyncio.StreamWriter) -> None:
         broker, asked = await asyncio.open_connection("127.0.0.1", port, limit=CHUNK_BYTES)
@@ -73,5 +73,5 @@ async def test_a_large_message_passes(node: Node, prefix: str, is_sent: bool) ->
             await seen.add(len(event.text))
 
         async with bus, Bus(other_url, layout, settings=SETTINGS) as other:
-            await other.publish(Large("x" * LARGE_BYTES), timeout_ms=round(WAIT_S * 1000))
+            await other.publish(Large("x" * LARGE_BYTES), timeout_s=WAIT_S)
             assert await seen.wait(1, WAIT_S) == [LARGE_BYTES]

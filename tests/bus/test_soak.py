@@ -1,4 +1,4 @@
-"""A short soak: the same work again leaves the memory where it was. `make soak-bus` is longer.
+"""A short soak test: repeated work does not grow the memory. `make soak-bus` is longer.
 
 Memory is what Python has allocated, so that the bound is tight: a kilobyte that each publish leaves
 behind, or one connection that each reconnect does, is over it.
@@ -19,7 +19,7 @@ PUBLISHES = 600
 RECONNECTS = 5
 GROWTH_MB_MAX = 0.25
 SETTLE_S = 20.0
-FIXED = ("Connection", "Channel", "ConsumingSession", "Thread")  # of these there are as many
+FIXED = ("Connection", "Channel", "ConsumingSession", "Thread")  # their number stays the same
 
 
 async def soaked(node: Node) -> Account:
@@ -31,7 +31,7 @@ async def soaked(node: Node) -> Account:
 
 
 async def settled(soak: Soak) -> None:
-    """Measures when the connections that were lost are gone: they say goodbye for a while."""
+    """Measure after the lost connections are gone; closing them takes a while."""
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + SETTLE_S
     while True:
@@ -44,7 +44,7 @@ async def settled(soak: Soak) -> None:
 
 
 def test_same_work_again_leaves_the_memory_where_it_was(leveret_node: Node) -> None:
-    logging.disable()  # each reset is a traceback of the client library
+    logging.disable()  # the client library logs a traceback for each reset
     tracemalloc.start()
     try:
         account = asyncio.run(soaked(leveret_node))

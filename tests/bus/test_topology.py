@@ -1,11 +1,11 @@
-"""Both topologies name for name and argument for argument, and what is asked of any."""
+"""Both topologies, name for name and argument for argument; retry policies."""
 
 from __future__ import annotations
 
 import pytest
 
 from leveret.bus import QueueType, RetryPolicy, Topology, fanout, topic
-from leveret.bus.policy import Backoff
+from leveret.bus.retry_policy import Backoff
 from leveret.bus.topology import Binding, Exchange, ExchangeType, Queue
 
 pytestmark = pytest.mark.compiled_only("the library is the same in both forms")
@@ -26,7 +26,7 @@ def test_the_prefix_is_the_part_before_the_first_hyphen(service: str, prefix: st
     assert fanout.layout(service).exchange == f"{prefix}.main-exchange"
 
 
-def test_the_fanout_bus_by_its_tables() -> None:
+def test_fanout_topology_names_and_arguments() -> None:
     layout = fanout.layout("wms-orders")
     assert layout.consuming == Topology(
         exchanges=(
@@ -57,10 +57,10 @@ def test_the_fanout_bus_by_its_tables() -> None:
         ),
     )
     assert layout.publishing == Topology((Exchange("wms.main-exchange", ExchangeType.FANOUT),))
-    assert (layout.retries_max, layout.first_delay_ms, layout.mandatory) == (10, 5_000, False)
+    assert (layout.retries_max, layout.retry_delay_s, layout.mandatory) == (10, 5.0, False)
 
 
-def test_the_topic_topology_by_its_tables() -> None:
+def test_topic_topology_names_and_arguments() -> None:
     layout = topic.layout("svc.events", exchange="events", routing_keys=("order.*", "stock.#"))
     quorum = {"x-queue-type": "quorum"}
     assert layout.consuming == Topology(
@@ -97,12 +97,12 @@ def test_the_topic_topology_by_its_tables() -> None:
     assert layout.mandatory and layout.permanent_to_dlq
 
 
-def test_classic_is_what_a_queue_is_without_an_argument() -> None:
+def test_classic_queue_has_no_type_argument() -> None:
     layout = topic.layout("q", queue_type=QueueType.CLASSIC)
     assert all("x-queue-type" not in queue.arguments for queue in layout.consuming.queues)
 
 
-def test_further_delays_have_further_names() -> None:
+def test_each_further_delay_has_a_queue() -> None:
     before = fanout.layout("wms-orders")
     after = before.with_delays((5_000, 60_000, 1_000, 60_000))
     assert after.consuming.queues[:3] == before.consuming.queues
@@ -123,26 +123,26 @@ def test_names_that_amqp_cannot_carry_are_refused() -> None:
         fanout.layout("wms-" + "x" * 300)
     with pytest.raises(ValueError, match="1 to 255"):
         fanout.layout("")
-    with pytest.raises(ValueError, match="together"):
+    with pytest.raises(ValueError, match="or neither"):
         topic.layout("q", exchange="e")
 
 
 def test_a_policy_takes_its_delays_in_turn_and_keeps_the_last() -> None:
-    policy = RetryPolicy(5, (10, 20))
-    assert [policy.delay_ms(retries) for retries in range(4)] == [10, 20, 20, 20]
-    assert RetryPolicy.exponential(9, 100, 1_000).delays_ms == (100, 200, 400, 800, 1_000)
-    for retries_max, delays_ms in [(-1, (1,)), (1, ()), (1, (0,)), (1, tuple(range(1, 18)))]:
+    policy = RetryPolicy(5, (0.01, 0.02))
+    assert [policy.delay_s(retries) for retries in range(4)] == [0.01, 0.02, 0.02, 0.02]
+    assert RetryPolicy.exponential(9, 0.1, 1.0).delays_s == (0.1, 0.2, 0.4, 0.8, 1.0)
+    for retries_max, delays_s in [(-1, (1,)), (1, ()), (1, (0,)), (1, tuple(range(1, 18)))]:
         with pytest.raises(ValueError, match=r"retries_max|delay"):
-            RetryPolicy(retries_max, delays_ms)
+            RetryPolicy(retries_max, delays_s)
 
 
 def test_the_wait_before_the_next_attempt_doubles_within_bounds_and_differs(seed: int) -> None:
     from random import Random
 
-    backoff = Backoff(Random(seed), 100, 1_000)
-    waits = [backoff.next_ms() for _ in range(8)]
-    for wait_ms, bound_ms in zip(waits, [100, 200, 400, 800, 1_000, 1_000], strict=False):
-        assert bound_ms // 2 <= wait_ms <= bound_ms
+    backoff = Backoff(Random(seed), 0.1, 1.0)
+    waits = [backoff.next_s() for _ in range(8)]
+    for wait_s, bound_s in zip(waits, [0.1, 0.2, 0.4, 0.8, 1.0, 1.0], strict=False):
+        assert bound_s / 2 <= wait_s <= bound_s
     assert len(set(waits)) > 4
     backoff.reset()
-    assert backoff.next_ms() <= 100
+    assert backoff.next_s() <= 0.1

@@ -1,4 +1,4 @@
-"""The webhook runner: real messages of a real broker, posted to a real HTTP server."""
+"""Webhooks: messages of a real broker, posted to a real HTTP server."""
 
 import asyncio
 import contextlib
@@ -22,15 +22,13 @@ from leveret.bus.topology import Layout
 from leveret.bus.webhook.health_port import HealthPort
 from leveret.bus.webhook.webhook import HEADER_CHARS_MAX, Webhook, request_headers
 from tests.bus.dead_letters import Stage
-from tests.bus.http_target import Request, Target, http_target
 from tests.bus.nodes import Node
 from tests.clients.process import Child
-
-# pytestmark = pytest.mark.compiled_only("the runner is the same Python in both forms")
+from tests.http_target import Request, Target, http_target
 
 ROOT = Path(__file__).parents[2]
 WITHIN_S = 30.0
-RETRY_DELAY_MS = 100
+RETRY_DELAY_S = 0.1
 
 
 @pytest.fixture
@@ -62,7 +60,7 @@ async def running(
 
 async def until(holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(WITHIN_S):
-        while not holds():  # noqa: ASYNC110 - what is watched is in other processes
+        while not holds():  # noqa: ASYNC110 - the condition depends on other processes
             await asyncio.sleep(0.02)
 
 
@@ -74,7 +72,7 @@ def publish(stage: Stage, *bodies: bytes, **properties: Any) -> None:
 
 
 def test_status_of_the_answer_settles_the_message(amqp_url: str, target: Target) -> None:
-    layout = fanout.layout(service(), retry_delay_ms=RETRY_DELAY_MS)
+    layout = fanout.layout(service(), retry_delay_s=RETRY_DELAY_S)
     stage = Stage(amqp_url, layout)
     statuses = (200, 204, 299, 301, 400, 404, 409, 425, 429, 500, 503)
 
@@ -94,7 +92,7 @@ def test_status_of_the_answer_settles_the_message(amqp_url: str, target: Target)
     for request in target.requests:
         attempts[int(request.body)].append(request.headers["X-Attempt"])
     for status, seen in attempts.items():
-        # 2xx acks; 425 comes back as the same attempt; all else is a retry.
+        # 2xx acks; 425 comes back as the same attempt; every other status is a retry.
         wanted = ["1"] if 200 <= status < 300 else ["1", "1"] if status == 425 else ["1", "2"]
         assert seen == wanted, status
     assert (webhook.counts.failed, webhook.counts.early) == (7, 1)
@@ -104,7 +102,7 @@ def test_status_of_the_answer_settles_the_message(amqp_url: str, target: Target)
 def test_message_that_fails_too_often_is_a_dead_letter(
     amqp_url: str, target: Target, caplog: pytest.LogCaptureFixture
 ) -> None:
-    layout = fanout.layout(service(), retry_delay_ms=RETRY_DELAY_MS, retries_max=2)
+    layout = fanout.layout(service(), retry_delay_s=RETRY_DELAY_S, retries_max=2)
     stage = Stage(amqp_url, layout)
 
     async def play() -> None:
@@ -124,7 +122,7 @@ def test_message_that_fails_too_often_is_a_dead_letter(
 
 
 def test_no_answer_in_time_is_an_exception(amqp_url: str, target: Target) -> None:
-    layout = fanout.layout(service(), retry_delay_ms=RETRY_DELAY_MS, retries_max=0)
+    layout = fanout.layout(service(), retry_delay_s=RETRY_DELAY_S, retries_max=0)
     stage = Stage(amqp_url, layout)
 
     def answer(_: Request) -> int:
@@ -139,14 +137,14 @@ def test_no_answer_in_time_is_an_exception(amqp_url: str, target: Target) -> Non
     target.answer = answer
     asyncio.run(play())
     (letter,) = stage.take(layout.dlq)
-    assert letter.headers["x-final-error"] == "PostFailed: no answer within 0.2 s"
+    assert letter.headers["x-final-error"] == "PostError: no answer within 0.2 s"
     assert "x-final-status-code" not in letter.headers
 
 
 def test_bad_message_of_the_topic_topology_is_not_tried_again(
     amqp_url: str, target: Target
 ) -> None:
-    layout = topic.layout(service(), retry_delay_ms=RETRY_DELAY_MS)
+    layout = topic.layout(service(), retry_delay_s=RETRY_DELAY_S)
     stage = Stage(amqp_url, layout)
 
     async def play() -> None:
@@ -221,7 +219,7 @@ def test_no_more_requests_at_once_than_allowed(amqp_url: str, target: Target) ->
     assert target.at_once_most == 3
 
 
-def test_health_port_answers_by_what_it_is_told() -> None:
+def test_health_port_answers_with_the_given_health() -> None:
     well = {"is": True}
 
     async def ask() -> tuple[bool, dict[str, Any]]:
@@ -251,7 +249,7 @@ def _get(port: int) -> tuple[int, Any]:
             return refused.code, json.load(refused)
 
 
-def test_sigterm_lets_the_request_end_that_runs(amqp_url: str, target: Target) -> None:
+def test_sigterm_waits_for_the_running_request(amqp_url: str, target: Target) -> None:
     layout = fanout.layout(service())
     stage = Stage(amqp_url, layout)
     asked = threading.Event()
@@ -302,7 +300,7 @@ def _consumers(stage: Stage) -> int:
         return int(channel.queue_declare(stage.layout.queue, passive=True).method.consumer_count)
 
 
-def test_what_cannot_be_posted_to_is_one_line(target: Target) -> None:
+def test_wrong_target_url_is_one_line(target: Target) -> None:
     words = ["--service", "a-b", "--url", "nothing", "--amqp-url", "amqp://127.0.0.1:1/"]
     runner = Child([sys.executable, "-m", "leveret", "bus", "run", *words], cwd=ROOT)
     assert runner.wait() == 1

@@ -1,8 +1,10 @@
-"""What users do wrong is said at once and by name: before a broker is asked, where that can be."""
+"""Wrong use of the API raises at once and names the mistake, if possible without a broker."""
 
 from __future__ import annotations
 
 import asyncio
+import math
+import subprocess
 import sys
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +18,7 @@ from leveret.bus import (
     BusSettings,
     Delivery,
     EncodeError,
-    Handled,
+    HandlerResult,
     Next,
     NotConnectedError,
     PublishClosedError,
@@ -43,17 +45,14 @@ class Aliased(pydantic.BaseModel):
 
 
 class Renamed(msgspec.Struct, rename="camel"):
-    """The same as msgspec has it."""
+    """The same with msgspec."""
 
     order_number: int
 
 
 def untyped(bus: Bus) -> Any:
-    """As a program sees a bus that no type checker looks at."""
+    """Hide the types, like a program without a type checker."""
     return bus
-
-
-# Registering
 
 
 def test_a_decorator_without_its_class_is_refused() -> None:
@@ -64,7 +63,7 @@ def test_a_decorator_without_its_class_is_refused() -> None:
 
 
 @pytest.mark.parametrize("kind", [dict, str, object, tuple, Bus])
-def test_what_no_body_can_become_is_no_class_of_events(kind: type) -> None:
+def test_class_that_cannot_be_decoded_is_refused(kind: type) -> None:
     with pytest.raises(TypeError, match="no class of events: that is a dataclass"):
         FakeBus(LAYOUT).on(kind)
 
@@ -78,8 +77,8 @@ def test_a_handler_that_cannot_be_called_is_refused() -> None:
         bus.on_message()(lambda: None)
 
 
-async def test_handlers_are_given_back_as_they_are() -> None:
-    """So that a test can call them, and a type checker knows what they take."""
+async def test_decorator_returns_the_handler_unchanged() -> None:
+    """A test can call the handlers, and a type checker knows their arguments."""
     bus = FakeBus(LAYOUT)
 
     @bus.on(Placed)
@@ -95,33 +94,41 @@ async def test_handlers_are_given_back_as_they_are() -> None:
 
 
 def test_settings_say_what_is_wrong() -> None:
-    with pytest.raises(ValueError, match="concurrency is 1 or more, not 0"):
+    with pytest.raises(ValueError, match="concurrency must be 1 or more, not 0"):
         BusSettings(concurrency=0)
-    with pytest.raises(ValueError, match="probe_every_ms"):
-        BusSettings(probe_every_ms=0)
+    with pytest.raises(ValueError, match="probe_interval_s"):
+        BusSettings(probe_interval_s=0.0)
     with pytest.raises(ValueError, match="at most 65535 together, not 70008"):
         BusSettings(concurrency=70_000)
-    with pytest.raises(ValueError, match="not 0 ms"):
-        RetryPolicy.exponential(3, first_ms=0, last_ms=1_000)  # doubled for ever
-    BusSettings(heartbeat_s=0, stop_deadline_ms=0)
+    with pytest.raises(ValueError, match=r"not 0\.0"):
+        RetryPolicy.exponential(3, first_s=0.0, last_s=1.0)  # would double for ever
+    BusSettings(heartbeat_s=0, stop_deadline_s=0.0)
 
 
 @pytest.mark.parametrize(
     "url", ["", "localhost:5672", "http://localhost/", "amqp://", "amqp://me:secret/x@host/"]
 )
-def test_an_address_that_is_none_is_refused_without_its_password(url: str) -> None:
+def test_wrong_address_is_refused_without_its_password(url: str) -> None:
     with pytest.raises(ConfigError, match=r"amqp://user:password@host") as refused:
         Bus(url, LAYOUT)
     assert "secret" not in str(refused.value)
 
 
-def test_one_routing_key_is_not_its_letters() -> None:
+def test_routing_keys_as_a_str_are_refused() -> None:
     keys: Any = "order.*"
     with pytest.raises(TypeError, match=r"\('order\.\*',\)"):
         topic.layout("billing", exchange="events", routing_keys=keys)
 
 
-# Publishing
+def test_import_without_aio_pika_says_what_to_install() -> None:
+    program = "import sys; sys.modules['aio_pika'] = None; import leveret.bus"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        'ModuleNotFoundError: the event bus needs aio-pika: pip install "leveret[bus]"'
+    )
 
 
 @pytest.mark.parametrize("value", [None, True, 5, "text", b"bytes"])
@@ -132,11 +139,25 @@ async def test_a_bare_value_is_no_event(value: object) -> None:
         assert bus.published == []
 
 
-@pytest.mark.parametrize("delay_ms", [-1, 2_000_000_000, 1.5])
-async def test_a_delay_that_nobody_would_wait_for_is_refused(delay_ms: Any) -> None:
+@pytest.mark.parametrize("delay_s", [-0.001, 1_000_001.0, math.inf, math.nan])
+async def test_delay_that_the_header_cannot_carry_is_refused(delay_s: float) -> None:
     async with FakeBus(LAYOUT) as bus:
-        with pytest.raises(ValueError, match="process_after_delay_ms"):
-            await bus.publish(Placed(1), process_after_delay_ms=delay_ms)
+        with pytest.raises(ValueError, match="delay_s must be from 0 to 1000000 seconds"):
+            await bus.publish(Placed(1), delay_s=delay_s)
+
+
+async def test_delay_is_whole_milliseconds_in_the_header() -> None:
+    seen: list[object] = []
+    bus = FakeBus(LAYOUT)
+
+    @bus.on(Placed)
+    async def note(event: Placed, delivery: Delivery) -> None:
+        seen.append(delivery.headers["processAfterDelayMs"])
+
+    async with bus:
+        await bus.publish(Placed(1), delay_s=1.5)
+        await bus.hub.advance(1.5)
+    assert seen == [1_500]
 
 
 @pytest.mark.parametrize("event", [Aliased(orderNumber=7), Renamed(7)])
@@ -156,9 +177,9 @@ async def test_the_double_is_as_strict_as_the_bus() -> None:
         seen.append(delivery.correlation_id)
 
     async with bus:
-        with pytest.raises(RuntimeError, match="started already"):
+        with pytest.raises(RuntimeError, match="already started"):
             await bus.start()
-        with pytest.raises(RuntimeError, match="started already"):
+        with pytest.raises(RuntimeError, match="already started"):
             bus.on_message()(lambda delivery: None)
         await bus.publish(Placed(1), correlation_id="seven")
     with pytest.raises(PublishClosedError):
@@ -170,12 +191,9 @@ async def test_the_double_is_as_strict_as_the_bus() -> None:
     assert seen == ["seven", ""]
 
 
-# Handling
-
-
 @dataclass
 class Fault:
-    """How a handler behaves."""
+    """A handler that misbehaves."""
 
     kind: str
 
@@ -193,8 +211,8 @@ def _misbehave(event: Fault) -> Any:
 @pytest.mark.parametrize("kind", ["exit", "exhausted", "cancelled", "true", "text", "count"])
 @pytest.mark.parametrize("is_plain", [True, False])
 async def test_whatever_a_handler_does_is_its_failure(kind: str, is_plain: bool) -> None:
-    """It is tried again and ends as a dead letter; the bus goes on."""
-    bus = FakeBus(topic.layout("wrong", max_retries=1, retry_delay_ms=10))
+    """The message is retried and becomes a dead letter; the bus goes on."""
+    bus = FakeBus(topic.layout("wrong", retries_max=1, retry_delay_s=0.01))
 
     async def awaited(event: Fault) -> Any:
         return _misbehave(event)
@@ -204,23 +222,23 @@ async def test_whatever_a_handler_does_is_its_failure(kind: str, is_plain: bool)
     async with bus:
         async with asyncio.timeout(20):
             await bus.publish(Fault(kind))
-            await bus.hub.advance(ms=10)
+            await bus.hub.advance(0.01)
         (dead,) = bus.dead_letters
         assert dead.headers["x-final-retry-count"] == 1
         error = dead.headers["x-final-error"]
         if kind in ("true", "text", "count"):
-            assert error.startswith("TypeError: a handler answers by None, an HTTP status")
+            assert error.startswith("TypeError: a handler returns None, an HTTP status")
         await bus.publish(Fault("exit"))
         assert len(bus.handled) == 3
 
 
 async def test_a_middleware_that_forgets_its_outcome_is_a_failure() -> None:
-    async def forgetful(delivery: Delivery, call: Next) -> Handled:
+    async def forgetful(delivery: Delivery, call: Next) -> HandlerResult:
         await call(delivery)
         nothing: Any = None
         return nothing  # type: ignore[no-any-return]
 
-    bus = FakeBus(topic.layout("wrong", max_retries=0), middleware=[forgetful])
+    bus = FakeBus(topic.layout("wrong", retries_max=0), middleware=[forgetful])
 
     @bus.on(Placed)
     async def succeed(event: Placed) -> None: ...
@@ -228,5 +246,5 @@ async def test_a_middleware_that_forgets_its_outcome_is_a_failure() -> None:
     async with bus:
         await bus.publish(Placed(1))
     assert (
-        "returned None, and not what its call gave" in bus.dead_letters[0].headers["x-final-error"]
+        "returned None instead of a HandlerResult" in bus.dead_letters[0].headers["x-final-error"]
     )

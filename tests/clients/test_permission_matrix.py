@@ -11,7 +11,7 @@ import pika
 import pytest
 from pika.exceptions import ChannelClosedByBroker
 
-from leveret.testing.broker import BrokerUrl, broker
+from leveret.testing.broker import RunningBroker, broker
 from tests.http.asking import ask
 
 Channel = Any
@@ -103,29 +103,29 @@ CASES = (
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[BrokerUrl]:
-    with broker(http=True) as url:
-        ask(url, "PUT", "/api/users/u", {"password_hash": HASH, "tags": ""})
-        grant(url, ())
-        yield url
+def server() -> Iterator[RunningBroker]:
+    with broker(http=True) as server:
+        ask(server, "PUT", "/api/users/u", {"password_hash": HASH, "tags": ""})
+        grant(server, ())
+        yield server
 
 
-def connect(url: BrokerUrl, name: str, password: str) -> Any:
+def connect(server: RunningBroker, name: str, password: str) -> Any:
     credentials = pika.PlainCredentials(name, password)
-    parameters = pika.ConnectionParameters(url.host, url.port, credentials=credentials)
+    parameters = pika.ConnectionParameters(server.host, server.port, credentials=credentials)
     return pika.BlockingConnection(parameters)
 
 
 @pytest.fixture(scope="module")
-def connection(url: BrokerUrl) -> Iterator[Any]:
-    connection = connect(url, "u", "pw")
+def connection(server: RunningBroker) -> Iterator[Any]:
+    connection = connect(server, "u", "pw")
     yield connection
     connection.close()
 
 
 @pytest.fixture(scope="module")
-def admin(url: BrokerUrl) -> Iterator[Any]:
-    connection = connect(url, "guest", "guest")
+def admin(server: RunningBroker) -> Iterator[Any]:
+    connection = connect(server, "guest", "guest")
     yield connection.channel()
     connection.close()
 
@@ -144,13 +144,13 @@ def topology(admin: Any) -> None:
     admin.queue_bind("q", "x", "k")
 
 
-def grant(url: BrokerUrl, needs: tuple[Need, ...]) -> None:
+def grant(server: RunningBroker, needs: tuple[Need, ...]) -> None:
     """Just these permissions."""
     patterns = {}
     for kind in KINDS:
         names = [name.replace(".", "\\.") for permission, _, name in needs if permission == kind]
         patterns[kind] = f"^({'|'.join(names)})$" if names else ""
-    status, _ = ask(url, "PUT", "/api/permissions/%2F/u", patterns)
+    status, _ = ask(server, "PUT", "/api/permissions/%2F/u", patterns)
     assert status in (201, 204)
 
 
@@ -175,49 +175,55 @@ def refused(need: Need) -> str:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_operation_needs_just_these_permissions(
-    url: BrokerUrl, connection: Any, case: Case
+    server: RunningBroker, connection: Any, case: Case
 ) -> None:
     for missing in case.needs:
-        grant(url, tuple(need for need in case.needs if need != missing))
+        grant(server, tuple(need for need in case.needs if need != missing))
         assert refusal(connection, case.do) == refused(missing)
-    grant(url, case.needs)
+    grant(server, case.needs)
     assert refusal(connection, case.do) == ""
 
 
 @pytest.mark.parametrize("kind", ["queue", "exchange"])
-def test_passive_declare_needs_any_permission(url: BrokerUrl, connection: Any, kind: str) -> None:
+def test_passive_declare_needs_any_permission(
+    server: RunningBroker, connection: Any, kind: str
+) -> None:
     name = "q" if kind == "queue" else "x"
 
     def look(channel: Channel) -> None:
         declare = channel.queue_declare if kind == "queue" else channel.exchange_declare
         declare(name, passive=True)
 
-    grant(url, ())
+    grant(server, ())
     assert refusal(connection, look) == refused(("configure", kind, name))
     for permission in KINDS:
-        grant(url, ((permission, kind, name),))
+        grant(server, ((permission, kind, name),))
         assert refusal(connection, look) == ""
 
 
-def test_declaring_again_what_exists_needs_configure_alone(url: BrokerUrl, connection: Any) -> None:
+def test_declaring_again_what_exists_needs_configure_alone(
+    server: RunningBroker, connection: Any
+) -> None:
     """RabbitMQ asks for the dead-letter and alternate exchange where something new is made."""
-    grant(url, (("configure", "queue", "new"), ("configure", "exchange", "newx")))
-    with connect(url, "guest", "guest") as other:
+    grant(server, (("configure", "queue", "new"), ("configure", "exchange", "newx")))
+    with connect(server, "guest", "guest") as other:
         declare_dead_lettering(other.channel())
         declare_alternate(other.channel())
     assert refusal(connection, declare_dead_lettering) == ""
     assert refusal(connection, declare_alternate) == ""
 
 
-def test_server_named_queue_needs_configure_on_its_name(url: BrokerUrl, connection: Any) -> None:
+def test_server_named_queue_needs_configure_on_its_name(
+    server: RunningBroker, connection: Any
+) -> None:
     def declare(channel: Channel) -> None:
         channel.queue_declare("", exclusive=True)
 
-    grant(url, ())
+    grant(server, ())
     text = refusal(connection, declare)
     assert text.startswith("ACCESS_REFUSED - configure access to queue 'amq.gen-")
     ask(
-        url,
+        server,
         "PUT",
         "/api/permissions/%2F/u",
         {"configure": "^amq\\.gen-", "write": "", "read": ""},
@@ -225,14 +231,16 @@ def test_server_named_queue_needs_configure_on_its_name(url: BrokerUrl, connecti
     assert refusal(connection, declare) == ""
 
 
-def topic(url: BrokerUrl, write: str, read: str) -> None:
+def topic(server: RunningBroker, write: str, read: str) -> None:
     body = {"exchange": "t", "write": write, "read": read}
-    ask(url, "PUT", "/api/topic-permissions/%2F/u", body)
+    ask(server, "PUT", "/api/topic-permissions/%2F/u", body)
 
 
-def test_topic_permission_rules_publishing_and_binding(url: BrokerUrl, connection: Any) -> None:
-    grant(url, (("write", "exchange", "t"), ("read", "exchange", "t"), WRITE_Q))
-    topic(url, "^{username}\\.", "^a\\.")
+def test_topic_permission_rules_publishing_and_binding(
+    server: RunningBroker, connection: Any
+) -> None:
+    grant(server, (("write", "exchange", "t"), ("read", "exchange", "t"), WRITE_Q))
+    topic(server, "^{username}\\.", "^a\\.")
     in_exchange = "in exchange 't' in vhost '/' refused for user 'u'"
     assert refusal(connection, lambda c: publish(c, "t", "u.1")) == ""
     assert refusal(connection, lambda c: publish(c, "t", "v.1")) == (
@@ -242,13 +250,13 @@ def test_topic_permission_rules_publishing_and_binding(url: BrokerUrl, connectio
     refused_key = f"ACCESS_REFUSED - read access to topic '#' {in_exchange}"
     assert refusal(connection, lambda c: c.queue_bind("q", "t", "#")) == refused_key
     assert refusal(connection, lambda c: c.queue_unbind("q", "t", "#")) == refused_key
-    ask(url, "DELETE", "/api/topic-permissions/%2F/u")
+    ask(server, "DELETE", "/api/topic-permissions/%2F/u")
     assert refusal(connection, lambda c: publish(c, "t", "v.1")) == ""
 
 
-def test_topic_permission_rules_the_keys_in_cc_too(url: BrokerUrl, connection: Any) -> None:
-    grant(url, (("write", "exchange", "t"),))
-    topic(url, "^u\\.", "")
+def test_topic_permission_rules_the_keys_in_cc_too(server: RunningBroker, connection: Any) -> None:
+    grant(server, (("write", "exchange", "t"),))
+    topic(server, "^u\\.", "")
 
     def publish_copies(channel: Channel, copy: str) -> None:
         channel.confirm_delivery()
@@ -258,21 +266,23 @@ def test_topic_permission_rules_the_keys_in_cc_too(url: BrokerUrl, connection: A
     assert refusal(connection, lambda c: publish_copies(c, "u.2")) == ""
     text = "ACCESS_REFUSED - write access to topic 'v.2' in exchange 't' in vhost '/' refused"
     assert refusal(connection, lambda c: publish_copies(c, "v.2")).startswith(text)
-    ask(url, "DELETE", "/api/topic-permissions/%2F/u")
+    ask(server, "DELETE", "/api/topic-permissions/%2F/u")
 
 
-def test_lost_permission_counts_on_a_route_in_use(url: BrokerUrl, connection: Any) -> None:
-    grant(url, (("write", "exchange", "x"),))
+def test_lost_permission_counts_on_a_route_in_use(server: RunningBroker, connection: Any) -> None:
+    grant(server, (("write", "exchange", "x"),))
     channel = connection.channel()
     publish(channel, "x", "k")
     channel.basic_publish("x", "k", b"")
-    grant(url, ())
+    grant(server, ())
     with pytest.raises(ChannelClosedByBroker, match="write access to exchange 'x'"):
         channel.basic_publish("x", "k", b"")
 
 
-def test_lost_permission_ends_a_consumer(url: BrokerUrl, connection: Any, admin: Any) -> None:
-    grant(url, (READ_Q,))
+def test_lost_permission_ends_a_consumer(
+    server: RunningBroker, connection: Any, admin: Any
+) -> None:
+    grant(server, (READ_Q,))
     channel = connection.channel()
     bodies: list[bytes] = []
     cancelled: list[object] = []
@@ -281,7 +291,7 @@ def test_lost_permission_ends_a_consumer(url: BrokerUrl, connection: Any, admin:
     admin.basic_publish("", "q", b"before")
     while not bodies:
         connection.process_data_events(time_limit=5)
-    grant(url, ())
+    grant(server, ())
     admin.basic_publish("", "q", b"after")
     while not cancelled:
         connection.process_data_events(time_limit=5)
@@ -289,11 +299,11 @@ def test_lost_permission_ends_a_consumer(url: BrokerUrl, connection: Any, admin:
     channel.close()
 
 
-def test_exploding_pattern_does_no_harm(url: BrokerUrl, connection: Any, admin: Any) -> None:
+def test_exploding_pattern_does_no_harm(server: RunningBroker, connection: Any, admin: Any) -> None:
     """In a backtracking engine the first publish would never end, and nobody else be served."""
     exploding = {"configure": "(a+)+$", "write": "^(a|a)*$", "read": "^(([a-z])+.)+[A-Z]$"}
-    assert ask(url, "PUT", "/api/permissions/%2F/u", exploding)[0] == 204
-    topic(url, "(a+)+$", "(a|aa)+$")
+    assert ask(server, "PUT", "/api/permissions/%2F/u", exploding)[0] == 204
+    topic(server, "(a+)+$", "(a|aa)+$")
     name = "a" * 200 + "!"
     began = time.perf_counter()
     for do in (
@@ -304,4 +314,4 @@ def test_exploding_pattern_does_no_harm(url: BrokerUrl, connection: Any, admin: 
         assert refusal(connection, do).startswith("ACCESS_REFUSED")
     admin.queue_declare("q", passive=True)
     assert time.perf_counter() - began < 30
-    ask(url, "DELETE", "/api/topic-permissions/%2F/u")
+    ask(server, "DELETE", "/api/topic-permissions/%2F/u")

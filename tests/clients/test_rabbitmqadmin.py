@@ -13,7 +13,7 @@ from typing import Any
 import pika
 import pytest
 
-from leveret.testing.broker import BrokerUrl, broker
+from leveret.testing.broker import RunningBroker, broker
 from tests.clients import rabbitmqadmin
 from tests.clients.tools import give_up
 
@@ -31,17 +31,17 @@ def script() -> Path:
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[BrokerUrl]:
-    with broker(http=True) as url:
-        yield url
+def server() -> Iterator[RunningBroker]:
+    with broker(http=True) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
-def run(script: Path, url: BrokerUrl) -> Run:
+def run(script: Path, server: RunningBroker) -> Run:
     """Runs the script; what it printed. Other than 0 is a failure, unless that is wanted."""
 
     def admin(*arguments: str, ok: bool = True, stdin: str = "") -> str:
-        where = ["-H", url.host, "-P", str(url.http_port)]
+        where = ["-H", server.host, "-P", str(server.http_port)]
         done = subprocess.run(
             [sys.executable, "-W", "ignore", str(script), *where, *arguments],
             input=stdin,
@@ -63,8 +63,8 @@ def listed(run: Run, kind: str, *more: str) -> Any:
 
 
 @pytest.fixture
-def connection(url: BrokerUrl) -> Iterator[pika.BlockingConnection]:
-    made = pika.BlockingConnection(pika.URLParameters(url))
+def connection(server: RunningBroker) -> Iterator[pika.BlockingConnection]:
+    made = pika.BlockingConnection(pika.URLParameters(server.url))
     yield made
     if made.is_open:
         made.close()

@@ -8,15 +8,17 @@ from contextlib import contextmanager
 import pika
 import pytest
 
-from leveret.testing.broker import BrokerUrl, broker
+from leveret.testing.broker import RunningBroker, broker
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 HEADERS = {"traceparent": f"00-{TRACE}-00f067aa0ba902b7-01", "tracestate": "vendor=1,other=2"}
 
 
 @contextmanager
-def channel_of(url: BrokerUrl) -> Iterator[pika.adapters.blocking_connection.BlockingChannel]:
-    connection = pika.BlockingConnection(pika.URLParameters(url))
+def channel_of(
+    server: RunningBroker,
+) -> Iterator[pika.adapters.blocking_connection.BlockingChannel]:
+    connection = pika.BlockingConnection(pika.URLParameters(server.url))
     yield connection.channel()
     connection.close()
 
@@ -35,7 +37,7 @@ def trace_of(channel: object, queue: str) -> dict[str, object]:
 
 
 def test_through_two_dead_letterings() -> None:
-    with broker() as url, channel_of(url) as channel:
+    with broker() as server, channel_of(server) as channel:
         channel.queue_declare("last")
         for name, then in (("first", "second"), ("second", "last")):
             arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": then}
@@ -45,14 +47,14 @@ def test_through_two_dead_letterings() -> None:
 
 
 def test_through_a_delay() -> None:
-    with broker() as url, channel_of(url) as channel:
+    with broker() as server, channel_of(server) as channel:
         channel.queue_declare("q", arguments={"x-delayed": True})
         published(channel, "q", **{"x-delay": 20})
         assert trace_of(channel, "q") == HEADERS
 
 
 def test_into_the_parking_queue() -> None:
-    with broker() as url, channel_of(url) as channel:
+    with broker() as server, channel_of(server) as channel:
         channel.queue_declare("q", arguments={"x-delivery-limit": 0})
         published(channel, "q")
         for method, _, _ in channel.consume("q", inactivity_timeout=30):
@@ -86,7 +88,7 @@ def test_spans_reach_a_collector_with_the_trace_of_the_publisher() -> None:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         endpoint = f"http://127.0.0.1:{server.server_port}/v1/traces"
-        with broker(otel_endpoint=endpoint) as url, channel_of(url) as channel:
+        with broker(otel_endpoint=endpoint) as running, channel_of(running) as channel:
             channel.queue_declare("q")
             published(channel, "q")
             assert trace_of(channel, "q") == HEADERS

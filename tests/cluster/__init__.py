@@ -1,1 +1,1 @@
-"""Tests of the cluster: the simulator, traces, formats, and bugs that they must notice."""
+"""Tests of the cluster: the simulator, traces, formats, and planted bugs."""

@@ -1,8 +1,8 @@
-"""Bugs that Raft and the replicated queue can have, each noticed by a simulation or a trace.
+"""Bugs planted into Raft and the replicated queue, each found by a simulation or a trace.
 
-An edit is short and stands for a mistake that somebody could make. A bug names what must notice it:
-a schedule of the simulator, and by which rules it may be noticed, a trace, or the runs of the store
-against its model.
+Each edit is short and stands for a likely mistake. A bug names the test that must find it: a
+schedule of the simulator and the rules that it may break, a trace, or the runs of the store against
+its model.
 """
 
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ SEEDS_MAX: Final = 60  # of a schedule, before a bug counts as missed
 
 @dataclass(frozen=True)
 class Bug:
-    """One edit of one file, and who must notice."""
+    """One edit of one file, and the test that must find it."""
 
     name: str
     file: str  # below src/leveret/cluster
-    text: str  # stands in it exactly once
+    text: str  # occurs exactly once in the file
     instead: str
     catcher: str  # a schedule, the store's runs, or the name of a trace
-    rules: tuple[str, ...] = ()  # of the checker; any of them
+    rules: tuple[str, ...] = ()  # rules of the checker, any of which may find it
 
 
 BUGS: Final = (
@@ -203,7 +203,7 @@ BUGS: Final = (
         "commit_bound",
     ),
     Bug(
-        "beat commits what the follower may not have",
+        "heartbeat commits what the follower may not have",
         "raft/replication.py",
         "message.commit = min(progress.match, state.commit)",
         "message.commit = state.commit",
@@ -289,7 +289,7 @@ BUGS: Final = (
     ),
     Bug(
         "snapshot cuts off what follows it",
-        "raft/snapshots.py",
+        "raft/snapshot_transfer.py",
         "if state.log.matches(snapshot.index, snapshot.term):",
         "if state.log.matches(snapshot.index, snapshot.term + 1):",
         "snapshot_keeps_tail",
@@ -328,8 +328,8 @@ BUGS: Final = (
     Bug(
         "leader that wakes takes what was said before the sleep for a sign of life",
         "raft/sleep.py",
-        "progress.is_active = False  # what it said",
-        "pass  # what it said",
+        "progress.is_active = False  # replies",
+        "pass  # replies",
         "sleep_deaf_leader",
     ),
     Bug(
@@ -349,8 +349,8 @@ BUGS: Final = (
     Bug(
         "new incarnation of the leader's node ignored",
         "host.py",
-        "if self.leases.on_beat(message) != RESTARTED:",
-        "if self.leases.on_beat(message) != RESTARTED or message.source != self.node:",
+        "if self.leases.on_heartbeat(message) != RESTARTED:",
+        "if self.leases.on_heartbeat(message) != RESTARTED or message.source != self.node:",
         "sleep_restart",
     ),
     Bug(

@@ -1,7 +1,7 @@
-"""Every bug that is planted into Raft, its store or the queue is noticed by what must notice it.
+"""Every bug planted into Raft, its store or the queue is found by its test.
 
-Each goes into a copy of the sources, and what must notice it runs on that copy in a process of its
-own. It must fail by what it checks: an edit that does not even run would prove nothing.
+Each bug is put into a copy of the sources, and its test runs on that copy in its own process. The
+test must fail by a check: an edit that does not even run would prove nothing.
 """
 
 import os

@@ -1,9 +1,8 @@
 """Groups on three real processes over loopback, with syncs: killed, stopped, cut off, restarted.
 
-One round of each fault; `make chaos-raft ROUNDS=50` runs more, and holds the times that are
-promised. Here they are wider (`PATIENT` says why); what is counted has no tolerance: nothing that
-was confirmed is lost, nothing is there twice, nothing settled comes again, and each publisher's
-messages stay in order.
+One round of each fault; `make chaos-raft ROUNDS=50` runs more, and checks the promised times. Here
+the times are wider (`PATIENT` says why), but counts have no tolerance: no confirmed message is lost
+or duplicated, no settled message comes again, and each publisher's messages stay in order.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Seeds of the simulator, mild and harsh, none of which may break a rule.
+"""Seeds of the simulator, mild and harsh; none may break a rule.
 
-`make sim SEEDS=100000` runs more of them. A seed that failed once goes to KEPT for good.
+`make sim SEEDS=100000` runs more of them. A seed that has failed once is added to KEPT for good.
 """
 
 import time

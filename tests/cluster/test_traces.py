@@ -1,4 +1,4 @@
-"""Every scripted trace plays as its file says."""
+"""Every scripted trace prints what its file says."""
 
 import pytest
 

@@ -92,9 +92,6 @@ def _started(broker: str, port: int | None) -> Iterator[Address]:
         yield address
 
 
-# --- playing ---
-
-
 def _play_all(broker: str, address: Address, outcomes: dict[str, Outcome], jobs: int) -> None:
     started_s = time.monotonic()
     progress = _Progress(broker, len(outcomes))
@@ -130,9 +127,6 @@ class _Progress:
     def end(self, seconds: float) -> None:
         start = "\r" if sys.stdout.isatty() else ""
         print(f"{start}{self.broker:9} {self.done} cases in {seconds:.1f} s{' ' * 30}", flush=True)
-
-
-# --- telling ---
 
 
 def _print_table(outcomes: list[Outcome]) -> None:

@@ -168,9 +168,6 @@ _FIXED: Final = {
 }  # fmt: skip
 
 
-# --- writing ---------------------------------------------------------------------------------
-
-
 def frame(kind: int, channel: int, payload: bytes) -> bytes:
     """One whole frame."""
     return struct.pack("!BHI", kind, channel, len(payload)) + payload + bytes([FRAME_END])
@@ -281,9 +278,6 @@ def header(
             flags |= 1 << (15 - place)
             values += _argument(kind, properties[name])
     return struct.pack("!HHQH", class_id, weight, size_bytes, flags) + values
-
-
-# --- reading ---------------------------------------------------------------------------------
 
 
 class Reader:

@@ -1,4 +1,4 @@
-"""What every disk does alike: the real one in a folder, and the fake one in memory."""
+"""The contract of a disk, for the real one in a folder and the fake one in memory."""
 
 import errno
 from collections.abc import Callable
@@ -15,7 +15,7 @@ MakeDisk = Callable[[], Disk]
 
 @pytest.fixture(params=["real", "fake"])
 def make_disk(request: pytest.FixtureRequest, tmp_path: Path) -> MakeDisk:
-    """Makes disks that share one data directory."""
+    """Return a function that makes disks on one shared data directory."""
     fake = FakeDisk()
     return (lambda: Disk(tmp_path / "data")) if request.param == "real" else (lambda: fake)
 
@@ -168,7 +168,7 @@ def test_directory_in_use_is_refused_and_can_be_used_after_release(make_disk: Ma
     third.release()
 
 
-def test_free_bytes_is_a_number_that_makes_sense(disk: Disk) -> None:
+def test_free_bytes_is_plausible(disk: Disk) -> None:
     assert disk.free_bytes() > 0
 
 

@@ -26,7 +26,7 @@ import leveret.bus
 from leveret.bus import Bus, fanout
 from leveret.bus.testing.fake_bus import FakeBus, FakeHub
 from leveret.config.option import Secret
-from leveret.testing.broker import BrokerUrl, broker
+from leveret.testing.broker import RunningBroker, broker
 from tests.docs.pages import Block, blocks
 from tests.jobs.service import token
 
@@ -35,12 +35,12 @@ BLOCKS = blocks("python")
 # Pages, or blocks of them by number.
 NOT_RUN = {
     "docs/bus.md 2-7": "parts of programs; test_parts_of_the_page_of_the_bus_run runs each alone",
-    "docs/jobs-workers.md 2": "a worker goes on until a signal; its example is run",
+    "docs/jobs.md 2": "a worker goes on until a signal; its example is run",
     "docs/lake.md": "needs a lake; tests/spark reads what `pipeline files` prints",
     "docs/raft.md": "the order of calls, not a program",
-    "docs/reshard.md": "needs PostgreSQL; tests/jobs/shards/test_moving.py does it",
+    "docs/jobs-shards.md": "needs PostgreSQL; tests/jobs/shards/test_moving.py does it",
     "docs/spark.md": "needs Spark; tests/spark does all of it",
-    "docs/tls.md": "needs certificates; tests/tls logs in by one",
+    "docs/security.md 0": "needs certificates; tests/tls logs in by one",
 }
 SECRET = "a secret of thirty-two characters"
 
@@ -64,17 +64,14 @@ def test_it_parses_and_imports_what_exists(block: Block) -> None:
     assert missing == []
 
 
-# ---- stages
-
-
 @contextmanager
-def nothing(url: BrokerUrl) -> Iterator[Names]:
+def nothing(server: RunningBroker) -> Iterator[Names]:
     yield {}
 
 
 @contextmanager
-def with_channel(url: BrokerUrl) -> Iterator[Names]:
-    connection = pika.BlockingConnection(pika.URLParameters(url))
+def with_channel(server: RunningBroker) -> Iterator[Names]:
+    connection = pika.BlockingConnection(pika.URLParameters(server.url))
     channel = connection.channel()
     channel.queue_declare("watch")
     yield {"pika": pika, "channel": channel, "body": b"hare", "queue": "watch"}
@@ -82,18 +79,18 @@ def with_channel(url: BrokerUrl) -> Iterator[Names]:
 
 
 @contextmanager
-def with_token(url: BrokerUrl) -> Iterator[Names]:
-    yield {"TOKEN": token(url)}
+def with_token(server: RunningBroker) -> Iterator[Names]:
+    yield {"TOKEN": token(server)}
 
 
-STAGES: dict[str, Callable[[BrokerUrl], Any]] = {
+STAGES: dict[str, Callable[[RunningBroker], Any]] = {
     "README.md": nothing,
     "docs/bus.md": nothing,
     "docs/deduplication.md": with_channel,
     "docs/events.md": with_channel,
-    "docs/jobs-workers.md": with_token,
+    "docs/jobs.md": with_token,
     "docs/moving.md": with_token,
-    "docs/oauth2.md": nothing,
+    "docs/security.md": nothing,
     "docs/remember.md": with_channel,
     "docs/streams.md": with_channel,
     "docs/testing.md": nothing,
@@ -120,20 +117,20 @@ def test_every_page_with_code_is_run_or_has_a_reason() -> None:
 
 
 @pytest.fixture
-def url() -> Iterator[BrokerUrl]:
+def server() -> Iterator[RunningBroker]:
     secret = Secret(SECRET)
     with broker(http=True, oauth2_resource_server_id="broker", oauth2_secret=secret) as found:
         yield found
 
 
 @pytest.mark.parametrize("page", sorted(STAGES))
-def test_it_runs(page: str, url: BrokerUrl) -> None:
+def test_it_runs(page: str, server: RunningBroker) -> None:
     wanted = [block for block in BLOCKS if block.page == page]
-    with STAGES[page](url) as names:
+    with STAGES[page](server) as names:
         names["__name__"] = "document"
         for number, block in enumerate(wanted):
             if number not in left_out(page):
-                run(code_of(block, on_test_ports(block.text, url)), names)
+                run(code_of(block, on_test_ports(block.text, server)), names)
         for name in [name for name in names if name.startswith("test_")]:
             names[name]()
 
@@ -144,13 +141,10 @@ def run(code: Any, names: Names) -> None:
         asyncio.run(found)
 
 
-def on_test_ports(text: str, url: BrokerUrl) -> str:
-    text = text.replace("15672", str(url.http_port)).replace("5672", str(url.port))
-    text = text.replace("ConnectionParameters(", f"ConnectionParameters(port={url.port}, ")
-    return text.replace("@localhost/", f"@localhost:{url.port}/")
-
-
-# ---- parts of programs on the bus
+def on_test_ports(text: str, server: RunningBroker) -> str:
+    text = text.replace("15672", str(server.http_port)).replace("5672", str(server.port))
+    text = text.replace("ConnectionParameters(", f"ConnectionParameters(port={server.port}, ")
+    return text.replace("@localhost/", f"@localhost:{server.port}/")
 
 
 @dataclass
@@ -173,7 +167,7 @@ def register_handlers(bus: Bus) -> None:
         return 503
 
 
-def names_for(url: BrokerUrl, bus: Bus) -> Names:
+def names_for(server: RunningBroker, bus: Bus) -> Names:
     own = (FakeBus, FakeHub, OrderPlaced, StockCounted, register_handlers)
     return {
         **{name: getattr(leveret.bus, name) for name in leveret.bus.__all__},
@@ -183,15 +177,15 @@ def names_for(url: BrokerUrl, bus: Bus) -> Names:
         "events": [OrderPlaced(1)],
         "histogram": None,
         "layout": fanout.layout("shop-billing"),
-        "url": url,
+        "url": server.url,
     }
 
 
 @pytest.mark.parametrize("number", sorted(left_out("docs/bus.md")))
-def test_parts_of_the_page_of_the_bus_run(number: int, url: BrokerUrl) -> None:
+def test_parts_of_the_page_of_the_bus_run(number: int, server: RunningBroker) -> None:
     block = [block for block in BLOCKS if block.page == "docs/bus.md"][number]
     bus = FakeBus(fanout.layout("shop-billing"))
-    names = names_for(url, bus)
+    names = names_for(server, bus)
     code = code_of(block, block.text)
     if code.co_flags & inspect.CO_COROUTINE:
         register_handlers(bus)
@@ -211,8 +205,8 @@ def test_the_fixtures_are_there_after_one_line(tmp_path: Path) -> None:
     block = next(block for block in BLOCKS if "pytest_plugins" in block.text)
     (tmp_path / "conftest.py").write_text(block.text)
     (tmp_path / "test_it.py").write_text(
-        "def test_it(leveret_url, leveret_clock) -> None:\n"
-        "    assert leveret_url.startswith('amqp://guest:guest@127.0.0.1:')\n"
+        "def test_it(leveret_broker, leveret_clock) -> None:\n"
+        "    assert leveret_broker.url.startswith('amqp://guest:guest@127.0.0.1:')\n"
         "    leveret_clock.advance(minutes=5)\n"
     )
     sources = str(Path(leveret.__file__).parents[1])

@@ -36,7 +36,6 @@ CALL = re.compile(r"(?:(GET|PUT|POST|DELETE),? )?(?<![\w.:/…])(…?/(?:\{[^}]*
 HOST = re.compile(r"(?:https?://)?[\w.@:]+:\d+(?=/)")
 FILE = re.compile(r"(?!lake/)(?:[\w.-]+/)+[\w.-]+\.(?:py|sh|md|toml|txt|js|css|json)")
 # The page that says that it leaves out /api.
-SHORT = "docs/insight.md"
 # A table there has names of its own in the first column.
 IDS = "docs/differences.md"
 # Where a path may begin.
@@ -75,8 +74,7 @@ def test_paths_of_the_api_are_served() -> None:
         f"{name}: {method} {path}"
         for name, code in all_code()
         for method, path in CALL.findall(HOST.sub("", code))
-        if (method or path.startswith("/api/"))
-        and not is_served(f"/api{path}" if name == SHORT else path, method)
+        if (method or path.startswith("/api/")) and not is_served(path, method)
     ]
     assert faults == []
 

@@ -12,12 +12,12 @@ from typing import Any, Final
 
 import typer
 
-from leveret.cli.tree import app_for
+from leveret.cli.app import make_app
 from leveret.config.settings import env_name, flag_name, options
 from leveret.http.app import OPERATIONS
 from tests.docs.pages import ROOT
 
-APP = app_for("")
+APP = make_app("")
 
 HELP: Final = {"--help", "-h"}
 _COMMAND: Final = re.compile(r"(?:^|[\s(=`/])leveret (?=[a-z-])")

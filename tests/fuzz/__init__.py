@@ -1,6 +1,6 @@
-"""Hostile bytes: what is not AMQP must end in a protocol error, and trouble nobody else.
+"""Hostile bytes: invalid AMQP must end in a protocol error and must not disturb other connections.
 
-`mutations` spoils the frames of valid conversations, `driver` feeds them to connections of one
-broker beside a well-behaved one and checks what is left. LEVERET_FUZZ_SEED repeats a run,
-LEVERET_FUZZ_FRAMES makes it longer.
+`mutations` corrupts the frames of valid conversations. `driver` feeds them to connections of one
+broker, beside a well-behaved connection, and checks the state afterwards. LEVERET_FUZZ_SEED repeats
+a run, LEVERET_FUZZ_FRAMES makes it longer.
 """

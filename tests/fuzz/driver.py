@@ -1,16 +1,16 @@
-"""Feeds spoiled conversations to connections of one broker, beside one that behaves.
+"""Feed corrupted conversations to connections of one broker, beside a well-behaved one.
 
-For each connection: greet, talk, spoil some frames on the way, and be gone. Checked on the way:
+Each connection logs in, sends a conversation with some corrupted frames, and disconnects. Checks:
 
-- what comes back is whole frames, and every close has the code of a protocol error;
-- the well-behaved peer is served every few frames: its messages come back whole and in order;
-- of a connection that is gone nothing is left: no consumer, no exclusive queue, no reply address,
-  no entry of the pulse, and its output is dropped.
+- the broker sends complete frames, and every close has the code of a protocol error;
+- the well-behaved peer is served every few frames: its messages return unchanged and in order;
+- after a disconnect nothing of the connection is left: no consumer, no exclusive queue, no reply
+  address, no entry of the pulse, and its output is dropped.
 
-An exception of the broker escapes from here, with a note that says how to see it again.
+An exception of the broker escapes from here, with a note on how to repeat it.
 
 As a module (`python -m tests.fuzz.driver SEED COUNT`) it prints a digest of each connection's
-output: the two forms of Leveret must print the same.
+output. Both forms of Leveret must print the same.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ STALE_MAX: Final = 64  # entries of the pulse that need not be live
 ERROR_CODES: Final = frozenset((403, 404, 405, 406, 501, 502, 503, 504, 505, 530, 540))
 _CLOSES: Final = {struct.pack("!HH", 10, 50): "connection", struct.pack("!HH", 20, 40): "channel"}
 _TALKS: Final = [*CONVERSATIONS.values()]
-# In these the client settles what it was sent, so that it must read on the way.
+# In these conversations the client settles deliveries, so it must read in between.
 _SETTLING: Final = [CONVERSATIONS[name] for name in ("consuming", "dying", "retrying")]
-# Some log in by the other mechanism.
+# Some conversations log in with the other mechanism.
 _AMQPLAIN: Final = start_ok(
     mechanism="AMQPLAIN", response=wire.table({"LOGIN": "guest", "PASSWORD": "guest"})[4:]
 )
 
 
 class Steady:
-    """The peer that behaves: it publishes, consumes and acknowledges, and is never disturbed."""
+    """The well-behaved peer: it publishes, consumes and acks, and must never be disturbed."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
@@ -60,7 +60,7 @@ class Steady:
         self.served = 0
 
     def serve(self) -> None:
-        """One message there and back."""
+        """Publish one message and receive it."""
         self.served += 1
         body = b"%d:" % self.served + bytes((self.served & 0xFF,)) * (self.served % 300)
         self.peer.feed(publish(1, "steady", body, {"message_id": str(self.served)}))
@@ -79,25 +79,27 @@ class Steady:
 
 
 class Fuzz:
-    """One broker under fire."""
+    """One broker under test."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.stage = Stage()
         self.steady = Steady(self.stage)
         self.exchanges = set(self.stage.broker.vhost("/").exchanges)
-        self.frames = 0  # spoiled or displaced frames that a live connection was fed
+        self.frames = 0  # corrupted or displaced frames fed to a live connection
         self.connections = 0
-        self.reached: set[bytes] = set()  # methods whose spoiled form a live connection was fed
-        self.closes: dict[tuple[str, int], int] = {}  # how often each close came
+        self.reached: set[bytes] = (
+            set()
+        )  # methods whose corrupted form was fed to a live connection
+        self.closes: dict[tuple[str, int], int] = {}  # how often the broker sent each close
 
     def run(self, frames: int) -> None:
-        """Go on until this many spoiled frames were fed."""
+        """Run until this many corrupted frames were fed."""
         while self.frames < frames:
             self.connection()
 
     def connection(self) -> bytes:
-        """One connection from greeting to end; what it was sent."""
+        """Run one connection from login to disconnect, and return the bytes it received."""
         self.connections += 1
         try:
             return self._connection(Random(f"{self.seed}.{self.connections}"))
@@ -134,7 +136,7 @@ class Fuzz:
         return output
 
     def _read(self, peer: Peer) -> bytes:
-        """What came back, checked frame by frame."""
+        """Check the output of the broker, frame by frame."""
         data = peer.take_bytes()
         if data.startswith(b"AMQP"):
             assert data == wire.PROTOCOL_HEADER
@@ -156,7 +158,7 @@ class Fuzz:
         self.closes[key] = self.closes.get(key, 0) + 1
 
     def _check_nothing_left(self, peer: Peer) -> None:
-        """Of a lost connection nothing is left; what it declared for others is then deleted."""
+        """Check that nothing of a closed connection is left. Then delete its shared objects."""
         stage = self.stage
         broker = stage.broker
         vhost = broker.vhost("/")
@@ -174,19 +176,19 @@ class Fuzz:
                 assert queue.owner is None
                 vhost.remove_queue(queue)
         for name in set(vhost.exchanges) - self.exchanges:
-            if name in vhost.exchanges:  # it may have gone with another one
-                vhost.delete_exchange(name, False)
+            if name in vhost.exchanges:  # it may be deleted together with another one
+                vhost.delete_exchange(name, if_unused=False)
         stage.end_turn()
         assert list(vhost.queues) == ["steady"]
         assert not vhost.holding
         assert set(vhost.exchanges) == self.exchanges
         assert sum(queue is not None for queue in broker.slots.queues) == 1
         assert len(vhost.sources) == 0
-        assert len(broker.pulse._heap) <= STALE_MAX
+        assert len(broker.timers._heap) <= STALE_MAX
 
 
 def _feed(rng: Random, peer: Peer, frame: bytes) -> None:
-    """A frame, sometimes in two reads."""
+    """Feed a frame, sometimes in two parts."""
     if rng.random() < 0.05 and len(frame) > 1:
         at = rng.randrange(1, len(frame))
         peer.feed(frame[:at])
@@ -197,10 +199,10 @@ def _feed(rng: Random, peer: Peer, frame: bytes) -> None:
 
 
 def _script(rng: Random) -> Iterator[tuple[bytes, bytes | None]]:
-    """Frames to feed, each with the one it was made from; the same object where nothing is spoiled.
+    """Yield frames to feed, each with its original: the same object if the frame is unchanged.
 
-    Most spoiled frames end their channel or connection, so few are spoiled before one in the
-    middle, and many after it.
+    Most corrupted frames end their channel or connection. Therefore few frames are corrupted
+    before one in the middle, and many after it.
     """
     if rng.random() < 0.06:
         yield from _spoiled_greeting(rng)
@@ -243,7 +245,7 @@ def _spoiled_greeting(rng: Random) -> Iterator[tuple[bytes, bytes | None]]:
 
 
 def digests(seed: int, count: int) -> list[str]:
-    """A digest of what each of so many connections was sent."""
+    """Return a digest of the bytes that each of `count` connections received."""
     fuzz = Fuzz(seed)
     return [hashlib.sha256(fuzz.connection()).hexdigest()[:16] for _ in range(count)]
 

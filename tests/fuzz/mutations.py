@@ -1,8 +1,8 @@
-"""Ways to spoil a frame, and a conversation.
+"""Ways to corrupt a frame and a conversation.
 
-Everything is drawn from one `random.Random`, so that a seed repeats it exactly. A spoiled frame is
-never the frame it was made from; most are still frames, because what is not ends the conversation
-at the first octet.
+Everything is drawn from one `random.Random`, so that a seed repeats it exactly. A corrupted frame
+always differs from its original. Most are still valid frames, because an invalid one ends the
+conversation at its first octet.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ ALL_FRAMES: Final[Frames] = [
 
 
 def parts(frame: bytes) -> tuple[int, int, bytes]:
-    """Type, channel and payload."""
+    """Return type, channel and payload of a frame."""
     kind, channel, size = struct.unpack_from("!BHI", frame)
     return kind, channel, frame[FRAME_HEAD_BYTES : FRAME_HEAD_BYTES + size]
 
 
 def method_id(frame: bytes) -> bytes:
-    """Class and method, or nothing where the frame carries none."""
+    """Return the ids of class and method; empty if the frame has none."""
     is_method = len(frame) >= FRAME_HEAD_BYTES + 4 and frame[0] == wire.METHOD
     return frame[FRAME_HEAD_BYTES : FRAME_HEAD_BYTES + 4] if is_method else b""
 
 
 def _place(rng: Random, payload: bytes | bytearray) -> int:
-    """Somewhere in the payload, mostly behind the ids of a method."""
+    """Return a position in the payload, mostly after the ids of a method."""
     first = 4 if len(payload) > 4 and rng.random() < 0.9 else 0
     return rng.randrange(first, len(payload)) if payload else 0
 
@@ -62,7 +62,7 @@ def set_octets(rng: Random, frame: bytes) -> bytes:
 
 
 def set_number(rng: Random, frame: bytes) -> bytes:
-    """An extreme number over two, four or eight octets."""
+    """Write an extreme number over two, four or eight octets."""
     kind, channel, payload = parts(frame)
     size = rng.choice((1, 2, 4, 8))
     at = _place(rng, payload)
@@ -91,7 +91,7 @@ def repeat_part(rng: Random, frame: bytes) -> bytes:
 
 
 def change_tag(rng: Random, frame: bytes) -> bytes:
-    """Another type tag where one may stand."""
+    """Write another type tag at a possible position of one."""
     kind, channel, payload = parts(frame)
     data = bytearray(payload or b"\x00")
     places = [at for at in range(4, len(data)) if data[at] in TAGS] or [_place(rng, data)]
@@ -100,7 +100,7 @@ def change_tag(rng: Random, frame: bytes) -> bytes:
 
 
 def _nested(rng: Random, depth: int) -> bytes:
-    """A value of tables and arrays inside each other."""
+    """Return a value of nested tables and arrays."""
     value = wire.field_value("bottom")
     for _ in range(depth):
         if rng.random() < 0.5:
@@ -117,7 +117,7 @@ NESTED_NAMES: Final = ("n", "x-death", "CC", "x-match", "capabilities")
 
 
 def nest(rng: Random, frame: bytes) -> bytes:
-    """A deep table in the place of a table, or of anything."""
+    """Put a deeply nested table in the place of a table or of any value."""
     kind, channel, payload = parts(frame)
     table = wire.longstr(wire.shortstr(rng.choice(NESTED_NAMES)) + rng.choice(NESTED))
     if kind == wire.HEADER and len(payload) >= 14:
@@ -129,7 +129,7 @@ def nest(rng: Random, frame: bytes) -> bytes:
 
 
 def change_length(rng: Random, frame: bytes) -> bytes:
-    """A size that does not fit the payload."""
+    """Write a size that does not fit the payload."""
     size = len(frame) - FRAME_HEAD_BYTES - 1
     chosen = rng.choice((size - 1, size + 1, size * 2, 0, 131072, 131073, 2**31, 2**32 - 1))
     return frame[:3] + (max(0, chosen)).to_bytes(4, "big") + frame[FRAME_HEAD_BYTES:]
@@ -149,7 +149,7 @@ def change_end(rng: Random, frame: bytes) -> bytes:
 
 
 def change_ids(rng: Random, frame: bytes) -> bytes:
-    """The arguments of one method behind the ids of another."""
+    """Put the arguments of one method after the ids of another."""
     kind, channel, payload = parts(frame)
     other = method_id(rng.choice(ALL_FRAMES)) or b"\x00\x3c\x00\x28"
     return wire.frame(kind, channel, other + payload[4:])
@@ -179,12 +179,12 @@ _CHOICES: Final = [mutate for mutate, weight in FRAME_MUTATIONS for _ in range(w
 
 
 def spoiled(rng: Random, frame: bytes) -> bytes:
-    """The frame, but wrong in one way."""
+    """Return the frame, corrupted in one way."""
     return rng.choice(_CHOICES)(rng, frame)
 
 
 def disordered(rng: Random, frames: Frames) -> tuple[Frames, set[int]]:
-    """The frames in another order, with some twice, missing or foreign; and which were moved."""
+    """Reorder, repeat, drop and insert frames. Return them, and which were moved."""
     made = list(frames)
     touched: set[int] = set()
     for _ in range(rng.choice((1, 1, 2, 3))):

@@ -1,4 +1,4 @@
-"""Whatever bytes come, feed raises nothing, only protocol errors go out, others are served on."""
+"""For any input, feed raises nothing, sends only protocol errors, and others are still served."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pytest
 from tests.compat import wire
 from tests.fuzz.driver import SERVED_EVERY, Fuzz
 
-# Spoiled frames of one run: all in the compiled form, a share in the other, which is slower.
+# Corrupted frames in one run; fewer in the interpreted form, which is slower.
 FRAMES = {True: 200_000, False: 20_000}
 
 
 @pytest.mark.timeout(3600)
-def test_spoiled_conversations_end_in_protocol_errors(seed: int, compiled: bool) -> None:
+def test_corrupted_conversations_end_in_protocol_errors(seed: int, compiled: bool) -> None:
     seed = int(os.environ.get("LEVERET_FUZZ_SEED") or seed)
     frames = int(os.environ.get("LEVERET_FUZZ_FRAMES") or FRAMES[compiled])
     print(f"LEVERET_FUZZ_SEED={seed} LEVERET_FUZZ_FRAMES={frames}")
@@ -29,6 +29,6 @@ def test_spoiled_conversations_end_in_protocol_errors(seed: int, compiled: bool)
         if struct.pack("!HH", class_id, method_id) not in fuzz.reached
     ]
     assert missed == []
-    # The codes of the levels that spoiled frames lead to; none of them came by luck alone.
+    # The error codes that corrupted frames must cause; each occurs often enough not to be luck.
     for close in (("channel", 404), ("channel", 406), ("connection", 501), ("connection", 505)):
         assert fuzz.closes[close] > 0

@@ -1,4 +1,4 @@
-"""The same spoiled conversations get byte for byte the same answers, interpreted and compiled."""
+"""The interpreted and the compiled form answer corrupted conversations with the same bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COUNT = 1500  # connections
 def test_both_forms_answer_alike(seed: int, compiled: bool) -> None:
     seed = int(os.environ.get("LEVERET_FUZZ_SEED") or seed)
     print(f"LEVERET_FUZZ_SEED={seed}")
-    in_other_form(compiled, "tests.fuzz.driver", seed, 1)  # is there one at all?
+    in_other_form(compiled, "tests.fuzz.driver", seed, 1)  # skips if there is no other form
     found = in_other_form(compiled, "tests.fuzz.driver", seed, COUNT)
     here = digests(seed, COUNT)
     assert len(found) == COUNT

@@ -1,7 +1,7 @@
-"""The HTTP API by its own description: no request brings an answer that is not in it, nor a 5xx.
+"""The HTTP API against its own description: every answer is in it, and none is a 5xx.
 
-Every operation of /api/openapi.json is asked with values that its schema allows and with others.
-Names of a few objects that exist are mixed in, so that requests get past the 404s.
+Every operation of /api/openapi.json is called with values that its schema allows, and with others.
+Some names of existing objects are mixed in, so that requests get past the 404s.
 """
 
 import time
@@ -32,7 +32,7 @@ CHECKS: Final = (
     response_schema_conformance,
 )
 BUDGET_S: Final = 30.0
-EXAMPLES: Final = 6  # of each operation, while the budget lasts
+EXAMPLES: Final = 6  # requests for each operation, while the budget lasts
 KNOWN: Final = {
     "vhost": ["/"],
     "name": ["q", "x", "amq.topic", "amq.default"],
@@ -42,17 +42,17 @@ KNOWN: Final = {
     "node": ["test"],
     "user": ["victim"],
 }
-# A failed health check is an answer, not a fault, and so is a node that is asked for what it lacks.
+# A failed health check is a valid 5xx, and so is a request for a feature that the node lacks.
 EXPECTED_5XX: Final = {503}
-# Takes what a backup holds; made-up archives are tried in the tests of backups.
+# It takes an archive; the tests of backups try invalid archives.
 LEFT_OUT: Final = ("/api/restore/", "/api/backup")
 
 
 def test_every_operation_answers_as_it_is_described(seed: int) -> None:
     print(f"seed {seed}")
-    with broker(http=True) as url:
-        api = Api(url)
-        where = f"http://{url.host}:{url.http_port}"
+    with broker(http=True) as server:
+        api = Api(server)
+        where = f"http://{server.host}:{server.http_port}"
         schema = schemathesis.openapi.from_url(f"{where}/api/openapi.json")
         schema.config.update(base_url=where)
         operations: list[Any] = [found.ok() for found in schema.get_all_operations()]  # type: ignore[union-attr]
@@ -87,7 +87,7 @@ def _fuzz(operation: Any, seed: int, examples: int) -> None:
         for name, values in KNOWN.items():
             if name in (case.path_parameters or {}) and data.draw(st.booleans(), label=name):
                 case.path_parameters[name] = data.draw(st.sampled_from(values))
-        # A path that ends before its last name is that of another operation.
+        # A path without its last name belongs to another operation.
         hypothesis.assume(case.path == "/" or not case.formatted_path.endswith("/"))
         response = case.call(auth=("guest", "guest"))
         checks = [

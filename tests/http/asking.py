@@ -1,4 +1,4 @@
-"""Asks a broker's HTTP front, as guest unless told otherwise, and says what came back."""
+"""Send HTTP requests to a broker, as guest by default, and return the answers."""
 
 import json
 from base64 import b64encode
@@ -6,14 +6,14 @@ from http.client import HTTPConnection, HTTPMessage
 from typing import Any
 from urllib.parse import quote
 
-from leveret.testing.broker import BrokerUrl
+from leveret.testing.broker import RunningBroker
 
 GUEST = "guest:guest"
 WITHIN_S = 30.0
 
 
 def ask(
-    url: BrokerUrl,
+    server: RunningBroker,
     method: str,
     path: str,
     body: object = None,
@@ -21,13 +21,13 @@ def ask(
     login: str | None = GUEST,
     headers: dict[str, str] | None = None,
 ) -> tuple[int, Any]:
-    """Status and decoded body of an answer; None where it has no body."""
-    status, data, _ = ask_whole(url, method, path, body, login=login, headers=headers)
+    """Return status and decoded body of an answer; None if it has no body."""
+    status, data, _ = ask_whole(server, method, path, body, login=login, headers=headers)
     return status, json.loads(data) if data else None
 
 
 def ask_whole(
-    url: BrokerUrl,
+    server: RunningBroker,
     method: str,
     path: str,
     body: object = None,
@@ -35,12 +35,12 @@ def ask_whole(
     login: str | None = GUEST,
     headers: dict[str, str] | None = None,
 ) -> tuple[int, bytes, HTTPMessage]:
-    """Status, body and headers; a body of bytes is sent as it is, anything else as JSON."""
+    """Return status, body and headers. Bytes are sent unchanged, other bodies as JSON."""
     sent = dict(headers or {})
     if login is not None:
         sent["Authorization"] = "Basic " + b64encode(login.encode()).decode()
     data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
-    connection = HTTPConnection(url.host, url.http_port, timeout=WITHIN_S)
+    connection = HTTPConnection(server.host, server.http_port, timeout=WITHIN_S)
     try:
         connection.request(method, path, data, sent)
         response = connection.getresponse()
@@ -50,7 +50,7 @@ def ask_whole(
 
 
 def reason(answer: tuple[int, Any]) -> tuple[int, str]:
-    """Status and reason of a refusal."""
+    """Return status and reason of an error."""
     return answer[0], answer[1]["reason"]
 
 

@@ -1,4 +1,4 @@
-"""Asks the management API of a broker, as any user."""
+"""Send requests to the management API of a broker, as any user."""
 
 import json
 from base64 import b64encode
@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import pika
 
-from leveret.testing.broker import BrokerUrl
+from leveret.testing.broker import RunningBroker
 from tests.http.asking import ask_whole
 
 
@@ -31,23 +31,23 @@ class Answer:
 class Api:
     """The HTTP API of a broker, for one user."""
 
-    def __init__(self, url: BrokerUrl, user: str = "guest") -> None:
-        self._url = url
+    def __init__(self, server: RunningBroker, user: str = "guest") -> None:
+        self._server = server
         self._login = f"{user}:{user}"
 
     def ask(
         self, method: str, path: str, body: object = None, headers: dict[str, str] | None = None
     ) -> Answer:
         found = ask_whole(
-            self._url, method, f"/api/{path}", body, login=self._login, headers=headers
+            self._server, method, f"/api/{path}", body, login=self._login, headers=headers
         )
         return Answer(*found)
 
     def as_user(self, name: str) -> "Api":
-        return Api(self._url, name)
+        return Api(self._server, name)
 
     def get(self, path: str) -> Any:
-        """The JSON of a GET that succeeds."""
+        """Return the JSON of a GET that must succeed."""
         answer = self.ask("GET", path)
         assert answer.status == 200, (path, answer.status, answer.data)
         return answer.json
@@ -63,14 +63,14 @@ class Api:
 
 
 def part(name: str) -> str:
-    """A name as a part of a path."""
+    """Return a name as a part of a path."""
     return quote(name, safe="")
 
 
 @contextmanager
-def connected(url: BrokerUrl, **parameters: Any) -> Iterator[Any]:
-    """An AMQP connection."""
-    given = pika.URLParameters(url)
+def connected(server: RunningBroker, **parameters: Any) -> Iterator[Any]:
+    """Open an AMQP connection."""
+    given = pika.URLParameters(server.url)
     for name, value in parameters.items():
         setattr(given, name, value)
     connection = pika.BlockingConnection(given)
@@ -82,13 +82,13 @@ def connected(url: BrokerUrl, **parameters: Any) -> Iterator[Any]:
 
 
 def _quick_hash(password: str) -> str:
-    """RabbitMQ's form of SHA-256: logins by it take no time."""
+    """Return RabbitMQ's SHA-256 hash, with which logins are fast."""
     salt = b"salt"
     return b64encode(salt + sha256(salt + password.encode()).digest()).decode()
 
 
 def add_user(api: Api, name: str, *tags: str, **permissions: str) -> Api:
-    """Make a user whose password is their name; with permissions, may open the vhost `/`."""
+    """Create a user whose password is their name, with these permissions in the vhost `/`."""
     body = {"password_hash": _quick_hash(name), "tags": list(tags)}
     assert api.put(f"users/{name}", body) == 201
     if permissions:

@@ -1,4 +1,4 @@
-"""Publishes to a stream and asks for it over HTTP."""
+"""Publish to a stream, and read it over HTTP."""
 
 import asyncio
 import json
@@ -12,16 +12,16 @@ import pika
 import pyarrow as pa
 
 from leveret.engine.streams.stream import Stream
-from leveret.testing.broker import BrokerUrl
+from leveret.testing.broker import RunningBroker
 
 GUEST = "Basic " + b64encode(b"guest:guest").decode()
 WITHIN_S = 30.0
 
 
 @contextmanager
-def channel(url: BrokerUrl) -> Iterator[Any]:
-    """A channel with confirms."""
-    connection = pika.BlockingConnection(pika.URLParameters(url))
+def channel(server: RunningBroker) -> Iterator[Any]:
+    """Open a channel with confirms."""
+    connection = pika.BlockingConnection(pika.URLParameters(server.url))
     try:
         opened = connection.channel()
         opened.confirm_delivery()
@@ -43,10 +43,14 @@ def publish(opened: Any, first: int, end: int, body: bytes = b"") -> None:
 
 
 def ask(
-    url: BrokerUrl, path: str, method: str = "GET", body: bytes | None = None, auth: str = GUEST
+    server: RunningBroker,
+    path: str,
+    method: str = "GET",
+    body: bytes | None = None,
+    auth: str = GUEST,
 ) -> tuple[int, Any, bytes]:
-    """Status, headers and body of a request about streams of the default vhost."""
-    connection = HTTPConnection("127.0.0.1", url.http_port, timeout=WITHIN_S)
+    """Return status, headers and body of a request for a stream of the default vhost."""
+    connection = HTTPConnection("127.0.0.1", server.http_port, timeout=WITHIN_S)
     headers = {"Authorization": auth} if auth else {}
     connection.request(method, f"/api/streams/%2F/{path}", body, headers)
     answer = connection.getresponse()
@@ -56,15 +60,15 @@ def ask(
 
 
 def ask_json(
-    url: BrokerUrl, path: str, method: str = "GET", body: bytes | None = None
+    server: RunningBroker, path: str, method: str = "GET", body: bytes | None = None
 ) -> tuple[int, Any]:
-    status, _, found = ask(url, path, method, body)
+    status, _, found = ask(server, path, method, body)
     return status, json.loads(found) if found else None
 
 
-def table(url: BrokerUrl, query: str) -> pa.Table:
-    """A range of a stream."""
-    status, headers, body = ask(url, f"s/batches?{query}")
+def table(server: RunningBroker, query: str) -> pa.Table:
+    """Return a range of a stream as an Arrow table."""
+    status, headers, body = ask(server, f"s/batches?{query}")
     assert status == 200, body
     assert headers["content-type"] == "application/vnd.apache.arrow.stream"
     assert body.endswith(b"\xff\xff\xff\xff\x00\x00\x00\x00")
@@ -73,17 +77,17 @@ def table(url: BrokerUrl, query: str) -> pa.Table:
     return found
 
 
-def stream_of(url: BrokerUrl) -> Stream:
-    found = url.node.broker.vhosts["/"].queues["s"]
+def stream_of(server: RunningBroker) -> Stream:
+    found = server.node.broker.vhosts["/"].queues["s"]
     assert isinstance(found, Stream)
     return found
 
 
-def on_loop(url: BrokerUrl, call: Callable[[], Any]) -> Any:
-    """The result of a call made in the broker's thread."""
+def on_loop(server: RunningBroker, call: Callable[[], Any]) -> Any:
+    """Return the result of a call in the thread of the broker."""
 
     async def run() -> Any:
         return call()
 
-    loop = url.node.turns._loop
+    loop = server.node.turns._loop
     return asyncio.run_coroutine_threadsafe(run(), loop).result(WITHIN_S)

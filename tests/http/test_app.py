@@ -1,4 +1,4 @@
-"""The application's answers: health, version, and errors in RabbitMQ's form."""
+"""The application answers health, version, and errors in RabbitMQ's form."""
 
 import asyncio
 from typing import Any
@@ -8,17 +8,17 @@ import pytest
 from starlette.types import ASGIApp, Message
 
 from leveret.http.app import make_app
-from leveret.http.framework.answers import Failure, json
 from leveret.http.framework.node import Jobs
-from tests.http.stand_in import Facts
+from leveret.http.framework.responses import ErrorBody, json_response
+from tests.http.fake_node import FakeNode
 
 
-class BrokenFacts(Facts):
+class BrokenNode(FakeNode):
     def alarms(self) -> tuple[str, ...]:
         raise ZeroDivisionError("secret detail")
 
 
-class BrokenJobs(Facts):
+class BrokenJobs(FakeNode):
     @property
     def jobs(self) -> Jobs:
         raise ZeroDivisionError("secret detail")
@@ -27,7 +27,7 @@ class BrokenJobs(Facts):
 def ask(
     app: ASGIApp, path: str, method: str = "GET", token: str = ""
 ) -> tuple[int, dict[str, str], Any]:
-    """Status, headers and JSON body of one request, without a socket."""
+    """Return status, headers and JSON body of one request, without a socket."""
     sent: list[Message] = []
     scope = {
         "type": "http",
@@ -59,20 +59,20 @@ def ask(
 
 
 def test_node_without_alarms_is_healthy() -> None:
-    status, headers, body = ask(make_app(Facts()), "/api/health")
+    status, headers, body = ask(make_app(FakeNode()), "/api/health")
     assert (status, body) == (200, {"status": "ok", "node": "hare", "durability": "sync"})
     assert headers["content-type"] == "application/json"
 
 
 def test_alarm_makes_health_fail_and_says_why() -> None:
-    status, _, body = ask(make_app(Facts("memory is high", "disk is low")), "/api/health")
+    status, _, body = ask(make_app(FakeNode("memory is high", "disk is low")), "/api/health")
     assert status == 503
     assert body["status"] == "failed"
     assert body["reason"] == "memory is high; disk is low"
 
 
-def test_version_tells_the_form(compiled: bool) -> None:
-    status, _, body = ask(make_app(Facts()), "/api/version")
+def test_version_includes_the_form(compiled: bool) -> None:
+    status, _, body = ask(make_app(FakeNode()), "/api/version")
     assert status == 200
     assert (body["product"], body["version"]) == ("Leveret", "0.1.0")
     assert body["form"] == ("compiled" if compiled else "pure Python")
@@ -82,35 +82,35 @@ def test_version_tells_the_form(compiled: bool) -> None:
     "path", ["/page", "/api/nothing", "/api//health", "/api/", "/api/health//"]
 )
 def test_unknown_path_is_a_json_404(path: str) -> None:
-    status, headers, body = ask(make_app(Facts()), path)
+    status, headers, body = ask(make_app(FakeNode()), path)
     assert (status, body) == (404, {"error": "Object Not Found", "reason": "Not Found"})
     assert headers["content-type"] == "application/json"
 
 
 def test_a_slash_at_the_end_of_a_path_means_nothing() -> None:
-    status, _, body = ask(make_app(Facts()), "/api/version/")
+    status, _, body = ask(make_app(FakeNode()), "/api/version/")
     assert (status, body["product"]) == (200, "Leveret")
 
 
-def test_wrong_method_is_a_json_405_with_what_is_allowed() -> None:
-    status, headers, body = ask(make_app(Facts()), "/api/health", "DELETE")
+def test_wrong_method_is_a_json_405_with_the_allowed_methods() -> None:
+    status, headers, body = ask(make_app(FakeNode()), "/api/health", "DELETE")
     assert (status, body["error"]) == (405, "Method Not Allowed")
     assert "GET" in headers["allow"]
 
 
-def test_fault_inside_is_a_json_500_without_details() -> None:
-    status, _, body = ask(make_app(BrokenFacts()), "/api/health")
+def test_unexpected_error_is_a_json_500_without_details() -> None:
+    status, _, body = ask(make_app(BrokenNode()), "/api/health")
     assert status == 500
     assert body == {"error": "Internal Server Error", "reason": "Internal Server Error"}
 
 
-def test_fault_inside_the_jobs_service_is_a_problem_without_details() -> None:
+def test_unexpected_error_in_the_jobs_service_is_a_problem_without_details() -> None:
     status, headers, body = ask(make_app(BrokenJobs()), "/stats", token="any")
     assert (status, headers["content-type"]) == (500, "application/problem+json")
     assert (body["status"], body["title"]) == (500, "Internal Server Error")
     assert "secret" not in str(body)
 
 
-def test_a_name_that_is_not_text_is_shown_as_well_as_it_can_be() -> None:
-    failure = Failure("bad_request", "no_such_user: \udcff\udcfe")
-    assert msgspec.json.decode(json(failure).body)["reason"] == "no_such_user: ??"
+def test_names_that_are_not_utf_8_are_shown_with_replacements() -> None:
+    failure = ErrorBody("bad_request", "no_such_user: \udcff\udcfe")
+    assert msgspec.json.decode(json_response(failure).body)["reason"] == "no_such_user: ??"

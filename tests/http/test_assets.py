@@ -1,4 +1,4 @@
-"""The page's files: their types, their policy, and that nothing else can be had."""
+"""The files of the web page: types, security policy, and nothing outside the folder."""
 
 import http.client
 import re
@@ -8,22 +8,22 @@ from pathlib import Path
 import pytest
 
 import leveret.http
-from leveret.testing.broker import BrokerUrl, broker
+from leveret.testing.broker import RunningBroker, broker
 
 FOLDER = Path(leveret.http.__file__).parent / "page"
 LINES_MAX = 300
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[BrokerUrl]:
+def server() -> Iterator[RunningBroker]:
     with broker(http=True) as found:
         yield found
 
 
 def ask(
-    url: BrokerUrl, path: str, headers: dict[str, str] | None = None
+    server: RunningBroker, path: str, headers: dict[str, str] | None = None
 ) -> tuple[http.client.HTTPResponse, bytes]:
-    connection = http.client.HTTPConnection(url.host, url.http_port, timeout=20)
+    connection = http.client.HTTPConnection(server.host, server.http_port, timeout=20)
     connection.request("GET", path, headers=headers or {})
     response = connection.getresponse()
     body = response.read()
@@ -31,8 +31,8 @@ def ask(
     return response, body
 
 
-def test_the_page_needs_no_login_and_runs_nothing_but_its_own_files(url: BrokerUrl) -> None:
-    response, body = ask(url, "/")
+def test_the_page_needs_no_login_and_runs_nothing_but_its_own_files(server: RunningBroker) -> None:
+    response, body = ask(server, "/")
     assert response.status == 200
     assert response.headers["content-type"] == "text/html; charset=utf-8"
     assert response.headers["content-security-policy"].startswith("default-src 'self';")
@@ -49,25 +49,25 @@ def test_the_page_needs_no_login_and_runs_nothing_but_its_own_files(url: BrokerU
         ("icon.svg", "image/svg+xml"),
     ],
 )
-def test_files_have_their_types(url: BrokerUrl, path: str, media: str) -> None:
-    response, body = ask(url, f"/page/{path}")
+def test_files_have_their_types(server: RunningBroker, path: str, media: str) -> None:
+    response, body = ask(server, f"/page/{path}")
     assert response.status == 200
     assert response.headers["content-type"] == media
     assert body == (FOLDER / path).read_bytes()
 
 
-def test_a_file_that_has_not_changed_is_not_sent_again(url: BrokerUrl) -> None:
-    response, _ = ask(url, "/page/main.js")
-    again, body = ask(url, "/page/main.js", {"If-None-Match": response.headers["etag"]})
+def test_a_file_that_has_not_changed_is_not_sent_again(server: RunningBroker) -> None:
+    response, _ = ask(server, "/page/main.js")
+    again, body = ask(server, "/page/main.js", {"If-None-Match": response.headers["etag"]})
     assert (again.status, body) == (304, b"")
     assert response.headers["cache-control"] == "no-cache"
-    other, _ = ask(url, "/page/dom.js")
+    other, _ = ask(server, "/page/dom.js")
     assert other.headers["etag"] != response.headers["etag"]
 
 
 @pytest.mark.parametrize("path", ["nothing.js", "../assets.py", "%2e%2e/assets.py", "", "views"])
-def test_nothing_else_can_be_had(url: BrokerUrl, path: str) -> None:
-    response, _ = ask(url, f"/page/{path}")
+def test_other_paths_are_not_served(server: RunningBroker, path: str) -> None:
+    response, _ = ask(server, f"/page/{path}")
     assert response.status == 404
 
 

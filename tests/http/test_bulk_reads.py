@@ -1,4 +1,4 @@
-"""Bulk reads when things go wrong: the worker dies, clients stop, retention passes, chunks rot."""
+"""Bulk reads under faults: dead workers, stalled clients, retention, damaged chunks."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ import pytest
 
 from leveret.storage.disk import Disk
 from leveret.testing import broker
-from leveret.testing.broker import BrokerUrl
+from leveret.testing.broker import RunningBroker
 from leveret.testing.disk import FakeDisk
 from tests.http.stream_client import (
     GUEST,
@@ -32,18 +32,18 @@ from tests.http.stream_client import (
 )
 
 LARGE = b"x" * 1_000_000
-MANY = 30  # large messages: more than the buffers between worker and client hold
+MANY = 30  # large messages; more than the buffers between worker and client hold
 
 
-def fill(url: BrokerUrl, count: int, body: bytes = LARGE, **arguments: object) -> None:
-    with channel(url) as opened:
+def fill(server: RunningBroker, count: int, body: bytes = LARGE, **arguments: object) -> None:
+    with channel(server) as opened:
         declare(opened, **arguments)
         publish(opened, 0, count, body)
 
 
-def begin(url: BrokerUrl, query: str = "from=0") -> tuple[HTTPConnection, HTTPResponse]:
-    """A read whose client has taken nothing but the first bytes."""
-    connection = HTTPConnection("127.0.0.1", url.http_port, timeout=WITHIN_S)
+def begin(server: RunningBroker, query: str = "from=0") -> tuple[HTTPConnection, HTTPResponse]:
+    """Begin a read, and take only its first bytes."""
+    connection = HTTPConnection("127.0.0.1", server.http_port, timeout=WITHIN_S)
     connection.connect()
     connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
     connection.request(
@@ -56,7 +56,7 @@ def begin(url: BrokerUrl, query: str = "from=0") -> tuple[HTTPConnection, HTTPRe
 
 
 def wait_until(happened: Callable[[], object]) -> None:
-    """Wait for something that no event tells."""
+    """Wait for a condition that has no event."""
     deadline = time.monotonic() + WITHIN_S
     while not happened():
         assert time.monotonic() < deadline
@@ -64,19 +64,19 @@ def wait_until(happened: Callable[[], object]) -> None:
 
 
 def assert_breaks_off(answer: HTTPResponse) -> bytes:
-    """The rest of an answer that does not end as it should; never its end marker."""
+    """Read the rest of an answer that breaks off. It must not have the end marker."""
     found = b""
     with pytest.raises((IncompleteRead, ConnectionError)):
         while True:
             piece = answer.read1(65536)
             if not piece:
-                raise IncompleteRead(b"")  # the chunked coding says by itself whether it is whole
+                raise IncompleteRead(b"")  # chunked encoding shows whether the answer is complete
             found += piece
     return found
 
 
-def worker_pid(url: BrokerUrl) -> int:
-    pid = url.node.bulk_reads.worker_pid
+def worker_pid(server: RunningBroker) -> int:
+    pid = server.node.bulk_reads.worker_pid
     assert pid is not None
     return pid
 
@@ -90,24 +90,24 @@ def test_broker_never_imports_pyarrow(tmp_path: Path) -> None:
 
 
 def test_one_worker_serves_all_reads_and_ends_with_the_node(tmp_path: Path) -> None:
-    with broker(http=True, disk=Disk(tmp_path)) as url:
-        fill(url, 3, b"x")
-        assert url.node.bulk_reads.worker_pid is None
-        table(url, "from=0")
-        pid = worker_pid(url)
-        table(url, "from=0")
-        assert worker_pid(url) == pid
+    with broker(http=True, disk=Disk(tmp_path)) as server:
+        fill(server, 3, b"x")
+        assert server.node.bulk_reads.worker_pid is None
+        table(server, "from=0")
+        pid = worker_pid(server)
+        table(server, "from=0")
+        assert worker_pid(server) == pid
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
 
 
 def test_idle_worker_ends_and_comes_again(tmp_path: Path) -> None:
-    with broker(http=True, disk=Disk(tmp_path)) as url:
-        fill(url, 3, b"x")
-        url.node.bulk_reads.idle_s = 0.01
-        table(url, "from=0")
-        wait_until(lambda: url.node.bulk_reads.worker_pid is None)
-        assert table(url, "from=0").num_rows == 3
+    with broker(http=True, disk=Disk(tmp_path)) as server:
+        fill(server, 3, b"x")
+        server.node.bulk_reads.idle_s = 0.01
+        table(server, "from=0")
+        wait_until(lambda: server.node.bulk_reads.worker_pid is None)
+        assert table(server, "from=0").num_rows == 3
 
 
 @pytest.mark.parametrize("where", ["memory", "disk"])
@@ -115,42 +115,42 @@ def test_killed_worker_breaks_the_read_off_and_the_next_one_works(
     where: str, tmp_path: Path
 ) -> None:
     disk = Disk(tmp_path) if where == "disk" else None
-    with broker(http=True, disk=disk) as url:
-        fill(url, MANY)
-        connection, answer = begin(url)
-        os.kill(worker_pid(url), signal.SIGKILL)
+    with broker(http=True, disk=disk) as server:
+        fill(server, MANY)
+        connection, answer = begin(server)
+        os.kill(worker_pid(server), signal.SIGKILL)
         assert_breaks_off(answer)
         connection.close()
-        assert table(url, "from=0&columns=offset").num_rows == MANY
+        assert table(server, "from=0&columns=offset").num_rows == MANY
 
 
 def test_client_that_stops_reading_is_broken_off_and_holds_nothing(tmp_path: Path) -> None:
-    with broker(http=True, disk=Disk(tmp_path)) as url:
-        fill(url, MANY)
-        url.node.bulk_reads.stall_s = 0.5
-        connection, answer = begin(url)
-        assert url.node.bulk_reads.open_count == 1
-        wait_until(lambda: url.node.bulk_reads.open_count == 0)
+    with broker(http=True, disk=Disk(tmp_path)) as server:
+        fill(server, MANY)
+        server.node.bulk_reads.stall_s = 0.5
+        connection, answer = begin(server)
+        assert server.node.bulk_reads.open_count == 1
+        wait_until(lambda: server.node.bulk_reads.open_count == 0)
         assert_breaks_off(answer)
         connection.close()
 
 
 def test_client_that_goes_away_frees_its_read(tmp_path: Path) -> None:
-    with broker(http=True, disk=Disk(tmp_path)) as url:
-        fill(url, MANY)
-        connection, answer = begin(url)
+    with broker(http=True, disk=Disk(tmp_path)) as server:
+        fill(server, MANY)
+        connection, answer = begin(server)
         answer.close()
         connection.close()
-        wait_until(lambda: url.node.bulk_reads.open_count == 0)
-        assert table(url, "from=0&columns=offset").num_rows == MANY
+        wait_until(lambda: server.node.bulk_reads.open_count == 0)
+        assert table(server, "from=0&columns=offset").num_rows == MANY
 
 
 def test_more_reads_than_may_run_wait_for_their_turn(tmp_path: Path) -> None:
-    with broker(http=True, disk=Disk(tmp_path)) as url:
-        fill(url, 20)
+    with broker(http=True, disk=Disk(tmp_path)) as server:
+        fill(server, 20)
         counts: list[int] = []
         threads = [
-            threading.Thread(target=lambda: counts.append(table(url, "from=0").num_rows))
+            threading.Thread(target=lambda: counts.append(table(server, "from=0").num_rows))
             for _ in range(12)
         ]
         for thread in threads:
@@ -163,40 +163,40 @@ def test_more_reads_than_may_run_wait_for_their_turn(tmp_path: Path) -> None:
 @pytest.mark.parametrize("where", ["memory", "disk"])
 def test_retention_that_passes_a_running_read_breaks_it_off(where: str, tmp_path: Path) -> None:
     disk = Disk(tmp_path) if where == "disk" else None
-    with broker(http=True, disk=disk) as url:
-        fill(url, MANY, max_length_bytes=40_000_000, stream_max_segment_size_bytes=2_000_000)
-        connection, answer = begin(url)
-        with channel(url) as opened:
+    with broker(http=True, disk=disk) as server:
+        fill(server, MANY, max_length_bytes=40_000_000, stream_max_segment_size_bytes=2_000_000)
+        connection, answer = begin(server)
+        with channel(server) as opened:
             publish(opened, MANY, 3 * MANY, LARGE)
-        assert stream_of(url).first_offset > MANY
+        assert stream_of(server).first_offset > MANY
         assert_breaks_off(answer)
         connection.close()
 
 
 def test_segment_that_goes_before_the_first_byte_is_410(tmp_path: Path) -> None:
-    with broker(http=True, disk=Disk(tmp_path)) as url:
-        fill(url, 10, b"x" * 600, stream_max_segment_size_bytes=1000)
+    with broker(http=True, disk=Disk(tmp_path)) as server:
+        fill(server, 10, b"x" * 600, stream_max_segment_size_bytes=1000)
         next(tmp_path.glob("stream-*-0.segment")).unlink()
-        status, body = ask_json(url, "s/batches?from=0")
+        status, body = ask_json(server, "s/batches?from=0")
         assert (status, body["error"], body["first_offset"]) == (410, "gone", 0)
 
 
-def test_damage_in_the_first_rows_is_told(tmp_path: Path) -> None:
-    with broker(http=True, disk=Disk(tmp_path)) as url:
-        fill(url, 10, b"needle")
+def test_damage_in_the_first_rows_is_a_500(tmp_path: Path) -> None:
+    with broker(http=True, disk=Disk(tmp_path)) as server:
+        fill(server, 10, b"needle")
         damage(tmp_path, b"needle")
-        status, body = ask_json(url, "s/batches?from=0")
+        status, body = ask_json(server, "s/batches?from=0")
         assert status == 500
         assert body["reason"] == "a chunk has been changed"
 
 
-def test_damage_later_breaks_off(tmp_path: Path) -> None:
-    with broker(http=True, disk=Disk(tmp_path)) as url:
-        fill(url, MANY)
-        with channel(url) as opened:
+def test_damage_after_the_first_rows_breaks_the_answer_off(tmp_path: Path) -> None:
+    with broker(http=True, disk=Disk(tmp_path)) as server:
+        fill(server, MANY)
+        with channel(server) as opened:
             publish(opened, MANY, MANY + 1, b"needle")
         damage(tmp_path, b"needle")
-        connection, answer = begin(url)
+        connection, answer = begin(server)
         found = assert_breaks_off(answer)
         assert not found.endswith(b"\xff\xff\xff\xff\x00\x00\x00\x00")
         connection.close()
@@ -210,35 +210,35 @@ def damage(folder: Path, needle: bytes) -> None:
 
 
 def test_disk_that_another_process_cannot_read_is_served_too() -> None:
-    with broker(http=True, disk=FakeDisk()) as url:
-        fill(url, 10, b"body")
-        assert table(url, "from=2")["body"].to_pylist() == [b"body"] * 8
+    with broker(http=True, disk=FakeDisk()) as server:
+        fill(server, 10, b"body")
+        assert table(server, "from=2")["body"].to_pylist() == [b"body"] * 8
 
 
-def test_missing_pyarrow_is_told_in_one_sentence(
+def test_missing_pyarrow_is_a_501_with_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "pyarrow.py").write_text("raise ModuleNotFoundError('gone', name='pyarrow')")
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     monkeypatch.setenv("PYTHONPATH", path.rstrip(os.pathsep))
-    with broker(http=True) as url:
-        fill(url, 1, b"x")
-        status, body = ask_json(url, "s/batches?from=0")
+    with broker(http=True) as server:
+        fill(server, 1, b"x")
+        status, body = ask_json(server, "s/batches?from=0")
         assert status == 501
         assert "pip install 'leveret[arrow]'" in body["reason"]
-        assert ask_json(url, "s")[0] == 200
+        assert ask_json(server, "s")[0] == 200
 
 
 def test_reads_while_publishing_see_whole_prefixes(tmp_path: Path) -> None:
-    with broker(http=True, disk=Disk(tmp_path)) as url:
-        with channel(url) as opened:
+    with broker(http=True, disk=Disk(tmp_path)) as server:
+        with channel(server) as opened:
             declare(opened, stream_max_segment_size_bytes=100_000)
-        publisher = threading.Thread(target=publish_fast, args=(url, 30_000))
+        publisher = threading.Thread(target=publish_fast, args=(server, 30_000))
         publisher.start()
         seen = 0
         while publisher.is_alive() or seen < 30_000:
-            end = ask_json(url, "s")[1]["end_offset"]
-            found = table(url, f"from={seen}&columns=offset,body")
+            end = ask_json(server, "s")[1]["end_offset"]
+            found = table(server, f"from={seen}&columns=offset,body")
             offsets = found["offset"].to_pylist()
             assert offsets == list(range(seen, seen + len(offsets)))
             assert found["body"].to_pylist() == [b"%08d" % n for n in offsets]
@@ -246,12 +246,12 @@ def test_reads_while_publishing_see_whole_prefixes(tmp_path: Path) -> None:
             seen += len(offsets)
         publisher.join()
         assert seen == 30_000
-        assert table(url, "from=0&columns=offset").num_rows == 30_000
+        assert table(server, "from=0&columns=offset").num_rows == 30_000
 
 
-def publish_fast(url: BrokerUrl, count: int) -> None:
-    """Without waiting for confirms."""
-    connection = pika.BlockingConnection(pika.URLParameters(url))
+def publish_fast(server: RunningBroker, count: int) -> None:
+    """Publish without waiting for confirms."""
+    connection = pika.BlockingConnection(pika.URLParameters(server.url))
     opened = connection.channel()
     for number in range(count):
         opened.basic_publish("", "s", b"%08d" % number)
@@ -259,29 +259,31 @@ def publish_fast(url: BrokerUrl, count: int) -> None:
 
 
 def test_stopping_node_breaks_reads_off(tmp_path: Path) -> None:
-    with broker(http=True, disk=Disk(tmp_path)) as url:
-        fill(url, MANY)
-        connection, answer = begin(url)
+    with broker(http=True, disk=Disk(tmp_path)) as server:
+        fill(server, MANY)
+        connection, answer = begin(server)
         began = time.monotonic()
-    assert time.monotonic() - began < 40  # the reader does not read: it would take for ever
+    assert (
+        time.monotonic() - began < 40
+    )  # the client does not read: without a limit this would never end
     assert_breaks_off(answer)
     connection.close()
 
 
 def test_deleted_stream_is_unknown(tmp_path: Path) -> None:
-    with broker(http=True, disk=Disk(tmp_path)) as url:
-        fill(url, 3, b"x")
-        stream = stream_of(url)
-        with channel(url) as opened:
+    with broker(http=True, disk=Disk(tmp_path)) as server:
+        fill(server, 3, b"x")
+        stream = stream_of(server)
+        with channel(server) as opened:
             opened.queue_delete("s")
-        assert on_loop(url, lambda: stream.deleted)
-        assert ask_json(url, "s/batches?from=0")[0] == 404
+        assert on_loop(server, lambda: stream.deleted)
+        assert ask_json(server, "s/batches?from=0")[0] == 404
 
 
 def test_answer_is_a_stream_that_can_be_read_piece_by_piece(tmp_path: Path) -> None:
-    with broker(http=True, disk=Disk(tmp_path)) as url:
-        fill(url, 30)
-        connection = HTTPConnection("127.0.0.1", url.http_port, timeout=WITHIN_S)
+    with broker(http=True, disk=Disk(tmp_path)) as server:
+        fill(server, 30)
+        connection = HTTPConnection("127.0.0.1", server.http_port, timeout=WITHIN_S)
         headers = {"Authorization": GUEST}
         connection.request("GET", "/api/streams/%2F/s/batches?from=0", headers=headers)
         rows = [b.num_rows for b in pa.ipc.open_stream(connection.getresponse())]

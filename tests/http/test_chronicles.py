@@ -1,4 +1,4 @@
-"""What remembers, and where its copies are: one moment of queues and chronicles together."""
+"""The snapshot of chronicles: queues, their copies and their chronicles at one moment."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from tests.http.test_leases import channel, serving, take
 PATH = "/api/chronicles/%2F"
 
 
-def test_a_moment_has_every_copy_by_state_and_the_end_of_its_chronicle(tmp_path: Path) -> None:
+def test_snapshot_has_every_copy_by_state_and_the_end_of_its_chronicle(tmp_path: Path) -> None:
     with serving(tmp_path) as url, channel(url) as opened:
         opened.exchange_declare("x", "fanout", arguments={"x-remember": "lives"})
         opened.queue_declare("q", durable=True, arguments={"x-remember": "lives"})
@@ -34,7 +34,7 @@ def test_a_moment_has_every_copy_by_state_and_the_end_of_its_chronicle(tmp_path:
         assert int(seen[0]["id"]) == (queue["id"] << 40) + 3
 
 
-def test_only_queues_that_remember_can_be_asked_for(tmp_path: Path) -> None:
+def test_only_queues_that_remember_can_be_named(tmp_path: Path) -> None:
     with serving(tmp_path) as url, channel(url) as opened:
         opened.queue_declare("plain")
         opened.queue_declare("q", arguments={"x-remember": "lives"})

@@ -1,4 +1,4 @@
-"""A connection of the HTTP front, without a socket below and with an application of the test."""
+"""One connection of the HTTP front, without a socket and with an application of the test."""
 
 import asyncio
 import socket
@@ -8,15 +8,15 @@ from starlette.applications import Starlette
 from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
-from leveret.http.framework.request_counts import Requests
-from leveret.http.transport.express import Express
+from leveret.http.framework.request_counts import RequestCounts
+from leveret.http.transport.fast_path import FastPath
 from leveret.http.transport.http_connection import HttpConnection
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 class Unused(asyncio.Transport):
-    """A transport that nobody writes to."""
+    """A transport that discards all bytes."""
 
     def is_closing(self) -> bool:
         return False
@@ -31,8 +31,8 @@ class Unused(asyncio.Transport):
         pass
 
 
-def test_whoever_hangs_up_on_several_requests_ends_them_all() -> None:
-    """uvicorn tells the last one alone: the others would write, and uvloop raises."""
+def test_disconnect_ends_all_pipelined_requests() -> None:
+    """uvicorn informs only the last request. The others would write, and uvloop would raise."""
     told: list[str] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -45,7 +45,7 @@ def test_whoever_hangs_up_on_several_requests_ends_them_all() -> None:
         config.load()
         state = ServerState()
         connection = HttpConnection(config=config, server_state=state, app_state={})
-        connection.express = Express(Starlette(), {}, Requests())
+        connection.fast_path = FastPath(Starlette(), {}, RequestCounts())
         connection.connection_made(Unused({"socket": peer}))
         connection.data_received(GET * 3)
         connection.connection_lost(ConnectionResetError())
@@ -55,4 +55,4 @@ def test_whoever_hangs_up_on_several_requests_ends_them_all() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         with socket.create_connection(server.getsockname()) as peer:
             asyncio.run(scenario(peer))
-    assert told == ["http.disconnect"]  # the others had not begun
+    assert told == ["http.disconnect"]  # the other requests had not begun

@@ -1,4 +1,4 @@
-"""Connections, channels and consumers over HTTP: what they are, and closing them."""
+"""Connections, channels and consumers over HTTP: list, show and close them."""
 
 import time
 from collections.abc import Iterator
@@ -6,34 +6,34 @@ from collections.abc import Iterator
 import pika
 import pytest
 
-from leveret.testing.broker import BrokerUrl, broker
+from leveret.testing.broker import RunningBroker, broker
 from tests.http.management import Api, add_user, connected, part
 
 WITHIN_S = 30.0
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[BrokerUrl]:
-    with broker(http=True) as url:
-        yield url
+def server() -> Iterator[RunningBroker]:
+    with broker(http=True) as server:
+        yield server
 
 
 @pytest.fixture
-def api(url: BrokerUrl) -> Api:
-    return Api(url)
+def api(server: RunningBroker) -> Api:
+    return Api(server)
 
 
 def wait_for_none(api: Api) -> None:
-    """The broker notices the end of a socket a moment later."""
+    """Wait: the broker notices the end of a socket a moment later."""
     end = time.monotonic() + WITHIN_S
     while api.get("connections"):
         assert time.monotonic() < end
 
 
-def test_connection_is_described(api: Api, url: BrokerUrl) -> None:
+def test_connection_is_described(api: Api, server: RunningBroker) -> None:
     wait_for_none(api)
     properties = {"connection_name": "my name"}
-    with connected(url, client_properties=properties, heartbeat=30) as connection:
+    with connected(server, client_properties=properties, heartbeat=30) as connection:
         connection.channel()
         (listed,) = api.get("connections")
         assert api.get(f"connections/{part(listed['name'])}").keys() == listed.keys()
@@ -50,12 +50,12 @@ def test_connection_is_described(api: Api, url: BrokerUrl) -> None:
             "frame_max": 131072,
             "timeout": 30,
             "peer_host": "127.0.0.1",
-            "port": url.port,
+            "port": server.port,
             "ssl": False,
             "last_heartbeat": None,
         }
         assert {name: listed[name] for name in wanted} == wanted
-        assert listed["name"] == f"127.0.0.1:{listed['peer_port']} -> 127.0.0.1:{url.port}"
+        assert listed["name"] == f"127.0.0.1:{listed['peer_port']} -> 127.0.0.1:{server.port}"
         assert listed["recv_oct"] > 100 and listed["send_oct"] > 100
         assert listed["recv_cnt"] > 0 and listed["send_cnt"] > 0
         assert api.get("vhosts/%2F/connections")[0]["name"] == listed["name"]
@@ -66,21 +66,21 @@ def test_connection_is_described(api: Api, url: BrokerUrl) -> None:
         assert api.get("connections/username/nobody") == []
 
 
-def test_heartbeat_is_noted(api: Api, url: BrokerUrl) -> None:
+def test_heartbeat_is_noted(api: Api, server: RunningBroker) -> None:
     wait_for_none(api)
-    with connected(url) as connection:
+    with connected(server) as connection:
         before = api.get("connections")[0]
         connection._impl._send_frame(pika.frame.Heartbeat())
         connection.process_data_events()
-        connection.channel()  # whose answer shows that the heartbeat has come
+        connection.channel()  # its answer proves that the heartbeat has arrived
         after = api.get("connections")[0]
     assert before["last_heartbeat"] is None
     assert after["last_heartbeat"] >= after["connected_at"]
 
 
-def test_closing_a_connection_tells_the_client_why(api: Api, url: BrokerUrl) -> None:
+def test_closing_a_connection_tells_the_client_why(api: Api, server: RunningBroker) -> None:
     wait_for_none(api)
-    with connected(url) as connection:
+    with connected(server) as connection:
         name = part(api.get("connections")[0]["name"])
         reason = {"X-Reason": "it was time"}
         assert api.ask("DELETE", f"connections/{name}", None, reason).status == 204
@@ -91,17 +91,17 @@ def test_closing_a_connection_tells_the_client_why(api: Api, url: BrokerUrl) -> 
     assert api.delete(f"connections/{name}") == 404
 
 
-def test_all_connections_of_a_user_can_be_closed(api: Api, url: BrokerUrl) -> None:
-    with connected(url) as first, connected(url) as second:
+def test_all_connections_of_a_user_can_be_closed(api: Api, server: RunningBroker) -> None:
+    with connected(server) as first, connected(server) as second:
         assert api.delete("connections/username/guest") == 204
         for connection in (first, second):
             with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="management"):
                 connection.process_data_events(WITHIN_S)
 
 
-def test_channel_is_described_with_its_counts(api: Api, url: BrokerUrl) -> None:
+def test_channel_is_described_with_its_counts(api: Api, server: RunningBroker) -> None:
     wait_for_none(api)
-    with connected(url) as connection:
+    with connected(server) as connection:
         channel = connection.channel()
         channel.confirm_delivery()
         channel.basic_qos(prefetch_count=2)
@@ -156,9 +156,9 @@ def test_channel_is_described_with_its_counts(api: Api, url: BrokerUrl) -> None:
         assert len(api.get("vhosts/%2F/channels")) == 1
 
 
-def test_transaction_is_seen(api: Api, url: BrokerUrl) -> None:
+def test_channel_shows_its_transaction(api: Api, server: RunningBroker) -> None:
     wait_for_none(api)
-    with connected(url) as connection:
+    with connected(server) as connection:
         channel = connection.channel()
         channel.queue_declare("tx", exclusive=True)
         channel.basic_publish("", "tx", b"x")
@@ -173,10 +173,10 @@ def test_transaction_is_seen(api: Api, url: BrokerUrl) -> None:
 
 
 def test_deliveries_without_acks_stay_counted_when_their_consumer_is_gone(
-    api: Api, url: BrokerUrl
+    api: Api, server: RunningBroker
 ) -> None:
     wait_for_none(api)
-    with connected(url) as connection:
+    with connected(server) as connection:
         channel = connection.channel()
         channel.queue_declare("n", exclusive=True)
         for _ in range(3):
@@ -189,9 +189,9 @@ def test_deliveries_without_acks_stay_counted_when_their_consumer_is_gone(
         assert (stats["deliver_no_ack"], stats["deliver"], stats["deliver_get"]) == (3, 0, 3)
 
 
-def test_consumer_is_described(api: Api, url: BrokerUrl) -> None:
+def test_consumer_is_described(api: Api, server: RunningBroker) -> None:
     wait_for_none(api)
-    with connected(url) as connection:
+    with connected(server) as connection:
         channel = connection.channel()
         channel.queue_declare("c", exclusive=True)
         channel.basic_publish("", "c", b"12345")
@@ -221,9 +221,9 @@ def test_consumer_is_described(api: Api, url: BrokerUrl) -> None:
     assert {name: listed[name] for name in wanted} == wanted
 
 
-def test_waiting_consumer_is_not_active(api: Api, url: BrokerUrl) -> None:
+def test_waiting_consumer_is_not_active(api: Api, server: RunningBroker) -> None:
     wait_for_none(api)
-    with connected(url) as connection:
+    with connected(server) as connection:
         channel = connection.channel()
         channel.queue_declare("s", arguments={"x-single-active-consumer": True}, exclusive=True)
         for tag in ("first", "second"):
@@ -234,11 +234,11 @@ def test_waiting_consumer_is_not_active(api: Api, url: BrokerUrl) -> None:
     assert (found["second"]["active"], found["second"]["activity_status"]) == (False, "waiting")
 
 
-def test_users_see_connections_of_their_own(api: Api, url: BrokerUrl) -> None:
+def test_users_see_connections_of_their_own(api: Api, server: RunningBroker) -> None:
     wait_for_none(api)
     plain = add_user(api, "plain", "management", read=".*")
     monitor = add_user(api, "monitor", "monitoring")
-    with connected(url) as connection:
+    with connected(server) as connection:
         connection.channel()
         (name,) = [c["name"] for c in monitor.get("connections")]
         assert len(monitor.get("channels")) == 1
@@ -251,7 +251,7 @@ def test_users_see_connections_of_their_own(api: Api, url: BrokerUrl) -> None:
             assert user.delete(f"connections/{part(name)}") == 401
             assert user.delete("connections/username/guest") == 401
     credentials = pika.PlainCredentials("plain", "plain")
-    with connected(url, credentials=credentials) as own:
+    with connected(server, credentials=credentials) as own:
         (listed,) = plain.get("connections")
         assert plain.delete(f"connections/{part(listed['name'])}") == 204
         with pytest.raises(pika.exceptions.ConnectionClosedByBroker):

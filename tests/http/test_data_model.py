@@ -1,7 +1,7 @@
 """Every field of the data model can be read over HTTP; docs/management.md says where.
 
-The page's table is walked: each row names a field, the path to ask, and the key in the answer. So a
-field that the API loses, or a row that the page loses, fails here.
+The test reads the table of the page: each row names a field, the path of the request, and the key
+in the answer. A field missing from the API, or a row missing from the page, fails here.
 """
 
 import re
@@ -16,7 +16,7 @@ from tests.http.management import Api, connected, part
 
 PAGE = Path(__file__).parents[2] / "docs" / "management.md"
 ROW = re.compile(r"^\| `(\w+)\.([\w-]+)` \| `(GET|POST) ([^`]+)` \| `([^`]+)` \|")
-# How many fields each structure has: a row that is lost is noticed.
+# How many fields each structure has, to notice a lost row.
 FIELDS = {
     "Message": 18,
     "XDeath": 6,
@@ -30,7 +30,7 @@ FIELDS = {
 
 
 class Row(NamedTuple):
-    """A line of the table."""
+    """One row of the table."""
 
     structure: str
     field: str
@@ -46,7 +46,7 @@ def rows() -> list[Row]:
 
 @pytest.fixture(scope="module")
 def model() -> Iterator[tuple[Api, dict[str, str]]]:
-    """A broker that has one of everything, and what the names in the paths stand for."""
+    """Start a broker with one object of each kind, and return the names for the paths."""
     with broker(http=True) as url, connected(url) as connection:
         api = Api(url)
         channel = connection.channel()
@@ -114,7 +114,7 @@ def _publish(api: Api, queue: str) -> None:
 
 
 def read(value: Any, key: str) -> Any:
-    """What stands under a key: parts have ` / ` between, of an array the first is meant."""
+    """Return the value of a key. Parts are separated by ` / `; of an array, take the first item."""
     for name in key.split(" / "):
         while isinstance(value, list):
             assert value, (key, "an empty array")

@@ -1,7 +1,7 @@
-"""Definitions as one document: real and hand-made exports of RabbitMQ come in and go out unchanged.
+"""Definitions as one document: exports of RabbitMQ are imported and exported unchanged.
 
-`definitions_3.10.json` was exported by RabbitMQ 3.10.8; `definitions_4.1.json` is written by hand
-after the form that 4.1 has.
+`definitions_3.10.json` was exported by RabbitMQ 3.10.8. `definitions_4.1.json` is written by hand,
+in the form of 4.1.
 """
 
 import json
@@ -13,7 +13,7 @@ from typing import Any
 import pika
 import pytest
 
-from leveret.testing.broker import BrokerUrl, broker
+from leveret.testing.broker import RunningBroker, broker
 from leveret.testing.disk import FakeDisk
 from tests.http.asking import ask, reason
 
@@ -34,9 +34,9 @@ LISTS = (
 
 
 @pytest.fixture
-def url() -> Iterator[BrokerUrl]:
-    with broker(http=True) as url:
-        yield url
+def server() -> Iterator[RunningBroker]:
+    with broker(http=True) as server:
+        yield server
 
 
 def read(name: str) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def read(name: str) -> dict[str, Any]:
 
 
 def lists(document: dict[str, Any]) -> dict[str, list[str]]:
-    """The lists of a document, each sorted; an empty list of limits says nothing."""
+    """Return the lists of a document, each sorted. An empty list of limits means nothing."""
     return {
         name: sorted(
             json.dumps(row, sort_keys=True) for row in document[name] if row.get("value") != []
@@ -55,7 +55,7 @@ def lists(document: dict[str, Any]) -> dict[str, list[str]]:
 
 
 def objects(rng: random.Random, vhosts: list[str]) -> dict[str, Any]:
-    """Queues, exchanges, and bindings between them."""
+    """Generate queues, exchanges, and bindings between them."""
     names = [f"{word}.{number}" for word in ("orders", "mail", "täsk") for number in range(40)]
     queues = [
         {
@@ -103,7 +103,7 @@ def objects(rng: random.Random, vhosts: list[str]) -> dict[str, Any]:
 
 
 def generated(seed: int) -> dict[str, Any]:
-    """A document with users, policies and some hundred objects."""
+    """Generate a document with users, policies and some hundred objects."""
     rng = random.Random(seed)
     vhosts = ["/", "a/b", "größe"]
     guest = {
@@ -141,50 +141,50 @@ def generated(seed: int) -> dict[str, Any]:
 
 
 @FILES
-def test_an_export_of_rabbitmq_comes_in_and_goes_out_unchanged(name: str) -> None:
+def test_export_of_rabbitmq_is_imported_and_exported_unchanged(name: str) -> None:
     document = read(name)
     disk = FakeDisk()
-    with broker(http=True, disk=disk) as url:
-        assert ask(url, "POST", "/api/definitions", document) == (204, None)
-        _, first = ask(url, "GET", "/api/definitions")
-        assert ask(url, "POST", "/api/definitions", document) == (204, None)
-        assert ask(url, "GET", "/api/definitions")[1] == first, "taken in twice, it is the same"
-    with broker(http=True, disk=disk) as url:
-        _, again = ask(url, "GET", "/api/all-configuration")
+    with broker(http=True, disk=disk) as server:
+        assert ask(server, "POST", "/api/definitions", document) == (204, None)
+        _, first = ask(server, "GET", "/api/definitions")
+        assert ask(server, "POST", "/api/definitions", document) == (204, None)
+        assert ask(server, "GET", "/api/definitions")[1] == first, "taken in twice, it is the same"
+    with broker(http=True, disk=disk) as server:
+        _, again = ask(server, "GET", "/api/all-configuration")
     assert lists(first) == lists(document)
     first["queues"] = [row for row in first["queues"] if row["durable"]]
     assert again == first, "all but what is transient"
 
 
-def test_a_generated_document_comes_in_and_goes_out_unchanged() -> None:
+def test_generated_document_is_imported_and_exported_unchanged() -> None:
     seed = random.randrange(1 << 30)
     print("seed", seed)
     document = generated(seed)
     disk = FakeDisk()
-    with broker(http=True, disk=disk) as url:
-        assert ask(url, "POST", "/api/definitions", document) == (204, None)
-        assert lists(ask(url, "GET", "/api/definitions")[1]) == lists(document)
-    with broker(http=True, disk=disk) as url:
-        assert lists(ask(url, "GET", "/api/definitions")[1]) == lists(document)
+    with broker(http=True, disk=disk) as server:
+        assert ask(server, "POST", "/api/definitions", document) == (204, None)
+        assert lists(ask(server, "GET", "/api/definitions")[1]) == lists(document)
+    with broker(http=True, disk=disk) as server:
+        assert lists(ask(server, "GET", "/api/definitions")[1]) == lists(document)
 
 
-def test_what_came_in_is_in_force(url: BrokerUrl) -> None:
-    assert ask(url, "POST", "/api/definitions", read("definitions_4.1.json"))[0] == 204
-    _, queue = ask(url, "GET", "/api/queues/orders/work.07")
+def test_imported_definitions_are_in_force(server: RunningBroker) -> None:
+    assert ask(server, "POST", "/api/definitions", read("definitions_4.1.json"))[0] == 204
+    _, queue = ask(server, "GET", "/api/queues/orders/work.07")
     assert (queue["type"], queue["policy"], queue["operator_policy"]) == ("quorum", "retry", "cap")
     assert queue["effective_policy_definition"]["delivery-limit"] == 50
     parameters = pika.ConnectionParameters(
-        url.host, url.port, "orders", pika.PlainCredentials("app", "throwaway")
+        server.host, server.port, "orders", pika.PlainCredentials("app", "throwaway")
     )
     connection = pika.BlockingConnection(parameters)
     connection.channel().queue_declare("work.07", passive=True)
     connection.close()
-    assert ask(url, "GET", "/api/vhost-limits/orders")[1][0]["value"]["max-queues"] == 1000
-    assert ask(url, "GET", "/api/cluster-name") == (200, {"name": "rabbit@example"})
+    assert ask(server, "GET", "/api/vhost-limits/orders")[1][0]["value"]["max-queues"] == 1000
+    assert ask(server, "GET", "/api/cluster-name") == (200, {"name": "rabbit@example"})
 
 
-def test_the_document_says_what_it_is(url: BrokerUrl) -> None:
-    _, document = ask(url, "GET", "/api/definitions")
+def test_document_has_its_product_and_version(server: RunningBroker) -> None:
+    _, document = ask(server, "GET", "/api/definitions")
     assert list(document) == [
         "rabbit_version",
         "rabbitmq_version",
@@ -199,22 +199,22 @@ def test_the_document_says_what_it_is(url: BrokerUrl) -> None:
     assert document["explanation"] == "Definitions of cluster 'test'"
 
 
-def test_one_vhost_by_itself(url: BrokerUrl) -> None:
-    assert ask(url, "POST", "/api/definitions", read("definitions_3.10.json"))[0] == 204
-    _, document = ask(url, "GET", "/api/definitions/shop")
+def test_one_vhost_can_be_exported_and_imported(server: RunningBroker) -> None:
+    assert ask(server, "POST", "/api/definitions", read("definitions_3.10.json"))[0] == 204
+    _, document = ask(server, "GET", "/api/definitions/shop")
     assert document["original_vhost_name"] == "shop"
     assert all("vhost" not in row for row in document["queues"])
     assert len(document["queues"]) == 63
-    assert ask(url, "PUT", "/api/vhosts/copy")[0] == 201
-    assert ask(url, "POST", "/api/definitions/copy", document) == (204, None)
-    _, copied = ask(url, "GET", "/api/definitions/copy")
+    assert ask(server, "PUT", "/api/vhosts/copy")[0] == 201
+    assert ask(server, "POST", "/api/definitions/copy", document) == (204, None)
+    _, copied = ask(server, "GET", "/api/definitions/copy")
     for name in ("queues", "exchanges", "bindings", "policies", "parameters"):
         assert copied[name] == document[name]
-    assert ask(url, "POST", "/api/definitions/none", document) == (
+    assert ask(server, "POST", "/api/definitions/none", document) == (
         404,
         {"error": "not_found", "reason": "vhost_not_found"},
     )
-    assert reason(ask(url, "GET", "/api/definitions/none")) == (400, "vhost_not_found")
+    assert reason(ask(server, "GET", "/api/definitions/none")) == (400, "vhost_not_found")
 
 
 QUEUE = {"name": "x", "vhost": "/", "durable": True, "auto_delete": False, "arguments": {}}
@@ -250,7 +250,7 @@ POLICY = {"vhost": "/", "name": "p", "pattern": "a", "definition": {"nope": 1}}
             ' (vhost: "/" / component: "nope" / key: "p")',
         ),
         ({"users": [{"name": "u"}]}, "tags_not_present"),
-        ({"users": [USER, {**USER, "tags": 5}]}, "tags are a list or a text"),
+        ({"users": [USER, {**USER, "tags": 5}]}, "tags must be a list or a text"),
         (
             {"users": [USER, {**USER, "name": ""}]},
             "a user's name has 1 to 255 characters of UTF-8",
@@ -259,7 +259,7 @@ POLICY = {"vhost": "/", "name": "p", "pattern": "a", "definition": {"nope": 1}}
             {"users": [USER, {**USER, "tags": ["t"] * 65}]},
             "a user has at most 64 tags of at most 255 characters",
         ),
-        ({"queues": [QUEUE, {**QUEUE, "name": ""}]}, "a queue has a name"),
+        ({"queues": [QUEUE, {**QUEUE, "name": ""}]}, "a queue must have a name"),
         (
             {"exchanges": [{"name": "x", "vhost": "/", "type": "odd"}]},
             "unknown exchange type 'odd'",
@@ -289,16 +289,18 @@ POLICY = {"vhost": "/", "name": "p", "pattern": "a", "definition": {"nope": 1}}
         ),
     ],
 )
-def test_a_document_with_a_fault_changes_nothing(url: BrokerUrl, document: Any, text: str) -> None:
-    _, before = ask(url, "GET", "/api/definitions")
+def test_a_document_with_a_fault_changes_nothing(
+    server: RunningBroker, document: Any, text: str
+) -> None:
+    _, before = ask(server, "GET", "/api/definitions")
     if isinstance(document, dict):
         document = {"vhosts": [{"name": "new"}], "queues": [QUEUE], **document}
-    assert reason(ask(url, "POST", "/api/definitions", document)) == (400, text)
-    assert ask(url, "GET", "/api/definitions")[1] == before
+    assert reason(ask(server, "POST", "/api/definitions", document)) == (400, text)
+    assert ask(server, "GET", "/api/definitions")[1] == before
 
 
-def test_what_is_there_stays_and_what_cannot_be_is_passed_over(url: BrokerUrl) -> None:
-    connection = pika.BlockingConnection(pika.URLParameters(url))
+def test_import_keeps_existing_objects_and_skips_impossible_ones(server: RunningBroker) -> None:
+    connection = pika.BlockingConnection(pika.URLParameters(server.url))
     connection.channel().queue_declare("x", durable=True, arguments={"x-max-length": 5})
     connection.close()
     binding = {
@@ -314,16 +316,16 @@ def test_what_is_there_stays_and_what_cannot_be_is_passed_over(url: BrokerUrl) -
         "exchanges": [{"name": "amq.topic", "vhost": "/", "type": "topic"}],
         "bindings": [binding, {**binding, "destination": "x"}],
     }
-    assert ask(url, "POST", "/api/definitions", document) == (204, None)
-    _, found = ask(url, "GET", "/api/definitions")
+    assert ask(server, "POST", "/api/definitions", document) == (204, None)
+    _, found = ask(server, "GET", "/api/definitions")
     assert [(row["name"], row["arguments"]) for row in found["queues"]] == [
         ("x", {"x-max-length": 5})
     ]
     assert [row["destination"] for row in found["bindings"]] == ["x"]
-    assert ask(url, "POST", "/api/definitions", b"") == (204, None)
+    assert ask(server, "POST", "/api/definitions", b"") == (204, None)
 
 
-def test_a_file_of_a_form_is_taken_in(url: BrokerUrl) -> None:
+def test_file_of_a_form_is_imported(server: RunningBroker) -> None:
     document = json.dumps({"vhosts": [{"name": "from a form"}]}).encode()
     lines = [
         b"--cut",
@@ -336,35 +338,35 @@ def test_a_file_of_a_form_is_taken_in(url: BrokerUrl) -> None:
     ]
     headers = {"Content-Type": "multipart/form-data; boundary=cut"}
     body = b"\r\n".join(lines)
-    assert ask(url, "POST", "/api/definitions", body, headers=headers) == (204, None)
-    assert ask(url, "GET", "/api/vhosts/from%20a%20form")[0] == 200
-    empty = ask(url, "POST", "/api/definitions", b"--cut--\r\n", headers=headers)
+    assert ask(server, "POST", "/api/definitions", body, headers=headers) == (204, None)
+    assert ask(server, "GET", "/api/vhosts/from%20a%20form")[0] == 200
+    empty = ask(server, "POST", "/api/definitions", b"--cut--\r\n", headers=headers)
     assert reason(empty) == (400, "the form has no field 'file'")
 
 
-def test_a_start_takes_in_a_file() -> None:
+def test_definitions_file_is_imported_at_start() -> None:
     path = HERE / "definitions_3.10.json"
-    with broker(http=True, load_definitions=str(path)) as url:
-        assert lists(ask(url, "GET", "/api/definitions")[1]) == lists(read(path.name))
+    with broker(http=True, load_definitions=str(path)) as server:
+        assert lists(ask(server, "GET", "/api/definitions")[1]) == lists(read(path.name))
 
 
-def test_plain_passwords_are_hashed(url: BrokerUrl) -> None:
+def test_plain_passwords_are_hashed(server: RunningBroker) -> None:
     user = {"name": "plain", "password": "secret", "tags": "management"}
     permission = {"user": "plain", "vhost": "/", "configure": "", "write": "", "read": ""}
     document = {"users": [user], "permissions": [permission]}
-    assert ask(url, "POST", "/api/definitions", document) == (204, None)
-    assert ask(url, "GET", "/api/vhosts", login="plain:secret")[0] == 200
+    assert ask(server, "POST", "/api/definitions", document) == (204, None)
+    assert ask(server, "GET", "/api/vhosts", login="plain:secret")[0] == 200
     (row,) = [
-        row for row in ask(url, "GET", "/api/definitions")[1]["users"] if row["name"] == "plain"
+        row for row in ask(server, "GET", "/api/definitions")[1]["users"] if row["name"] == "plain"
     ]
     assert "secret" not in json.dumps(row)
 
 
-def test_only_administrators_may(url: BrokerUrl) -> None:
+def test_only_administrators_may_export_and_import(server: RunningBroker) -> None:
     user = {"name": "maker", "password": "secret", "tags": "policymaker"}
-    assert ask(url, "POST", "/api/definitions", {"users": [user]})[0] == 204
+    assert ask(server, "POST", "/api/definitions", {"users": [user]})[0] == 204
     login = "maker:secret"
-    assert ask(url, "GET", "/api/definitions", login=login)[0] == 401
-    assert ask(url, "POST", "/api/definitions", {}, login=login)[0] == 401
-    assert ask(url, "GET", "/api/policies", login=login) == (200, [])
-    assert ask(url, "GET", "/api/operator-policies", login=login) == (200, [])
+    assert ask(server, "GET", "/api/definitions", login=login)[0] == 401
+    assert ask(server, "POST", "/api/definitions", {}, login=login)[0] == 401
+    assert ask(server, "GET", "/api/policies", login=login) == (200, [])
+    assert ask(server, "GET", "/api/operator-policies", login=login) == (200, [])

@@ -7,18 +7,18 @@ from typing import Any
 import pika
 import pytest
 
-from leveret.testing.broker import BrokerUrl, broker
+from leveret.testing.broker import RunningBroker, broker
 from tests.http.asking import ask
 
 WAIT_S = 30.0
 
 
 class Client:
-    """A channel, and a queue bound to an exchange to watch."""
+    """A channel, and a queue bound to the exchange under test."""
 
-    def __init__(self, url: BrokerUrl, exchange: str) -> None:
-        self.url = url
-        self.connection = pika.BlockingConnection(pika.URLParameters(url))
+    def __init__(self, server: RunningBroker, exchange: str) -> None:
+        self.server = server
+        self.connection = pika.BlockingConnection(pika.URLParameters(server.url))
         self.channel = self.connection.channel()
         self.exchange = exchange
         self.queue = self.channel.queue_declare("", exclusive=True).method.queue
@@ -27,7 +27,7 @@ class Client:
         self.channel.queue_bind(self.queue, self.exchange, key)
 
     def next(self) -> tuple[str, dict[str, Any], bytes]:
-        """The next message: its routing key, headers and body."""
+        """Return routing key, headers and body of the next message."""
         found = next(self.channel.consume(self.queue, True, inactivity_timeout=WAIT_S))
         frame, properties, body = found
         assert frame is not None, "nothing came in time"
@@ -35,7 +35,7 @@ class Client:
         return frame.routing_key, properties.headers or {}, body
 
     def until(self, key: str, **facts: object) -> dict[str, Any]:
-        """The headers of the next message with this key and these facts."""
+        """Return the headers of the next message with this key and these fields."""
         while True:
             found, headers, _ = self.next()
             if found == key and all(headers.get(name) == value for name, value in facts.items()):
@@ -43,30 +43,32 @@ class Client:
 
 
 @pytest.fixture
-def url() -> Iterator[BrokerUrl]:
-    with broker(http=True) as url:
-        yield url
+def server() -> Iterator[RunningBroker]:
+    with broker(http=True) as server:
+        yield server
 
 
 @pytest.fixture
-def events(url: BrokerUrl) -> Iterator[Client]:
-    yield from connected(url, "amq.rabbitmq.event")
+def events(server: RunningBroker) -> Iterator[Client]:
+    yield from connected(server, "amq.rabbitmq.event")
 
 
 @pytest.fixture
-def trace(url: BrokerUrl) -> Iterator[Client]:
-    yield from connected(url, "amq.rabbitmq.trace")
+def trace(server: RunningBroker) -> Iterator[Client]:
+    yield from connected(server, "amq.rabbitmq.trace")
 
 
-def connected(url: BrokerUrl, exchange: str) -> Iterator[Client]:
-    client = Client(url, exchange)
+def connected(server: RunningBroker, exchange: str) -> Iterator[Client]:
+    client = Client(server, exchange)
     yield client
     client.connection.close()
 
 
-def test_events_of_definitions_consumers_and_connections(url: BrokerUrl, events: Client) -> None:
+def test_events_of_definitions_consumers_and_connections(
+    server: RunningBroker, events: Client
+) -> None:
     events.watch()
-    with pika.BlockingConnection(pika.URLParameters(url)) as other:
+    with pika.BlockingConnection(pika.URLParameters(server.url)) as other:
         headers = events.until("connection.created")
         assert (headers["user"], headers["vhost"], headers["type"]) == ("guest", "/", "network")
         assert headers["client_properties"]["product"].startswith("Pika")
@@ -107,12 +109,12 @@ def test_events_of_definitions_consumers_and_connections(url: BrokerUrl, events:
 
 
 def test_events_of_users_policies_parameters_vhosts_and_alarms(
-    url: BrokerUrl, events: Client
+    server: RunningBroker, events: Client
 ) -> None:
     events.watch()
 
     def put(path: str, body: object) -> None:
-        assert ask(url, "PUT", path, body)[0] in (201, 204)
+        assert ask(server, "PUT", path, body)[0] in (201, 204)
 
     put("/api/users/u", {"password": "first", "tags": ""})
     events.until("user.created", name="u")
@@ -125,49 +127,49 @@ def test_events_of_users_policies_parameters_vhosts_and_alarms(
     events.until("permission.created", vhost="v", user="u")
     put("/api/policies/%2F/p", {"pattern": "^x", "definition": {"max-length": 1}})
     events.until("policy.set", vhost="/", name="p")
-    assert ask(url, "DELETE", "/api/policies/%2F/p")[0] == 204
+    assert ask(server, "DELETE", "/api/policies/%2F/p")[0] == 204
     events.until("policy.cleared", name="p")
     put("/api/parameters/federation-upstream/%2F/f", {"value": {"uri": "amqp://"}})
     events.until("parameter.set", component="federation-upstream", name="f")
     put("/api/vhost-limits/v/max-queues", {"value": 5})
     events.until("vhost.limits.set", vhost="v")
-    assert ask(url, "DELETE", "/api/vhosts/v")[0] == 204
+    assert ask(server, "DELETE", "/api/vhosts/v")[0] == 204
     events.until("vhost.deleted", name="v")
-    assert ask(url, "DELETE", "/api/users/u")[0] == 204
+    assert ask(server, "DELETE", "/api/users/u")[0] == 204
     events.until("user.deleted", name="u")
-    ask(url, "GET", "/api/queues", login="guest:wrong")
+    ask(server, "GET", "/api/queues", login="guest:wrong")
     events.until("user.authentication.failure", name="guest", protocol="http")
-    node = url.node
-    node.turns._loop.call_soon_threadsafe(node._on_disk, True)
+    node = server.node
+    node.turns._loop.call_soon_threadsafe(node._events.on_disk, True)
     events.until("alarm.set", resource="disk")
-    node.turns._loop.call_soon_threadsafe(node._on_disk, False)
+    node.turns._loop.call_soon_threadsafe(node._events.on_disk, False)
     events.until("alarm.cleared", resource="disk")
     value = {"src-uri": "amqp://", "src-queue": "a", "dest-uri": "amqp://", "dest-queue": "b"}
     put("/api/parameters/shovel/%2F/s", {"value": value})
     events.until("shovel.worker.status", name="s", status="running")
-    assert ask(url, "DELETE", "/api/parameters/shovel/%2F/s")[0] == 204
+    assert ask(server, "DELETE", "/api/parameters/shovel/%2F/s")[0] == 204
     events.until("shovel.worker.removed", name="s")
-    assert "second" not in json.dumps(ask(url, "GET", "/api/audit?limit=1000")[1])
+    assert "second" not in json.dumps(ask(server, "GET", "/api/audit?limit=1000")[1])
 
 
-def test_nothing_is_made_while_nobody_listens(url: BrokerUrl, events: Client) -> None:
-    assert not _listens(url)
+def test_no_event_is_made_without_a_listener(server: RunningBroker, events: Client) -> None:
+    assert not _listens(server)
     events.watch("queue.*")
     events.channel.queue_declare("q")
-    assert _listens(url)
+    assert _listens(server)
     assert events.next()[0] == "queue.created"
     events.channel.queue_unbind(events.queue, "amq.rabbitmq.event", "queue.*")
-    assert not _listens(url)
+    assert not _listens(server)
     with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="ACCESS_REFUSED"):
         events.channel.basic_publish("amq.rabbitmq.event", "queue.created", b"forged")
         events.channel.queue_declare("q")
 
 
-def set_tracing(url: BrokerUrl, is_on: bool) -> None:
-    assert ask(url, "PUT", "/api/vhosts/%2F", {"tracing": is_on})[0] in (201, 204)
+def set_tracing(server: RunningBroker, is_on: bool) -> None:
+    assert ask(server, "PUT", "/api/vhosts/%2F", {"tracing": is_on})[0] in (201, 204)
 
 
-def test_the_firehose_shows_publishes_and_deliveries(url: BrokerUrl, trace: Client) -> None:
+def test_the_firehose_shows_publishes_and_deliveries(server: RunningBroker, trace: Client) -> None:
     trace.watch()
     channel = trace.channel
     channel.exchange_declare("e", "direct")
@@ -177,7 +179,7 @@ def test_the_firehose_shows_publishes_and_deliveries(url: BrokerUrl, trace: Clie
         content_type="text/plain", message_id="m", headers={"h": 1}, timestamp=5
     )
     channel.basic_publish("e", "k", b"before", properties)
-    set_tracing(url, True)
+    set_tracing(server, True)
     channel.basic_publish("e", "k", b"traced", properties)
     key, headers, body = trace.next()
     assert (key, body) == ("publish.e", b"traced")
@@ -200,28 +202,33 @@ def test_the_firehose_shows_publishes_and_deliveries(url: BrokerUrl, trace: Clie
     key, headers, body = trace.next()
     assert (key, body, headers["routing_keys"]) == ("deliver.q", b"traced", ["k"])
     assert headers["channel"] == 2
-    set_tracing(url, False)
+    set_tracing(server, False)
     channel.basic_publish("e", "k", b"untraced", properties)
     channel.basic_publish("e", "k", b"untraced", properties)
     assert channel.queue_declare(trace.queue, passive=True).method.message_count == 0
 
 
-def test_tracing_is_of_one_vhost_and_survives_toggling(url: BrokerUrl, trace: Client) -> None:
-    ask(url, "PUT", "/api/vhosts/other", {})
+def test_tracing_is_of_one_vhost_and_survives_toggling(
+    server: RunningBroker, trace: Client
+) -> None:
+    ask(server, "PUT", "/api/vhosts/other", {})
     ask(
-        url, "PUT", "/api/permissions/other/guest", {"configure": ".*", "write": ".*", "read": ".*"}
+        server,
+        "PUT",
+        "/api/permissions/other/guest",
+        {"configure": ".*", "write": ".*", "read": ".*"},
     )
-    ask(url, "PUT", "/api/vhosts/other", {"tracing": True})
+    ask(server, "PUT", "/api/vhosts/other", {"tracing": True})
     trace.watch()
     trace.channel.queue_declare("q")
     trace.channel.basic_publish("", "q", b"here")
     assert trace.channel.basic_get("q", auto_ack=True)[2] == b"here"
     passive = trace.channel.queue_declare(trace.queue, passive=True)
     assert passive.method.message_count == 0
-    assert url.node.broker.turn.traced == 1
-    ask(url, "DELETE", "/api/vhosts/other")
-    assert url.node.broker.turn.traced == 0
+    assert server.node.broker.turn.traced == 1
+    ask(server, "DELETE", "/api/vhosts/other")
+    assert server.node.broker.turn.traced == 0
 
 
-def _listens(url: BrokerUrl) -> bool:
-    return url.node.broker.turn.listens
+def _listens(server: RunningBroker) -> bool:
+    return server.node.broker.turn.listens

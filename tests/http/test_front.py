@@ -9,7 +9,7 @@ import pytest
 from leveret.http.transport import server
 from leveret.http.transport.front import HttpFront
 from leveret.http.transport.http_connection import HEAD_BYTES_MAX
-from tests.http.stand_in import Facts
+from tests.http.fake_node import FakeNode
 
 GET_HEALTH = b"GET /api/health HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -23,7 +23,7 @@ async def answer(reader: asyncio.StreamReader) -> bytes:
 
 def test_request_sent_before_the_front_runs_is_answered() -> None:
     async def scenario() -> bytes:
-        front = HttpFront("127.0.0.1", 0, Facts())
+        front = HttpFront("127.0.0.1", 0, FakeNode())
         reader, writer = await asyncio.open_connection(*front.bind())
         writer.write(GET_HEALTH)
         async with asyncio.TaskGroup() as group:
@@ -41,7 +41,7 @@ def test_request_sent_before_the_front_runs_is_answered() -> None:
 
 def test_front_stops_with_an_idle_connection_open_and_leaves_the_signals_alone() -> None:
     async def scenario() -> None:
-        front = HttpFront("127.0.0.1", 0, Facts())
+        front = HttpFront("127.0.0.1", 0, FakeNode())
         address = front.bind()
         handlers = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
         async with asyncio.timeout(30), asyncio.TaskGroup() as group:
@@ -62,7 +62,7 @@ def test_front_stops_with_an_idle_connection_open_and_leaves_the_signals_alone()
 
 def test_front_that_is_stopped_before_it_runs_ends_and_closes_its_socket() -> None:
     async def scenario() -> None:
-        front = HttpFront("127.0.0.1", 0, Facts())
+        front = HttpFront("127.0.0.1", 0, FakeNode())
         address = front.bind()
         front.stop()
         async with asyncio.timeout(30):
@@ -73,11 +73,11 @@ def test_front_that_is_stopped_before_it_runs_ends_and_closes_its_socket() -> No
     asyncio.run(scenario())
 
 
-def test_port_that_is_taken_is_an_os_error() -> None:
+def test_port_in_use_raises_os_error() -> None:
     async def scenario() -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             with pytest.raises(OSError, match="in use"):
-                HttpFront("127.0.0.1", taken.getsockname()[1], Facts()).bind()
+                HttpFront("127.0.0.1", taken.getsockname()[1], FakeNode()).bind()
 
     asyncio.run(scenario())
 
@@ -92,7 +92,7 @@ def test_port_that_is_taken_is_an_os_error() -> None:
 )
 def test_head_without_an_end_is_refused(head: bytes) -> None:
     async def scenario() -> bytes:
-        front = HttpFront("127.0.0.1", 0, Facts())
+        front = HttpFront("127.0.0.1", 0, FakeNode())
         address = front.bind()
         async with asyncio.timeout(20), asyncio.TaskGroup() as group:
             group.create_task(front.run())
@@ -109,7 +109,7 @@ def test_head_without_an_end_is_refused(head: bytes) -> None:
 
 def test_head_may_come_in_pieces_before_a_long_body() -> None:
     async def scenario() -> list[bytes]:
-        front = HttpFront("127.0.0.1", 0, Facts())
+        front = HttpFront("127.0.0.1", 0, FakeNode())
         address = front.bind()
         async with asyncio.timeout(20), asyncio.TaskGroup() as group:
             group.create_task(front.run())
@@ -140,17 +140,17 @@ def test_head_may_come_in_pieces_before_a_long_body() -> None:
         GET_HEALTH,
     ],
 )
-def test_a_client_that_does_not_go_on_is_left(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_client_is_disconnected(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "_KEEP_ALIVE_S", 0.2)
 
     async def scenario() -> None:
-        front = HttpFront("127.0.0.1", 0, Facts())
+        front = HttpFront("127.0.0.1", 0, FakeNode())
         reader, writer = await asyncio.open_connection(*front.bind())
         writer.write(sent)
         async with asyncio.TaskGroup() as group:
             group.create_task(front.run())
             async with asyncio.timeout(20):
-                await reader.read()  # to the end, which comes while the front runs
+                await reader.read()  # the connection ends while the front still runs
             front.stop()
         writer.close()
 

@@ -54,7 +54,7 @@ def test_value_at_a_path(path: str, wanted: object, is_match: bool) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"no json", b'{"a": 1', b'{"a": \xff}', b"[" * 100_000])
-def test_what_is_no_json_does_not_match(body: bytes) -> None:
+def test_body_that_is_not_json_does_not_match(body: bytes) -> None:
     for path in ("$", "$.a", "$[0]"):
         assert not JsonCondition(path, 1).is_match(body)
 

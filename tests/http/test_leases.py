@@ -1,4 +1,4 @@
-"""Leases of queues: epochs that stay the same until they are acked, and looking without taking."""
+"""Leases of queues: epochs stay the same until they are acked; bulk reads change nothing."""
 
 import asyncio
 from collections.abc import Iterator
@@ -11,10 +11,10 @@ import pika
 import pyarrow as pa
 import pytest
 
-from leveret.http.streams.leases import runs_of
+from leveret.http.streams.leases import merge_into_runs
 from leveret.storage.disk import Disk
 from leveret.testing import ManualClock
-from leveret.testing.broker import BrokerUrl, broker
+from leveret.testing.broker import RunningBroker, broker
 from tests.http.asking import ask, ask_whole
 from tests.http.stream_client import on_loop
 
@@ -22,22 +22,24 @@ PATH = "/api/queues/%2F/q"
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[BrokerUrl]:
-    with broker(http=True, disk=Disk(folder)) as url:
-        yield url
+def serving(folder: Path) -> Iterator[RunningBroker]:
+    with broker(http=True, disk=Disk(folder)) as server:
+        yield server
 
 
 @contextmanager
-def channel(url: BrokerUrl) -> Iterator[Any]:
-    connection = pika.BlockingConnection(pika.URLParameters(url))
+def channel(server: RunningBroker) -> Iterator[Any]:
+    connection = pika.BlockingConnection(pika.URLParameters(server.url))
     opened = connection.channel()
     opened.confirm_delivery()
     yield opened
     connection.close()
 
 
-def fill(url: BrokerUrl, first: int, end: int, *, mode: int = 2, **arguments: object) -> None:
-    with channel(url) as opened:
+def fill(
+    server: RunningBroker, first: int, end: int, *, mode: int = 2, **arguments: object
+) -> None:
+    with channel(server) as opened:
         opened.queue_declare("q", durable=True, arguments=arguments)
         for number in range(first, end):
             given = pika.BasicProperties(
@@ -46,16 +48,16 @@ def fill(url: BrokerUrl, first: int, end: int, *, mode: int = 2, **arguments: ob
             opened.basic_publish("", "q", b"body %d" % number, given)
 
 
-def take(url: BrokerUrl, epoch: int, count: int, reader: str = "r") -> dict[str, Any]:
-    status, body = ask(url, "POST", f"{PATH}/leases/{reader}/{epoch}?count={count}")
+def take(server: RunningBroker, epoch: int, count: int, reader: str = "r") -> dict[str, Any]:
+    status, body = ask(server, "POST", f"{PATH}/leases/{reader}/{epoch}?count={count}")
     assert status == 200, body
     found: dict[str, Any] = body
     return found
 
 
-def read(url: BrokerUrl, epoch: int, query: str = "") -> bytes:
+def read(server: RunningBroker, epoch: int, query: str = "") -> bytes:
     path = f"{PATH}/leases/r/{epoch}{query}"
-    status, data, _ = ask_whole(url, "GET", path, login="guest:guest")
+    status, data, _ = ask_whole(server, "GET", path, login="guest:guest")
     assert status == 200, data
     return data
 
@@ -66,24 +68,26 @@ def table(data: bytes) -> pa.Table:
     return found
 
 
-def counts(url: BrokerUrl) -> tuple[int, int]:
-    """Ready and in flight."""
-    queue = url.node.broker.vhosts["/"].queues["q"]
-    found: tuple[int, int] = on_loop(url, lambda: (int(queue.message_count()), int(queue.unacked)))
+def counts(server: RunningBroker) -> tuple[int, int]:
+    """Return the counts of messages ready and in flight."""
+    queue = server.node.broker.vhosts["/"].queues["q"]
+    found: tuple[int, int] = on_loop(
+        server, lambda: (int(queue.message_count()), int(queue.unacked))
+    )
     return found
 
 
-def seen(url: BrokerUrl) -> list[dict[str, Any]]:
-    """All ready messages as peek shows them, but for their age."""
-    _, found = ask(url, "GET", f"{PATH}/peek?count=100")
+def seen(server: RunningBroker) -> list[dict[str, Any]]:
+    """Return all ready messages as peek shows them, without their age."""
+    _, found = ask(server, "GET", f"{PATH}/peek?count=100")
     return [{key: item[key] for key in item if key != "age_ms"} for item in found]
 
 
 def test_epoch_has_messages_in_order_with_all_columns(tmp_path: Path) -> None:
-    with serving(tmp_path) as url:
-        fill(url, 0, 10)
-        assert take(url, 1, 4) == {"epoch": 1, "messages": 4, "bytes": 24, "missing": 0}
-        found = table(read(url, 1))
+    with serving(tmp_path) as server:
+        fill(server, 0, 10)
+        assert take(server, 1, 4) == {"epoch": 1, "messages": 4, "bytes": 24, "missing": 0}
+        found = table(read(server, 1))
         assert found["body"].to_pylist() == [b"body %d" % n for n in range(4)]
         assert found["offset"].to_pylist() == [0, 1, 2, 3]
         assert found["stream"].to_pylist() == ["q"] * 4
@@ -91,129 +95,129 @@ def test_epoch_has_messages_in_order_with_all_columns(tmp_path: Path) -> None:
         assert found["headers"].to_pylist()[2] == [("n", "2")]
         assert len(set(found["broker_id"].to_pylist())) == 4
         assert None not in found["timestamp"].to_pylist()
-        part = table(read(url, 1, "?from=1&to=3&columns=body,offset"))
+        part = table(read(server, 1, "?from=1&to=3&columns=body,offset"))
         assert part.to_pydict() == {"body": [b"body 1", b"body 2"], "offset": [1, 2]}
-        assert counts(url) == (6, 4)
+        assert counts(server) == (6, 4)
 
 
 def test_epoch_that_is_taken_again_is_the_same(tmp_path: Path) -> None:
-    with serving(tmp_path) as url:
-        fill(url, 0, 10)
-        take(url, 1, 4)
-        before = read(url, 1)
-        fill(url, 10, 20)
-        assert take(url, 1, 100)["messages"] == 4
-        assert read(url, 1) == before
-        assert take(url, 2, 3)["messages"] == 3
-        assert table(read(url, 2))["offset"].to_pylist() == [4, 5, 6]
+    with serving(tmp_path) as server:
+        fill(server, 0, 10)
+        take(server, 1, 4)
+        before = read(server, 1)
+        fill(server, 10, 20)
+        assert take(server, 1, 100)["messages"] == 4
+        assert read(server, 1) == before
+        assert take(server, 2, 3)["messages"] == 3
+        assert table(read(server, 2))["offset"].to_pylist() == [4, 5, 6]
 
 
 def test_restart_keeps_epochs_and_their_order(tmp_path: Path) -> None:
-    with serving(tmp_path) as url:
-        fill(url, 0, 10)
-        with channel(url) as opened:  # a gap, and one that stays in front
+    with serving(tmp_path) as server:
+        fill(server, 0, 10)
+        with channel(server) as opened:  # a gap, and a message that stays in front
             opened.basic_get("q", auto_ack=True)
             opened.basic_get("q", auto_ack=True)
-        take(url, 1, 3)
-        take(url, 2, 2)
-        ask(url, "POST", f"{PATH}/leases/r/ack?upto=1")
-        before = read(url, 2)
-    with serving(tmp_path) as url:
-        assert counts(url) == (3, 2)
-        assert read(url, 2) == before
-        assert ask(url, "GET", f"{PATH}/leases/r")[1]["acked"] == 1
-        with channel(url) as opened:
+        take(server, 1, 3)
+        take(server, 2, 2)
+        ask(server, "POST", f"{PATH}/leases/r/ack?upto=1")
+        before = read(server, 2)
+    with serving(tmp_path) as server:
+        assert counts(server) == (3, 2)
+        assert read(server, 2) == before
+        assert ask(server, "GET", f"{PATH}/leases/r")[1]["acked"] == 1
+        with channel(server) as opened:
             _, _, body = opened.basic_get("q", auto_ack=True)
             assert body == b"body 7"
-        assert ask(url, "POST", f"{PATH}/leases/r/ack?upto=2") == (200, {"messages": 2})
-        assert counts(url) == (2, 0)
-    with serving(tmp_path) as url:
-        assert counts(url) == (2, 0)
-        assert ask(url, "GET", f"{PATH}/leases/r/2")[0] == 404
+        assert ask(server, "POST", f"{PATH}/leases/r/ack?upto=2") == (200, {"messages": 2})
+        assert counts(server) == (2, 0)
+    with serving(tmp_path) as server:
+        assert counts(server) == (2, 0)
+        assert ask(server, "GET", f"{PATH}/leases/r/2")[0] == 404
 
 
 def test_expired_messages_of_an_epoch_are_held_over_a_restart(tmp_path: Path) -> None:
     clock = ManualClock()
-    with broker(http=True, disk=Disk(tmp_path), clock=clock) as url:
-        with channel(url) as opened:
+    with broker(http=True, disk=Disk(tmp_path), clock=clock) as server:
+        with channel(server) as opened:
             opened.queue_declare("q", durable=True)
             properties = pika.BasicProperties(delivery_mode=2, expiration="200")
             opened.basic_publish("", "q", b"short-lived", properties)
-        assert take(url, 1, 3)["messages"] == 1
+        assert take(server, 1, 3)["messages"] == 1
         clock.advance(minutes=5)
-    with broker(http=True, disk=Disk(tmp_path), clock=clock) as url:
-        assert table(read(url, 1))["body"].to_pylist() == [b"short-lived"]
+    with broker(http=True, disk=Disk(tmp_path), clock=clock) as server:
+        assert table(read(server, 1))["body"].to_pylist() == [b"short-lived"]
 
 
 def test_timeouts_of_consumers_do_not_end_a_lease(tmp_path: Path) -> None:
-    with serving(tmp_path) as url:
-        fill(url, 0, 3, **{"x-consumer-timeout": 1000})
-        take(url, 1, 3)
+    with serving(tmp_path) as server:
+        fill(server, 0, 3, **{"x-consumer-timeout": 1000})
+        take(server, 1, 3)
 
         def hold_for_long() -> int:
-            broker_ = url.node.broker
-            broker_.on_pulse(url.node.now_ms() + 3_600_000)
-            broker_.end_turn()
-            return int(broker_.vhosts["/"].queues["q"].unacked)
+            engine = server.node.broker
+            engine.on_pulse(server.node.view.now_ms() + 3_600_000)
+            engine.end_turn()
+            return int(engine.vhosts["/"].queues["q"].unacked)
 
-        assert on_loop(url, hold_for_long) == 3
+        assert on_loop(server, hold_for_long) == 3
 
 
-def test_giving_back_makes_messages_ready_again(tmp_path: Path) -> None:
-    with serving(tmp_path) as url:
-        fill(url, 0, 5)
-        take(url, 1, 3)
-        assert ask(url, "DELETE", f"{PATH}/leases/r") == (200, {"messages": 3})
-        assert counts(url) == (5, 0)
-        assert ask(url, "GET", f"{PATH}/leases") == (200, [])
-        take(url, 1, 5)
-        assert table(read(url, 1))["offset"].to_pylist() == [0, 1, 2, 3, 4]
+def test_ending_a_lease_makes_its_messages_ready_again(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        fill(server, 0, 5)
+        take(server, 1, 3)
+        assert ask(server, "DELETE", f"{PATH}/leases/r") == (200, {"messages": 3})
+        assert counts(server) == (5, 0)
+        assert ask(server, "GET", f"{PATH}/leases") == (200, [])
+        take(server, 1, 5)
+        assert table(read(server, 1))["offset"].to_pylist() == [0, 1, 2, 3, 4]
 
 
 def test_an_empty_queue_makes_no_epoch(tmp_path: Path) -> None:
-    with serving(tmp_path) as url:
-        fill(url, 0, 0)
-        assert take(url, 1, 5)["messages"] == 0
-        fill(url, 0, 2)
-        assert take(url, 1, 5)["messages"] == 2
+    with serving(tmp_path) as server:
+        fill(server, 0, 0)
+        assert take(server, 1, 5)["messages"] == 0
+        fill(server, 0, 2)
+        assert take(server, 1, 5)["messages"] == 2
 
 
 def test_transient_messages_lost_by_a_restart_are_reported(tmp_path: Path) -> None:
-    with serving(tmp_path) as url:
-        fill(url, 0, 2)
-        fill(url, 2, 5, mode=1)
-        take(url, 1, 5)
-    with serving(tmp_path) as url:
-        found = ask(url, "GET", f"{PATH}/leases/r")[1]["epochs"]
+    with serving(tmp_path) as server:
+        fill(server, 0, 2)
+        fill(server, 2, 5, mode=1)
+        take(server, 1, 5)
+    with serving(tmp_path) as server:
+        found = ask(server, "GET", f"{PATH}/leases/r")[1]["epochs"]
         assert [(e["messages"], e["missing"]) for e in found] == [(2, 3)]
-        assert table(read(url, 1))["message_id"].to_pylist() == ["0", "1"]
+        assert table(read(server, 1))["message_id"].to_pylist() == ["0", "1"]
 
 
 def test_explain_and_unacked_name_the_holder(tmp_path: Path) -> None:
-    with serving(tmp_path) as url:
-        fill(url, 0, 3)
-        take(url, 1, 2)
-        _, page = ask(url, "GET", f"{PATH}/unacked")
+    with serving(tmp_path) as server:
+        fill(server, 0, 3)
+        take(server, 1, 2)
+        _, page = ask(server, "GET", f"{PATH}/unacked")
         assert {item["holder"]["connection"] for item in page["items"]} == {"lease 'r'"}
         number = page["items"][0]["id"]
-        _, why = ask(url, "GET", f"{PATH}/messages/{number}/explain")
+        _, why = ask(server, "GET", f"{PATH}/messages/{number}/explain")
         assert why["reasons"][0]["text"].startswith("The lease 'r' has held")
-        _, why = ask(url, "GET", f"{PATH}/explain")
+        _, why = ask(server, "GET", f"{PATH}/explain")
         held = [r["details"].get("leases") for r in why["reasons"] if r["code"] == "unacked"]
         assert held == [[{"reader": "r", "messages": 2}]]
 
 
-def test_a_deleted_queue_takes_its_leases_along(tmp_path: Path) -> None:
-    with serving(tmp_path) as url:
-        fill(url, 0, 3)
-        take(url, 1, 2)
-        with channel(url) as opened:
+def test_deleting_a_queue_deletes_its_leases(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        fill(server, 0, 3)
+        take(server, 1, 2)
+        with channel(server) as opened:
             opened.queue_delete("q")
-        fill(url, 0, 1)
-        assert ask(url, "GET", f"{PATH}/leases/r/1")[0] == 404
-        assert take(url, 1, 9)["messages"] == 1
-    with serving(tmp_path) as url:
-        assert table(read(url, 1))["body"].to_pylist() == [b"body 0"]
+        fill(server, 0, 1)
+        assert ask(server, "GET", f"{PATH}/leases/r/1")[0] == 404
+        assert take(server, 1, 9)["messages"] == 1
+    with serving(tmp_path) as server:
+        assert table(read(server, 1))["body"].to_pylist() == [b"body 0"]
 
 
 @pytest.mark.parametrize(
@@ -227,35 +231,37 @@ def test_a_deleted_queue_takes_its_leases_along(tmp_path: Path) -> None:
         ("GET", "leases/nobody", 404),
     ],
 )
-def test_bad_requests_say_so(tmp_path: Path, method: str, path: str, status: int) -> None:
-    with serving(tmp_path) as url:
-        fill(url, 0, 1)
-        assert ask(url, method, f"{PATH}/{path}")[0] == status
+def test_invalid_requests_are_refused_with_a_reason(
+    tmp_path: Path, method: str, path: str, status: int
+) -> None:
+    with serving(tmp_path) as server:
+        fill(server, 0, 1)
+        assert ask(server, method, f"{PATH}/{path}")[0] == status
 
 
-def test_queues_that_do_not_survive_are_refused(tmp_path: Path) -> None:
-    with serving(tmp_path) as url, channel(url) as opened:
+def test_queues_that_do_not_survive_a_restart_are_refused(tmp_path: Path) -> None:
+    with serving(tmp_path) as server, channel(server) as opened:
         opened.queue_declare("q", durable=False)
-        status, body = ask(url, "POST", f"{PATH}/leases/r/1")
+        status, body = ask(server, "POST", f"{PATH}/leases/r/1")
         assert status == 400
         assert "does not survive a restart" in body["reason"]
 
 
 def test_peek_in_bulk_changes_nothing(tmp_path: Path) -> None:
-    with serving(tmp_path) as url:
-        fill(url, 0, 20)
-        take(url, 1, 2)
-        before = seen(url)
-        _, numbers = ask(url, "GET", f"{PATH}/numbers")
+    with serving(tmp_path) as server:
+        fill(server, 0, 20)
+        take(server, 1, 2)
+        before = seen(server)
+        _, numbers = ask(server, "GET", f"{PATH}/numbers")
         assert numbers == {"messages": 18, "runs": [[2, 19]]}
         wanted = {"messages": 0, "runs": [[2, 5], [18, 30]]}
         path = f"{PATH}/batches?columns=offset,body"
-        _, data, _ = ask_whole(url, "POST", path, wanted, login="guest:guest")
+        _, data, _ = ask_whole(server, "POST", path, wanted, login="guest:guest")
         found = table(data)
         assert found["offset"].to_pylist() == [2, 3, 4, 5, 18, 19]
         assert found["body"].to_pylist()[-1] == b"body 19"
-        assert seen(url) == before
-        assert counts(url) == (18, 2)
+        assert seen(server) == before
+        assert counts(server) == (18, 2)
 
 
 @pytest.mark.parametrize("arguments", [{}, {"x-max-priority": 3}, {"x-queue-type": "quorum"}])
@@ -265,13 +271,13 @@ def test_random_work_over_restarts_loses_and_doubles_nothing(
     print(f"seed {seed}")
     rng = Random(seed)
     published = acked = 0
-    done: list[bytes] = []  # bodies that left the queue for good
-    held: dict[int, bytes] = {}  # what each epoch that is not acked looks like
+    done: list[bytes] = []  # bodies of acked messages
+    held: dict[int, bytes] = {}  # the content of each unacked epoch
     for _ in range(4):
-        with serving(tmp_path) as url:
+        with serving(tmp_path) as server:
             for epoch, before in held.items():
-                assert read(url, epoch) == before
-            with channel(url) as opened:
+                assert read(server, epoch) == before
+            with channel(server) as opened:
                 opened.queue_declare("q", durable=True, arguments=arguments)
                 for _ in range(rng.randrange(60)):
                     given = pika.BasicProperties(delivery_mode=2, priority=rng.randrange(4))
@@ -281,21 +287,21 @@ def test_random_work_over_restarts_loses_and_doubles_nothing(
                     method, _, body = opened.basic_get("q", auto_ack=True)
                     done += [body] if method is not None else []
             number = max(held, default=acked) + 1
-            if take(url, number, rng.randrange(1, 30))["messages"]:
-                held[number] = read(url, number)
+            if take(server, number, rng.randrange(1, 30))["messages"]:
+                held[number] = read(server, number)
             if held and rng.random() < 0.5:
                 acked = min(held)
                 done += table(held.pop(acked))["body"].to_pylist()
-                ask(url, "POST", f"{PATH}/leases/r/ack?upto={acked}")
-    with serving(tmp_path) as url:
-        ask(url, "DELETE", f"{PATH}/leases/r")
-        with channel(url) as opened:
+                ask(server, "POST", f"{PATH}/leases/r/ack?upto={acked}")
+    with serving(tmp_path) as server:
+        ask(server, "DELETE", f"{PATH}/leases/r")
+        with channel(server) as opened:
             while (found := opened.basic_get("q", auto_ack=True))[0] is not None:
                 done.append(found[2])
     assert sorted(map(int, done)) == list(range(published))
 
 
-def test_numbers_of_many_messages_are_listed_with_others_in_between() -> None:
+def test_listing_many_numbers_yields_the_loop() -> None:
     turns = 0
 
     async def others() -> None:
@@ -307,7 +313,7 @@ def test_numbers_of_many_messages_are_listed_with_others_in_between() -> None:
     async def list_them() -> list[tuple[int, int]]:
         async with asyncio.TaskGroup() as group:
             watching = group.create_task(others())
-            found = await runs_of([*range(50_000), *range(60_000, 100_000), 100_001])
+            found = await merge_into_runs([*range(50_000), *range(60_000, 100_000), 100_001])
             watching.cancel()
         return found
 

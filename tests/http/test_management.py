@@ -5,20 +5,20 @@ from typing import Any
 
 import pytest
 
-from leveret.testing.broker import BrokerUrl, broker
+from leveret.testing.broker import RunningBroker, broker
 from tests.http.management import Api, connected, part
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[BrokerUrl]:
-    with broker(http=True) as url:
-        yield url
+def server() -> Iterator[RunningBroker]:
+    with broker(http=True) as server:
+        yield server
 
 
 @pytest.fixture
-def api(url: BrokerUrl) -> Iterator[Api]:
-    """An API whose vhost is empty again afterwards."""
-    api = Api(url)
+def api(server: RunningBroker) -> Iterator[Api]:
+    """Return an API, and empty its vhost afterwards."""
+    api = Api(server)
     yield api
     for queue in api.get("queues/%2F?columns=name"):
         api.delete(f"queues/%2F/{part(queue['name'])}")
@@ -71,7 +71,7 @@ def test_a_binding_is_found_by_its_routing_key_as_it_is(api: Api, key: str, path
     assert api.ask("GET", "bindings/%2F/e/amq.topic/q/q/~").status == 404
 
 
-def test_what_is_missing_is_named_where_something_was_to_be_done(api: Api) -> None:
+def test_put_and_post_name_the_missing_object(api: Api) -> None:
     api.put("queues/%2F/q")
     for path, reason in (
         ("bindings/%2F/e/none/q/q", "no exchange 'none' in vhost '/'"),
@@ -81,10 +81,7 @@ def test_what_is_missing_is_named_where_something_was_to_be_done(api: Api) -> No
         assert (answer.status, answer.json) == (404, {"error": "not_found", "reason": reason})
 
 
-# Exchanges and queues
-
-
-def test_put_says_whether_it_made_the_queue_and_takes_flags_as_text(api: Api) -> None:
+def test_put_answers_201_or_204_and_takes_flags_as_text(api: Api) -> None:
     assert api.put("queues/%2F/q", {"durable": "true", "auto_delete": "false"}) == 201
     assert api.put("queues/%2F/q", {"durable": True, "node": "ignored", "name": "q"}) == 204
     queue = api.get("queues/%2F/q")
@@ -112,7 +109,7 @@ def test_put_with_other_arguments_is_refused_with_the_text_of_amqp(api: Api) -> 
         b"not json",
     ],
 )
-def test_queue_that_cannot_be_is_refused(api: Api, body: object) -> None:
+def test_invalid_queue_is_refused(api: Api, body: object) -> None:
     answer = api.ask("PUT", "queues/%2F/bad", body)
     assert (answer.status, answer.json["error"]) == (400, "bad_request")
     assert api.ask("GET", "queues/%2F/bad").status == 404
@@ -132,19 +129,19 @@ def test_reserved_names_are_not_authorised(api: Api) -> None:
     assert api.put("exchanges/%2F/amq.default") == 401
 
 
-def test_delete_can_ask_for_an_unused_and_an_empty_queue(api: Api, url: BrokerUrl) -> None:
+def test_delete_can_ask_for_an_unused_and_an_empty_queue(api: Api, server: RunningBroker) -> None:
     api.put("queues/%2F/q")
     publish(api, "q")
     assert api.delete("queues/%2F/q?if-empty=true") == 400
-    with connected(url) as connection:
+    with connected(server) as connection:
         channel = connection.channel()
         channel.basic_consume("q", lambda *_: None)
         assert api.delete("queues/%2F/q?if-unused=true") == 400
     assert api.delete("queues/%2F/q?if-unused=true") == 204
 
 
-def test_exclusive_queues_of_others_are_locked(api: Api, url: BrokerUrl) -> None:
-    with connected(url) as connection:
+def test_exclusive_queues_of_others_are_locked(api: Api, server: RunningBroker) -> None:
+    with connected(server) as connection:
         connection.channel().queue_declare("mine", exclusive=True)
         assert api.get("queues/%2F/mine")["exclusive"] is True
         assert api.get("queues/%2F/mine")["owner_pid_details"]["peer_host"] == "127.0.0.1"
@@ -176,9 +173,6 @@ def test_default_exchange_is_amq_default_in_paths(api: Api) -> None:
     assert [x["name"] for x in api.get("exchanges/%2F")][:2] == ["", "amq.direct"]
 
 
-# Bindings
-
-
 def test_binding_is_named_by_its_properties_key(api: Api) -> None:
     api.put("exchanges/%2F/x", {"type": "headers"})
     api.put("queues/%2F/q")
@@ -190,7 +184,7 @@ def test_binding_is_named_by_its_properties_key(api: Api) -> None:
     assert bound["properties_key"].startswith("a%20b%7E%2F%C3%A9~")
     location = f"bindings/%2F/e/x/q/{made.headers['Location']}"
     assert api.get(location) == bound
-    # Clients differ in whether they encode it once more.
+    # Some clients encode the key once more.
     assert api.get(f"bindings/%2F/e/x/q/q/{bound['properties_key']}") == bound
     assert api.delete(location) == 204
     assert api.delete(location) == 404
@@ -234,15 +228,12 @@ def test_bindings_are_listed_by_source_destination_queue_and_vhost(api: Api) -> 
             assert {key: shown[key] for key in expected} == expected, path
 
 
-def test_binding_what_does_not_exist_is_a_404(api: Api) -> None:
+def test_binding_a_missing_object_is_a_404(api: Api) -> None:
     api.put("queues/%2F/q")
     assert api.post("bindings/%2F/e/none/q/q").status == 404
     assert api.post("bindings/%2F/e/amq.topic/q/none").status == 404
     assert api.post("bindings/%2F/e/amq.topic/z/q").status == 404
     assert api.post("bindings/%2F/e/amq.default/q/q").status == 401
-
-
-# Publishing and getting
 
 
 def test_publish_says_whether_it_was_routed(api: Api) -> None:
@@ -274,7 +265,7 @@ def test_published_properties_are_got(api: Api) -> None:
     assert (message["exchange"], message["routing_key"]) == ("", "q")
 
 
-def test_base64_goes_in_and_out(api: Api) -> None:
+def test_base64_payload_is_published_and_got(api: Api) -> None:
     api.put("queues/%2F/q")
     publish(api, "q", "//4=", payload_encoding="base64")
     (message,) = get(api, "q")
@@ -297,7 +288,7 @@ def test_base64_goes_in_and_out(api: Api) -> None:
         ({"routing_key": "k" * 256}, "routing_key has more than 255 bytes"),
     ],
 )
-def test_publish_that_cannot_be_is_refused(api: Api, change: Any, reason: str) -> None:
+def test_invalid_publish_is_refused(api: Api, change: Any, reason: str) -> None:
     body = {"routing_key": "q", "payload": "x", "payload_encoding": "string", "properties": {}}
     answer = api.post("exchanges/%2F/amq.default/publish", {**body, **change})
     assert answer.status == 400
@@ -330,7 +321,7 @@ def test_publish_to_a_full_queue_is_refused(api: Api) -> None:
         ("reject_requeue_false", [], False),
     ],
 )
-def test_get_settles_as_it_is_told(
+def test_get_settles_as_ackmode_says(
     api: Api, ackmode: str, left: list[str], redelivered: bool
 ) -> None:
     api.put("queues/%2F/q")
@@ -357,7 +348,7 @@ def test_rejected_get_is_dead_lettered(api: Api) -> None:
     assert (death["queue"], death["reason"], death["count"]) == ("q", "rejected", 1)
 
 
-def test_get_wants_all_its_keys(api: Api) -> None:
+def test_get_requires_all_its_keys(api: Api) -> None:
     api.put("queues/%2F/q")
     for body in ({"count": 1}, {"count": 1, "ackmode": "none", "encoding": "auto"}):
         answer = api.post("queues/%2F/q/get", body)
@@ -373,7 +364,7 @@ def test_stream_cannot_be_got_or_purged(api: Api) -> None:
     assert api.ask("DELETE", "queues/%2F/s/contents").status == 400
 
 
-def test_purge_says_how_many(api: Api) -> None:
+def test_purge_answers_how_many(api: Api) -> None:
     api.put("queues/%2F/q")
     for _ in range(3):
         publish(api, "q")
@@ -386,9 +377,6 @@ def test_actions_are_accepted_and_do_nothing(api: Api) -> None:
     api.put("queues/%2F/q")
     assert api.post("queues/%2F/q/actions", {"action": "sync"}).status == 204
     assert api.post("queues/%2F/q/actions", {"action": "dance"}).status == 400
-
-
-# Lists
 
 
 def test_lists_can_be_sorted_filtered_paged_and_cut(api: Api) -> None:
@@ -432,7 +420,7 @@ def test_lists_can_be_sorted_filtered_paged_and_cut(api: Api) -> None:
         "use_regex=perhaps",
     ],
 )
-def test_list_that_makes_no_sense_is_refused(api: Api, query: str) -> None:
+def test_invalid_list_query_is_refused(api: Api, query: str) -> None:
     assert api.ask("GET", f"queues?{query}").status == 400
 
 
@@ -450,15 +438,12 @@ def test_list_without_statistics(api: Api) -> None:
     assert (totals["name"], totals["messages"], totals["messages_ready"]) == ("q", 1, 1)
 
 
-# The node
-
-
-def test_overview_counts_what_happened(api: Api, url: BrokerUrl) -> None:
+def test_overview_counts_what_happened(api: Api, server: RunningBroker) -> None:
     before = api.get("overview")
     api.put("queues/%2F/q")
     publish(api, "q")
     get(api, "q", "ack_requeue_false")
-    with connected(url) as connection:
+    with connected(server) as connection:
         channel = connection.channel()
         channel.confirm_delivery()
         channel.basic_publish("", "q", b"x")
@@ -511,10 +496,10 @@ def test_node_is_described(api: Api) -> None:
 def test_settings_are_shown_without_secrets(api: Api) -> None:
     settings = api.get("config/effective")
     assert (settings["node"], settings["default_pass"]) == ("test", "***")
-    assert "None" not in settings.values()  # what is not set is null
+    assert "None" not in settings.values()  # unset options are null
 
 
-def test_looking_is_not_audited(api: Api) -> None:
+def test_reads_are_not_audited(api: Api) -> None:
     api.put("queues/%2F/looked", {})
     before = api.get("audit?limit=1000")
     assert api.post("queues/%2F/looked/search", {}).status == 200
@@ -557,20 +542,25 @@ def test_health_check_is_well(api: Api, check: str) -> None:
     assert api.get(f"health/checks/{check}")["status"] == "ok"
 
 
-def test_health_checks_fail_with_a_reason(api: Api, url: BrokerUrl) -> None:
-    assert api.get(f"health/checks/port-listener/{url.port}") == {"status": "ok", "port": url.port}
+def test_health_checks_fail_with_a_reason(api: Api, server: RunningBroker) -> None:
+    assert api.get(f"health/checks/port-listener/{server.port}") == {
+        "status": "ok",
+        "port": server.port,
+    }
     missing = api.ask("GET", "health/checks/port-listener/1")
     assert missing.status == 503
-    assert missing.json["missing"] == 1 and url.port in missing.json["ports"]
+    assert missing.json["missing"] == 1 and server.port in missing.json["ports"]
     protocol = api.ask("GET", "health/checks/protocol-listener/mqtt")
     assert (protocol.status, protocol.json["reason"]) == (503, "No active listener")
     assert api.ask("GET", "health/checks/certificate-expiration/1/parsecs").status == 400
     assert api.ask("GET", "health/checks/port-listener/abc").status == 400
 
 
-def test_alarm_fails_its_health_checks_and_blocks_publishing(api: Api, url: BrokerUrl) -> None:
+def test_alarm_fails_its_health_checks_and_blocks_publishing(
+    api: Api, server: RunningBroker
+) -> None:
     api.put("queues/%2F/q")
-    url.node.front.alarms.append("memory")
+    server.node.front.alarms.append("memory")
     try:
         for path in ("health/checks/alarms", "healthchecks/node", "healthchecks/node/test"):
             answer = api.ask("GET", path)
@@ -580,11 +570,11 @@ def test_alarm_fails_its_health_checks_and_blocks_publishing(api: Api, url: Brok
         body = {"routing_key": "q", "payload": "x"}
         assert api.post("exchanges/%2F/amq.default/publish", body).status == 503
     finally:
-        url.node.front.alarms.remove("memory")
+        server.node.front.alarms.remove("memory")
     assert api.get("aliveness-test/%2F") == {"status": "ok"}
 
 
-def test_what_a_single_node_answers_briefly(api: Api) -> None:
+def test_answers_that_depend_on_a_cluster(api: Api) -> None:
     api.put("queues/%2F/qq", {"durable": True, "arguments": {"x-queue-type": "quorum"}})
     queue = api.get("queues/%2F/qq")
     assert (queue["leader"], queue["members"], queue["online"]) == ("test", ["test"], ["test"])

@@ -1,17 +1,17 @@
-"""Who may do what over HTTP: the permissions that AMQP asks for, and what lists show to whom."""
+"""Permissions over HTTP: the same as over AMQP, and lists show only visible objects."""
 
 from collections.abc import Iterator
 
 import pytest
 
-from leveret.testing.broker import BrokerUrl, broker
+from leveret.testing.broker import RunningBroker, broker
 from tests.http.management import Api, add_user
 
 GET = {"count": 1, "ackmode": "ack_requeue_true", "encoding": "auto"}
 PUBLISH = {"routing_key": "k", "payload": "x"}
 DEAD = {"arguments": {"x-dead-letter-exchange": "x"}}
 
-# Method, path, body, and the permissions that are enough and each needed.
+# Method, path, body, and the permissions that are necessary and sufficient.
 NEEDED = [
     ("PUT", "queues/%2F/new", {}, {"configure": "^new$"}),
     ("PUT", "queues/%2F/new", DEAD, {"configure": "^new$", "read": "^new$", "write": "^x$"}),
@@ -35,14 +35,14 @@ NEEDED = [
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[BrokerUrl]:
-    with broker(http=True) as url:
-        yield url
+def server() -> Iterator[RunningBroker]:
+    with broker(http=True) as server:
+        yield server
 
 
 @pytest.fixture
-def api(url: BrokerUrl) -> Iterator[Api]:
-    api = Api(url)
+def api(server: RunningBroker) -> Iterator[Api]:
+    api = Api(server)
     api.put("queues/%2F/q")
     for name in ("x", "y"):
         api.put(f"exchanges/%2F/{name}", {"type": "topic"})
@@ -67,7 +67,7 @@ def test_each_permission_is_needed_and_all_are_enough(
     assert user.ask(method, path, body).status in (200, 201, 204)
 
 
-def test_topic_permissions_are_asked(api: Api) -> None:
+def test_topic_permissions_are_checked(api: Api) -> None:
     user = add_user(api, "u", "management", write=".*", read=".*")
     topics = {"exchange": "x", "write": "^mine\\.", "read": "^mine\\."}
     assert api.put("topic-permissions/%2F/u", topics) == 201
@@ -119,7 +119,7 @@ OPERATOR_POLICY = {
 SHOVEL = {"src-uri": "amqp://u:secret@127.0.0.1:1", "src-queue": "a", "dest-uri": "amqp://"}
 
 
-def test_passwords_in_parameters_are_for_those_who_may_open_the_vhost(api: Api) -> None:
+def test_parameters_with_passwords_need_access_to_the_vhost(api: Api) -> None:
     value = {**SHOVEL, "dest-queue": "b"}
     assert api.put("parameters/shovel/%2F/s", {"value": value}) == 201
     user = add_user(api, "u", "monitoring", "policymaker")
@@ -142,7 +142,7 @@ def test_passwords_in_parameters_are_for_those_who_may_open_the_vhost(api: Api) 
         ("vhost-limits", "limits", {"max-queues": 1000}),
     ],
 )
-def test_parameters_that_limit_others_are_set_by_administrators(
+def test_operator_policies_and_limits_need_an_administrator(
     api: Api, component: str, name: str, value: object
 ) -> None:
     user = add_user(api, "u", "policymaker", configure=".*")
@@ -154,7 +154,7 @@ def test_parameters_that_limit_others_are_set_by_administrators(
     assert api.delete(path) == 204
 
 
-def test_who_works_in_a_vhost_may_read_its_policies(api: Api) -> None:
+def test_users_with_access_to_a_vhost_may_read_its_policies(api: Api) -> None:
     policy = {"pattern": "^no", "definition": {"max-length": 1}}
     api.put("vhosts/other")
     try:
@@ -179,7 +179,7 @@ def test_health_checks_are_for_every_user_of_the_api(api: Api) -> None:
     assert user.get("healthchecks/node") == {"status": "ok"}
 
 
-def test_a_page_of_another_origin_changes_nothing(api: Api) -> None:
+def test_page_of_another_site_changes_nothing(api: Api) -> None:
     for site, status in (("cross-site", 403), ("same-site", 403), ("same-origin", 201)):
         headers = {"Sec-Fetch-Site": site, "Content-Type": "text/plain"}
         assert api.ask("PUT", "queues/%2F/new", {}, headers).status == status
@@ -202,6 +202,6 @@ def test_overview_counts_what_a_user_may_see(api: Api) -> None:
         ("PUT", "feature-flags/quorum_queue/enable"),
     ],
 )
-def test_what_needs_an_administrator(api: Api, method: str, path: str) -> None:
+def test_operations_that_need_an_administrator(api: Api, method: str, path: str) -> None:
     user = add_user(api, "u", "monitoring", "policymaker")
     assert user.ask(method, path, None if method == "GET" else {}).status == 401

@@ -1,4 +1,4 @@
-"""Ten thousand queues in a list: whole, and the broker goes on meanwhile."""
+"""A list of ten thousand queues is complete, and the broker keeps working meanwhile."""
 
 import asyncio
 import gc
@@ -10,39 +10,39 @@ from collections.abc import Iterator
 
 import pytest
 
-from leveret.testing.broker import BrokerUrl, broker
+from leveret.testing.broker import RunningBroker, broker
 from tests.http.management import Api
 
 QUEUES = 10_000
-# What one round of the loop may take of the processor, as a part of what the whole list takes.
+# CPU time that one round of the loop may take, as a share of that of the whole list.
 ROUND_SHARE_MAX = 1 / 3
 ROUND_USUAL_SHARE_MAX = 1 / 10
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[BrokerUrl]:
-    with broker(http=True) as url:
+def server() -> Iterator[RunningBroker]:
+    with broker(http=True) as server:
         done = threading.Event()
 
         def declare() -> None:
-            node = url.node
-            with node.turn():
+            node = server.node
+            with node.view.turn():
                 vhost = node.broker.vhost("/")
                 for number in range(QUEUES):
-                    vhost.declare_queue(f"queue.{number:05}", False, None, None, False, {})
+                    vhost.declare_queue(f"queue.{number:05}", durable=False, arguments={})
             done.set()
 
-        url.node.turns._loop.call_soon_threadsafe(declare)
+        server.node.turns._loop.call_soon_threadsafe(declare)
         assert done.wait(60)
-        # As `leveret serve` does: a collection of all that pytest holds is not the list's fault.
+        # As `leveret serve` does: collecting the objects of pytest would be counted as the list.
         gc.collect()
         gc.freeze()
-        yield url
+        yield server
         gc.unfreeze()
 
 
 class Rounds:
-    """How much of the processor each round of the loop takes."""
+    """Measure the CPU time of each round of the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -70,10 +70,10 @@ class Rounds:
     "query", ["", "?columns=name,messages", "?sort=messages", "?disable_stats=true"]
 )
 def test_whole_list_is_made_in_slices_between_which_the_broker_works(
-    url: BrokerUrl, query: str
+    server: RunningBroker, query: str
 ) -> None:
-    api = Api(url)
-    with Rounds(url.node.turns._loop) as rounds:
+    api = Api(server)
+    with Rounds(server.node.turns._loop) as rounds:
         answer = api.ask("GET", f"queues{query}")
     assert len(json.loads(answer.data)) == QUEUES
     longest, whole = sorted(rounds.found)[-20:], sum(rounds.found)
@@ -82,13 +82,13 @@ def test_whole_list_is_made_in_slices_between_which_the_broker_works(
     assert statistics.median(longest) < whole * ROUND_USUAL_SHARE_MAX
 
 
-def test_page_of_many(url: BrokerUrl) -> None:
-    page = Api(url).get("queues?page=20&page_size=500&sort=name&sort_reverse=true&columns=name")
+def test_page_of_many(server: RunningBroker) -> None:
+    page = Api(server).get("queues?page=20&page_size=500&sort=name&sort_reverse=true&columns=name")
     assert (page["total_count"], page["page_count"], page["item_count"]) == (QUEUES, 20, 500)
     assert page["items"][-1] == {"name": "queue.00000"}
-    found = Api(url).get("queues?name=0999.$&use_regex=true&columns=name")
+    found = Api(server).get("queues?name=0999.$&use_regex=true&columns=name")
     assert len(found) == 10
 
 
-def test_totals_of_many(url: BrokerUrl) -> None:
-    assert Api(url).get("overview")["object_totals"]["queues"] == QUEUES
+def test_totals_of_many(server: RunningBroker) -> None:
+    assert Api(server).get("overview")["object_totals"]["queues"] == QUEUES

@@ -1,4 +1,4 @@
-"""Metrics: the text is Prometheus's, the names are RabbitMQ's, and values follow the messages."""
+"""Metrics: the format is Prometheus's, the names are RabbitMQ's, and values follow the messages."""
 
 import asyncio
 import base64
@@ -12,17 +12,17 @@ import pika
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from leveret.http.framework.pace import Pace, Slices
 from leveret.metrics.node import NODE_FAMILIES
 from leveret.metrics.queue_lines import escaped
 from leveret.metrics.queues import QUEUE_FAMILIES
 from leveret.metrics.scrape import PIECE_BYTES
 from leveret.metrics.sources import SLICE
-from leveret.testing.broker import BrokerUrl, broker
+from leveret.slices import LoopShare, Slices
+from leveret.testing.broker import RunningBroker, broker
 from leveret.testing.clock import ManualClock
 
 LOGIN = {"Authorization": "Basic " + base64.b64encode(b"guest:guest").decode()}
-# What RabbitMQ's own dashboards draw.
+# The metrics that RabbitMQ's own dashboards use.
 DRAWN = """
 rabbitmq_build_info rabbitmq_identity_info rabbitmq_queues rabbitmq_connections rabbitmq_channels
 rabbitmq_consumers rabbitmq_queue_messages rabbitmq_queue_messages_ready
@@ -63,8 +63,10 @@ rabbitmq_message_size_bytes_sum rabbitmq_message_size_bytes_count
 Samples = dict[str, list[tuple[dict[str, str], float]]]
 
 
-def ask(url: BrokerUrl, path: str, headers: dict[str, str] | None = None) -> tuple[int, Any, str]:
-    client = http.client.HTTPConnection("127.0.0.1", url.http_port, timeout=30)
+def ask(
+    server: RunningBroker, path: str, headers: dict[str, str] | None = None
+) -> tuple[int, Any, str]:
+    client = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=30)
     client.request("GET", path, headers=headers or {})
     answer = client.getresponse()
     text = answer.read().decode()
@@ -72,9 +74,9 @@ def ask(url: BrokerUrl, path: str, headers: dict[str, str] | None = None) -> tup
     return answer.status, answer.headers, text
 
 
-def scrape(url: BrokerUrl, path: str = "/metrics") -> Samples:
-    """All samples by name; the text must be whole, and each family stand in one place."""
-    status, headers, text = ask(url, path)
+def scrape(server: RunningBroker, path: str = "/metrics") -> Samples:
+    """Return all samples by name. The text must be complete, and each family in one place."""
+    status, headers, text = ask(server, path)
     assert status == 200, text
     assert headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
     found: Samples = {}
@@ -96,15 +98,15 @@ def value(samples: Samples, name: str, **labels: str) -> float:
 
 
 @contextmanager
-def channel_of(url: BrokerUrl) -> Iterator[Any]:
-    connection = pika.BlockingConnection(pika.URLParameters(url))
+def channel_of(server: RunningBroker) -> Iterator[Any]:
+    connection = pika.BlockingConnection(pika.URLParameters(server.url))
     yield connection.channel()
     connection.close()
 
 
-def test_everything_that_dashboards_draw_is_there() -> None:
-    with broker(http=True) as url:
-        samples = scrape(url)
+def test_all_metrics_of_dashboards_exist() -> None:
+    with broker(http=True) as server:
+        samples = scrape(server)
     assert [name for name in DRAWN if name not in samples] == []
     ((labels, one),) = samples["rabbitmq_identity_info"]
     assert one == 1
@@ -118,7 +120,7 @@ def test_everything_that_dashboards_draw_is_there() -> None:
 
 
 def test_values_follow_the_messages() -> None:
-    with broker(http=True) as url, channel_of(url) as channel:
+    with broker(http=True) as server, channel_of(server) as channel:
         channel.queue_declare("q")
         channel.confirm_delivery()
         for body in (b"a", b"bb" * 100, b"c"):
@@ -128,12 +130,12 @@ def test_values_follow_the_messages() -> None:
             channel.basic_publish("", "nowhere", b"back", mandatory=True)
         channel.basic_get("q", auto_ack=True)
         method, _, _ = channel.basic_get("q")
-        before = scrape(url)
+        before = scrape(server)
         channel.basic_ack(method.delivery_tag)
         channel.queue_declare("q", passive=True)
-        after = scrape(url)
+        after = scrape(server)
         channel.queue_delete("q")
-        deleted = scrape(url)
+        deleted = scrape(server)
     for name, now, then in (
         ("rabbitmq_queue_messages_ready", 1, 1),
         ("rabbitmq_queue_messages_unacked", 1, 0),
@@ -159,7 +161,7 @@ def test_values_follow_the_messages() -> None:
     assert value(before, "leveret_dropped_total", reason="unroutable") == 1
     assert value(after, "leveret_turns_total") > value(before, "leveret_turns_total")
     assert value(after, "leveret_http_requests_total", method="GET", status="200") == 1
-    # What was counted stays counted when the queue has gone.
+    # Counts remain after the queue is deleted.
     for name in ("received", "routed", "delivered", "acknowledged"):
         counter = f"rabbitmq_global_messages_{name}_total"
         assert value(deleted, counter) == value(after, counter)
@@ -169,15 +171,15 @@ def test_values_follow_the_messages() -> None:
 
 def test_ages_grow_with_the_clock() -> None:
     clock = ManualClock()
-    with broker(http=True, clock=clock) as url, channel_of(url) as channel:
+    with broker(http=True, clock=clock) as server, channel_of(server) as channel:
         channel.queue_declare("q")
         channel.queue_declare("empty")
         channel.basic_publish("", "q", b"old")
         channel.basic_publish("", "q", b"older")
         channel.basic_get("q")
         clock.advance(90_000)
-        total = scrape(url)
-        each = scrape(url, "/metrics/per-object")
+        total = scrape(server)
+        each = scrape(server, "/metrics/per-object")
     assert value(total, "leveret_oldest_ready_age_seconds") == 90
     assert value(total, "leveret_oldest_unacked_age_seconds") == 90
     name = "leveret_queue_oldest_ready_age_seconds"
@@ -188,7 +190,7 @@ def test_ages_grow_with_the_clock() -> None:
 
 def test_each_object_has_its_lines() -> None:
     names = ["plain", 'quo"te', "back\\slash", "übung", "line\tbreak"]
-    with broker(http=True) as url, channel_of(url) as channel:
+    with broker(http=True) as server, channel_of(server) as channel:
         for count, name in enumerate(names):
             channel.queue_declare(name)
             for _ in range(count):
@@ -201,7 +203,7 @@ def test_each_object_has_its_lines() -> None:
         )
         for _ in range(3):
             channel.basic_publish("", "limited", b"x")
-        samples = scrape(url, "/metrics/per-object")
+        samples = scrape(server, "/metrics/per-object")
     ready = {labels["queue"]: n for labels, n in samples["rabbitmq_queue_messages_ready"]}
     expected = {name: float(count) for count, name in enumerate(names)}
     assert ready == {**expected, "s": 0, "limited": 1}
@@ -216,17 +218,17 @@ def test_each_object_has_its_lines() -> None:
     assert value(samples, "rabbitmq_connection_incoming_bytes_total", user="guest") > 100
 
 
-def test_detailed_answers_what_is_asked_for() -> None:
-    with broker(http=True) as url, channel_of(url) as channel:
+def test_detailed_answers_the_requested_families() -> None:
+    with broker(http=True) as server, channel_of(server) as channel:
         for name in ("orders.new", "orders.old", "bills"):
             channel.queue_declare(name)
-        coarse = scrape(url, "/metrics/detailed?family=queue_coarse_metrics")
-        some = scrape(url, "/metrics/detailed?family=queue_coarse_metrics&queue=orders.*")
-        other = scrape(url, "/metrics/detailed?family=queue_coarse_metrics&vhost=other")
+        coarse = scrape(server, "/metrics/detailed?family=queue_coarse_metrics")
+        some = scrape(server, "/metrics/detailed?family=queue_coarse_metrics&queue=orders.*")
+        other = scrape(server, "/metrics/detailed?family=queue_coarse_metrics&vhost=other")
         rest = "family=queue_metrics&family=exchange_names&family=vhost_status&vhost=/"
         rest += "&family=connection_churn_metrics&family=leveret_queue_metrics"
-        several = scrape(url, f"/metrics/detailed?{rest}")
-        nothing = scrape(url, "/metrics/detailed")
+        several = scrape(server, f"/metrics/detailed?{rest}")
+        nothing = scrape(server, "/metrics/detailed")
     ready = "rabbitmq_detailed_queue_messages_ready"
     assert len(coarse[ready]) == 3
     assert [labels["queue"] for labels, _ in some[ready]] == ["orders.new", "orders.old"]
@@ -240,47 +242,47 @@ def test_detailed_answers_what_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize(("setting", "status"), [("remote", 200), ("never", 200), ("always", 401)])
-def test_who_must_log_in_is_a_setting(setting: str, status: int) -> None:
-    with broker(http=True, metrics_login=setting) as url:
+def test_setting_decides_who_must_log_in(setting: str, status: int) -> None:
+    with broker(http=True, metrics_login=setting) as server:
         for path in ("/metrics", "/metrics/per-object", "/metrics/detailed"):
-            assert ask(url, path)[0] == status
-            assert ask(url, path, LOGIN)[0] == 200
+            assert ask(server, path)[0] == status
+            assert ask(server, path, LOGIN)[0] == 200
 
 
-def test_the_loop_tells_how_it_keeps_up() -> None:
-    with broker(http=True) as url, channel_of(url) as channel:
+def test_loop_reports_its_delays() -> None:
+    with broker(http=True) as server, channel_of(server) as channel:
         channel.queue_declare("q")
-        status, _, text = ask(url, "/api/loop", LOGIN)
-        assert ask(url, "/api/loop")[0] == 401
+        status, _, text = ask(server, "/api/loop", LOGIN)
+        assert ask(server, "/api/loop")[0] == 401
     assert status == 200
     facts = json.loads(text)
     assert facts["turns"] > 0
     assert set(facts) >= {"lag_ms_p50", "lag_ms_p99", "lag_ms_max", "sync_ms_p50", "log_bytes"}
 
 
-class Looks(Slices):
-    """Counts how often it is asked whether others want their turn."""
+class CountedSlices(Slices):
+    """Count how often the scrape offers to rest."""
 
     count = 0
 
-    async def maybe_rest(self) -> None:
+    async def rest_if_over(self) -> None:
         self.count += 1
-        await super().maybe_rest()
+        await super().rest_if_over()
 
 
-def test_a_scrape_of_ten_thousand_queues_lets_others_have_their_turn() -> None:
+def test_scrape_of_ten_thousand_queues_yields_the_loop() -> None:
     count = 10_000
-    with broker(http=True) as url:
-        node = url.node
+    with broker(http=True) as server:
+        node = server.node
 
         async def run() -> tuple[int, int, int]:
-            with node.turn():
+            with node.view.turn():
                 vhost = node.broker.vhost("/")
                 for number in range(count):
-                    vhost.declare_queue(f"q{number}", False, None, None, False, {})
-            looks = Looks(Pace(node.broker))
+                    vhost.declare_queue(f"q{number}", durable=False, arguments={})
+            looks = CountedSlices(LoopShare(lambda: node.broker.turn.now_ms))
             lines = longest = 0
-            async for piece in node.metrics.scrape("per-object", looks):
+            async for piece in node.view.metrics.scrape("per-object", looks):
                 lines += piece.count(b"\n")
                 longest = max(longest, len(piece))
             return lines, longest, looks.count
@@ -288,7 +290,7 @@ def test_a_scrape_of_ten_thousand_queues_lets_others_have_their_turn() -> None:
         lines, longest, looks = asyncio.run_coroutine_threadsafe(run(), node.turns._loop).result(60)
     dense = [f for f in QUEUE_FAMILIES if f.is_common and not f.is_sparse]
     assert lines >= count * (len(dense) - 1)
-    # Nobody waits for more than a slice: so many lines, and no piece is larger than one of them.
+    # No slice has more than SLICE lines, and no piece is larger than a slice.
     assert looks >= lines // SLICE
     assert longest <= PIECE_BYTES + SLICE * 200
 
@@ -309,9 +311,9 @@ def test_labels_are_escaped() -> None:
     assert escaped(b"\xff".decode("utf-8", "surrogateescape")) == "�"
 
 
-def test_the_description_of_the_api_has_them() -> None:
-    with broker(http=True) as url:
-        status, _, text = ask(url, "/api/openapi.json")
+def test_metrics_are_in_the_description_of_the_api() -> None:
+    with broker(http=True) as server:
+        status, _, text = ask(server, "/api/openapi.json")
     assert status == 200
     paths = json.loads(text)["paths"]
     assert {"/metrics", "/metrics/per-object", "/metrics/detailed", "/api/loop"} <= set(paths)

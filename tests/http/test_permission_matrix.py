@@ -1,4 +1,4 @@
-"""Every operation of the HTTP API with every tag, and without a login."""
+"""Every operation of the HTTP API, with every tag and without a login."""
 
 import re
 from collections.abc import Iterator
@@ -6,24 +6,24 @@ from collections.abc import Iterator
 import pytest
 
 from leveret.http.app import OPERATIONS
-from leveret.http.framework.operations import Needs, Operation
-from leveret.testing.broker import BrokerUrl, broker
+from leveret.http.framework.operations import Access, Operation
+from leveret.testing.broker import RunningBroker, broker
 from tests.http.asking import ask, ask_whole
 
-# Which tags are enough for what an operation needs, written down once more, from RabbitMQ's pages.
+# The tags that give each kind of access, written down independently from RabbitMQ's documents.
 ENOUGH = {
-    Needs.LOGIN: {"", "management", "policymaker", "monitoring", "administrator"},
-    Needs.MANAGEMENT: {"management", "policymaker", "monitoring", "administrator"},
-    Needs.POLICYMAKER: {"policymaker", "administrator"},
-    Needs.MONITORING: {"monitoring", "administrator"},
-    Needs.METRICS: {"monitoring", "administrator"},  # where a login is wanted
-    Needs.ADMINISTRATOR: {"administrator"},
-    Needs.JOBS: {"administrator"},  # or a token
+    Access.ANY_USER: {"", "management", "policymaker", "monitoring", "administrator"},
+    Access.MANAGEMENT: {"management", "policymaker", "monitoring", "administrator"},
+    Access.POLICYMAKER: {"policymaker", "administrator"},
+    Access.MONITORING: {"monitoring", "administrator"},
+    Access.METRICS: {"monitoring", "administrator"},  # if a login is required
+    Access.ADMINISTRATOR: {"administrator"},
+    Access.JOB_TOKEN: {"administrator"},  # or a token
 }
 TAGS = ("", "management", "policymaker", "monitoring", "administrator")
-# Of the password "pw", by RabbitMQ's SHA-256: quick to verify.
+# Hash of the password "pw", by RabbitMQ's SHA-256, which is fast to verify.
 HASH = "AAAAALEkKvUBGEzMSFzin0zK97z+wnfsndrUYKOF2RUry1wo"
-LOGIN = "/api/login"  # is a login by itself, and changes nothing
+LOGIN = "/api/login"  # checks a login, and changes nothing
 LACKING = re.compile(rb"Not (management|policymaker|monitor|administrator) user")
 
 
@@ -32,48 +32,50 @@ def name_of(operation: Operation) -> str:
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[BrokerUrl]:
-    with broker(http=True, metrics_login="always") as url:
+def server() -> Iterator[RunningBroker]:
+    with broker(http=True, metrics_login="always") as server:
         for tag in TAGS:
             body = {"password_hash": HASH, "tags": tag}
-            status, _ = ask(url, "PUT", f"/api/users/tag-{tag}", body)
+            status, _ = ask(server, "PUT", f"/api/users/tag-{tag}", body)
             assert status == 201
-        yield url
+        yield server
 
 
 def path_of(operation: Operation) -> str:
-    """A path that names nothing that exists."""
+    """Return a path with names of objects that do not exist."""
     return re.sub(r"\{[^}]*\}", "no-such-thing", operation.path)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=name_of)
-def test_operation_is_for_those_who_have_the_tag(url: BrokerUrl, operation: Operation) -> None:
+def test_operation_is_allowed_only_with_the_tag(
+    server: RunningBroker, operation: Operation
+) -> None:
     for tag in TAGS:
-        if operation.needs is Needs.NOTHING:
+        if operation.access is Access.PUBLIC:
             continue
         path = path_of(operation)
-        status, body, _ = ask_whole(url, operation.method, path, login=f"tag-{tag}:pw")
+        status, body, _ = ask_whole(server, operation.method, path, login=f"tag-{tag}:pw")
         is_refused = status == 401 and LACKING.search(body) is not None
-        if operation.needs is Needs.JOBS:  # no login will do but an administrator's
+        if operation.access is Access.JOB_TOKEN:  # only an administrator may use a login
             is_refused = status == 403
-        assert is_refused is (tag not in ENOUGH[operation.needs]), (tag, status, body)
+        assert is_refused is (tag not in ENOUGH[operation.access]), (tag, status, body)
         assert status < 500 or status == 503, (tag, status, body)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=name_of)
-def test_operation_asks_for_a_login(url: BrokerUrl, operation: Operation) -> None:
+def test_operation_requires_a_login(server: RunningBroker, operation: Operation) -> None:
     for login in (None, "tag-administrator:wrong"):
-        status, _, headers = ask_whole(url, operation.method, path_of(operation), login=login)
-        if operation.needs is Needs.NOTHING:
+        status, _, headers = ask_whole(server, operation.method, path_of(operation), login=login)
+        if operation.access is Access.PUBLIC:
             assert status != 401 or operation.path == LOGIN
         elif login is None:
             assert status == 401
-            scheme = "Bearer" if operation.needs is Needs.JOBS else "Basic"
+            scheme = "Bearer" if operation.access is Access.JOB_TOKEN else "Basic"
             assert headers["WWW-Authenticate"].startswith(f"{scheme} ")
         else:
             assert status in (401, 429)
 
 
-def test_no_operation_that_changes_something_is_open_to_all() -> None:
-    open_to_all = [o for o in OPERATIONS if o.needs is Needs.NOTHING and o.method != "GET"]
+def test_no_operation_that_changes_something_is_public() -> None:
+    open_to_all = [o for o in OPERATIONS if o.access is Access.PUBLIC and o.method != "GET"]
     assert {operation.path for operation in open_to_all} == {LOGIN}

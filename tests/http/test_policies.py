@@ -1,11 +1,11 @@
-"""Policies over HTTP: status codes, RabbitMQ's words, and what AMQP clients then see."""
+"""Policies over HTTP: status codes, RabbitMQ's texts, and the effects for AMQP clients."""
 
 from collections.abc import Iterator
 
 import pika
 import pytest
 
-from leveret.testing.broker import BrokerUrl, broker
+from leveret.testing.broker import RunningBroker, broker
 from tests.http.asking import ask, reason
 
 ROOTS = pytest.mark.parametrize("root", ["/api/policies", "/api/operator-policies"])
@@ -13,20 +13,20 @@ FAILED = "Validation failed\n\n"
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[BrokerUrl]:
-    with broker(http=True) as url:
-        yield url
+def server() -> Iterator[RunningBroker]:
+    with broker(http=True) as server:
+        yield server
 
 
 @ROOTS
-def test_a_policy_is_made_changed_shown_and_deleted(url: BrokerUrl, root: str) -> None:
+def test_policy_is_created_changed_shown_and_deleted(server: RunningBroker, root: str) -> None:
     path = f"{root}/%2F/p"
-    assert ask(url, "GET", path)[0] == 404
-    assert ask(url, "DELETE", path)[0] == 404
+    assert ask(server, "GET", path)[0] == 404
+    assert ask(server, "DELETE", path)[0] == 404
     body = {"pattern": "^never", "definition": {"max-length": 5}}
-    assert ask(url, "PUT", path, body) == (201, None)
-    assert ask(url, "PUT", path, body) == (204, None)
-    assert ask(url, "PUT", path, {**body, "priority": 3, "apply-to": "queues"}) == (204, None)
+    assert ask(server, "PUT", path, body) == (201, None)
+    assert ask(server, "PUT", path, body) == (204, None)
+    assert ask(server, "PUT", path, {**body, "priority": 3, "apply-to": "queues"}) == (204, None)
     shown = {
         "vhost": "/",
         "name": "p",
@@ -35,12 +35,12 @@ def test_a_policy_is_made_changed_shown_and_deleted(url: BrokerUrl, root: str) -
         "definition": {"max-length": 5},
         "priority": 3,
     }
-    assert ask(url, "GET", path) == (200, shown)
-    assert ask(url, "GET", root) == (200, [shown])
-    assert ask(url, "GET", f"{root}/%2F") == (200, [shown])
-    assert ask(url, "GET", f"{root}/none")[0] == 404
-    assert ask(url, "DELETE", path) == (204, None)
-    assert ask(url, "GET", root) == (200, [])
+    assert ask(server, "GET", path) == (200, shown)
+    assert ask(server, "GET", root) == (200, [shown])
+    assert ask(server, "GET", f"{root}/%2F") == (200, [shown])
+    assert ask(server, "GET", f"{root}/none")[0] == 404
+    assert ask(server, "DELETE", path) == (204, None)
+    assert ask(server, "GET", root) == (200, [])
 
 
 @pytest.mark.parametrize(
@@ -82,78 +82,78 @@ def test_a_policy_is_made_changed_shown_and_deleted(url: BrokerUrl, root: str) -
         ),
     ],
 )
-def test_what_is_wrong_with_a_policy_is_said_in_rabbitmqs_words(
-    url: BrokerUrl, body: object, text: str | None
+def test_invalid_policy_is_refused_with_rabbitmqs_text(
+    server: RunningBroker, body: object, text: str | None
 ) -> None:
-    answer = ask(url, "PUT", "/api/policies/%2F/bad", body)
+    answer = ask(server, "PUT", "/api/policies/%2F/bad", body)
     assert answer[0] == 400
     assert text is None or reason(answer) == (400, text)
-    assert ask(url, "GET", "/api/policies/%2F/bad")[0] == 404
+    assert ask(server, "GET", "/api/policies/%2F/bad")[0] == 404
 
 
-def test_a_pattern_that_is_none_is_refused(url: BrokerUrl) -> None:
+def test_invalid_pattern_is_refused(server: RunningBroker) -> None:
     body = {"pattern": "(", "definition": {"max-length": 1}}
-    status, text = reason(ask(url, "PUT", "/api/policies/%2F/bad", body))
+    status, text = reason(ask(server, "PUT", "/api/policies/%2F/bad", body))
     assert status == 400
     assert text.startswith(FAILED + "pattern should be regular expression but is invalid: ")
 
 
-def test_a_vhost_that_does_not_exist_is_a_404(url: BrokerUrl) -> None:
+def test_unknown_vhost_is_a_404(server: RunningBroker) -> None:
     body = {"pattern": "", "definition": {"max-length": 1}}
     missing = {"error": "not_found", "reason": "vhost_not_found"}
-    assert ask(url, "PUT", "/api/policies/none/p", body) == (404, missing)
+    assert ask(server, "PUT", "/api/policies/none/p", body) == (404, missing)
     for method, path in (("GET", ""), ("GET", "/p"), ("DELETE", "/p")):
-        assert ask(url, method, f"/api/policies/none{path}")[0] == 404
+        assert ask(server, method, f"/api/policies/none{path}")[0] == 404
 
 
-def test_administrators_govern_vhosts_that_they_may_not_enter(url: BrokerUrl) -> None:
+def test_administrators_govern_vhosts_that_they_may_not_enter(server: RunningBroker) -> None:
     document = {"vhosts": [{"name": "closed"}]}
-    assert ask(url, "POST", "/api/definitions", document)[0] == 204
+    assert ask(server, "POST", "/api/definitions", document)[0] == 204
     body = {"pattern": "", "definition": {"max-length": 1}}
-    assert ask(url, "PUT", "/api/policies/closed/p", body)[0] == 201
+    assert ask(server, "PUT", "/api/policies/closed/p", body)[0] == 201
     maker = {"name": "maker", "password": "pw", "tags": "policymaker"}
-    assert ask(url, "POST", "/api/definitions", {"users": [maker]})[0] == 204
-    assert ask(url, "GET", "/api/policies/closed/p", login="maker:pw")[0] == 401
-    assert ask(url, "GET", "/api/policies", login="maker:pw") == (200, [])
+    assert ask(server, "POST", "/api/definitions", {"users": [maker]})[0] == 204
+    assert ask(server, "GET", "/api/policies/closed/p", login="maker:pw")[0] == 401
+    assert ask(server, "GET", "/api/policies", login="maker:pw") == (200, [])
 
 
-def test_operators_cannot_set_what_is_the_users(url: BrokerUrl) -> None:
+def test_operator_policies_cannot_set_keys_of_user_policies(server: RunningBroker) -> None:
     body = {"pattern": "", "definition": {"dead-letter-exchange": "x"}}
     text = '[{<<"dead-letter-exchange">>,<<"x">>}] are not recognised policy settings\n'
-    answer = ask(url, "PUT", "/api/operator-policies/%2F/o", body)
+    answer = ask(server, "PUT", "/api/operator-policies/%2F/o", body)
     assert reason(answer) == (400, FAILED + text)
 
 
-def test_a_policy_is_in_force_when_its_answer_comes(url: BrokerUrl) -> None:
-    connection = pika.BlockingConnection(pika.URLParameters(url))
+def test_a_policy_is_in_force_when_its_answer_comes(server: RunningBroker) -> None:
+    connection = pika.BlockingConnection(pika.URLParameters(server.url))
     channel = connection.channel()
     channel.queue_declare("forced")
     for number in range(10):
         channel.basic_publish("", "forced", str(number).encode())
     user = {"pattern": "^forced$", "definition": {"max-length": 5, "message-ttl": 60000}}
     operator = {"pattern": "^forced$", "definition": {"max-length": 3, "expires": 60000}}
-    assert ask(url, "PUT", "/api/policies/%2F/cut", user)[0] == 201
+    assert ask(server, "PUT", "/api/policies/%2F/cut", user)[0] == 201
     assert channel.queue_declare("forced", passive=True).method.message_count == 5
-    assert ask(url, "PUT", "/api/operator-policies/%2F/cut2", operator)[0] == 201
+    assert ask(server, "PUT", "/api/operator-policies/%2F/cut2", operator)[0] == 201
     assert channel.queue_declare("forced", passive=True).method.message_count == 3
-    _, queue = ask(url, "GET", "/api/queues/%2F/forced")
+    _, queue = ask(server, "GET", "/api/queues/%2F/forced")
     assert (queue["policy"], queue["operator_policy"]) == ("cut", "cut2")
     assert queue["effective_policy_definition"] == {
         "expires": 60000,
         "max-length": 3,
         "message-ttl": 60000,
     }
-    assert ask(url, "DELETE", "/api/policies/%2F/cut")[0] == 204
-    assert ask(url, "DELETE", "/api/operator-policies/%2F/cut2")[0] == 204
-    _, queue = ask(url, "GET", "/api/queues/%2F/forced")
+    assert ask(server, "DELETE", "/api/policies/%2F/cut")[0] == 204
+    assert ask(server, "DELETE", "/api/operator-policies/%2F/cut2")[0] == 204
+    _, queue = ask(server, "GET", "/api/queues/%2F/forced")
     assert (queue["policy"], queue["effective_policy_definition"]) == (None, {})
     connection.close()
 
 
-def test_a_pattern_that_explodes_elsewhere_does_no_harm(url: BrokerUrl) -> None:
+def test_pattern_with_catastrophic_backtracking_does_no_harm(server: RunningBroker) -> None:
     body = {"pattern": "^(a+)+$", "definition": {"max-length": 1}}
-    assert ask(url, "PUT", "/api/policies/%2F/explosive", body)[0] == 201
-    connection = pika.BlockingConnection(pika.URLParameters(url))
+    assert ask(server, "PUT", "/api/policies/%2F/explosive", body)[0] == 201
+    connection = pika.BlockingConnection(pika.URLParameters(server.url))
     connection.channel().queue_declare("a" * 200 + "!")
     connection.close()
-    assert ask(url, "DELETE", "/api/policies/%2F/explosive")[0] == 204
+    assert ask(server, "DELETE", "/api/policies/%2F/explosive")[0] == 204

@@ -1,4 +1,4 @@
-"""Queues over HTTP, as RabbitMQ's clients read them: lists, one queue, a look at its messages."""
+"""Queues over HTTP, as RabbitMQ's clients read them: lists, one queue, peek."""
 
 import http.client
 import json
@@ -9,15 +9,15 @@ from typing import Any
 import pika
 import pytest
 
-from leveret.testing.broker import BrokerUrl, broker
+from leveret.testing.broker import RunningBroker, broker
 
 LOGIN = {"Authorization": "Basic " + b64encode(b"guest:guest").decode()}
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[BrokerUrl]:
-    with broker(http=True) as url:
-        connection = pika.BlockingConnection(pika.URLParameters(url))
+def server() -> Iterator[RunningBroker]:
+    with broker(http=True) as server:
+        connection = pika.BlockingConnection(pika.URLParameters(server.url))
         channel = connection.channel()
         channel.queue_declare("plain", durable=True)
         channel.queue_declare("sorted", arguments={"x-max-priority": 3, "x-message-ttl": 600000})
@@ -29,14 +29,14 @@ def url() -> Iterator[BrokerUrl]:
         channel.basic_consume("plain", lambda *_: None, consumer_tag="c")
         channel.basic_cancel("c")
         channel.basic_get("plain")
-        yield url
+        yield server
         connection.close()
 
 
 def ask(
-    url: BrokerUrl, path: str, headers: dict[str, str] | None = None, method: str = "GET"
+    server: RunningBroker, path: str, headers: dict[str, str] | None = None, method: str = "GET"
 ) -> tuple[http.client.HTTPResponse, Any]:
-    connection = http.client.HTTPConnection(url.host, url.http_port, timeout=20)
+    connection = http.client.HTTPConnection(server.host, server.http_port, timeout=20)
     connection.request(method, path, headers=LOGIN if headers is None else headers)
     response = connection.getresponse()
     body = json.loads(response.read())
@@ -45,8 +45,8 @@ def ask(
 
 
 def test_a_stream_shows_its_messages_though_one_is_in_flight() -> None:
-    with broker(http=True) as url:
-        connection = pika.BlockingConnection(pika.URLParameters(url))
+    with broker(http=True) as server:
+        connection = pika.BlockingConnection(pika.URLParameters(server.url))
         channel = connection.channel()
         channel.queue_declare("s", durable=True, arguments={"x-queue-type": "stream"})
         channel.confirm_delivery()
@@ -54,13 +54,13 @@ def test_a_stream_shows_its_messages_though_one_is_in_flight() -> None:
             channel.basic_publish("", "s", body)
         channel.basic_qos(prefetch_count=1)
         next(channel.consume("s", arguments={"x-stream-offset": "first"}))
-        _, queue = ask(url, "/api/queues/%2F/s")
+        _, queue = ask(server, "/api/queues/%2F/s")
         connection.close()
     assert (queue["messages"], queue["messages_ready"], queue["messages_unacked"]) == (2, 2, 1)
 
 
-def test_queue_has_the_fields_that_clients_read(url: BrokerUrl) -> None:
-    response, queue = ask(url, "/api/queues/%2F/plain")
+def test_queue_has_the_fields_that_clients_read(server: RunningBroker) -> None:
+    response, queue = ask(server, "/api/queues/%2F/plain")
     assert response.status == 200
     wanted = {
         "name": "plain",
@@ -86,19 +86,19 @@ def test_queue_has_the_fields_that_clients_read(url: BrokerUrl) -> None:
     assert queue["message_stats"]["publish"] == 3
 
 
-def test_queues_are_listed_as_bare_arrays(url: BrokerUrl) -> None:
-    _, everywhere = ask(url, "/api/queues")
-    _, here = ask(url, "/api/queues/%2F")
+def test_queues_are_listed_as_bare_arrays(server: RunningBroker) -> None:
+    _, everywhere = ask(server, "/api/queues")
+    _, here = ask(server, "/api/queues/%2F")
     assert everywhere == here
     assert [queue["name"] for queue in here] == ["odd/näme %2F", "plain", "sorted"]
     assert here[2]["arguments"] == {"x-max-priority": 3, "x-message-ttl": 600000}
-    _, odd = ask(url, "/api/queues/%2F/odd%2Fn%C3%A4me%20%252F")
+    _, odd = ask(server, "/api/queues/%2F/odd%2Fn%C3%A4me%20%252F")
     assert {name: odd[name] for name in here[0]} == here[0]
 
 
 @pytest.mark.parametrize("path", ["/api/queues/none", "/api/queues/%2F/none", "/api/queues//x"])
-def test_what_does_not_exist_is_a_404(url: BrokerUrl, path: str) -> None:
-    response, body = ask(url, path)
+def test_unknown_queue_is_a_404(server: RunningBroker, path: str) -> None:
+    response, body = ask(server, path)
     assert response.status == 404
     assert body == {"error": "Object Not Found", "reason": "Not Found"}
 
@@ -115,18 +115,18 @@ def test_what_does_not_exist_is_a_404(url: BrokerUrl, path: str) -> None:
     ],
 )
 def test_nothing_is_shown_without_a_login(
-    url: BrokerUrl, sent: str, method: str, path: str
+    server: RunningBroker, sent: str, method: str, path: str
 ) -> None:
-    response, body = ask(url, path, {"Authorization": sent} if sent else {}, method)
+    response, body = ask(server, path, {"Authorization": sent} if sent else {}, method)
     assert response.status == 401
     assert response.headers["WWW-Authenticate"].startswith("Basic realm=")
     assert body == {"error": "not_authorized", "reason": "Login failed"}
 
 
-def test_look_shows_messages_and_leaves_them(url: BrokerUrl) -> None:
-    _, before = ask(url, "/api/queues/%2F/plain")
-    _, messages = ask(url, "/api/queues/%2F/plain/peek?count=10")
-    _, after = ask(url, "/api/queues/%2F/plain")
+def test_peek_shows_messages_and_leaves_them(server: RunningBroker) -> None:
+    _, before = ask(server, "/api/queues/%2F/plain")
+    _, messages = ask(server, "/api/queues/%2F/plain/peek?count=10")
+    _, after = ask(server, "/api/queues/%2F/plain")
     assert before == after
     assert len(messages) == before["messages_ready"]
     last = messages[-1]
@@ -135,17 +135,17 @@ def test_look_shows_messages_and_leaves_them(url: BrokerUrl) -> None:
     binary = messages[-2]
     assert binary["payload_encoding"] == "base64"
     assert b64decode(binary["payload"]) == b"\xff\xfe"
-    _, cut = ask(url, "/api/queues/%2F/plain/peek?encoding=base64&truncate=2&from_end=true")
+    _, cut = ask(server, "/api/queues/%2F/plain/peek?encoding=base64&truncate=2&from_end=true")
     assert (b64decode(cut[0]["payload"]), cut[0]["payload_bytes"]) == (b"th", 5)
 
 
 @pytest.mark.parametrize("query", ["count=-1", "count=x", "count=1001", "truncate=9999999999"])
-def test_look_beyond_its_limits_is_refused(url: BrokerUrl, query: str) -> None:
-    response, body = ask(url, f"/api/queues/%2F/plain/peek?{query}")
+def test_peek_beyond_its_limits_is_refused(server: RunningBroker, query: str) -> None:
+    response, body = ask(server, f"/api/queues/%2F/plain/peek?{query}")
     assert (response.status, body["error"]) == (400, "bad_request")
 
 
-def test_node_without_a_disk_has_nothing_to_back_up(url: BrokerUrl) -> None:
-    response, body = ask(url, "/api/backup")
+def test_node_without_a_disk_has_nothing_to_back_up(server: RunningBroker) -> None:
+    response, body = ask(server, "/api/backup")
     assert response.status == 503
     assert body["reason"] == "this node keeps nothing on disk"

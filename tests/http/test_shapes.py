@@ -1,7 +1,7 @@
-"""Keys and types that clients of RabbitMQ's API count on.
+"""Keys and types that clients of RabbitMQ's API rely on.
 
-`REQUIRED` are those without which rabbitmqadmin's successor cannot decode an answer. `SHAPES` are
-what RabbitMQ answers, without what only Erlang has.
+`REQUIRED` has the keys without which the successor of rabbitmqadmin cannot decode an answer.
+`SHAPES` has the keys of RabbitMQ's answers, without those that only Erlang has.
 """
 
 from collections.abc import Iterator
@@ -162,7 +162,7 @@ COUNTS["overview"] = COUNTS["vhosts"] = COUNTS["channels"]
 
 @pytest.fixture(scope="module")
 def api() -> Iterator[Api]:
-    """A broker that has one of everything."""
+    """Start a broker with one object of each kind."""
     with broker(http=True) as url, connected(url) as connection:
         api = Api(url)
         channel = connection.channel()

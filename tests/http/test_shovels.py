@@ -1,4 +1,4 @@
-"""Shovels: between brokers, inside one, and to HTTP; what they show, and what they do when told."""
+"""Shovels between brokers, inside one broker, and to HTTP; their status and their commands."""
 
 import http.server
 import json
@@ -11,18 +11,18 @@ from typing import Any
 import pika
 import pytest
 
-from leveret.testing.broker import BrokerUrl, broker
+from leveret.testing.broker import RunningBroker, broker
 from tests.http.asking import ask, reason
 
 WAIT_S = 20.0
 
 
 class Client:
-    """One channel, and the shovels of a broker."""
+    """A channel, and the shovel API of a broker."""
 
-    def __init__(self, url: BrokerUrl) -> None:
-        self.url = url
-        self.connection = pika.BlockingConnection(pika.URLParameters(url))
+    def __init__(self, server: RunningBroker) -> None:
+        self.server = server
+        self.connection = pika.BlockingConnection(pika.URLParameters(server.url))
         self.channel = self.connection.channel()
         self.channel.confirm_delivery()
 
@@ -37,13 +37,13 @@ class Client:
 
     def put(self, name: str, **value: object) -> tuple[int, Any]:
         given = {key.replace("_", "-"): found for key, found in value.items()}
-        return ask(self.url, "PUT", f"/api/parameters/shovel/%2F/{name}", {"value": given})
+        return ask(self.server, "PUT", f"/api/parameters/shovel/%2F/{name}", {"value": given})
 
     def shovel(self, name: str) -> Any:
-        return ask(self.url, "GET", f"/api/shovels/vhost/%2F/{name}")[1]
+        return ask(self.server, "GET", f"/api/shovels/vhost/%2F/{name}")[1]
 
     def bodies(self, queue: str, count: int) -> list[str]:
-        """So many bodies, which are taken, when they are there."""
+        """Take messages until there are so many, and return their bodies."""
         found: list[str] = []
 
         def are_there() -> bool:
@@ -69,27 +69,29 @@ def wait_until(is_so: Callable[[], object], pause_s: float = 0.01) -> None:
 
 @pytest.fixture
 def near() -> Iterator[Client]:
-    with broker(http=True) as url:
-        client = Client(url)
+    with broker(http=True) as server:
+        client = Client(server)
         yield client
         client.connection.close()
 
 
 @pytest.fixture
 def far() -> Iterator[Client]:
-    with broker(http=True) as url:
-        client = Client(url)
+    with broker(http=True) as server:
+        client = Client(server)
         yield client
         client.connection.close()
 
 
 def test_all_ways_between_two_brokers(near: Client, far: Client) -> None:
-    """Pulled in, pushed out, and carried by a third: contents arrive as they were."""
+    """A shovel at the target, at the source, and at a third broker: contents arrive unchanged."""
     near.declare("in", "out")
     far.declare("a", "b")
-    near.put("push", src_uri="amqp://", src_queue="out", dest_uri=str(far.url), dest_queue="a")
-    near.put("through", src_uri=str(far.url), src_queue="a", dest_uri=str(far.url), dest_queue="b")
-    near.put("pull", src_uri=str(far.url), src_queue="b", dest_uri="amqp://", dest_queue="in")
+    near.put("push", src_uri="amqp://", src_queue="out", dest_uri=far.server.url, dest_queue="a")
+    near.put(
+        "through", src_uri=far.server.url, src_queue="a", dest_uri=far.server.url, dest_queue="b"
+    )
+    near.put("pull", src_uri=far.server.url, src_queue="b", dest_uri="amqp://", dest_queue="in")
     headers = {"traceparent": "t", "n": 1, "list": [1, "x", {"k": True}]}
     big = "x" * 300_000
     near.publish("out", "0", big, *map(str, range(2, 500)), message_id="m", headers=headers)
@@ -105,22 +107,22 @@ def test_all_ways_between_two_brokers(near: Client, far: Client) -> None:
     wait_until(lambda: near.shovel("pull")["messages"] == 500)
     shown = near.shovel("push")
     assert (shown["state"], shown["src_queue"], shown["dest_queue"]) == ("running", "out", "a")
-    assert shown["dest_uri"] == str(far.url).replace("guest:guest", "guest:******")
-    everything = ask(near.url, "GET", "/api/shovels")[1]
+    assert shown["dest_uri"] == far.server.url.replace("guest:guest", "guest:******")
+    everything = ask(near.server, "GET", "/api/shovels")[1]
     assert [one["name"] for one in everything] == ["pull", "push", "through"]
     assert "guest:guest" not in json.dumps(everything)
-    assert ask(near.url, "GET", "/api/shovels/%2F")[1] == everything
+    assert ask(near.server, "GET", "/api/shovels/%2F")[1] == everything
     assert [near.count("out"), far.count("a"), far.count("b")] == [0, 0, 0]
 
 
 @pytest.mark.parametrize("ack_mode", ["on-confirm", "on-publish", "no-ack"])
 @pytest.mark.parametrize("is_remote", [False, True])
-def test_it_ends_after_the_length_of_the_queue(
+def test_shovel_ends_after_the_length_of_the_queue(
     near: Client, ack_mode: str, is_remote: bool
 ) -> None:
     near.declare("a", "b")
     near.publish("a", *map(str, range(30)))
-    uri = str(near.url) if is_remote else "amqp://"
+    uri = near.server.url if is_remote else "amqp://"
     near.put(
         "once",
         src_uri=uri,
@@ -130,35 +132,35 @@ def test_it_ends_after_the_length_of_the_queue(
         ack_mode=ack_mode,
         src_delete_after="queue-length",
     )
-    wait_until(lambda: ask(near.url, "GET", "/api/parameters/shovel/%2F")[1] == [])
-    assert ask(near.url, "GET", "/api/shovels")[1] == []
+    wait_until(lambda: ask(near.server, "GET", "/api/parameters/shovel/%2F")[1] == [])
+    assert ask(near.server, "GET", "/api/shovels")[1] == []
     assert near.bodies("b", 30) == [str(n) for n in range(30)]
     near.publish("a", "late")
     assert near.count("a") == 1
 
 
-def test_a_number_of_messages_and_not_one_more(near: Client) -> None:
+def test_shovel_ends_after_a_number_of_messages(near: Client) -> None:
     near.declare("a", "b")
     near.publish("a", *map(str, range(10)))
     for mode in ("no-ack", "on-confirm"):
         near.put("some", src_uri="amqp://", src_queue="a", dest_uri="amqp://", dest_queue="b",
                  ack_mode=mode, src_delete_after=3)  # fmt: skip
-        wait_until(lambda: ask(near.url, "GET", "/api/shovels")[1] == [])
+        wait_until(lambda: ask(near.server, "GET", "/api/shovels")[1] == [])
     assert near.bodies("b", 6) == [str(n) for n in range(6)]
     assert near.bodies("a", 4) == [str(n) for n in range(6, 10)]
 
 
-def test_an_exchange_at_both_ends_and_what_is_added(near: Client, far: Client) -> None:
+def test_exchanges_at_both_ends_and_added_headers(near: Client, far: Client) -> None:
     near.channel.exchange_declare("from", "topic")
     far.channel.exchange_declare("to", "topic")
     far.declare("q")
     far.channel.queue_bind("q", "to", "k.#")
     near.put(
         "x",
-        src_uri=str(near.url),
+        src_uri=near.server.url,
         src_exchange="from",
         src_exchange_key="k.*",
-        dest_uri=str(far.url),
+        dest_uri=far.server.url,
         dest_exchange="to",
         dest_add_forward_headers=True,
         dest_add_timestamp_header=True,
@@ -185,18 +187,18 @@ def test_an_exchange_at_both_ends_and_what_is_added(near: Client, far: Client) -
     assert "guest:guest" not in str(mark)
 
 
-def test_what_the_target_does_not_take_stays_at_the_source(near: Client) -> None:
+def test_messages_that_the_target_refuses_stay_at_the_source(near: Client) -> None:
     near.declare("a")
     near.declare("full", **{"x-max-length": 2, "x-overflow": "reject-publish"})
     near.publish("a", *map(str, range(5)))
-    near.put("s", src_uri="amqp://", src_queue="a", dest_uri=str(near.url), dest_queue="full")
+    near.put("s", src_uri="amqp://", src_queue="a", dest_uri=near.server.url, dest_queue="full")
     wait_until(lambda: near.count("full") == 2)
     got = near.bodies("full", 5)
     assert sorted(got) == [str(n) for n in range(5)]
     wait_until(lambda: near.shovel("s")["messages"] == 5)
 
 
-def test_a_queue_that_is_deleted_and_a_broker_that_is_away(near: Client) -> None:
+def test_deleted_queue_and_unreachable_broker(near: Client) -> None:
     near.declare("a", "b")
     near.put("s", src_uri="amqp://", src_queue="a", dest_uri="amqp://", dest_queue="b",
              src_predeclared=True, reconnect_delay=0.05)  # fmt: skip
@@ -212,14 +214,14 @@ def test_a_queue_that_is_deleted_and_a_broker_that_is_away(near: Client) -> None
     shown = near.shovel("t")
     assert "secret" not in json.dumps(shown)
     assert "111" in shown["reason"]
-    assert ask(near.url, "GET", "/api/tasks/shovel:%252F:t")[1]["state"] == "failed"
-    assert ask(near.url, "DELETE", "/api/tasks/shovel:%252F:t")[0] == 204
-    assert ask(near.url, "GET", "/api/shovels/vhost/%2F/t")[0] == 404
-    assert ask(near.url, "GET", "/api/parameters/shovel/%2F/t")[0] == 404
+    assert ask(near.server, "GET", "/api/tasks/shovel:%252F:t")[1]["state"] == "failed"
+    assert ask(near.server, "DELETE", "/api/tasks/shovel:%252F:t")[0] == 204
+    assert ask(near.server, "GET", "/api/shovels/vhost/%2F/t")[0] == 404
+    assert ask(near.server, "GET", "/api/parameters/shovel/%2F/t")[0] == 404
 
 
 def test_a_wrong_password_is_told(near: Client) -> None:
-    uri = str(near.url).replace("guest:guest", "guest:wrong")
+    uri = near.server.url.replace("guest:guest", "guest:wrong")
     near.put("s", src_uri=uri, src_queue="a", dest_uri="amqp://")
     wait_until(lambda: near.shovel("s")["state"] == "terminated")
     assert "ACCESS_REFUSED" in near.shovel("s")["reason"]
@@ -231,18 +233,18 @@ def test_restart_and_change(near: Client) -> None:
     near.put("s", src_uri="amqp://", src_queue="a", dest_uri="amqp://", dest_queue="b")
     near.publish("a", "1")
     assert near.bodies("b", 1) == ["1"]
-    assert ask(near.url, "DELETE", "/api/shovels/vhost/%2F/s/restart")[0] == 204
+    assert ask(near.server, "DELETE", "/api/shovels/vhost/%2F/s/restart")[0] == 204
     near.publish("a", "2")
     assert near.bodies("b", 1) == ["2"]
     near.put("s", src_uri="amqp://", src_queue="a", dest_uri="amqp://", dest_queue="c")
     near.publish("a", "3")
     assert near.bodies("c", 1) == ["3"]
-    (task,) = ask(near.url, "GET", "/api/tasks")[1]
+    (task,) = ask(near.server, "GET", "/api/tasks")[1]
     assert (task["id"], task["kind"], task["state"]) == ("shovel:%2F:s", "shovel", "running")
     assert task["source"] == {"vhost": "/", "queue": "a"}
-    wait_until(lambda: ask(near.url, "GET", "/api/tasks/shovel%3A%252F%3As")[1]["done"] == 1)
-    assert ask(near.url, "DELETE", "/api/parameters/shovel/%2F/s")[0] == 204
-    wait_until(lambda: not near.url.node.broker.vhost("/").queues["a"].consumers)
+    wait_until(lambda: ask(near.server, "GET", "/api/tasks/shovel%3A%252F%3As")[1]["done"] == 1)
+    assert ask(near.server, "DELETE", "/api/parameters/shovel/%2F/s")[0] == 204
+    wait_until(lambda: not near.server.node.broker.vhost("/").queues["a"].consumers)
     near.publish("a", "4")
     assert (near.count("a"), near.count("c")) == (1, 0)
 
@@ -267,20 +269,20 @@ def test_restart_and_change(near: Client) -> None:
         ({"colour": "red"}, "Unrecognised terms ['colour']"),
     ],
 )
-def test_what_makes_no_sense_is_refused(near: Client, change: dict[str, Any], text: str) -> None:
+def test_invalid_shovel_is_refused(near: Client, change: dict[str, Any], text: str) -> None:
     good: dict[str, Any] = {
         "src-uri": "amqp://", "src-queue": "a", "dest-uri": "amqp://", "dest-queue": "b",
     }  # fmt: skip
     value = {name: found for name, found in {**good, **change}.items() if found is not None}
-    status, why = reason(ask(near.url, "PUT", "/api/parameters/shovel/%2F/s", {"value": value}))
+    status, why = reason(ask(near.server, "PUT", "/api/parameters/shovel/%2F/s", {"value": value}))
     assert status == 400
     assert text in why
     assert "pw" not in why
-    assert ask(near.url, "GET", "/api/shovels")[1] == []
+    assert ask(near.server, "GET", "/api/shovels")[1] == []
 
 
 class Endpoint(http.server.BaseHTTPRequestHandler):
-    """Answers by a list of statuses, the last of which stays."""
+    """Answer with the statuses of a list; repeat the last one."""
 
     statuses: list[int]
     seen: list[tuple[bytes, dict[str, str]]]
@@ -294,7 +296,7 @@ class Endpoint(http.server.BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Says nothing."""
+        """Log nothing."""
 
 
 @contextmanager
@@ -334,10 +336,10 @@ def test_a_webhook_gets_bodies_and_headers(near: Client) -> None:
         wait_until(lambda: near.shovel("w")["messages"] == 1)
         near.publish("a", *map(str, range(100)))
         wait_until(lambda: len(seen) == 101)
-        wait_until(lambda: near.url.node.broker.vhost("/").queues["a"].unacked == 0)
+        wait_until(lambda: near.server.node.broker.vhost("/").queues["a"].unacked == 0)
         assert sorted(int(body) for body, _ in seen[1:]) == list(range(100))
         assert near.count("a") == 0
-        assert ask(near.url, "DELETE", "/api/shovels/vhost/%2F/w")[0] == 204
+        assert ask(near.server, "DELETE", "/api/shovels/vhost/%2F/w")[0] == 204
 
 
 def test_a_webhook_that_fails_is_tried_again_and_one_that_refuses_is_not(near: Client) -> None:
@@ -351,15 +353,15 @@ def test_a_webhook_that_fails_is_tried_again_and_one_that_refuses_is_not(near: C
         assert [body for body, _ in seen] == [b"again"] * 3 + [b"bad"]
         assert near.bodies("dead", 1) == ["bad"]
         assert (near.count("a"), near.shovel("w")["messages"]) == (0, 1)
-        assert ask(near.url, "DELETE", "/api/shovels/vhost/%2F/w")[0] == 204
+        assert ask(near.server, "DELETE", "/api/shovels/vhost/%2F/w")[0] == 204
 
 
-def test_a_webhook_that_is_away_loses_nothing(near: Client) -> None:
+def test_unreachable_webhook_loses_nothing(near: Client) -> None:
     near.declare("a")
     near.put("w", src_uri="amqp://", src_queue="a", dest_protocol="http",
              dest_uri="http://127.0.0.1:1/")  # fmt: skip
     near.publish("a", "1", "2")
-    wait_until(lambda: near.url.node.broker.vhost("/").queues["a"].unacked == 2)
-    assert ask(near.url, "DELETE", "/api/shovels/vhost/%2F/w")[0] == 204
+    wait_until(lambda: near.server.node.broker.vhost("/").queues["a"].unacked == 2)
+    assert ask(near.server, "DELETE", "/api/shovels/vhost/%2F/w")[0] == 204
     wait_until(lambda: near.count("a") == 2)
     assert near.bodies("a", 2) == ["1", "2"]

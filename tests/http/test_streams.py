@@ -1,4 +1,4 @@
-"""Streams over HTTP: info, offsets by time, cursors, and ranges as Arrow, in memory and on disk."""
+"""Streams over HTTP: info, offsets by time, cursors, ranges as Arrow; in memory and on disk."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,19 +9,19 @@ import pytest
 
 from leveret.storage.disk import Disk
 from leveret.testing import ManualClock, broker
-from leveret.testing.broker import BrokerUrl
+from leveret.testing.broker import RunningBroker
 from tests.http.stream_client import ask, ask_json, channel, declare, publish, stream_of, table
 
 
 @pytest.fixture(params=["memory", "disk"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BrokerUrl]:
+def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunningBroker]:
     disk = Disk(tmp_path / "data") if request.param == "disk" else None
     with broker(http=True, disk=disk) as found:
         yield found
 
 
-def test_range_is_what_was_published(url: BrokerUrl) -> None:
-    with channel(url) as opened:
+def test_range_is_what_was_published(server: RunningBroker) -> None:
+    with channel(server) as opened:
         declare(opened)
         opened.exchange_declare("orders", "topic")
         opened.queue_bind("s", "orders", "#")
@@ -30,52 +30,52 @@ def test_range_is_what_was_published(url: BrokerUrl) -> None:
         )
         for number in range(50):
             opened.basic_publish("orders", f"key.{number}", b"%d" % number, properties)
-    found = table(url, "from=10&to=40")
+    found = table(server, "from=10&to=40")
     assert found["offset"].to_pylist() == list(range(10, 40))
     assert found["body"].to_pylist() == [b"%d" % n for n in range(10, 40)]
     assert found["routing_key"].to_pylist() == [f"key.{n}" for n in range(10, 40)]
     assert set(found["exchange"].to_pylist()) == {"orders"}
     assert found["headers"].to_pylist() == [[("n", "1")]] * 30
-    number = int(stream_of(url).ledger.id)
+    number = int(stream_of(server).ledger.id)
     assert found["broker_id"][0].as_py() == number << 40 | 10
-    assert table(url, "from=10&to=40").equals(found)
+    assert table(server, "from=10&to=40").equals(found)
 
 
-def test_range_is_cut_to_the_end_and_may_be_empty(url: BrokerUrl) -> None:
-    with channel(url) as opened:
+def test_range_is_cut_to_the_end_and_may_be_empty(server: RunningBroker) -> None:
+    with channel(server) as opened:
         declare(opened)
-        assert table(url, "from=0").num_rows == 0
+        assert table(server, "from=0").num_rows == 0
         publish(opened, 0, 5)
-    assert table(url, "from=3").num_rows == 2
-    assert table(url, "from=3&to=99").num_rows == 2
-    assert table(url, "from=3&to=3").num_rows == 0
-    assert table(url, "from=3&to=1").num_rows == 0
-    empty = table(url, "from=5")
+    assert table(server, "from=3").num_rows == 2
+    assert table(server, "from=3&to=99").num_rows == 2
+    assert table(server, "from=3&to=3").num_rows == 0
+    assert table(server, "from=3&to=1").num_rows == 0
+    empty = table(server, "from=5")
     assert empty.num_rows == 0
-    assert empty.schema == table(url, "from=0").schema
+    assert empty.schema == table(server, "from=0").schema
 
 
-def test_columns_and_bytes_can_be_chosen(url: BrokerUrl) -> None:
-    with channel(url) as opened:
+def test_columns_and_bytes_can_be_chosen(server: RunningBroker) -> None:
+    with channel(server) as opened:
         declare(opened)
         publish(opened, 0, 5)
-    assert table(url, "from=0&columns=body,offset&max_bytes=2").to_pylist() == [
+    assert table(server, "from=0&columns=body,offset&max_bytes=2").to_pylist() == [
         {"body": b"0", "offset": 0},
         {"body": b"1", "offset": 1},
     ]
 
 
-def test_retention_answers_410_with_the_first_offset(url: BrokerUrl) -> None:
-    with channel(url) as opened:
+def test_retention_answers_410_with_the_first_offset(server: RunningBroker) -> None:
+    with channel(server) as opened:
         declare(opened, max_length_bytes=3000, stream_max_segment_size_bytes=1000)
         publish(opened, 0, 40, b"x" * 400)
-    first = int(stream_of(url).first_offset)
+    first = int(stream_of(server).first_offset)
     assert first > 0
-    status, body = ask_json(url, f"s/batches?from={first - 1}")
+    status, body = ask_json(server, f"s/batches?from={first - 1}")
     assert status == 410
     assert (body["error"], body["first_offset"]) == ("gone", first)
     assert f"offset {first - 1}" in body["reason"]
-    assert table(url, f"from={first}")["offset"].to_pylist() == list(range(first, 40))
+    assert table(server, f"from={first}")["offset"].to_pylist() == list(range(first, 40))
 
 
 @pytest.mark.parametrize(
@@ -97,33 +97,33 @@ def test_retention_answers_410_with_the_first_offset(url: BrokerUrl) -> None:
         ("s/offset?timestamp=soon", 400, "'timestamp' is no time"),
     ],
 )
-def test_refusals_say_why(path: str, status: int, reason: str) -> None:
-    with broker(http=True) as url:
-        with channel(url) as opened:
+def test_invalid_requests_are_refused_with_a_reason(path: str, status: int, reason: str) -> None:
+    with broker(http=True) as server:
+        with channel(server) as opened:
             declare(opened)
             opened.queue_declare("q")
             publish(opened, 0, 5)
-        found, body = ask_json(url, path)
+        found, body = ask_json(server, path)
     assert found == status
     assert reason in body["reason"]
 
 
 @pytest.mark.parametrize("auth", ["", "Basic Z3Vlc3Q6d3Jvbmc=", "Basic !", "Bearer x"])
-def test_strangers_are_asked_who_they_are(auth: str) -> None:
-    with broker(http=True) as url:
-        status, headers, _ = ask(url, "s", auth=auth)
+def test_login_is_needed(auth: str) -> None:
+    with broker(http=True) as server:
+        status, headers, _ = ask(server, "s", auth=auth)
     assert status == 401
     assert headers["www-authenticate"].startswith("Basic ")
 
 
-def test_info_tells_where_a_stream_begins_and_ends(url: BrokerUrl) -> None:
-    with channel(url) as opened:
+def test_info_has_first_and_end_offset(server: RunningBroker) -> None:
+    with channel(server) as opened:
         declare(opened)
-        status, body = ask_json(url, "s")
+        status, body = ask_json(server, "s")
         assert (status, body["first_timestamp_ms"], body["last_timestamp_ms"]) == (200, None, None)
         publish(opened, 0, 5)
-    status, body = ask_json(url, "s")
-    times = table(url, "from=0&columns=timestamp")["timestamp"].cast(pa.int64()).to_pylist()
+    status, body = ask_json(server, "s")
+    times = table(server, "from=0&columns=timestamp")["timestamp"].cast(pa.int64()).to_pylist()
     assert body.pop("bytes") > 0
     assert body == {
         "name": "s",
@@ -140,70 +140,70 @@ def test_info_tells_where_a_stream_begins_and_ends(url: BrokerUrl) -> None:
 
 def test_offset_of_a_time() -> None:
     clock = ManualClock()
-    with broker(http=True, clock=clock) as url, channel(url) as opened:
+    with broker(http=True, clock=clock) as server, channel(server) as opened:
         declare(opened)
         start_ms = clock.now_ms()
         for number in range(3):
             publish(opened, number, number + 1)
             clock.advance(1000)
         for late_ms, offset in ((0, 0), (1, 1), (1000, 1), (2000, 2), (2001, 3)):
-            assert ask_json(url, f"s/offset?timestamp={start_ms + late_ms}")[1] == {
+            assert ask_json(server, f"s/offset?timestamp={start_ms + late_ms}")[1] == {
                 "offset": offset
             }
-        assert ask_json(url, "s/offset?timestamp=1970-01-01T00:00:00Z")[1] == {"offset": 0}
-        assert ask_json(url, "s/offset?timestamp=9000-01-01")[1] == {"offset": 3}
+        assert ask_json(server, "s/offset?timestamp=1970-01-01T00:00:00Z")[1] == {"offset": 0}
+        assert ask_json(server, "s/offset?timestamp=9000-01-01")[1] == {"offset": 3}
 
 
-def test_cursor_is_set_shown_used_and_dropped(url: BrokerUrl) -> None:
-    with channel(url) as opened:
+def test_cursor_is_set_shown_used_and_deleted(server: RunningBroker) -> None:
+    with channel(server) as opened:
         declare(opened)
         publish(opened, 0, 5)
-        assert ask_json(url, "s/cursors/me", "PUT", b'{"offset": 2}') == (201, None)
-        assert ask_json(url, "s/cursors/me", "PUT", b'{"offset": 3}') == (204, None)
-        assert ask_json(url, "s")[1]["cursors"] == {"me": 3}
+        assert ask_json(server, "s/cursors/me", "PUT", b'{"offset": 2}') == (201, None)
+        assert ask_json(server, "s/cursors/me", "PUT", b'{"offset": 3}') == (204, None)
+        assert ask_json(server, "s")[1]["cursors"] == {"me": 3}
         opened.basic_qos(prefetch_count=10)
         arguments = {"x-stream-cursor": "me", "x-stream-offset": "first"}
         for method, _, body in opened.consume("s", arguments=arguments, inactivity_timeout=30):
             assert (method is not None, body) == (True, b"3")
             break
         opened.cancel()
-        assert ask_json(url, "s/cursors/me", "DELETE")[0] == 204
-        assert ask_json(url, "s/cursors/me", "DELETE")[0] == 404
-        assert ask_json(url, "s")[1]["cursors"] == {}
+        assert ask_json(server, "s/cursors/me", "DELETE")[0] == 204
+        assert ask_json(server, "s/cursors/me", "DELETE")[0] == 404
+        assert ask_json(server, "s")[1]["cursors"] == {}
 
 
 @pytest.mark.parametrize(
     "body", [b"", b"{}", b'{"offset": "1"}', b'{"offset": -1}', b'{"offset":6}']
 )
 def test_cursor_needs_an_offset_of_the_stream(body: bytes) -> None:
-    with broker(http=True) as url:
-        with channel(url) as opened:
+    with broker(http=True) as server:
+        with channel(server) as opened:
             declare(opened)
             publish(opened, 0, 5)
-        assert ask_json(url, "s/cursors/me", "PUT", body)[0] == 400
-        assert ask_json(url, "s/cursors/" + "x" * 256, "PUT", b'{"offset":1}')[0] == 400
+        assert ask_json(server, "s/cursors/me", "PUT", body)[0] == 400
+        assert ask_json(server, "s/cursors/" + "x" * 256, "PUT", b'{"offset":1}')[0] == 400
 
 
 def test_cursor_survives_a_restart(tmp_path: Path) -> None:
-    with broker(http=True, disk=Disk(tmp_path)) as url:
-        with channel(url) as opened:
+    with broker(http=True, disk=Disk(tmp_path)) as server:
+        with channel(server) as opened:
             declare(opened)
             publish(opened, 0, 5)
-        ask_json(url, "s/cursors/me", "PUT", b'{"offset": 3}')
-        before = table(url, "from=0")
-    with broker(http=True, disk=Disk(tmp_path)) as url:
-        assert ask_json(url, "s")[1]["cursors"] == {"me": 3}
-        assert table(url, "from=0").equals(before)
+        ask_json(server, "s/cursors/me", "PUT", b'{"offset": 3}')
+        before = table(server, "from=0")
+    with broker(http=True, disk=Disk(tmp_path)) as server:
+        assert ask_json(server, "s")[1]["cursors"] == {"me": 3}
+        assert table(server, "from=0").equals(before)
 
 
-def test_a_few_messages_can_be_looked_at(url: BrokerUrl) -> None:
-    with channel(url) as opened:
+def test_a_few_messages_can_be_read_as_json(server: RunningBroker) -> None:
+    with channel(server) as opened:
         declare(opened)
         properties = pika.BasicProperties(message_id="m", headers={"n": 1})
         opened.basic_publish("", "s", b"a", properties)
         publish(opened, 1, 30)
         opened.basic_publish("", "s", b"\xff\xfe long")
-    status, found = ask_json(url, "s/messages?from=0&count=20")
+    status, found = ask_json(server, "s/messages?from=0&count=20")
     assert status == 200
     assert (found["first_offset"], found["end_offset"], found["next_offset"]) == (0, 31, 20)
     assert [item["offset"] for item in found["items"]] == list(range(20))
@@ -213,7 +213,7 @@ def test_a_few_messages_can_be_looked_at(url: BrokerUrl) -> None:
     assert first["properties"]["headers"]["n"] == 1
     assert (first["exchange"], first["routing_key"]) == ("", "s")
     assert first["timestamp_ms"] > 0
-    _, rest = ask_json(url, "s/messages?from=20&count=500&truncate=2")
+    _, rest = ask_json(server, "s/messages?from=20&count=500&truncate=2")
     assert [item["offset"] for item in rest["items"]] == list(range(20, 31))
     last = rest["items"][-1]
     assert (last["payload"], last["payload_encoding"], last["payload_bytes"]) == (
@@ -221,36 +221,36 @@ def test_a_few_messages_can_be_looked_at(url: BrokerUrl) -> None:
         "base64",
         7,
     )
-    assert ask_json(url, "s/messages?from=31")[1]["items"] == []
-    assert ask_json(url, "s/messages?from=0&count=501")[0] == 400
-    assert ask_json(url, "s/messages")[0] == 400
+    assert ask_json(server, "s/messages?from=31")[1]["items"] == []
+    assert ask_json(server, "s/messages?from=0&count=501")[0] == 400
+    assert ask_json(server, "s/messages")[0] == 400
 
 
-def test_files_of_a_range_are_named_with_their_ends(tmp_path: Path) -> None:
-    with broker(http=True, disk=Disk(tmp_path)) as url:
-        with channel(url) as opened:
+def test_files_of_a_range_are_listed_with_their_ends(tmp_path: Path) -> None:
+    with broker(http=True, disk=Disk(tmp_path)) as server:
+        with channel(server) as opened:
             declare(opened, stream_max_segment_size_bytes=2000)
             publish(opened, 0, 50, b"x" * 100)
-        _, found = ask_json(url, "s/segments?from=20&to=30")
+        _, found = ask_json(server, "s/segments?from=20&to=30")
         firsts = [one["first_offset"] for one in found["segments"]]
         assert firsts[0] <= 20 and firsts[-1] < 30 and len(firsts) > 1
         for one in found["segments"]:
             assert (tmp_path / one["name"]).stat().st_size >= one["end"]
         assert firsts[0] <= found["known_offset"] <= 20
-        assert found["number"] == stream_of(url).ledger.id
-        assert ask_json(url, "s/segments?from=x")[0] == 400
+        assert found["number"] == stream_of(server).ledger.id
+        assert ask_json(server, "s/segments?from=x")[0] == 400
 
 
 @pytest.mark.parametrize("size", [1, 70_000, 500_000, 10_000_000])
-def test_offset_behind_some_bytes_is_about_that_far(tmp_path: Path, size: int) -> None:
-    with broker(http=True, disk=Disk(tmp_path)) as url:
-        with channel(url) as opened:
+def test_offset_after_some_bytes_is_about_that_far(tmp_path: Path, size: int) -> None:
+    with broker(http=True, disk=Disk(tmp_path)) as server:
+        with channel(server) as opened:
             declare(opened, stream_max_segment_size_bytes=300_000)
             publish(opened, 0, 100, b"x" * 10_000)
         for first in (0, 7, 50, 99):
-            _, found = ask_json(url, f"s/offset?from={first}&bytes={size}")
+            _, found = ask_json(server, f"s/offset?from={first}&bytes={size}")
             read = (found["offset"] - first) * 10_000
             assert first < found["offset"] <= 100
             assert read <= size + 80_000
             assert read >= min(size - 80_000, (100 - first) * 10_000)
-        assert ask_json(url, "s/offset?bytes=5")[0] == 400
+        assert ask_json(server, "s/offset?bytes=5")[0] == 400

@@ -10,7 +10,7 @@ from typing import Any
 import pika
 import pytest
 
-from leveret.testing.broker import BrokerUrl, broker
+from leveret.testing.broker import RunningBroker, broker
 
 WAIT_S = 20.0
 
@@ -18,16 +18,16 @@ WAIT_S = 20.0
 class Client:
     """One channel, and requests over HTTP."""
 
-    def __init__(self, url: BrokerUrl) -> None:
-        self.url = url
-        self.connection = pika.BlockingConnection(pika.URLParameters(url))
+    def __init__(self, server: RunningBroker) -> None:
+        self.server = server
+        self.connection = pika.BlockingConnection(pika.URLParameters(server.url))
         self.channel = self.connection.channel()
         self.channel.confirm_delivery()
 
     def ask(
         self, method: str, path: str, body: object = None, login: str = "guest:guest"
     ) -> tuple[int, Any]:
-        connection = http.client.HTTPConnection(self.url.host, self.url.http_port, timeout=20)
+        connection = http.client.HTTPConnection(self.server.host, self.server.http_port, timeout=20)
         headers = {"Authorization": "Basic " + b64encode(login.encode()).decode()}
         data = None if body is None else json.dumps(body)
         connection.request(method, path, data, headers)
@@ -65,7 +65,7 @@ class Client:
             self.channel.basic_publish("", queue, body.encode(), made)
 
     def bodies(self, queue: str) -> list[str]:
-        """All bodies, which are taken."""
+        """Take all messages and return their bodies."""
         found: list[str] = []
         while True:
             frame, _, body = self.channel.basic_get(queue, auto_ack=True)
@@ -74,16 +74,16 @@ class Client:
             found.append(body.decode())
 
     def ids(self, queue: str) -> list[str]:
-        """The ids of all messages, in order."""
-        node = self.url.node
+        """Return the ids of all messages, in order."""
+        node = self.server.node
         held = node.broker.vhost("/").queues[queue]
         return [str((held.ledger.id << 40) | m.seq) for m in held.ready.messages()]
 
 
 @pytest.fixture
 def client() -> Iterator[Client]:
-    with broker(http=True) as url:
-        client = Client(url)
+    with broker(http=True) as server:
+        client = Client(server)
         yield client
         client.connection.close()
 
@@ -113,7 +113,7 @@ def test_move_keeps_order_address_and_properties(client: Client) -> None:
     assert client.bodies("a") == []
 
 
-def test_selected_messages_are_moved_and_what_is_in_flight_is_skipped(client: Client) -> None:
+def test_selected_messages_are_moved_and_those_in_flight_are_skipped(client: Client) -> None:
     client.declare("a")
     client.declare("b")
     client.publish("a", "0", "1", "2", "3", "4", "5")
@@ -130,7 +130,7 @@ def test_selected_messages_are_moved_and_what_is_in_flight_is_skipped(client: Cl
     assert client.bodies("a") == ["0", "2", "4"]
 
 
-def test_a_filter_chooses(client: Client) -> None:
+def test_filter_selects_messages(client: Client) -> None:
     client.declare("a")
     client.declare("b")
     for number in range(3000):
@@ -147,7 +147,7 @@ def test_a_filter_chooses(client: Client) -> None:
     assert client.bodies("a") == [str(n) for n in range(1, 3000, 2)]
 
 
-def test_a_dry_run_tells_the_targets_and_changes_nothing(client: Client) -> None:
+def test_dry_run_reports_targets_and_changes_nothing(client: Client) -> None:
     client.declare("dead")
     dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
     for name in ("w1", "w2", "w3"):
@@ -177,7 +177,7 @@ def test_a_dry_run_tells_the_targets_and_changes_nothing(client: Client) -> None
     assert sorted(client.bodies("dead")) == ["never died", "w3", "w3"]
 
 
-def test_redrive_keeps_attempts_where_that_is_asked(client: Client) -> None:
+def test_redrive_keeps_attempts_if_asked(client: Client) -> None:
     client.declare("dead")
     client.declare("work", **{"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
     client.publish("work", "x")
@@ -230,7 +230,7 @@ def test_a_task_waits_for_room_in_its_target(client: Client, overflow: str) -> N
         taken += client.bodies("b")
     assert taken == [str(n) for n in range(25)]
     assert client.finished(task)["done"] == 25
-    target = client.url.node.broker.vhost("/").queues["b"]
+    target = client.server.node.broker.vhost("/").queues["b"]
     assert (target.dropped, target.refused) == (0, 0)
 
 
@@ -238,7 +238,7 @@ def test_a_task_waits_while_publishers_are_blocked(client: Client) -> None:
     client.declare("a")
     client.declare("b")
     client.publish("a", "1")
-    alarms = client.url.node.front.alarms
+    alarms = client.server.node.front.alarms
     alarms.append("memory")
     task = client.start("move", "a", to={"vhost": "/", "queue": "b"})
     found = client.when(task, lambda found: found["waiting"])
@@ -248,7 +248,7 @@ def test_a_task_waits_while_publishers_are_blocked(client: Client) -> None:
     assert client.finished(task)["done"] == 1
 
 
-def test_an_exchange_routes_what_is_moved(client: Client) -> None:
+def test_exchange_routes_moved_messages(client: Client) -> None:
     client.declare("a")
     client.declare("b")
     client.declare("c")
@@ -298,9 +298,7 @@ def test_a_task_whose_queue_is_deleted_fails(client: Client) -> None:
         ({"extra": 1}, 400),
     ],
 )
-def test_what_makes_no_sense_is_refused(
-    client: Client, changes: dict[str, object], status: int
-) -> None:
+def test_invalid_task_is_refused(client: Client, changes: dict[str, object], status: int) -> None:
     client.declare("a")
     client.declare("b")
     client.declare("stream", **{"x-queue-type": "stream"})
@@ -333,7 +331,7 @@ def test_routing_keys_that_a_user_may_not_write_stay_where_they_are(client: Clie
     assert client.bodies("b") == ["mine", "mine", "yours"]
 
 
-def test_a_task_ends_when_its_user_may_not_read_any_more(client: Client) -> None:
+def test_task_ends_when_its_user_loses_the_read_permission(client: Client) -> None:
     client.ask("PUT", "/api/users/u", {"password": "p", "tags": "management"})
     everything = {"configure": ".*", "write": ".*", "read": ".*"}
     client.ask("PUT", "/api/permissions/%2F/u", everything)

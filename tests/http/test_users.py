@@ -1,4 +1,4 @@
-"""Users, permissions, attempts and the audit over HTTP, as RabbitMQ's clients see them."""
+"""Users, permissions, login counts and the audit over HTTP, as RabbitMQ's clients see them."""
 
 from collections.abc import Iterator
 
@@ -6,23 +6,23 @@ import pika
 import pytest
 
 from leveret.storage.disk import Disk
-from leveret.testing.broker import BrokerUrl, broker
+from leveret.testing.broker import RunningBroker, broker
 from tests.http.asking import ask, ask_whole
 
 SHA256 = "rabbit_password_hashing_sha256"
-HASH = "AAAAALEkKvUBGEzMSFzin0zK97z+wnfsndrUYKOF2RUry1wo"  # of "pw"
+HASH = "AAAAALEkKvUBGEzMSFzin0zK97z+wnfsndrUYKOF2RUry1wo"  # hash of "pw"
 EVERYTHING = {"configure": ".*", "write": ".*", "read": ".*"}
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[BrokerUrl]:
-    with broker(http=True) as url:
-        yield url
+def server() -> Iterator[RunningBroker]:
+    with broker(http=True) as server:
+        yield server
 
 
-def opens(url: BrokerUrl, name: str, password: str, vhost: str = "/") -> bool:
+def opens(server: RunningBroker, name: str, password: str, vhost: str = "/") -> bool:
     credentials = pika.PlainCredentials(name, password)
-    parameters = pika.ConnectionParameters(url.host, url.port, vhost, credentials)
+    parameters = pika.ConnectionParameters(server.host, server.port, vhost, credentials)
     try:
         pika.BlockingConnection(parameters).close()
     except (pika.exceptions.ProbableAuthenticationError, pika.exceptions.AMQPConnectionError):
@@ -30,9 +30,11 @@ def opens(url: BrokerUrl, name: str, password: str, vhost: str = "/") -> bool:
     return True
 
 
-def test_user_is_made_changed_and_deleted(url: BrokerUrl) -> None:
-    assert ask(url, "PUT", "/api/users/amy", {"password": "one", "tags": "monitoring, x"})[0] == 201
-    status, amy = ask(url, "GET", "/api/users/amy")
+def test_user_is_created_changed_and_deleted(server: RunningBroker) -> None:
+    assert (
+        ask(server, "PUT", "/api/users/amy", {"password": "one", "tags": "monitoring, x"})[0] == 201
+    )
+    status, amy = ask(server, "GET", "/api/users/amy")
     assert status == 200
     assert amy["password_hash"].startswith("$scrypt$")
     assert {k: v for k, v in amy.items() if k != "password_hash"} == {
@@ -41,30 +43,30 @@ def test_user_is_made_changed_and_deleted(url: BrokerUrl) -> None:
         "tags": ["monitoring", "x"],
         "limits": {},
     }
-    assert ask(url, "GET", "/api/whoami", login="amy:one")[1]["tags"] == ["monitoring", "x"]
+    assert ask(server, "GET", "/api/whoami", login="amy:one")[1]["tags"] == ["monitoring", "x"]
     body = {"password_hash": HASH, "hashing_algorithm": SHA256, "tags": ["administrator"]}
-    assert ask(url, "PUT", "/api/users/amy", body)[0] == 204
-    assert ask(url, "GET", "/api/whoami", login="amy:one")[0] == 401
-    assert ask(url, "GET", "/api/users/amy", login="amy:pw")[1] == {
+    assert ask(server, "PUT", "/api/users/amy", body)[0] == 204
+    assert ask(server, "GET", "/api/whoami", login="amy:one")[0] == 401
+    assert ask(server, "GET", "/api/users/amy", login="amy:pw")[1] == {
         "name": "amy",
         "password_hash": HASH,
         "hashing_algorithm": SHA256,
         "tags": ["administrator"],
         "limits": {},
     }
-    assert ask(url, "DELETE", "/api/users/amy")[0] == 204
-    assert ask(url, "DELETE", "/api/users/amy")[0] == 404
-    assert ask(url, "GET", "/api/users/amy")[0] == 404
-    assert ask(url, "GET", "/api/whoami", login="amy:pw")[0] == 401
+    assert ask(server, "DELETE", "/api/users/amy")[0] == 204
+    assert ask(server, "DELETE", "/api/users/amy")[0] == 404
+    assert ask(server, "GET", "/api/users/amy")[0] == 404
+    assert ask(server, "GET", "/api/whoami", login="amy:pw")[0] == 401
 
 
-def test_put_without_a_password_takes_it_away(url: BrokerUrl) -> None:
-    ask(url, "PUT", "/api/users/bob", {"password_hash": HASH, "tags": "management"})
-    assert ask(url, "GET", "/api/whoami", login="bob:pw")[0] == 200
-    assert ask(url, "PUT", "/api/users/bob", {"tags": "management"})[0] == 204
-    assert ask(url, "GET", "/api/whoami", login="bob:pw")[0] == 401
-    assert ask(url, "GET", "/api/whoami", login="bob:")[0] == 401
-    assert ask(url, "GET", "/api/users/bob")[1]["password_hash"] == ""
+def test_put_without_a_password_removes_it(server: RunningBroker) -> None:
+    ask(server, "PUT", "/api/users/bob", {"password_hash": HASH, "tags": "management"})
+    assert ask(server, "GET", "/api/whoami", login="bob:pw")[0] == 200
+    assert ask(server, "PUT", "/api/users/bob", {"tags": "management"})[0] == 204
+    assert ask(server, "GET", "/api/whoami", login="bob:pw")[0] == 401
+    assert ask(server, "GET", "/api/whoami", login="bob:")[0] == 401
+    assert ask(server, "GET", "/api/users/bob")[1]["password_hash"] == ""
 
 
 @pytest.mark.parametrize(
@@ -82,79 +84,79 @@ def test_put_without_a_password_takes_it_away(url: BrokerUrl) -> None:
     ],
 )
 def test_bad_bodies_are_refused_and_change_nothing(
-    url: BrokerUrl, body: dict[str, object], reason: str
+    server: RunningBroker, body: dict[str, object], reason: str
 ) -> None:
-    status, failure = ask(url, "PUT", "/api/users/bad", body)
+    status, failure = ask(server, "PUT", "/api/users/bad", body)
     assert (status, failure["error"]) == (400, "bad_request")
     assert reason in failure["reason"]
-    assert ask(url, "GET", "/api/users/bad")[0] == 404
+    assert ask(server, "GET", "/api/users/bad")[0] == 404
 
 
-def test_new_user_with_permissions_and_limits(url: BrokerUrl) -> None:
+def test_new_user_with_permissions_and_limits(server: RunningBroker) -> None:
     body = {
         "password_hash": HASH,
         "tags": "",
         "permissions": {"/": EVERYTHING},
         "limits": {"max-connections": 1},
     }
-    assert ask(url, "PUT", "/api/users/cyd", body)[0] == 201
-    assert ask(url, "GET", "/api/users/cyd")[1]["limits"] == {"max-connections": 1}
+    assert ask(server, "PUT", "/api/users/cyd", body)[0] == 201
+    assert ask(server, "GET", "/api/users/cyd")[1]["limits"] == {"max-connections": 1}
     credentials = pika.PlainCredentials("cyd", "pw")
     first = pika.BlockingConnection(
-        pika.ConnectionParameters(url.host, url.port, credentials=credentials)
+        pika.ConnectionParameters(server.host, server.port, credentials=credentials)
     )
-    assert not opens(url, "cyd", "pw")
+    assert not opens(server, "cyd", "pw")
     first.close()
-    assert opens(url, "cyd", "pw")
+    assert opens(server, "cyd", "pw")
 
 
-def test_users_without_permissions_and_bulk_delete(url: BrokerUrl) -> None:
+def test_users_without_permissions_and_bulk_delete(server: RunningBroker) -> None:
     for name in ("x1", "x2"):
-        ask(url, "PUT", f"/api/users/{name}", {"tags": ""})
-    ask(url, "PUT", "/api/permissions/%2F/x2", EVERYTHING)
-    names = [u["name"] for u in ask(url, "GET", "/api/users/without-permissions")[1]]
+        ask(server, "PUT", f"/api/users/{name}", {"tags": ""})
+    ask(server, "PUT", "/api/permissions/%2F/x2", EVERYTHING)
+    names = [u["name"] for u in ask(server, "GET", "/api/users/without-permissions")[1]]
     assert "x1" in names
     assert "x2" not in names
     assert "guest" not in names
-    assert ask(url, "POST", "/api/users/bulk-delete", {"users": ["x1", "x2", "none"]})[0] == 204
-    names = [u["name"] for u in ask(url, "GET", "/api/users")[1]]
+    assert ask(server, "POST", "/api/users/bulk-delete", {"users": ["x1", "x2", "none"]})[0] == 204
+    names = [u["name"] for u in ask(server, "GET", "/api/users")[1]]
     assert not {"x1", "x2"} & set(names)
 
 
-def test_permission_is_given_listed_and_taken(url: BrokerUrl) -> None:
-    ask(url, "PUT", "/api/users/dan", {"password_hash": HASH, "tags": "management"})
+def test_permission_is_given_listed_and_taken(server: RunningBroker) -> None:
+    ask(server, "PUT", "/api/users/dan", {"password_hash": HASH, "tags": "management"})
     path = "/api/permissions/%2F/dan"
-    assert ask(url, "GET", path)[0] == 404
-    assert not opens(url, "dan", "pw")
-    assert ask(url, "PUT", path, {"configure": "^dan", "write": "", "read": ".*"})[0] == 201
-    assert ask(url, "PUT", path, {"configure": "^d", "write": "", "read": ".*"})[0] == 204
+    assert ask(server, "GET", path)[0] == 404
+    assert not opens(server, "dan", "pw")
+    assert ask(server, "PUT", path, {"configure": "^dan", "write": "", "read": ".*"})[0] == 201
+    assert ask(server, "PUT", path, {"configure": "^d", "write": "", "read": ".*"})[0] == 204
     row = {"user": "dan", "vhost": "/", "configure": "^d", "write": "", "read": ".*"}
-    assert ask(url, "GET", path)[1] == row
-    assert row in ask(url, "GET", "/api/permissions")[1]
-    assert row in ask(url, "GET", "/api/vhosts/%2F/permissions")[1]
-    assert ask(url, "GET", "/api/users/dan/permissions")[1] == [row]
-    assert ask(url, "GET", "/api/users/dan/permissions", login="dan:pw")[1] == [row]
-    assert ask(url, "GET", "/api/users/guest/permissions", login="dan:pw")[0] == 401
-    assert opens(url, "dan", "pw")
-    assert ask(url, "DELETE", path)[0] == 204
-    assert ask(url, "DELETE", path)[0] == 404
-    assert not opens(url, "dan", "pw")
+    assert ask(server, "GET", path)[1] == row
+    assert row in ask(server, "GET", "/api/permissions")[1]
+    assert row in ask(server, "GET", "/api/vhosts/%2F/permissions")[1]
+    assert ask(server, "GET", "/api/users/dan/permissions")[1] == [row]
+    assert ask(server, "GET", "/api/users/dan/permissions", login="dan:pw")[1] == [row]
+    assert ask(server, "GET", "/api/users/guest/permissions", login="dan:pw")[0] == 401
+    assert opens(server, "dan", "pw")
+    assert ask(server, "DELETE", path)[0] == 204
+    assert ask(server, "DELETE", path)[0] == 404
+    assert not opens(server, "dan", "pw")
 
 
-def test_monitoring_sees_vhosts_that_it_may_not_enter(url: BrokerUrl) -> None:
+def test_monitoring_sees_vhosts_that_it_may_not_enter(server: RunningBroker) -> None:
     for tag, expected in (("management", 401), ("monitoring", 404), ("administrator", 404)):
-        ask(url, "PUT", f"/api/users/no-{tag}", {"password_hash": HASH, "tags": tag})
+        ask(server, "PUT", f"/api/users/no-{tag}", {"password_hash": HASH, "tags": tag})
         login = f"no-{tag}:pw"
-        assert ask(url, "GET", "/api/queues/%2F/none", login=login)[0] == expected
+        assert ask(server, "GET", "/api/queues/%2F/none", login=login)[0] == expected
 
 
-def test_topic_permission_is_given_listed_and_taken(url: BrokerUrl) -> None:
-    ask(url, "PUT", "/api/users/eve", {"password_hash": HASH, "tags": "management"})
+def test_topic_permission_is_given_listed_and_taken(server: RunningBroker) -> None:
+    ask(server, "PUT", "/api/users/eve", {"password_hash": HASH, "tags": "management"})
     path = "/api/topic-permissions/%2F/eve"
     body = {"exchange": "amq.topic", "write": "^a", "read": "^b"}
-    assert ask(url, "GET", path)[0] == 404
-    assert ask(url, "PUT", path, body)[0] == 201
-    assert ask(url, "PUT", path, body)[0] == 204
+    assert ask(server, "GET", path)[0] == 404
+    assert ask(server, "PUT", path, body)[0] == 201
+    assert ask(server, "PUT", path, body)[0] == 204
     rows = [{"user": "eve", "vhost": "/", **body}]
     for listing in (
         path,
@@ -163,13 +165,13 @@ def test_topic_permission_is_given_listed_and_taken(url: BrokerUrl) -> None:
         "/api/vhosts/%2F/topic-permissions",
         "/api/users/eve/topic-permissions",
     ):
-        assert ask(url, "GET", listing) == (200, rows)
-    assert ask(url, "GET", f"{path}/other")[0] == 404
-    assert ask(url, "DELETE", f"{path}/other")[0] == 404
-    assert ask(url, "DELETE", f"{path}/amq.topic")[0] == 204
-    assert ask(url, "GET", "/api/topic-permissions")[1] == []
-    ask(url, "PUT", path, body)
-    assert ask(url, "DELETE", path)[0] == 204
+        assert ask(server, "GET", listing) == (200, rows)
+    assert ask(server, "GET", f"{path}/other")[0] == 404
+    assert ask(server, "DELETE", f"{path}/other")[0] == 404
+    assert ask(server, "DELETE", f"{path}/amq.topic")[0] == 204
+    assert ask(server, "GET", "/api/topic-permissions")[1] == []
+    ask(server, "PUT", path, body)
+    assert ask(server, "DELETE", path)[0] == 204
 
 
 @pytest.mark.parametrize(
@@ -183,25 +185,25 @@ def test_topic_permission_is_given_listed_and_taken(url: BrokerUrl) -> None:
     ],
 )
 def test_permissions_that_cannot_be_given(
-    url: BrokerUrl, path: str, body: dict[str, str], reason: str
+    server: RunningBroker, path: str, body: dict[str, str], reason: str
 ) -> None:
-    status, failure = ask(url, "PUT", path, body)
+    status, failure = ask(server, "PUT", path, body)
     assert status == 400
     assert reason in failure["reason"]
 
 
-def test_hash_of_a_password_makes_a_user(url: BrokerUrl) -> None:
-    hashed = ask(url, "GET", "/api/auth/hash_password/p%40ss")[1]["ok"]
-    ask(url, "PUT", "/api/users/fay", {"password_hash": hashed, "tags": "management"})
-    assert ask(url, "GET", "/api/whoami", login="fay:p@ss")[0] == 200
+def test_hash_of_a_password_makes_a_user(server: RunningBroker) -> None:
+    hashed = ask(server, "GET", "/api/auth/hash_password/p%40ss")[1]["ok"]
+    ask(server, "PUT", "/api/users/fay", {"password_hash": hashed, "tags": "management"})
+    assert ask(server, "GET", "/api/whoami", login="fay:p@ss")[0] == 200
 
 
-def test_attempts_are_counted_by_protocol_and_source(url: BrokerUrl) -> None:
-    assert ask(url, "DELETE", "/api/auth/attempts/test")[0] == 204
-    assert not opens(url, "mallory", "x")
-    assert opens(url, "guest", "guest")
-    ask(url, "GET", "/api/whoami", login="mallory:x")
-    rows = {row["protocol"]: row for row in ask(url, "GET", "/api/auth/attempts/test")[1]}
+def test_attempts_are_counted_by_protocol_and_source(server: RunningBroker) -> None:
+    assert ask(server, "DELETE", "/api/auth/attempts/test")[0] == 204
+    assert not opens(server, "mallory", "x")
+    assert opens(server, "guest", "guest")
+    ask(server, "GET", "/api/whoami", login="mallory:x")
+    rows = {row["protocol"]: row for row in ask(server, "GET", "/api/auth/attempts/test")[1]}
     assert rows["amqp091"] == {
         "protocol": "amqp091",
         "auth_attempts": 2,
@@ -209,17 +211,17 @@ def test_attempts_are_counted_by_protocol_and_source(url: BrokerUrl) -> None:
         "auth_attempts_succeeded": 1,
     }
     assert rows["http"]["auth_attempts_failed"] == 1
-    sources = ask(url, "GET", "/api/auth/attempts/test/source")[1]
+    sources = ask(server, "GET", "/api/auth/attempts/test/source")[1]
     mine = [s for s in sources if s["username"] == "mallory" and s["protocol"] == "amqp091"]
     assert mine[0]["remote_address"] == "127.0.0.1"
-    assert ask(url, "GET", "/api/auth/attempts/other")[0] == 404
+    assert ask(server, "GET", "/api/auth/attempts/other")[0] == 404
 
 
-def test_audit_shows_who_did_what(url: BrokerUrl) -> None:
-    ask(url, "PUT", "/api/users/gil", {"password": "s3cret", "tags": ""})
-    ask(url, "PUT", "/api/users/gil", {"password": "s3cret"})
-    ask(url, "DELETE", "/api/users/gil", login="mallory:x")
-    connection = pika.BlockingConnection(pika.URLParameters(url))
+def test_audit_shows_who_did_what(server: RunningBroker) -> None:
+    ask(server, "PUT", "/api/users/gil", {"password": "s3cret", "tags": ""})
+    ask(server, "PUT", "/api/users/gil", {"password": "s3cret"})
+    ask(server, "DELETE", "/api/users/gil", login="mallory:x")
+    connection = pika.BlockingConnection(pika.URLParameters(server.url))
     channel = connection.channel()
     channel.queue_declare("audited")
     channel.queue_purge("audited")
@@ -229,7 +231,7 @@ def test_audit_shows_who_did_what(url: BrokerUrl) -> None:
     name = channel.queue_declare("", exclusive=True).method.queue
     channel.queue_delete(name)
     connection.close()
-    status, events = ask(url, "GET", "/api/audit?limit=8")
+    status, events = ask(server, "GET", "/api/audit?limit=8")
     assert status == 200
     seen = [(e["user"], e["action"], e["target"], e["result"]) for e in reversed(events)]
     assert seen[-7:] == [
@@ -243,44 +245,44 @@ def test_audit_shows_who_did_what(url: BrokerUrl) -> None:
     ]
     assert all(event["peer"].startswith("127.0.0.1") for event in events)
     assert "s3cret" not in str(events)
-    assert ask(url, "GET", "/api/audit?limit=x")[0] == 400
+    assert ask(server, "GET", "/api/audit?limit=x")[0] == 400
 
 
-def test_guessing_over_http_is_told_to_wait() -> None:
-    with broker(http=True, login_failures_max=2) as url:
+def test_repeated_failed_logins_answer_429() -> None:
+    with broker(http=True, login_failures_max=2) as server:
         for number in range(3):
-            assert ask(url, "GET", "/api/whoami", login=f"guest:wrong{number}")[0] == 401
-        status, _, headers = ask_whole(url, "GET", "/api/whoami", login="guest:guest")
+            assert ask(server, "GET", "/api/whoami", login=f"guest:wrong{number}")[0] == 401
+        status, _, headers = ask_whole(server, "GET", "/api/whoami", login="guest:guest")
         assert status == 429
         assert 1 <= int(headers["Retry-After"]) <= 2
 
 
-def test_deleted_user_loses_open_connections(url: BrokerUrl) -> None:
+def test_deleted_user_loses_open_connections(server: RunningBroker) -> None:
     body = {"password_hash": HASH, "tags": "", "permissions": {"/": EVERYTHING}}
-    ask(url, "PUT", "/api/users/hal", body)
+    ask(server, "PUT", "/api/users/hal", body)
     connection = pika.BlockingConnection(
         pika.ConnectionParameters(
-            url.host, url.port, credentials=pika.PlainCredentials("hal", "pw")
+            server.host, server.port, credentials=pika.PlainCredentials("hal", "pw")
         )
     )
-    ask(url, "DELETE", "/api/users/hal")
+    ask(server, "DELETE", "/api/users/hal")
     with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as closed:
         connection.process_data_events(time_limit=10)
     assert closed.value.reply_code == 320
     assert closed.value.reply_text == "CONNECTION_FORCED - user 'hal' is deleted"
 
 
-def test_users_and_permissions_outlive_a_restart(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_users_and_permissions_survive_a_restart(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("data")
-    with broker(http=True, disk=Disk(folder)) as url:
+    with broker(http=True, disk=Disk(folder)) as server:
         body = {"password": "pw", "tags": "administrator", "permissions": {"/": EVERYTHING}}
-        ask(url, "PUT", "/api/users/ivy", body)
+        ask(server, "PUT", "/api/users/ivy", body)
         topic = {"exchange": "amq.topic", "write": "^a", "read": "^b"}
-        ask(url, "PUT", "/api/topic-permissions/%2F/ivy", topic)
-        ask(url, "DELETE", "/api/users/guest", login="ivy:pw")
+        ask(server, "PUT", "/api/topic-permissions/%2F/ivy", topic)
+        ask(server, "DELETE", "/api/users/guest", login="ivy:pw")
         paths = ("/api/users", "/api/permissions", "/api/topic-permissions")
-        before = [ask(url, "GET", path, login="ivy:pw") for path in paths]
-    with broker(http=True, disk=Disk(folder)) as url:
-        assert [ask(url, "GET", path, login="ivy:pw") for path in paths] == before
-        assert ask(url, "GET", "/api/whoami")[0] == 401
-        assert opens(url, "ivy", "pw")
+        before = [ask(server, "GET", path, login="ivy:pw") for path in paths]
+    with broker(http=True, disk=Disk(folder)) as server:
+        assert [ask(server, "GET", path, login="ivy:pw") for path in paths] == before
+        assert ask(server, "GET", "/api/whoami")[0] == 401
+        assert opens(server, "ivy", "pw")

@@ -1,1 +1,1 @@
-"""The jobs service: one contract for every store, and what each store has of its own."""
+"""Tests of the jobs service: the contract of every store, and the features of each store."""

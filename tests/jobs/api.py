@@ -1,4 +1,4 @@
-"""The jobs API as tests call it: HTTP, from any thread."""
+"""Calls of the jobs API over HTTP, for tests in any thread."""
 
 import base64
 import http.client

@@ -4,18 +4,18 @@ import json
 from base64 import b64encode
 from http.client import HTTPConnection
 
-from leveret.testing.broker import BrokerUrl
+from leveret.testing.broker import RunningBroker
 
 NAMESPACE = "shop"
 
 
-def address(url: BrokerUrl) -> str:
-    return f"http://{url.host}:{url.http_port}"
+def address(server: RunningBroker) -> str:
+    return f"http://{server.host}:{server.http_port}"
 
 
-def token(url: BrokerUrl) -> str:
+def token(server: RunningBroker) -> str:
     """A token of the administrator, good for every namespace."""
-    connection = HTTPConnection(url.host, url.http_port, timeout=20)
+    connection = HTTPConnection(server.host, server.http_port, timeout=20)
     login = b64encode(b"guest:guest").decode()
     connection.request("POST", "/api/jobs/token", headers={"Authorization": f"Basic {login}"})
     found: str = json.loads(connection.getresponse().read())["token"]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from leveret.storage.disk import Disk
-from leveret.testing import BrokerUrl, ManualClock, broker
+from leveret.testing import ManualClock, RunningBroker, broker
 from tools.services import shared_postgres, shared_redis
 
 HOUR_S = 3600
@@ -54,16 +54,16 @@ class EmbeddedService:
         self._folder = folder
         self._settings = settings
         self.clock = ManualClock()
-        self.url: BrokerUrl
+        self.server: RunningBroker
         self._running = contextlib.ExitStack()
 
     @property
     def port(self) -> int:
-        return self.url.http_port
+        return self.server.http_port
 
     def start(self) -> None:
         running = broker(http=True, clock=self.clock, disk=Disk(self._folder), **self._settings)
-        self.url = self._running.enter_context(running)
+        self.server = self._running.enter_context(running)
 
     def stop(self) -> None:
         self._running.close()
@@ -76,14 +76,14 @@ class EmbeddedService:
         return self.clock.now_ms()
 
     def token(self, *namespaces: str, lasts_s: int = HOUR_S) -> str:
-        return self.url.node.jobs.sign(list(namespaces), "test", lasts_s)
+        return self.server.node.jobs.sign(list(namespaces), "test", lasts_s)
 
     def pass_time(self, seconds: float) -> None:
         self.clock.advance(seconds=seconds)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run something on the loop of the node."""
-        loop = self.url.node.amqp._loop
+        loop = self.server.node.amqp._loop
         return asyncio.run_coroutine_threadsafe(coroutine, loop).result(30)
 
 
@@ -114,14 +114,14 @@ class ShardsService(EmbeddedService):
     def _wake(self) -> None:
         loop, _ = self.clock._listeners[-1]
         if not loop.is_closed():
-            asyncio.run_coroutine_threadsafe(_wake(self.url.node), loop).result(30)
+            asyncio.run_coroutine_threadsafe(_wake(self.server.node), loop).result(30)
 
 
 async def _wake(node: Any) -> None:
     """What the store does by itself within half a second."""
     store = await node.jobs.store()
     for shard in store._shards:
-        await store._ticker.look(shard)
+        await store._ticker.handle_due(shard)
 
 
 @contextlib.contextmanager

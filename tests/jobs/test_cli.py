@@ -1,4 +1,4 @@
-"""`leveret jobs` against a running node: commands do what they say, and say what they do."""
+"""`leveret jobs` against a running node."""
 
 import json
 import subprocess
@@ -10,62 +10,64 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from leveret.cli.tree import app_for
+from leveret.cli.app import make_app
 from leveret.jobs import Client, TopicSettings
 from leveret.storage.disk import Disk
-from leveret.testing.broker import BrokerUrl, broker
+from leveret.testing.broker import RunningBroker, broker
 from tests.jobs.service import NAMESPACE, address, token
 
-APP = app_for("")
+APP = make_app("")
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[BrokerUrl]:
+def server() -> Iterator[RunningBroker]:
     with broker(http=True) as found:
         yield found
 
 
 @pytest.fixture(scope="module")
-def client(url: BrokerUrl) -> Iterator[Client]:
-    with Client(address(url), token=token(url), namespace=NAMESPACE) as found:
+def client(server: RunningBroker) -> Iterator[Client]:
+    with Client(address(server), token=token(server), namespace=NAMESPACE) as found:
         yield found
 
 
-def jobs(url: BrokerUrl, *words: str, code: int = 0, text: str | None = None) -> str:
+def jobs(server: RunningBroker, *words: str, code: int = 0, text: str | None = None) -> str:
     """What a command printed; its exit code is as expected."""
-    shared = ["--url", address(url), "--token", token(url), "--namespace", NAMESPACE]
+    shared = ["--url", address(server), "--token", token(server), "--namespace", NAMESPACE]
     done = CliRunner().invoke(APP, ["jobs", *words, *shared], input=text)
     assert done.exit_code == code, done.output
     return done.stdout if code == 0 else done.stderr
 
 
-def found(url: BrokerUrl, *words: str) -> Any:
-    return json.loads(jobs(url, *words, "--json"))
+def found(server: RunningBroker, *words: str) -> Any:
+    return json.loads(jobs(server, *words, "--json"))
 
 
-def test_a_job_is_put_in_taken_given_back_and_done(url: BrokerUrl) -> None:
-    id = jobs(url, "enqueue", "mail", '{"to": "ann"}', "-p", "3").strip()
-    assert jobs(url, "enqueue", "mail", "x", "--key", "k") == jobs(
-        url, "enqueue", "mail", "x", "--key", "k"
+def test_a_job_is_put_in_taken_given_back_and_done(server: RunningBroker) -> None:
+    id = jobs(server, "enqueue", "mail", '{"to": "ann"}', "-p", "3").strip()
+    assert jobs(server, "enqueue", "mail", "x", "--key", "k") == jobs(
+        server, "enqueue", "mail", "x", "--key", "k"
     )
-    shown = found(url, "dequeue", "mail", "--limit", "2", "--lease", "60")
+    shown = found(server, "dequeue", "mail", "--limit", "2", "--lease", "60")
     assert [job["payload"] for job in shown] == ["x", '{"to": "ann"}']
     assert str(shown[1]["id"]) == id
     lease = ("--lease-token", str(shown[1]["token"]))
-    jobs(url, "nack", "mail", id, *lease, "--error", "no address", "--delay", "0")
-    assert "lease is over" in jobs(url, "ack", "mail", id, *lease, code=1)
-    (again,) = found(url, "dequeue", "mail", "--wait", "5", "--ack")
+    jobs(server, "nack", "mail", id, *lease, "--error", "no address", "--delay", "0")
+    assert "lease is over" in jobs(server, "ack", "mail", id, *lease, code=1)
+    (again,) = found(server, "dequeue", "mail", "--wait", "5", "--ack")
     assert (again["id"], again["attempt"]) == (int(id), 2)
-    assert jobs(url, "dequeue", "mail") == "no job is ready\n"
+    assert jobs(server, "dequeue", "mail") == "no job is ready\n"
 
 
-def test_lines_become_jobs_and_plans_are_changed(url: BrokerUrl, client: Client) -> None:
-    ids = found_lines(jobs(url, "enqueue", "lines", "--lines", "--delay", "3600", text="a\nb\nc"))
-    (stats,) = [row for row in found(url, "stats") if row["topic"] == "lines"]
+def test_lines_become_jobs_and_plans_are_changed(server: RunningBroker, client: Client) -> None:
+    ids = found_lines(
+        jobs(server, "enqueue", "lines", "--lines", "--delay", "3600", text="a\nb\nc")
+    )
+    (stats,) = [row for row in found(server, "stats") if row["topic"] == "lines"]
     assert (stats["scheduled"], stats["ready"]) == (3, 0)
-    assert jobs(url, "cancel", "lines", ids[0]) == "1 job is cancelled\n"
-    assert jobs(url, "deliver-now", "lines", ids[1], ids[2]) == "2 jobs are ready\n"
-    assert "no such job" in jobs(url, "cancel", "lines", ids[0], code=1)
+    assert jobs(server, "cancel", "lines", ids[0]) == "1 job is cancelled\n"
+    assert jobs(server, "deliver-now", "lines", ids[1], ids[2]) == "2 jobs are ready\n"
+    assert "no such job" in jobs(server, "cancel", "lines", ids[0], code=1)
     assert [job.payload for job in client.dequeue("lines", limit=9)] == [b"b", b"c"]
 
 
@@ -73,32 +75,32 @@ def found_lines(text: str) -> list[str]:
     return text.split()
 
 
-def test_dead_jobs_are_shown_redriven_and_deleted(url: BrokerUrl, client: Client) -> None:
+def test_dead_jobs_are_shown_redriven_and_deleted(server: RunningBroker, client: Client) -> None:
     client.set_settings("dying", TopicSettings(retries_max=0))
     ids = [client.enqueue("dying", b"x") for _ in range(3)]
     for job in client.dequeue("dying", limit=3):
         client.nack(job, "no luck\nat line 3")
-    shown = found(url, "dead", "dying")
+    shown = found(server, "dead", "dying")
     assert [(job["id"], job["error"]) for job in shown] == [(id, "no luck") for id in ids]
-    assert str(ids[0]) in jobs(url, "dead", "dying")
-    assert jobs(url, "redrive", "dying", str(ids[1])) == "1 job is ready again\n"
-    assert jobs(url, "dead", "dying", "--delete", str(ids[0])) == "1 dead job is deleted\n"
-    assert found(url, "redrive", "dying") == {"redriven": 1}
-    assert found(url, "dead", "dying", "--delete-all") == {"deleted": 0}
+    assert str(ids[0]) in jobs(server, "dead", "dying")
+    assert jobs(server, "redrive", "dying", str(ids[1])) == "1 job is ready again\n"
+    assert jobs(server, "dead", "dying", "--delete", str(ids[0])) == "1 dead job is deleted\n"
+    assert found(server, "redrive", "dying") == {"redriven": 1}
+    assert found(server, "dead", "dying", "--delete-all") == {"deleted": 0}
 
 
-def test_top_shows_rates_between_two_looks(url: BrokerUrl, client: Client) -> None:
+def test_top_shows_rates_between_two_looks(server: RunningBroker, client: Client) -> None:
     client.enqueue("busy", b"x")
-    shown = jobs(url, "top", "--count", "2", "--interval", "0.1")
+    shown = jobs(server, "top", "--count", "2", "--interval", "0.1")
     assert "in/s" in shown
     assert "busy" in shown
-    (row,) = [row for row in found(url, "top") if row["topic"] == "busy"]
+    (row,) = [row for row in found(server, "top") if row["topic"] == "busy"]
     assert (row["ready"], row["in/s"]) == (1, 0.0)
 
 
 def test_the_data_directory_of_a_node_stands_for_a_token(tmp_path: Path) -> None:
-    with broker(http=True, disk=Disk(tmp_path)) as url:
-        words = ["stats", "--url", address(url), "--all", "--json"]
+    with broker(http=True, disk=Disk(tmp_path)) as server:
+        words = ["stats", "--url", address(server), "--all", "--json"]
         command = [sys.executable, "-m", "leveret", "jobs", *words]
         done = subprocess.run(
             [*command, "--data", str(tmp_path)], capture_output=True, text=True, check=True

@@ -1,4 +1,4 @@
-"""The clients against the real service: every method does what it says."""
+"""Every method of both clients, against the real service."""
 
 import asyncio
 from collections.abc import Iterator
@@ -12,6 +12,7 @@ from leveret.clock import Clock
 from leveret.jobs import (
     AsyncClient,
     Client,
+    Enqueued,
     InvalidCallError,
     NewJob,
     NotAllowedError,
@@ -22,7 +23,7 @@ from leveret.jobs import (
     TopicSettings,
     UnknownJobError,
 )
-from leveret.testing.broker import BrokerUrl, broker
+from leveret.testing.broker import RunningBroker, broker
 from tests.jobs.service import NAMESPACE, address, token
 
 
@@ -37,14 +38,14 @@ class Note:
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[BrokerUrl]:
+def server() -> Iterator[RunningBroker]:
     with broker(http=True) as found:
         yield found
 
 
 @pytest.fixture
-def client(url: BrokerUrl) -> Iterator[Client]:
-    with Client(address(url), token=token(url), namespace=NAMESPACE) as found:
+def client(server: RunningBroker) -> Iterator[Client]:
+    with Client(address(server), token=token(server), namespace=NAMESPACE) as found:
         yield found
 
 
@@ -54,7 +55,7 @@ def later(seconds: float) -> datetime:
 
 def test_a_payload_comes_back_as_what_it_was(client: Client) -> None:
     payloads: list[object] = [b"\x00\xff", {"a": [1]}, Refund(1, "5"), Note("hi"), "text", None]
-    ids = client.enqueue_many([NewJob(topic="kinds", payload=each) for each in payloads])
+    ids = client.enqueue_many([NewJob(topic="kinds", payload=p) for p in payloads]).ids
     jobs = client.dequeue("kinds", limit=10)
     assert [job.id for job in jobs] == ids
     assert jobs[0].payload == b"\x00\xff"
@@ -147,7 +148,7 @@ def test_dead_jobs_are_listed_redriven_and_deleted(client: Client) -> None:
 
 
 def test_a_call_for_no_jobs_asks_nothing(client: Client) -> None:
-    assert client.enqueue_many([]) == []
+    assert client.enqueue_many([]) == Enqueued([], 0)
     assert client.ack_many([]) == []
     assert client.extend_many([]) == []
     assert client.nack_many([], "why") == client.cancel("t", []) == []
@@ -174,30 +175,30 @@ def test_what_is_wrong_is_told_with_item_and_field(client: Client) -> None:
         client.enqueue("t", b"", priority=1 << 40)
 
 
-def test_tokens_are_needed_and_cover_namespaces(url: BrokerUrl, client: Client) -> None:
-    with Client(address(url), token="nonsense", namespace=NAMESPACE) as stranger:
+def test_tokens_are_needed_and_cover_namespaces(server: RunningBroker, client: Client) -> None:
+    with Client(address(server), token="nonsense", namespace=NAMESPACE) as stranger:
         with pytest.raises(NotAuthenticatedError):
             stranger.enqueue("t", b"")
-    jobs = url.node.jobs
-    with Client(address(url), token=jobs.sign(["other"], "x", 60), namespace="other") as other:
+    jobs = server.node.jobs
+    with Client(address(server), token=jobs.sign(["other"], "x", 60), namespace="other") as other:
         other.enqueue("t", b"")
         with pytest.raises(NotAllowedError):
             other.dequeue("t", namespace=NAMESPACE)
 
 
-def test_the_login_of_an_administrator_in_the_address_will_do(url: BrokerUrl) -> None:
+def test_the_login_of_an_administrator_in_the_address_will_do(server: RunningBroker) -> None:
     for login in ("guest:guest", "%67uest:g%75est"):
-        where = f"http://{login}@{url.host}:{url.http_port}"
+        where = f"http://{login}@{server.host}:{server.http_port}"
         with Client(where, namespace=NAMESPACE) as client:
             assert client.enqueue("logged-in", b"")
-    with Client(f"http://guest:wrong@{url.host}:{url.http_port}") as stranger:
+    with Client(f"http://guest:wrong@{server.host}:{server.http_port}") as stranger:
         with pytest.raises(NotAuthenticatedError):
             stranger.stats()
 
 
-async def async_life(url: BrokerUrl) -> None:
-    async with AsyncClient(address(url), token=token(url), namespace=NAMESPACE) as client:
-        (id,) = await client.enqueue_many([NewJob(topic="async", payload={"n": 1})])
+async def async_life(server: RunningBroker) -> None:
+    async with AsyncClient(address(server), token=token(server), namespace=NAMESPACE) as client:
+        (id,) = (await client.enqueue_many([NewJob(topic="async", payload={"n": 1})])).ids
         (job,) = await client.dequeue("async", wait_s=1)
         assert job.id == id
         await client.extend(job, lease_s=30)
@@ -235,5 +236,5 @@ def test_a_client_that_is_closed_during_a_call_closes_its_connection_then() -> N
     asyncio.run(script())
 
 
-def test_the_asynchronous_client_does_the_same(url: BrokerUrl) -> None:
-    asyncio.run(async_life(url))
+def test_the_asynchronous_client_does_the_same(server: RunningBroker) -> None:
+    asyncio.run(async_life(server))

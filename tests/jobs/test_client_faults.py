@@ -1,4 +1,4 @@
-"""What both clients make of servers that fail them: the right exception, and never a second job."""
+"""Both clients raise the right error when a server fails, and never enqueue a job twice."""
 
 import asyncio
 import inspect

@@ -1,4 +1,4 @@
-"""What the store on the engine has of its own: AMQP beside HTTP, keys of tokens, rates, the end."""
+"""Features of the embedded store: AMQP beside HTTP, keys of tokens, rates, stopping."""
 
 import base64
 import json
@@ -47,7 +47,7 @@ def channel(running: EmbeddedService, api: Api) -> Iterator[Any]:
 
 @contextmanager
 def amqp(service: EmbeddedService, vhost: str) -> Iterator[Any]:
-    where = pika.ConnectionParameters(service.url.host, service.url.port, vhost)
+    where = pika.ConnectionParameters(service.server.host, service.server.port, vhost)
     with pika.BlockingConnection(where) as connection:
         yield connection.channel()
 
@@ -433,7 +433,7 @@ def test_a_service_that_stops_answers_503(tmp_path: Path) -> None:
         api = Api(service.port, service.token("n"), "n")
         api.enqueue(TOPIC, b"")
         job = api.take(TOPIC)
-        service.run(service.url.node.jobs.stop())
+        service.run(service.server.node.jobs.stop())
         for method, path, body in [
             ("POST", "/enqueue", [api.item(TOPIC, b"")]),
             ("GET", f"/dequeue?namespace=n&topic={TOPIC}", None),
@@ -450,11 +450,11 @@ def test_an_alarm_refuses_jobs_and_lets_workers_go_on(tmp_path: Path) -> None:
     with embedded(tmp_path) as service:
         api = Api(service.port, service.token("n"), "n")
         api.enqueue(TOPIC, b"")
-        service.url.node.front.alarms.append("memory")
+        service.server.node.front.alarms.append("memory")
         answer = api.call("POST", "/enqueue", [api.item(TOPIC, b"")])
         assert (answer.status, "memory" in answer.body["detail"]) == (503, True)
         assert api.ack(TOPIC, api.take(TOPIC)) == 200
-        service.url.node.front.alarms.clear()
+        service.server.node.front.alarms.clear()
         assert api.enqueue(TOPIC, b"")
 
 

@@ -13,7 +13,7 @@ import asyncpg
 import pytest
 
 from leveret.jobs import AsyncClient, Client, Job, TopicSettings
-from leveret.testing.broker import BrokerUrl, broker
+from leveret.testing.broker import RunningBroker, broker
 from tests.jobs.service import NAMESPACE, address, token
 from tools.services import shared_postgres
 
@@ -33,7 +33,7 @@ OUTBOX = """
 
 
 @pytest.fixture
-def url() -> Iterator[BrokerUrl]:
+def server() -> Iterator[RunningBroker]:
     with broker(http=True) as found:
         yield found
 
@@ -50,13 +50,15 @@ def test_all_of_them_are_run_here() -> None:
     }
 
 
-def test_jobs_are_put_in_taken_by_hand_and_operated(url: BrokerUrl) -> None:
-    with Client(address(url), token=token(url), namespace=NAMESPACE) as client:
+def test_jobs_are_put_in_taken_by_hand_and_operated(server: RunningBroker) -> None:
+    with Client(address(server), token=token(server), namespace=NAMESPACE) as client:
         ids = example("jobs_enqueue").main(client)
         assert (len(ids), len(set(ids))) == (104, 103)
 
         async def by_hand() -> int:
-            async with AsyncClient(address(url), token=token(url), namespace=NAMESPACE) as other:
+            async with AsyncClient(
+                address(server), token=token(server), namespace=NAMESPACE
+            ) as other:
                 done: int = await example("jobs_async").main(other)
                 return done
 
@@ -70,9 +72,13 @@ def test_jobs_are_put_in_taken_by_hand_and_operated(url: BrokerUrl) -> None:
         assert client.settings("refund").retries_max == 5
 
 
-def test_the_worker_does_what_was_put_in_and_stops(url: BrokerUrl) -> None:
-    environment = {**os.environ, "LEVERET_URL": address(url), "LEVERET_JOBS_TOKEN": token(url)}
-    with Client(address(url), token=token(url), namespace=NAMESPACE) as client:
+def test_the_worker_does_what_was_put_in_and_stops(server: RunningBroker) -> None:
+    environment = {
+        **os.environ,
+        "LEVERET_URL": address(server),
+        "LEVERET_JOBS_TOKEN": token(server),
+    }
+    with Client(address(server), token=token(server), namespace=NAMESPACE) as client:
         client.enqueue("report", {"name": "May"})
         client.enqueue("refund", {"order": 10, "amount": "5 EUR"})
         process = subprocess.Popen(
@@ -98,7 +104,7 @@ def test_the_worker_does_what_was_put_in_and_stops(url: BrokerUrl) -> None:
         assert [t.ready + t.leased + t.scheduled for t in topics] == [0, 0]
 
 
-def test_the_outbox_is_handed_over_once_also_after_a_crash(url: BrokerUrl) -> None:
+def test_the_outbox_is_handed_over_once_also_after_a_crash(server: RunningBroker) -> None:
     relay = example("jobs_outbox").relay
     assert " ".join(OUTBOX.split("insert")[0].split()) in " ".join(
         example("jobs_outbox").__doc__.split()
@@ -117,13 +123,13 @@ def test_the_outbox_is_handed_over_once_also_after_a_crash(url: BrokerUrl) -> No
             await database.close()
 
     async def run(dsn: str) -> tuple[list[int], list[Job]]:
-        async with AsyncClient(address(url), token=token(url), namespace=NAMESPACE) as client:
+        async with AsyncClient(address(server), token=token(server), namespace=NAMESPACE) as client:
             return await hand_over(dsn, client), await client.dequeue("refund", limit=1_000)
 
     with shared_postgres().databases(1) as (dsn,):
         counts, jobs = asyncio.run(run(dsn))
     assert counts == [500, 500, 201, 0]
     assert [job.json()["order"] for job in jobs] == list(range(700, 0, -1))
-    with Client(address(url), token=token(url), namespace=NAMESPACE) as client:
+    with Client(address(server), token=token(server), namespace=NAMESPACE) as client:
         (later,) = [t for t in client.stats(namespace=NAMESPACE) if t.topic == "later"]
         assert (later.ready, later.scheduled) == (0, 1)

@@ -1,4 +1,4 @@
-"""The worker: what its tasks return and raise, leases, stopping; against the real service."""
+"""The worker against the real service: results and errors of handlers, leases, stopping."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ from leveret.jobs import (
 )
 from leveret.jobs.client.retrying import TIMEOUT_S
 from leveret.testing import ManualClock
-from leveret.testing.broker import BrokerUrl, broker
+from leveret.testing.broker import RunningBroker, broker
 from tests.jobs.service import NAMESPACE, address, token
 from tests.proxy import proxy
 
@@ -33,7 +33,7 @@ WITHIN_S = 20.0
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[BrokerUrl]:
+def server() -> Iterator[RunningBroker]:
     with broker(http=True) as found:
         yield found
 
@@ -41,10 +41,10 @@ def url() -> Iterator[BrokerUrl]:
 class Stage:
     """A worker and a client in one event loop."""
 
-    def __init__(self, url: BrokerUrl, **options: Any) -> None:
-        given: dict[str, Any] = {"token": token(url), "namespace": NAMESPACE}
-        self.worker = Worker(address(url), **{**given, **options})
-        self.client = AsyncClient(address(url), **given)
+    def __init__(self, server: RunningBroker, **options: Any) -> None:
+        given: dict[str, Any] = {"token": token(server), "namespace": NAMESPACE}
+        self.worker = Worker(address(server), **{**given, **options})
+        self.client = AsyncClient(address(server), **given)
 
     async def until(self, is_true: Callable[[], Awaitable[bool]]) -> None:
         async with asyncio.timeout(WITHIN_S):
@@ -57,18 +57,18 @@ class Stage:
         return all(t.ready + t.leased + t.scheduled == 0 for t in found)
 
 
-def play(url: BrokerUrl, script: Callable[[Stage], Awaitable[None]], **options: Any) -> None:
+def play(server: RunningBroker, script: Callable[[Stage], Awaitable[None]], **options: Any) -> None:
     """Give a script its stage."""
 
     async def run() -> None:
-        stage = Stage(url, **options)
+        stage = Stage(server, **options)
         async with asyncio.timeout(2 * WITHIN_S), stage.client:
             await script(stage)
 
     asyncio.run(run())
 
 
-def test_every_job_is_done_once_by_coroutines_and_by_threads(url: BrokerUrl) -> None:
+def test_every_job_is_done_once_by_coroutines_and_by_threads(server: RunningBroker) -> None:
     seen: dict[str, list[int]] = {"loop": [], "thread": []}
     threads: set[str] = set()
 
@@ -92,12 +92,12 @@ def test_every_job_is_done_once_by_coroutines_and_by_threads(url: BrokerUrl) -> 
             await stage.until(lambda: stage.is_settled("thread"))
             stage.worker.stop()
 
-    play(url, script)
+    play(server, script)
     assert sorted(seen["loop"]) == sorted(seen["thread"]) == list(range(300))
     assert threads <= {f"jobs-thread-{number}" for number in range(1, 6)}
 
 
-def test_more_jobs_end_at_once_than_one_call_can_settle(url: BrokerUrl) -> None:
+def test_more_jobs_end_at_once_than_one_call_can_settle(server: RunningBroker) -> None:
     """The worker then waits for room, and goes on when there is some."""
 
     async def script(stage: Stage) -> None:
@@ -112,14 +112,14 @@ def test_more_jobs_end_at_once_than_one_call_can_settle(url: BrokerUrl) -> None:
             await stage.until(lambda: stage.is_settled("flood"))
             stage.worker.stop()
 
-    play(url, script)
+    play(server, script)
 
 
-def test_a_task_that_raises_is_tried_again_with_its_error_kept(url: BrokerUrl) -> None:
+def test_a_task_that_raises_is_tried_again_with_its_error_kept(server: RunningBroker) -> None:
     attempts: list[int] = []
 
     async def script(stage: Stage) -> None:
-        await stage.client.set_settings("fails", TopicSettings(retries_max=1, backoff_ms=1))
+        await stage.client.set_settings("fails", TopicSettings(retries_max=1, backoff_s=0.001))
 
         @stage.worker.task("fails")
         async def fails(job: Job) -> None:
@@ -142,16 +142,16 @@ def test_a_task_that_raises_is_tried_again_with_its_error_kept(url: BrokerUrl) -
             assert "in fails" in dead.failures[0].error
             stage.worker.stop()
 
-    play(url, script)
+    play(server, script)
     assert attempts == [1, 2]
 
 
-def test_a_task_chooses_when_it_is_tried_again(url: BrokerUrl) -> None:
+def test_a_task_chooses_when_it_is_tried_again(server: RunningBroker) -> None:
     """The backoff of the topic is an hour; the task wants it at once."""
 
     async def script(stage: Stage) -> None:
         await stage.client.set_settings(
-            "again", TopicSettings(backoff_ms=3_600_000, backoff_ms_max=3_600_000)
+            "again", TopicSettings(backoff_s=3600.0, backoff_max_s=3600.0)
         )
 
         @stage.worker.task("again")
@@ -165,10 +165,10 @@ def test_a_task_chooses_when_it_is_tried_again(url: BrokerUrl) -> None:
             await stage.until(lambda: stage.is_settled("again"))
             stage.worker.stop()
 
-    play(url, script)
+    play(server, script)
 
 
-def test_a_task_can_give_a_job_up_for_good(url: BrokerUrl) -> None:
+def test_a_task_can_give_a_job_up_for_good(server: RunningBroker) -> None:
     async def script(stage: Stage) -> None:
         @stage.worker.task("hopeless")
         async def hopeless(job: Job) -> None:
@@ -183,7 +183,7 @@ def test_a_task_can_give_a_job_up_for_good(url: BrokerUrl) -> None:
         assert (dead.id, dead.attempts) == (id, 1)
         assert [failure.error for failure in dead.failures] == ["there is no such order"]
 
-    play(url, script)
+    play(server, script)
 
 
 class Abort(BaseException):
@@ -193,7 +193,7 @@ class Abort(BaseException):
 @pytest.mark.parametrize("kind", [SystemExit, Abort, asyncio.CancelledError, StopIteration])
 @pytest.mark.parametrize("is_coroutine", [True, False])
 def test_whatever_a_task_raises_the_worker_goes_on(
-    url: BrokerUrl, kind: type[BaseException], is_coroutine: bool
+    server: RunningBroker, kind: type[BaseException], is_coroutine: bool
 ) -> None:
     topic = f"raises-{kind.__name__}-{is_coroutine}"
 
@@ -218,10 +218,10 @@ def test_whatever_a_task_raises_the_worker_goes_on(
         (dead,) = await stage.client.dead(topic)
         assert dead.failures
 
-    play(url, script)
+    play(server, script)
 
 
-def test_odd_errors_and_delays_of_one_task_harm_no_other(url: BrokerUrl) -> None:
+def test_odd_errors_and_delays_of_one_task_harm_no_other(server: RunningBroker) -> None:
     async def script(stage: Stage) -> None:
         @stage.worker.task("odd")
         async def odd(job: Job) -> None:
@@ -234,7 +234,8 @@ def test_odd_errors_and_delays_of_one_task_harm_no_other(url: BrokerUrl) -> None
                     raise RetryError(delay_s=1e300)
 
         payloads = ("text", "delay", "far", "good")
-        ids = await stage.client.enqueue_many([NewJob(topic="odd", payload=p) for p in payloads])
+        jobs = [NewJob(topic="odd", payload=p) for p in payloads]
+        ids = (await stage.client.enqueue_many(jobs)).ids
         async with asyncio.TaskGroup() as group:
             group.create_task(stage.worker.work())
 
@@ -248,10 +249,10 @@ def test_odd_errors_and_delays_of_one_task_harm_no_other(url: BrokerUrl) -> None
         (dead,) = await stage.client.dead("odd")
         assert dead.failures[0].error.startswith("?xxx")
 
-    play(url, script)
+    play(server, script)
 
 
-def test_an_object_that_is_called_as_a_coroutine_is_awaited(url: BrokerUrl) -> None:
+def test_an_object_that_is_called_as_a_coroutine_is_awaited(server: RunningBroker) -> None:
     done: list[Job] = []
 
     class Handles:
@@ -276,14 +277,14 @@ def test_an_object_that_is_called_as_a_coroutine_is_awaited(url: BrokerUrl) -> N
         (dead,) = await stage.client.dead("forgets")
         assert "async def" in dead.failures[0].error
 
-    play(url, script)
+    play(server, script)
     assert [job.topic for job in done] == ["object"]
 
 
 def test_acks_do_not_wait_for_those_who_wait_for_jobs(
-    url: BrokerUrl, monkeypatch: pytest.MonkeyPatch
+    server: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("leveret.jobs.worker.worker.LINKS_MAX", 1)
+    monkeypatch.setattr("leveret.jobs.worker.worker.CONNECTIONS_MAX", 1)
 
     async def script(stage: Stage) -> None:
         for topic in ("idle-a", "idle-b", "busy"):
@@ -298,7 +299,7 @@ def test_acks_do_not_wait_for_those_who_wait_for_jobs(
                 await stage.until(lambda: stage.is_settled("busy"))
             stage.worker.stop()
 
-    play(url, script)
+    play(server, script)
 
 
 def test_long_tasks_keep_their_leases() -> None:
@@ -338,8 +339,8 @@ def test_long_tasks_keep_their_leases() -> None:
     async def is_renewed(before: list[Any]) -> bool:
         return all(job.lease_expires_at > at for job, at in zip(held, before, strict=True))
 
-    with broker(http=True, clock=clock) as url:
-        play(url, script, lease_s=3.0)
+    with broker(http=True, clock=clock) as server:
+        play(server, script, lease_s=3.0)
     assert [(job.attempt, job.is_lost) for job in held] == [(1, False)] * 2
 
 
@@ -350,10 +351,10 @@ def test_a_worker_outlives_its_token(is_coroutine: bool) -> None:
     made: list[str] = []
     done: list[int] = []
 
-    with broker(http=True, clock=clock) as url:
+    with broker(http=True, clock=clock) as server:
 
         def source() -> str:
-            made.append(url.node.jobs.sign(["*"], "worker", 60))
+            made.append(server.node.jobs.sign(["*"], "worker", 60))
             return made[-1]
 
         async def awaited() -> str:
@@ -372,12 +373,14 @@ def test_a_worker_outlives_its_token(is_coroutine: bool) -> None:
                     await stage.until(lambda: stage.is_settled("long"))
                 stage.worker.stop()
 
-        play(url, script, token=awaited if is_coroutine else source, lease_s=600.0)
+        play(server, script, token=awaited if is_coroutine else source, lease_s=600.0)
     assert len(done) == len(set(done)) == 3
     assert len(made) >= 4  # the first, and one after each end
 
 
-def test_a_task_whose_lease_is_lost_is_cancelled_and_not_acknowledged(url: BrokerUrl) -> None:
+def test_a_task_whose_lease_is_lost_is_cancelled_and_not_acknowledged(
+    server: RunningBroker,
+) -> None:
     events: list[str] = []
 
     async def script(stage: Stage) -> None:
@@ -401,7 +404,7 @@ def test_a_task_whose_lease_is_lost_is_cancelled_and_not_acknowledged(url: Broke
             group.create_task(stage.worker.work())
             await begun.wait()
             body = {"namespace": NAMESPACE, "topic": "lost", "id": id, "error": "given back"}
-            await stage.client.settle(nack_without_token(body))
+            await stage.client.send_call(nack_without_token(body))
             await stage.until(lambda: stage.is_settled("lost"))
 
             async def is_cancelled() -> bool:
@@ -410,20 +413,22 @@ def test_a_task_whose_lease_is_lost_is_cancelled_and_not_acknowledged(url: Broke
             await stage.until(is_cancelled)
             stage.worker.stop()
 
-    with Client(address(url), token=token(url), namespace=NAMESPACE) as client:
-        client.set_settings("lost", TopicSettings(backoff_ms=1))
-    play(url, script, lease_s=2.0)
+    with Client(address(server), token=token(server), namespace=NAMESPACE) as client:
+        client.set_settings("lost", TopicSettings(backoff_s=0.001))
+    play(server, script, lease_s=2.0)
     assert sorted(events) == ["cancelled", "done by the second"]
 
 
-def test_a_lease_that_ends_while_a_renewal_is_stuck_is_lost_then(url: BrokerUrl) -> None:
+def test_a_lease_that_ends_while_a_renewal_is_stuck_is_lost_then(server: RunningBroker) -> None:
     """Not when the call has reached its own deadline, ten leases later."""
 
     async def script(stage: Stage) -> None:
         begun, lost = asyncio.Event(), asyncio.Event()
-        async with proxy(url.http_port) as line:
+        async with proxy(server.http_port) as line:
             where = f"http://127.0.0.1:{line.port}"
-            worker = Worker(where, token=token(url), namespace=NAMESPACE, lease_s=1.0, stop_s=0.1)
+            worker = Worker(
+                where, token=token(server), namespace=NAMESPACE, lease_s=1.0, stop_s=0.1
+            )
 
             @worker.task("stuck")
             async def stuck(job: Job) -> None:
@@ -444,7 +449,7 @@ def test_a_lease_that_ends_while_a_renewal_is_stuck_is_lost_then(url: BrokerUrl)
                 line.flow()
                 worker.stop()
 
-    play(url, script)
+    play(server, script)
 
 
 def nack_without_token(body: dict[str, object]) -> Any:
@@ -455,7 +460,7 @@ def nack_without_token(body: dict[str, object]) -> Any:
     return Call("POST", "/nack", msgspec.json.encode([body]), lambda _answer: [])
 
 
-def test_stopping_finishes_what_is_at_work_and_gives_back_the_rest(url: BrokerUrl) -> None:
+def test_stopping_finishes_what_is_at_work_and_gives_back_the_rest(server: RunningBroker) -> None:
     ended: list[str] = []
 
     async def script(stage: Stage) -> None:
@@ -482,7 +487,7 @@ def test_stopping_finishes_what_is_at_work_and_gives_back_the_rest(url: BrokerUr
         jobs = await stage.client.dequeue("stop", limit=9, wait_s=5)
         assert {job.json(): job.attempt for job in jobs} == {"long": 2, "never begun": 1}
 
-    play(url, script, stop_s=2.0, lease_s=60)
+    play(server, script, stop_s=2.0, lease_s=60)
     assert ended == ["short", "cancelled"]
 
 
@@ -509,10 +514,16 @@ PROGRAM = """
 """
 
 
-def test_sigterm_ends_a_worker_in_good_order_even_where_a_thread_hangs(url: BrokerUrl) -> None:
-    with Client(address(url), token=token(url)) as client:
+def test_sigterm_ends_a_worker_in_good_order_even_where_a_thread_hangs(
+    server: RunningBroker,
+) -> None:
+    with Client(address(server), token=token(server)) as client:
         client.enqueue("program", b"")
-        environment = {**os.environ, "LEVERET_URL": address(url), "LEVERET_JOBS_TOKEN": token(url)}
+        environment = {
+            **os.environ,
+            "LEVERET_URL": address(server),
+            "LEVERET_JOBS_TOKEN": token(server),
+        }
         process = subprocess.Popen(
             [sys.executable, "-c", textwrap.dedent(PROGRAM)],
             stdout=subprocess.PIPE,
@@ -553,10 +564,14 @@ IMPATIENT = """
 """
 
 
-def test_a_second_signal_ends_a_worker_at_once(url: BrokerUrl) -> None:
-    with Client(address(url), token=token(url)) as client:
+def test_a_second_signal_ends_a_worker_at_once(server: RunningBroker) -> None:
+    with Client(address(server), token=token(server)) as client:
         client.enqueue("impatient", b"")
-    environment = {**os.environ, "LEVERET_URL": address(url), "LEVERET_JOBS_TOKEN": token(url)}
+    environment = {
+        **os.environ,
+        "LEVERET_URL": address(server),
+        "LEVERET_JOBS_TOKEN": token(server),
+    }
     process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(IMPATIENT)],
         stdout=subprocess.PIPE,
@@ -591,5 +606,5 @@ def test_two_tasks_of_a_topic_or_none_at_all_are_told_at_once() -> None:
     for lease_s in (0.01, 43_201):
         with pytest.raises(ValueError, match="a lease is from"):
             worker.task("u", lease_s=lease_s)
-    with pytest.raises(ValueError, match="no address"):
+    with pytest.raises(ValueError, match="not an http"):
         Worker("ftp://x")

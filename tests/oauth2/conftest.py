@@ -1,4 +1,4 @@
-"""A broker that takes tokens, its clock, and somebody who signs them."""
+"""Fixtures: a broker that accepts tokens, its clock, and a signer of tokens."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from leveret.config.option import Secret
 from leveret.testing import ManualClock, broker
-from leveret.testing.broker import BrokerUrl
+from leveret.testing.broker import RunningBroker
 
 SECRET = "a secret of thirty-two characters"
 ALL = "broker.configure:*/* broker.write:*/*/* broker.read:*/*/*"
@@ -37,19 +37,19 @@ def sign(clock: ManualClock) -> Sign:
 
 
 @pytest.fixture
-def url(clock: ManualClock) -> Iterator[BrokerUrl]:
+def server(clock: ManualClock) -> Iterator[RunningBroker]:
     names: dict[str, Any] = {
         "oauth2_resource_server_id": "broker",
         "oauth2_secret": Secret(SECRET),
         "oauth2_scope_aliases": "reader=broker.read:*/* broker.tag:monitoring",
         "oauth2_scope_claims": "roles,realm.roles",
     }
-    with broker(clock=clock, http=True, **names) as url:
-        yield url
+    with broker(clock=clock, http=True, **names) as server:
+        yield server
 
 
-def connected(url: BrokerUrl, token: str, name: str = "") -> pika.BlockingConnection:
+def connected(server: RunningBroker, token: str, name: str = "") -> pika.BlockingConnection:
     credentials = pika.PlainCredentials(name, token)
     return pika.BlockingConnection(
-        pika.ConnectionParameters(url.host, url.port, credentials=credentials)
+        pika.ConnectionParameters(server.host, server.port, credentials=credentials)
     )

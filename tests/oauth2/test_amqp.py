@@ -1,4 +1,4 @@
-"""Tokens as passwords of AMQP: logins, scopes, the end of a token, and its renewal."""
+"""Tokens as passwords of AMQP: logins, scopes, expiry, and renewal."""
 
 from __future__ import annotations
 
@@ -15,27 +15,29 @@ from pika.exceptions import (
 )
 
 from leveret.testing import ManualClock
-from leveret.testing.broker import BrokerUrl
+from leveret.testing.broker import RunningBroker
 from tests.oauth2.conftest import SECRET, Sign, connected
 
 
 @pytest.mark.parametrize("name", ["", "anybody", "guest"])
-def test_token_is_a_password_whatever_the_name(url: BrokerUrl, sign: Sign, name: str) -> None:
-    with closing(connected(url, sign(), name)) as connection:
-        (link,) = url.node.amqp.protocols
-        assert link.user is not None
-        assert link.user.name == "hare"
+def test_token_is_a_password_whatever_the_name(
+    server: RunningBroker, sign: Sign, name: str
+) -> None:
+    with closing(connected(server, sign(), name)) as connection:
+        (peer,) = server.node.amqp.protocols
+        assert peer.user is not None
+        assert peer.user.name == "hare"
         connection.channel().queue_declare("q")
 
 
-def test_users_with_passwords_work_beside_tokens(url: BrokerUrl) -> None:
-    pika.BlockingConnection(pika.URLParameters(url)).close()
+def test_users_with_passwords_work_beside_tokens(server: RunningBroker) -> None:
+    pika.BlockingConnection(pika.URLParameters(server.url)).close()
     with pytest.raises(ProbableAuthenticationError):
-        connected(url, "guess", "guest")
+        connected(server, "guess", "guest")
 
 
 def test_tokens_that_are_not_trusted_are_refused(
-    url: BrokerUrl, sign: Sign, clock: ManualClock
+    server: RunningBroker, sign: Sign, clock: ManualClock
 ) -> None:
     now_s = clock.now_ms() // 1000
     claims = {"sub": "hare", "aud": "broker", "exp": now_s + 60, "scope": "broker.read:*/*"}
@@ -48,12 +50,12 @@ def test_tokens_that_are_not_trusted_are_refused(
         sign()[:-1],
     ):
         with pytest.raises(ProbableAuthenticationError):
-            connected(url, token)
+            connected(server, token)
 
 
-def test_scopes_decide_what_is_allowed(url: BrokerUrl, sign: Sign) -> None:
+def test_scopes_decide_what_is_allowed(server: RunningBroker, sign: Sign) -> None:
     scope = "broker.configure:%2F/mine-* broker.write:%2F/amq.default broker.read:%2F/mine-1"
-    with closing(connected(url, sign(scope))) as connection:
+    with closing(connected(server, sign(scope))) as connection:
         channel = connection.channel()
         channel.confirm_delivery()
         channel.queue_declare("mine-1")
@@ -76,8 +78,8 @@ def test_scopes_decide_what_is_allowed(url: BrokerUrl, sign: Sign) -> None:
             channel.basic_publish("amq.direct", "k", b"x")
 
 
-def test_scopes_decide_over_routing_keys(url: BrokerUrl, sign: Sign) -> None:
-    with closing(connected(url, sign("broker.write:*/amq.topic/a.*"))) as connection:
+def test_scopes_decide_over_routing_keys(server: RunningBroker, sign: Sign) -> None:
+    with closing(connected(server, sign("broker.write:*/amq.topic/a.*"))) as connection:
         channel = connection.channel()
         channel.confirm_delivery()
         channel.basic_publish("amq.topic", "a.b", b"x")
@@ -86,13 +88,13 @@ def test_scopes_decide_over_routing_keys(url: BrokerUrl, sign: Sign) -> None:
         assert closed.value.reply_code == 403
 
 
-def test_scopes_decide_over_vhosts(url: BrokerUrl, sign: Sign) -> None:
+def test_scopes_decide_over_vhosts(server: RunningBroker, sign: Sign) -> None:
     for scope in ("broker.read:other/*", "broker.tag:administrator", "", "another.read:*/*"):
         with pytest.raises((ProbableAccessDeniedError, ConnectionClosedByBroker)):
-            connected(url, sign(scope))
+            connected(server, sign(scope))
 
 
-def test_scopes_stand_in_other_claims_and_behind_aliases(url: BrokerUrl, sign: Sign) -> None:
+def test_scopes_stand_in_other_claims_and_behind_aliases(server: RunningBroker, sign: Sign) -> None:
     scope = ["broker.read:*/*"]
     for changes in (
         {"scope": scope},
@@ -100,7 +102,7 @@ def test_scopes_stand_in_other_claims_and_behind_aliases(url: BrokerUrl, sign: S
         {"scope": None, "roles": scope},
         {"scope": "openid", "realm": {"roles": {"broker": ["read:*/*"], "x": ["write:*/*"]}}},
     ):
-        with closing(connected(url, sign(**changes))) as connection:
+        with closing(connected(server, sign(**changes))) as connection:
             with pytest.raises(ChannelClosedByBroker) as closed:
                 connection.channel().basic_get("absent")
             assert closed.value.reply_code == 404
@@ -110,9 +112,9 @@ def test_scopes_stand_in_other_claims_and_behind_aliases(url: BrokerUrl, sign: S
 
 
 def test_end_of_the_token_ends_the_connection(
-    url: BrokerUrl, sign: Sign, clock: ManualClock
+    server: RunningBroker, sign: Sign, clock: ManualClock
 ) -> None:
-    connection = connected(url, sign())
+    connection = connected(server, sign())
     clock.advance(ms=59_999)
     connection.channel().queue_declare("q")
     clock.advance(ms=1)
@@ -122,8 +124,10 @@ def test_end_of_the_token_ends_the_connection(
     assert closed.value.reply_text == "CONNECTION_FORCED - credential expired"
 
 
-def test_renewed_token_keeps_the_connection(url: BrokerUrl, sign: Sign, clock: ManualClock) -> None:
-    connection = connected(url, sign())
+def test_renewed_token_keeps_the_connection(
+    server: RunningBroker, sign: Sign, clock: ManualClock
+) -> None:
+    connection = connected(server, sign())
     clock.advance(seconds=30)
     connection.update_secret(sign(), "the old one ends soon")
     clock.advance(seconds=59)
@@ -133,9 +137,9 @@ def test_renewed_token_keeps_the_connection(url: BrokerUrl, sign: Sign, clock: M
         connection.process_data_events(10)
 
 
-def test_renewed_token_that_allows_less(url: BrokerUrl, sign: Sign) -> None:
+def test_renewed_token_that_allows_less(server: RunningBroker, sign: Sign) -> None:
     """Consumers that are no longer allowed are cancelled, the others stay; so do publishes."""
-    with closing(connected(url, sign())) as connection:
+    with closing(connected(server, sign())) as connection:
         channel = connection.channel()
         channel.confirm_delivery()
         cancelled: list[str] = []
@@ -155,7 +159,7 @@ def test_renewed_token_that_allows_less(url: BrokerUrl, sign: Sign) -> None:
 
 
 def test_renewal_that_is_refused_ends_the_connection(
-    url: BrokerUrl, sign: Sign, clock: ManualClock
+    server: RunningBroker, sign: Sign, clock: ManualClock
 ) -> None:
     refused = "NOT_ALLOWED - New secret was refused by one of the backends"
     no_vhost = "NOT_ALLOWED - access to vhost '/' refused for user 'hare'"
@@ -165,25 +169,26 @@ def test_renewal_that_is_refused_ends_the_connection(
         (sign(sub="fox"), refused),
         (sign("broker.read:other/*"), no_vhost),
     ):
-        connection = connected(url, sign())
+        connection = connected(server, sign())
         with pytest.raises(ConnectionClosedByBroker) as closed:
             connection.update_secret(secret, "")
         assert (closed.value.reply_code, closed.value.reply_text) == (530, text)
 
 
-def test_password_needs_no_renewal(url: BrokerUrl, clock: ManualClock) -> None:
-    with closing(pika.BlockingConnection(pika.URLParameters(url))) as connection:
+def test_password_needs_no_renewal(server: RunningBroker, clock: ManualClock) -> None:
+    with closing(pika.BlockingConnection(pika.URLParameters(server.url))) as connection:
         connection.update_secret("anything", "")
         clock.advance(minutes=60)
         connection.channel().queue_declare("q")
 
 
-def test_logins_are_noted(url: BrokerUrl, sign: Sign) -> None:
-    connected(url, sign()).close()
+def test_logins_are_noted(server: RunningBroker, sign: Sign) -> None:
+    connected(server, sign()).close()
     with pytest.raises(ProbableAuthenticationError):
-        connected(url, sign(aud="another"), "fox")
+        connected(server, sign(aud="another"), "fox")
     notes = [
-        (event.user, event.action, event.result) for event in url.node.authority.audit.recent(10)
+        (event.user, event.action, event.result)
+        for event in server.node.view.authenticator.audit.recent(10)
     ]
     assert ("hare", "login", "ok") in notes
     assert ("fox", "login", "the token is for another audience") in notes

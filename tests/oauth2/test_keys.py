@@ -1,4 +1,4 @@
-"""Keys of tokens that come from files and from a server, and how they stay fresh."""
+"""Keys of tokens from files and from a server, and their refresh."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from leveret.auth import Directory
+from leveret.auth import UserDirectory
 from leveret.config.option import Secret
 from leveret.config.settings import Settings
 from leveret.engine.broker import Broker
@@ -73,7 +73,7 @@ def issuer() -> Iterator[tuple[Issuer, str]]:
 class Watched(TokenLogins):
     """Tells when keys were loaded."""
 
-    def __init__(self, settings: Settings, directory: Directory) -> None:
+    def __init__(self, settings: Settings, directory: UserDirectory) -> None:
         super().__init__(settings, directory, lambda: NOW_MS)
         self.refreshed = asyncio.Event()
 
@@ -86,7 +86,7 @@ class Watched(TokenLogins):
 def run(scenario: Callable[[Watched], Awaitable[None]], **changes: Any) -> None:
     async def main() -> None:
         settings = Settings(oauth2_resource_server_id="broker", **changes)
-        directory = Directory(Broker(1).register, lambda: NOW_MS)
+        directory = UserDirectory(Broker(1).register, lambda: NOW_MS)
         await scenario(Watched(settings, directory))
 
     asyncio.run(main())
@@ -94,7 +94,7 @@ def run(scenario: Callable[[Watched], Awaitable[None]], **changes: Any) -> None:
 
 def is_trusted(logins: TokenLogins, name: str) -> bool:
     try:
-        logins.tokens.verify(token(name), NOW_MS)
+        logins.verifier.verify(token(name), NOW_MS)
     except TokenRefusedError:
         return False
     return True

@@ -1,8 +1,8 @@
-"""A browser that looks at the page: Debian's Chromium, driven by Playwright.
+"""A browser for the page: Debian's Chromium, driven by Playwright.
 
-`Reader` is someone who uses the page: `press` and `tab_to` by keyboard, `open` a view and wait
-until it is filled. What the browser complains about (scripts that fail, what the policy refuses) is
-kept in `complaints`; tests expect none.
+`Reader` is a user of the page. `press` and `tab_to` use the keyboard; `open` shows a view and waits
+until it is loaded. Errors that the browser reports (failed scripts, violations of the content
+policy) are kept in `complaints`; tests expect none.
 """
 
 import json
@@ -15,13 +15,13 @@ from typing import Any
 
 from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 
-from leveret.testing.broker import BrokerUrl
+from leveret.testing.broker import RunningBroker
 from tests.clients.tools import require_program
 
 WITHIN_MS = 15_000
 DESKTOP = (1280, 860)
 PHONE = (390, 844)
-TABS_MAX = 120  # to anything in a view
+TABS_MAX = 120  # key presses to reach any element of a view
 CONTRAST = (Path(__file__).parent / "contrast.js").read_text()
 
 
@@ -35,9 +35,9 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
-def asked(url: BrokerUrl, path: str) -> Any:
-    """What the broker itself says, for comparison."""
-    connection = HTTPConnection(url.host, url.http_port, timeout=20)
+def asked(server: RunningBroker, path: str) -> Any:
+    """Return the answer of the HTTP API, for comparison."""
+    connection = HTTPConnection(server.host, server.http_port, timeout=20)
     login = b64encode(b"guest:guest").decode()
     connection.request("GET", path, headers={"Authorization": f"Basic {login}"})
     found = json.loads(connection.getresponse().read())
@@ -46,16 +46,16 @@ def asked(url: BrokerUrl, path: str) -> Any:
 
 
 class Reader:
-    """Someone with a browser of their own."""
+    """A user with a separate browser context."""
 
     def __init__(
         self,
         browser: Browser,
-        url: BrokerUrl,
+        server: RunningBroker,
         size: tuple[int, int] = DESKTOP,
         theme: Any = "light",
     ) -> None:
-        self.base = f"http://{url.host}:{url.http_port}/"
+        self.base = f"http://{server.host}:{server.http_port}/"
         viewport: Any = {"width": size[0], "height": size[1]}
         self.context = browser.new_context(
             viewport=viewport, color_scheme=theme, reduced_motion="reduce"
@@ -68,7 +68,7 @@ class Reader:
         self.page.on("dialog", lambda dialog: self.complaints.append(f"dialog {dialog.message}"))
 
     def _on_console(self, message: ConsoleMessage) -> None:
-        # A refused call is shown in the page as a sentence; the browser notes it besides.
+        # The page shows a refused call as a sentence. The browser logs it too.
         if message.type == "error" and "Failed to load resource" not in message.text:
             self.complaints.append(message.text)
 
@@ -80,12 +80,12 @@ class Reader:
         self.page.locator("main[aria-busy=false]").wait_for()
 
     def open(self, address: str, view: str) -> None:
-        """Go to a view and wait until it shows what it asked for."""
+        """Go to a view and wait until its data is shown."""
         self.page.evaluate("address => { location.hash = address; }", address)
         self.page.locator(f'main[data-view="{view}"][aria-busy=false]').wait_for()
 
     def focused(self) -> str:
-        """What has the focus: its label or its text."""
+        """Return the label or text of the focused element."""
         found: str = self.page.evaluate(
             """() => {
                 const at = document.activeElement;
@@ -96,12 +96,12 @@ class Reader:
         return found
 
     def tab_to(self, name: str) -> None:
-        """Press Tab until something of this name has the focus; the focus can always be seen."""
+        """Press Tab until the element of this name has the focus, which must be visible."""
         seen = []
         for _ in range(TABS_MAX):
             self.page.keyboard.press("Tab")
             seen.append(self.focused())
-            assert self.has_ring(), f"the focus on {seen[-1]!r} cannot be seen"
+            assert self.has_ring(), f"the focus on {seen[-1]!r} is not visible"
             if seen[-1].strip() == name:
                 return
         raise AssertionError(f"no way to {name!r} by Tab, only to {seen}")
@@ -125,7 +125,7 @@ class Reader:
         self.page.keyboard.type(text)
 
     def overflow(self) -> int:
-        """By how many pixels the page is wider than its window."""
+        """Return by how many pixels the page is wider than its window."""
         found: int = self.page.evaluate(
             "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
         )

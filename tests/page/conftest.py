@@ -1,7 +1,6 @@
-"""A browser and a broker for each module.
+"""A browser for each module.
 
-What drives the browser keeps an event loop running in this thread: it must be gone before tests of
-other parts run.
+Playwright keeps an event loop running in this thread. It must be closed before other tests run.
 """
 
 from collections.abc import Iterator
@@ -9,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser
 
-from leveret.testing.broker import BrokerUrl
+from leveret.testing.broker import RunningBroker
 from tests.page.browser import Reader, chromium
 
 
@@ -20,9 +19,9 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def reader(browser: Browser, url: BrokerUrl) -> Iterator[Reader]:
-    """Somebody signed in, at a desk; their browser must have nothing to complain about."""
-    found = Reader(browser, url)
+def reader(browser: Browser, server: RunningBroker) -> Iterator[Reader]:
+    """A signed-in user with a desktop window. The browser must report no errors."""
+    found = Reader(browser, server)
     found.sign_in()
     yield found
     complaints = found.complaints

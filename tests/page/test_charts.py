@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
-from leveret.pipeline.charts import POINTS_MAX, ROWS_MAX, SERIES_MAX, Lines, Series, page_html
-from leveret.pipeline.charts import Page as Charts
+from leveret.charts.charts import Lines, Series
+from leveret.charts.charts import Page as Charts
+from leveret.charts.drawing import POINTS_MAX
+from leveret.charts.page import ROWS_MAX, SERIES_MAX, page_html
 from leveret.pipeline.report_pages import dead_letter_page, jobs_page, latency_page
 from tests.page.browser import CONTRAST, DESKTOP, PHONE, WITHIN_MS
 

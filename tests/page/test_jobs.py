@@ -1,6 +1,6 @@
 """Jobs in the page: topics, dead jobs, redrive, settings; by mouse and by keyboard.
 
-Ids are beyond what a Number of JavaScript can hold: they are compared with those of the service.
+Job ids are larger than a JavaScript Number can hold: they are compared with those of the service.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, expect
 
 from leveret.clock import Clock
 from leveret.jobs import Client, TopicSettings, UnknownJobError
-from leveret.testing.broker import BrokerUrl, broker
+from leveret.testing.broker import RunningBroker, broker
 from tests.jobs.service import NAMESPACE, address, token
 from tests.page.browser import DESKTOP, PHONE, WITHIN_MS, Reader
 from tests.page.test_looks import MARKUP, looked_at
@@ -23,14 +23,14 @@ ERROR = f"ValueError: no such order {MARKUP}\n  at line 1"
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[BrokerUrl]:
+def server() -> Iterator[RunningBroker]:
     with broker(http=True) as found:
         yield found
 
 
 @pytest.fixture
-def client(url: BrokerUrl) -> Iterator[Client]:
-    with Client(address(url), token=token(url), namespace=NAMESPACE) as found:
+def client(server: RunningBroker) -> Iterator[Client]:
+    with Client(address(server), token=token(server), namespace=NAMESPACE) as found:
         yield found
         for topic in found.stats(namespace=NAMESPACE):
             found.delete_dead(topic.topic)
@@ -87,7 +87,7 @@ def test_dead_jobs_are_read_redriven_and_deleted(reader: Reader, client: Client)
     assert (state(client, first), state(client, third)) == ("gone", "dead")
     page.get_by_role("button", name="Redrive all").click()
     dialog.get_by_role("button", name="Redrive all").click()
-    expect(page.get_by_text("No job of this topic has used up its retries.")).to_be_visible()
+    expect(page.get_by_text("No dead jobs.")).to_be_visible()
     assert state(client, third) == "ready"
 
 
@@ -108,7 +108,7 @@ def test_a_job_is_found_and_cancelled_or_delivered_now(reader: Reader, client: C
 
 
 def test_the_same_with_the_keyboard_alone(reader: Reader, client: Client) -> None:
-    """From the first view: to the jobs, into a topic, its settings, a job put in and redriven."""
+    """From the overview to the jobs, to a topic, its settings, and a redriven job."""
     (id,) = dead_jobs(client, 1)
     page = reader.page
     reader.press("g", "j")
@@ -155,13 +155,13 @@ def test_a_job_is_enqueued_for_a_new_topic(reader: Reader, client: Client) -> No
 @pytest.mark.parametrize(
     ("theme", "size"), [("light", DESKTOP), ("dark", DESKTOP), ("light", PHONE), ("dark", PHONE)]
 )
-def test_the_views_can_be_read_and_fit(
-    browser: Browser, url: BrokerUrl, client: Client, theme: str, size: tuple[int, int]
+def test_job_views_have_contrast_and_fit_the_window(
+    browser: Browser, server: RunningBroker, client: Client, theme: str, size: tuple[int, int]
 ) -> None:
-    """With names and errors that are hostile: shown as they are."""
+    """Hostile names and errors are shown as plain text."""
     dead_jobs(client, 2, "x" * 180)
     dead_jobs(client, 2, MARKUP)
-    reader = Reader(browser, url, size, theme)
+    reader = Reader(browser, server, size, theme)
     reader.sign_in()
     reader.open("#/jobs", "/jobs")
     faults = looked_at(reader, "jobs")

@@ -1,4 +1,4 @@
-"""The page over time: refreshing and pausing, a broker that is gone for a while, many queues."""
+"""The page over time: polling and pausing, a broker that restarts, many queues."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ import pika
 import pytest
 from playwright.sync_api import Browser, expect
 
-from leveret.testing.broker import BrokerUrl, broker
+from leveret.testing.broker import RunningBroker, broker
 from tests.page.browser import WITHIN_MS, Reader
 from tools.ports import free_port
 
@@ -14,8 +14,8 @@ pytestmark = pytest.mark.compiled_only("the page's own behaviour, the same in bo
 expect.set_options(timeout=WITHIN_MS)
 
 MANY = 10_000
-GROWTH_MAX = 4  # of the time for a step of scrolling, from a hundred rows to ten thousand
-# Scrolls from top to bottom; gives the time that half of the steps take at most.
+GROWTH_MAX = 4  # of the time per scroll step, from a hundred rows to ten thousand
+# Scrolls from top to bottom and returns the median time of a step.
 SCROLL = """async () => {
     const host = document.querySelector(".rows");
     const spent = [];
@@ -32,37 +32,37 @@ SCROLL = """async () => {
 
 
 @pytest.fixture
-def url() -> Iterator[BrokerUrl]:
+def server() -> Iterator[RunningBroker]:
     with broker(http=True) as found:
         yield found
 
 
-def test_a_broker_that_is_gone_for_a_while_is_said_and_found_again(browser: Browser) -> None:
+def test_a_lost_broker_is_reported_and_found_again(browser: Browser) -> None:
     port = free_port()
-    with broker(http=True, http_port=port) as url:
-        reader = Reader(browser, url)
+    with broker(http=True, http_port=port) as server:
+        reader = Reader(browser, server)
         reader.sign_in()
         reader.open("#/queues", "/queues")
     banner = reader.page.locator("#banner")
     expect(banner).to_contain_text("The broker does not answer.")
     expect(reader.page.get_by_role("heading", level=1)).to_have_text("Queues")
-    with broker(http=True, http_port=port) as url:
+    with broker(http=True, http_port=port) as server:
         expect(banner).to_be_empty()
-        expect(reader.page.get_by_text("The broker answers again.")).to_be_visible()
-        with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+        expect(reader.page.get_by_text("The broker is reachable again.")).to_be_visible()
+        with pika.BlockingConnection(pika.URLParameters(server.url)) as connection:
             connection.channel().queue_declare("new")
         expect(reader.page.get_by_role("link", name="new")).to_be_visible()
         reader.close()
 
 
-def test_a_paused_page_asks_nothing_until_it_goes_on(reader: Reader) -> None:
+def test_a_paused_page_sends_no_requests(reader: Reader) -> None:
     page = reader.page
     reader.open("#/queues", "/queues")
     reader.press("p")
     expect(page.locator("#pause")).to_have_text("Paused")
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
-    # Longer than the interval: what would be asked would have been.
+    # Longer than the polling interval.
     page.evaluate("() => new Promise((resolve) => setTimeout(resolve, 3500))")
     assert asked == []
     with page.expect_request("**/api/queues*"):
@@ -70,25 +70,29 @@ def test_a_paused_page_asks_nothing_until_it_goes_on(reader: Reader) -> None:
     expect(page.locator("#pause")).to_have_text("Live")
 
 
-def test_a_failed_call_is_a_sentence_and_stops_nothing(reader: Reader, url: BrokerUrl) -> None:
+def test_a_failed_call_is_reported_and_polling_continues(
+    reader: Reader, server: RunningBroker
+) -> None:
     page = reader.page
     reader.open("#/queues/%2F/nothing", "/queues/:vhost/:name")
-    expect(page.get_by_role("alert").filter(has_text="It is not there")).to_be_visible()
-    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+    expect(page.get_by_role("alert").filter(has_text="Not found")).to_be_visible()
+    with pika.BlockingConnection(pika.URLParameters(server.url)) as connection:
         connection.channel().queue_declare("nothing")
     expect(page.locator("[data-count=ready]")).to_have_text("0")
     page.get_by_role("link", name="Overview", exact=True).first.click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
 
 
-def test_a_wrong_password_is_said_and_nothing_is_kept(browser: Browser, url: BrokerUrl) -> None:
-    reader = Reader(browser, url)
+def test_a_wrong_password_is_reported_and_not_stored(
+    browser: Browser, server: RunningBroker
+) -> None:
+    reader = Reader(browser, server)
     page = reader.page
     page.goto(reader.base)
     page.get_by_label("Name").fill("guest")
     page.get_by_label("Password").fill("wrong")
     page.get_by_role("button", name="Sign in").click()
-    expect(page.get_by_text("The name or the password is wrong.")).to_be_visible()
+    expect(page.get_by_text("Wrong name or password.")).to_be_visible()
     page.get_by_label("Password").fill("guest")
     page.get_by_role("button", name="Sign in").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
@@ -101,9 +105,9 @@ def test_a_wrong_password_is_said_and_nothing_is_kept(browser: Browser, url: Bro
 
 
 def test_ten_thousand_queues_are_searched_sorted_and_scrolled(
-    reader: Reader, url: BrokerUrl
+    reader: Reader, server: RunningBroker
 ) -> None:
-    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+    with pika.BlockingConnection(pika.URLParameters(server.url)) as connection:
         channel = connection.channel()
         for number in range(MANY):
             channel.queue_declare(f"queue-{number:05d}", exclusive=False)
@@ -112,9 +116,9 @@ def test_ten_thousand_queues_are_searched_sorted_and_scrolled(
         page.set_default_timeout(30_000)
         reader.open("#/queues", "/queues")
         rows = page.locator(".rows tr[data-row]")
-        expect(page.get_by_text("10,000 in all")).to_be_visible()
-        assert rows.count() < 60, "only what is in sight is there"
-        reader.press("p")  # the times below are those of the list
+        expect(page.get_by_text("10,000 in total")).to_be_visible()
+        assert rows.count() < 60, "only visible rows are elements"
+        reader.press("p")  # polling must not disturb the times below
 
         spent = page.evaluate(SCROLL)
         expect(rows.last).to_contain_text("queue-09999")

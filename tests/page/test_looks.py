@@ -1,6 +1,6 @@
-"""Every view in light, dark and at phone width: what is wider than the window, what cannot be read.
+"""Every view in light and dark, on desktop and phone: it fits the window and has enough contrast.
 
-The names and bodies in this broker are hostile: they must be shown as they are and never run.
+The names and bodies in this broker are hostile. They must be shown as plain text and never run.
 """
 
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ import pika
 import pytest
 from playwright.sync_api import Browser, expect
 
-from leveret.testing.broker import BrokerUrl, broker
+from leveret.testing.broker import RunningBroker, broker
 from tests.page.browser import DESKTOP, PHONE, Reader, asked
 
 pytestmark = pytest.mark.compiled_only("looks are the page's own, and the same in both forms")
@@ -21,9 +21,9 @@ BODY = b"<script>alert(3)</script>" + MARKUP.encode()
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[BrokerUrl]:
+def server() -> Iterator[RunningBroker]:
     with broker(http=True) as found:
-        connection = pika.BlockingConnection(pika.URLParameters(found))
+        connection = pika.BlockingConnection(pika.URLParameters(found.url))
         fill(connection.channel())
         yield found
         connection.close()
@@ -50,11 +50,11 @@ def fill(channel: pika.adapters.blocking_connection.BlockingChannel) -> None:
     channel.connection.process_data_events(0)
 
 
-def views(url: BrokerUrl) -> dict[str, str]:
-    """An address for each path of the router."""
+def views(server: RunningBroker) -> dict[str, str]:
+    """Return an address for each path of the router."""
     part = quote(MARKUP, safe="")
-    connection = asked(url, "/api/connections")[0]["name"]
-    channel = quote(asked(url, "/api/channels")[0]["name"], safe="")
+    connection = asked(server, "/api/connections")[0]["name"]
+    channel = quote(asked(server, "/api/channels")[0]["name"], safe="")
     name = quote(connection, safe="")
     return {
         "/": "#/",
@@ -90,19 +90,19 @@ OTHER_TABS = ["consumers", "bindings"]
 @pytest.mark.parametrize(
     ("theme", "size"), [("light", DESKTOP), ("dark", DESKTOP), ("light", PHONE), ("dark", PHONE)]
 )
-def test_every_view_can_be_read_and_fits(
-    browser: Browser, url: BrokerUrl, theme: str, size: tuple[int, int]
+def test_every_view_has_contrast_and_fits_the_window(
+    browser: Browser, server: RunningBroker, theme: str, size: tuple[int, int]
 ) -> None:
-    reader = Reader(browser, url, size, theme)
+    reader = Reader(browser, server, size, theme)
     reader.page.goto(reader.base)
     reader.page.get_by_label("Name").wait_for()
     faults = looked_at(reader, "login")
     reader.sign_in()
     known: list[str] = reader.page.evaluate(
-        "async () => (await import('/page/router.js')).VIEWS.map((view) => view.path)"
+        "async () => (await import('/page/routes.js')).ROUTES.map((route) => route.path)"
     )
-    addresses = views(url)
-    assert set(known) == set(addresses), "every view of the router is looked at"
+    addresses = views(server)
+    assert set(known) == set(addresses), "every view of the router is checked"
     for view, address in addresses.items():
         reader.open(address, view)
         faults += looked_at(reader, view)
@@ -127,7 +127,7 @@ def looked_at(reader: Reader, where: str) -> list[str]:
 
 
 def dialogs(reader: Reader) -> list[str]:
-    """What opens above a view."""
+    """Check the dialogs."""
     page = reader.page
     reader.open("#/queues", "/queues")
     page.get_by_role("button", name="Declare a queue").click()
@@ -139,20 +139,20 @@ def dialogs(reader: Reader) -> list[str]:
     faults += looked_at(reader, "message")
     page.keyboard.press("Escape")
     page.get_by_role("button", name="Delete", exact=True).last.click()
-    page.get_by_role("button", name="See what would happen").click()
+    page.get_by_role("button", name="Preview").click()
     page.locator("[data-plan]").wait_for()
     return faults + looked_at(reader, "plan")
 
 
 @pytest.mark.parametrize("name", ODD_NAMES, ids=range(len(ODD_NAMES)))
 def test_odd_names_and_bodies_are_shown_as_they_are(
-    browser: Browser, url: BrokerUrl, name: str
+    browser: Browser, server: RunningBroker, name: str
 ) -> None:
-    reader = Reader(browser, url)
+    reader = Reader(browser, server)
     reader.sign_in()
     page = reader.page
     reader.open("#/queues", "/queues")
-    # Through the link that the list makes, so that its encoding is what is tested.
+    # Use the link in the list, to test its encoding.
     page.locator(".rows a").filter(has_text=name.strip()[:40]).first.click()
     page.locator('main[data-view="/queues/:vhost/:name"][aria-busy=false]').wait_for()
     assert page.locator("h1").text_content() == name

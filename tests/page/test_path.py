@@ -1,7 +1,7 @@
-"""What an operator does with the page, from signing in to a redriven dead letter.
+"""An operator's path through the page, from signing in to a redriven dead letter.
 
-Once with the mouse and once with the keyboard alone. The broker is the real one; whatever the page
-says happened is looked up there too.
+Once with the mouse and once with the keyboard alone. The broker is real. Each result that the page
+reports is checked with the broker too.
 """
 
 from collections.abc import Iterator
@@ -10,14 +10,14 @@ import pika
 import pytest
 from playwright.sync_api import expect
 
-from leveret.testing.broker import BrokerUrl, broker
+from leveret.testing.broker import RunningBroker, broker
 from tests.page.browser import WITHIN_MS, Reader
 
 pytestmark = pytest.mark.compiled_only("the calls behind the page are tested in both forms")
 
 expect.set_options(timeout=WITHIN_MS)
 
-# The focus is in the dialog, or on its way round through the browser's own controls.
+# The focus is in the dialog, or on the browser's own controls.
 IS_INSIDE = """() => {
     const at = document.activeElement;
     return at === document.body || at.closest("dialog") !== null;
@@ -25,22 +25,22 @@ IS_INSIDE = """() => {
 
 
 @pytest.fixture
-def url() -> Iterator[BrokerUrl]:
+def server() -> Iterator[RunningBroker]:
     with broker(http=True) as found:
         yield found
 
 
-def count(url: BrokerUrl, queue: str) -> int:
-    """Ready messages of a queue, as a client is told."""
-    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+def count(server: RunningBroker, queue: str) -> int:
+    """Return the number of ready messages of a queue, from AMQP."""
+    with pika.BlockingConnection(pika.URLParameters(server.url)) as connection:
         declared = connection.channel().queue_declare(queue, passive=True)
         found: int = declared.method.message_count
         return found
 
 
-def make_dead_letters(url: BrokerUrl) -> None:
-    """Queues `work` and `dead`; two messages of `work` are dead letters."""
-    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+def make_dead_letters(server: RunningBroker) -> None:
+    """Declare the queues `work` and `dead`, with two dead letters of `work`."""
+    with pika.BlockingConnection(pika.URLParameters(server.url)) as connection:
         channel = connection.channel()
         channel.queue_declare("dead")
         channel.queue_declare(
@@ -55,22 +55,22 @@ def make_dead_letters(url: BrokerUrl) -> None:
             channel.basic_reject(got.delivery_tag, requeue=False)
 
 
-def test_whole_path_with_the_mouse(reader: Reader, url: BrokerUrl) -> None:
-    make_dead_letters(url)
-    watch_a_rate(reader, url)
+def test_whole_path_with_the_mouse(reader: Reader, server: RunningBroker) -> None:
+    make_dead_letters(server)
+    watch_a_rate(reader, server)
     declare(reader)
-    publish(reader, url)
+    publish(reader, server)
     read_why_nothing_moves(reader)
-    look_and_search(reader, url)
-    move_what_was_found(reader, url)
-    redrive(reader, url)
+    look_and_search(reader, server)
+    move_what_was_found(reader, server)
+    redrive(reader, server)
 
 
-def watch_a_rate(reader: Reader, url: BrokerUrl) -> None:
+def watch_a_rate(reader: Reader, server: RunningBroker) -> None:
     page = reader.page
     rate = page.locator("[data-rate=publish]").first
     expect(rate).to_have_text("0/s")
-    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+    with pika.BlockingConnection(pika.URLParameters(server.url)) as connection:
         channel = connection.channel()
         channel.queue_declare("busy")
         for _ in range(500):
@@ -88,7 +88,7 @@ def declare(reader: Reader) -> None:
     expect(page.get_by_role("heading", level=1)).to_have_text("orders")
 
 
-def publish(reader: Reader, url: BrokerUrl) -> None:
+def publish(reader: Reader, server: RunningBroker) -> None:
     page = reader.page
     dialog = page.get_by_role("dialog")
     for text in ("first order", "second order", '{"order": {"id": 5}}'):
@@ -96,19 +96,19 @@ def publish(reader: Reader, url: BrokerUrl) -> None:
         dialog.get_by_label("Payload", exact=True).fill(text)
         dialog.get_by_role("button", name="Publish").click()
         expect(dialog).to_have_count(0)
-    expect(page.get_by_text("it reached a queue").first).to_be_visible()
+    expect(page.get_by_text("routed to a queue").first).to_be_visible()
     expect(page.locator("[data-count=ready]")).to_have_text("3")
-    assert count(url, "orders") == 3
+    assert count(server, "orders") == 3
 
 
 def read_why_nothing_moves(reader: Reader) -> None:
     page = reader.page
     explanation = page.locator("[data-explanation]")
-    expect(explanation).to_contain_text("It does not move.")
+    expect(explanation).to_contain_text("No messages are moving.")
     expect(explanation.locator("[data-code=no_consumer]")).to_be_visible()
 
 
-def look_and_search(reader: Reader, url: BrokerUrl) -> None:
+def look_and_search(reader: Reader, server: RunningBroker) -> None:
     page = reader.page
     dialog = page.get_by_role("dialog")
     rows = page.locator(".rows tr[data-row]")
@@ -119,7 +119,7 @@ def look_and_search(reader: Reader, url: BrokerUrl) -> None:
     expect(rows).to_have_count(1)
     expect(rows.first).to_contain_text("second order")
     page.get_by_label("Text in the payload").fill("")
-    page.get_by_text("More to search for").click()
+    page.get_by_text("More filters").click()
     page.get_by_label("JSON path").fill("$.order.id: 5")
     page.get_by_role("button", name="Search").click()
     expect(rows).to_have_count(1)
@@ -129,39 +129,39 @@ def look_and_search(reader: Reader, url: BrokerUrl) -> None:
     expect(dialog.locator("[data-code]").first).to_be_visible()
     page.keyboard.press("Escape")
     expect(dialog).to_have_count(0)
-    assert count(url, "orders") == 3, "looking changes nothing"
+    assert count(server, "orders") == 3, "looking changes nothing"
 
 
-def move_what_was_found(reader: Reader, url: BrokerUrl) -> None:
+def move_what_was_found(reader: Reader, server: RunningBroker) -> None:
     page = reader.page
     dialog = page.get_by_role("dialog")
     rows = page.locator(".rows tr[data-row]")
     rows.first.get_by_role("checkbox").check()
     page.get_by_role("button", name="Move", exact=True).click()
     dialog.get_by_label("To queue").fill("busy")
-    dialog.get_by_role("button", name="See what would happen").click()
+    dialog.get_by_role("button", name="Preview").click()
     expect(page.locator("[data-plan]")).to_contain_text("1 message would be moved.")
     dialog.get_by_role("button", name="Move", exact=True).click()
     expect(page.get_by_text("1 message moved.")).to_be_visible()
-    assert (count(url, "orders"), count(url, "busy")) == (2, 501)
+    assert (count(server, "orders"), count(server, "busy")) == (2, 501)
 
 
-def redrive(reader: Reader, url: BrokerUrl) -> None:
+def redrive(reader: Reader, server: RunningBroker) -> None:
     page = reader.page
     dialog = page.get_by_role("dialog")
     rows = page.locator(".rows tr[data-row]")
     reader.open("#/queues/%2F/dead/messages", "/queues/:vhost/:name/:tab")
     expect(rows).to_have_count(2)
     page.get_by_role("button", name="Redrive").click()
-    dialog.get_by_role("button", name="See what would happen").click()
+    dialog.get_by_role("button", name="Preview").click()
     expect(page.locator("[data-plan]")).to_contain_text("queue work")
     dialog.get_by_role("button", name="Redrive").click()
     expect(page.get_by_text("2 messages redriven.")).to_be_visible()
-    assert (count(url, "dead"), count(url, "work")) == (0, 2)
+    assert (count(server, "dead"), count(server, "work")) == (0, 2)
 
 
-def test_whole_path_with_the_keyboard(reader: Reader, url: BrokerUrl) -> None:
-    make_dead_letters(url)
+def test_whole_path_with_the_keyboard(reader: Reader, server: RunningBroker) -> None:
+    make_dead_letters(server)
     sign_in_by_keys(reader)
     skip_the_navigation(reader)
     declare_by_keys(reader)
@@ -169,7 +169,7 @@ def test_whole_path_with_the_keyboard(reader: Reader, url: BrokerUrl) -> None:
     leave_a_dialog(reader)
     find_a_queue_by_keys(reader)
     redrive_by_keys(reader)
-    assert (count(url, "dead"), count(url, "work")) == (1, 1)
+    assert (count(server, "dead"), count(server, "work")) == (1, 1)
 
 
 def sign_in_by_keys(reader: Reader) -> None:
@@ -187,12 +187,12 @@ def sign_in_by_keys(reader: Reader) -> None:
 
 
 def skip_the_navigation(reader: Reader) -> None:
-    """The first stop of a page leads over the navigation."""
+    """The first link of the page skips the navigation."""
     page = reader.page
     page.reload()
     page.locator("main[aria-busy=false]").wait_for()
     reader.press("Tab")
-    assert reader.focused() == "Skip to the content"
+    assert reader.focused() == "Skip to content"
     reader.press("Enter")
     expect(page.locator("main")).to_be_focused()
 
@@ -210,7 +210,7 @@ def declare_by_keys(reader: Reader) -> None:
 
 
 def publish_by_keys(reader: Reader) -> None:
-    """The focus stays in the dialog however often one presses Tab."""
+    """Tab keeps the focus in the dialog."""
     page = reader.page
     reader.tab_to("Publish")
     reader.press("Enter")
@@ -227,7 +227,7 @@ def publish_by_keys(reader: Reader) -> None:
 
 
 def leave_a_dialog(reader: Reader) -> None:
-    """Esc closes it and gives the focus back."""
+    """Esc closes a dialog and restores the focus."""
     page = reader.page
     reader.tab_to("Purge")
     reader.press("Enter")
@@ -252,7 +252,7 @@ def find_a_queue_by_keys(reader: Reader) -> None:
 
 
 def redrive_by_keys(reader: Reader) -> None:
-    """Look at a message, pick it, redrive it."""
+    """Open a message, select it, redrive it."""
     page = reader.page
     reader.tab_to("Messages")
     reader.press("Enter")
@@ -264,11 +264,11 @@ def redrive_by_keys(reader: Reader) -> None:
     reader.press("Escape")
     expect(page.get_by_role("dialog")).to_have_count(0)
     reader.press("Space")
-    expect(page.get_by_text("1 picked message:")).to_be_visible()
+    expect(page.get_by_text("1 selected message:")).to_be_visible()
     page.locator("main h1").focus()
     reader.tab_to("Redrive")
     reader.press("Enter")
-    reader.tab_to("See what would happen")
+    reader.tab_to("Preview")
     reader.press("Enter")
     expect(page.locator("[data-plan]")).to_contain_text("queue work")
     assert reader.focused() == "Redrive"

@@ -1,4 +1,4 @@
-"""What else is done with the page: exchanges, connections, streams, administration."""
+"""Exchanges, connections, streams and administration in the page."""
 
 import json
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ import pika
 import pytest
 from playwright.sync_api import Locator, Route, expect
 
-from leveret.testing.broker import BrokerUrl, broker
+from leveret.testing.broker import RunningBroker, broker
 from tests.page.browser import WITHIN_MS, Reader, asked
 
 pytestmark = pytest.mark.compiled_only("the calls behind the page are tested in both forms")
@@ -16,7 +16,7 @@ expect.set_options(timeout=WITHIN_MS)
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[BrokerUrl]:
+def server() -> Iterator[RunningBroker]:
     with broker(http=True) as found:
         yield found
 
@@ -33,10 +33,12 @@ def submit(dialog: Locator, verb: str, **fields: str) -> None:
     expect(dialog).to_have_count(0)
 
 
-def test_an_exchange_is_declared_bound_drawn_and_tried(reader: Reader, url: BrokerUrl) -> None:
+def test_an_exchange_is_declared_bound_drawn_and_tried(
+    reader: Reader, server: RunningBroker
+) -> None:
     page = reader.page
     dialog = page.get_by_role("dialog")
-    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+    with pika.BlockingConnection(pika.URLParameters(server.url)) as connection:
         connection.channel().queue_declare("eu")
         connection.channel().queue_declare("all")
     reader.open("#/exchanges", "/exchanges")
@@ -52,16 +54,16 @@ def test_an_exchange_is_declared_bound_drawn_and_tried(reader: Reader, url: Brok
 
     route = page.locator("[data-route]")
     page.get_by_label("Routing key").fill("order.us.new")
-    page.get_by_role("button", name="Try").click()
-    expect(route).to_contain_text("It would reach 1 queue: all.")
+    page.get_by_role("button", name="Test").click()
+    expect(route).to_contain_text("The message would reach 1 queue: all.")
     page.get_by_label("Routing key").fill("order.eu.new")
-    page.get_by_role("button", name="Try").click()
-    expect(route).to_contain_text("It would reach 2 queues")
+    page.get_by_role("button", name="Test").click()
+    expect(route).to_contain_text("The message would reach 2 queues")
     expect(graph.get_by_role("link", name="queue eu, reached")).to_be_visible()
 
     page.get_by_role("button", name="Publish").click()
     submit(dialog, "Publish", payload="hello", routingKey="order.eu.new")
-    assert [q["messages"] for q in asked(url, "/api/queues/%2F?sort=name")] == [1, 1]
+    assert [q["messages"] for q in asked(server, "/api/queues/%2F?sort=name")] == [1, 1]
     page.get_by_role("button", name="Unbind").first.click()
     expect(page.get_by_role("button", name="Unbind")).to_have_count(1)
     page.get_by_role("button", name="Delete").click()
@@ -69,10 +71,10 @@ def test_an_exchange_is_declared_bound_drawn_and_tried(reader: Reader, url: Brok
     expect(page.get_by_role("heading", level=1)).to_have_text("Exchanges")
 
 
-def test_a_connection_is_closed_with_a_reason(reader: Reader, url: BrokerUrl) -> None:
+def test_a_connection_is_closed_with_a_reason(reader: Reader, server: RunningBroker) -> None:
     page = reader.page
-    connection = pika.BlockingConnection(pika.URLParameters(url))
-    (found,) = asked(url, "/api/connections")
+    connection = pika.BlockingConnection(pika.URLParameters(server.url))
+    (found,) = asked(server, "/api/connections")
     reader.open("#/connections", "/connections")
     page.locator(".rows a").first.click()
     expect(page.get_by_role("heading", level=1)).to_have_text(found["name"])
@@ -83,22 +85,22 @@ def test_a_connection_is_closed_with_a_reason(reader: Reader, url: BrokerUrl) ->
         connection.process_data_events(5)
 
 
-def test_a_queue_is_paused_and_resumed(reader: Reader, url: BrokerUrl) -> None:
+def test_a_queue_is_paused_and_resumed(reader: Reader, server: RunningBroker) -> None:
     page = reader.page
-    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+    with pika.BlockingConnection(pika.URLParameters(server.url)) as connection:
         connection.channel().queue_declare("stopped")
     reader.open("#/queues/%2F/stopped", "/queues/:vhost/:name")
     page.get_by_role("button", name="Pause", exact=True).click()
     expect(page.get_by_role("button", name="Resume")).to_be_visible()
-    assert asked(url, "/api/queues/%2F/stopped")["paused"] is True
+    assert asked(server, "/api/queues/%2F/stopped")["paused"] is True
     page.get_by_role("button", name="Resume").click()
     expect(page.get_by_role("button", name="Pause", exact=True)).to_be_visible()
-    assert asked(url, "/api/queues/%2F/stopped")["paused"] is False
+    assert asked(server, "/api/queues/%2F/stopped")["paused"] is False
 
 
-def test_a_stream_is_browsed_by_offset_and_time(reader: Reader, url: BrokerUrl) -> None:
+def test_a_stream_is_browsed_by_offset_and_time(reader: Reader, server: RunningBroker) -> None:
     page = reader.page
-    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+    with pika.BlockingConnection(pika.URLParameters(server.url)) as connection:
         channel = connection.channel()
         channel.queue_declare("log", durable=True, arguments={"x-queue-type": "stream"})
         channel.confirm_delivery()
@@ -109,19 +111,21 @@ def test_a_stream_is_browsed_by_offset_and_time(reader: Reader, url: BrokerUrl) 
     expect(status).to_have_text("Offsets 200 to 299.")
     page.get_by_role("button", name="First").click()
     expect(status).to_have_text("Offsets 0 to 99.")
-    page.get_by_role("button", name="Later").click()
+    page.get_by_role("button", name="Next").click()
     expect(status).to_have_text("Offsets 100 to 199.")
     page.get_by_label("From offset").fill("42")
-    page.get_by_role("button", name="Go there").click()
+    page.get_by_role("button", name="Go", exact=True).click()
     expect(page.locator("tr[data-row]").first).to_contain_text("event 42")
-    page.get_by_label("Or from a time").fill("2020-01-01 00:00")
-    page.get_by_role("button", name="Go there").click()
+    page.get_by_label("Or from time").fill("2020-01-01 00:00")
+    page.get_by_role("button", name="Go", exact=True).click()
     expect(status).to_have_text("Offsets 0 to 99.")
     page.locator("button.open").first.click()
     expect(page.get_by_role("dialog")).to_contain_text("event 0")
 
 
-def test_an_administrator_makes_a_place_for_a_team(reader: Reader, url: BrokerUrl) -> None:
+def test_an_administrator_sets_up_a_vhost_user_policy_and_limit(
+    reader: Reader, server: RunningBroker
+) -> None:
     page = reader.page
     dialog = page.get_by_role("dialog")
     reader.open("#/vhosts", "/vhosts")
@@ -139,7 +143,7 @@ def test_an_administrator_makes_a_place_for_a_team(reader: Reader, url: BrokerUr
     page.get_by_role("button", name="Set", exact=True).first.click()
     submit(dialog, "Set", vhost="team", configure="^ann", write=".*", read="")
     expect(page.get_by_text("^ann")).to_be_visible()
-    (permission,) = asked(url, "/api/users/ann/permissions")
+    (permission,) = asked(server, "/api/users/ann/permissions")
     assert (permission["vhost"], permission["configure"], permission["read"]) == (
         "team",
         "^ann",
@@ -156,7 +160,7 @@ def test_an_administrator_makes_a_place_for_a_team(reader: Reader, url: BrokerUr
     page.get_by_role("button", name="Set", exact=True).first.click()
     submit(dialog, "Set", of="team", name="max-queues", value="7")
     expect(page.locator("main")).to_contain_text("max-queues")
-    assert asked(url, "/api/vhost-limits/team")[0]["value"] == {"max-queues": 7}
+    assert asked(server, "/api/vhost-limits/team")[0]["value"] == {"max-queues": 7}
 
     reader.open("#/audit", "/audit")
     expect(page.locator("tr[data-row]").first).to_be_visible()
@@ -166,7 +170,9 @@ def test_an_administrator_makes_a_place_for_a_team(reader: Reader, url: BrokerUr
     expect(page.get_by_text("of ours")).to_have_count(0)
 
 
-def test_definitions_go_out_and_in(reader: Reader, url: BrokerUrl, tmp_path: Path) -> None:
+def test_definitions_are_exported_and_imported(
+    reader: Reader, server: RunningBroker, tmp_path: Path
+) -> None:
     page = reader.page
     reader.open("#/definitions", "/definitions")
     with page.expect_download() as begun:
@@ -179,16 +185,16 @@ def test_definitions_go_out_and_in(reader: Reader, url: BrokerUrl, tmp_path: Pat
     page.get_by_label("File").set_input_files(file)
     page.get_by_role("button", name="Import").click()
     dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text("The file has 1 queue.")
+    expect(dialog).to_contain_text("The file contains 1 queue.")
     dialog.get_by_role("button", name="Import").click()
     expect(page.get_by_text("The definitions are imported.")).to_be_visible()
-    assert asked(url, "/api/queues/%2F/imported")["durable"] is True
+    assert asked(server, "/api/queues/%2F/imported")["durable"] is True
 
 
 def test_an_answer_that_comes_late_does_not_replace_a_newer_one(
-    reader: Reader, url: BrokerUrl
+    reader: Reader, server: RunningBroker
 ) -> None:
-    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+    with pika.BlockingConnection(pika.URLParameters(server.url)) as connection:
         channel = connection.channel()
         channel.queue_declare("late")
         for body in ("slow", "fast"):
@@ -211,5 +217,5 @@ def test_an_answer_that_comes_late_does_not_replace_a_newer_one(
     expect(rows).to_have_count(1)
     with page.expect_response("**/search"):
         held[0].continue_()
-    page.wait_for_timeout(0)  # what the answer led to has been done
+    page.wait_for_timeout(0)  # let the page handle the answer
     expect(rows.first).to_contain_text("fast")

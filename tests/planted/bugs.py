@@ -1,8 +1,8 @@
-"""The bugs, each one that a storage can have and that its tests must not let pass.
+"""Bugs planted into the storage, each of which its tests must find.
 
-An edit is short and stands for a mistake that somebody could make: a step left out, two steps in
-the wrong order, a number that is off by one. A bug names the tests that must notice, the quickest
-ones whose business it is; a test with parameters notices if it fails for one of them.
+Each edit is short and stands for a likely mistake: a missing step, two steps in the wrong order, a
+number that is off by one. A bug names the quickest tests that must find it. A test with parameters
+finds it if it fails for one of them.
 """
 
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ _VHOSTS: Final = "tests/simulation/test_storage_vhosts.py::"
 
 @dataclass(frozen=True)
 class Bug:
-    """One edit of one file, and who must notice."""
+    """One edit of one file, and the tests that must find it."""
 
     name: str
     file: str  # below src/leveret
-    text: str  # stands in it exactly once
+    text: str  # occurs exactly once in the file
     instead: str
     catchers: tuple[str, ...]
 
@@ -45,19 +45,19 @@ BUGS: Final = (
     Bug(
         "sync left out",
         "storage/log.py",
-        "            file.sync()\n            work.sync_s",
-        "            work.sync_s",
+        "            file.sync()\n            job.sync_s",
+        "            job.sync_s",
         (_FAULTS + "test_every_confirm_comes_after_a_sync_of_what_it_confirms",),
     ),
     Bug(
         "sync that failed is tried again",
         "storage/log.py",
-        "            file.sync()\n            work.sync_s",
+        "            file.sync()\n            job.sync_s",
         "            try:\n"
         "                file.sync()\n"
         "            except OSError:\n"
         "                file.sync()\n"
-        "            work.sync_s",
+        "            job.sync_s",
         (_FAULTS + "test_after_a_failed_sync_nothing_is_confirmed_any_more[1]",),
     ),
     Bug(
@@ -70,15 +70,15 @@ BUGS: Final = (
     Bug(
         "block after one that was not written is written",
         "storage/log.py",
-        "if failed is not None and work is not failed:",
-        "if failed is not None and work is None:",
+        "if failed is not None and job is not failed:",
+        "if failed is not None and job is None:",
         (_FAULTS + "test_node_that_stops_on_a_full_disk_leaves_no_gap_before_a_block",),
     ),
     Bug(
         "commit answered before the sync",
         "amqp/handlers/confirm.py",
         "    channel.commits_waiting += 1\n    channel.turn.unsynced.append(channel)",
-        "    channel.reply(Writer(TX_COMMIT_OK))",
+        "    channel.reply(MethodWriter(TX_COMMIT_OK))",
         (_FAULTS + "test_commit_is_answered_after_the_sync",),
     ),
     # What is written
@@ -92,7 +92,7 @@ BUGS: Final = (
     Bug(
         "ack not written",
         "engine/backlog/ledger.py",
-        "            journal.gone(self.id, self._runs)\n",
+        "            journal.write_gone(self.id, self._runs)\n",
         "",
         (
             _FAULTS + "test_acks_alone_start_no_sync_and_follow_soon",
@@ -109,7 +109,7 @@ BUGS: Final = (
     Bug(
         "delivery not written",
         "engine/backlog/ledger.py",
-        "            journal.mark(self.id, self.delivered_seq)",
+        "            journal.write_mark(self.id, self.delivered_seq)",
         "            pass",
         (_RESTART + "test_message_that_was_delivered_says_so_and_one_that_was_not_does_not",),
     ),
@@ -143,23 +143,23 @@ BUGS: Final = (
     ),
     Bug(
         "durability of the queue not asked for",
-        "engine/vhosts/making.py",
-        "    if durable and not vhost.turn.is_restoring:\n        vhost.log(queue_made(",
-        "    if not vhost.turn.is_restoring:\n        vhost.log(queue_made(",
+        "engine/vhosts/queue_creation.py",
+        "    if durable and not vhost.turn.is_restoring:\n        vhost.log(encode_queue(",
+        "    if not vhost.turn.is_restoring:\n        vhost.log(encode_queue(",
         (_RESTART + "test_what_is_not_durable_does_not_come_back",),
     ),
     # Checkpoints and files
     Bug(
         "checkpoint without what is gone",
         "engine/checkpoint.py",
-        "    journal.gone(queue.ledger.id, runs)\n",
+        "    journal.write_gone(queue.ledger.id, runs)\n",
         "",
         (_RESTART + "test_acked_message_is_gone_and_its_neighbours_are_not",),
     ),
     Bug(
         "checkpoint without queues",
         "engine/checkpoint.py",
-        "            journal.define(queue_made(queue))",
+        "            journal.write_definition(encode_queue(queue))",
         "            pass",
         (_RESTART + "test_acked_message_is_gone_and_its_neighbours_are_not",),
     ),
@@ -173,7 +173,7 @@ BUGS: Final = (
     Bug(
         "checkpoint that forgets the numbers of deleted queues",
         "engine/checkpoint.py",
-        "    journal.define(last_id(broker.slots.last_id))\n",
+        "    journal.write_definition(encode_last_id(broker.slots.last_id))\n",
         "",
         (_FILES + "test_number_of_a_deleted_queue_is_not_used_again",),
     ),
@@ -194,8 +194,8 @@ BUGS: Final = (
     Bug(
         "file removed before the acks that emptied it are synced",
         "storage/log.py",
-        "        work.removable = self._empty_files()\n",
-        "        work.spare = self._empty_files()\n",
+        "        job.removable = self._empty_files()\n",
+        "        job.removable_now = self._empty_files()\n",
         (_RESTART + "test_file_goes_after_the_acks_that_emptied_it_are_on_disk",),
     ),
     Bug(
@@ -215,7 +215,7 @@ BUGS: Final = (
     ),
     Bug(
         "checksum not looked at by a read",
-        "storage/pages.py",
+        "storage/log_reader.py",
         'if len(data) != size + 8 or crc32(data) != int.from_bytes(head[4:8], "big"):',
         "if len(data) != size + 8:",
         (_DAMAGE + "test_bit_turned_in_an_older_file_is_never_delivered[.log]",),
@@ -237,7 +237,7 @@ BUGS: Final = (
     Bug(
         "damage in the middle taken for a torn end",
         "storage/recovery.py",
-        "if may_end and not later_block(data, at, last):",
+        "if may_end and not has_later_block(data, at, last):",
         "if may_end:",
         (_DAMAGE + "test_hole_in_the_middle_is_refused[zeros-1]",),
     ),
@@ -257,7 +257,7 @@ BUGS: Final = (
     ),
     Bug(
         "priorities lost",
-        "storage/restoring.py",
+        "storage/queue_recovery.py",
         "priority = priorities[index] if queue.ready.prioritised else 0",
         "priority = 0",
         (_RESTART + "test_priorities_are_kept",),
@@ -265,15 +265,16 @@ BUGS: Final = (
     # What operators define
     Bug(
         "deleted vhost not told to the log",
-        "engine/vhosts/demolition.py",
-        "        journal.define(vhost_gone(self._vhost.name))\n",
+        "engine/vhosts/vhost_deletion.py",
+        "        journal.write_definition(encode_vhost_deletion(self._vhost.name))\n",
         "",
         (_VHOSTS + "test_after_a_crash_each_vhost_is_whole_or_not_there",),
     ),
     Bug(
         "queue of a deleted vhost told to the log later",
-        "engine/vhosts/demolition.py",
-        "            if queue.durable:\n                journal.define(queue_gone(queue))\n",
+        "engine/vhosts/vhost_deletion.py",
+        "            if queue.durable:\n"
+        "                journal.write_definition(encode_queue_deletion(queue))\n",
         "            pass\n",
         (_VHOSTS + "test_streams_of_a_deleted_vhost_leave_no_file",),
     ),

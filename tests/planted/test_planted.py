@@ -1,8 +1,8 @@
-"""Every planted bug is noticed by the tests whose business it is.
+"""Every planted bug is found by its tests.
 
-Each bug goes into a copy of the sources, and its tests run on that copy in a process of their own;
-then it is taken out again. They must fail, and by what they check: an edit that does not even run
-would prove nothing.
+Each bug is put into a copy of the sources, its tests run on that copy in their own process, and the
+bug is taken out again. The tests must fail by a check: an edit that does not even run would prove
+nothing.
 """
 
 import os
@@ -21,19 +21,19 @@ pytestmark = pytest.mark.interpreted_only("bugs are planted into sources, which 
 
 ROOT = Path(__file__).parents[2]
 SEED = 1  # of the tests that are run: the same ones fail every time
-# What a broken edit ends in. Tests of storage fail by assertions and by errors of the storage.
+# Errors of an edit that does not run. Storage tests fail by assertions and storage errors.
 UNRUNNABLE = ("NameError", "SyntaxError", "ImportError", "AttributeError", "UnboundLocalError")
 
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the sources, with what Python has made of them already: that saves time."""
+    """A copy of the sources with their bytecode, which saves time."""
     return Path(shutil.copytree(ROOT / "src", tmp_path_factory.mktemp("planted") / "src"))
 
 
 @contextmanager
 def planted(bug: Bug, sources: Path) -> Iterator[None]:
-    """The bug is in the copy during the block."""
+    """Keep the bug in the copy during the block."""
     file = sources / "leveret" / bug.file
     content = file.read_text()
     assert content.count(bug.text) == 1, f"{bug.file} does not have this text once: {bug.text!r}"
@@ -45,7 +45,7 @@ def planted(bug: Bug, sources: Path) -> Iterator[None]:
 
 
 def write(file: Path, content: str) -> None:
-    """Write a source, and let nothing be left that Python has made of it before."""
+    """Write a source, and remove its old bytecode."""
     file.write_text(content)
     for stale in (file.parent / "__pycache__").glob(f"{file.stem}.*"):
         stale.unlink()
@@ -54,7 +54,7 @@ def write(file: Path, content: str) -> None:
 def run(sources: Path, catchers: list[str], *flags: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pytest", "-q", "--form=interpreted", f"--seed={SEED}"]
     command += ["--tb=line", "-rf", "-p", "no:cacheprovider", "-p", "pytest_timeout", *flags]
-    # Plugins that these tests do without take two thirds of the time of such a run.
+    # Without unused plugins a run takes a third of the time.
     env = {**os.environ, "PYTHONPATH": str(sources), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     return subprocess.run(
         [*command, *catchers], cwd=ROOT, env=env, capture_output=True, text=True, check=False

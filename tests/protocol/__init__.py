@@ -1,6 +1,6 @@
-"""The connection and channel machines without sockets: bytes in, bytes out, time by hand.
+"""Tests of connections and channels without sockets: bytes in, bytes out, a manual clock.
 
-`stage` plays the part of the event loop, `outcomes` is the table of what every method does in every
+`stage` replaces the event loop. `outcomes` is the table of the result of every method in every
 state. Bytes are written and read by the codec of the compatibility tests, which shares no code with
 Leveret.
 """

@@ -1,8 +1,8 @@
 """Valid conversations that together contain every method a client may send.
 
-Each is what a client says on an open connection, frame by frame, and gets along with whatever the
-broker answers. Delivery tags are those of a broker whose queues these are. Queues are exclusive
-where their kind allows it, so that nothing is left when the connection ends.
+Each conversation lists the frames of a client on an open connection, and works with any answers of
+the broker. Delivery tags assume that nobody else uses the queues. Queues are exclusive if their
+type allows it, so that nothing is left when the connection ends.
 
 `GREETING` opens a connection; `STRANGERS` are the methods that only a server sends.
 """
@@ -19,7 +19,7 @@ Frames = list[bytes]
 
 
 def frames_of(data: bytes) -> Frames:
-    """Bytes taken apart into frames."""
+    """Split bytes into frames."""
     frames: Frames = []
     at = 0
     while at < len(data):

@@ -1,16 +1,16 @@
-"""What every method and frame does in every state of a connection and of a channel: the table.
+"""The table of outcomes: every method and frame in every state of a connection and a channel.
 
 A table has a line for each input; `*` stands for all inputs that have no line. The outcomes:
 
-    nothing                no frame comes, and everything else goes on
+    nothing                no frame comes, and the connection goes on
     NAME                   this method comes back on the same channel
     channel CODE           channel.close with this code and the ids of the method sent
     connection CODE        connection.close with this code and the ids of the method sent
     connection CODE C.M    connection.close with these ids
     hang up                the socket is closed; `X, hang up` sends X first
-    hang up later          nothing comes, and the socket is closed after a while
+    hang up later          no frame comes, and the socket is closed after a delay
 
-The codes were recorded with RabbitMQ 3.10.8 over a socket. Where this table departs from it:
+The codes were recorded from RabbitMQ 3.10.8 over a socket. This table differs from RabbitMQ here:
 
 - a class or method that does not exist: RabbitMQ's reader dies and the socket is closed without a
   word; here it is an error like that of any other method that is not expected there;
@@ -92,8 +92,6 @@ def _table(text: str, base: dict[str, str] | None = None) -> dict[str, str]:
     return rows
 
 
-# --- connections: all on channel 0 --------------------------------------------------------------
-
 _HANDSHAKE: Final = _table(
     """
     *            hang up later
@@ -137,8 +135,6 @@ CONNECTION: Final[dict[str, dict[str, str]]] = {
     ),
     "closed": {"*": "nothing"},
 }
-
-# --- channels: all on channel 1 of a running connection -----------------------------------------
 
 _BAD_FRAMES: Final = _table(
     """

@@ -1,10 +1,10 @@
 """A broker without sockets or clock, and peers that feed it bytes.
 
-A `Stage` does what the runtime does around the engine: it begins and ends turns, hands out what the
-links want to send, renews their credit and moves the time. A `Peer` is one connection with both of
-its ends: what the test sends, and everything that came back, taken apart by `tests.compat.wire`.
+A `Stage` replaces the runtime: it begins and ends turns, collects the output of the connections,
+renews their credit and moves the time. A `Peer` is one connection with both of its ends: it sends
+the frames of the test and decodes everything that comes back, with `tests.compat.wire`.
 
-Nothing here catches an exception: whatever escapes `Connection.feed` fails the test.
+Nothing here catches exceptions: an exception of `Connection.feed` fails the test.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import itertools
 import struct
 from typing import Final, cast
 
-from leveret.amqp.closing import lost
+from leveret.amqp.closing import on_socket_lost
 from leveret.amqp.connection import Connection
-from leveret.amqp.link import CREDIT_BYTES, Front, Limits
-from leveret.auth import Authority, FixedAuthority, is_loopback
+from leveret.amqp.connection_base import CREDIT_BYTES, AmqpFront, ConnectionLimits
+from leveret.auth import Authenticator, SingleUserAuthenticator, is_loopback
 from leveret.engine.broker import Broker
 from leveret.engine.commands.consuming import refill
-from leveret.engine.pulse import NEVER
+from leveret.engine.timer_queue import NEVER
 from tests.compat import wire
 from tests.compat.client import Content, Heartbeat, Method, Preamble
 
@@ -65,7 +65,7 @@ def publish(
 
 
 def start_ok(**changes: object) -> bytes:
-    """connection.start-ok of a guest with PLAIN, but for the fields given."""
+    """Return connection.start-ok of guest with PLAIN, except for the given fields."""
     fields: dict[str, object] = {
         "client_properties": {"product": "stage", "capabilities": CAPABILITIES},
         "mechanism": "PLAIN",
@@ -86,7 +86,7 @@ def tune_ok(channel_max: int = 2047, frame_max: int = 131072, heartbeat_s: int =
 
 
 def opening(tune: bytes | None = None) -> bytes:
-    """Everything that a client says until its connection is open."""
+    """Return all frames that a client sends until its connection is open."""
     tune = tune_ok() if tune is None else tune
     return wire.PROTOCOL_HEADER + start_ok() + tune + method(0, "connection.open", virtual_host="/")
 
@@ -94,22 +94,24 @@ def opening(tune: bytes | None = None) -> bytes:
 class Stage:
     """One broker, its peers and its time."""
 
-    def __init__(self, limits: Limits | None = None, authority: Authority | None = None) -> None:
+    def __init__(
+        self, limits: ConnectionLimits | None = None, authenticator: Authenticator | None = None
+    ) -> None:
         self.now_ms = START_MS
-        self.limits = limits or Limits()
+        self.limits = limits or ConnectionLimits()
         self.broker = Broker(1)
         self.broker.begin_turn(self.now_ms)
         numbers = itertools.count(1)
-        self.front = Front(
+        self.front = AmqpFront(
             self.broker,
-            authority or FixedAuthority("guest", "guest"),
+            authenticator or SingleUserAuthenticator("guest", "guest"),
             self.limits,
             lambda: f"{next(numbers):022d}",
         )
         self.peers: dict[Connection, Peer] = {}
 
     def peer(self, host: str = "127.0.0.1") -> Peer:
-        """A peer whose socket is open and who has said nothing."""
+        """Return a peer with an open socket that has sent nothing."""
         self.broker.begin_turn(self.now_ms)
         connection = Connection(self.front, f"{host}:1", is_loopback(host))
         peer = Peer(self, connection)
@@ -118,14 +120,14 @@ class Stage:
         return peer
 
     def opened(self, tune: bytes | None = None) -> Peer:
-        """A peer whose connection is open; what came so far is read."""
+        """Return a peer with an open connection, after it has read the handshake."""
         peer = self.peer()
         peer.feed(opening(tune))
         peer.take()
         return peer
 
     def end_turn(self) -> None:
-        """Work off what was caused, write it out, renew credit: as the runtime does."""
+        """Carry out the effects, write the output and renew credit, as the runtime does."""
         broker = self.broker
         turn = broker.turn
         while True:
@@ -140,18 +142,18 @@ class Stage:
     def _flush(self) -> None:
         dirty = self.front.dirty
         self.front.dirty = []
-        for link in dirty:
-            peer = self.peers.get(cast(Connection, link))
+        for connection in dirty:
+            peer = self.peers.get(cast(Connection, connection))
             if peer is None:
-                link.take_output()
+                connection.take_output()
                 continue
             peer.flush()
 
     def advance(self, ms: int) -> None:
-        """Let time pass, through everything that is due on the way."""
+        """Move the time forward, and run all timers that become due."""
         target_ms = self.now_ms + ms
         while True:
-            due_ms = self.broker.pulse.next_due_ms()
+            due_ms = self.broker.timers.next_due_ms()
             if due_ms == NEVER or due_ms > target_ms:
                 break
             self.now_ms = max(self.now_ms, int(due_ms))
@@ -161,8 +163,8 @@ class Stage:
         self.broker.begin_turn(target_ms)
 
     def next_due_ms(self) -> int:
-        """When something is due next, from now; -1 for never."""
-        due_ms = int(self.broker.pulse.next_due_ms())
+        """Return the time until the next timer; -1 for never."""
+        due_ms = int(self.broker.timers.next_due_ms())
         return due_ms - self.now_ms if due_ms != NEVER else -1
 
 
@@ -186,7 +188,7 @@ class Peer:
         self.stage.end_turn()
 
     def send(self, channel: int, name: str, **fields: object) -> list[Event]:
-        """Send one method; what came back."""
+        """Send one method and return the answers."""
         self.feed(method(channel, name, **fields))
         return self.take()
 
@@ -197,10 +199,10 @@ class Peer:
             assert answer.name == "channel.open-ok"
 
     def lose(self) -> None:
-        """The peer's socket is gone."""
+        """Lose the socket of the peer."""
         self.stage.peers.pop(self.connection, None)
         self.stage.broker.begin_turn(self.stage.now_ms)
-        lost(self.connection)
+        on_socket_lost(self.connection)
         self.stage.end_turn()
 
     # What the runtime does for it
@@ -212,7 +214,7 @@ class Peer:
         if connection.drop:
             self._hung_up = True
             self.stage.peers.pop(connection, None)
-            lost(connection)
+            on_socket_lost(connection)
         elif self.reads and connection.credit < CREDIT_BYTES:
             refill(self.stage.broker.slots, connection, CREDIT_BYTES)
 
@@ -234,7 +236,7 @@ class Peer:
         return data
 
     def take(self) -> list[Event]:
-        """Everything that came since the last time, contents put together."""
+        """Return everything that came since the last call, with contents assembled."""
         data = self.take_bytes()
         if data.startswith(b"AMQP"):
             assert len(data) == 8
@@ -281,7 +283,7 @@ class Peer:
         return Method(channel, found.name, found.fields, whole)
 
     def names(self) -> list[str]:
-        """The names of what came, in order."""
+        """Return the names of the received events, in order."""
         return [name_of(event) for event in self.take()]
 
 
@@ -290,7 +292,7 @@ def name_of(event: Event) -> str:
 
 
 def closes(events: list[Event]) -> list[tuple[str, int, str]]:
-    """The closes among events: level, code and text."""
+    """Return level, code and text of the closes among events."""
     found = [e for e in events if isinstance(e, Method) and e.name.endswith(".close")]
     return [
         (e.name.partition(".")[0], cast(int, e.fields["reply_code"]), str(e.fields["reply_text"]))
@@ -299,5 +301,5 @@ def closes(events: list[Event]) -> list[tuple[str, int, str]]:
 
 
 def bodies(events: list[Event]) -> list[bytes]:
-    """The bodies of what carries one."""
+    """Return the bodies of the events that have one."""
     return [e.body for e in events if isinstance(e, Method) and e.content is not None]

@@ -1,4 +1,4 @@
-"""Large bodies are taken as they come: however the bytes are cut, the message is the same."""
+"""Large bodies are taken piece by piece: the message is the same for any split of the bytes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from leveret.amqp.link import Limits
+from leveret.amqp.connection_base import ConnectionLimits
 from tests.compat.client import Method
 from tests.protocol.stage import Peer, Stage, closes, content, method, publish
 
@@ -135,7 +135,7 @@ def test_the_rest_of_a_frame_is_passed_over_when_its_channel_ends() -> None:
 
 
 def test_what_a_link_may_leave_unfinished_is_limited_inside_a_frame_too() -> None:
-    limits = Limits()
+    limits = ConnectionLimits()
     limits.unfinished_bytes_max = 10_000
     peer = opened(Stage(limits))
     data = publish_in(1, BODY, len(BODY))

@@ -1,4 +1,4 @@
-"""Confirms: everything published is acked or nacked once, in order, gathered by turns."""
+"""Confirms: each publish is acked or nacked once, in order, with one frame per turn."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_delivery_and_confirm_of_one_publish_come_in_one_turn() -> None:
 
 
 def test_a_message_that_a_dead_letter_takes_is_still_nacked() -> None:
-    """reject-publish-dlx: the publisher is told no, and the message is not lost."""
+    """reject-publish-dlx: the publisher gets a nack, and the message is dead-lettered."""
     peer = confirming(
         {
             "x-max-length": 1,

@@ -1,5 +1,7 @@
-"""Every state of a connection and of a channel against every method and frame: `outcomes` says what
-must come of it. After each, the rest of the machine is asked whether it still does its duty.
+"""Test every method and frame in every state of a connection and a channel.
+
+`outcomes` has the expected results. After each input the test checks that the rest of the
+connection still works.
 """
 
 from __future__ import annotations
@@ -95,7 +97,7 @@ def with_ids(expected: str, name: str) -> str:
 
 
 def seen(peer: Peer, channel: int, name: str) -> str:
-    """Send an input and say what came of it, in the words of the table."""
+    """Send an input and return the outcome, in the words of the table."""
     kind, payload = INPUTS[name]
     was_up = not peer.hung_up()
     peer.feed(wire.frame(kind, channel, payload))
@@ -129,7 +131,7 @@ def test_connection(state: str, name: str, expected: str) -> None:
 
 
 def check_closing(peer: Peer) -> None:
-    """A connection that was told to close hears nothing but close-ok, and ends by it."""
+    """Check that a closing connection ignores everything except close-ok, which ends it."""
     assert not peer.hung_up()
     assert peer.send(1, "channel.open") == []
     assert peer.send(0, "connection.close-ok") == []

@@ -1,4 +1,4 @@
-"""Frames: however bytes are cut, a conversation is the same; bodies of all sizes come through."""
+"""Frames: any split of the bytes gives the same conversation; bodies of all sizes arrive."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def cut(data: bytes, size: int) -> Iterator[bytes]:
 
 
 def meaning(events: list[Event]) -> dict[str, list[object]]:
-    """What came, by kind: how confirms are gathered and what comes between answers may differ."""
+    """Return the events by kind: grouping of confirms and order between answers may differ."""
     found: dict[str, list[object]] = {}
     settled = 0
     for event in events:
@@ -238,7 +238,7 @@ def test_bad_frame_end_ends_the_connection_and_what_follows_is_not_read() -> Non
 
 
 def test_everything_in_one_read() -> None:
-    """A client may send its whole life before it reads a word."""
+    """A client may send all its frames before it reads an answer."""
     peer = Stage().peer()
     peer.feed(
         opening()

@@ -1,4 +1,4 @@
-"""The handshake: mechanisms, refusals, limits that are negotiated, and the time there is for it."""
+"""The handshake: mechanisms, refusals, negotiated limits, and the deadline."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from leveret.amqp.link import Limits
+from leveret.amqp.connection_base import ConnectionLimits
 from leveret.auth.certificates import TlsPeer
 from tests.compat import wire
 from tests.compat.client import Method, Preamble
@@ -37,7 +37,7 @@ def tuning(stage: Stage) -> Peer:
 
 
 def hangs_up_later(stage: Stage, peer: Peer) -> bool:
-    """Whether the socket is closed after the time for refusals, without a word until then."""
+    """Return True if the socket is closed after the refusal delay, without a frame before."""
     stage.advance(stage.limits.refusal_ms - 1)
     was_up = not peer.hung_up()
     stage.advance(1)
@@ -222,7 +222,7 @@ def test_heartbeat_is_the_peers_choice(heartbeat_s: int) -> None:
 
 
 def test_offered_limits_are_settings() -> None:
-    limits = Limits()
+    limits = ConnectionLimits()
     limits.channel_max, limits.frame_max, limits.heartbeat_s = 10, 8192, 5
     peer = starting(Stage(limits))
     peer.feed(start_ok())
@@ -289,7 +289,7 @@ def test_open_connection_has_no_deadline() -> None:
 
 
 def test_what_comes_before_login_is_bounded() -> None:
-    """An unfinished frame of a stranger never holds more than the small frame it may send."""
+    """Before the login, an incomplete frame holds at most the small frame size."""
     stage = Stage()
     peer = starting(stage)
     peer.feed(b"\x01\x00\x00" + (8192).to_bytes(4, "big"))
@@ -320,7 +320,7 @@ def test_capabilities_of_another_type_are_none(properties: dict[str, object]) ->
 
 
 def certified(stage: Stage, name: str, *, offers: bool = True) -> Peer:
-    """A peer whose certificate was verified, and who has been told how to log in."""
+    """Return a peer with a verified certificate that has received connection.start."""
     peer = stage.peer()
     peer.connection.tls = TlsPeer("TLSv1.3", "a cipher", offers, login_name=name)
     peer.feed(wire.PROTOCOL_HEADER)

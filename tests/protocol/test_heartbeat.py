@@ -1,4 +1,4 @@
-"""Heartbeats: one comes after half an interval without output; three silent ones are the end."""
+"""Heartbeats: sent after half an interval without output; three silent intervals end it."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_longest_interval_is_held() -> None:
 
 
 def test_peer_that_the_broker_does_not_read_from_is_not_cut() -> None:
-    """A publisher that waits for an alarm to end cannot be heard: silence proves nothing."""
+    """The broker does not read from a publisher during an alarm, so silence proves nothing."""
     stage, peer = beating(1)
     peer.connection.is_held = True
     stage.advance(60_000)

@@ -1,7 +1,7 @@
-"""Hostile and careless peers over real sockets: each gets the right end, and nobody else notices.
+"""Hostile and careless peers over real sockets: each is closed, and no other client is affected.
 
 The broker runs in a thread of the test, or as a process where signals and many descriptors matter.
-Whatever is awaited has a deadline, and waiting is by the socket, not by the clock.
+Every wait has a deadline, and waits for the socket, not for a fixed time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from leveret.config.settings import Settings
-from leveret.testing import BrokerUrl, ManualClock, broker
+from leveret.testing import ManualClock, RunningBroker, broker
 from tests.compat import wire
 from tests.compat.client import (
     Channel,
@@ -39,21 +39,21 @@ STALLED_S = 0.5  # a socket that takes nothing for so long is held by its peer
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[BrokerUrl]:
+def server() -> Iterator[RunningBroker]:
     with broker() as found:
         yield found
 
 
 @pytest.fixture(scope="module")
-def hasty() -> Iterator[BrokerUrl]:
-    """Gives a handshake less time than usual, and more than a busy machine takes for one."""
+def hasty() -> Iterator[RunningBroker]:
+    """A broker with a short handshake deadline that a busy machine still meets."""
     with broker(handshake_timeout_ms=2_000) as found:
         yield found
 
 
-def is_served(where: BrokerUrl) -> bool:
+def is_served(host: str, port: int) -> bool:
     """Whether a well-behaved client gets its message back."""
-    connection = connect(where.host, where.port)
+    connection = connect(host, port)
     channel = connection.channel()
     channel.call("queue.declare", queue="served", exclusive=True)
     channel.publish("", "served", b"hello")
@@ -78,7 +78,7 @@ def ready(sock: socket.socket, event: int, wait_s: float) -> bool:
 
 
 def send_until_stalled(connection: Connection, data: bytes, times: int) -> int:
-    """Write until the broker reads no more; how many bytes it took."""
+    """Write until the broker stops reading. Return the number of bytes that it took."""
     sent = 0
     view = memoryview(data * times)
     connection.socket.setblocking(False)
@@ -89,19 +89,16 @@ def send_until_stalled(connection: Connection, data: bytes, times: int) -> int:
     return sent
 
 
-# --- bytes that are no AMQP ---------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "data", [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"AMQP\x00\x01\x00\x00", b"\x16\x03\x01" * 50]
 )
-def test_another_protocol_is_told_which_one_is_spoken(url: BrokerUrl, data: bytes) -> None:
-    connection = Connection(url.host, url.port)
+def test_another_protocol_is_told_which_one_is_spoken(server: RunningBroker, data: bytes) -> None:
+    connection = Connection(server.host, server.port)
     connection.send_bytes(data)
     assert connection.read_event() == Preamble(wire.PROTOCOL_HEADER)
     assert isinstance(connection.read_event(), Closed)
     connection.drop()
-    assert is_served(url)
+    assert is_served(server.host, server.port)
 
 
 @pytest.mark.parametrize(
@@ -115,36 +112,33 @@ def test_another_protocol_is_told_which_one_is_spoken(url: BrokerUrl, data: byte
     ],
 )
 def test_bad_frame_gets_its_close_and_the_socket_is_closed(
-    url: BrokerUrl, data: bytes, code: int
+    server: RunningBroker, data: bytes, code: int
 ) -> None:
-    connection = connect(url.host, url.port)
+    connection = connect(server.host, server.port)
     connection.channel()
     connection.send_bytes(data)
     assert close_code(connection.receive(0)) == code
     if code != 501:  # after a framing error nothing that follows can be understood
         assert isinstance(connection.await_closed(), Closed)
     connection.drop()
-    assert is_served(url)
-
-
-# --- handshakes ---------------------------------------------------------------------------------
+    assert is_served(server.host, server.port)
 
 
 @pytest.mark.parametrize("said", [b"", b"AMQ", wire.PROTOCOL_HEADER])
-def test_handshake_that_does_not_go_on_is_ended(hasty: BrokerUrl, said: bytes) -> None:
+def test_handshake_that_does_not_go_on_is_ended(hasty: RunningBroker, said: bytes) -> None:
     connection = Connection(hasty.host, hasty.port)
     connection.send_bytes(said)
     assert connection.await_closed().after_s < USUAL_HANDSHAKE_S
     connection.drop()
 
 
-def test_handshake_that_trickles_is_ended(hasty: BrokerUrl) -> None:
+def test_handshake_that_trickles_is_ended(hasty: RunningBroker) -> None:
     connection = Connection(hasty.host, hasty.port)
     connection.send_bytes(wire.PROTOCOL_HEADER + b"\x01\x00\x00\x00\x00\x20\x00")
     while not ready(connection.socket, select.POLLIN, 0.02) or connection.socket.recv(65536):
         connection.send_bytes(b"x")
     connection.drop()
-    assert is_served(hasty)
+    assert is_served(hasty.host, hasty.port)
 
 
 def allow_descriptors(count: int) -> None:
@@ -158,18 +152,17 @@ def allow_descriptors(count: int) -> None:
 def test_a_thousand_idle_handshakes_disturb_nobody(tmp_path: Path) -> None:
     allow_descriptors(4096)
     with serving(tmp_path, "--handshake-timeout-ms", "5000") as (_, ready):
-        where = BrokerUrl("")
-        where.host, where.port = ready[1], int(ready[2])
-        idle = [socket.create_connection((where.host, where.port)) for _ in range(1000)]
+        host, port = ready[1], int(ready[2])
+        idle = [socket.create_connection((host, port)) for _ in range(1000)]
         for sock in idle[::2]:
             sock.sendall(wire.PROTOCOL_HEADER[:5])
-        assert is_served(where)
+        assert is_served(host, port)
         for sock in idle:
             sock.settimeout(30)
             with contextlib.suppress(ConnectionResetError):
                 assert sock.recv(64) == b""
             sock.close()
-        assert is_served(where)
+        assert is_served(host, port)
 
 
 def consumer_count(channel: Channel, queue: str) -> object:
@@ -180,9 +173,9 @@ def consumer_count(channel: Channel, queue: str) -> object:
 
 def test_what_a_peer_without_heartbeats_holds_goes_to_others_at_once() -> None:
     clock = ManualClock()
-    with broker(clock=clock) as url:
-        silent = connect(url.host, url.port, Handshake(heartbeat_s=2))
-        other = connect(url.host, url.port)
+    with broker(clock=clock) as server:
+        silent = connect(server.host, server.port, Handshake(heartbeat_s=2))
+        other = connect(server.host, server.port)
         channel = silent.channel()
         channel.call("queue.declare", queue="held")
         channel.call("basic.consume", queue="held")
@@ -194,62 +187,59 @@ def test_what_a_peer_without_heartbeats_holds_goes_to_others_at_once() -> None:
         silent.socket.close()
 
 
-def test_flood_of_connections_leaves_nothing(url: BrokerUrl) -> None:
+def test_flood_of_connections_leaves_nothing(server: RunningBroker) -> None:
     for number in range(300):
-        connection = Connection(url.host, url.port)
+        connection = Connection(server.host, server.port)
         if number % 3:
             connection.send_bytes(wire.PROTOCOL_HEADER)
         if number % 3 == 2:
             connection.receive(0)
             connection.send_bytes(b"\x01\x00")
         connection.drop()
-    assert is_served(url)
-    watch = connect(url.host, url.port)
+    assert is_served(server.host, server.port)
+    watch = connect(server.host, server.port)
     channel = watch.channel()
     for _ in range(200):  # every round trip is a turn in which the broker sees sockets go
-        if len(url.node.amqp.protocols) == 1:
+        if len(server.node.amqp.protocols) == 1:
             break
         channel.sync()
-    assert len(url.node.amqp.protocols) == 1
+    assert len(server.node.amqp.protocols) == 1
     watch.close()
 
 
-def test_frames_that_come_octet_by_octet_hold_up_nobody(url: BrokerUrl) -> None:
-    slow = [connect(url.host, url.port) for _ in range(20)]
+def test_frames_that_come_octet_by_octet_hold_up_nobody(server: RunningBroker) -> None:
+    slow = [connect(server.host, server.port) for _ in range(20)]
     for connection in slow:
         connection.send_bytes(b"\x03\x00\x01\x00\x01\xff\xf8")
     for _ in range(30):
         for connection in slow:
             connection.send_bytes(b"x")
-    assert is_served(url)
+    assert is_served(server.host, server.port)
     for connection in slow:
         connection.drop()
-    assert is_served(url)
+    assert is_served(server.host, server.port)
 
 
-# --- peers that do not read ---------------------------------------------------------------------
-
-
-def unsent_bytes(where: BrokerUrl) -> int:
+def unsent_bytes(where: RunningBroker) -> int:
     """The most that waits in the broker for one socket."""
     protocols = list(where.node.amqp.protocols.values())
     return max(protocol._transport.get_write_buffer_size() for protocol in protocols)
 
 
-def test_consumer_that_never_reads_is_sent_little_and_others_go_on(url: BrokerUrl) -> None:
-    lazy = connect(url.host, url.port)
+def test_consumer_that_never_reads_is_sent_little_and_others_go_on(server: RunningBroker) -> None:
+    lazy = connect(server.host, server.port)
     channel = lazy.channel()
     channel.call("queue.declare", queue="heap", exclusive=False)
     lazy.send(1, "basic.consume", queue="heap", consumer_tag="t", no_ack=True)
-    publisher = connect(url.host, url.port)
+    publisher = connect(server.host, server.port)
     source = publisher.channel()
     count = 2000
     for number in range(count):
         source.publish("", "heap", b"%06d" % number + b"x" * 10_000)
     source.sync()
-    assert is_served(url)
-    assert unsent_bytes(url) < 1024 * KIB
-    assert url.node.broker.vhost("/").queues["heap"].ready.count > 0
+    assert is_served(server.host, server.port)
+    assert unsent_bytes(server) < 1024 * KIB
+    assert server.node.broker.vhost("/").queues["heap"].ready.count > 0
     assert is_method(lazy.receive(1), "basic.consume-ok")
     for number in range(count):
         delivery = lazy.receive(1)
@@ -260,24 +250,21 @@ def test_consumer_that_never_reads_is_sent_little_and_others_go_on(url: BrokerUr
     publisher.close()
 
 
-def test_peer_that_does_not_read_its_answers_is_not_read_from(url: BrokerUrl) -> None:
-    rude = connect(url.host, url.port)
+def test_peer_that_does_not_read_its_answers_is_not_read_from(server: RunningBroker) -> None:
+    rude = connect(server.host, server.port)
     channel = rude.channel()
     frames = wire.frame(
         wire.METHOD, 1, wire.method("basic.publish", {"routing_key": "nowhere", "mandatory": True})
     ) + channel.content_frames(b"x" * 50_000, {})
     taken = send_until_stalled(rude, frames, 800)
     assert taken < 30_000_000
-    assert unsent_bytes(url) < 8_000_000
-    assert is_served(url)
+    assert unsent_bytes(server) < 8_000_000
+    assert is_served(server.host, server.port)
     for _ in range(taken // len(frames)):
         returned = rude.receive(1)
         assert isinstance(returned, Method)
         assert (returned.name, len(returned.body)) == ("basic.return", 50_000)
     rude.drop()
-
-
-# --- publishers at full speed -------------------------------------------------------------------
 
 
 def flood(channel: Channel, queue: str, count: int, size: int) -> threading.Thread:
@@ -292,7 +279,7 @@ def flood(channel: Channel, queue: str, count: int, size: int) -> threading.Thre
     return thread
 
 
-def drain(where: BrokerUrl, queue: str, count: int) -> None:
+def drain(where: RunningBroker, queue: str, count: int) -> None:
     """Consume so many messages and see that they are the right ones, in order."""
     consumer = connect(where.host, where.port)
     channel = consumer.channel()
@@ -314,7 +301,7 @@ def test_publisher_is_blocked_while_memory_is_short_and_goes_on_after() -> None:
         blocked = publisher.receive(0, 20)
         assert isinstance(blocked, Method)
         assert (blocked.name, blocked.fields) == ("connection.blocked", {"reason": "low on memory"})
-        assert can_declare(where)
+        assert can_declare(where.host, where.port)
         held = where.node.broker.vhost("/").queues["q"].ready.body_bytes
         assert held < 30_000_000
         drain(where, "q", count)
@@ -324,9 +311,9 @@ def test_publisher_is_blocked_while_memory_is_short_and_goes_on_after() -> None:
         publisher.close()
 
 
-def can_declare(where: BrokerUrl) -> bool:
-    """Who publishes nothing is not blocked."""
-    connection = connect(where.host, where.port)
+def can_declare(host: str, port: int) -> bool:
+    """Return True if a client that publishes nothing is not blocked."""
+    connection = connect(host, port)
     answer = connection.channel().call("queue.declare", queue="other", exclusive=True)
     connection.close()
     return is_method(answer, "queue.declare-ok")
@@ -352,9 +339,6 @@ def test_consumer_is_not_starved_by_a_publisher_at_full_speed() -> None:
         assert seen_while_publishing > count // 10
         publisher.close()
         consumer.close()
-
-
-# --- the end of the broker ----------------------------------------------------------------------
 
 
 def test_sigterm_tells_every_client_and_the_exit_code_is_zero(tmp_path: Path) -> None:

@@ -1,11 +1,11 @@
-"""Limits: what a peer may make the broker hold, and the close that tells it so."""
+"""Limits of the memory that a peer can occupy, and the closes that enforce them."""
 
 from __future__ import annotations
 
 import pytest
 
 from leveret.amqp.channel import ROUTES_MAX
-from leveret.amqp.link import Limits
+from leveret.amqp.connection_base import ConnectionLimits
 from leveret.errors import PreconditionFailedError
 from tests.compat import wire
 from tests.compat.client import Method
@@ -13,7 +13,7 @@ from tests.protocol.stage import Peer, Stage, bodies, closes, method, publish, t
 
 
 def limited(**values: int) -> Stage:
-    limits = Limits()
+    limits = ConnectionLimits()
     for name, value in values.items():
         assert hasattr(limits, name)
         setattr(limits, name, value)
@@ -25,9 +25,6 @@ def opened(stage: Stage) -> Peer:
     peer.open_channel(1, 2)
     peer.send(1, "queue.declare", queue="q")
     return peer
-
-
-# --- message size -------------------------------------------------------------------------------
 
 
 def test_message_over_the_maximum_closes_the_channel_by_its_header() -> None:
@@ -79,9 +76,6 @@ def test_default_maximum_is_128_mebibytes() -> None:
         peer = opened(Stage())
 
 
-# --- bodies that are not complete ---------------------------------------------------------------
-
-
 def test_incomplete_bodies_of_all_channels_are_bounded() -> None:
     stage = limited(message_bytes_max=10_000, unfinished_bytes_max=20_000)
     peer = stage.opened()
@@ -115,9 +109,6 @@ def test_bytes_of_a_body_are_given_back(end: str) -> None:
             peer.feed(method(1, "channel.close-ok") + method(1, "channel.open"))
             peer.take()
         assert peer.connection.unfinished_bytes == 0
-
-
-# --- channels -----------------------------------------------------------------------------------
 
 
 def test_open_channels_are_counted_not_their_numbers() -> None:
@@ -154,11 +145,8 @@ def test_all_channels_that_were_offered_can_be_open() -> None:
     assert [close[:2] for close in closes(peer.send(2048, "channel.open"))] == [("connection", 530)]
 
 
-# --- transactions -------------------------------------------------------------------------------
-
-
 def test_transaction_is_bounded_in_bytes() -> None:
-    """What waits for a commit is held by nobody else: it counts like an incomplete body."""
+    """An open transaction counts like an incomplete body."""
     stage = limited(message_bytes_max=10_000, unfinished_bytes_max=20_000)
     peer = opened(stage)
     peer.send(1, "tx.select")
@@ -169,9 +157,6 @@ def test_transaction_is_bounded_in_bytes() -> None:
     found = [close[:2] for close in closes(peer.take())]
     assert found
     assert found[0][1] in (406, 530)
-
-
-# --- memory of names and headers ----------------------------------------------------------------
 
 
 def test_routes_that_a_connection_remembers_are_bounded() -> None:

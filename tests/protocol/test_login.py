@@ -1,4 +1,4 @@
-"""Logins: that are decided later, from elsewhere, too often, and beyond limits."""
+"""Logins: late decisions, remote addresses, throttling, and limits."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import json
 import pytest
 
 from leveret.auth import (
-    Authority,
+    Authenticator,
     Credentials,
-    Directory,
-    FixedAuthority,
     Refusal,
+    SingleUserAuthenticator,
     User,
+    UserDirectory,
 )
-from leveret.auth.throttle import WAIT_MS_MIN, Throttle
-from leveret.auth.user import Then
+from leveret.auth.login_throttle import WAIT_MS_MIN, LoginThrottle
+from leveret.auth.user import LoginCallback
 from leveret.engine.broker import Broker
 from tests.compat import wire
 from tests.protocol.stage import (
@@ -37,15 +37,15 @@ REFUSED = (
 OPEN = method(0, "connection.open", virtual_host="/")
 
 
-class Undecided(Authority):
-    """Decides when it is told to."""
+class Undecided(Authenticator):
+    """An authenticator that decides when the test tells it to."""
 
     def __init__(self) -> None:
-        fixed = FixedAuthority("", "")
+        fixed = SingleUserAuthenticator("", "")
         super().__init__(fixed.audit, fixed.quotas)
-        self.asked: list[tuple[Credentials, Then]] = []
+        self.asked: list[tuple[Credentials, LoginCallback]] = []
 
-    def login(self, credentials: Credentials, then: Then) -> None:
+    def login(self, credentials: Credentials, then: LoginCallback) -> None:
         self.asked.append((credentials, then))
 
     def decide(self, stage: Stage, outcome: User | Refusal) -> None:
@@ -55,21 +55,21 @@ class Undecided(Authority):
         stage.end_turn()
 
 
-def directory(stage_time: list[Stage], failures_free: int = 3) -> Directory:
+def directory(stage_time: list[Stage], failures_free: int = 3) -> UserDirectory:
     def now_ms() -> int:
         return stage_time[0].now_ms if stage_time else 1
 
-    found = Directory(Broker(1).register, now_ms, Throttle(failures_free))
+    found = UserDirectory(Broker(1).register, now_ms, LoginThrottle(failures_free))
     found.load("guest", "guest")
     return found
 
 
-def stage_of(failures_free: int = 3) -> tuple[Stage, Directory]:
+def stage_of(failures_free: int = 3) -> tuple[Stage, UserDirectory]:
     time: list[Stage] = []
-    authority = directory(time, failures_free)
-    stage = Stage(authority=authority)
+    authenticator = directory(time, failures_free)
+    stage = Stage(authenticator=authenticator)
     time.append(stage)
-    return stage, authority
+    return stage, authenticator
 
 
 def started(stage: Stage, host: str = "127.0.0.1") -> Peer:
@@ -80,58 +80,58 @@ def started(stage: Stage, host: str = "127.0.0.1") -> Peer:
 
 
 def test_what_comes_while_a_login_is_decided_waits_and_is_handled_after() -> None:
-    authority = Undecided()
-    stage = Stage(authority=authority)
+    authenticator = Undecided()
+    stage = Stage(authenticator=authenticator)
     peer = started(stage)
     early = start_ok() + tune_ok() + OPEN + method(1, "channel.open")
     for at in range(len(early)):
         peer.feed(early[at : at + 1])
     assert peer.take() == []
-    assert len(authority.asked) == 1
-    authority.decide(stage, User("guest"))
+    assert len(authenticator.asked) == 1
+    authenticator.decide(stage, User("guest"))
     assert peer.names() == ["connection.tune", "connection.open-ok", "channel.open-ok"]
     assert peer.connection.received_bytes == len(wire.PROTOCOL_HEADER) + len(early)
 
 
 def test_rest_of_the_same_read_waits_too() -> None:
-    authority = Undecided()
-    stage = Stage(authority=authority)
+    authenticator = Undecided()
+    stage = Stage(authenticator=authenticator)
     peer = stage.peer()
     peer.feed(opening())
     assert peer.names() == ["connection.start"]
-    authority.decide(stage, User("guest"))
+    authenticator.decide(stage, User("guest"))
     assert peer.names() == ["connection.tune", "connection.open-ok"]
     assert peer.connection.received_bytes == len(opening())
 
 
 def test_late_refusal_is_a_refusal() -> None:
-    authority = Undecided()
-    stage = Stage(authority=authority)
+    authenticator = Undecided()
+    stage = Stage(authenticator=authenticator)
     peer = started(stage)
     peer.feed(start_ok() + tune_ok() + OPEN)
-    authority.decide(stage, Refusal("invalid credentials"))
+    authenticator.decide(stage, Refusal("invalid credentials"))
     assert closes(peer.take()) == [REFUSED]
     stage.advance(stage.limits.refusal_ms)
     assert peer.hung_up()
 
 
 def test_peer_that_is_gone_or_late_is_not_logged_in() -> None:
-    authority = Undecided()
-    stage = Stage(authority=authority)
+    authenticator = Undecided()
+    stage = Stage(authenticator=authenticator)
     gone, late = started(stage), started(stage)
     gone.feed(start_ok())
     late.feed(start_ok())
     gone.lose()
     stage.advance(stage.limits.handshake_ms)
     assert late.hung_up()
-    authority.decide(stage, User("guest"))
-    authority.decide(stage, User("guest"))
+    authenticator.decide(stage, User("guest"))
+    authenticator.decide(stage, User("guest"))
     assert gone.take() == late.take() == []
     assert gone.connection.user is late.connection.user is None
 
 
 def test_peer_that_sends_on_and_on_before_it_is_known_is_hung_up_on() -> None:
-    stage = Stage(authority=Undecided())
+    stage = Stage(authenticator=Undecided())
     peer = started(stage)
     peer.feed(start_ok())
     for _ in range(17):
@@ -149,8 +149,8 @@ def test_guest_with_the_public_password_is_refused_from_elsewhere() -> None:
 
 
 def test_guessing_is_refused_unseen_for_a_while_but_not_from_elsewhere() -> None:
-    stage, authority = stage_of(2)
-    authority.permissions.put("/", "guest", ".*", ".*", ".*")
+    stage, authenticator = stage_of(2)
+    authenticator.permissions.put("/", "guest", ".*", ".*", ".*")
     for number in range(3):
         peer = started(stage)
         peer.feed(start_ok(response=f"\x00guest\x00wrong{number}".encode()))
@@ -158,7 +158,7 @@ def test_guessing_is_refused_unseen_for_a_while_but_not_from_elsewhere() -> None
     throttled = started(stage)
     throttled.feed(start_ok())
     assert closes(throttled.take()) == [REFUSED]
-    assert authority.audit.recent(1)[0].result == "too many failed logins"
+    assert authenticator.audit.recent(1)[0].result == "too many failed logins"
     elsewhere = started(stage, "127.0.0.2")
     elsewhere.feed(start_ok())
     assert elsewhere.names() == ["connection.tune"]
@@ -181,9 +181,9 @@ def test_unknown_vhost_and_one_without_permission_are_told_apart_as_rabbitmq_doe
 
 
 def limited(kind: str, key: str, **limits: int) -> Stage:
-    stage, authority = stage_of()
+    stage, authenticator = stage_of()
     spelled = {name.replace("_", "-"): value for name, value in limits.items()}
-    authority._register.put(kind, key, json.dumps(spelled))
+    authenticator._register.put(kind, key, json.dumps(spelled))
     return stage
 
 

@@ -1,4 +1,4 @@
-"""Publishing: what a channel remembers of earlier publishes never outlives the truth of it."""
+"""Publishing: cached routes and contents of a channel are dropped when they become wrong."""
 
 from __future__ import annotations
 

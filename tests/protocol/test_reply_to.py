@@ -1,4 +1,4 @@
-"""Direct reply-to: requests name a channel to answer to, and answers find it without a queue."""
+"""Direct reply-to: a reply reaches the channel of its request without a queue."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_request_without_a_listener_is_refused() -> None:
 
 
 def test_request_after_the_listener_was_cancelled_is_refused() -> None:
-    """Even if the same header was sent before: what was known of it then no longer holds."""
+    """Even if the same header was sent before: its cached content is dropped."""
     client, server = pair()
     ask(client, server)
     assert described(client.send(1, "basic.cancel", consumer_tag="r")) == ["basic.cancel-ok"]

@@ -1,6 +1,6 @@
-"""Transactions: nothing is seen before the commit, nothing after a rollback; tags are settled once.
+"""Transactions: no effect before the commit or after a rollback; tags are settled once.
 
-What is asserted here was seen on RabbitMQ 3.10.8.
+RabbitMQ 3.10.8 behaves as asserted here.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def test_tag_settled_twice_in_one_transaction_is_refused_at_once(again: str) -> 
 
 
 def test_ack_of_all_does_not_reach_what_is_delivered_after_it() -> None:
-    """Or a message that the client has never seen acknowledged would be lost."""
+    """Otherwise a message that the client has never seen would be acked and lost."""
     peer = transactional(2)
     get(peer)
     peer.feed(method(1, "basic.ack", delivery_tag=0, multiple=True))

@@ -1,4 +1,4 @@
-"""Backup of a `leveret serve` process under load, restore, repair: as an operator does it."""
+"""Backup, restore and repair of a `leveret serve` process under load, by the commands."""
 
 import contextlib
 import json
@@ -163,7 +163,7 @@ def wait_for(threads: list[Publisher], least: int) -> None:
 
 
 def check_backup(found: list[int], confirmed: int, issued: int, taken: int) -> None:
-    """What was confirmed before and not acked is there, nothing is invented, order is kept."""
+    """Check that the backup has all confirmed unacked messages, in order, and no others."""
     if not found:  # the consumer was as fast as the publisher
         assert confirmed <= taken
         return
@@ -305,7 +305,7 @@ def test_wrong_use_is_one_line(tmp_path: Path) -> None:
             (["restore", file, "--queue", "q", "--url", broker.url], "not the backup of a queue"),
             (["repair", "--data", str(tmp_path / "data")], "in use"),
             (["repair", "--data", str(tmp_path / "nowhere")], "no such directory"),
-            (["repair", "--data", str(tmp_path / "full")], "no data directory of a node"),
+            (["repair", "--data", str(tmp_path / "full")], "not the data directory of a node"),
             (["dump", str(tmp_path / "nothing.log")], "No such file"),
         ):
             said = ctl(*words, code=1)

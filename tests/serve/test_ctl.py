@@ -1,4 +1,4 @@
-"""`leveret ctl` against a running broker: commands do what they say, and say what they do."""
+"""`leveret ctl` against a running broker: effects and output of the commands."""
 
 import json
 import os
@@ -11,26 +11,26 @@ from typing import Any
 import pika
 import pytest
 
-from leveret.testing.broker import BrokerUrl, broker
+from leveret.testing.broker import RunningBroker, broker
 
 pytestmark = pytest.mark.compiled_only("the command line and the calls behind it have one form")
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[BrokerUrl]:
-    with broker(http=True) as url:
-        yield url
+def server() -> Iterator[RunningBroker]:
+    with broker(http=True) as server:
+        yield server
 
 
 def ctl(
-    url: BrokerUrl,
+    server: RunningBroker,
     *words: str,
     code: int = 0,
     text: str | None = None,
     env: dict[str, str] | None = None,
 ) -> str:
     """What a command printed; its exit code is as expected."""
-    address = f"http://guest:guest@{url.host}:{url.http_port}"
+    address = f"http://guest:guest@{server.host}:{server.http_port}"
     command = [sys.executable, "-m", "leveret", "ctl", *words, "--url", address]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=60, check=False, input=text, env=env
@@ -39,60 +39,60 @@ def ctl(
     return done.stdout if code == 0 else done.stderr
 
 
-def found(url: BrokerUrl, *words: str) -> Any:
-    return json.loads(ctl(url, *words, "--json"))
+def found(server: RunningBroker, *words: str) -> Any:
+    return json.loads(ctl(server, *words, "--json"))
 
 
-def test_objects_are_declared_listed_bound_and_deleted(url: BrokerUrl) -> None:
-    ctl(url, "declare", "queue", "orders", "--type", "quorum")
-    ctl(url, "declare", "exchange", "shop", "--type", "topic")
-    ctl(url, "bind", "shop", "orders", "-k", "order.#")
-    assert found(url, "show", "queue", "orders")["type"] == "quorum"
-    (binding,) = [b for b in found(url, "list", "bindings") if b["source"] == "shop"]
+def test_objects_are_declared_listed_bound_and_deleted(server: RunningBroker) -> None:
+    ctl(server, "declare", "queue", "orders", "--type", "quorum")
+    ctl(server, "declare", "exchange", "shop", "--type", "topic")
+    ctl(server, "bind", "shop", "orders", "-k", "order.#")
+    assert found(server, "show", "queue", "orders")["type"] == "quorum"
+    (binding,) = [b for b in found(server, "list", "bindings") if b["source"] == "shop"]
     assert binding["routing_key"] == "order.#"
-    assert ctl(url, "route", "shop", "-k", "order.made") == "orders\n"
-    assert ctl(url, "route", "shop", "-k", "other") == "no queue\n"
-    ctl(url, "unbind", "shop", "orders", "-k", "order.#")
-    assert not [b for b in found(url, "list", "bindings") if b["source"] == "shop"]
-    ctl(url, "delete", "exchange", "shop")
-    ctl(url, "delete", "queue", "orders")
-    assert not [q for q in found(url, "list", "queues") if q["name"] == "orders"]
+    assert ctl(server, "route", "shop", "-k", "order.made") == "orders\n"
+    assert ctl(server, "route", "shop", "-k", "other") == "no queue\n"
+    ctl(server, "unbind", "shop", "orders", "-k", "order.#")
+    assert not [b for b in found(server, "list", "bindings") if b["source"] == "shop"]
+    ctl(server, "delete", "exchange", "shop")
+    ctl(server, "delete", "queue", "orders")
+    assert not [q for q in found(server, "list", "queues") if q["name"] == "orders"]
 
 
-def test_messages_are_published_seen_found_taken_and_dropped(url: BrokerUrl) -> None:
-    ctl(url, "declare", "queue", "mail")
-    ctl(url, "publish", '{"n": 1}', "-k", "mail", "-p", "message_id=m1", "--header", "tenant=a")
-    ctl(url, "publish", "-k", "mail", text="second")
-    assert [m["payload"] for m in found(url, "peek", "mail")] == ['{"n": 1}', "second"]
-    (hit,) = found(url, "search", "mail", "--header", "tenant=a")
+def test_messages_are_published_seen_found_taken_and_dropped(server: RunningBroker) -> None:
+    ctl(server, "declare", "queue", "mail")
+    ctl(server, "publish", '{"n": 1}', "-k", "mail", "-p", "message_id=m1", "--header", "tenant=a")
+    ctl(server, "publish", "-k", "mail", text="second")
+    assert [m["payload"] for m in found(server, "peek", "mail")] == ['{"n": 1}', "second"]
+    (hit,) = found(server, "search", "mail", "--header", "tenant=a")
     assert hit["properties"]["message_id"] == "m1"
-    assert "ready in mail" in ctl(url, "trace", "m1")
-    assert "consumes" in ctl(url, "explain", "mail")
-    ctl(url, "pause", "mail")
-    assert "paused" in ctl(url, "explain", "mail")
-    ctl(url, "resume", "mail")
-    ctl(url, "drop", "mail", "--id", hit["id"])
-    assert found(url, "get", "mail", "--consume")[0]["payload"] == "second"
-    assert "0 messages" in ctl(url, "purge", "mail")
-    assert "no queue takes it" in ctl(url, "publish", "x", "-k", "nobody", code=1)
+    assert "ready in mail" in ctl(server, "trace", "m1")
+    assert "consumes" in ctl(server, "explain", "mail")
+    ctl(server, "pause", "mail")
+    assert "paused" in ctl(server, "explain", "mail")
+    ctl(server, "resume", "mail")
+    ctl(server, "drop", "mail", "--id", hit["id"])
+    assert found(server, "get", "mail", "--consume")[0]["payload"] == "second"
+    assert "0 messages" in ctl(server, "purge", "mail")
+    assert "no queue takes it" in ctl(server, "publish", "x", "-k", "nobody", code=1)
 
 
-def test_unacked_messages_name_their_holder(url: BrokerUrl) -> None:
-    connection = pika.BlockingConnection(pika.URLParameters(url))
+def test_unacked_messages_name_their_holder(server: RunningBroker) -> None:
+    connection = pika.BlockingConnection(pika.URLParameters(server.url))
     channel = connection.channel()
     channel.queue_declare("held")
     channel.basic_publish("", "held", b"x")
     channel.basic_get("held")
-    (item,) = found(url, "unacked", "held")
-    (shown,) = found(url, "list", "connections")
+    (item,) = found(server, "unacked", "held")
+    (shown,) = found(server, "list", "connections")
     assert item["holder"]["connection"] == shown["name"]
-    ctl(url, "close-connection", shown["name"], "--reason", "enough")
+    ctl(server, "close-connection", shown["name"], "--reason", "enough")
     with pytest.raises(pika.exceptions.ConnectionClosed, match="enough"):
         connection.process_data_events(20)
 
 
-def test_dead_letters_are_redriven_after_a_dry_run(url: BrokerUrl) -> None:
-    connection = pika.BlockingConnection(pika.URLParameters(url))
+def test_dead_letters_are_redriven_after_a_dry_run(server: RunningBroker) -> None:
+    connection = pika.BlockingConnection(pika.URLParameters(server.url))
     channel = connection.channel()
     channel.queue_declare("dead")
     arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
@@ -102,58 +102,58 @@ def test_dead_letters_are_redriven_after_a_dry_run(url: BrokerUrl) -> None:
         got, _, _ = channel.basic_get("work")
         assert got is not None
         channel.basic_reject(got.delivery_tag, requeue=False)
-    assert "3 messages would be taken" in ctl(url, "redrive", "dead", "--dry-run")
-    ended = found(url, "redrive", "dead")
+    assert "3 messages would be taken" in ctl(server, "redrive", "dead", "--dry-run")
+    ended = found(server, "redrive", "dead")
     assert (ended["state"], ended["done"]) == ("done", 3)
-    assert [m["payload"] for m in found(url, "peek", "work")] == ["0", "1", "2"]
-    ctl(url, "copy", "work", "--to", "dead", "--limit", "1")
-    assert "2 of" in ctl(url, "move", "work", "--to", "dead", "--limit", "2")
-    assert len(found(url, "peek", "dead")) == 3
-    assert {t["kind"] for t in found(url, "task", "list")} >= {"redrive", "copy", "move"}
+    assert [m["payload"] for m in found(server, "peek", "work")] == ["0", "1", "2"]
+    ctl(server, "copy", "work", "--to", "dead", "--limit", "1")
+    assert "2 of" in ctl(server, "move", "work", "--to", "dead", "--limit", "2")
+    assert len(found(server, "peek", "dead")) == 3
+    assert {t["kind"] for t in found(server, "task", "list")} >= {"redrive", "copy", "move"}
     connection.close()
 
 
-def test_users_permissions_policies_and_definitions(url: BrokerUrl, tmp_path: Path) -> None:
-    ctl(url, "declare", "vhost", "shop", "--description", "sales")
-    ctl(url, "user", "set", "ann", "--tags", "monitoring", text="secret\n")
-    ctl(url, "permission", "set", "ann", "--vhost", "shop", "--configure", "^$")
-    (permission,) = [p for p in found(url, "list", "permissions") if p["user"] == "ann"]
+def test_users_permissions_policies_and_definitions(server: RunningBroker, tmp_path: Path) -> None:
+    ctl(server, "declare", "vhost", "shop", "--description", "sales")
+    ctl(server, "user", "set", "ann", "--tags", "monitoring", text="secret\n")
+    ctl(server, "permission", "set", "ann", "--vhost", "shop", "--configure", "^$")
+    (permission,) = [p for p in found(server, "list", "permissions") if p["user"] == "ann"]
     assert (permission["vhost"], permission["configure"]) == ("shop", "^$")
-    ctl(url, "user", "tags", "ann", "administrator")
-    assert found(url, "show", "user", "ann")["tags"] == ["administrator"]
-    ctl(url, "policy", "set", "short", "^q", "max-length=10", "--apply-to", "queues")
-    ctl(url, "limit", "set", "max-queues", "5", "--vhost", "shop")
+    ctl(server, "user", "tags", "ann", "administrator")
+    assert found(server, "show", "user", "ann")["tags"] == ["administrator"]
+    ctl(server, "policy", "set", "short", "^q", "max-length=10", "--apply-to", "queues")
+    ctl(server, "limit", "set", "max-queues", "5", "--vhost", "shop")
     file = tmp_path / "definitions.json"
-    ctl(url, "definitions", "export", str(file))
+    ctl(server, "definitions", "export", str(file))
     kept = json.loads(file.read_text())
     assert [p["definition"] for p in kept["policies"]] == [{"max-length": 10}]
-    ctl(url, "policy", "clear", "short")
-    ctl(url, "user", "delete", "ann")
-    ctl(url, "definitions", "import", str(file))
-    assert [p["name"] for p in found(url, "list", "policies")] == ["short"]
-    assert "ann" in ctl(url, "list", "users")
-    ctl(url, "permission", "clear", "ann", "--vhost", "shop")
-    ctl(url, "delete", "vhost", "shop")
-    assert "shop" not in ctl(url, "list", "vhosts")
+    ctl(server, "policy", "clear", "short")
+    ctl(server, "user", "delete", "ann")
+    ctl(server, "definitions", "import", str(file))
+    assert [p["name"] for p in found(server, "list", "policies")] == ["short"]
+    assert "ann" in ctl(server, "list", "users")
+    ctl(server, "permission", "clear", "ann", "--vhost", "shop")
+    ctl(server, "delete", "vhost", "shop")
+    assert "shop" not in ctl(server, "list", "vhosts")
 
 
-def test_lists_can_be_chosen_and_sorted(url: BrokerUrl) -> None:
+def test_lists_can_be_chosen_and_sorted(server: RunningBroker) -> None:
     for name in ("z-list", "a-list"):
-        ctl(url, "declare", "queue", name)
+        ctl(server, "declare", "queue", name)
     words = ("list", "queues", "--name", "-list", "--columns", "name", "--sort", "name")
-    assert ctl(url, *words).split() == ["name", "a-list", "z-list"]
-    assert ctl(url, *words, "--reverse").split() == ["name", "z-list", "a-list"]
-    assert "nothing is called" in ctl(url, "list", "hares", code=2)
+    assert ctl(server, *words).split() == ["name", "a-list", "z-list"]
+    assert ctl(server, *words, "--reverse").split() == ["name", "z-list", "a-list"]
+    assert "nothing is called" in ctl(server, "list", "hares", code=2)
 
 
-def test_what_does_not_exist_is_one_line(url: BrokerUrl) -> None:
-    said = ctl(url, "show", "queue", "none", code=1)
+def test_what_does_not_exist_is_one_line(server: RunningBroker) -> None:
+    said = ctl(server, "show", "queue", "none", code=1)
     assert said == "leveret ctl: the broker refuses: Not Found: /api/queues/%2F/none\n"
 
 
-def test_status_and_environment(url: BrokerUrl) -> None:
-    assert "health   ok" in ctl(url, "status")
-    assert "heartbeat_s" in ctl(url, "environment")
+def test_status_and_environment(server: RunningBroker) -> None:
+    assert "health   ok" in ctl(server, "status")
+    assert "heartbeat_s" in ctl(server, "environment")
 
 
 def test_configuration_is_checked_and_shown(tmp_path: Path) -> None:
@@ -173,16 +173,16 @@ def test_configuration_is_checked_and_shown(tmp_path: Path) -> None:
     assert "did you mean heartbeat_s?" in check.stderr
 
 
-def test_names_that_a_terminal_cannot_show_are_escaped(url: BrokerUrl) -> None:
-    ctl(url, "declare", "queue", "hase-🐇")
+def test_names_that_a_terminal_cannot_show_are_escaped(server: RunningBroker) -> None:
+    ctl(server, "declare", "queue", "hase-🐇")
     old = {**os.environ, "PYTHONIOENCODING": "latin-1"}
-    assert "hase-\\U0001f407" in ctl(url, "list", "queues", env=old)
-    assert "hase-\\U0001f407" in ctl(url, "show", "queue", "hase-🐇", env=old)
-    ctl(url, "delete", "queue", "hase-🐇")
+    assert "hase-\\U0001f407" in ctl(server, "list", "queues", env=old)
+    assert "hase-\\U0001f407" in ctl(server, "show", "queue", "hase-🐇", env=old)
+    ctl(server, "delete", "queue", "hase-🐇")
 
 
-def test_a_name_that_is_not_text_is_one_line(url: BrokerUrl) -> None:
-    said = ctl(url, "declare", "queue", os.fsdecode(b"q\xff"), code=1)
+def test_a_name_that_is_not_text_is_one_line(server: RunningBroker) -> None:
+    said = ctl(server, "declare", "queue", os.fsdecode(b"q\xff"), code=1)
     assert said == "leveret ctl: 'q\\udcff' is not text in utf-8\n"
 
 
@@ -195,11 +195,11 @@ def test_an_address_that_is_none_is_one_line() -> None:
         check=False,
     )
     assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
-    assert done.stderr.startswith("leveret ctl: http://[ is no address: ")
+    assert done.stderr.startswith("leveret ctl: http://[ is not a valid address: ")
 
 
-def test_nobody_needs_to_read_what_a_command_prints(url: BrokerUrl) -> None:
-    address = f"http://guest:guest@{url.host}:{url.http_port}"
+def test_nobody_needs_to_read_what_a_command_prints(server: RunningBroker) -> None:
+    address = f"http://guest:guest@{server.host}:{server.http_port}"
     words = ["-m", "leveret", "ctl", "list", "exchanges", "--url", address]
     command = ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, *words]
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=60, check=False)

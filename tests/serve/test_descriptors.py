@@ -1,4 +1,4 @@
-"""More clients than there are descriptors: some are refused, files and HTTP get what they need."""
+"""More clients than descriptors: some are refused; files and HTTP still get descriptors."""
 
 import re
 import signal

@@ -1,4 +1,4 @@
-"""`kill -9` of a broker whose streams are published to and followed, again and again."""
+"""Repeated `kill -9` of a broker while clients publish to streams and read them."""
 
 import contextlib
 import threading

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT under load: confirmed messages are kept, requests answered, then it ends."""
+"""SIGTERM and SIGINT under load: confirmed messages stay, requests are answered, it ends."""
 
 import base64
 import contextlib

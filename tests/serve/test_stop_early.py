@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT while a node reads what is on disk: it ends at once, and nothing is lost."""
+"""SIGTERM and SIGINT during recovery: the node ends at once, and nothing is lost."""
 
 import os
 import shutil

@@ -66,7 +66,7 @@ def test_ready_line_names_the_ports_of_tls_and_hangup_reads_certificates(
             shutil.copy(new.cert, files.cert)
             shutil.copy(new.key, files.key)
             process.send_signal(signal.SIGHUP)
-            while "loaded anew" not in process.stderr.readline():
+            while "certificates were reloaded" not in process.stderr.readline():
                 pass
             for host, port in ((ready[1], ready[2]), (ready[3], ready[4])):
                 assert shown_name(authority, host, int(port)) == "new"
@@ -103,7 +103,7 @@ def test_all_addresses_are_those_of_both_kinds(
 
 
 def peer_host(host: str, amqp_port: int, http_port: int) -> str:
-    """As whom the node knows somebody who came by this address."""
+    """Return the host of a client, as the node sees it, for a connection to this address."""
     login = pika.PlainCredentials("guest", "secret")
     with pika.BlockingConnection(pika.ConnectionParameters(host, amqp_port, "/", login)) as client:
         client.channel()  # answered: the node knows of the connection

@@ -1,11 +1,11 @@
-"""A reference broker, as naive as can be: lists, loops, and no care for speed.
+"""A reference broker in the simplest form: lists and loops, without regard to speed.
 
-It knows queues, channels and time, and says what each command must lead to: what is ready and in
-which order, what is in flight, what is scheduled, what was dead-lettered and why. It shares no code
-with `leveret`.
+It models queues, channels and time. It computes the result of each command: the ready messages and
+their order, the messages in flight, the scheduled ones, and the dead letters with their reasons. It
+shares no code with `leveret`.
 
-One thing it does not decide: which of several consumers that may take a message gets it. There it
-is told what the broker did (`seen`), checks that it was allowed, and follows.
+It does not decide which of several possible consumers gets a message. The test passes in the
+deliveries of the real broker (`seen`); the model checks that they were allowed, and repeats them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PRIORITY_MAX_OF_QUORUM = 31
 
 @dataclass
 class Rules:
-    """The arguments of a queue; None means none."""
+    """The arguments of a queue; None = not set."""
 
     quorum: bool = False
     ttl_ms: int | None = None
@@ -29,7 +29,7 @@ class Rules:
     overflow: str = "drop-head"
     priority_max: int | None = None
     delivery_limit: int | None = None
-    dead_letter: str | None = None  # a queue, by way of the default exchange
+    dead_letter: str | None = None  # a queue, through the default exchange
     single_active: bool = False
     delayed: bool = False
     retry_type: str | None = None
@@ -37,7 +37,7 @@ class Rules:
     retry_max_ms: int = 0
 
     def arguments(self) -> dict[str, object]:
-        """The same as `queue.declare` takes it."""
+        """Return the arguments of `queue.declare`."""
         given: dict[str, object | None] = {
             "x-queue-type": "quorum" if self.quorum else None,
             "x-message-ttl": self.ttl_ms,
@@ -66,7 +66,7 @@ class Death:
 
 @dataclass
 class Asked:
-    """What the properties of a publish ask for; None and 0 mean nothing."""
+    """The properties of a publish that matter here; None and 0 = not set."""
 
     priority: int | None = None
     ttl_ms: int | None = None
@@ -75,7 +75,7 @@ class Asked:
 
 @dataclass
 class Message:
-    """One message in one queue. Its body is unlike any other's."""
+    """One message in one queue. Its body is unique."""
 
     body: bytes
     asked: Asked
@@ -89,7 +89,7 @@ class Message:
 
 @dataclass
 class Held:
-    """A delivery that is not settled; `queue` is None where it was taken back or deleted."""
+    """An unsettled delivery; `queue` is None if it was taken back, or its queue was deleted."""
 
     queue: Queue | None = field(repr=False)
     message: Message
@@ -103,7 +103,7 @@ class Consumer:
     channel: Channel = field(repr=False)
     queue: Queue = field(repr=False)
     no_ack: bool
-    prefetch: int  # 0 means no limit, and so does the next
+    prefetch: int  # 0 = no limit; the same for the next field
     prefetch_bytes: int
     priority: int
     timeout_ms: int | None
@@ -126,7 +126,7 @@ class Channel:
 
 @dataclass
 class Seen:
-    """A delivery that the broker made."""
+    """A delivery of the real broker."""
 
     channel: str
     consumer: str
@@ -140,19 +140,23 @@ class Seen:
 class Queue:
     name: str
     rules: Rules
-    ready: list[Message] = field(default_factory=list)  # those that never came back, if quorum
-    back: list[Message] = field(default_factory=list)  # of a quorum queue: served first
+    ready: list[Message] = field(
+        default_factory=list
+    )  # in a quorum queue, without returned messages
+    back: list[Message] = field(
+        default_factory=list
+    )  # returned messages of a quorum queue, served first
     scheduled: list[tuple[int, Message]] = field(default_factory=list)
     consumers: list[Consumer] = field(default_factory=list)
     active: Consumer | None = None
     next_rank: int = 0
-    # Where messages went
+    # Counts of messages that left
     pushed: int = 0
     acked: int = 0
-    gone: dict[str, int] = field(default_factory=dict)  # by reason; no_ack and purged among them
+    gone: dict[str, int] = field(default_factory=dict)  # by reason, with no_ack and purged
 
     def order(self) -> list[Message]:
-        """Ready messages in the order in which they will be delivered."""
+        """Return the ready messages in the order of delivery."""
         return self.back + sorted(self.ready, key=lambda m: (-m.priority, m.rank))
 
     def take(self, message: Message) -> Message:
@@ -160,7 +164,7 @@ class Queue:
         return message
 
     def heads(self) -> list[Message]:
-        """Whose expiry counts: the head, on a quorum queue the heads of all its lines."""
+        """Return the messages that can expire: the head; in a quorum queue, all heads of lines."""
         if not self.rules.quorum:
             return self.order()[:1]
         lines: dict[int, Message] = {}
@@ -180,7 +184,7 @@ class Queue:
         )
 
     def may_take(self) -> list[Consumer]:
-        """Consumers that may have the next message: the highest priority with room."""
+        """Return the consumers that may get the next message: the highest priority with room."""
         served = [self.active] if self.active else []
         if not self.rules.single_active:
             served = list(self.consumers)
@@ -196,7 +200,7 @@ class Queue:
 
 
 class Model:
-    """Queues, channels and time."""
+    """The reference broker: queues, channels and time."""
 
     def __init__(self, now_ms: int) -> None:
         self.now_ms = now_ms
@@ -205,8 +209,6 @@ class Model:
         self.seen: list[Seen] = []
         self.leaving: list[tuple[Queue, Message, str]] = []
         self.ended: list[tuple[str, str]] = []  # channel and tag of consumers that were ended
-
-    # Definitions
 
     def declare(self, name: str, rules: Rules) -> None:
         self.queues[name] = Queue(name, rules)
@@ -229,10 +231,8 @@ class Model:
         queue.count_gone("purged", count)
         return count
 
-    # Messages come in
-
     def publish(self, name: str, body: bytes, asked: Asked) -> bool:
-        """Whether the publish is confirmed; what cannot be routed is."""
+        """Publish a message; return True if it is confirmed, as unroutable messages are too."""
         queue = self.queues.get(name)
         return queue is None or self.push(queue, body, asked, [])
 
@@ -240,7 +240,7 @@ class Model:
         rules = queue.rules
         delay_ms = asked.delay_ms if rules.delayed else 0
         if delay_ms:
-            asked = replace(asked, delay_ms=0)  # no other queue delays it again
+            asked = replace(asked, delay_ms=0)  # the next queue does not delay it again
         ttls = [ttl for ttl in (asked.ttl_ms, rules.ttl_ms) if ttl is not None]
         expires_ms = self.now_ms + delay_ms + min(ttls) if ttls else None
         priority = _clamp(rules, asked.priority)
@@ -270,10 +270,8 @@ class Model:
         while queue.rules.overflow == "drop-head" and queue.order() and queue.is_over():
             self.leave(queue, queue.take(queue.order()[0]), "maxlen")
 
-    # Messages go out
-
     def pump(self, queue: Queue) -> None:
-        """Deliver and expire until nothing more can be delivered and no head is dead."""
+        """Deliver and expire until nothing can be delivered and no head has expired."""
         while queue.order():
             able = queue.may_take()
             if not able:
@@ -311,7 +309,7 @@ class Model:
         return message
 
     def got(self, name: str, channel: Channel, tag: int, message: Message, no_ack: bool) -> None:
-        """A message was taken by a get, under this tag."""
+        """Take a message by a get, under this tag."""
         if no_ack:
             self.queues[name].count_gone("no_ack")
         else:
@@ -328,17 +326,15 @@ class Model:
                 return
             self.leave(queue, queue.take(dead[0]), "expired")
 
-    # Messages come back, or leave
-
     def catch_up(self, channel: Channel, tag: int, multiple: bool) -> None:
-        """Before messages are given back their queues deliver what they can."""
+        """Let queues deliver as much as they can before messages are returned to them."""
         for number, held in list(channel.unacked.items()):
             if number == tag or (multiple and (tag == 0 or number < tag)):
                 if held.queue is not None and held.queue.is_limited():
                     self.pump(held.queue)
 
     def settled(self, channel: Channel, tag: int, multiple: bool) -> list[Held] | None:
-        """Take deliveries from a channel, in order; None where the tag is unknown."""
+        """Take deliveries from a channel, in order; None if the tag is unknown."""
         if tag == 0 and multiple:
             tags = list(channel.unacked)
         elif tag not in channel.unacked:
@@ -387,7 +383,7 @@ class Model:
         self.leaving.append((queue, message, reason))
 
     def dispose(self, queue: Queue, message: Message, reason: str) -> None:
-        """Dead-letter, park or forget."""
+        """Dead-letter, park or drop a message."""
         target = queue.rules.dead_letter
         deaths = _died(queue, message, reason)
         asked = replace(message.asked, ttl_ms=None)
@@ -396,8 +392,6 @@ class Model:
             self.push(parked, message.body, asked, deaths)
         elif target in self.queues and (reason == "rejected" or not _is_cycle(deaths, target)):
             self.push(self.queues[target], message.body, asked, deaths)
-
-    # Consumers and channels
 
     def consume(self, consumer: Consumer) -> None:
         consumer.channel.consumers[consumer.tag] = consumer
@@ -415,7 +409,7 @@ class Model:
             queue.active = waiting[0] if waiting else None
 
     def close(self, channels: list[Channel]) -> None:
-        """Channels end together: none of them takes what another gives back."""
+        """Close channels together: none of them gets messages that another one returns."""
         for channel in channels:
             for consumer in list(channel.consumers.values()):
                 self.cancel(consumer)
@@ -424,10 +418,8 @@ class Model:
             assert taken is not None
             self.give_back(taken, failed=True)
 
-    # Time
-
     def advance(self, ms: int) -> None:
-        """Let time pass to a moment at which something may be due."""
+        """Advance the time to a moment at which something may be due."""
         self.now_ms += ms
         for queue in list(self.queues.values()):
             while due := [entry for entry in queue.scheduled if entry[0] <= self.now_ms]:
@@ -446,7 +438,7 @@ class Model:
         self.drop_over_limit(queue)
 
     def take_back_late(self, channel: Channel) -> None:
-        """End consumers that hold a message too long; a late ack of it is no error."""
+        """Cancel consumers that hold a message too long; a late ack of it is not an error."""
         late: list[Held] = []
         for tag, held in channel.unacked.items():
             timeout_ms = held.consumer.timeout_ms if held.consumer else None
@@ -463,7 +455,7 @@ class Model:
         self.give_back(late, failed=True)
 
     def end_turn(self) -> None:
-        """Work off everything that the commands caused; nothing seen may be left over."""
+        """Process everything that the commands caused; all seen deliveries must be used up."""
         while True:
             for queue in list(self.queues.values()):
                 self.pump(queue)
@@ -488,14 +480,14 @@ def _limit(rules: Rules) -> int | None:
 
 
 def _died(queue: Queue, message: Message, reason: str) -> list[Death]:
-    """The deaths of a message after one more, newest first."""
+    """Return the deaths of a message with one more, newest first."""
     others = [d for d in message.deaths if (d.queue, d.reason) != (queue.name, reason)]
     same = [d for d in message.deaths if (d.queue, d.reason) == (queue.name, reason)]
     return [Death(queue.name, reason, same[0].count + 1 if same else 1), *others]
 
 
 def _is_cycle(deaths: list[Death], target: str) -> bool:
-    """Whether a message came around to a queue again and nobody had rejected it on the way."""
+    """Return True if a message returned to a queue without a rejection: a dead-letter cycle."""
     for death in deaths:
         if death.reason == "rejected":
             return False
@@ -505,7 +497,7 @@ def _is_cycle(deaths: list[Death], target: str) -> bool:
 
 
 def check_headers(queue: Queue, message: Message, headers: dict[str, object]) -> None:
-    """What a delivery tells of deaths and returns."""
+    """Return the headers of a delivery about deaths and returns."""
     deaths = headers.get("x-death", [])
     assert isinstance(deaths, list)
     told = [Death(death["queue"], death["reason"], death["count"]) for death in deaths]

@@ -1,7 +1,7 @@
-"""Every byte that a random load makes the log write, as digests that two forms can be compared by.
+"""Digests of every byte that a random load makes the log write, to compare the two forms.
 
-As a module (`python -m tests.simulation.storage_bytes SEED`) it prints the form that it runs in and
-a digest for each step: of all changes of the disk so far, and after a start of what was found.
+As a module (`python -m tests.simulation.storage_bytes SEED`) it prints its form and a digest for
+each step: of all changes of the disk so far, and after a start of the recovered state.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SIZES: Final = (0, 1, 20, 200, 20_000)  # the last is over what is copied into a
 
 
 def digests(seed: int) -> list[str]:
-    """A digest after each step."""
+    """Return a digest after each step."""
     rng = Random(seed)
     load = Load(rng, SIZES)
     disk = FakeDisk()
@@ -49,7 +49,7 @@ def digests(seed: int) -> list[str]:
 
 
 def _changes(disk: FakeDisk) -> bytes:
-    """Everything that was done to a disk, in order."""
+    """Return everything that was done to a disk, in order."""
     lines = [
         b"%s %s %s %d %s\n" % (c.kind.encode(), c.name.encode(), c.to.encode(), c.offset, c.data)
         for c in disk.changes

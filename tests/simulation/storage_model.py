@@ -1,9 +1,9 @@
-"""A model of what is durable, and a load that keeps broker and model in step.
+"""A model of the durable state, and a load that keeps broker and model in step.
 
-The model knows after every block of the log what a start must find: which messages wait in which
-queue and in which order, which were delivered, how often they came back, what is scheduled, and
-which queues and bindings there are. Whatever happens to the disk, the state after a start must be
-that of the last block that was found, and that block must not be older than the last confirm.
+After every block of the log, the model knows what a start must find: the waiting messages of each
+queue in order, which of them were delivered, how often they were returned, the scheduled messages,
+and the queues and bindings. Whatever happens to the disk, the state after a start must be that of
+the last block that was found, and that block must not be older than the last confirm.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ class Queued:
 
     def __init__(self) -> None:
         self.entries: dict[bytes, Entry] = {}
-        self.mark = -1  # the last place that was delivered
+        self.mark = -1  # the last delivered place
 
     def order(self) -> list[Entry]:
-        """What is ready, then what is scheduled in the order in which it will be."""
+        """Return the ready messages, then the scheduled ones by due time."""
         return sorted(self.entries.values(), key=lambda e: (e.due_ms, -e.priority, e.place))
 
     def head(self) -> Entry | None:
@@ -76,8 +76,8 @@ class Streamed:
     """A stream of the model."""
 
     def __init__(self, life: int) -> None:
-        self.life = life  # a stream that was deleted and made again has another
-        self.bodies: list[bytes] = []  # by offset, also of what has been forgotten since
+        self.life = life  # a stream that was deleted and declared again has another number
+        self.bodies: list[bytes] = []  # by offset, including bodies that retention has removed
         self.cursors: dict[str, int] = {}
 
 
@@ -86,12 +86,12 @@ class State:
 
     def __init__(self) -> None:
         self.queues: dict[str, Queued] = {}
-        self.held: list[Entry] = []  # by the delayed exchange
-        self.bound: set[str] = set()  # passing queues bound to "fan"
+        self.held: list[Entry] = []  # messages in the delayed exchange
+        self.bound: set[str] = set()  # transient queues bound to "fan"
         self.streams: dict[str, Streamed] = {}
 
     def after_start(self) -> State:
-        """What is left when the node ends and starts again."""
+        """Return the state after the node ends and starts again."""
         left = copy.deepcopy(self)
         left.held = [e for e in left.held if e.persistent]
         for queue in left.queues.values():
@@ -102,25 +102,23 @@ class State:
 
 
 class Load:
-    """Random commands, to a broker and to the model."""
+    """Random commands to a broker and to the model."""
 
     def __init__(self, rng: Random, sizes: tuple[int, ...] = (0, 1, 20, 200)) -> None:
         self.rng = rng
-        self.sizes = sizes  # of bodies, beyond what makes them different
+        self.sizes = sizes  # additional body sizes
         self.state = State()
-        self.states: dict[int, State] = {0: State()}  # by the last block that tells of it
+        self.states: dict[int, State] = {0: State()}  # by the last block of the state
         self.floors: list[tuple[int, int]] = []  # moment of the disk, block that was confirmed then
         self._place = 0
         self._serial = 0
         self._seen_block = 0
-        self._blocks: dict[int, int] = {}  # by publish
+        self._blocks: dict[int, int] = {}  # block by publish
         self._confirms_seen = 0
         self._flying: list[tuple[str, bytes, int]] = []
 
-    # Generations
-
     def begin(self, stage: StorageStage) -> None:
-        """Go on with a broker that was started from what `states` says."""
+        """Continue with a broker that was started from the given state."""
         self.stage = stage
         self.client = Client(stage)
         self.floors = []
@@ -129,10 +127,10 @@ class Load:
         self._flying = []
         self._seen_block = stage.store.log.taken_block
         self.states = {self._seen_block: copy.deepcopy(self.state)}
-        self._let_pass(0)  # what became due meanwhile
+        self._let_pass(0)  # messages that became due meanwhile
 
     def define(self) -> None:
-        """Make what the load needs. Anything that is there already stays."""
+        """Declare everything the load needs. Existing objects stay."""
         for name, arguments in FIXED.items():
             self.state.queues.setdefault(name, Queued())
             self._call("queue.declare", queue=name, durable=True, arguments=arguments)
@@ -154,7 +152,7 @@ class Load:
         self._call("queue.declare", queue=name, durable=True, arguments=FIXED[name])
 
     def define_few(self) -> None:
-        """The least with which every kind of record can be written."""
+        """A minimal load that writes every kind of record."""
         for name in ("plain", "prio", "quorum"):
             self.define_queue(name)
         self._call("exchange.declare", exchange="fan", type="fanout", durable=True)
@@ -170,7 +168,7 @@ class Load:
                 self.write_acks()
 
     def actions(self) -> list[tuple[Callable[[], None], int]]:
-        """What may happen, and how often it does."""
+        """Return the possible steps and their weights."""
         return [
             (self.publish, 8),
             (self.publish_transient, 2),
@@ -194,7 +192,7 @@ class Load:
             self.rng.choice(names)()
 
     def run_sparse(self, steps: int) -> None:
-        """A load that takes most messages soon and leaves some for ever."""
+        """A load that consumes most messages soon and leaves some for ever."""
         actions = [
             *[self.publish] * 6,
             self.publish_transient,
@@ -210,15 +208,13 @@ class Load:
         for _ in range(steps):
             self.rng.choice(actions)()
 
-    # Steps
-
     def _call(self, name: str, **fields: object) -> None:
         for event in self.client.call(2, name, **fields):
             assert event.name == f"{name}-ok", event
         self._note()
 
     def _note(self) -> None:
-        """Remember what every new block tells of, and what was confirmed when."""
+        """Remember the state of every new block, and which block was confirmed when."""
         taken = self.stage.store.log.taken_block
         while self._seen_block < taken:
             self._seen_block += 1
@@ -305,7 +301,7 @@ class Load:
         self._note()
 
     def settle(self) -> None:
-        """Ack, requeue or refuse something that is in flight."""
+        """Ack, requeue or reject a message in flight."""
         if not self._flying:
             return
         name, body, tag = self._flying.pop(self.rng.randrange(len(self._flying)))
@@ -415,18 +411,16 @@ class Load:
         self._note()
 
     def hear(self) -> None:
-        """Hear what the log says, if reports are held back."""
+        """Process the report of the log, if reports are held back."""
         self.stage.take_report()
         self._note()
 
-
-# What a start found
 
 Found = dict[str, list[tuple[bytes, bool, int, int, int]]]
 
 
 def found_in(stage: StorageStage) -> Found:
-    """Take everything out of every durable queue: body, redelivered, returns, failures, deaths."""
+    """Empty every durable queue: body, redelivered, returns, failures, deaths of each message."""
     client = Client(stage)
     queues = sorted(stage.broker.vhost("/").queues.items())
     found: Found = {}
@@ -441,7 +435,7 @@ def found_in(stage: StorageStage) -> Found:
 
 
 def read_all(stage: StorageStage, name: str) -> list[tuple[int, bytes]]:
-    """What a stream holds: offsets and bodies."""
+    """Return the offsets and bodies of a stream."""
     client = Client(stage)
     client.call(3, "basic.qos", prefetch_count=65_535)
     first = {"x-stream-offset": "first"}
@@ -453,7 +447,7 @@ def read_all(stage: StorageStage, name: str) -> list[tuple[int, bytes]]:
 
 
 def offset_of(message: Method) -> int:
-    """The offset that a delivery of a stream carries."""
+    """Return the offset in a delivery of a stream."""
     assert message.content is not None
     return cast(int, message.content.headers["x-stream-offset"].value)
 
@@ -474,7 +468,7 @@ def _plain(value: object) -> object:
 
 
 def check(state: State, found: Found, stage: StorageStage) -> None:
-    """What was found is what the state says, in its order."""
+    """Check that the recovered messages are those of the state, in order."""
     left = state.after_start()
     assert sorted(found) == sorted([*left.queues, *left.streams])
     for name, stream in left.streams.items():
@@ -499,7 +493,7 @@ def check(state: State, found: Found, stage: StorageStage) -> None:
 def _check_stream(
     name: str, stream: Streamed, found: list[tuple[bytes, bool, int, int, int]], stage: StorageStage
 ) -> None:
-    """Every offset has its message; only the oldest may have been forgotten, and never all."""
+    """Check every offset. Retention may have removed the oldest messages, but never all."""
     offsets = [offset for _, _, offset, _, _ in found]
     first = offsets[0] if offsets else 0
     assert offsets == list(range(first, len(stream.bodies))), name
@@ -512,7 +506,7 @@ def _check_stream(
 
 
 def _check_entry(name: str, entry: Entry, redelivered: bool) -> None:
-    """After a crash every message may say that it was delivered before; one that was, must."""
+    """A delivered message must be marked as redelivered. After a crash any message may be."""
     if entry.delivered:
         assert redelivered, (name, entry.body)
 

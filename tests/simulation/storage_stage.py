@@ -1,10 +1,10 @@
 """A broker with its store on a fake disk: no sockets, no clock, no event loop.
 
-`StorageStage` is the protocol tests' `Stage` with a store under it. The log writes in its thread as
-in a node, but what it reports waits in a `ManualLoop` until the stage takes it: `sync` runs until
-everything is on disk, and a test that holds reports back (`holds`) sees what happens meanwhile. One
-block is on its way at a time and the stage waits for its report before it goes on, so a run is the
-same every time, to the order of operations on the disk.
+`StorageStage` is the `Stage` of the protocol tests with a store. The log writes in its thread as in
+a node, but its reports wait in a `ManualLoop` until the stage takes them. `sync` runs until
+everything is on disk. A test that holds reports back (`holds`) sees the state before them. One
+block is being written at a time, and the stage waits for its report, so every run is the same,
+including the order of disk operations.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final, cast
 
-from leveret.amqp.link import Limits
-from leveret.definitions import Book
+from leveret.amqp.connection_base import ConnectionLimits
+from leveret.definitions import Definitions
 from leveret.engine.message import Message
 from leveret.journal.records import NOWHERE, OFFSET_BITS
 from leveret.storage.store import SYNC, Store
@@ -30,7 +30,7 @@ PERSISTENT: Final[dict[str, object]] = {"delivery_mode": 2}
 
 
 class Timer:
-    """A call that waits for its time."""
+    """A callback that waits for its time."""
 
     def __init__(self, delay_s: float, callback: Callable[..., object], arguments: tuple[Any, ...]):
         self.delay_s = delay_s
@@ -48,7 +48,7 @@ class Timer:
 
 
 class ManualLoop:
-    """What the log needs of an event loop, run by hand."""
+    """The part of an event loop that the log needs, run by hand."""
 
     def __init__(self) -> None:
         self.reports: queues.SimpleQueue[Timer] = queues.SimpleQueue()
@@ -64,12 +64,12 @@ class ManualLoop:
         return timer
 
     def waiting(self) -> list[Timer]:
-        """Timers that have not run."""
+        """Return timers that have not run."""
         self.timers = [timer for timer in self.timers if not timer.is_done]
         return self.timers
 
     def time(self) -> float:
-        """Later each time: whatever is done now and then is done at once."""
+        """Return a later time with each call, so that rate-limited work is done at once."""
         self._time_s += 1.0
         return self._time_s
 
@@ -83,7 +83,7 @@ class StorageStage(Stage):
         *,
         file_bytes: int = 1 << 20,
         now_ms: int = START_MS,
-        limits: Limits | None = None,
+        limits: ConnectionLimits | None = None,
         holds: bool = False,
         durability: str = SYNC,
         free_min_bytes: int = 0,
@@ -91,15 +91,15 @@ class StorageStage(Stage):
         window: int = 0,
     ) -> None:
         super().__init__(limits)
-        self._window = window  # messages of a line in memory, if not as many as usual
+        self._window = window  # messages of a queue in memory, if not the default
         self.now_ms = now_ms
         self.broker.begin_turn(now_ms)
         self.disk = disk
         self.loop = ManualLoop()
         self.alarms: list[bool] = []
         self.holds = holds  # reports of the log wait for `sync`
-        self._report: Timer | None = None  # what the log's thread said last
-        self.book = Book(self.broker, "hare", "4.3.0")
+        self._report: Timer | None = None  # the last report of the log's thread
+        self.definitions = Definitions(self.broker, "hare", "4.3.0")
         self.store = Store(disk, self.broker, durability)
         self.found = self.store.open(
             cast(asyncio.AbstractEventLoop, self.loop),
@@ -109,7 +109,7 @@ class StorageStage(Stage):
             free_min_bytes=free_min_bytes,
             reserve_bytes=reserve_bytes,
         )
-        self.store.survivors.wait_ms = 0  # sparse files are copied at once
+        self.store.compactor.stable_ms = 0  # sparse files are compacted at once
         self._set_windows()
 
     def _set_windows(self) -> None:
@@ -126,7 +126,7 @@ class StorageStage(Stage):
         self.alarms.append(is_on)
 
     def end_turn(self) -> None:
-        """As the runtime does: the engine, the log, then what goes to the peers."""
+        """End a turn like the runtime: the engine, the log, then output to the peers."""
         broker = self.broker
         turn = broker.turn
         while True:
@@ -143,19 +143,17 @@ class StorageStage(Stage):
         if not self.holds:
             self.sync()
 
-    # The log
-
     def is_writing(self) -> bool:
-        """Whether a block is on its way, its report taken or not."""
+        """Return True if a block is being written, or its report was not taken yet."""
         return self.store.log.is_writing()
 
     def _await_report(self) -> None:
-        """Let the thread do its work; what it says is not heard yet."""
+        """Wait for the thread; its report is not processed yet."""
         if self._report is None and self.is_writing():
             self._report = self.loop.reports.get(timeout=REPORT_WITHIN_S)
 
     def take_report(self) -> bool:
-        """Hear what the log's thread has to say; False if it has nothing."""
+        """Process a report of the log's thread; return False if there is none."""
         self._await_report()
         report = self._report
         if report is None:
@@ -165,49 +163,47 @@ class StorageStage(Stage):
         return True
 
     def sync(self) -> None:
-        """Until no block is on its way. Acks that nobody waits for stay where they are."""
+        """Run until no block is being written. Acks that no client waits for stay in memory."""
         while self.take_report():
             pass
 
     def sync_all(self) -> None:
-        """Until everything is on disk, acks included."""
+        """Run until everything is on disk, including acks."""
         self.sync()
         self.run_timers()
         self.sync()
 
     def run_timers(self) -> None:
-        """The time has come for acks to be written, and for a full disk to be tried again."""
+        """Run the timers that write acks and retry after a full disk."""
         for timer in list(self.loop.waiting()):
             timer.run()
             self._await_report()
         if not self.holds:
             self.sync()
 
-    # Endings
-
     def stop(self) -> FakeDisk:
-        """A clean end; the disk that it leaves behind."""
+        """Stop the node cleanly, and return its disk."""
         self.store.close()
         return self.disk.copy()
 
     def abandon(self) -> None:
-        """The power is gone: nothing more reaches the disk."""
+        """Lose power: nothing more reaches the disk."""
         self.disk.unplug()
         self.store.close()
 
     def killed(self, moment: int | None = None) -> FakeDisk:
-        """End at once, with everything kept that was written until then."""
+        """Kill the node: everything that was written is kept."""
         self.abandon()
         return self.disk.killed(moment)
 
     def crashed(self, rng: Random, moment: int | None = None) -> FakeDisk:
-        """End at once, with what was not synced in doubt."""
+        """Lose power: writes that were not synced may be lost."""
         self.abandon()
         return self.disk.crash(rng, moment)
 
 
 class Client:
-    """A peer with one channel that waits for confirms, and another that consumes."""
+    """A client with one channel that waits for confirms, and another that consumes."""
 
     def __init__(self, stage: StorageStage) -> None:
         self.stage = stage
@@ -221,7 +217,7 @@ class Client:
         self.call(1, "confirm.select")
 
     def call(self, channel: int, name: str, **fields: object) -> list[Method]:
-        """Send a method; the answers to it."""
+        """Send a method, and return the answers."""
         self.peer.feed(method(channel, name, **fields))
         self.read()
         answers = self.others
@@ -235,7 +231,7 @@ class Client:
         properties: dict[str, object] | None = None,
         exchange: str = "",
     ) -> int:
-        """Publish in a turn of its own; the number by which it will be confirmed."""
+        """Publish in a turn of its own, and return the number of its confirm."""
         self.published += 1
         properties = PERSISTENT if properties is None else properties
         self.peer.feed(publish(1, key, body, properties, exchange=exchange))
@@ -243,7 +239,7 @@ class Client:
         return self.published
 
     def read(self) -> None:
-        """Take in what came: confirms by number, deliveries in order, the rest apart."""
+        """Process input: confirms by number, deliveries in order, other methods apart."""
         for event in self.peer.take():
             if not isinstance(event, Method):
                 continue
@@ -269,12 +265,12 @@ class Client:
         assert answer.name == "queue.declare-ok", answer
 
     def get(self, name: str, *, no_ack: bool = False) -> Method | None:
-        """Take one message on channel 3; None from an empty queue."""
+        """Take one message on channel 3; None if the queue is empty."""
         (answer,) = self.call(3, "basic.get", queue=name, no_ack=no_ack)
         return answer if answer.name == "basic.get-ok" else None
 
     def drain(self, name: str) -> list[Method]:
-        """Take all that is there."""
+        """Take all messages."""
         found: list[Method] = []
         while (message := self.get(name, no_ack=True)) is not None:
             found.append(message)
@@ -282,21 +278,21 @@ class Client:
 
 
 def ended(disk: FakeDisk, rng: Random, moment: int, ending: str) -> FakeDisk:
-    """What a node leaves that was `killed`, or ended by `power lost`, or by `either` of them.
+    """Return the disk of a node that was `killed`, had `power lost`, or `either` of them.
 
-    With either, power may be lost after a kill, and take what the killed node had not synced.
+    With `either`, power may be lost after a kill, and take what the killed node had not synced.
     """
     is_kill = rng.random() < 0.5 if ending == "either" else ending == "killed"
     return disk.killed(moment) if is_kill else disk.crash(rng, moment)
 
 
 def bodies_in(stage: StorageStage, name: str) -> list[bytes]:
-    """The bodies that a queue holds, in order; they are taken."""
+    """Take all messages of a queue, and return their bodies in order."""
     return [message.body for message in Client(stage).drain(name)]
 
 
 def positions_by_file(stage: StorageStage) -> Counter[int]:
-    """How many messages stand in each log file, counted where they are held."""
+    """Return the number of messages in each log file, counted in the queues."""
     journal = stage.store.journal
     positions: list[int] = []
     files: list[int] = []
@@ -308,7 +304,7 @@ def positions_by_file(stage: StorageStage) -> Counter[int]:
         positions.extend(int(m.position) for m in held + flying.get(int(queue.slot), []))
         for run in queue.ready.paged_runs():
             files.extend([int(run.file)] * int(run.left()))
-        for file, count in queue.scheduled.distant.counts().items():
+        for file, count in queue.scheduled.in_log.counts().items():
             files.extend([file] * count)
     for position in positions:
         while position in journal.moved:

@@ -1,9 +1,12 @@
-"""A load with streams among the queues, and readers that remember all that they have seen.
+"""A load with streams among the queues, and readers that record everything they have seen.
 
-Beyond what `storage_model` asks for: a reader sees a message when its block is synced, not before
-(what was seen counts as confirmed), no offset ever has another message than the one that was seen
-there, readers get offsets without gaps but where a stream has forgotten its oldest messages, and
-cursors stand where the acks before the last block have moved them.
+It checks more than `storage_model`:
+
+- A reader sees a message when its block is synced, not before. A message that was seen counts as
+  confirmed.
+- An offset never has another message than the one that was seen there.
+- Readers get offsets without gaps, except where a stream has deleted its oldest messages.
+- Cursors are where the acks before the last block have moved them.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ class Following:
         self.settled: set[int] = set()
 
     def settle(self, offset: int) -> int:
-        """Where the cursor may stand now; -1 if nothing is settled from the first on."""
+        """Return where the cursor may be now, or -1 if the first message is not settled."""
         self.settled.add(offset)
         count = 0
         while count < len(self.sent) and self.sent[count] in self.settled:
@@ -242,11 +245,11 @@ class StreamLoad(Load):
         reader.sent.append(offset)
 
     def forget_after(self, moment: int) -> None:
-        """The power was lost at this moment of the disk: what was seen later never happened."""
+        """Forget everything that was seen after the loss of power at this moment of the disk."""
         self.seen = {at: seen for at, seen in self.seen.items() if seen[1] <= moment}
 
     def check_seen(self) -> None:
-        """After a crash: everything that was seen is in its place."""
+        """Check after a crash that every message that was seen is at its offset."""
         lives = {stream.life: stream for stream in self.state.streams.values()}
         for (life, offset), (body, _) in self.seen.items():
             if life in lives:

@@ -12,7 +12,7 @@ STEPS = 400
 
 
 def output_of(seed: int) -> str:
-    """A sum over every byte that a broker sent in answer to the commands of a seed."""
+    """Return a checksum of every byte that a broker sent for the commands of a seed."""
     driver = Driver(seed)
     for _ in range(STEPS):
         driver.step()
@@ -20,7 +20,7 @@ def output_of(seed: int) -> str:
 
 
 def output_elsewhere(seed: int, hash_seed: int) -> str:
-    """The same in a process of its own."""
+    """Return the same checksum, computed in another process."""
     code = f"from {__name__} import output_of; print(output_of({seed}))"
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     env = {**os.environ, "PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": os.pathsep.join(paths)}

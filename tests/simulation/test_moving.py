@@ -1,8 +1,8 @@
-"""Moving, copying, deleting and redriving picked messages, against lists of what was there.
+"""Move, copy, delete and redrive picked messages, and compare with lists of the messages.
 
 Random commands fill queues whose messages are in memory, in the log alone, scheduled, in flight and
-requeued; random picks take some out. What `peek` and the schedule show before and after decides; so
-do the accounts of the log, and what a restart or a kill at any write to the disk leaves.
+requeued. Random picks take some out. The tests compare what `peek` and the schedule show before and
+after, the accounts of the log, and the state after a restart or a kill at any write to the disk.
 """
 
 from random import Random
@@ -10,8 +10,8 @@ from typing import Final
 
 import pytest
 
-from leveret.engine.commands.moving import COPY, DELETE, MOVE, REDRIVE, Goal, Mover
-from leveret.engine.commands.picking import Look, plan
+from leveret.engine.commands.moving import COPY, DELETE, MOVE, REDRIVE, Destination, Mover
+from leveret.engine.commands.picking import Lookup, plan
 from leveret.engine.insight.peek import peek
 from leveret.engine.queues.queue import Queue
 from leveret.testing.disk import FakeDisk
@@ -49,19 +49,21 @@ def scheduled(stage: StorageStage, name: str) -> list[tuple[int, bytes]]:
 
 
 def carry_out(stage: StorageStage, kind: str, source: str, target: str, seqs: list[int]) -> Mover:
-    """Do it in one turn, and tell what became of it."""
+    """Carry out a move in one turn, and return the mover."""
     vhost = stage.broker.vhost("/")
-    mover = Mover(queue_of(stage, source), kind, Goal(vhost, target, None, None), False, anybody)
+    mover = Mover(
+        queue_of(stage, source), kind, Destination(vhost, target, None, None), False, anybody
+    )
     stage.broker.begin_turn(stage.now_ms)
-    look = Look(queue_of(stage, source), seqs, ALL)
+    look = Lookup(queue_of(stage, source), seqs, ALL)
     assert look.count == len(seqs)
-    assert mover.carry_out(look.picked, False) == len(look.picked)
+    assert mover.carry_out(look.picked, dry_run=False) == len(look.picked)
     stage.end_turn()
     return mover
 
 
 def check_accounts(stage: StorageStage) -> None:
-    """The sums of every queue, and of the log, are those of the messages that are there."""
+    """Check that the counts of every queue and of the log match their messages."""
     stage.sync_all()
     for queue in stage.broker.slots.queues:
         if queue is not None:
@@ -101,7 +103,7 @@ class Story:
             self.client.publish("source", body, properties)
 
     def take(self) -> None:
-        """Get some; settle some of those that are held."""
+        """Get some messages, and settle some of those in flight."""
         rng = self.rng
         for _ in range(rng.randrange(6)):
             found = self.client.get("source")
@@ -126,14 +128,14 @@ class Story:
         all_ready = ready(stage, "source")
         waiting = scheduled(stage, "source")
         have = (ready(stage, "target"), scheduled(stage, "target"))
-        seqs = list(plan(queue_of(stage, "source"), True, True))
+        seqs = list(plan(queue_of(stage, "source"), with_ready=True, with_scheduled=True))
         assert len(seqs) == len(all_ready) + len(waiting)
         first = rng.randrange(len(seqs) + 1)
         chosen = seqs[first : first + rng.randrange(60)]
         if rng.random() < 0.5:
             chosen = sorted(rng.sample(seqs, rng.randrange(len(seqs) + 1)), key=seqs.index)
         asked = [*chosen, 1 << 39] if rng.random() < 0.2 else chosen
-        picked = Look(queue_of(stage, "source"), chosen, ALL).picked
+        picked = Lookup(queue_of(stage, "source"), chosen, ALL).picked
         bodies = [one.message.body for one in picked if not one.due_ms]
         dues = [(int(one.due_ms), one.message.body) for one in picked if one.due_ms]
         assert carry_out(stage, kind, "source", "target", asked).done == len(chosen)
@@ -150,7 +152,7 @@ class Story:
         check_accounts(stage)
 
     def restart(self) -> None:
-        """Everything is as it was; what was in flight is in its place again."""
+        """Check that a restart changed nothing, and that messages in flight are ready again."""
         stage = self.stage
         target = (ready(stage, "target"), scheduled(stage, "target"))
         count = int(queue_of(stage, "source").ready.count + queue_of(stage, "source").unacked)
@@ -169,7 +171,7 @@ class Story:
 @pytest.mark.parametrize("is_durable", [True, False])
 @pytest.mark.parametrize("kind", sorted(KINDS))
 @pytest.mark.parametrize("number", range(3))
-def test_what_is_picked_moves_and_the_rest_stays(
+def test_picked_messages_move_and_the_rest_stays(
     seed: int, number: int, kind: str, is_durable: bool
 ) -> None:
     print(f"seed {seed}, run {number}, {kind}")
@@ -195,7 +197,7 @@ def test_a_kill_at_any_write_leaves_each_message_in_one_place() -> None:
         client.publish("source", b"%d" % number, properties)
     stage.sync_all()
     first = disk.moment
-    seqs = list(plan(queue_of(stage, "source"), True, True))
+    seqs = list(plan(queue_of(stage, "source"), with_ready=True, with_scheduled=True))
     for at in range(0, len(seqs), 7):
         carry_out(stage, MOVE, "source", "target", seqs[at : at + 7])
         stage.sync_all()
@@ -216,7 +218,7 @@ def test_a_kill_at_any_write_leaves_each_message_in_one_place() -> None:
     assert splits == {0, 7, 14, 21, 28, 35, 40}
 
 
-def test_redrive_goes_to_where_it_died_with_all_its_attempts() -> None:
+def test_redrive_returns_a_message_to_its_first_queue_with_all_its_attempts() -> None:
     stage = started(FakeDisk())
     client = Client(stage)
     client.declare("dead")
@@ -231,7 +233,7 @@ def test_redrive_goes_to_where_it_died_with_all_its_attempts() -> None:
             assert found is not None
             client.call(3, "basic.reject", delivery_tag=found.fields["delivery_tag"], requeue=True)
         assert (ready(stage, "work"), ready(stage, "dead")) == ([], [b"m"])
-        seqs = list(plan(queue_of(stage, "dead"), True, True))
+        seqs = list(plan(queue_of(stage, "dead"), with_ready=True, with_scheduled=True))
         mover = carry_out(stage, REDRIVE, "dead", "", seqs)
         assert (mover.done, mover.skipped, mover.targets) == (1, {}, {"work": 1})
         found = client.get("work")

@@ -1,9 +1,9 @@
-"""Random commands on a real broker and on the naive one of `model`, compared after every step.
+"""Give random commands to a real broker and to the broker of `model`, and compare them each time.
 
-Compared: each delivery (message, order, redelivered, x-death, counts), each reply, the exact order
-of what is ready, what is scheduled and when, what is in flight, and that nothing is lost: what was
-pushed to a queue is ready, in flight, scheduled, acked, or counted under the reason for which it
-left.
+Each delivery is compared (message, order, redelivered, x-death, counts), and each reply, the exact
+order of ready messages, scheduled messages with their due times, and messages in flight. Nothing
+may be lost: each message that was pushed to a queue is ready, in flight, scheduled, acked, or
+counted under the reason for which it left.
 
 The broker runs without sockets and clock (`tests.protocol.stage`), so that thousands of steps take
 seconds. A failure prints the seed and the last commands.
@@ -19,8 +19,8 @@ from typing import cast
 
 import pytest
 
-from leveret.amqp.link import Limits
-from leveret.engine.pulse import NEVER
+from leveret.amqp.connection_base import ConnectionLimits
+from leveret.engine.timer_queue import NEVER
 from tests.compat import wire
 from tests.compat.client import Method
 from tests.forms import volume
@@ -40,14 +40,14 @@ class Driver:
     """Gives each command to both brokers and compares."""
 
     def __init__(self, seed: int) -> None:
-        limits = Limits()
+        limits = ConnectionLimits()
         limits.consumer_timeout_ms = 0
         self.random = random.Random(seed)
         self.stage = Stage(limits)
         self.model = Model(START_MS)
         self.peers = {"x": self.stage.opened(), "y": self.stage.opened()}
         self.log: deque[str] = deque(maxlen=40)
-        self.output = hashlib.sha256()  # of every byte that the broker sent
+        self.output = hashlib.sha256()  # over all bytes that the broker sent
         self.bodies = 0
         self.confirmed = 0
         self.publisher.open_channel(PUBLISHER)
@@ -63,7 +63,7 @@ class Driver:
         return self.peers["x"]
 
     def step(self) -> None:
-        """One random command."""
+        """Give one random command."""
         commands: list[tuple[Callable[[], None], int]] = [
             (self.publish, 30),
             (self.settle, 30),
@@ -82,15 +82,13 @@ class Driver:
         command()
         self.compare()
 
-    # Talking to the broker
-
     def exchange(self, peer: str, data: bytes) -> list[Method]:
-        """Feed bytes in one turn; the replies. Deliveries are left with the model."""
+        """Feed bytes in one turn and return the replies. Deliveries are passed to the model."""
         self.peers[peer].feed(data)
         return self.collect(peer)
 
     def collect(self, asked: str) -> list[Method]:
-        """Everything that came: deliveries to the model, ends of consumers checked."""
+        """Pass deliveries to the model, and check the consumers that were cancelled."""
         replies: list[Method] = []
         for name, peer in self.peers.items():
             self.output.update(peer.received)
@@ -127,14 +125,12 @@ class Driver:
         return self.exchange(peer, data)
 
     def finish(self) -> None:
-        """The turn is over on both sides."""
+        """End the turn on both sides."""
         self.model.end_turn()
         assert sorted(self.ended) == sorted(self.model.ended)
 
-    # Commands
-
     def publish(self) -> None:
-        """One publish, or several in one turn."""
+        """Publish one message, or several in one turn."""
         data, wanted = b"", []
         for _ in range(self.random.choice((1, 1, 1, 4, 9))):
             name = self.random.choice((*SOURCES, *SOURCES, "a.dead", "nobody"))
@@ -152,7 +148,7 @@ class Driver:
         self.finish()
 
     def confirms(self, replies: list[Method], count: int) -> list[bool]:
-        """What the confirms say of the last publishes."""
+        """Return the results of the last publishes from the confirms."""
         told: dict[int, bool] = {}
         for reply in replies:
             assert reply.channel == PUBLISHER
@@ -163,7 +159,7 @@ class Driver:
         return [told[seq] for seq in range(self.confirmed - count + 1, self.confirmed + 1)]
 
     def settle(self) -> None:
-        """Ack, nack or reject something held, or several things in one turn."""
+        """Ack, nack or reject one delivery, or several in one turn."""
         busy = [channel for channel in self.model.channels.values() if channel.unacked]
         if not busy:
             return
@@ -230,7 +226,7 @@ class Driver:
         prefetch_bytes = self.random.choice((0, 0, 0, 35))
         qos = method(number, "basic.qos", prefetch_count=prefetch, prefetch_size=prefetch_bytes)
         assert len(self.run(f"{channel.name}: qos", peer, qos)) == 1
-        # A higher priority takes over on quorum queues; that is for a test of its own.
+        # In quorum queues a higher priority takes over; another test covers that.
         can_choose = not (queue.rules.quorum and queue.rules.single_active)
         priority = self.random.choice((0, 0, 0, 1, 5)) if can_choose else 0
         arguments: dict[str, object] = {"x-priority": priority} if priority else {}
@@ -258,7 +254,10 @@ class Driver:
         self.finish()
 
     def timeout_for(self, rules: Rules) -> int | None:
-        """Only where the order in which several channels give back makes no difference."""
+        """Return a consumer timeout, or None for queues in which the order of returns matters.
+
+        After a timeout, the order in which several channels return messages is not defined.
+        """
         orderly = rules.length_max is None and rules.bytes_max is None
         if rules.quorum or not orderly or rules.delivery_limit is not None:
             return None
@@ -279,10 +278,10 @@ class Driver:
         self.finish()
 
     def advance(self) -> None:
-        """Let time pass, from one moment at which something is due to the next."""
+        """Advance the time, from one due moment to the next."""
         left_ms = self.random.choice((1, 5, 20, 20, 60, 150))
         while left_ms > 0:
-            due_ms = self.stage.broker.pulse.next_due_ms()
+            due_ms = self.stage.broker.timers.next_due_ms()
             step_ms = left_ms
             if due_ms != NEVER:
                 step_ms = min(left_ms, max(0, due_ms - self.stage.now_ms))
@@ -307,7 +306,7 @@ class Driver:
         self.finish()
 
     def close_channel(self) -> None:
-        """Close a channel, by asking for it or by acking what was never delivered."""
+        """Close a channel by request, or by acking an unknown tag."""
         channel = self.any_channel()
         peer, number = channel.name[0], int(channel.name[1:])
         if self.random.random() < 0.5:
@@ -324,7 +323,7 @@ class Driver:
         self.open_channel(peer, number)
 
     def lose_connection(self) -> None:
-        """The second peer's socket is gone with all its channels; it comes back."""
+        """Lose the second peer's socket with all its channels, and connect it again."""
         self.log.append("y: lost")
         self.ended, self.model.ended = [], []
         self.peers.pop("y").lose()
@@ -344,7 +343,7 @@ class Driver:
         self.finish()
 
     def redeclare(self) -> None:
-        """Delete a queue with all that is in it, and make it anew with other arguments."""
+        """Delete a queue with its messages, and declare it again with other arguments."""
         name = self.random.choice([*SOURCES, *DEAD.values()])
         (reply,) = self.run(f"delete {name}", "x", method(1, "queue.delete", queue=name))
         assert reply.fields["message_count"] == self.model.delete(name)
@@ -380,7 +379,7 @@ class Driver:
         return rules
 
     def dead_rules(self, name: str) -> Rules:
-        """Mostly a plain queue; at times one from which messages go back to where they died."""
+        """Return arguments: mostly of a plain queue, sometimes of one that sends messages back."""
         rules = Rules(length_max=self.random.choice((None, None, 3)))
         if self.random.random() < 0.5:
             rules.ttl_ms = 40
@@ -388,7 +387,7 @@ class Driver:
         return rules
 
     def open_channel(self, peer: str, number: int) -> None:
-        """Channels are kept in the order in which they were opened: a lost peer's end in it."""
+        """Open a channel on both sides. A lost peer's channels end in the order of opening."""
         name = f"{peer}{number}"
         self.peers[peer].open_channel(number)
         self.model.channels.pop(name, None)
@@ -397,10 +396,8 @@ class Driver:
     def any_channel(self) -> Channel:
         return self.random.choice(list(self.model.channels.values()))
 
-    # Comparing
-
     def compare(self) -> None:
-        """The state of every queue, from the inside."""
+        """Compare the internal state of every queue with the model."""
         real = self.stage.broker.vhost("/").queues
         assert set(real) == set(self.model.queues)
         channels = list(self.model.channels.values())

@@ -1,4 +1,4 @@
-"""Backups at any moment of a random load: what they hold is that moment, whatever follows."""
+"""A backup at any moment of a random load holds exactly the state of that moment."""
 
 import copy
 from random import Random
@@ -8,8 +8,8 @@ import pytest
 from leveret.storage.archive import ArchiveReader
 from leveret.storage.backup import NodeBackup
 from leveret.storage.blocks import encode_head
-from leveret.storage.names import log_name
-from leveret.storage.queue_backup import Kept, QueueSnapshot, read_log
+from leveret.storage.file_names import log_name
+from leveret.storage.queue_backup import BackedUpMessage, QueueSnapshot, read_log
 from leveret.testing.disk import FakeDisk
 from tests.forms import volume
 from tests.simulation.storage_model import ORDERED, Load, Queued, State, check, found_in, start
@@ -29,7 +29,7 @@ def loaded(seed: int, steps: int) -> Load:
 
 
 def unpacked(archive: bytes) -> tuple[FakeDisk, ArchiveReader]:
-    """A data directory of an archive."""
+    """Unpack an archive into a data directory."""
     reader = ArchiveReader()
     files: dict[str, bytes] = {}
     for part in reader.feed(archive):
@@ -89,13 +89,13 @@ def test_backup_of_a_queue_is_its_state_at_that_moment(name: str, seed: int) -> 
         flying = [m for peer in stage.peers for c in peer.channels.values()
                   for m in c.unacked.messages()]  # fmt: skip
         snapshot = QueueSnapshot(vhost, vhost.queues[name], flying)
-        stage.store.log.hold()
+        stage.store.log.hold_files()
         stage.sync_all()
         snapshot.open_files(stage.disk)
         load.run(rng.randrange(100))
         disk, reader = unpacked(b"".join(snapshot.pieces()))
         snapshot.close()
-        stage.store.log.let_go()
+        stage.store.log.release_files()
         assert reader.notes["messages"] == len(state.entries)
         assert reader.notes["unreadable"] == 0
         _check_kept(name, state, disk)
@@ -111,7 +111,7 @@ def test_backup_of_a_queue_is_its_state_at_that_moment(name: str, seed: int) -> 
 
 
 def _check_kept(name: str, state: Queued, disk: FakeDisk) -> None:
-    kept: list[Kept] = []
+    kept: list[BackedUpMessage] = []
     for file in disk.names():
         kept += read_log(disk.content(file), file)[1]
     for one in kept:

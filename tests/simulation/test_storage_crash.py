@@ -1,4 +1,4 @@
-"""A node that loses its power at any moment of a random load, again and again."""
+"""A node loses power at any moment of a random load, again and again."""
 
 from collections import Counter
 from random import Random
@@ -38,7 +38,7 @@ def test_what_was_confirmed_is_there_and_nothing_else(seed: int, number: int, en
 
 @pytest.mark.parametrize("number", range(volume(10, 4)))
 @pytest.mark.parametrize("ending", ["killed", "power lost", "either"])
-def test_files_that_are_nearly_empty_are_copied_and_nothing_is_lost(
+def test_sparse_files_are_compacted_and_nothing_is_lost(
     seed: int, number: int, ending: str
 ) -> None:
     rng = Random(f"{seed} {number} {ending} sparse")
@@ -62,7 +62,7 @@ def test_files_that_are_nearly_empty_are_copied_and_nothing_is_lost(
         load.hear()
         live = Counter({f: n for f, n in stage.store.journal.live.items() if n})
         assert live == positions_by_file(stage)
-        copied += stage.store.survivors.messages_copied
+        copied += stage.store.compactor.messages_copied
         stage.abandon()
         moment = rng.randrange(first_moment, disk.moment + 1)
         print(f"  moment {moment} of {first_moment}..{disk.moment}, {copied} copied")
@@ -76,7 +76,7 @@ def _now_ms(load: Load) -> int:
 
 
 def _without_redelivered(found: Found) -> dict[str, list[object]]:
-    """What does not depend on how often the node was started."""
+    """Remove the values that depend on the number of starts."""
     return {
         name: [(body, *counts) for body, _, *counts in messages] for name, messages in found.items()
     }
@@ -85,7 +85,7 @@ def _without_redelivered(found: Found) -> dict[str, list[object]]:
 def _check_survivor(
     load: Load, survivor: FakeDisk, moment: int, file_bytes: int, window: int = 0
 ) -> FakeDisk:
-    """What a first and a second start find; the disk to go on with."""
+    """Check a first and a second start, and return the disk to continue with."""
     floor = max((block for when, block in load.floors if when <= moment), default=0)
     first = start(survivor.copy(), load, file_bytes=file_bytes, window=window)
     block = first.found.last_block
@@ -95,7 +95,7 @@ def _check_survivor(
     first.abandon()
 
     second = start(survivor.copy(), load, file_bytes=file_bytes)
-    second.advance(1000)  # files are copied again, and what is due leaves the delayed exchange
+    second.advance(1000)  # files are compacted again, and due messages leave the delayed exchange
     again = start(second.killed(), load, file_bytes=file_bytes)
     assert again.found.cut_bytes == 0
     assert _without_redelivered(found_in(again)) == _without_redelivered(found)

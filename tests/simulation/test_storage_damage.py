@@ -1,8 +1,8 @@
-"""A log that was cut, filled with zeros or garbage, or whose bits were turned.
+"""A log that was truncated, filled with zeros or garbage, or has flipped bits.
 
-The longest whole prefix counts. What stands behind it is cut off and reported if it is the end of
-the log; anything else is damage that no start passes over in silence: the queue concerned is told
-what it has lost, or the node does not start.
+The longest valid prefix counts. Invalid bytes at the end of the log are cut off and reported. Any
+other invalid bytes are damage, which no start ignores silently: the affected queue is told about
+its loss, or the node does not start.
 """
 
 import copy
@@ -28,25 +28,25 @@ from leveret.journal.records import (
 )
 from leveret.storage.blocks import BLOCK_HEAD_BYTES, HEAD_BYTES
 from leveret.storage.disk import DiskFile
-from leveret.storage.pages import LogPages
-from leveret.storage.recovery import Recovered, recover
-from leveret.storage.repair import LookingDisk, LookingFile
+from leveret.storage.log_reader import LogReader
+from leveret.storage.recovery import RecoveryResult, recover
+from leveret.storage.repair import ReadOnlyDisk, ReadOnlyFile
 from leveret.storage.segment_files import SegmentFiles
 from leveret.testing.disk import FakeDisk
 from tests.simulation.storage_model import Found, Load, State, check, found_in, start
 from tests.simulation.storage_stage import Client, StorageStage, bodies_in
 
 SLICES = 8
-# Every cut in the compiled form; of the sources, which take longer, one in four.
+# Every cut in the compiled form; one in four in the interpreted form, which is slower.
 CUTS = range(0, SLICES, 1 if build_info.is_compiled() else 4)
 BIT_SLICES = 32
-# Every bit in the compiled form; of the sources one in eight, another one of each byte in turn.
+# Every bit in the compiled form; one bit of each byte in the interpreted form.
 BITS = range(0, BIT_SLICES, 1 if build_info.is_compiled() else 9)
 FIRST_LOG = "0000000000000001.log"
 
 
 class Written:
-    """A log of one file, and what it says after each of its blocks."""
+    """A log of one file, and its state after each block."""
 
     def __init__(self, load: Load) -> None:
         load.stage.sync_all()
@@ -69,13 +69,13 @@ class Written:
         return self.load.states[block]
 
     def blocks_before(self, cut: int) -> int:
-        """How many whole blocks stand before an offset."""
+        """Return the number of whole blocks before an offset."""
         return sum(end <= cut for end in self.ends[1:])
 
 
 @cache
 def written() -> Written:
-    """Queues of all sorts."""
+    """A log with all kinds of queues."""
     load = Load(Random(7))
     load.begin(StorageStage(FakeDisk()))
     load.define()
@@ -111,7 +111,7 @@ def sixteen_kib() -> Written:
 
 
 def block_ends(log: bytes) -> list[int]:
-    """Where the head and each block of a log file end."""
+    """Return the ends of the head and of each block of a log file."""
     ends = [HEAD_BYTES]
     while ends[-1] < len(log):
         size = int.from_bytes(log[ends[-1] : ends[-1] + 4], "big")
@@ -120,7 +120,7 @@ def block_ends(log: bytes) -> list[int]:
 
 
 def kinds_in(log: bytes) -> Counter[int]:
-    """How many records of each kind a log holds."""
+    """Count the records of a log by kind."""
     kinds: Counter[int] = Counter()
     ends = block_ends(log)
     for first, end in pairwise(ends):
@@ -158,7 +158,7 @@ def test_log_cut_at_every_byte_gives_the_longest_whole_prefix(part: int) -> None
 
 @pytest.mark.parametrize("part", CUTS)
 def test_log_that_was_cut_goes_on(part: int) -> None:
-    """Around the ends of all blocks: what is found, then more is written, then another start."""
+    """Around the ends of all blocks: start, write more, start again."""
     log = written()
     cuts = {end + step for end in log.ends for step in (-1, 0, 1, 17)}
     for cut in sorted(cut for cut in cuts if HEAD_BYTES <= cut < len(log.log))[part::SLICES]:
@@ -225,7 +225,7 @@ def test_no_bit_that_was_turned_goes_unnoticed(part: int) -> None:
         broker = Broker(1)
         disk = OneFile(bytes(turned))
         try:
-            found = recover(disk, broker, LogPages(disk.read_at), SegmentFiles(disk))
+            found = recover(disk, broker, LogReader(disk.read_at), SegmentFiles(disk))
         except StorageError as fault:
             fates[_refusal(log, bit // 8, str(fault))] += 1
             continue
@@ -242,7 +242,7 @@ def test_no_bit_that_was_turned_goes_unnoticed(part: int) -> None:
 MARK_BYTES = 24  # of a record that says when messages came: the last one of a block that has it
 
 
-class OneFile(LookingDisk):
+class OneFile(ReadOnlyDisk):
     """A directory with one log file: cheap enough to be made for every bit."""
 
     def __init__(self, log: bytes) -> None:
@@ -252,19 +252,20 @@ class OneFile(LookingDisk):
         return [FIRST_LOG]
 
     def open(self, name: str) -> DiskFile:
-        return LookingFile(self._log, name)
+        return ReadOnlyFile(self._log, name)
 
     def read_at(self, number: int, offset: int, size: int) -> bytes:
         return self._log[offset : offset + size]
 
 
 def _refusal(log: Written, at: int, text: str) -> str:
-    """Heads of files, definitions, and where a record ends cannot be guessed."""
+    """Heads of files, definitions, and the ends of records cannot be guessed."""
     if at < HEAD_BYTES:
         return "refused" if "format" in text else "refused without reason"
     block = max(end for end in log.ends if end <= at)
     is_definition = block == log.ends[0]
-    is_record_head = at - block < BLOCK_HEAD_BYTES + RECORD_HEAD_BYTES + 16  # queue and number too
+    # Also queue and sequence number.
+    is_record_head = at - block < BLOCK_HEAD_BYTES + RECORD_HEAD_BYTES + 16
     to_end = min(end for end in log.ends if end > at) - at
     is_mark_head = (
         0 <= to_end - 1 - MARK_BYTES < RECORD_HEAD_BYTES
@@ -274,7 +275,7 @@ def _refusal(log: Written, at: int, text: str) -> str:
     return "refused" if named and (is_definition or is_head) else "refused without reason"
 
 
-def _fate(log: Written, found: Recovered, broker: Broker, at: int, whole: int) -> str:
+def _fate(log: Written, found: RecoveryResult, broker: Broker, at: int, whole: int) -> str:
     last = log.ends[-2]
     queue = broker.vhost("/").queues["plain"]
     if at >= last:
@@ -289,7 +290,7 @@ def _fate(log: Written, found: Recovered, broker: Broker, at: int, whole: int) -
     if queue.ready.count != whole - 1:
         return "more lost than one block"
     first = damage.start + BLOCK_HEAD_BYTES + RECORD_HEAD_BYTES
-    if first <= at < first + 8:  # it seems to belong to no queue: only the node knows of it
+    if first <= at < first + 8:  # it seems to belong to no queue: only the node reports it
         return "told"
     if first + 8 <= at < first + 16:  # it seems to be another message, which can be read
         return "told" if len(queue.damage) == 1 else "passed over"
@@ -325,7 +326,7 @@ def test_bit_turned_in_the_last_block_costs_that_block_alone() -> None:
 
 @pytest.mark.parametrize("ending", [".log", ".checkpoint", ".index"])
 def test_bit_turned_in_an_older_file_is_never_delivered(ending: str) -> None:
-    """Files that are full, with their indexes and checkpoint, after a clean end."""
+    """Full files with indexes and checkpoint, after a clean stop."""
     stage = StorageStage(FakeDisk(), file_bytes=2048)
     client = Client(stage)
     client.declare("q")
@@ -344,7 +345,7 @@ def test_bit_turned_in_an_older_file_is_never_delivered(ending: str) -> None:
 
 
 def _try_with_bit(disk: FakeDisk, name: str, bit: int, want: list[bytes]) -> str:
-    """What becomes of a turned bit."""
+    """Return the result of a flipped bit."""
     damaged = disk.copy()
     damaged.flip(name, bit)
     try:
@@ -352,13 +353,13 @@ def _try_with_bit(disk: FakeDisk, name: str, bit: int, want: list[bytes]) -> str
     except StorageError:
         return "refused"
     except (IndexError, ValueError):
-        return "not understood"  # a fault that nobody has foreseen
+        return "not understood"  # an unexpected error
     try:
         found = bodies_in(stage, "q")
     except StorageError:
         return "refused"
     except (struct.error, AssertionError, IndexError, ValueError):
-        return "wrong body"  # not even content that can be read
+        return "wrong body"  # not even readable content
     finally:
         stage.abandon()
     if found == want:
@@ -383,8 +384,8 @@ def test_checkpoint_that_was_damaged_is_refused() -> None:
             StorageStage(damaged)
 
 
-def test_found_is_not_changed_by_the_look() -> None:
-    """The check itself: the same disk gives the same answer twice."""
+def test_checking_a_disk_twice_gives_the_same_result() -> None:
+    """Checks the test itself: the same disk gives the same answer twice."""
     log = written()
     answers: list[Found] = []
     for _ in range(2):
@@ -395,7 +396,7 @@ def test_found_is_not_changed_by_the_look() -> None:
 
 
 def many_files() -> tuple[FakeDisk, list[str], list[bytes]]:
-    """A disk with log files that all have messages of `q`, and nothing else but one of `other`."""
+    """A disk whose log files all have messages of `q`, and one file with a message of `other`."""
     stage = StorageStage(FakeDisk(), file_bytes=2048)
     client = Client(stage)
     client.declare("q")
@@ -427,7 +428,8 @@ def test_messages_of_a_log_file_that_is_missing_are_reported_and_the_rest_starts
 ) -> None:
     disk, names, bodies = many_files()
     disk.remove(names[index])
-    stage = StorageStage(StorageStage(disk).stop())  # the second start tells it as the first
+    # The second start reports the same as the first.
+    stage = StorageStage(StorageStage(disk).stop())
     (loss,) = stage.found.losses
     found = bodies_in(stage, "q")
     lost = len(bodies) - len(found)
@@ -489,7 +491,7 @@ def test_log_file_that_has_become_shorter_is_never_passed_over(has_index: bool) 
 
 
 def test_file_that_was_removed_tells_of_blocks_that_the_disk_forgot() -> None:
-    """Its messages were acked in the last block, which is gone: nobody has them, and it is told."""
+    """Its messages were acked in the last block, which is lost: that must be reported."""
     stage = StorageStage(FakeDisk(), file_bytes=2048)
     client = Client(stage)
     client.declare("q")
@@ -511,7 +513,7 @@ def test_file_that_was_removed_tells_of_blocks_that_the_disk_forgot() -> None:
 
 
 def test_end_of_a_file_that_a_checkpoint_covers_is_not_a_torn_write() -> None:
-    """A checkpoint is written after everything before it is safe."""
+    """A checkpoint is written after everything before it is synced."""
     stage = StorageStage(FakeDisk(), file_bytes=2048)
     client = Client(stage)
     client.declare("q")

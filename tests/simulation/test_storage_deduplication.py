@@ -1,4 +1,4 @@
-"""Deduplication and the disk: keys last as long as their messages, and not a moment longer."""
+"""Deduplication on disk: keys last as long as their messages, and not longer."""
 
 from random import Random
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from leveret.engine.deduplication.deduplication import Deduplication
-from leveret.engine.deduplication.known_keys import PAGE_KEYS
+from leveret.engine.deduplication.recent_keys import PAGE_KEYS
 from leveret.testing.disk import FakeDisk
 from tests.protocol.stage import method, publish
 from tests.simulation.storage_stage import Client, StorageStage, bodies_in
@@ -93,7 +93,7 @@ def test_keys_of_transient_messages_end_with_them() -> None:
 
 
 def test_keys_survive_checkpoints_and_many_starts(seed: int) -> None:
-    """More keys than a page has, most of them gone from the log but for the checkpoint."""
+    """More keys than fit into a page; most of them only in the checkpoint."""
     print(f"seed {seed}")
     rng = Random(seed)
     stage, client = opened(FakeDisk(), file_bytes=1 << 18)
@@ -135,9 +135,6 @@ def test_ids_of_exchanges_and_queues_are_never_the_same_after_a_start() -> None:
     ids = [int(queue.ledger.id) for queue in queues] + [int(memories(again)[1].id)]
     assert len(set(ids)) == len(ids) == 4
     again.stop()
-
-
-# Confirms
 
 
 @pytest.mark.parametrize("target", ["queue", "exchange"])
@@ -246,7 +243,7 @@ def test_a_commit_of_duplicates_waits_for_the_first() -> None:
 
 
 def test_crashes_lose_no_confirmed_key_and_keep_none_without_its_message(seed: int) -> None:
-    """At any moment: what was confirmed is there once, and what is known is there."""
+    """At any moment: a confirmed message exists once, and a known key has its message."""
     print(f"seed {seed}")
     rng = Random(seed)
     for _ in range(25):

@@ -1,4 +1,4 @@
-"""A disk that fails, is full, or lies, under a broker that goes on."""
+"""A disk that fails, is full, or loses synced data, under a running broker."""
 
 import errno
 from random import Random
@@ -23,11 +23,8 @@ def opened(disk: FakeDisk, file_bytes: int = 1 << 20) -> tuple[StorageStage, Cli
     return stage, client
 
 
-# Confirms
-
-
 def test_every_confirm_comes_after_a_sync_of_what_it_confirms() -> None:
-    """At the moment of each confirm nothing that it confirms could still be lost."""
+    """At the moment of each confirm, nothing that it confirms can still be lost."""
     stage, client = opened(FakeDisk(), TINY)
     for number in range(1, 101):
         syncs = stage.disk.counts[SYNC]
@@ -83,9 +80,6 @@ def test_transient_messages_are_confirmed_at_once_and_not_written() -> None:
     stage.stop()
 
 
-# Transactions
-
-
 def tx_stage() -> tuple[StorageStage, Client]:
     stage, client = opened(FakeDisk())
     client.peer.open_channel(4)
@@ -118,9 +112,6 @@ def test_commit_on_a_disk_that_is_full_closes_the_channel() -> None:
     client.peer.feed(publish(4, "q", b"m", PERSISTENT) + method(4, "tx.commit"))
     assert client.peer.names() == ["channel.close"]
     stage.stop()
-
-
-# A sync that fails
 
 
 @pytest.mark.parametrize("nth", range(1, 8))
@@ -183,13 +174,10 @@ def test_write_that_fails_is_as_bad_as_a_sync(nth: int) -> None:
     again.abandon()
 
 
-# A disk that is full
-
-
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EMFILE], ids=["room", "files"])
 @pytest.mark.parametrize("nth", range(1, 14))
 def test_full_disk_refuses_publishes_and_goes_on_when_there_is_space(nth: int, code: int) -> None:
-    """The same holds where sockets have taken all descriptors, until some are closed."""
+    """The same holds while no file descriptor is free."""
     stage, client = opened(FakeDisk(), 512)
     stage.disk.fail_write(nth, code)
     bodies = [b"%d" % number * 20 for number in range(20)]
@@ -241,7 +229,7 @@ def test_consuming_frees_a_full_disk_without_help() -> None:
 
 @pytest.mark.parametrize("reserve_bytes", [0, TINY])
 def test_consuming_frees_a_full_disk_after_a_start(reserve_bytes: int) -> None:
-    """There is no room for a log file: publishers are told so, and consumers can go on."""
+    """There is no room for a log file: publishes are refused, and consumers can continue."""
     disk = FakeDisk(capacity_bytes=40_000)
     stage, client = opened(disk, TINY)
     bodies = fill(client, stage)
@@ -275,7 +263,7 @@ def reserved(capacity_bytes: int, file_bytes: int) -> tuple[StorageStage, Client
 
 
 def test_consuming_frees_a_full_disk_whose_log_is_one_file() -> None:
-    """The file that is being written is the one that is full of what was consumed."""
+    """The file that is being written is the one full of consumed messages."""
     stage, client = reserved(20_000, 64_000)
     fill(client, stage)
     client.drain("q")
@@ -316,7 +304,7 @@ def test_reserve_that_is_there_is_kept_by_a_start() -> None:
 
 
 def test_power_lost_while_a_full_disk_is_freed_loses_nothing() -> None:
-    """Whatever the moment: what was confirmed and not consumed is there, and no file is missed."""
+    """At any moment: confirmed and unconsumed messages exist, and no file is missing."""
     stage, client = reserved(24_000, TINY)
     client.declare("kept")
     client.publish("kept", b"kept")
@@ -336,7 +324,7 @@ def test_power_lost_while_a_full_disk_is_freed_loses_nothing() -> None:
 
 
 def test_definitions_are_there_after_a_full_disk() -> None:
-    """Files that are removed to make room must not hold the only word of a queue."""
+    """Files that are removed to make room must not hold the only definition of a queue."""
     stage, client = opened(FakeDisk())
     client.declare("other")
     disk = stage.stop()
@@ -368,7 +356,7 @@ def test_node_that_stops_on_a_full_disk_can_be_started(is_free: bool) -> None:
 
 
 def test_node_that_stops_on_a_full_disk_leaves_no_gap_before_a_block() -> None:
-    """There is no room for the block that waited, and then there is for the one after it."""
+    """There is no room for the waiting block, and then there is for the one after it."""
     stage, client = opened(FakeDisk())
     client.publish("q", b"kept")
     stage.disk.fail_write()
@@ -391,9 +379,6 @@ def test_full_disk_holds_no_more_files_open_than_before() -> None:
     disk = stage.disk
     stage.stop()
     assert disk.counts["create"] + disk.counts["open"] == disk.counts["close"]
-
-
-# A disk that lies
 
 
 @pytest.mark.parametrize("number", range(20))
@@ -424,7 +409,7 @@ def test_disk_that_forgets_what_was_synced_is_never_passed_over_in_silence(
         found = found_in(stage)
         found_bad = stage.found.cut_bytes or stage.found.losses or stage.found.damage
         is_told = stage.broker.turn.faults or found_bad
-        if not is_told:  # nothing was set aside as damaged, nothing cut off
+        if not is_told:  # nothing was set aside as damaged or cut off
             check(load.states[stage.found.last_block], found, stage)
         stage.abandon()
 

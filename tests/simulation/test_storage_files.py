@@ -1,4 +1,4 @@
-"""Log files over many starts: which are kept, which are removed, and what a start makes of them."""
+"""Log files over many starts: which are kept, which are removed, and how a start reads them."""
 
 from random import Random
 
@@ -43,7 +43,7 @@ def test_file_between_others_may_be_gone() -> None:
 
 
 def test_number_of_a_deleted_queue_is_not_used_again() -> None:
-    """What stood in a deleted queue must not appear in one that was made later."""
+    """Messages of a deleted queue must not appear in a queue that was declared later."""
     stage = StorageStage(FakeDisk())
     client = Client(stage)
     client.declare("kept")
@@ -79,7 +79,7 @@ def test_message_of_an_earlier_publish_is_not_taken_for_a_copy() -> None:
 
 
 def test_auto_delete_exchange_comes_back_with_the_bindings_it_had() -> None:
-    """It lived on a binding that is not durable while its durable ones changed."""
+    """It depended on a transient binding while its durable bindings changed."""
     stage = StorageStage(FakeDisk())
     client = Client(stage)
     call = client.call
@@ -111,9 +111,9 @@ def test_many_carbon_copies_are_kept() -> None:
 
 
 def test_dead_letter_is_on_disk_before_the_file_of_its_original_goes() -> None:
-    """The file of the original is empty when it is dead-lettered, but the copy is not synced."""
+    """The original's file is empty when it is dead-lettered, but the copy is not synced."""
     stage = StorageStage(FakeDisk(), file_bytes=TINY)
-    stage.store.survivors.stop()  # the original stays where it is
+    stage.store.compactor.stop()  # the original stays where it is
     client = Client(stage)
     client.declare("dead")
     client.declare("q", **{"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
@@ -126,7 +126,7 @@ def test_dead_letter_is_on_disk_before_the_file_of_its_original_goes() -> None:
     stage.holds = True
     taken = client.get("q")
     assert taken is not None
-    while True:  # until the block that is on its way starts a new file
+    while True:  # until the current block starts a new file
         before = stage.store.log.taken_block
         files = len([c for c in stage.disk.changes if c.kind == "create"])
         client.publish("other", b"filler" * 20)
@@ -136,7 +136,7 @@ def test_dead_letter_is_on_disk_before_the_file_of_its_original_goes() -> None:
         stage.sync()
         assert stage.store.log.taken_block > before
     client.call(3, "basic.reject", delivery_tag=taken.fields["delivery_tag"], requeue=False)
-    stage.take_report()  # the new file is there: files without messages go
+    stage.take_report()  # the new file exists: files without messages are removed
     for moment in range(stage.disk.moment - 4, stage.disk.moment + 1):
         disk = stage.disk.killed(moment)
         again = StorageStage(disk)
@@ -150,7 +150,7 @@ def test_dead_letter_outlives_a_full_disk_and_a_crash() -> None:
     """A full disk gives back files without messages; the original of a dead letter counts as one
     until the dead letter is synced."""
     stage = StorageStage(FakeDisk(), file_bytes=TINY)
-    stage.store.survivors.stop()  # the original stays where it is
+    stage.store.compactor.stop()  # the original stays where it is
     client = Client(stage)
     client.declare("dead")
     client.declare("q", **{"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
@@ -163,7 +163,7 @@ def test_dead_letter_outlives_a_full_disk_and_a_crash() -> None:
     taken = client.get("q")
     assert taken is not None
     client.call(3, "basic.reject", delivery_tag=taken.fields["delivery_tag"], requeue=False)
-    for _ in range(2):  # the second try begins with giving back files
+    for _ in range(2):  # the second attempt begins with removing files
         stage.disk.fail_write()
         stage.run_timers()
     assert stage.alarms == [True]
@@ -221,7 +221,7 @@ def test_power_lost_in_every_moment_of_a_start() -> None:
 
 
 def test_power_lost_in_every_moment_of_a_new_file() -> None:
-    """While the log goes on in the next file, older ones are long gone: nothing can be guessed."""
+    """Older files were removed long before the log begins the next one."""
     stage = StorageStage(FakeDisk(), file_bytes=TINY)
     client = Client(stage)
     client.declare("old")
@@ -264,7 +264,7 @@ def test_redelivered_counts_of_a_message_that_waits_are_there_after_a_start() ->
 
 
 def test_every_synced_block_ends_a_turn() -> None:
-    """Nobody waits for transient messages in the log; but publishers may, for it to catch up."""
+    """No client waits for transient messages in the log, but publishers may wait for the log."""
     turns: list[int] = []
 
     class CountingStage(StorageStage):

@@ -1,4 +1,4 @@
-"""Damage in the middle of the log: who is concerned, what goes on, and what a repair leaves."""
+"""Damage in the middle of the log: affected queues, unaffected queues, and the repair."""
 
 from random import Random
 
@@ -6,8 +6,8 @@ import pytest
 
 from leveret.errors import StorageError
 from leveret.storage.dump import dump
-from leveret.storage.names import log_name, side_name
-from leveret.storage.repair import RESCUED, Report, repair
+from leveret.storage.file_names import damaged_bytes_name, log_name
+from leveret.storage.repair import RESCUED, RepairReport, repair
 from leveret.testing.disk import FakeDisk
 from tests.simulation.storage_model import Load, found_in, start
 from tests.simulation.storage_stage import Client, StorageStage, bodies_in
@@ -16,7 +16,7 @@ FIRST_LOG = "0000000000000001.log"
 
 
 def two_queues(file_bytes: int = 1 << 20) -> FakeDisk:
-    """Messages 0 to 9 in `left` and in `right`, each written by itself; the node was killed."""
+    """Messages 0 to 9 in `left` and in `right`, each in its own block; the node was killed."""
     stage = StorageStage(FakeDisk(), file_bytes=file_bytes)
     client = Client(stage)
     client.declare("left")
@@ -32,7 +32,7 @@ def want(name: str, *missing: int) -> list[bytes]:
 
 
 def damage(disk: FakeDisk, text: bytes) -> tuple[str, int]:
-    """Turn a bit in the log file that holds some bytes; its name and where."""
+    """Flip a bit in the log file that holds these bytes; return its name and the position."""
     for name in disk.names():
         if name.endswith(".log") and text in disk.content(name):
             at = disk.content(name).index(text)
@@ -48,7 +48,7 @@ def is_clean(stage: StorageStage) -> bool:
 
 
 def started_twice(disk: FakeDisk) -> StorageStage:
-    """Two starts after a repair, both clean; the second one."""
+    """Start twice after a repair, both times without damage; return the second stage."""
     first = StorageStage(disk)
     assert is_clean(first)
     second = StorageStage(first.killed())
@@ -56,7 +56,7 @@ def started_twice(disk: FakeDisk) -> StorageStage:
     return second
 
 
-def lost(report: Report) -> dict[str, int]:
+def lost(report: RepairReport) -> dict[str, int]:
     return {loss.queue: loss.messages for loss in report.losses}
 
 
@@ -74,7 +74,7 @@ def test_queue_concerned_is_told_and_everything_else_starts() -> None:
 
 
 def test_quarantine_lasts_until_the_repair_and_the_damaged_file_stays() -> None:
-    """Restarts, consuming everything, purging: what is set aside stays set aside."""
+    """Restarts, consuming everything, purging: messages that are set aside stay so."""
     disk = two_queues()
     name, _ = damage(disk, b"left-3")
     damaged = disk.content(name)
@@ -129,7 +129,7 @@ def test_lost_acks_bring_messages_back_and_the_queue_says_so() -> None:
 
 def test_damage_among_definitions_is_refused_and_names_the_repair() -> None:
     disk = two_queues()
-    damage(disk, b"right")  # the first is in its definition
+    damage(disk, b"right")  # the first occurrence is in its definition
     with pytest.raises(StorageError, match="`leveret ctl repair`"):
         StorageStage(disk).abandon()
 
@@ -146,7 +146,7 @@ def test_repair_takes_the_damage_out_and_says_what_is_lost() -> None:
     assert first < at < end
 
     assert lost(repair(disk)) == {"left": 1}
-    side = side_name(name, first)
+    side = damaged_bytes_name(name, first)
     assert disk.content(side) == before[first:end]
     assert [entry.kind for entry in dump(disk.content(side), side)] == ["damage", "message"]
     stage = started_twice(disk)
@@ -180,7 +180,7 @@ def test_directory_in_use_is_refused() -> None:
 
 
 def test_damage_in_a_full_file_is_set_aside_when_it_is_read() -> None:
-    """An index tells where its messages stand: the file itself is not read at a start."""
+    """The index tells the positions of messages: the file itself is not read at a start."""
     disk = two_queues(file_bytes=700)
     name, _ = damage(disk, b"left-3")
     assert name != max(n for n in disk.names() if n.endswith(".log"))
@@ -250,10 +250,10 @@ def test_damaged_checkpoint_is_refused_and_a_repair_keeps_what_can_be_read() -> 
         StorageStage(disk.copy()).abandon()
     report = repair(disk)
     assert any("come back" in note for note in report.notes)
-    assert side_name(name, 0) in disk.names()
+    assert damaged_bytes_name(name, 0) in disk.names()
     again = started_twice(disk)
-    assert bodies_in(again, "left") == want("left")  # an acked one came back
-    assert bodies_in(again, "sight") == want("right")  # the name is what can be read of it
+    assert bodies_in(again, "left") == want("left")  # an acked message came back
+    assert bodies_in(again, "sight") == want("right")  # the readable part of its name
 
 
 def test_messages_whose_definition_is_lost_are_rescued() -> None:
@@ -290,7 +290,7 @@ def test_crash_at_any_moment_of_a_repair_loses_nothing_more() -> None:
 
 @pytest.mark.parametrize("part", range(4))
 def test_any_damage_is_mended(part: int, seed: int) -> None:
-    """Holes, garbage and turned bits anywhere, in a log with everything in it."""
+    """Holes, garbage and flipped bits anywhere, in a log with all kinds of records."""
     print(f"seed {seed}")
     rng = Random(seed + part)
     load = Load(Random(11))
@@ -307,7 +307,7 @@ def test_any_damage_is_mended(part: int, seed: int) -> None:
         report = repair(disk)
         print(report.lines())
         first = start(disk, load, file_bytes=1 << 20)
-        assert not first.found.damage  # what was torn off the end is cut off by a start
+        assert not first.found.damage  # a start cuts off a torn end
         second = start(first.killed(), load, file_bytes=1 << 20)
         assert is_clean(second)
         found = found_in(second)
@@ -333,7 +333,7 @@ def found_bodies(disk: FakeDisk, load: Load) -> dict[str, list[bytes]]:
 
 
 def spent(load: Load) -> set[bytes]:
-    """Bodies that were acked: where acks are lost they come back."""
+    """Bodies that were acked: they come back if acks are lost."""
     found: set[bytes] = set()
     for state in load.states.values():
         for queue in state.queues.values():
@@ -343,4 +343,4 @@ def spent(load: Load) -> set[bytes]:
 
 
 def test_names_of_side_files_tell_where_the_bytes_stood() -> None:
-    assert side_name(log_name(7), 1234) == "0000000000000007.log.damaged-1234"
+    assert damaged_bytes_name(log_name(7), 1234) == "0000000000000007.log.damaged-1234"

@@ -1,8 +1,8 @@
-"""What one feature at a time is after a restart: acks, order, priorities, times, counts, copies.
+"""Each feature after a restart: acks, order, priorities, times, counts, copies.
 
-The random loads of `test_storage_crash` meet all of this too. Here each thing has a test of its own
-that is quick, says what is wrong by its name, and goes through every way by which a start learns of
-it: the log, the index of a full file, and the checkpoint.
+The random loads of `test_storage_crash` cover all of this, too. Here each feature has its own quick
+test, whose name tells the fault. Each test covers every source from which a start can learn the
+state: the log, the index of a full file, and the checkpoint.
 """
 
 from collections.abc import Callable
@@ -29,19 +29,19 @@ def began(file_bytes: int = 1 << 20) -> tuple[StorageStage, Client]:
 
 
 def from_log(stage: StorageStage) -> StorageStage:
-    """The next start reads the log alone."""
+    """Restart from the log only."""
     stage.sync_all()
     return StorageStage(stage.killed(), now_ms=stage.now_ms)
 
 
 def from_checkpoint(stage: StorageStage) -> StorageStage:
-    """The second start reads what the first made of the log: an index and a checkpoint."""
+    """Restart twice: the second start reads the index and checkpoint of the first."""
     first = from_log(stage)
     return StorageStage(first.killed(), now_ms=stage.now_ms)
 
 
 def after_a_roll(stage: StorageStage) -> StorageStage:
-    """The log goes on in a new file: a checkpoint of the running node covers what was before."""
+    """Begin a new log file first: a checkpoint of the running node covers everything before."""
     client = Client(stage)
     client.declare("filler")
     files = stage.disk.counts["create"]
@@ -75,7 +75,7 @@ def test_acked_message_is_gone_and_its_neighbours_are_not(way: Way) -> None:
 
 @pytest.mark.parametrize("starts", [1, 2, 3])
 def test_message_that_was_delivered_says_so_and_one_that_was_not_does_not(starts: int) -> None:
-    """After clean ends; after a crash any message may have been delivered."""
+    """After clean stops; after a crash any message may have been delivered."""
     stage, client = began(TINY)
     client.declare("q")
     for body in (b"a", b"b", b"c"):
@@ -179,7 +179,7 @@ def test_copies_of_one_message_are_whole_in_every_queue(way: Way) -> None:
 
 @ways
 def test_transient_message_does_not_come_back(way: Way) -> None:
-    """Neither one that was in memory nor one that was in the log only to be out of it."""
+    """Neither a message in memory, nor one that was spilled to the log."""
     stage, client = began(TINY)
     client.declare("q", **{"x-queue-mode": "lazy"})
     for number in range(LAZY_WINDOW + 10):
@@ -218,7 +218,7 @@ def test_deleted_queue_does_not_come_back(way: Way) -> None:
 
 
 def test_file_goes_after_the_acks_that_emptied_it_are_on_disk() -> None:
-    """Just before a file is removed, a start finds that nothing in it is needed any more."""
+    """Just before a file is removed, a start finds that none of its messages is needed."""
     stage, client = began(TINY)
     client.declare("q")
     for number in range(40):
@@ -243,7 +243,7 @@ def test_file_goes_after_the_acks_that_emptied_it_are_on_disk() -> None:
 
 
 def test_what_a_start_has_read_is_on_disk_before_it_is_relied_on() -> None:
-    """A node that was killed between a write and its sync left it to the next one."""
+    """A node that was killed between a write and its sync leaves the sync to the next start."""
     stage, client = began(TINY)
     client.declare("q")
     client.declare("s", **{"x-queue-type": "stream"})
@@ -263,7 +263,7 @@ def test_what_a_start_has_read_is_on_disk_before_it_is_relied_on() -> None:
 
 
 def test_positions_of_full_files_lead_to_their_messages() -> None:
-    """Large and small bodies over many files, found by the indexes of those alone."""
+    """Large and small bodies over many files, found only by the indexes of these files."""
     stage, client = began(8 * TINY)
     client.declare("q")
     want = [bytes((number,)) * (number * 997 % 5000) for number in range(60)]

@@ -1,11 +1,11 @@
-"""Scheduled messages that are left to the log: order, restarts, damage, space."""
+"""Scheduled messages that are only in the log: order, restarts, damage, disk space."""
 
 from random import Random
 from typing import Final
 
 import pytest
 
-from leveret.storage.names import log_name
+from leveret.storage.file_names import log_name
 from leveret.testing.disk import FakeDisk
 from tests.simulation.storage_stage import (
     PERSISTENT,
@@ -30,7 +30,7 @@ def schedule(client: Client, body: bytes, delay_ms: int, properties: dict[str, o
 
 
 @pytest.mark.parametrize("number", range(6))
-def test_none_early_none_lost_in_order(seed: int, number: int) -> None:
+def test_scheduled_messages_come_in_order_none_early_none_lost(seed: int, number: int) -> None:
     """Random delays, random restarts, persistent messages against a sorted list."""
     print(f"seed {seed}, run {number}")
     rng = Random(f"{seed} {number}")
@@ -61,7 +61,7 @@ def test_none_early_none_lost_in_order(seed: int, number: int) -> None:
 
 
 @pytest.mark.parametrize("properties", [PERSISTENT, TRANSIENT])
-def test_few_are_in_memory(properties: dict[str, object]) -> None:
+def test_few_scheduled_messages_are_in_memory(properties: dict[str, object]) -> None:
     stage = started(FakeDisk())
     client = Client(stage)
     client.declare("q", **{"x-delayed": True})
@@ -110,7 +110,7 @@ def test_retried_messages_wait_in_the_log_with_their_counts() -> None:
             tag = message.fields["delivery_tag"]
             client.call(3, "basic.reject", delivery_tag=tag, requeue=True)
         queue = stage.broker.vhost("/").queues["q"]
-        assert queue.scheduled.distant.count == 10 - WINDOW
+        assert queue.scheduled.in_log.count == 10 - WINDOW
         stage.advance(1000)
     stage.sync_all()
     for final in (stage, started(stage.disk.copy(), stage.now_ms)):

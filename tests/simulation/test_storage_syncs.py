@@ -1,7 +1,7 @@
-"""What is confirmed was synced before, whatever the way that it came; and `os` syncs nothing.
+"""Confirmed messages were synced before, on every path; and durability `os` syncs nothing.
 
-The proof is the disk as it looks when power is lost at the moment of the confirm and everything
-that was not synced is gone: a broker that starts from it has the message in every queue.
+The proof is the disk after a power loss at the moment of the confirm, with all unsynced data lost:
+a broker that starts from it has the message in every queue.
 """
 
 from collections.abc import Callable
@@ -20,14 +20,14 @@ SMALL_FILE = 600
 
 
 class Worst(Random):
-    """Chooses the first of everything: of what was not synced, all is lost."""
+    """Always chooses the first option, so that all unsynced data is lost."""
 
     def choice(self, seq: Any) -> Any:
         return seq[0]
 
 
 def safe_bodies(stage: StorageStage) -> dict[str, list[bytes]]:
-    """What each queue would hold if power were lost now."""
+    """Return the content of each queue if power were lost now."""
     again = StorageStage(stage.disk.crash(Worst()))
     known = again.broker.vhost("/").queues
     found = {name: bodies_in(again, name) if name in known else [] for name in QUEUES}
@@ -36,7 +36,7 @@ def safe_bodies(stage: StorageStage) -> dict[str, list[bytes]]:
 
 
 class Publisher:
-    """Publishes, and looks at the disk whenever something is confirmed."""
+    """Publishes, and examines the disk whenever something is confirmed."""
 
     def __init__(self, disk: FakeDisk) -> None:
         self.stage = StorageStage(disk, file_bytes=SMALL_FILE)
@@ -53,7 +53,7 @@ class Publisher:
         self.seen = 0
 
     def publish(self, body: bytes, *queues: str) -> None:
-        """To one queue by name, or to all."""
+        """Publish to one queue by name, or to all queues."""
         if len(queues) == 1:
             number = self.client.publish(queues[0], body)
         else:
@@ -73,7 +73,7 @@ class Publisher:
         return heard
 
     def look(self) -> None:
-        """Everything that the client was told of by now is safe."""
+        """Check that everything confirmed by now is safe."""
         self.client.read()
         told = [self.sent[number] for number in self.client.confirmed]
         for _ in self.client.others:
@@ -128,8 +128,8 @@ def test_nothing_is_confirmed_before_its_block_is_synced(way: Way) -> None:
     assert len(publisher.client.confirmed) == len(publisher.sent)
 
 
-def test_disk_that_lies_is_found_by_the_same_look() -> None:
-    """The look itself: without syncs it fails."""
+def test_check_fails_on_a_disk_that_ignores_syncs() -> None:
+    """Checks the check itself: without syncs it fails."""
     disk = FakeDisk()
     disk.lies = True
     with pytest.raises(AssertionError):

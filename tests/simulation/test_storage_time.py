@@ -1,6 +1,6 @@
-"""Messages that wait for a time, over a restart: in which order they come."""
+"""The order of delayed messages after a restart."""
 
-from leveret.storage.pages import PAGE_MESSAGES
+from leveret.storage.log_reader import PAGE_MESSAGES
 from leveret.testing.disk import FakeDisk
 from tests.compat.client import Method
 from tests.protocol.stage import publish
@@ -14,7 +14,7 @@ def after(delay_ms: int) -> dict[str, object]:
 
 
 def killed_for(stage: StorageStage, ms: int = 0) -> StorageStage:
-    """The same broker, killed, and started so much later."""
+    """Kill the broker, and start it `ms` later."""
     stage.sync_all()
     return StorageStage(stage.killed(), now_ms=stage.now_ms + ms)
 
@@ -75,7 +75,7 @@ def test_message_that_was_due_is_not_delivered_twice_or_lost_by_a_kill_at_any_mo
 
 
 def test_message_that_came_back_and_has_waited_is_in_its_place_again() -> None:
-    """Further back than what is read of a queue at once."""
+    """Further back than a queue reads at once."""
     retry = {"x-delayed-retry-type": "all", "x-delayed-retry-min": 1000}
     count = 2 * PAGE_MESSAGES
     late = count - 10
@@ -124,7 +124,7 @@ def test_messages_are_as_old_after_a_kill_as_before_it() -> None:
     client = Client(stage)
     client.call(3, "basic.ack", delivery_tag=take(client, "q").fields["delivery_tag"])
     assert oldest_age_ms(stage) == 3_600_000 + 600_000 + 5000
-    # The next start reads what was there from the checkpoint of this one.
+    # The next start reads the old messages from the checkpoint of this one.
     stage = killed_for(stage, 1000)
     assert oldest_age_ms(stage) == 3_600_000 + 600_000 + 6000
     stage.stop()

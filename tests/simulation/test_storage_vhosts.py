@@ -1,8 +1,8 @@
-"""Vhosts and policies on disk: after any crash a vhost is there whole, or not at all.
+"""Vhosts and policies on disk: after any crash a vhost exists completely, or not at all.
 
-Random vhosts are made, filled and deleted. After every step it is noted what the log, up to that
-block, says; a node that starts from the disk of any moment must find exactly one of these states,
-and not one that is older than what was on disk by then.
+Random vhosts are created, filled and deleted. After every step the test notes the state that the
+log describes up to that block. A node that starts from the disk of any moment must find exactly one
+of these states, and none older than the state that was on disk by then.
 """
 
 import json
@@ -10,10 +10,10 @@ from random import Random
 
 import pytest
 
-from leveret.definitions import Book
-from leveret.definitions.book import open_book
+from leveret.definitions import Definitions
+from leveret.definitions.definitions import attach_definitions
 from leveret.engine.message import Address
-from leveret.storage.names import segments
+from leveret.storage.file_names import segments_by_stream
 from leveret.storage.repair import repair
 from leveret.testing.disk import FakeDisk
 from leveret.wire.properties import Properties, encode_header
@@ -32,14 +32,14 @@ class Stage(StorageStage):
     def __init__(self, disk: FakeDisk, now_ms: int = START_MS) -> None:
         super().__init__(disk, file_bytes=4096, now_ms=now_ms)
 
-    def turn(self) -> Book:
+    def turn(self) -> Definitions:
         self.broker.begin_turn(self.now_ms)
-        return self.book
+        return self.definitions
 
 
 def seen(stage: Stage) -> Seen:
-    """What of the vhosts is durable."""
-    book = stage.book
+    """Return the durable state of the vhosts."""
+    definitions = stage.definitions
     return {
         name: (
             sorted(
@@ -47,37 +47,37 @@ def seen(stage: Stage) -> Seen:
                 for queue in vhost.queues.values()
             ),
             sorted(exchange for exchange in vhost.exchanges if not exchange.startswith("amq.")),
-            json.dumps(book.vhosts.metadata(name), sort_keys=True),
-            [row[1] for row in book.policies.all(name)],
+            json.dumps(definitions.vhosts.metadata(name), sort_keys=True),
+            [row[1] for row in definitions.policies.all(name)],
         )
         for name, vhost in sorted(stage.broker.vhosts.items())
     }
 
 
 def step(stage: Stage, rng: Random) -> None:
-    book = stage.turn()
+    definitions = stage.turn()
     broker = stage.broker
     name = rng.choice(["a", "b", "c"])
     act = rng.randrange(6)
     if name not in broker.vhosts or act == 0:
-        book.vhosts.put(name, {"description": str(rng.randrange(9))})
+        definitions.vhosts.put(name, {"description": str(rng.randrange(9))})
     elif act == 1:
-        book.delete_vhost(name)
+        definitions.delete_vhost(name)
     elif act == 2:
         policy = {
             "pattern": "q",
             "definition": {"max-length": rng.randrange(5, 9)},
             "priority": 0,
         }
-        book.policies.put(name, "p", policy)
+        definitions.policies.put(name, "p", policy)
     else:
         vhost = broker.vhost(name)
-        queue = vhost.declare_queue(f"q{rng.randrange(4)}", True, None, None, False, {})
-        vhost.declare_exchange("x", "fanout", True, False, False, {})
+        queue = vhost.declare_queue(f"q{rng.randrange(4)}", durable=True, arguments={})
+        vhost.declare_exchange("x", "fanout", durable=True, arguments={})
         vhost.bind("x", queue, "", {})
         if rng.random() < 0.3:
             stream = table_of({"x-queue-type": "stream"})
-            vhost.declare_queue("s", True, None, None, False, stream)
+            vhost.declare_queue("s", durable=True, arguments=stream)
     stage.end_turn()
     stage.advance(0)
 
@@ -109,7 +109,7 @@ def test_messages_of_a_deleted_vhost_do_not_come_back() -> None:
     stage = Stage(FakeDisk())
     stage.turn().vhosts.put("v", {})
     vhost = stage.broker.vhost("v")
-    vhost.declare_queue("q", True, None, None, False, {})
+    vhost.declare_queue("q", durable=True, arguments={})
     stage.end_turn()
     client = Client(stage)
     client.declare("q")
@@ -193,11 +193,13 @@ def test_streams_of_a_deleted_vhost_leave_no_file() -> None:
     stage.turn().vhosts.put("v", {})
     stream = table_of({"x-queue-type": "stream"})
     vhost = stage.broker.vhost("v")
-    vhost.declare_queue("s", True, None, None, False, stream)
-    vhost.queues["s"].push(Address("", "s"), HEADER, b"m", -1, -1, 0, 0)
+    vhost.declare_queue("s", durable=True, arguments=stream)
+    vhost.queues["s"].push(
+        Address("", "s"), HEADER, b"m", ttl_ms=-1, priority=-1, flags=0, delay_ms=0
+    )
     stage.end_turn()
     stage.sync_all()
-    assert segments(stage.disk.names())
+    assert segments_by_stream(stage.disk.names())
     stage.turn().delete_vhost("v")
     stage.end_turn()
     stage.sync_all()
@@ -205,7 +207,7 @@ def test_streams_of_a_deleted_vhost_leave_no_file() -> None:
     stage.abandon()
     for moment in moments:
         again = Stage(stage.disk.killed(moment), now_ms=stage.now_ms)
-        left = segments(again.disk.names())
+        left = segments_by_stream(again.disk.names())
         assert bool(left) == ("v" in again.broker.vhosts)
         again.stop()
 
@@ -230,7 +232,7 @@ def test_a_repair_keeps_what_is_known_by_policy() -> None:
     (name,) = [name for name in disk.names() if name.endswith(".log")]
     at = disk.open(name).read(1 << 20, 0).find(b"damaged")
     disk.flip(name, at * 8)
-    assert not repair(disk, prepare=open_book).is_sound
+    assert not repair(disk, prepare=attach_definitions).is_sound
     again = Stage(disk, now_ms=stage.now_ms)
     queue = again.broker.vhost("/").queues["q"]
     assert queue.deduplication is not None

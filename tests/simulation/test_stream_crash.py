@@ -1,4 +1,4 @@
-"""Streams on a node that loses its power at any moment of a random load, again and again."""
+"""Streams on a node that loses power at any moment of a random load, again and again."""
 
 from random import Random
 
@@ -16,7 +16,7 @@ STEPS = 120
 
 @pytest.mark.parametrize("number", range(volume(8, 3)))
 @pytest.mark.parametrize("ending", ["killed", "power lost", "either"])
-def test_offsets_mean_for_ever_what_was_seen(seed: int, number: int, ending: str) -> None:
+def test_offsets_never_change_their_message(seed: int, number: int, ending: str) -> None:
     rng = Random(f"{seed} {number} {ending}")
     file_bytes = rng.choice((1024, 4096, 1 << 20))
     disk = FakeDisk()
@@ -39,7 +39,7 @@ def test_offsets_mean_for_ever_what_was_seen(seed: int, number: int, ending: str
 
 
 def _check_survivor(load: StreamLoad, survivor: FakeDisk, moment: int, file_bytes: int) -> FakeDisk:
-    """What a first and a second start find; the disk to go on with."""
+    """Check a first and a second start, and return the disk to continue with."""
     floor = max((block for when, block in load.floors if when <= moment), default=0)
     load.forget_after(moment)
     first = start(survivor.copy(), load, file_bytes=file_bytes)

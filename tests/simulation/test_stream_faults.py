@@ -1,4 +1,4 @@
-"""Streams on a disk that is full or fails, and on a log that was cut."""
+"""Streams on a disk that is full or fails, and on a truncated log."""
 
 import errno
 from functools import cache
@@ -33,9 +33,6 @@ def body(number: int) -> bytes:
     return b"%03d" % number * 20
 
 
-# A log that was cut
-
-
 @cache
 def compact() -> Written:
     """Many records of streams in few bytes."""
@@ -55,7 +52,7 @@ def test_log_under_test_has_every_record_of_streams() -> None:
     assert kinds[CHUNK] > 20
     assert kinds[TRIM] >= 3
     assert kinds[CURSOR] >= 3
-    assert STREAM not in kinds  # stands in checkpoints only
+    assert STREAM not in kinds  # it is only in checkpoints
 
 
 @pytest.mark.parametrize("part", range(SLICES))
@@ -80,12 +77,9 @@ def test_log_cut_anywhere_gives_the_longest_whole_prefix(seed: int, part: int) -
         stage.abandon()
 
 
-# A disk that is full
-
-
 @pytest.mark.parametrize("nth", range(1, 19))
 def test_full_disk_refuses_publishes_and_goes_on_when_there_is_space(nth: int) -> None:
-    """Whatever it was that found no room: the log, a segment, its head, a checkpoint."""
+    """Whichever write found no room: the log, a segment, its head, a checkpoint."""
     stage, client = opened(FakeDisk(), 700)
     stage.disk.fail_write(nth)
     for number in range(20):
@@ -127,7 +121,7 @@ def test_sync_that_fails_ends_the_writing_and_loses_nothing_confirmed(nth: int) 
 @pytest.mark.parametrize("reserve_bytes", [0, 3000])
 @pytest.mark.parametrize("nth", range(1, 24))
 def test_sync_that_finds_no_room_loses_nothing_confirmed(nth: int, reserve_bytes: int) -> None:
-    """File systems that choose a place late say so at the sync; a second sync proves nothing."""
+    """Some file systems report a full disk at the sync; a second sync proves nothing."""
     disk = FakeDisk()
     stage = StorageStage(disk, file_bytes=700, reserve_bytes=reserve_bytes)
     client = Client(stage)
@@ -150,7 +144,7 @@ def test_sync_that_finds_no_room_loses_nothing_confirmed(nth: int, reserve_bytes
 
 
 def test_node_that_starts_on_a_full_disk_keeps_what_was_confirmed() -> None:
-    """Its log files may hold what no checkpoint covers: they stay until there is one."""
+    """Its log files may hold data that no checkpoint covers: they stay until there is one."""
     stage, client = opened(FakeDisk(), 1 << 20)
     for number in range(20):
         client.publish("s", body(number))
@@ -169,9 +163,6 @@ def test_node_that_starts_on_a_full_disk_keeps_what_was_confirmed() -> None:
         third.abandon()
 
 
-# One sync for all
-
-
 def test_publishes_to_many_streams_need_one_sync() -> None:
     stage, client = opened(FakeDisk(), 1 << 20, "abcdefgh")
     syncs = stage.disk.counts["sync"]
@@ -185,7 +176,7 @@ def test_publishes_to_many_streams_need_one_sync() -> None:
 
 
 def test_copies_in_queues_before_and_behind_a_stream_are_read_back() -> None:
-    """A chunk that is full is written between the copies of one message."""
+    """A full chunk is written between the copies of one message."""
     stage = StorageStage(FakeDisk())
     client = Client(stage)
     client.call(2, "exchange.declare", exchange="e", type="fanout", durable=True)
@@ -207,9 +198,6 @@ def test_copies_in_queues_before_and_behind_a_stream_are_read_back() -> None:
     again.stop()
 
 
-# Time
-
-
 def test_clock_that_is_set_back_changes_nothing_but_times() -> None:
     stage = StorageStage(FakeDisk(), file_bytes=2000)
     client = Client(stage)
@@ -227,7 +215,7 @@ def test_clock_that_is_set_back_changes_nothing_but_times() -> None:
     again.stop()
 
 
-def test_age_is_looked_at_after_a_start_without_publishes() -> None:
+def test_retention_by_age_is_applied_after_a_start_without_publishes() -> None:
     stage = StorageStage(FakeDisk())
     client = Client(stage)
     client.declare("s", **{**KIND, "x-max-age": "100s"})

@@ -1,4 +1,4 @@
-"""Segment files: which there are, and what becomes of a stream whose files are damaged or gone."""
+"""Segment files: which exist, and what happens to a stream with damaged or missing files."""
 
 from collections import Counter
 from random import Random
@@ -23,7 +23,7 @@ def segments(disk: FakeDisk) -> list[str]:
 
 
 def filled(count: int, arguments: dict[str, object] = SMALL, file_bytes: int = 4096) -> FakeDisk:
-    """What a clean end leaves of a stream of so many messages, each a chunk of its own."""
+    """Return the disk of a cleanly stopped stream with `count` messages, one chunk each."""
     stage = StorageStage(FakeDisk(), file_bytes=file_bytes)
     client = Client(stage)
     client.declare("s", **arguments)
@@ -38,11 +38,8 @@ def body(number: int) -> bytes:
 
 
 def restarted(disk: FakeDisk) -> FakeDisk:
-    """After another start and a clean end, everything is in segments and nothing in the log."""
+    """Start and stop once more, so that everything is in segments and nothing in the log."""
     return StorageStage(disk, file_bytes=4096).stop()
-
-
-# Which files there are
 
 
 def test_segments_are_named_by_their_first_offset() -> None:
@@ -70,7 +67,7 @@ def test_deleted_stream_leaves_no_files() -> None:
 
 @pytest.mark.parametrize("held", [True, False])
 def test_stream_deleted_while_its_messages_are_on_their_way_leaves_no_files(held: bool) -> None:
-    """Its first segment is made after the delete, by the log's thread."""
+    """The log's thread makes its first segment after the delete."""
     stage = StorageStage(FakeDisk(), holds=held)
     client = Client(stage)
     client.declare("s", **SMALL)
@@ -130,9 +127,6 @@ def test_no_more_files_are_open_than_before() -> None:
     disk = stage.disk
     stage.stop()
     assert disk.counts["create"] + disk.counts["open"] == disk.counts["close"]
-
-
-# Files that are gone
 
 
 @pytest.mark.parametrize("which", ["first", "middle", "last", "all"])
@@ -202,11 +196,8 @@ def test_segment_of_another_stream_is_not_taken_for_its_own() -> None:
     stage.stop()
 
 
-# Bits that were turned
-
-
 def test_no_bit_of_a_segment_that_was_turned_goes_unnoticed(seed: int) -> None:
-    """No wrong body, and nothing missing without a word. Other bits with every seed."""
+    """No wrong body, and nothing missing without a report. Every seed flips other bits."""
     print(f"seed {seed}")
     disk = restarted(filled(24))
     want = [(number, body(number)) for number in range(24)]

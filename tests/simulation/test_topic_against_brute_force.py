@@ -1,7 +1,7 @@
-"""Topic routing equals the definition of `*` and `#`, tried out by brute force.
+"""Compare topic routing with a brute-force matcher that follows the definition of `*` and `#`.
 
-The patterns have `#` first, in the middle, last and doubled, empty words and the empty pattern; the
-keys are partly made from the patterns, so that many match, and partly at random.
+The patterns have `#` first, in the middle, last and doubled, empty words, and there is the empty
+pattern. Some keys are made from the patterns, so that many match; others are random.
 """
 
 import random
@@ -19,7 +19,7 @@ KEYS_PER_ROUND = 20
 WORDS = ["a", "b", ""]
 PATTERN_WORDS = ["a", "b", "", "*", "*", "#", "#", "#"]
 
-# Every one of these must be among the pairs that match and among those that do not.
+# Each of these must occur among the pairs that match and among the pairs that do not.
 TRAITS = [
     "# first",
     "# in the middle",
@@ -39,7 +39,7 @@ def split(text: str) -> list[str]:
 
 
 def fits(pattern: list[str], key: list[str]) -> bool:
-    """The definition: `*` is one word, `#` any number of them, every other word is itself."""
+    """Match by the definition: `*` is one word, `#` any number of words, any other word itself."""
     if not pattern:
         return not key
     if pattern[0] == "#":
@@ -67,7 +67,7 @@ def random_key(rng: random.Random, patterns: list[str]) -> str:
 
 
 def traits(pattern: str, key: str) -> list[str]:
-    """What is special about a pair."""
+    """Return the special cases that a pair covers."""
     words = split(pattern)
     hashes = [place for place, word in enumerate(words) if word == "#"]
     last = len(words) - 1

@@ -1,9 +1,9 @@
-"""Walks through a queue that changes between their slices, against a list of what stayed.
+"""Walks through a queue that changes between their slices, compared with a list of the messages.
 
 Random commands on a broker with a small window, so that messages are in memory, in the log and on
-their way back; walks of random slices go on meanwhile, some from a cursor that was put aside. What
-was in a state when the walk got there and is there at its end must have been seen there exactly
-once; nothing may be seen that was never there; nothing of the queue may change by the walk.
+their way back. Walks with random slices run meanwhile, some from a saved cursor. A message that was
+in a state when the walk got there, and is still there at its end, must have been seen there exactly
+once. No message may be seen that was never there. The walk must not change the queue.
 """
 
 from random import Random
@@ -12,7 +12,7 @@ import pytest
 
 from leveret.engine.insight.filters import READY, SCHEDULED, STATES, UNACKED, Filter
 from leveret.engine.insight.seek import lines_of
-from leveret.engine.insight.walk import Cursor, Walk
+from leveret.engine.insight.walk import Walk, WalkCursor
 from leveret.engine.queues.queue import Queue
 from leveret.engine.turns.session import Session
 from leveret.testing.disk import FakeDisk
@@ -40,12 +40,12 @@ def sessions_of(stage: StorageStage) -> list[Session]:
 
 
 def held_in(stage: StorageStage, queue: Queue) -> set[Place]:
-    """Every message of the queue and its state, found without a walk."""
+    """Return every message of the queue and its state, found without a walk."""
     found = {(READY, m.body) for m in queue.ready.messages()}
     pages = queue.ready.pages
     assert pages is not None
     for run in queue.ready.paged_runs():
-        view = run.rest(run.left())
+        view = run.view_last(run.left())
         while view.left():
             messages = pages.peek(view)
             view.at += len(messages)
@@ -58,7 +58,7 @@ def held_in(stage: StorageStage, queue: Queue) -> set[Place]:
 
 
 class Walking:
-    """One walk under way, and what it has to find."""
+    """A walk under way, and the messages that it must find."""
 
     def __init__(self, stage: StorageStage, queue: Queue, needle: str) -> None:
         self.stage = stage
@@ -71,12 +71,12 @@ class Walking:
         self.seen: list[Place] = []
         self.stayed: dict[str, set[Place]] = {}  # by state, since the walk got there
 
-    def _made(self, cursor: Cursor | None) -> Walk:
+    def _made(self, cursor: WalkCursor | None) -> Walk:
         stuck = self.stage.broker.vhost("/").stuck
         return Walk(self.queue, stuck, self.wanted, sessions_of(self.stage), cursor)
 
     def step(self, rng: Random) -> bool:
-        """One slice; False when the walk is over."""
+        """Walk one slice. Return False when the walk is over."""
         if rng.random() < 0.3:
             self.walk = self._made(self.walk.cursor)
         before = held_in(self.stage, self.queue)
@@ -97,7 +97,7 @@ class Walking:
             stayed &= here
 
     def note_change(self) -> None:
-        """What is not in its state at any moment did not stay."""
+        """Remove the messages that have left their state from the list."""
         self._note(held_in(self.stage, self.queue))
 
     def check(self) -> None:
@@ -107,7 +107,7 @@ class Walking:
 
 
 class Commands:
-    """What happens to the queue meanwhile."""
+    """Random changes of the queue during a walk."""
 
     def __init__(self, stage: StorageStage, queue: Queue, rng: Random) -> None:
         self.client = Client(stage)
@@ -162,7 +162,7 @@ class Commands:
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
 @pytest.mark.parametrize("number", range(3))
-def test_what_stays_is_seen_once_however_the_queue_changes(
+def test_a_message_that_stays_is_seen_once_however_the_queue_changes(
     kind: str, number: int, seed: int
 ) -> None:
     rng = Random(f"{seed}-{kind}-{number}")

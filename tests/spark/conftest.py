@@ -1,4 +1,4 @@
-"""One Spark session for all tests of this folder; brokers of their own."""
+"""One Spark session for all tests of this folder, and a broker for each test."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +25,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
-    """A broker with a disk."""
+    """A broker that stores on disk."""
     with serving(tmp_path / "data") as found:
         yield found

@@ -1,4 +1,4 @@
-"""What tests of the data source share: a broker, messages in it, queries over it."""
+"""Helpers for tests of the data source: a broker, messages, and queries."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ import pika
 from pyspark.sql import DataFrame, SparkSession
 
 from leveret.storage.disk import Disk
-from leveret.testing.broker import BrokerUrl, broker
+from leveret.testing.broker import RunningBroker, broker
 
 QUERY_WITHIN_S = 60
 
@@ -17,18 +17,18 @@ QUERY_WITHIN_S = 60
 class Served:
     """A running broker."""
 
-    def __init__(self, url: BrokerUrl, folder: Path) -> None:
-        self.url = url
+    def __init__(self, server: RunningBroker, folder: Path) -> None:
+        self.server = server
         self.folder = folder
 
     @property
     def http(self) -> str:
-        return f"http://guest:guest@127.0.0.1:{self.url.http_port}"
+        return f"http://guest:guest@127.0.0.1:{self.server.http_port}"
 
     @contextmanager
     def channel(self) -> Iterator[Any]:
         """A channel with confirms."""
-        connection = pika.BlockingConnection(pika.URLParameters(self.url))
+        connection = pika.BlockingConnection(pika.URLParameters(self.server.url))
         opened = connection.channel()
         opened.confirm_delivery()
         try:
@@ -38,10 +38,10 @@ class Served:
                 connection.close()
 
     def fill(self, queue: str, first: int, end: int, kind: Any = "stream", **more: object) -> None:
-        """Messages with bodies `n`, in a queue that is made if need be."""
+        """Publish messages with bodies `n` to a queue, which is declared if it is missing."""
         arguments: dict[str, object] = {"x-queue-type": kind}
         arguments.update({f"x-{key.replace('_', '-')}": value for key, value in more.items()})
-        connection = pika.BlockingConnection(pika.URLParameters(self.url))
+        connection = pika.BlockingConnection(pika.URLParameters(self.server.url))
         channel = connection.channel()
         channel.queue_declare(queue, durable=True, arguments=arguments)
         properties = pika.BasicProperties(delivery_mode=2)
@@ -51,7 +51,7 @@ class Served:
         self.wait_for(queue)
 
     def wait_for(self, queue: str) -> None:
-        """Until what was published is there: a queue.declare is answered after it."""
+        """Wait until the queue has all published messages: queue.declare is answered after them."""
         with self.channel() as opened:
             opened.queue_declare(queue, passive=True)
 
@@ -61,7 +61,7 @@ class Served:
         return found
 
     def take_all(self, queue: str) -> list[bytes]:
-        """All bodies, taken out."""
+        """Consume all messages; return their bodies."""
         with self.channel() as opened:
             bodies = []
             while (found := opened.basic_get(queue, auto_ack=True))[0] is not None:
@@ -71,8 +71,8 @@ class Served:
 
 @contextmanager
 def serving(folder: Path) -> Iterator[Served]:
-    with broker(http=True, disk=Disk(folder)) as url:
-        yield Served(url, folder)
+    with broker(http=True, disk=Disk(folder)) as server:
+        yield Served(server, folder)
 
 
 def batch(spark: SparkSession, served: Served, schema: Any = "", **options: object) -> DataFrame:
@@ -90,7 +90,7 @@ def follow(spark: SparkSession, served: Served, schema: Any = "", **options: obj
 
 
 def archive(frame: DataFrame, folder: Path) -> list[dict[str, Any]]:
-    """Write what is there into a lake, until there is no more; the progress of each batch."""
+    """Write all messages into a lake; return the progress of each batch."""
     query = (
         frame.writeStream.format("parquet")
         .option("checkpointLocation", str(folder / "checkpoint"))
@@ -105,6 +105,6 @@ def archive(frame: DataFrame, folder: Path) -> list[dict[str, Any]]:
 
 
 def numbers(spark: SparkSession, folder: Path) -> list[int]:
-    """The bodies of everything in a lake, as numbers, in order."""
+    """Return the bodies of all messages in a lake as sorted numbers."""
     rows = spark.read.parquet(str(folder / "lake")).select("body").collect()
     return sorted(int(row.body) for row in rows)

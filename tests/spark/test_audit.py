@@ -1,4 +1,4 @@
-"""The audit: healthy runs are clean, running ones too, and every planted fault is named."""
+"""The audit: clean for a healthy broker, even under load; it reports every planted fault."""
 
 import json
 import threading
@@ -12,44 +12,52 @@ import pika
 import pytest
 from pyspark.sql import SparkSession
 
-from leveret.cli.pipeline.audit import FAULTS_FOUND, seconds
+from leveret.cli.pipeline.audit import FAULTS_FOUND, parse_age
 from leveret.errors import ConfigError, PreconditionFailedError
-from leveret.pipeline.flows.audit import Auditing, Judgement, audit, judge, read_history
-from leveret.pipeline.moment import Moment, take_moment
-from leveret.pipeline.site import Site
+from leveret.pipeline.environment import Environment
+from leveret.pipeline.flows.audit import (
+    AuditRequest,
+    AuditResult,
+    audit,
+    audit_tables,
+    read_history,
+)
+from leveret.pipeline.snapshot import Snapshot, take_snapshot
 from tests.spark.lake import Served, serving
-from tests.spark.test_flows_lake import archived, site_of
+from tests.spark.test_flows_lake import archived, environment_of
 from tests.spark.test_flows_messages import run
-from tools.audit_million import LIVES, STUCK_AFTER_S, Tables, plant, traffic
+from tools.audit_million import LIVES, STUCK_AFTER_S, Tables, plant_faults, traffic
 from tools.chaos.judging import judge_by
 from tools.chaos.run import run as run_chaos
 
 pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
 
-MESSAGES = 5000  # `make audit-million` takes more
+MESSAGES = 5000  # `make audit-million` uses more
 
 
 def quiet(step: object) -> None:
-    """Nobody watches."""
+    """Ignore progress."""
 
 
-def judged(spark: SparkSession, site: Site, moment: Moment) -> Judgement:
-    history, floors = read_history(spark, site, moment, quiet)
-    return judge(spark, history, moment, floors, Auditing(), quiet)
+def audit_snapshot(
+    spark: SparkSession, environment: Environment, snapshot: Snapshot
+) -> AuditResult:
+    history, floors = read_history(spark, environment, snapshot, quiet)
+    return audit_tables(spark, history, snapshot, floors, AuditRequest(), quiet)
 
 
 @pytest.fixture(scope="module")
-def shop(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A broker that messages went through by publish, retry, dead letter and replay."""
+def shop(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
+    """A broker after publishes, retries, dead letters and replays."""
     folder = tmp_path_factory.mktemp("shop")
     with serving(folder / "data") as served:
-        site = Site(served.http, lake_dir=str(folder / "lake"))
-        traffic(spark, site, pika.URLParameters(served.url), MESSAGES)
-        yield site
+        environment = Environment(served.http, lake_dir=str(folder / "lake"))
+        traffic(spark, environment, pika.URLParameters(served.server.url), MESSAGES)
+        yield environment
 
 
-def test_a_healthy_run_is_accounted_for(spark: SparkSession, shop: Site) -> None:
-    found = audit(spark, shop, Auditing(), quiet)
+def test_a_healthy_run_is_accounted_for(spark: SparkSession, shop: Environment) -> None:
+    found = audit(spark, shop, AuditRequest(), quiet)
     assert found.is_clean, found.faults
     queues = {queue["queue"]: queue for queue in found.queues}
     dead, replayed = queues["dead"], queues["work"]["replayed"]
@@ -62,13 +70,15 @@ def test_a_healthy_run_is_accounted_for(spark: SparkSession, shop: Site) -> None
     assert found.publishes["balance"] == 0
 
 
-def test_every_planted_fault_is_named_and_nothing_else(spark: SparkSession, shop: Site) -> None:
-    moment = take_moment(shop)
-    history, floors = read_history(spark, shop, moment, quiet)
-    tables = Tables(spark, history, moment)
-    plant(tables)
-    asked = Auditing(stuck_after_s=STUCK_AFTER_S)
-    found = judge(spark, tables.changed(), tables.moment, floors, asked, quiet)
+def test_every_planted_fault_is_reported_and_no_other(
+    spark: SparkSession, shop: Environment
+) -> None:
+    snapshot = take_snapshot(shop)
+    history, floors = read_history(spark, shop, snapshot, quiet)
+    tables = Tables(spark, history, snapshot)
+    plant_faults(tables)
+    asked = AuditRequest(stuck_after_s=STUCK_AFTER_S)
+    found = audit_tables(spark, tables.changed(), tables.snapshot, floors, asked, quiet)
     named = {(fault["kind"], fault["broker_id"]) for fault in found.faults}
     assert named == tables.expected
     assert len(named) == found.fault_count == 12
@@ -79,31 +89,33 @@ def test_every_planted_fault_is_named_and_nothing_else(spark: SparkSession, shop
     assert events == ["queued", "delivered"]
 
 
-def test_history_that_the_broker_forgot_is_in_the_lake(spark: SparkSession, shop: Site) -> None:
+def test_events_deleted_by_retention_are_read_from_the_lake(
+    spark: SparkSession, shop: Environment
+) -> None:
     archived(spark, shop, LIVES)
-    moment = take_moment(shop)
-    (lives,) = moment.chronicles
-    short = replace(moment, chronicles=(replace(lives, first=lives.end // 2),))
-    whole = judged(spark, shop, short)
+    snapshot = take_snapshot(shop)
+    (lives,) = snapshot.chronicles
+    short = replace(snapshot, chronicles=(replace(lives, first=lives.end // 2),))
+    whole = audit_snapshot(spark, shop, short)
     assert whole.is_clean, whole.faults
     assert whole.events == lives.end
-    half = judged(spark, replace(shop, lake_dir=None), short)
+    half = audit_snapshot(spark, replace(shop, lake_dir=None), short)
     assert half.is_clean, half.faults
     assert half.events == lives.end - lives.end // 2
-    ahead = replace(moment, chronicles=(replace(lives, first=lives.end + 1, end=lives.end + 1),))
+    ahead = replace(snapshot, chronicles=(replace(lives, first=lives.end + 1, end=lives.end + 1),))
     with pytest.raises(
         PreconditionFailedError, match="1 events of 'lives' are neither at the broker"
     ):
         read_history(spark, shop, ahead, quiet)
 
 
-def test_the_command_says_what_it_found(spark: SparkSession, shop: Site) -> None:
+def test_command_prints_the_result(spark: SparkSession, shop: Environment) -> None:
     from typer.testing import CliRunner
 
-    from leveret.cli.tree import app_for
+    from leveret.cli.app import make_app
 
     words = ["pipeline", "audit", "--url", shop.url, "--queue", "dead", "--queue", "side"]
-    done = CliRunner().invoke(app_for(""), words)
+    done = CliRunner().invoke(make_app(""), words)
     assert done.exit_code == 0, done.output
     assert "every message is accounted for" in done.stdout
     done = run(shop, "audit", "--queue", "dead", "--stuck-after", "0.001s", "--limit", "2")
@@ -116,7 +128,7 @@ def test_the_command_says_what_it_found(spark: SparkSession, shop: Site) -> None
 
 
 def test_ages_have_units() -> None:
-    assert [seconds(text) for text in ("90", "90s", "1.5m", "2h", "1d")] == [
+    assert [parse_age(text) for text in ("90", "90s", "1.5m", "2h", "1d")] == [
         90,
         90,
         90,
@@ -124,12 +136,12 @@ def test_ages_have_units() -> None:
         86400,
     ]
     with pytest.raises(ConfigError):
-        seconds("soon")
+        parse_age("soon")
 
 
 @contextmanager
 def busy(served: Served) -> Iterator[threading.Event]:
-    """Somebody publishes, acks, rejects and gives back as fast as it goes, until the end."""
+    """Publish, ack, reject and requeue as fast as possible until stopped."""
     stop, moved = threading.Event(), threading.Event()
 
     def work() -> None:
@@ -166,18 +178,18 @@ def test_traffic_makes_no_false_alarm(spark: SparkSession, served: Served) -> No
     with served.channel() as opened:
         opened.queue_declare("dead", durable=True, arguments=remember)
         opened.queue_declare("q", durable=True, arguments={**remember, **to_dead})
-    site = Site(served.http)
+    environment = Environment(served.http)
     with busy(served) as moved:
         assert moved.wait(30)
-        early = take_moment(site)
+        early = take_snapshot(environment)
         moved.clear()
         assert moved.wait(30)
-        found = audit(spark, site, Auditing(), quiet)
-        late = take_moment(site)
+        found = audit(spark, environment, AuditRequest(), quiet)
+        late = take_snapshot(environment)
     assert found.is_clean, found.faults
     assert early.chronicles[0].end < found.events < late.chronicles[0].end
-    # What a moment of two pieces would say: the queues of then, and the events up to now.
-    torn = judged(spark, site, replace(early, chronicles=late.chronicles))
+    # An inconsistent snapshot: the queues of before with the events up to now.
+    torn = audit_snapshot(spark, environment, replace(early, chronicles=late.chronicles))
     assert torn.fault_count > 0
 
 
@@ -213,7 +225,7 @@ def test_every_way_to_end_is_accounted_for(spark: SparkSession, served: Served) 
         declare("deleted")
         fill("deleted", 1)
         opened.basic_get("deleted", auto_ack=True)
-        found = audit(spark, Site(served.http), Auditing(), quiet)
+        found = audit(spark, Environment(served.http), AuditRequest(), quiet)
     assert found.is_clean, found.faults
     told = {
         queue["queue"]: {name: n for name, n in queue.items() if n and name != "queue"}
@@ -229,7 +241,7 @@ def test_every_way_to_end_is_accounted_for(spark: SparkSession, served: Served) 
     }
 
 
-def test_what_a_restart_loses_was_transient(spark: SparkSession, tmp_path: Path) -> None:
+def test_restart_loses_only_transient_messages(spark: SparkSession, tmp_path: Path) -> None:
     kept = pika.BasicProperties(delivery_mode=2)
     with serving(tmp_path / "data") as served, served.channel() as opened:
         opened.queue_declare("q", durable=True, arguments={"x-remember": LIVES})
@@ -238,12 +250,12 @@ def test_what_a_restart_loses_was_transient(spark: SparkSession, tmp_path: Path)
     with serving(tmp_path / "data") as served, served.channel() as opened:
         assert served.count("q") == 2
         opened.basic_publish("", "q", b"takes a number that was lost", kept)
-        site = site_of(served, tmp_path)
-        found = audit(spark, site, Auditing(), quiet)
+        environment = environment_of(served, tmp_path)
+        found = audit(spark, environment, AuditRequest(), quiet)
         assert {fault["kind"] for fault in found.faults} == {"lost"}
         assert all(fault["what"].endswith("; it was transient") for fault in found.faults)
         assert not found.is_clean
-        without = audit(spark, site, Auditing(with_transient=False), quiet)
+        without = audit(spark, environment, AuditRequest(with_transient=False), quiet)
         assert without.is_clean, without.faults
         assert without.queues[0]["ready"] in (2, 3)
 

@@ -9,41 +9,48 @@ import pytest
 from pyspark.sql import SparkSession
 
 from leveret.errors import NotFoundError, PreconditionFailedError, ResourceLockedError
-from leveret.pipeline.flows.archive import Archiving, archive, only_one, remembered_stream
+from leveret.pipeline.environment import Environment
+from leveret.pipeline.flows.archive import (
+    ArchiveRequest,
+    archive,
+    exclusive_lock,
+    life_event_stream,
+)
 from leveret.pipeline.flows.compact import compact
 from leveret.pipeline.flows.refine import refine
-from leveret.pipeline.lake import read_bronze, read_table
-from leveret.pipeline.layout import Lake
-from leveret.pipeline.progress import Progress
-from leveret.pipeline.site import Site
+from leveret.pipeline.lake_layout import Lake
+from leveret.pipeline.lake_tables import read_bronze, read_table
+from leveret.pipeline.query_progress import QueryProgress
 from tests.spark.lake import Served
 
 pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
 
 
-def site_of(served: Served, folder: Path) -> Site:
-    return Site(served.http, lake_dir=str(folder / "lake"))
+def environment_of(served: Served, folder: Path) -> Environment:
+    return Environment(served.http, lake_dir=str(folder / "lake"))
 
 
-def archived(spark: SparkSession, site: Site, stream: str = "s") -> list[Progress]:
-    told: list[Progress] = []
-    archive(spark, site, Archiving(stream), told.append)
+def archived(
+    spark: SparkSession, environment: Environment, stream: str = "s"
+) -> list[QueryProgress]:
+    told: list[QueryProgress] = []
+    archive(spark, environment, ArchiveRequest(stream), told.append)
     return told
 
 
-def bodies(spark: SparkSession, site: Site, table: str = "s") -> list[int]:
-    rows = read_bronze(spark, Lake(site.lake_path), table).select("body").collect()
+def bodies(spark: SparkSession, environment: Environment, table: str = "s") -> list[int]:
+    rows = read_bronze(spark, Lake(environment.lake_path), table).select("body").collect()
     return sorted(int(row.body) for row in rows)
 
 
-def test_archive_goes_on_where_it_was_and_compact_keeps_every_message(
+def test_archive_continues_and_compact_keeps_every_message(
     spark: SparkSession, served: Served, tmp_path: Path
 ) -> None:
-    site = site_of(served, tmp_path)
-    lake = Lake(site.lake_path)
+    environment = environment_of(served, tmp_path)
+    lake = Lake(environment.lake_path)
     for first in (0, 10):
         served.fill("s", first, first + 10)
-        last = archived(spark, site)[-1]
+        last = archived(spark, environment)[-1]
         assert (last.rows, last.lag) == (10, 0)
     small = lake.bronze_files("s")
     (small[0].parent / "part-killed.parquet").touch()  # as a killed task leaves it
@@ -54,33 +61,33 @@ def test_archive_goes_on_where_it_was_and_compact_keeps_every_message(
     assert all(path.exists() for path in small), "somebody may be reading them"
     assert not left.exists()
     served.fill("s", 20, 30)
-    archived(spark, site)
-    assert bodies(spark, site) == list(range(30))
+    archived(spark, environment)
+    assert bodies(spark, environment) == list(range(30))
     done = compact(spark, lake, "s", keep_s=0)
     assert (done.files_before, done.files_after, done.messages) == (2, 1, 30)
     assert not any(path.exists() for path in small)
     served.fill("s", 30, 35)
-    archived(spark, site)
-    assert bodies(spark, site) == list(range(35))
+    archived(spark, environment)
+    assert bodies(spark, environment) == list(range(35))
 
 
 def test_a_table_without_its_checkpoint_is_refused_and_so_is_the_reverse(
     spark: SparkSession, served: Served, tmp_path: Path
 ) -> None:
-    site = site_of(served, tmp_path)
-    lake = Lake(site.lake_path)
+    environment = environment_of(served, tmp_path)
+    lake = Lake(environment.lake_path)
     served.fill("s", 0, 5)
-    archived(spark, site)
+    archived(spark, environment)
     for folder in (lake.checkpoint("s"), lake.folder("bronze", "s")):
         away = tmp_path / "away"
         folder.rename(away)
         with pytest.raises(PreconditionFailedError, match=f"{folder} is missing"):
-            archived(spark, site)
+            archived(spark, environment)
         shutil.rmtree(folder, ignore_errors=True)  # the lock
         away.rename(folder)
     served.fill("s", 5, 8)
-    archived(spark, site)
-    assert bodies(spark, site) == list(range(8))
+    archived(spark, environment)
+    assert bodies(spark, environment) == list(range(8))
 
 
 def test_files_of_a_manifest_that_spark_has_compacted_count_once(tmp_path: Path) -> None:
@@ -107,15 +114,15 @@ def publish_json(served: Served, *bodies: object) -> None:
 def test_refine_decodes_and_its_schema_grows(
     spark: SparkSession, served: Served, tmp_path: Path
 ) -> None:
-    site = site_of(served, tmp_path)
-    lake = Lake(site.lake_path)
+    environment = environment_of(served, tmp_path)
+    lake = Lake(environment.lake_path)
     publish_json(served, {"id": 1}, {"id": 2}, "{broken")
-    archived(spark, site)
+    archived(spark, environment)
     done = refine(spark, lake, "s")
     assert (done.dates, done.messages, done.bad) == (1, 2, 1)
     assert refine(spark, lake, "s").dates == 0, "nothing has come since"
     publish_json(served, {"id": "three", "more": {"x": 1.5}})
-    archived(spark, site)
+    archived(spark, environment)
     refine(spark, lake, "s")
     silver = read_table(spark, lake, "silver", "s").orderBy("offset")
     found = [json.loads(row[0]) for row in silver.selectExpr("to_json(payload)").collect()]
@@ -125,7 +132,7 @@ def test_refine_decodes_and_its_schema_grows(
     ]
     refine(spark, lake, "s", is_all=True)
     again = read_table(spark, lake, "silver", "s")
-    assert again.count() == 3, "what is made anew takes the place of the old"
+    assert again.count() == 3, "rebuilt dates replace the old ones"
     gold = read_table(spark, lake, "gold", "s")
     assert sum(row.messages for row in gold.collect()) == 4
 
@@ -133,10 +140,10 @@ def test_refine_decodes_and_its_schema_grows(
 def test_bad_messages_that_a_wider_schema_takes_are_bad_no_more(
     spark: SparkSession, served: Served, tmp_path: Path
 ) -> None:
-    site = site_of(served, tmp_path)
-    lake = Lake(site.lake_path)
+    environment = environment_of(served, tmp_path)
+    lake = Lake(environment.lake_path)
     publish_json(served, {"id": "x"})
-    archived(spark, site)
+    archived(spark, environment)
     assert refine(spark, lake, "s", "id bigint").bad == 1
     done = refine(spark, lake, "s", "id string")
     assert (done.dates, done.bad) == (1, 0), "a schema that is new is for all dates"
@@ -144,19 +151,23 @@ def test_bad_messages_that_a_wider_schema_takes_are_bad_no_more(
     assert read_table(spark, lake, "silver", "s").count() == 1
 
 
-def test_a_queue_that_remembers_leads_to_its_stream(served: Served, tmp_path: Path) -> None:
-    site = site_of(served, tmp_path)
+def test_stream_of_life_events_of_a_queue_is_found(served: Served, tmp_path: Path) -> None:
+    environment = environment_of(served, tmp_path)
     with served.channel() as opened:
         opened.queue_declare("q", durable=True, arguments={"x-remember": "q.history"})
         opened.queue_declare("plain", durable=True)
-    assert remembered_stream(site, "q") == "q.history"
+    assert life_event_stream(environment, "q") == "q.history"
     with pytest.raises(NotFoundError, match="remembers nothing"):
-        remembered_stream(site, "plain")
+        life_event_stream(environment, "plain")
 
 
-def test_one_table_is_worked_on_by_one(tmp_path: Path) -> None:
+def test_only_one_flow_works_on_a_table_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "lock"
-    with only_one(path, "busy"), pytest.raises(ResourceLockedError), only_one(path, "busy"):
+    with (
+        exclusive_lock(path, "busy"),
+        pytest.raises(ResourceLockedError),
+        exclusive_lock(path, "busy"),
+    ):
         pass
-    with only_one(path, "busy"):
+    with exclusive_lock(path, "busy"):
         pass

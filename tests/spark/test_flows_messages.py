@@ -1,4 +1,4 @@
-"""Flows that publish and ask: replay, load, sql, and the commands themselves."""
+"""The flows replay, load and sql, and their commands."""
 
 import json
 from pathlib import Path
@@ -9,57 +9,66 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from leveret.cli.tree import app_for
-from leveret.pipeline.flows.load import Loading, load
-from leveret.pipeline.flows.replay import Choice, Target, choose, count, drops_duplicates, replay
+from leveret.cli.app import make_app
+from leveret.pipeline.environment import Environment
+from leveret.pipeline.flows.load import LoadTarget, load
+from leveret.pipeline.flows.replay import (
+    Selection,
+    Target,
+    drops_duplicates,
+    replay,
+    select_messages,
+    summarize,
+)
 from leveret.pipeline.flows.sql import Tables
-from leveret.pipeline.site import Site
 from tests.spark.lake import Served
-from tests.spark.test_flows_lake import archived, site_of
+from tests.spark.test_flows_lake import archived, environment_of
 
-APP = app_for("")
+APP = make_app("")
 
 pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
 
 ONCE = {"x-deduplication": {"size": 1000}}
 
 
-def run(site: Site, *words: str) -> Any:
-    given = ["--url", site.url, "--lake", str(site.lake_path), "--json"]
+def run(environment: Environment, *words: str) -> Any:
+    given = ["--url", environment.url, "--lake", str(environment.lake_path), "--json"]
     return CliRunner().invoke(APP, ["pipeline", *words, *given])
 
 
 def test_replay_from_stream_and_lake_sends_each_message_once(
     spark: SparkSession, served: Served, tmp_path: Path
 ) -> None:
-    site = site_of(served, tmp_path)
+    environment = environment_of(served, tmp_path)
     served.fill("s", 0, 20)
-    archived(spark, site)
+    archived(spark, environment)
     with served.channel() as opened:
         opened.queue_declare("q", durable=True, arguments=ONCE)
     target = Target(queue="q", rate=100_000)
-    assert drops_duplicates(site, target)
+    assert drops_duplicates(environment, target)
     for is_from_lake in (False, True):
-        choice = Choice("s", is_from_lake, key="s", where="offset >= 5 and body <> '7'")
-        frame = choose(spark, site, choice)
-        assert count(frame)["messages"] == 14
-        replay(frame, site, target, "again")
+        choice = Selection("s", is_from_lake, key="s", where="offset >= 5 and body <> '7'")
+        frame = select_messages(spark, environment, choice)
+        assert summarize(frame)["messages"] == 14
+        replay(frame, environment, target, "again")
     assert [int(body) for body in served.take_all("q")] == [5, 6, *range(8, 20)]
 
 
-def test_replay_counts_unless_it_is_told_to_send(
+def test_replay_without_yes_only_counts(
     spark: SparkSession, served: Served, tmp_path: Path
 ) -> None:
-    site = site_of(served, tmp_path)
+    environment = environment_of(served, tmp_path)
     served.fill("s", 0, 3)
     with served.channel() as opened:
         opened.queue_declare("q", durable=True)
-    done = run(site, "replay", "s", "--to-queue", "q")
+    done = run(environment, "replay", "s", "--to-queue", "q")
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     assert (found["messages"], found["replayed"], found["deduplicated"]) == (3, False, False)
     assert served.count("q") == 0
-    assert run(site, "replay", "s", "--to-queue", "q", "--yes", "--rate", "1000").exit_code == 0
+    assert (
+        run(environment, "replay", "s", "--to-queue", "q", "--yes", "--rate", "1000").exit_code == 0
+    )
     with served.channel() as opened:
         _, properties, _ = opened.basic_get("q", auto_ack=True)
     assert properties.headers["x-replayed-from"] == "s"
@@ -74,9 +83,9 @@ def test_load_publishes_rows_in_their_order_and_once(
     first, second = tmp_path / "a.csv", tmp_path / "b.jsonl"
     first.write_text("id,name\n" + "".join(f"{n},x\n" for n in range(50)))
     second.write_text('{"id": 50, "name": "y"}\n')
-    site = site_of(served, tmp_path)
+    environment = environment_of(served, tmp_path)
     for _ in range(2):
-        assert load(spark, site, [first, second], None, Loading(queue="q")) == 51
+        assert load(spark, environment, [first, second], None, LoadTarget(queue="q")) == 51
     found = [json.loads(body) for body in served.take_all("q")]
     assert [one["id"] for one in found] == list(range(51))
     assert found[50] == {"id": 50, "name": "y"}
@@ -92,18 +101,18 @@ def test_a_file_with_a_broken_row_sends_nothing(
     with served.channel() as opened:
         opened.queue_declare("q", durable=True)
     (tmp_path / name).write_text(text)
-    done = run(site_of(served, tmp_path), "load", str(tmp_path / name), "--to-queue", "q")
+    done = run(environment_of(served, tmp_path), "load", str(tmp_path / name), "--to-queue", "q")
     assert done.exit_code == 1
     assert f"{name} cannot be loaded: " in done.stderr and done.stderr.count("\n") == 1
     assert served.count("q") == 0
 
 
-def test_sql_leaves_texts_alone_and_tells_tables_of_like_names_apart(
+def test_sql_ignores_string_literals_and_distinguishes_similar_names(
     spark: SparkSession, served: Served, tmp_path: Path
 ) -> None:
     served.fill("a.b", 0, 1)
     served.fill("a_b", 0, 2)
-    tables = Tables(spark, Site(served.http))
+    tables = Tables(spark, Environment(served.http))
     query = "select 'from a_b' as x -- from a_b\nfrom stream.`a.b`"
     assert tables.rows(query, 10) == [{"x": "from a_b"}]
     both = "select count(*) as n from stream.`a.b` union all select count(*) from stream.a_b"
@@ -113,12 +122,12 @@ def test_sql_leaves_texts_alone_and_tells_tables_of_like_names_apart(
 def test_sql_asks_streams_queues_and_lake(
     spark: SparkSession, served: Served, tmp_path: Path
 ) -> None:
-    site = site_of(served, tmp_path)
+    environment = environment_of(served, tmp_path)
     served.fill("s", 0, 12)
     served.fill("work.todo", 0, 3, "classic")
-    archived(spark, site)
+    archived(spark, environment)
     served.fill("s", 12, 15)
-    tables = Tables(spark, site)
+    tables = Tables(spark, environment)
     both = "select count(*) as n from s union all select count(*) from bronze.s"
     assert [row["n"] for row in tables.rows(both, 10)] == [15, 12]
     joined = (
@@ -133,19 +142,19 @@ def test_sql_asks_streams_queues_and_lake(
 
 
 def test_commands_archive_and_answer(spark: SparkSession, served: Served, tmp_path: Path) -> None:
-    site = site_of(served, tmp_path)
+    environment = environment_of(served, tmp_path)
     with served.channel() as opened:
         opened.queue_declare("s", durable=True, arguments={"x-queue-type": "stream"})
         kind = pika.BasicProperties(content_type="application/json")
         for number in range(4):
             opened.basic_publish("", "s", b'{"amount": %d}' % number, kind)
-    done = run(site, "archive", "s", "--once")
+    done = run(environment, "archive", "s", "--once")
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["rows"] == 4
-    assert run(site, "refine", "s").exit_code == 0
-    done = run(site, "sql", "-q", "select sum(payload.amount) as total from silver.s")
+    assert run(environment, "refine", "s").exit_code == 0
+    done = run(environment, "sql", "-q", "select sum(payload.amount) as total from silver.s")
     assert json.loads(done.stdout) == [{"total": 6}]
-    assert len(json.loads(run(site, "files", "s").stdout)) == 1
+    assert len(json.loads(run(environment, "files", "s").stdout)) == 1
 
 
 @pytest.mark.parametrize(
@@ -160,9 +169,9 @@ def test_commands_archive_and_answer(spark: SparkSession, served: Served, tmp_pa
         (["load", "no.csv", "--to-queue", "q"], "no.csv: no such file"),
     ],
 )
-def test_what_goes_wrong_is_one_line(
+def test_errors_are_one_line(
     spark: SparkSession, served: Served, tmp_path: Path, words: list[str], text: str
 ) -> None:
-    done = run(site_of(served, tmp_path), *words)
+    done = run(environment_of(served, tmp_path), *words)
     assert done.exit_code == 1
     assert text in done.stderr and done.stderr.count("\n") == 1

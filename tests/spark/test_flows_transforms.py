@@ -1,4 +1,4 @@
-"""Transforms of flows, on small tables of their own."""
+"""Transforms of flows, on small tables."""
 
 import re
 from datetime import UTC, datetime
@@ -7,11 +7,11 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import StructType
 
-from leveret.pipeline.transforms.decoding import bad, decoded, good, hourly, readable
-from leveret.pipeline.transforms.loading import as_messages
-from leveret.pipeline.transforms.messages import BRONZE_SCHEMA, chosen, topic_expression
-from leveret.pipeline.transforms.replaying import replayed
-from leveret.pipeline.transforms.schemas import keeps_values, merged, struct_of
+from leveret.pipeline.transforms.decoding import bad, count_by_hour, decodable, decoded, good
+from leveret.pipeline.transforms.messages import BRONZE_SCHEMA, filter_messages, topic_regex
+from leveret.pipeline.transforms.replaying import prepare_replay
+from leveret.pipeline.transforms.schemas import merge_schemas, only_adds_fields, parse_schema
+from leveret.pipeline.transforms.table_rows import rows_as_messages
 from leveret.wire.properties import Properties, decode_properties, encode_header
 from leveret.wire.tables import plain_table, table_of
 from pyspark_leveret.schema import TYPES
@@ -50,11 +50,11 @@ def json_message(body: bytes) -> dict[str, object]:
     ],
 )
 def test_topic_patterns(pattern: str, fits: str, does_not: str) -> None:
-    found = re.compile(topic_expression(pattern))
+    found = re.compile(topic_regex(pattern))
     assert found.match(f"{fits}.") and not found.match(f"{does_not}.")
 
 
-def test_messages_are_chosen_by_time_key_and_condition(spark: SparkSession) -> None:
+def test_messages_are_filtered_by_time_key_and_condition(spark: SparkSession) -> None:
     frame = messages(
         spark,
         {"routing_key": "o.new"},
@@ -62,11 +62,13 @@ def test_messages_are_chosen_by_time_key_and_condition(spark: SparkSession) -> N
         {"routing_key": "p.new"},
         {"routing_key": "o.old", "body": b"x"},
     )
-    found = chosen(frame, since="2026-03-01", until="2026-03-02", key="o.*", where="body <> 'x'")
+    found = filter_messages(
+        frame, since="2026-03-01", until="2026-03-02", key="o.*", where="body <> 'x'"
+    )
     assert [row.offset for row in found.collect()] == [0]
 
 
-def test_bodies_are_decoded_by_content_type_and_faults_set_apart(spark: SparkSession) -> None:
+def test_bodies_are_decoded_by_content_type_and_bad_ones_separated(spark: SparkSession) -> None:
     frame = messages(
         spark,
         json_message(b'{"a": 1, "b": "x"}'),
@@ -79,8 +81,8 @@ def test_bodies_are_decoded_by_content_type_and_faults_set_apart(spark: SparkSes
         {**json_message(b"zipped"), "content_encoding": "gzip"},
         {"content_type": "application/vnd.order+json", "body": b'{"a": 7}'},
     )
-    schema = struct_of("a bigint, b string")
-    found = decoded(readable(frame), schema)
+    schema = parse_schema("a bigint, b string")
+    found = decoded(decodable(frame), schema)
     rows = {row.offset: row for row in good(found, schema).collect()}
     assert rows[0].payload == Row(a=1, b="x") and rows[0].text is None
     assert rows[5].text == "grüße" and rows[5].payload is None
@@ -97,24 +99,24 @@ def test_bodies_are_decoded_by_content_type_and_faults_set_apart(spark: SparkSes
 
 def test_a_table_without_json_has_no_payload(spark: SparkSession) -> None:
     frame = messages(spark, {"content_type": "text/plain", "body": b"hello"})
-    found = good(decoded(readable(frame), StructType([])), StructType([]))
+    found = good(decoded(decodable(frame), StructType([])), StructType([]))
     assert [row.text for row in found.collect()] == ["hello"]
 
 
-def test_schemas_merge_to_what_holds_both(spark: SparkSession) -> None:
-    old = struct_of("a bigint, b string, c struct<x:bigint>, d array<bigint>")
-    new = struct_of("a double, e boolean, b bigint, c struct<x:bigint,y:string>")
-    both = merged(old, new)
+def test_merged_schema_holds_values_of_both(spark: SparkSession) -> None:
+    old = parse_schema("a bigint, b string, c struct<x:bigint>, d array<bigint>")
+    new = parse_schema("a double, e boolean, b bigint, c struct<x:bigint,y:string>")
+    both = merge_schemas(old, new)
     wanted = "a double, b string, c struct<x:bigint,y:string>, d array<bigint>, e boolean"
-    assert both == struct_of(wanted)
-    assert not keeps_values(old, both)
-    assert keeps_values(struct_of("c struct<x:bigint>"), both)
+    assert both == parse_schema(wanted)
+    assert not only_adds_fields(old, both)
+    assert only_adds_fields(parse_schema("c struct<x:bigint>"), both)
 
 
 def test_messages_are_counted_by_hour(spark: SparkSession) -> None:
     late = datetime(2026, 3, 1, 13, 59, tzinfo=UTC)
     frame = messages(spark, {"body": b"12"}, {"body": b"345"}, {"timestamp": late})
-    found = hourly(frame).orderBy("hour").collect()
+    found = count_by_hour(frame).orderBy("hour").collect()
     assert [(row.messages, row.bytes, row.last_offset) for row in found] == [(2, 5, 1), (1, 0, 2)]
 
 
@@ -124,7 +126,7 @@ def test_replayed_messages_say_where_they_came_from(spark: SparkSession) -> None
     given.headers = table_of({"n": 1})
     header = encode_header(given, 3)
     frame = messages(spark, {"properties": header, "body": b"abc"})
-    row = replayed(frame, "again").collect()[0]
+    row = prepare_replay(frame, "again").collect()[0]
     found = decode_properties(bytes(row.properties))
     assert found.message_id == "m" and found.user_id is None
     assert plain_table(found.headers or {}) == {
@@ -140,7 +142,7 @@ def test_replayed_messages_say_where_they_came_from(spark: SparkSession) -> None
 
 def test_rows_become_messages(spark: SparkSession) -> None:
     plain = spark.sql("select 1 as id, 'x' as kind")
-    row = as_messages(plain, "kind").collect()[0]
+    row = rows_as_messages(plain, "kind").collect()[0]
     assert row.body == '{"id":1,"kind":"x"}' and row.routing_key == "x"
     own = spark.sql("select 'text' as body, 5 as priority")
-    assert as_messages(own).collect() == [Row(body="text", priority=5)]
+    assert rows_as_messages(own).collect() == [Row(body="text", priority=5)]

@@ -1,4 +1,4 @@
-"""Ctrl+C ends an archive with one line; the same command goes on."""
+"""Ctrl+C ends an archive with one line; the same command then continues."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark.lake import Served
-from tests.spark.test_flows_lake import archived, bodies, site_of
+from tests.spark.test_flows_lake import archived, bodies, environment_of
 
 pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
 
@@ -18,10 +18,10 @@ pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see
 def test_an_archive_is_interrupted_and_goes_on(
     spark: SparkSession, served: Served, tmp_path: Path
 ) -> None:
-    site = site_of(served, tmp_path)
+    environment = environment_of(served, tmp_path)
     served.fill("s", 0, 10)
     words = ["pipeline", "archive", "s", "--every", "1", "--master", "local[1]"]
-    given = [*words, "--url", site.url, "--lake", str(site.lake_dir)]
+    given = [*words, "--url", environment.url, "--lake", str(environment.lake_dir)]
     with subprocess.Popen(
         [sys.executable, "-m", "leveret", *given],
         stderr=subprocess.PIPE,
@@ -42,5 +42,5 @@ def test_an_archive_is_interrupted_and_goes_on(
     assert told.splitlines()[-1] == "leveret pipeline: interrupted"
     assert "Traceback" not in told and "\tat " not in told
     served.fill("s", 10, 15)
-    archived(spark, site)
-    assert bodies(spark, site) == list(range(15))
+    archived(spark, environment)
+    assert bodies(spark, environment) == list(range(15))

@@ -1,4 +1,4 @@
-"""Queues as tables: consumed in epochs by streaming queries, only looked at by batches."""
+"""Queues as tables: streaming queries consume them in epochs, batch queries only peek."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see
 
 def seen(served: Served) -> list[dict[str, object]]:
     """The queue as peek shows it, but for ages."""
-    _, found = ask(served.url, "GET", "/api/queues/%2F/q/peek?count=500")
+    _, found = ask(served.server, "GET", "/api/queues/%2F/q/peek?count=500")
     return [{key: item[key] for key in item if key != "age_ms"} for item in found]
 
 
@@ -27,7 +27,7 @@ def test_queue_is_consumed_in_epochs_and_empty_at_the_end(
     assert [one["numInputRows"] for one in done if one["numInputRows"]] == [40, 40, 20]
     assert numbers(spark, tmp_path) == list(range(100))
     assert served.count("q") == 0
-    _, lease = ask(served.url, "GET", "/api/queues/%2F/q/leases/lake")
+    _, lease = ask(served.server, "GET", "/api/queues/%2F/q/leases/lake")
     assert (lease["acked"], lease["epochs"]) == (3, [])
     served.fill("q", 100, 110, "classic")
     archive(follow(spark, served, **options), tmp_path)
@@ -42,8 +42,8 @@ def test_epoch_of_a_lost_driver_is_read_again_after_the_broker_restarted(
         served.fill("q", 0, 10, "classic")
         archive(follow(spark, served, **options), tmp_path)
         served.fill("q", 10, 30, "classic")
-        # As a driver leaves it that is killed after it planned a batch.
-        assert ask(served.url, "POST", "/api/queues/%2F/q/leases/lake/2?count=5")[0] == 200
+        # The state after a driver was killed when it had planned a batch.
+        assert ask(served.server, "POST", "/api/queues/%2F/q/leases/lake/2?count=5")[0] == 200
         plan_next_batch(tmp_path / "checkpoint" / "offsets")
     with serving(tmp_path / "data") as served:
         assert served.count("q") == 15
@@ -65,7 +65,7 @@ def test_epoch_without_a_plan_is_found_again(
     spark: SparkSession, served: Served, tmp_path: Path
 ) -> None:
     served.fill("q", 0, 20, "classic")
-    assert ask(served.url, "POST", "/api/queues/%2F/q/leases/lake/1?count=7")[0] == 200
+    assert ask(served.server, "POST", "/api/queues/%2F/q/leases/lake/1?count=7")[0] == 200
     done = archive(follow(spark, served, queue="q", reader="lake"), tmp_path)
     assert [one["numInputRows"] for one in done if one["numInputRows"]] == [7, 13]
     assert numbers(spark, tmp_path) == list(range(20))
@@ -83,14 +83,14 @@ def test_peek_leaves_the_queue_as_it_is(spark: SparkSession, served: Served) -> 
     assert [int(body) for body in served.take_all("q")] == list(range(1, 50))
 
 
-def test_what_is_lost_of_an_epoch_is_an_error_unless_told_otherwise(
+def test_lost_messages_of_an_epoch_are_an_error_unless_told_otherwise(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     with serving(tmp_path / "data") as served:
         served.fill("q", 0, 3, "classic")
         with served.channel() as opened:
             opened.basic_publish("", "q", b"3")  # transient
-        assert ask(served.url, "POST", "/api/queues/%2F/q/leases/lake/1?count=9")[0] == 200
+        assert ask(served.server, "POST", "/api/queues/%2F/q/leases/lake/1?count=9")[0] == 200
     with serving(tmp_path / "data") as served:
         with pytest.raises(PySparkException, match="they were not persistent"):
             archive(follow(spark, served, queue="q", reader="lake"), tmp_path)

@@ -1,4 +1,4 @@
-"""`deadletters`: real rejections, expiry and the bus, counted beside by the test itself."""
+"""`deadletters`: the report agrees with rejections, expiries and bus failures of the test."""
 
 import json
 from collections import Counter
@@ -11,17 +11,22 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from leveret.bus import Bus, topic
-from leveret.cli.tree import app_for
-from leveret.pipeline.flows.deadletters import Sources, dead_letter_queues, letters_of, report
-from leveret.pipeline.transforms.dead_letters import COUNT_MAX, by_dimension, letters
-from leveret.pipeline.transforms.latencies import spans, steps
+from leveret.cli.app import make_app
+from leveret.pipeline.flows.deadletters import (
+    Sources,
+    dead_letter_queues,
+    read_dead_letters,
+    report,
+)
+from leveret.pipeline.transforms.dead_letters import COUNT_MAX, by_dimension, dead_letters
+from leveret.pipeline.transforms.latency import durations, queue_events
 from tests.bus.stage import FAST, Placed, channel, take
 from tests.spark.lake import Served
-from tests.spark.test_flows_lake import archived, site_of
+from tests.spark.test_flows_lake import archived, environment_of
 from tests.spark.test_flows_transforms import messages
 from tests.spark.timed import Timed, timed
 
-APP = app_for("")
+APP = make_app("")
 
 pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
 
@@ -74,9 +79,9 @@ def kill(served: Timed) -> list[tuple[str, str, str, int, int]]:
 def test_dead_letters_of_a_queue_are_counted_and_stay(spark: SparkSession, tmp_path: Path) -> None:
     with timed(tmp_path / "data") as served:
         died = kill(served)
-        site = site_of(served, tmp_path)
-        assert dead_letter_queues(site) == ["dead"]
-        found = report(letters_of(spark, site, Sources(["dead"]), None, None), 10)
+        environment = environment_of(served, tmp_path)
+        assert dead_letter_queues(environment) == ["dead"]
+        found = report(read_dead_letters(spark, environment, Sources(["dead"]), None, None), 10)
         with served.channel() as opened:
             left = [opened.basic_get("dead", auto_ack=True) for _ in died]
         # Nothing was taken, and nothing was ever delivered.
@@ -95,16 +100,18 @@ def test_dead_letters_of_a_queue_are_counted_and_stay(spark: SparkSession, tmp_p
     assert (worst["queue"], worst["service"], worst["letters"]) == ("mail", "(none)", 4)
 
 
-def test_streams_and_the_lake_tell_the_same(spark: SparkSession, tmp_path: Path) -> None:
+def test_streams_and_the_lake_give_the_same_report(spark: SparkSession, tmp_path: Path) -> None:
     with timed(tmp_path / "data") as served:
         died = kill(served)
-        site = site_of(served, tmp_path)
-        archived(spark, site, "dead.log")
+        environment = environment_of(served, tmp_path)
+        archived(spark, environment, "dead.log")
         ways = (Sources(streams=["dead.log"]), Sources(tables=["dead.log"]))
-        both = [letters_of(spark, site, way, None, None).collect() for way in ways]
-        late = letters_of(spark, site, ways[1], served.hour(), None)
+        both = [read_dead_letters(spark, environment, way, None, None).collect() for way in ways]
+        late = read_dead_letters(spark, environment, ways[1], served.hour(), None)
         assert late.count() == 5  # four expired, one died again
-        lives = letters_of(spark, site, Sources(streams=["lives"]), None, None).collect()
+        lives = read_dead_letters(
+            spark, environment, Sources(streams=["lives"]), None, None
+        ).collect()
     # The stream has the first death of the one that died twice as well.
     assert len(both[0]) == len(died) + 1
     assert sorted(both[0]) == sorted(both[1])
@@ -115,7 +122,7 @@ def test_streams_and_the_lake_tell_the_same(spark: SparkSession, tmp_path: Path)
 
 async def bury(url: str) -> None:
     """Two orders fail for good, one of them after two retries."""
-    bus = Bus(url, topic.layout("shop.orders", max_retries=2, retry_delay_ms=20), settings=FAST)
+    bus = Bus(url, topic.layout("shop.orders", retries_max=2, retry_delay_s=0.02), settings=FAST)
 
     @bus.on(Placed)
     async def fail(event: Placed) -> int:
@@ -137,7 +144,7 @@ def test_dead_letters_of_the_bus_say_status_error_and_retries(
 ) -> None:
     async def within() -> None:
         with anyio.fail_after(BUS_WITHIN_S):
-            await bury(served.url)
+            await bury(served.server.url)
 
     anyio.run(within)
     page = tmp_path / "dead.html"
@@ -157,7 +164,7 @@ def test_dead_letters_of_the_bus_say_status_error_and_retries(
 
 
 def test_no_header_breaks_the_report(spark: SparkSession) -> None:
-    """Headers come from anybody: what is no number is not known, and every letter counts."""
+    """Publishers write any headers: invalid numbers become null, and every letter counts."""
     number = "99999999999999999999"
     death = {
         **{"queue": "q", "reason": "rejected", "count": (1 << 63) - 1, "exchange": ""},
@@ -174,16 +181,16 @@ def test_no_header_breaks_the_report(spark: SparkSession) -> None:
         {"headers": {"x-final-error": "no dead letter"}},
         {"headers": None},
     )
-    found = letters(frame).collect()
+    found = dead_letters(frame).collect()
     assert [row.queue for row in found] == ["q"] * 6
     assert [row.error_class for row in found] == [None] * 4 + ["java.io.IOException", None]
     assert [row.alive_ms for row in found] == [None] * 6
     assert [row.retries for row in found] == [0, 2 * COUNT_MAX - 1, 0, 0, 0, 0]
-    counts = {row.value: row.letters for row in by_dimension(letters(frame), 1).collect()}
+    counts = {row.value: row.letters for row in by_dimension(dead_letters(frame), 1).collect()}
     assert counts["q"] == 6
 
 
-def test_no_event_breaks_the_lives(spark: SparkSession) -> None:
+def test_invalid_life_events_do_not_break_the_report(spark: SparkSession) -> None:
     acked = {"x-event": "acked", "x-queue": "q"}
     frame = messages(
         spark,
@@ -197,6 +204,6 @@ def test_no_event_breaks_the_lives(spark: SparkSession) -> None:
         {"headers": {"x-event": "published"}, "body": b"7"},
         {"headers": None, "body": b"7"},
     )
-    found = [(row.event, row.id) for row in steps(frame).collect()]
+    found = [(row.event, row.id) for row in queue_events(frame).collect()]
     assert found == [("queued", 7), ("acked", 7), ("acked", 8), ("acked", 9)]
-    assert [row.kind for row in spans(steps(frame)).collect()] == ["to ack"]
+    assert [row.kind for row in durations(queue_events(frame)).collect()] == ["to ack"]

@@ -10,19 +10,19 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from typer.testing import CliRunner
 
-from leveret.cli.tree import app_for
+from leveret.cli.app import make_app
 from leveret.clock import Clock
 from leveret.jobs import Client, NewJob, TopicSettings
 from leveret.pipeline.flows.jobs_report import report_over_http
-from leveret.pipeline.flows.load_jobs import JobsTarget, Loaded, load_jobs, put_in
-from leveret.pipeline.transforms.loading import as_jobs
+from leveret.pipeline.flows.load_jobs import JobsTarget, Loaded, enqueue_rows, load_jobs
+from leveret.pipeline.transforms.table_rows import rows_as_jobs
 from tests.jobs.service import token
 from tests.jobs.stores import ShardsService
 from tests.spark.lake import Served
-from tests.spark.test_flows_lake import site_of
+from tests.spark.test_flows_lake import environment_of
 from tools.services import shared_postgres, shared_redis
 
-APP = app_for("")
+APP = make_app("")
 
 pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
 
@@ -32,7 +32,9 @@ DAY_S = 86_400
 
 def client_of(served: Served, namespace: str = "shop") -> Client:
     return Client(
-        f"http://127.0.0.1:{served.url.http_port}", token=token(served.url), namespace=namespace
+        f"http://127.0.0.1:{served.server.http_port}",
+        token=token(served.server),
+        namespace=namespace,
     )
 
 
@@ -98,7 +100,7 @@ def test_jobs_of_all_shards_are_told_by_topic_state_error_and_hour(
     assert {name: {key: topics[name][key] for key in row} for name, row in EXPECTED.items()} == (
         EXPECTED
     )
-    # All of a batch are ready since one moment, of which the report knows the age.
+    # All jobs of a batch became ready at the same time, whose age the report knows.
     assert topics["email"]["oldest_ready"].startswith(hour_of(start)[:13])
     ages = [topics[name]["oldest_ready_s"] for name in ("email", "bill")]
     assert round(ages[0] - ages[1]) == LATER_MS // 1000
@@ -133,14 +135,14 @@ def payloads(client: Client, topic: str, count: int) -> list[Any]:
     return found
 
 
-def test_files_are_loaded_as_jobs_once_however_often(
+def test_repeated_load_of_files_adds_jobs_once(
     spark: SparkSession, served: Served, tmp_path: Path
 ) -> None:
     first, second = tmp_path / "a.csv", tmp_path / "sub" / "a.csv"
     second.parent.mkdir()
     first.write_text("id\n" + "".join(f"{n}\n" for n in range(1_500)))
     second.write_text("id\n1500\n1501\n")
-    to = JobsTarget(site_of(served, tmp_path), "shop", "import", rate=100_000)
+    to = JobsTarget(environment_of(served, tmp_path), "shop", "import", rate=100_000)
     files = [first, second]
     assert load_jobs(spark, files, None, to, "monday") == Loaded(new=1_502, known=0)
     words = ["load", *map(str, files), "--jobs", "shop/import", "--id", "monday"]
@@ -149,16 +151,16 @@ def test_files_are_loaded_as_jobs_once_however_often(
     assert json.loads(again.stdout) == {"jobs": 0, "known": 1_502, "id": "monday"}
     first.write_text(first.read_text() + "1502\n")
     more = CliRunner().invoke(APP, ["pipeline", *words, "--url", served.http])
-    assert more.stdout == "put in 1 job; 1,502 were there already\n"
+    assert more.stdout == "enqueued 1 job; 1,502 already existed\n"
     with client_of(served) as client:
         assert [job["id"] for job in payloads(client, "import", 1_503)] == list(range(1_503))
-        # Another load of the same rows is another one.
+        # Another load id adds the same rows again.
         load_jobs(spark, [second], None, to, "tuesday")
         assert [job["id"] for job in payloads(client, "import", 2)] == [1500, 1501]
 
 
 def failing_once(frame: DataFrame, marker: Path) -> DataFrame:
-    """Its task fails once, when most of it is sent."""
+    """A load whose task fails once, when most rows are sent."""
 
     def check(key: str) -> str:
         if key.endswith("/2200") and not marker.exists():
@@ -175,8 +177,8 @@ def test_a_task_that_fails_adds_nothing_twice(
     rows = spark.range(2_500).coalesce(1).withColumnRenamed("id", "body")
     frame = rows.selectExpr("cast(body as string) as body", "cast(body % 2 as int) as priority")
     marker = tmp_path / "failed"
-    to = JobsTarget(site_of(served, tmp_path), "shop", "import", token(served.url))
-    put_in(failing_once(as_jobs(frame, "load/x"), marker), to)
+    to = JobsTarget(environment_of(served, tmp_path), "shop", "import", token(served.server))
+    enqueue_rows(failing_once(rows_as_jobs(frame, "load/x"), marker), to)
     assert marker.exists()
     with client_of(served) as client:
         found = payloads(client, "import", 2_500)
@@ -184,7 +186,7 @@ def test_a_task_that_fails_adds_nothing_twice(
     assert found == [*range(0, 2_500, 2), *range(1, 2_500, 2)]
 
 
-def test_what_the_service_refuses_is_one_line(
+def test_refusal_of_the_service_is_one_line(
     spark: SparkSession, served: Served, tmp_path: Path
 ) -> None:
     rows = tmp_path / "a.csv"

@@ -1,4 +1,4 @@
-"""`latency`: spans that the test itself has made, by moving the broker's clock."""
+"""`latency`: durations that the test makes by moving the broker's clock."""
 
 from pathlib import Path
 
@@ -6,12 +6,12 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from leveret.cli.tree import app_for
-from leveret.pipeline.flows.latency import Measuring, report, spans_of
-from tests.spark.test_flows_lake import archived, site_of
+from leveret.cli.app import make_app
+from leveret.pipeline.flows.latency import LatencyRequest, read_durations, report
+from tests.spark.test_flows_lake import archived, environment_of
 from tests.spark.timed import Timed, timed
 
-APP = app_for("")
+APP = make_app("")
 
 pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
 
@@ -50,7 +50,7 @@ def live(served: Timed) -> dict[str, list[int]]:
             known["waiting"].append(waiting_ms)
             known["in flight"].append(flight_ms)
         known["to ack"].append(36_000)
-        # Settled together by one event of a stretch; and one that nobody takes.
+        # Two settled by one event of a range of copies, and one that is never delivered.
         for _ in range(3):
             served.put(opened, "", "other")
         served.clock.advance(1_000)
@@ -71,12 +71,12 @@ def share(values: list[int], portion: float) -> int:
 def test_percentiles_of_waiting_flight_and_ack(spark: SparkSession, tmp_path: Path) -> None:
     with timed(tmp_path / "data") as served:
         known = live(served)
-        site = site_of(served, tmp_path)
-        asked = Measuring("lives", HOUR_S)
-        found = report(spans_of(spark, site, asked), HOUR_S)
-        archived(spark, site, "lives")
-        last = Measuring("lives", HOUR_S, True, queue="work", since=served.hour())
-        late = spans_of(spark, site, last).collect()
+        environment = environment_of(served, tmp_path)
+        asked = LatencyRequest("lives", HOUR_S)
+        found = report(read_durations(spark, environment, asked), HOUR_S)
+        archived(spark, environment, "lives")
+        last = LatencyRequest("lives", HOUR_S, True, queue="work", since=served.hour())
+        late = read_durations(spark, environment, last).collect()
     rows = {(row["queue"], row["kind"]): row for row in found["queues"]}
     for kind, values in known.items():
         row = rows["work", kind]

@@ -9,21 +9,21 @@ from pyspark.sql import SparkSession
 
 from leveret.job_model import Handle
 from leveret.pipeline.shards import read_all_rows, read_jobs
-from tests.jobs.shards.nodes import Place, new, topic_on
+from tests.jobs.shards.deployment import Deployment, new, topic_on
 from tools.services import shared_postgres, shared_redis
 
 pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
+def deployment(tmp_path: Path) -> Iterator[Deployment]:
     with shared_postgres().databases(2) as dsns:
-        yield Place(shared_redis().fresh_url(), dsns, tmp_path)
+        yield Deployment(shared_redis().fresh_url(), dsns, tmp_path)
 
 
-def test_jobs_of_all_shards_are_one_table(spark: SparkSession, place: Place) -> None:
+def test_jobs_of_all_shards_are_one_table(spark: SparkSession, deployment: Deployment) -> None:
     async def fill() -> int:
-        async with place.node() as store:
+        async with deployment.node() as store:
             for shard in (0, 1):
                 jobs = [new(topic_on(shard), b"\0%d" % n, priority=n % 3) for n in range(50)]
                 await store.enqueue(jobs)
@@ -32,7 +32,7 @@ def test_jobs_of_all_shards_are_one_table(spark: SparkSession, place: Place) -> 
             return leased.id
 
     failed = asyncio.run(fill())
-    frame = read_jobs(spark, place.dsns, part_rows=20)
+    frame = read_jobs(spark, deployment.dsns, part_rows=20)
     assert frame.rdd.getNumPartitions() == 6
     rows = frame.collect()
     assert len({row.id for row in rows}) == len(rows) == 100
@@ -40,19 +40,23 @@ def test_jobs_of_all_shards_are_one_table(spark: SparkSession, place: Place) -> 
     (row,) = [row for row in rows if row.id == failed]
     assert row.status == "scheduled" and row.attempts == 1 and '"no"' in row.failures
     assert bytes(row.payload).startswith(b"\0") and row.created_at <= row.deliver_after
-    narrow = read_jobs(spark, place.dsns, where="j.status = 'scheduled'", columns=("id", "topic"))
+    narrow = read_jobs(
+        spark, deployment.dsns, where="j.status = 'scheduled'", columns=("id", "topic")
+    )
     assert [tuple(row) for row in narrow.collect()] == [(0, failed, topic_on(0))]
 
 
-def test_rows_of_a_topic_that_has_moved_are_not_counted(spark: SparkSession, place: Place) -> None:
+def test_rows_of_a_topic_that_has_moved_are_not_counted(
+    spark: SparkSession, deployment: Deployment
+) -> None:
     async def fill() -> None:
-        async with place.node() as store:
+        async with deployment.node() as store:
             await store.enqueue([new(topic_on(0))])
         name = topic_on(0)
-        await place.rows(
+        await deployment.rows(
             "INSERT INTO topics VALUES ('n', $1, 'moved', 1, 1, 1, 0, 1000)", name, shard=0
         )
 
     asyncio.run(fill())
-    assert read_jobs(spark, place.dsns).count() == 0
-    assert read_all_rows(spark, place.dsns).count() == 1
+    assert read_jobs(spark, deployment.dsns).count() == 0
+    assert read_all_rows(spark, deployment.dsns).count() == 1

@@ -1,4 +1,4 @@
-"""Tables written to queues, streams and exchanges: every row once, also where tasks fail."""
+"""Tables written to queues, streams and exchanges: every row once, even if tasks fail."""
 
 import os
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from pyspark_leveret import DefaultSource
-from pyspark_leveret.options import parse
+from pyspark_leveret.options import parse_options
 from pyspark_leveret.sink import BatchWriter
 from tests.spark.lake import QUERY_WITHIN_S, Served, batch, follow
 
@@ -55,12 +55,12 @@ def failing_source(marks: str) -> type[DefaultSource]:
             return "failing"
 
         def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-            return FailingWriter(parse(self.options), schema)
+            return FailingWriter(parse_options(self.options), schema)
 
     return FailingSource
 
 
-def test_rows_come_once_though_every_task_fails_once(
+def test_rows_arrive_once_although_every_task_fails_once(
     spark: SparkSession, served: Served, tmp_path: Path
 ) -> None:
     with served.channel() as opened:
@@ -74,7 +74,7 @@ def test_rows_come_once_though_every_task_fails_once(
     writer.option("exchange", "ex").option("routing_key", "rows").save()
     assert len(list(tmp_path.glob("[0-9]"))) == 4
     sent_twice = 2 * (ROWS // 4) + 2 * 2 * (ROWS // 20)
-    assert served.url.node.broker.vhosts["/"].queues["q"].deduplicated == sent_twice
+    assert served.server.node.broker.vhosts["/"].queues["q"].deduplicated == sent_twice
     found = sorted(int(body) for body in served.take_all("q"))
     assert found == list(range(ROWS))
     print(f"{ROWS} rows, each once; {sent_twice} came twice and were dropped")
@@ -100,7 +100,7 @@ def test_columns_become_properties(spark: SparkSession, served: Served) -> None:
     assert properties.timestamp == 1_700_000_000
 
 
-def test_what_was_read_is_written_back_as_it_was(spark: SparkSession, served: Served) -> None:
+def test_messages_are_written_back_unchanged(spark: SparkSession, served: Served) -> None:
     with served.channel() as opened:
         opened.queue_declare("s", durable=True, arguments={"x-queue-type": "stream"})
         given = pika.BasicProperties(headers={"deep": {"n": [1, 2]}}, message_id="m", priority=1)
@@ -134,11 +134,11 @@ def test_replayed_batch_of_a_query_is_dropped(
             .start()
         )
         assert query.awaitTermination(QUERY_WITHIN_S)
-        for name in ("0", ".0.crc"):  # as a driver leaves it that is killed before the commit log
+        for name in ("0", ".0.crc"):  # the state after a driver was killed before the commit log
             (tmp_path / "checkpoint" / "commits" / name).unlink()
     assert [int(body) for body in served.take_all("q")] == list(range(20))
 
 
-def test_a_message_that_nobody_takes_is_an_error(spark: SparkSession, served: Served) -> None:
+def test_unroutable_message_is_an_error(spark: SparkSession, served: Served) -> None:
     with pytest.raises(PySparkException, match="was routed to no queue"):
         write(spark.sql("select 'a' as body"), served, queue="nothing")

@@ -129,7 +129,7 @@ def test_lost_offsets_are_an_error_unless_told_otherwise(
     with served.channel() as opened:
         for number in range(1, 200):
             opened.basic_publish("", "s", b"%d" % number)
-    with pytest.raises(PySparkException, match="retention has passed them"):
+    with pytest.raises(PySparkException, match="retention has deleted them"):
         batch(spark, served, stream="s", startingOffsets=0).collect()
     found = offsets(batch(spark, served, stream="s", startingOffsets=0, failOnDataLoss="false"))
     assert found[-1] == 199 and found[0] > 0

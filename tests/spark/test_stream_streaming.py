@@ -54,7 +54,7 @@ def test_limit_of_bytes_makes_several_batches(
     assert numbers(spark, tmp_path) == list(range(60))
 
 
-def test_query_goes_on_from_its_checkpoint_and_reads_a_planned_batch_again(
+def test_query_continues_from_its_checkpoint_and_repeats_a_planned_batch(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     options = {"stream": "s", "maxRecordsPerTrigger": 10, **EARLIEST}
@@ -65,7 +65,7 @@ def test_query_goes_on_from_its_checkpoint_and_reads_a_planned_batch_again(
         served.fill("s", 20, 25)
         archive(follow(spark, served, **options), tmp_path)
         assert numbers(spark, tmp_path) == list(range(25))
-        # As a driver leaves it that is killed after it planned the last batch.
+        # The state after a driver was killed when it had planned the last batch.
         for folder in ("checkpoint/commits", "lake/_spark_metadata"):
             (tmp_path / folder / "2").unlink()
             (tmp_path / folder / ".2.crc").unlink()
@@ -92,7 +92,7 @@ def test_super_stream_is_limited_as_a_whole(
     assert numbers(spark, tmp_path) == list(range(60))
 
 
-def test_what_retention_took_from_a_checkpoint_is_an_error_unless_told_otherwise(
+def test_offsets_deleted_by_retention_are_an_error_unless_told_otherwise(
     spark: SparkSession, served: Served, tmp_path: Path
 ) -> None:
     given = {"max_length_bytes": 1000, "stream_max_segment_size_bytes": 1000}
@@ -101,7 +101,7 @@ def test_what_retention_took_from_a_checkpoint_is_an_error_unless_told_otherwise
     with served.channel() as opened:
         for number in range(10, 200):
             opened.basic_publish("", "s", b"%d" % number)
-    with pytest.raises(PySparkException, match="retention has passed them"):
+    with pytest.raises(PySparkException, match="retention has deleted them"):
         archive(follow(spark, served, stream="s", **EARLIEST), tmp_path)
     frame = follow(spark, served, stream="s", failOnDataLoss="false", **EARLIEST)
     archive(frame, tmp_path)

@@ -1,4 +1,4 @@
-"""A broker whose time a test moves by hand, so that every span in a report is known beforehand."""
+"""A broker with a clock that the test moves, so that every duration in a report is known."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,7 +33,7 @@ class Timed(Served):
 @contextmanager
 def timed(folder: Path) -> Iterator[Timed]:
     clock = ManualClock()
-    with broker(http=True, disk=Disk(folder), clock=clock) as url:
-        found = Timed(url, folder)
+    with broker(http=True, disk=Disk(folder), clock=clock) as server:
+        found = Timed(server, folder)
         found.clock = clock
         yield found

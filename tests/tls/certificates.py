@@ -1,4 +1,4 @@
-"""An authority of our own: certificates for brokers and clients, made for one test run."""
+"""A certificate authority for tests: certificates for brokers and clients of one test run."""
 
 from __future__ import annotations
 

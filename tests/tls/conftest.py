@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from leveret.testing import broker
-from leveret.testing.broker import BrokerUrl
+from leveret.testing.broker import RunningBroker
 from tests.tls.certificates import Pair, TestAuthority
 
 
@@ -29,8 +29,8 @@ def server(authority: TestAuthority) -> Pair:
 
 
 @pytest.fixture(scope="module")
-def secured(server: Pair) -> Iterator[BrokerUrl]:
+def secured(server: Pair) -> Iterator[RunningBroker]:
     """A broker with TLS for both fronts, which asks for no certificates."""
     files: dict[str, Any] = {"tls_cert": server.cert, "tls_key": server.key}
-    with broker(http=True, amqps_port=0, https_port=0, **files) as url:
-        yield url
+    with broker(http=True, amqps_port=0, https_port=0, **files) as running:
+        yield running

@@ -16,26 +16,26 @@ import pytest
 from leveret.perf.load import Load
 from leveret.perf.run import run
 from leveret.testing import broker
-from leveret.testing.broker import BrokerUrl
+from leveret.testing.broker import RunningBroker
 from tests.tls.certificates import Pair, TestAuthority
 
 LARGE = bytes(range(256)) * 20_000  # 5 MB: many records, many frames, more than any buffer
 
 
-def address(url: BrokerUrl) -> tuple[str, int]:
-    found = url.node.amqps_address
+def address(server: RunningBroker) -> tuple[str, int]:
+    found = server.node.amqps_address
     assert found is not None
     return found
 
 
-def parameters(url: BrokerUrl, context: ssl.SSLContext) -> pika.ConnectionParameters:
-    host, port = address(url)
+def parameters(server: RunningBroker, context: ssl.SSLContext) -> pika.ConnectionParameters:
+    host, port = address(server)
     return pika.ConnectionParameters(host, port, ssl_options=pika.SSLOptions(context, "localhost"))
 
 
-def hello(url: BrokerUrl, context: ssl.SSLContext) -> ssl.SSLSocket:
+def hello(server: RunningBroker, context: ssl.SSLContext) -> ssl.SSLSocket:
     """A socket that has agreed on TLS and said that it speaks AMQP."""
-    plain = socket.create_connection(address(url), 10)
+    plain = socket.create_connection(address(server), 10)
     try:
         secured = context.wrap_socket(plain, server_hostname="localhost")
     except BaseException:
@@ -48,8 +48,8 @@ def hello(url: BrokerUrl, context: ssl.SSLContext) -> ssl.SSLSocket:
 @pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
 def test_pika_publishes_and_gets(authority: TestAuthority, server: Pair, loop: str) -> None:
     files: dict[str, Any] = {"tls_cert": server.cert, "tls_key": server.key}
-    with broker(amqps_port=0, event_loop=loop, **files) as url:
-        wanted = parameters(url, authority.client_context())
+    with broker(amqps_port=0, event_loop=loop, **files) as running:
+        wanted = parameters(running, authority.client_context())
         with closing(pika.BlockingConnection(wanted)) as connection:
             channel = connection.channel()
             channel.confirm_delivery()
@@ -59,7 +59,7 @@ def test_pika_publishes_and_gets(authority: TestAuthority, server: Pair, loop: s
                 assert channel.basic_get("large", auto_ack=True)[2] == body
 
 
-def test_aio_pika_consumes(authority: TestAuthority, secured: BrokerUrl) -> None:
+def test_aio_pika_consumes(authority: TestAuthority, secured: RunningBroker) -> None:
     async def scenario() -> list[bytes]:
         host, port = address(secured)
         connection = await aio_pika.connect(
@@ -87,7 +87,7 @@ def test_aio_pika_consumes(authority: TestAuthority, secured: BrokerUrl) -> None
 
 
 def test_load_generator_checks_the_certificate(
-    authority: TestAuthority, stranger: TestAuthority, secured: BrokerUrl
+    authority: TestAuthority, stranger: TestAuthority, secured: RunningBroker
 ) -> None:
     host, port = address(secured)
     load = Load(host=host, port=port, tls=True, seconds=0, messages=2000, prefetch=100)
@@ -99,9 +99,9 @@ def test_load_generator_checks_the_certificate(
 
 
 def test_consumer_that_does_not_read_holds_up_nobody(
-    authority: TestAuthority, secured: BrokerUrl
+    authority: TestAuthority, secured: RunningBroker
 ) -> None:
-    """Its credit is not renewed while its socket is full; what it did not get waits."""
+    """Its credit is not renewed while its socket is full; its messages stay in the queue."""
     wanted = parameters(secured, authority.client_context())
     with (
         closing(pika.BlockingConnection(wanted)) as lazy,
@@ -123,7 +123,7 @@ def test_consumer_that_does_not_read_holds_up_nobody(
 
 
 def test_client_that_trusts_another_authority_does_not_connect(
-    stranger: TestAuthority, secured: BrokerUrl
+    stranger: TestAuthority, secured: RunningBroker
 ) -> None:
     with pytest.raises(ssl.SSLCertVerificationError):
         hello(secured, stranger.client_context())
@@ -133,19 +133,19 @@ def test_client_that_trusts_another_authority_does_not_connect(
 def test_old_versions_are_refused(authority: TestAuthority, server: Pair, least: str) -> None:
     versions = (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
     files: dict[str, Any] = {"tls_cert": server.cert, "tls_key": server.key}
-    with broker(amqps_port=0, tls_version_min=least, **files) as url:
+    with broker(amqps_port=0, tls_version_min=least, **files) as running:
         for version in versions:
             context = authority.client_context()
             context.minimum_version = context.maximum_version = version
             if version is ssl.TLSVersion.TLSv1_2 and least == "1.3":
                 with pytest.raises(ssl.SSLError):
-                    hello(url, context)
+                    hello(running, context)
             else:
-                with hello(url, context) as client:
+                with hello(running, context) as client:
                     assert client.recv(1) == b"\x01"
 
 
-def test_version_one_point_one_is_refused(authority: TestAuthority, secured: BrokerUrl) -> None:
+def test_version_one_point_one_is_refused(authority: TestAuthority, secured: RunningBroker) -> None:
     context = authority.client_context()
     context.set_ciphers("ALL:@SECLEVEL=0")
     with pytest.warns(DeprecationWarning):
@@ -157,12 +157,12 @@ def test_version_one_point_one_is_refused(authority: TestAuthority, secured: Bro
 
 def test_peer_that_never_agrees_on_tls_is_dropped(server: Pair) -> None:
     files: dict[str, Any] = {"tls_cert": server.cert, "tls_key": server.key}
-    with broker(amqps_port=0, handshake_timeout_ms=200, **files) as url:
-        with socket.create_connection(address(url), 30) as silent:
+    with broker(amqps_port=0, handshake_timeout_ms=200, **files) as running:
+        with socket.create_connection(address(running), 30) as silent:
             assert silent.recv(1) == b""
 
 
-def test_plain_amqp_on_the_port_of_tls_is_dropped(secured: BrokerUrl) -> None:
+def test_plain_amqp_on_the_port_of_tls_is_dropped(secured: RunningBroker) -> None:
     with socket.create_connection(address(secured), 30) as plain:
         plain.sendall(b"AMQP\x00\x00\x09\x01")
         with contextlib.suppress(ConnectionResetError):
@@ -174,7 +174,7 @@ def test_broker_stops_with_a_client_of_tls_connected(
     authority: TestAuthority, server: Pair
 ) -> None:
     files: dict[str, Any] = {"tls_cert": server.cert, "tls_key": server.key}
-    with broker(amqps_port=0, **files) as url:
-        connection = pika.BlockingConnection(parameters(url, authority.client_context()))
+    with broker(amqps_port=0, **files) as running:
+        connection = pika.BlockingConnection(parameters(running, authority.client_context()))
     with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="shutdown"):
         connection.process_data_events(10)

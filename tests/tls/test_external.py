@@ -1,4 +1,4 @@
-"""EXTERNAL: a client's certificate is its login."""
+"""EXTERNAL: clients log in with their certificates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cryptography.x509.oid import NameOID
 from pika.credentials import ExternalCredentials
 
 from leveret.testing import broker
-from leveret.testing.broker import BrokerUrl
+from leveret.testing.broker import RunningBroker
 from tests.tls.certificates import Pair, TestAuthority
 
 SUBJECT = [(NameOID.ORGANIZATION_NAME, "Field"), (NameOID.COMMON_NAME, "hare")]
@@ -27,7 +27,7 @@ def hare(authority: TestAuthority) -> Pair:
 
 
 @contextmanager
-def verifying(authority: TestAuthority, server: Pair, **changes: Any) -> Iterator[BrokerUrl]:
+def verifying(authority: TestAuthority, server: Pair, **changes: Any) -> Iterator[RunningBroker]:
     wanted: dict[str, Any] = {
         "amqps_port": 0,
         "tls_cert": server.cert,
@@ -36,14 +36,14 @@ def verifying(authority: TestAuthority, server: Pair, **changes: Any) -> Iterato
         "tls_verify": "required",
         **changes,
     }
-    with broker(**wanted) as url:
-        yield url
+    with broker(**wanted) as running:
+        yield running
 
 
 def connected(
-    url: BrokerUrl, context: ssl.SSLContext, credentials: Any = None
+    server: RunningBroker, context: ssl.SSLContext, credentials: Any = None
 ) -> pika.BlockingConnection:
-    address = url.node.amqps_address
+    address = server.node.amqps_address
     assert address is not None
     return pika.BlockingConnection(
         pika.ConnectionParameters(
@@ -54,8 +54,8 @@ def connected(
     )
 
 
-def user_of(url: BrokerUrl) -> str:
-    (connection,) = url.node.amqp.protocols
+def user_of(server: RunningBroker) -> str:
+    (connection,) = server.node.amqp.protocols
     assert connection.user is not None
     return connection.user.name
 
@@ -73,27 +73,27 @@ def test_certificate_is_the_login(
     authority: TestAuthority, server: Pair, hare: Pair, source: str, kind: str, name: str
 ) -> None:
     names = {"tls_login_from": source, "tls_login_san_type": kind, "default_user": name}
-    with verifying(authority, server, **names) as url:
-        with closing(connected(url, authority.client_context(hare))) as connection:
-            assert user_of(url) == name
+    with verifying(authority, server, **names) as running:
+        with closing(connected(running, authority.client_context(hare))) as connection:
+            assert user_of(running) == name
             connection.channel().queue_declare("mine")
 
 
 def test_certificate_of_nobody_is_refused(
     authority: TestAuthority, server: Pair, hare: Pair
 ) -> None:
-    with verifying(authority, server) as url:
+    with verifying(authority, server) as running:
         with pytest.raises(pika.exceptions.ProbableAuthenticationError):
-            connected(url, authority.client_context(hare))
+            connected(running, authority.client_context(hare))
 
 
 def test_certificate_without_such_a_name_is_refused(
     authority: TestAuthority, server: Pair, hare: Pair
 ) -> None:
     names = {"tls_login_from": "subject_alternative_name", "tls_login_san_type": "uri"}
-    with verifying(authority, server, **names) as url:
+    with verifying(authority, server, **names) as running:
         with pytest.raises(pika.exceptions.ProbableAuthenticationError):
-            connected(url, authority.client_context(hare))
+            connected(running, authority.client_context(hare))
 
 
 def test_certificate_of_another_authority_or_none_does_not_connect(
@@ -103,24 +103,24 @@ def test_certificate_of_another_authority_or_none_does_not_connect(
     pair = stranger.pair(SUBJECT)
     foreign.load_cert_chain(pair.cert, pair.key)
     names = {"tls_login_from": "common_name", "default_user": "hare"}
-    with verifying(authority, server, **names) as url:
+    with verifying(authority, server, **names) as running:
         for context in (foreign, authority.client_context()):
             with pytest.raises(Refused):
-                connected(url, context)
-        assert not url.node.amqp.protocols
+                connected(running, context)
+        assert not running.node.amqp.protocols
 
 
 def test_optional_certificate(authority: TestAuthority, server: Pair, hare: Pair) -> None:
-    """Without one a client may log in by password, and cannot by EXTERNAL."""
+    """A client without a certificate may log in with a password, but not by EXTERNAL."""
     names = {"tls_verify": "optional", "tls_login_from": "common_name", "default_user": "hare"}
     password = pika.PlainCredentials("hare", "guest")
-    with verifying(authority, server, **names) as url:
-        with closing(connected(url, authority.client_context(hare))):
-            assert user_of(url) == "hare"
-        with closing(connected(url, authority.client_context(), password)):
+    with verifying(authority, server, **names) as running:
+        with closing(connected(running, authority.client_context(hare))):
+            assert user_of(running) == "hare"
+        with closing(connected(running, authority.client_context(), password)):
             pass
         with pytest.raises(pika.exceptions.ProbableAuthenticationError):
-            connected(url, authority.client_context())
+            connected(running, authority.client_context())
 
 
 def test_authorities_are_read_again(
@@ -130,20 +130,20 @@ def test_authorities_are_read_again(
     trusted.write_bytes(stranger.ca.read_bytes())
     pair = authority.pair(SUBJECT)
     names = {"tls_login_from": "common_name", "default_user": "hare", "tls_ca": trusted}
-    with verifying(authority, server, **names) as url:
+    with verifying(authority, server, **names) as running:
         with pytest.raises(Refused):
-            connected(url, authority.client_context(pair))
+            connected(running, authority.client_context(pair))
         trusted.write_bytes(authority.ca.read_bytes())
-        url.node.reload()
-        connected(url, authority.client_context(pair)).close()
+        running.node.reload()
+        connected(running, authority.client_context(pair)).close()
 
 
 def test_certificates_do_not_count_where_they_are_not_verified(
     authority: TestAuthority, server: Pair, hare: Pair
 ) -> None:
     names = {"tls_verify": "none", "tls_login_from": "common_name", "default_user": "hare"}
-    with verifying(authority, server, **names) as url:
+    with verifying(authority, server, **names) as running:
         with pytest.raises(pika.exceptions.AMQPConnectionError):
-            connected(url, authority.client_context(hare))
+            connected(running, authority.client_context(hare))
         password = pika.PlainCredentials("hare", "guest")
-        connected(url, authority.client_context(hare), password).close()
+        connected(running, authority.client_context(hare), password).close()

@@ -12,16 +12,16 @@ from typing import Any
 import pika
 import pytest
 
-from leveret.testing.broker import BrokerUrl
+from leveret.testing.broker import RunningBroker
 from tests.http.asking import ask
 from tests.tls.certificates import TestAuthority
 
 GUEST = {"Authorization": "Basic " + b64encode(b"guest:guest").decode()}
 
 
-def asked(url: BrokerUrl, context: ssl.SSLContext, path: str) -> int:
-    assert url.node.https_address is not None
-    client = HTTPSConnection("localhost", url.node.https_address[1], timeout=30, context=context)
+def asked(server: RunningBroker, context: ssl.SSLContext, path: str) -> int:
+    assert server.node.https_address is not None
+    client = HTTPSConnection("localhost", server.node.https_address[1], timeout=30, context=context)
     with closing(client):
         client.request("GET", path, headers=GUEST)
         answer = client.getresponse()
@@ -29,7 +29,7 @@ def asked(url: BrokerUrl, context: ssl.SSLContext, path: str) -> int:
         return answer.status
 
 
-def test_request_is_answered(authority: TestAuthority, secured: BrokerUrl) -> None:
+def test_request_is_answered(authority: TestAuthority, secured: RunningBroker) -> None:
     context = authority.client_context()
     assert asked(secured, context, "/api/health") == 200
     assert asked(secured, context, "/api/queues") == 200
@@ -37,20 +37,20 @@ def test_request_is_answered(authority: TestAuthority, secured: BrokerUrl) -> No
 
 
 def test_client_that_trusts_another_authority_does_not_ask(
-    stranger: TestAuthority, secured: BrokerUrl
+    stranger: TestAuthority, secured: RunningBroker
 ) -> None:
     with pytest.raises(ssl.SSLCertVerificationError):
         asked(secured, stranger.client_context(), "/api/health")
 
 
-def test_plain_port_still_answers(secured: BrokerUrl) -> None:
+def test_plain_port_still_answers(secured: RunningBroker) -> None:
     with socket.create_connection((secured.host, secured.http_port), 30) as client:
         client.sendall(b"GET /api/health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         assert client.recv(15) == b"HTTP/1.1 200 OK"
 
 
 def test_management_shows_listeners_connections_and_certificates_that_end(
-    authority: TestAuthority, secured: BrokerUrl
+    authority: TestAuthority, secured: RunningBroker
 ) -> None:
     protocols = {each["protocol"] for each in found(secured, "/api/overview")["listeners"]}
     assert protocols == {"amqp", "amqp/ssl", "http", "https"}
@@ -71,7 +71,7 @@ def test_management_shows_listeners_connections_and_certificates_that_end(
     assert len(body["expired"]) == 1
 
 
-def found(url: BrokerUrl, path: str) -> Any:
-    status, body = ask(url, "GET", path)
+def found(server: RunningBroker, path: str) -> Any:
+    status, body = ask(server, "GET", path)
     assert status == 200
     return body

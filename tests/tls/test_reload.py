@@ -139,8 +139,8 @@ def test_files_that_vanish_change_nothing(
 def test_old_connection_lives_on_when_a_new_one_sees_the_new_certificate(
     authority: TestAuthority, files: Pair
 ) -> None:
-    with broker(amqps_port=0, tls_cert=files.cert, tls_key=files.key) as url:
-        address = url.node.amqps_address
+    with broker(amqps_port=0, tls_cert=files.cert, tls_key=files.key) as server:
+        address = server.node.amqps_address
         assert address is not None
         options = pika.SSLOptions(authority.client_context(), "localhost")
         wanted = pika.ConnectionParameters(*address, ssl_options=options)
@@ -148,7 +148,7 @@ def test_old_connection_lives_on_when_a_new_one_sees_the_new_certificate(
             channel = old.channel()
             channel.queue_declare("q")
             put(authority.server("renewed"), files)
-            url.node.reload()
+            server.node.reload()
             assert shown_name(authority, address) == "renewed"
             channel.basic_publish("", "q", b"still here")
             assert channel.basic_get("q", auto_ack=True)[2] == b"still here"

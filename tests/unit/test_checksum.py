@@ -1,4 +1,4 @@
-"""The checksum is zlib's, whoever computes it."""
+"""The checksum equals zlib's, for every implementation."""
 
 import random
 import zlib

@@ -1,5 +1,6 @@
-"""Queues as a library: what each call does at each moment of a clock that the test moves, then the
-same under threads, where every message must be acked exactly once or end as a dead letter.
+"""Queues as a library: single calls with a clock that the test moves, and calls by many threads.
+
+Under threads every message must be acked exactly once, or end as a dead letter.
 """
 
 import gc
@@ -22,7 +23,7 @@ HOUR_MS = 3_600_000
 
 
 class Clock:
-    """A time that stands still until it is moved."""
+    """A clock that stands still until the test moves it."""
 
     def __init__(self) -> None:
         self.now_ms = 1_700_000_000_000
@@ -42,7 +43,7 @@ def queues(clock: Clock) -> QueueManager:
 
 
 def bodies(queue: Queue) -> list[bytes]:
-    """Everything that is ready, in the order in which it is popped; it stays in flight."""
+    """Pop and return all ready messages, in order. They stay in flight."""
     taken: list[bytes] = []
     while (received := queue.pop()) is not None:
         taken.append(received.body)
@@ -82,7 +83,7 @@ def test_a_priority_of_more_than_32_bits_is_refused(queues: QueueManager, priori
         queues.queue("q").push(b"", priority=priority)
 
 
-def test_what_comes_back_goes_to_its_place(queues: QueueManager) -> None:
+def test_a_returned_message_goes_to_its_old_place(queues: QueueManager) -> None:
     queue = queues.queue("q")
     for body in (b"a", b"b", b"c"):
         queue.push(body)
@@ -99,7 +100,7 @@ def test_a_delayed_message_is_there_when_its_time_has_come(
     queues: QueueManager, clock: Clock
 ) -> None:
     queue = queues.queue("q")
-    queue.push(b"late", delay_ms=500)
+    queue.push(b"late", delay_s=0.5)
     queue.push(b"now")
     assert bodies(queue) == [b"now"]
     assert queue.stats().scheduled == 1
@@ -114,7 +115,7 @@ def test_delayed_messages_come_by_their_times_whatever_the_order_of_pushes(
 ) -> None:
     queue = queues.queue("q")
     for delay_ms in (300, 100, 200, 100):
-        queue.push(str(delay_ms).encode(), delay_ms=delay_ms)
+        queue.push(str(delay_ms).encode(), delay_s=delay_ms / 1000)
     clock.now_ms += 300
     assert bodies(queue) == [b"100", b"100", b"200", b"300"]
 
@@ -134,7 +135,7 @@ def test_an_acked_message_is_gone(queues: QueueManager, clock: Clock) -> None:
 def test_a_message_is_hidden_until_its_visibility_timeout(
     queues: QueueManager, clock: Clock
 ) -> None:
-    queue = queues.queue("q", visibility_timeout_ms=1000)
+    queue = queues.queue("q", visibility_timeout_s=1)
     queue.push(b"a")
     first = popped(queue)
     clock.now_ms += 999
@@ -146,11 +147,11 @@ def test_a_message_is_hidden_until_its_visibility_timeout(
 
 
 def test_a_pop_may_ask_for_a_timeout_of_its_own(queues: QueueManager, clock: Clock) -> None:
-    queue = queues.queue("q", visibility_timeout_ms=1000)
+    queue = queues.queue("q", visibility_timeout_s=1)
     queue.push(b"long")
     queue.push(b"short")
-    queue.pop(visibility_timeout_ms=5000)
-    queue.pop(visibility_timeout_ms=10)
+    queue.pop(visibility_timeout_s=5)
+    queue.pop(visibility_timeout_s=0.01)
     clock.now_ms += 10
     assert bodies(queue) == [b"short"]
     clock.now_ms += 4990
@@ -158,14 +159,14 @@ def test_a_pop_may_ask_for_a_timeout_of_its_own(queues: QueueManager, clock: Clo
 
 
 def test_extend_moves_the_deadline_to_later_or_sooner(queues: QueueManager, clock: Clock) -> None:
-    queue = queues.queue("q", visibility_timeout_ms=1000)
+    queue = queues.queue("q", visibility_timeout_s=1)
     queue.push(b"a")
     received = popped(queue)
     clock.now_ms += 900
-    queue.extend(received, 1000)
+    queue.extend(received, 1)
     clock.now_ms += 999
     assert queue.pop() is None
-    queue.extend(received, 10)
+    queue.extend(received, 0.01)
     clock.now_ms += 10
     assert popped(queue).attempts == 2
 
@@ -173,7 +174,7 @@ def test_extend_moves_the_deadline_to_later_or_sooner(queues: QueueManager, cloc
 def test_a_receipt_is_stale_once_the_message_has_another_holder(
     queues: QueueManager, clock: Clock
 ) -> None:
-    queue = queues.queue("q", visibility_timeout_ms=1000)
+    queue = queues.queue("q", visibility_timeout_s=1)
     queue.push(b"a")
     late = popped(queue)
     clock.now_ms += 1000
@@ -181,7 +182,7 @@ def test_a_receipt_is_stale_once_the_message_has_another_holder(
     calls: list[Callable[[], None]] = [
         lambda: queue.ack(late),
         lambda: queue.nack(late),
-        lambda: queue.extend(late, 1000),
+        lambda: queue.extend(late, 1),
     ]
     for call in calls:
         with pytest.raises(StaleReceiptError, match="no longer held"):
@@ -209,7 +210,7 @@ def test_nack_brings_a_message_back_at_once_or_after_a_delay(
     queue.nack(popped(queue))
     again = popped(queue)
     assert again.attempts == 2
-    queue.nack(again, delay_ms=100)
+    queue.nack(again, delay_s=0.1)
     assert queue.pop() is None
     assert queue.stats().scheduled == 1
     clock.now_ms += 100
@@ -219,10 +220,10 @@ def test_nack_brings_a_message_back_at_once_or_after_a_delay(
 def test_a_delayed_nack_does_not_delay_what_times_out_later(
     queues: QueueManager, clock: Clock
 ) -> None:
-    queue = queues.queue("q", visibility_timeout_ms=50)
+    queue = queues.queue("q", visibility_timeout_s=0.05)
     queue.push(b"nacked")
     queue.push(b"forgotten")
-    queue.nack(popped(queue), delay_ms=HOUR_MS)
+    queue.nack(popped(queue), delay_s=HOUR_MS / 1000)
     popped(queue)
     clock.now_ms += 50
     assert bodies(queue) == [b"forgotten"]
@@ -234,7 +235,7 @@ def test_a_delayed_nack_does_not_delay_what_times_out_later(
 def test_timeouts_and_nacks_count_and_the_dead_go_to_the_dead_letter_queue(
     queues: QueueManager, clock: Clock
 ) -> None:
-    queue = queues.queue("q", visibility_timeout_ms=10, retries_max=2, dead_letter="dead")
+    queue = queues.queue("q", visibility_timeout_s=0.01, retries_max=2, dead_letter="dead")
     queue.push(b"a", priority=3, headers={"tried": "often"})
     popped(queue)
     clock.now_ms += 10
@@ -249,10 +250,10 @@ def test_timeouts_and_nacks_count_and_the_dead_go_to_the_dead_letter_queue(
     assert dead.headers == {"tried": "often", "x-death-queue": "q", "x-death-attempts": "3"}
 
 
-def test_the_call_that_finds_its_receipt_stale_still_buries_the_dead(
+def test_a_call_with_a_stale_receipt_still_moves_dead_letters(
     queues: QueueManager, clock: Clock
 ) -> None:
-    queue = queues.queue("q", visibility_timeout_ms=10, retries_max=0, dead_letter="dead")
+    queue = queues.queue("q", visibility_timeout_s=0.01, retries_max=0, dead_letter="dead")
     queue.push(b"a")
     received = popped(queue)
     clock.now_ms += 10
@@ -271,7 +272,7 @@ def test_without_a_dead_letter_queue_the_dead_are_dropped_and_counted(
 
 
 def test_without_a_limit_a_message_is_retried_for_ever(queues: QueueManager, clock: Clock) -> None:
-    queue = queues.queue("q", visibility_timeout_ms=10)
+    queue = queues.queue("q", visibility_timeout_s=0.01)
     queue.push(b"a")
     for attempts in range(1, 101):
         assert popped(queue).attempts == attempts
@@ -279,7 +280,7 @@ def test_without_a_limit_a_message_is_retried_for_ever(queues: QueueManager, clo
     assert queue.stats().dead == 0
 
 
-def test_the_dead_may_die_again_in_a_ring_of_queues(queues: QueueManager) -> None:
+def test_dead_letters_may_die_again_in_a_ring_of_queues(queues: QueueManager) -> None:
     queues.queue("a")
     with pytest.raises(PreconditionFailedError, match="own dead-letter"):
         queues.queue("self", dead_letter="self")
@@ -294,12 +295,12 @@ def test_the_dead_may_die_again_in_a_ring_of_queues(queues: QueueManager) -> Non
 # Settings and limits
 
 
-def test_a_full_queue_refuses_what_is_pushed_but_not_the_dead(queues: QueueManager) -> None:
+def test_a_full_queue_refuses_pushes_but_takes_dead_letters(queues: QueueManager) -> None:
     dead = queues.queue("dead", length_max=1)
     queue = queues.queue("q", retries_max=0, dead_letter="dead", length_max=2)
     dead.push(b"there")
     queue.push(b"a")
-    queue.push(b"b", delay_ms=HOUR_MS)
+    queue.push(b"b", delay_s=HOUR_MS / 1000)
     with pytest.raises(PreconditionFailedError, match="full"):
         queue.push(b"c")
     queue.nack(popped(queue))
@@ -320,32 +321,32 @@ def test_numbers_out_of_range_are_refused(queues: QueueManager) -> None:
     queue = queues.queue("q")
     queue.push(b"a")
     received = popped(queue)
-    with pytest.raises(PreconditionFailedError, match="visibility_timeout_ms"):
-        queues.queue("r", visibility_timeout_ms=0)
+    with pytest.raises(PreconditionFailedError, match="visibility_timeout_s"):
+        queues.queue("r", visibility_timeout_s=0)
     with pytest.raises(PreconditionFailedError, match="retries_max"):
         queues.queue("r", retries_max=-1)
     with pytest.raises(PreconditionFailedError, match="length_max"):
         queues.queue("r", length_max=-1)
-    with pytest.raises(PreconditionFailedError, match="delay_ms"):
-        queue.push(b"", delay_ms=-1)
-    with pytest.raises(PreconditionFailedError, match="delay_ms"):
-        queue.nack(received, delay_ms=2**62)
-    with pytest.raises(PreconditionFailedError, match="visibility_timeout_ms"):
+    with pytest.raises(PreconditionFailedError, match="delay_s"):
+        queue.push(b"", delay_s=-1 / 1000)
+    with pytest.raises(PreconditionFailedError, match="delay_s"):
+        queue.nack(received, delay_s=2**62 / 1000)
+    with pytest.raises(PreconditionFailedError, match="visibility_timeout_s"):
         queue.extend(received, 0)
-    with pytest.raises(PreconditionFailedError, match="visibility_timeout_ms"):
-        queue.pop(visibility_timeout_ms=2**62)
+    with pytest.raises(PreconditionFailedError, match="visibility_timeout_s"):
+        queue.pop(visibility_timeout_s=2**62 / 1000)
 
 
 def test_the_manager_does_by_name_what_its_queues_do(queues: QueueManager, clock: Clock) -> None:
-    queues.queue("q", visibility_timeout_ms=10)
+    queues.queue("q", visibility_timeout_s=0.01)
     queues.push("q", b"a", priority=1, headers={"k": "ö"})
     received = queues.pop("q")
     assert received is not None
     assert (received.queue, received.headers) == ("q", {"k": "ö"})
-    queues.extend(received, 1000)
-    queues.nack(received, delay_ms=5)
+    queues.extend(received, 1)
+    queues.nack(received, delay_s=0.005)
     clock.now_ms += 5
-    again = queues.pop("q", visibility_timeout_ms=20)
+    again = queues.pop("q", visibility_timeout_s=0.02)
     assert again is not None
     queues.ack(again)
     assert queues.stats("q").acked == 1
@@ -370,8 +371,8 @@ def test_a_pop_that_waits_in_vain_gives_up(queues: QueueManager) -> None:
 
 def test_the_pulse_wakes_a_waiting_pop_when_a_message_is_due() -> None:
     with QueueManager() as queues:
-        queue = queues.queue("q", visibility_timeout_ms=5, retries_max=1, dead_letter="dead")
-        queue.push(b"a", delay_ms=5)
+        queue = queues.queue("q", visibility_timeout_s=0.005, retries_max=1, dead_letter="dead")
+        queue.push(b"a", delay_s=0.005)
         assert [queue.pop(wait_s=30) is not None for _ in range(2)] == [True, True]
         dead = queues.pop("dead", wait_s=30)
         assert dead is not None and dead.body == b"a"
@@ -381,7 +382,7 @@ def test_a_clock_that_is_moved_by_hand_moves_waiting_threads(
     queues: QueueManager, clock: Clock
 ) -> None:
     queue = queues.queue("q")
-    queue.push(b"a", delay_ms=HOUR_MS)
+    queue.push(b"a", delay_s=HOUR_MS / 1000)
     found: list[Received | None] = []
     thread = threading.Thread(target=lambda: found.append(queue.pop(wait_s=30)))
     thread.start()
@@ -395,7 +396,7 @@ def test_a_clock_that_is_moved_by_hand_moves_waiting_threads(
 def test_closing_ends_every_wait_and_every_later_call() -> None:
     queues = QueueManager()
     queue = queues.queue("q")
-    queue.push(b"a", delay_ms=HOUR_MS)
+    queue.push(b"a", delay_s=HOUR_MS / 1000)
     failures: list[type[BaseException]] = []
 
     def wait() -> None:
@@ -440,22 +441,22 @@ def test_no_thread_is_started_while_nothing_waits_for_time() -> None:
 
 def test_the_pulse_sleeps_while_nothing_is_due() -> None:
     with QueueManager() as queues:
-        queue = queues.queue("q", visibility_timeout_ms=HOUR_MS)
-        queue.push(b"later", delay_ms=HOUR_MS)
+        queue = queues.queue("q", visibility_timeout_s=HOUR_MS / 1000)
+        queue.push(b"later", delay_s=HOUR_MS / 1000)
         for _ in range(1000):
             queue.push(b"a")
             queue.ack(popped(queue))
-            queue.push(b"b", delay_ms=2 * HOUR_MS)
+            queue.push(b"b", delay_s=(2 * HOUR_MS) / 1000)
         assert queues.wakes == 0
 
 
 def test_the_pulse_wakes_once_for_each_time_and_once_for_what_is_due_earlier() -> None:
     with QueueManager() as queues:
-        queue = queues.queue("q", visibility_timeout_ms=HOUR_MS)
+        queue = queues.queue("q", visibility_timeout_s=HOUR_MS / 1000)
         other = queues.queue("other")
-        queue.push(b"a", delay_ms=HOUR_MS)
-        other.push(b"c", delay_ms=2 * HOUR_MS)
-        queue.push(b"b", delay_ms=20)
+        queue.push(b"a", delay_s=HOUR_MS / 1000)
+        other.push(b"c", delay_s=(2 * HOUR_MS) / 1000)
+        queue.push(b"b", delay_s=0.02)
         received = queue.pop(wait_s=30)
         assert received is not None and received.body == b"b"
         assert queues.wakes <= 2
@@ -467,7 +468,7 @@ def test_a_manager_that_is_dropped_without_close_leaves_no_thread_and_no_queue()
     before = pulse_threads()
     queues = QueueManager()
     queue = queues.queue("q", retries_max=1, dead_letter="dead")
-    queue.push(b"a", delay_ms=HOUR_MS)
+    queue.push(b"a", delay_s=HOUR_MS / 1000)
     queue.push(b"b")
     popped(queue)
     (thread,) = pulse_threads() - before
@@ -485,7 +486,7 @@ def test_a_manager_that_is_dropped_without_close_leaves_no_thread_and_no_queue()
 
 
 def calls_of_a_pop(queue: Queue) -> int:
-    """How many functions, Python's and C's, run while one message is popped."""
+    """Return how many Python and C functions run while one message is popped."""
     calls = 0
 
     def count(frame: FrameType, event: str, argument: object) -> None:
@@ -505,7 +506,7 @@ def calls_of_a_pop(queue: Queue) -> int:
 def test_scheduled_messages_do_not_slow_a_pop(queues: QueueManager) -> None:
     alone, crowded = queues.queue("alone"), queues.queue("crowded")
     for number in range(100_000):
-        crowded.push(b"", delay_ms=HOUR_MS + number)
+        crowded.push(b"", delay_s=(HOUR_MS + number) / 1000)
     for queue in (alone, crowded):
         queue.push(b"a")
         queue.push(b"b")
@@ -542,7 +543,9 @@ PUSHED_BY_EACH = 500
 def produce(queues: QueueManager, name: str, chance: random.Random) -> None:
     for number in range(PUSHED_BY_EACH):
         body = f"{name}.{number}".encode()
-        queues.push(name, body, priority=chance.randrange(3), delay_ms=chance.choice((0, 0, 2)))
+        queues.push(
+            name, body, priority=chance.randrange(3), delay_s=chance.choice((0, 0, 2)) / 1000
+        )
 
 
 def consume(queues: QueueManager, seed: int, acked: list[bytes], failures: list[str]) -> None:
@@ -563,15 +566,15 @@ def consume(queues: QueueManager, seed: int, acked: list[bytes], failures: list[
 def settle(
     queues: QueueManager, received: Received, chance: random.Random, acked: list[bytes]
 ) -> None:
-    """Ack most, nack some, extend or forget a few; a receipt may turn stale in between."""
+    """Ack most messages, nack some, extend or ignore a few. A receipt may become stale."""
     dice = chance.random()
     try:
         if dice < 0.05:
             return
         if dice < 0.1:
-            queues.extend(received, 50)
+            queues.extend(received, 0.05)
         if dice < 0.3:
-            queues.nack(received, delay_ms=chance.choice((0, 0, 1)))
+            queues.nack(received, delay_s=chance.choice((0, 0, 1)) / 1000)
         else:
             queues.ack(received)
             acked.append(received.body)
@@ -585,7 +588,7 @@ def test_threads_ack_every_message_once_or_it_ends_as_a_dead_letter(seed: int) -
     failures: list[str] = []
     with QueueManager() as queues:
         for name in NAMES:
-            queues.queue(name, visibility_timeout_ms=20, retries_max=2, dead_letter="dead")
+            queues.queue(name, visibility_timeout_s=0.02, retries_max=2, dead_letter="dead")
         threads = [
             threading.Thread(target=produce, args=(queues, name, random.Random(f"{seed}{name}")))
             for name in NAMES

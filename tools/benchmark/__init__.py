@@ -1,12 +1,16 @@
-"""The benchmark: the same loads on Leveret and RabbitMQ, in turns, in one run.
+"""The benchmark: run the same loads on Leveret and RabbitMQ, in turns.
 
-- `scenarios`  the table of loads, and what Leveret must reach in each (`bounds`)
-- `brokers`    a process of each broker, with ports and directories of its own
-- `measure`    one load on one broker: rate, share, CPU per message, latency; `syncs`
-- `backlog`    a million messages: memory, kill -9 and restart, drain
-- `results`    rows and the JSON in which runs are kept, with `machine` facts
-- `report`     the table for people and for the docs; `history` draws all runs
-- `scaling`    curves: what a message costs as things grow in number
+- `scenarios`   the table of loads, with the bounds that Leveret must meet
+- `measures`    what is measured, and `Bound`: a limit on a measured value
+- `brokers`     start, stop and observe a process of each broker
+- `measure`     run one load on one broker: rate, share, CPU per message, latency
+- `sync_probe`  measure how long fdatasync takes while a load runs
+- `scraping`    a load while another client reads metrics and the list of queues
+- `backlog`     a million messages: memory, kill -9 and restart, drain
+- `results`     rows, and the JSON files of saved runs, with facts of the `machine`
+- `report`      the table for the terminal and for the docs; `history` draws all saved runs
+- `scaling`     curves: CPU per message as queues, bindings or connections grow in number
+- `profile`     CPU per message by cause, from stack samples
 
-Only ratios of one run are worth something: absolute figures belong to the machine and its mood.
+Compare only ratios within one run: absolute values depend on the machine and its other load.
 """

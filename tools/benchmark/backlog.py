@@ -1,7 +1,7 @@
-"""A queue with a million messages: what it costs to hold, to come back to, and to empty.
+"""A queue with a million messages: memory while they wait, restart time, and time to drain it.
 
-A broker of its own is filled with persistent messages, looked at, killed, started again on what it
-left, and drained. All of them must come back: every one was confirmed.
+A separate broker is filled with persistent messages, measured, killed, restarted with its data, and
+drained. Every message was confirmed, so every message must be received.
 """
 
 from pathlib import Path
@@ -10,9 +10,9 @@ from typing import Final
 from leveret.perf.client import Client
 from leveret.perf.load import Load
 from leveret.perf.protocol import Parser
-from tools.benchmark.bounds import Figures
 from tools.benchmark.brokers import Broker
 from tools.benchmark.measure import LoadError, generate
+from tools.benchmark.measures import Figures
 from tools.ports import HOST
 
 MESSAGES: Final = 1_000_000
@@ -21,7 +21,7 @@ QUEUE: Final = "leveret.bench.backlog"
 
 
 def measure_backlog(broker: Broker, messages: int, directory: Path) -> dict[str, Figures]:
-    """The figures of each part, by the names that scenarios use."""
+    """Return the values of each step, by the names in `Scenario.figure`."""
     base = Load(
         host=HOST,
         port=broker.port,

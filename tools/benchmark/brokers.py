@@ -1,9 +1,9 @@
-"""A process of each broker, on ports and directories of its own, and what it costs.
+"""Processes of both brokers, on free ports and in separate directories, with CPU and memory.
 
-Both are started, waited for and measured in the same way: accepting means that a connection gets an
-answer to the protocol header. CPU and memory are those of the broker's process with its children,
-all threads included. A broker may be killed and started again on what it left. `tools.rabbitmq` has
-what keeps ours apart from others; each is ended by its own pid.
+Both are started and measured in the same way. A broker is ready when a connection gets an answer to
+the protocol header. CPU and memory include all child processes and threads. A broker can be killed
+and restarted with its data. `tools.rabbitmq` keeps our RabbitMQ apart from others on the machine.
+Each process is ended by its own pid.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 class Broker:
-    """A broker that runs, or that ran and may run again."""
+    """A broker process, which can be stopped and started again."""
 
     def __init__(
         self,
@@ -50,10 +50,10 @@ class Broker:
     ) -> None:
         self.name = name
         self.port = port
-        self.tls_port = tls_port  # 0: it has none
+        self.tls_port = tls_port  # 0 = no TLS
         self.directory = directory
-        self.start_s = 0.0  # from the start of the process to accepting
-        self.pid = 0  # of the process that is the broker; scripts around it do not count
+        self.start_s = 0.0  # from the start of the process until it accepts connections
+        self.pid = 0  # of the broker itself, not of a script that starts it
         self._command = command
         self._environment = environment
         self._user = user
@@ -61,7 +61,7 @@ class Broker:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start the process and wait until it accepts."""
+        """Start the process and wait until it accepts connections."""
         if self._pid_file is not None:
             self._pid_file.unlink(missing_ok=True)
         started_s = time.monotonic()
@@ -82,21 +82,21 @@ class Broker:
         self.pid = int(self._pid_file.read_text()) if self._pid_file else self._process.pid
 
     def kill(self) -> None:
-        """End it as a loss of power would, but for what the kernel has been given (SIGKILL)."""
+        """Kill it (SIGKILL). Unlike a power failure, data that the kernel has is not lost."""
         assert self._process is not None
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
         self._end()
 
     def stop(self) -> None:
-        """Ask it to end, and make sure."""
+        """Stop it by SIGTERM, or by SIGKILL if it does not end."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid or self._process.pid, signal.SIGTERM)
         self._end()
 
     def _end(self) -> None:
-        """Wait for the process; what of its own session does not end by itself is killed."""
+        """Wait for the process. Kill its session if it does not end."""
         process = self._process
         if process is None:
             return
@@ -118,17 +118,15 @@ class Broker:
 
     @property
     def http_port(self) -> int:
-        """Where Leveret answers HTTP, as its ready line says."""
+        """The HTTP port of Leveret, from its ready line."""
         said = (self.directory / "output.log").read_text(errors="replace")
         found = re.search(r"^leveret ready .* http=\S+:(\d+)$", said, re.MULTILINE)
         if found is None:
-            raise UnavailableError(f"{self.name} did not say where it answers HTTP")
+            raise UnavailableError(f"{self.name} did not print its HTTP port")
         return int(found[1])
 
-    # What it costs
-
     def cpu_s(self) -> float:
-        """CPU time used so far."""
+        """Return the CPU time used so far."""
         ticks = 0
         for pid in _family(self.pid):
             fields = _stat(pid)
@@ -136,7 +134,7 @@ class Broker:
         return ticks / _TICKS
 
     def memory_mb(self) -> float:
-        """Resident memory now."""
+        """Return the resident memory."""
         pages = 0
         for pid in _family(self.pid):
             fields = _stat(pid)
@@ -144,7 +142,7 @@ class Broker:
         return pages * _PAGE_BYTES / 1e6
 
     def settle(self) -> None:
-        """Wait until the broker has nothing more to do, a while."""
+        """Wait until the broker is idle, for at most two seconds."""
         deadline_s = time.monotonic() + _SETTLE_S
         before_s = self.cpu_s()
         while time.monotonic() < deadline_s:
@@ -157,7 +155,7 @@ class Broker:
 
 @contextlib.contextmanager
 def leveret(directory: Path, tls: SelfSigned | None = None) -> Iterator[Broker]:
-    """`leveret serve`, of the package that this Python imports; gone with the block."""
+    """Run `leveret serve` of the package that this Python imports. Stop it and delete its data."""
     port, tls_port = free_port(), free_port() if tls is not None else 0
     flags = ["--host", HOST, "--amqp-port", str(port), "--http-port", "0"]
     if tls is not None:
@@ -173,7 +171,7 @@ def leveret(directory: Path, tls: SelfSigned | None = None) -> Iterator[Broker]:
 
 @contextlib.contextmanager
 def rabbitmq(directory: Path, tls: SelfSigned | None = None) -> Iterator[Broker]:
-    """Debian's RabbitMQ, as the user `rabbitmq` where this is root; gone with the block."""
+    """Run Debian's RabbitMQ, as user `rabbitmq` if we are root. Stop it and delete its data."""
     node.require_installed()
     port, epmd_port = free_port(), free_port()
     directory.mkdir(parents=True, exist_ok=True)
@@ -214,7 +212,7 @@ def _running(broker: Broker) -> Iterator[Broker]:
 
 
 def _answers(port: int) -> bool:
-    """Whether a broker there answers to the protocol header."""
+    """Return True if a broker answers the protocol header on this port."""
     try:
         with socket.create_connection((HOST, port), 2.0) as probe:
             probe.sendall(b"AMQP\x00\x00\x09\x01")
@@ -224,7 +222,7 @@ def _answers(port: int) -> bool:
 
 
 def _family(root: int) -> list[int]:
-    """A process and all its descendants."""
+    """Return a process and all its descendants."""
     parents: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and (fields := _stat(int(entry.name))):
@@ -236,7 +234,7 @@ def _family(root: int) -> list[int]:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat from the state on; none if the process is gone."""
+    """Return the fields of /proc/PID/stat from the state on; empty if the process has ended."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -1,4 +1,4 @@
-"""`make bench-report`: every run that was saved, as one page of charts and as a text table."""
+"""`make bench-report`: draw all saved runs as a page of charts, and compare the last two."""
 
 import argparse
 import sys
@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from leveret.perf.chart import Chart, Series, page
-from tools.benchmark.bounds import MEASURES
 from tools.benchmark.machine import ROOT
-from tools.benchmark.results import KEPT, PASSING, load_all
+from tools.benchmark.measures import MEASURES
+from tools.benchmark.results import SAVED, UNSAVED, load_all
 
 PAGE: Final = ROOT / "build" / "bench" / "history.html"
 _SHOWN: Final = ("cpu_us", "rate", "p50_us", "p99_us", "start_s", "memory_mb")
@@ -18,14 +18,14 @@ Run = dict[str, Any]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Draws the history; returns the exit code."""
+    """Draw the history and return the exit code."""
     parser = argparse.ArgumentParser(prog="make bench-report", description="Draw the history.")
-    parser.add_argument("folders", nargs="*", type=Path, default=[KEPT, PASSING])
-    parser.add_argument("--out", type=Path, default=PAGE, help="the page")
+    parser.add_argument("folders", nargs="*", type=Path, default=[SAVED, UNSAVED])
+    parser.add_argument("--out", type=Path, default=PAGE, help="file of the page")
     options = parser.parse_args(argv)
     runs = [run for run in load_all(options.folders) if "scenarios" in run]
     if not runs:
-        print("bench-report: there are no saved runs; make bench SAVE=1 keeps one", file=sys.stderr)
+        print("bench-report: there are no saved runs; make bench SAVE=1 saves one", file=sys.stderr)
         return 1
     print(table(runs))
     options.out.parent.mkdir(parents=True, exist_ok=True)
@@ -35,12 +35,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def names(runs: list[Run]) -> dict[str, str]:
-    """Every scenario of any run, by key."""
+    """Return the names of all scenarios of all runs, by key."""
     return {row["key"]: row["name"] for run in runs for row in run["scenarios"]}
 
 
 def value(run: Run, key: str, broker: str, measure: str) -> float | None:
-    """One figure of one run, if it was measured."""
+    """Return one value of one run, or None if it was not measured."""
     for row in run["scenarios"]:
         if row["key"] == key:
             found = row[broker]["median"]
@@ -49,7 +49,7 @@ def value(run: Run, key: str, broker: str, measure: str) -> float | None:
 
 
 def table(runs: list[Run]) -> str:
-    """The last two runs side by side: Leveret's figures, and the change."""
+    """Return a table of Leveret's values in the last two runs, with the change."""
     last = runs[-1]
     before = runs[-2] if len(runs) > 1 else None
     lines = [f"{'scenario':<58} {'figure':<12} {'before':>12} {'last':>12} {'change':>8}"]
@@ -72,7 +72,7 @@ def _table_line(name: str, measure: str, old: float | None, now: float) -> str:
 
 
 def history_page(runs: list[Run]) -> str:
-    """All runs as charts: a line for each broker, a chart for each figure of each scenario."""
+    """Return a page with a chart for each measure of each scenario, and a line for each broker."""
     labels = {float(index): _label(run) for index, run in enumerate(runs)}
     charts = []
     for key, name in names(runs).items():

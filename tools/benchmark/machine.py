@@ -1,4 +1,4 @@
-"""What was measured, and on what: figures are worth nothing without it."""
+"""Facts of a run: commit, versions and machine. Results cannot be compared without them."""
 
 import os
 import platform
@@ -14,7 +14,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 
 
 def facts() -> dict[str, Any]:
-    """Commit, versions and machine, with the load before the run."""
+    """Return commit, versions and machine, with the load average before the run."""
     memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -34,7 +34,7 @@ def facts() -> dict[str, Any]:
 
 
 def finish(found: dict[str, Any]) -> None:
-    """Note the load after the run."""
+    """Add the load average after the run."""
     found["machine"]["load_average_after"] = os.getloadavg()
 
 

@@ -1,7 +1,7 @@
-"""One scenario on one broker, and the median of several rounds.
+"""Measure one scenario on one broker, and compute medians of several rounds.
 
-The load generator is a process of its own. The broker's CPU is taken over the whole life of the
-generator, connections and clean-up included, and divided by the messages received in its time.
+The load generator is a separate process. The broker's CPU time is measured over the whole life of
+the generator, with connections and cleanup, and divided by the number of received messages.
 """
 
 import json
@@ -15,33 +15,33 @@ from typing import Any, Final
 from leveret.perf.client import Client
 from leveret.perf.load import Load
 from leveret.perf.protocol import Parser
-from tools.benchmark.bounds import Figures
 from tools.benchmark.brokers import Broker
+from tools.benchmark.measures import Figures
 from tools.benchmark.scenarios import HALF, IDLE, Scenario
-from tools.benchmark.syncs import SyncProbe
+from tools.benchmark.sync_probe import SyncProbe
 from tools.ports import HOST
 
 WARM_UP_S: Final = 0.3
-BURSTS_A_SECOND: Final = 1000  # of a load at half of its rate
-_GENERATOR_S: Final = 60.0  # more than any run takes besides its own time
-_COUNTED_S: Final = 900.0  # more than a run of so many messages takes
+BURSTS_PER_S: Final = 1000  # of a load at half of its rate
+_GENERATOR_S: Final = 60.0  # time limit for a run, in addition to its duration
+_COUNTED_S: Final = 900.0  # time limit for a run with a number of messages
 _SHARED_QUEUE: Final = "leveret.bench"
 
 Found = dict[str, Any]
 
 
 class LoadError(Exception):
-    """The load generator could not do its work."""
+    """The load generator failed."""
 
 
 def warm_up(broker: Broker, directory: Path) -> None:
-    """A little of everything, so that the first scenario is not the first thing a broker does."""
+    """Run a short load, so that the first scenario does not meet a cold broker."""
     generate(Load(confirm_window=200, prefetch=200, seconds=WARM_UP_S), broker, directory)
     broker.settle()
 
 
 def measure(scenario: Scenario, broker: Broker, seconds: float, directory: Path) -> Figures:
-    """What one broker does in one scenario; idle figures must be taken before any load."""
+    """Measure one broker in one scenario. IDLE scenarios must run before any load."""
     if scenario.kind == IDLE:
         return {"start_s": broker.start_s, "memory_mb": broker.memory_mb()}
     assert scenario.load is not None
@@ -52,10 +52,10 @@ def measure(scenario: Scenario, broker: Broker, seconds: float, directory: Path)
     with SyncProbe(directory, active=load.durable) as syncs:
         if scenario.beside is None:
             found = generate(load, broker, directory)
-            fair = _evenness(found)
+            fair = _fairness(found)
         else:
             beside = replace(scenario.beside, seconds=seconds)
-            found, fair = _together(load, beside, broker, directory)
+            found, fair = _run_together(load, beside, broker, directory)
     figures = figures_of(found, broker.cpu_s() - before_s)
     figures.update(fair=fair, memory_mb=broker.memory_mb(), sync_us=syncs.p50_us())
     broker.settle()
@@ -63,7 +63,7 @@ def measure(scenario: Scenario, broker: Broker, seconds: float, directory: Path)
 
 
 def figures_of(found: Found, cpu_s: float) -> Figures:
-    """The figures of one run of the generator."""
+    """Return the measured values of one run of the generator."""
     return {
         "rate": found["receive_rate"],
         "share": found["received"] / max(1, found["sent"]),
@@ -75,20 +75,20 @@ def figures_of(found: Found, cpu_s: float) -> Figures:
 
 
 def _at_half(load: Load, broker: Broker, directory: Path) -> Load:
-    """The same load at half of the rate that it reaches."""
+    """Return the load at half of its maximum rate."""
     rate = generate(load, broker, directory)["receive_rate"] // 2
     broker.settle()
-    return replace(load, rate=max(1, rate), burst=max(1, min(load.burst, rate // BURSTS_A_SECOND)))
+    return replace(load, rate=max(1, rate), burst=max(1, min(load.burst, rate // BURSTS_PER_S)))
 
 
-def _evenness(found: Found) -> float:
-    """What the worst off of several producers got, of the mean."""
+def _fairness(found: Found) -> float:
+    """Return the share of the slowest producer, relative to the mean."""
     each = found["sent_each"]
     return min(each) * len(each) / max(1, sum(each)) if each else 1.0
 
 
-def _together(load: Load, beside: Load, broker: Broker, directory: Path) -> tuple[Found, float]:
-    """Two loads on one queue; the second one's part of what it asked for."""
+def _run_together(load: Load, beside: Load, broker: Broker, directory: Path) -> tuple[Found, float]:
+    """Run two loads on one queue. Return the result, and the second's share of its rate."""
     shared = {"queue": _SHARED_QUEUE, "predeclared": True}
     control = Client(replace(load, host=HOST, port=broker.port), Parser())
     control.declare(_SHARED_QUEUE, load)
@@ -108,22 +108,22 @@ def _together(load: Load, beside: Load, broker: Broker, directory: Path) -> tupl
 
 
 def generate(load: Load, broker: Broker, directory: Path) -> Found:
-    """Run the load generator and take its result."""
+    """Run the load generator and return its result."""
     return take_result(start_generator(load, broker, directory), broker, load)
 
 
 def start_generator(load: Load, broker: Broker, directory: Path) -> "subprocess.Popen[str]":
-    """The load generator as a process."""
+    """Start the load generator as a process."""
     port = broker.tls_port if load.tls else broker.port
-    aimed = asdict(replace(load, host=HOST, port=port))
-    command = [sys.executable, "-m", "leveret.perf", "--load", json.dumps(aimed)]
+    fields = asdict(replace(load, host=HOST, port=port))
+    command = [sys.executable, "-m", "leveret.perf", "--load", json.dumps(fields)]
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=directory
     )
 
 
 def take_result(process: "subprocess.Popen[str]", broker: Broker, load: Load) -> Found:
-    """Wait for a generator and take its result."""
+    """Wait for a generator and return its result."""
     within_s = _COUNTED_S if load.messages else load.seconds + _GENERATOR_S
     try:
         out, errors = process.communicate(timeout=within_s)
@@ -138,5 +138,5 @@ def take_result(process: "subprocess.Popen[str]", broker: Broker, load: Load) ->
 
 
 def medians(rounds: list[Figures]) -> Figures:
-    """The median of each figure."""
+    """Return the median of each value."""
     return {name: median(figures[name] for figures in rounds) for name in rounds[0]}

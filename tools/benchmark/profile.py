@@ -1,9 +1,9 @@
-"""Where the microseconds of a message go: `make bench-profile`.
+"""`make bench-profile`: where the CPU time of a message goes.
 
-Runs scenarios on Leveret alone, has `perf` take samples of the broker's stacks meanwhile, and gives
-each sample to one cause: the first in `CAUSES` that names a function of the stack, from the
-innermost outwards, or failing that the function or library in which it was. The broker's CPU for a
-message, shared out so, is a table. It works without hardware counters: the clock is sampled.
+Runs scenarios on Leveret while `perf` samples the stacks of the broker. Each sample gets one cause:
+the first in `CAUSES` that matches a function of the stack, from the innermost outwards, or else the
+function or library of the innermost frame. The result is a table of CPU per message by cause. It
+works without hardware counters, because it samples the clock.
 """
 
 import argparse
@@ -20,17 +20,17 @@ from typing import Final
 
 from tools.benchmark import machine
 from tools.benchmark.brokers import Broker, leveret
-from tools.benchmark.main import say_conditions
+from tools.benchmark.main import print_conditions
 from tools.benchmark.measure import figures_of, start_generator, take_result, warm_up
 from tools.benchmark.scenarios import LOAD, Scenario, choose
 from tools.rabbitmq import UnavailableError
 
 DIRECTORY: Final = machine.ROOT / "build" / "profile"
 ROWS: Final = "transient-ack,persistent,persistent-2000,persistent-1k,burst,stream"
-SAMPLES_A_SECOND: Final = 2000
-STARTS_S: Final = 0.5  # the load is under way by then
+SAMPLES_PER_S: Final = 2000
+STARTS_S: Final = 0.5  # time for the load to start
 
-# A cause, and what of a stack gives a sample to it. Innermost frame first.
+# A cause, and the pattern of function names that identifies it.
 CAUSES: Final = (
     ("thread hand-over and sleeping", r"futex|schedule|finish_task_switch|eventfd|pthread_cond"),
     ("disk: write", r"pwritev|vfs_writev|ext4_buffered_write|generic_perform_write"),
@@ -40,7 +40,7 @@ CAUSES: Final = (
     ("sockets: wait", r"epoll|ep_poll|uv__io_poll"),
     ("checksum", r"crc32"),
 )
-# Failing that, by where the sample was taken: functions first, then libraries.
+# Without a match: by the function or library of the innermost frame.
 EVALUATION: Final = r"_PyEval|PyFunction|GetAttr|GetMethod|_PyType_Lookup|vectorcall|PyObject_Call"
 LIBRARIES: Final = (
     ("compiled core", r"mypyc|librt|strings\.cpython"),
@@ -55,16 +55,16 @@ _FRAME: Final = re.compile(r"^\s+[0-9a-f]+ (?P<name>.*) \((?P<library>[^()]*)\)$
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Profiles the scenarios; returns the exit code."""
+    """Profile the scenarios and return the exit code."""
     parser = argparse.ArgumentParser(prog="make bench-profile", description=__doc__)
-    parser.add_argument("--rows", default=ROWS, metavar="KEY,…", help="which scenarios")
-    parser.add_argument("--seconds", type=float, default=4.0, help="time of each load (4)")
+    parser.add_argument("--rows", default=ROWS, metavar="KEY,…", help="scenarios, by key")
+    parser.add_argument("--seconds", type=float, default=4.0, help="duration of each load (4)")
     options = parser.parse_args(argv)
     if shutil.which("perf") is None:
         print("bench-profile: perf is missing: apt-get install linux-perf", file=sys.stderr)
         return 1
     chosen = [each for each in choose(options.rows) if each.kind == LOAD and not each.why_not]
-    say_conditions()
+    print_conditions()
     columns: dict[str, dict[str, float]] = {}
     try:
         for scenario in chosen:
@@ -77,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def profile(scenario: Scenario, seconds: float) -> dict[str, float]:
-    """Microseconds of the broker's CPU for a message, by cause."""
+    """Return the broker's CPU time per message in µs, by cause."""
     assert scenario.load is not None
     shutil.rmtree(DIRECTORY, ignore_errors=True)
     with leveret(DIRECTORY) as broker:
@@ -95,9 +95,9 @@ def profile(scenario: Scenario, seconds: float) -> dict[str, float]:
 
 
 def _record(broker: Broker, seconds: float) -> Path:
-    """Samples of the broker's stacks for a time."""
+    """Sample the broker's stacks for some seconds. Return the recording."""
     path = DIRECTORY / "samples.perf"
-    command = ["perf", "record", "-q", "-e", "cpu-clock", "-F", str(SAMPLES_A_SECOND), "-g"]
+    command = ["perf", "record", "-q", "-e", "cpu-clock", "-F", str(SAMPLES_PER_S), "-g"]
     command += ["-p", str(broker.pid), "-o", str(path), "sleep", str(seconds)]
     subprocess.run(command, check=True, capture_output=True)
     return path
@@ -110,7 +110,7 @@ def _script(recording: Path) -> list[str]:
 
 
 def stacks(lines: Iterable[str]) -> Iterator[list[tuple[str, str]]]:
-    """The stacks of a recording as `perf script` prints them: names and libraries, inner first."""
+    """Parse the output of `perf script`: stacks of (function, library), innermost first."""
     stack: list[tuple[str, str]] = []
     for line in lines:
         frame = _FRAME.match(line)
@@ -124,7 +124,7 @@ def stacks(lines: Iterable[str]) -> Iterator[list[tuple[str, str]]]:
 
 
 def cause_of(stack: list[tuple[str, str]]) -> str:
-    """What a sample's time was spent for."""
+    """Return the cause of a sample."""
     for name, _ in stack:
         for cause, pattern in CAUSES:
             if re.search(pattern, name):
@@ -137,7 +137,7 @@ def table(columns: dict[str, dict[str, float]]) -> str:
     """Causes in rows, scenarios in columns, as Markdown; the last row is the sum."""
     order = [cause for cause, _ in (*LIBRARIES, *CAUSES)] + [OTHER]
     lines = [
-        f"| µs of CPU a message | {' | '.join(columns)} |",
+        f"| µs of CPU per message | {' | '.join(columns)} |",
         "| --- |" + " --- |" * len(columns),
     ]
     for cause in order:

@@ -1,11 +1,11 @@
-"""The result of a run: a table for people, coloured on a terminal, and Markdown for the docs."""
+"""Print the result of a run as a table, coloured on a terminal, and as Markdown for the docs."""
 
 import sys
 from pathlib import Path
 from typing import Any, Final
 
-from tools.benchmark.bounds import MEASURES, Figures
 from tools.benchmark.machine import ROOT
+from tools.benchmark.measures import MEASURES, Figures
 from tools.benchmark.results import Row
 from tools.benchmark.scenarios import SCENARIOS, Scenario
 
@@ -25,12 +25,12 @@ def show(rows: list[Row]) -> None:
 
 
 def _columns(rows: list[Row]) -> list[str]:
-    """The measures that any of the rows shows."""
+    """Return the measures that at least one row shows."""
     return [name for name in MEASURES if any(name in row.scenario.shows for row in rows)]
 
 
 def _lines(row: Row, columns: list[str]) -> list[list[str]]:
-    """The cells of one scenario: a line for each broker, without the verdicts."""
+    """Return the cells of one scenario: a line for each broker, without the bounds."""
     ratio = row.ratio()
     shown = f"{ratio:.1f}×" if ratio is not None else "–"
     cells = _cells(row.scenario, row.our_medians, columns)
@@ -83,11 +83,8 @@ def _show_rich(rows: list[Row]) -> None:
     Console().print(table)
 
 
-# Markdown
-
-
 def markdown(found: dict[str, Any]) -> str:
-    """A saved run as the table of the docs: what must be reached, and what was."""
+    """Return a saved run as the table of the docs: bounds, goals and results."""
     measured = {row["key"]: row for row in found["scenarios"]}
     lines = [_conditions(found), "", "| path | must | goal | Leveret | RabbitMQ | ratio |"]
     lines.append("| --- | --- | --- | --- | --- | --- |")
@@ -125,14 +122,14 @@ def _markdown_cell(scenario: Scenario, figures: Figures) -> str:
     return ", ".join(
         f"{MEASURES[name].show(figures[name])}{_unit(name)}"
         for name in MEASURES
-        if name in scenario.shows and name in figures and name not in _left_out(scenario)
+        if name in scenario.shows and name in figures and name not in _hidden(scenario)
     )
 
 
-def _left_out(scenario: Scenario) -> tuple[str, ...]:
-    """What the terminal and the saved run have and the docs do not: a row is about one thing.
+def _hidden(scenario: Scenario) -> tuple[str, ...]:
+    """Return the measures that the docs leave out, so that a row shows one thing.
 
-    Where nothing limits the rate, times in the queue only say how long the queue is.
+    Without a rate limit, latencies only tell how long the queue is.
     """
     if "share" in scenario.shows:
         return ("p50_us", "p95_us", "p99_us", "memory_mb")
@@ -156,10 +153,10 @@ def _unit(name: str) -> str:
 
 
 def write_page(found: dict[str, Any], page: Path = PAGE) -> None:
-    """Put the table of a run into its place in the docs."""
+    """Write the table of a run to its place in the docs."""
     text = page.read_text()
     before, begin, rest = text.partition(_BEGIN)
     _, end, after = rest.partition(_END)
     if not begin or not end:
-        raise ValueError(f"{page.name} has no place for figures")
+        raise ValueError(f"{page.name} has no place for results")
     page.write_text(f"{before}{_BEGIN}\n\n{markdown(found)}\n\n{_END}{after}")

@@ -1,7 +1,8 @@
-"""`make bench-scale`: what a message costs as queues, bindings, connections or backlogs grow.
+"""`make bench-scale`: CPU per message as queues, bindings, connections or backlogs grow.
 
-Each point is a load on a Leveret of its own: what grows is made first, then the load runs, and the
-broker's CPU is taken during the load alone. A curve that rises shows where cost grows with size.
+Each point is a load on a new Leveret. The queues, bindings or messages are created first, then the
+load runs, and CPU is measured only during the load. A rising curve shows a cost that grows with
+size.
 """
 
 import argparse
@@ -17,7 +18,7 @@ from leveret.perf.load import Load
 from leveret.perf.protocol import Parser
 from tools.benchmark import machine
 from tools.benchmark.brokers import Broker, leveret
-from tools.benchmark.main import DIRECTORY, say, say_conditions
+from tools.benchmark.main import DIRECTORY, print_conditions, print_progress
 from tools.benchmark.measure import LoadError, generate
 from tools.benchmark.results import save
 from tools.ports import HOST
@@ -25,19 +26,19 @@ from tools.rabbitmq import UnavailableError
 
 QUEUE: Final = "leveret.scale"
 EXCHANGE: Final = "leveret.scale"
-KEYS_MAX: Final = 2000  # distinct keys of a load: more than a channel remembers routes for
+KEYS_MAX: Final = 2000  # distinct keys of a load: more than the route cache of a channel holds
 
 Point = dict[str, float]
 
 
 @dataclass(frozen=True)
 class Curve:
-    """One thing that grows."""
+    """A number that grows, such as queues, and the sizes to measure."""
 
     key: str
     title: str
     sizes: tuple[int, ...]
-    prepare: Callable[[Client, Load, int], Load]  # makes it, and gives the load
+    prepare: Callable[[Client, Load, int], Load]  # creates the objects and returns the load
 
 
 def _base(**changes: Any) -> Load:
@@ -89,11 +90,11 @@ CURVES: Final = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measures the curves; returns the exit code."""
+    """Measure the curves and return the exit code."""
     options = _parser().parse_args(argv)
     wanted = [word for word in options.rows.split(",") if word]
     curves = [curve for curve in CURVES if not wanted or curve.key in wanted]
-    say_conditions()
+    print_conditions()
     found = {**machine.facts(), "kind": "scale", "seconds": options.seconds}
     try:
         found["curves"] = {
@@ -115,20 +116,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="make bench-scale", description="Measure curves.")
-    parser.add_argument("--rows", default="", help=f"of {','.join(c.key for c in CURVES)}")
-    parser.add_argument("--seconds", type=float, default=1.0, help="time of each load (1)")
-    parser.add_argument("--most", type=int, default=10**7, help="the greatest size (10,000,000)")
-    parser.add_argument("--save", action="store_true", help="keep the result in bench/results")
+    parser.add_argument("--rows", default="", help=f"curves: {','.join(c.key for c in CURVES)}")
+    parser.add_argument("--seconds", type=float, default=1.0, help="duration of each load (1)")
+    parser.add_argument("--most", type=int, default=10**7, help="the largest size (10,000,000)")
+    parser.add_argument("--save", action="store_true", help="save the result in bench/results")
     return parser
 
 
 def measure_curve(curve: Curve, seconds: float, most: int) -> list[Point]:
-    """The points of one curve."""
+    """Measure the points of one curve."""
     points: list[Point] = []
     for size in curve.sizes:
         if size > most:
             break
-        say(f"{size:,} {curve.title}")
+        print_progress(f"{size:,} {curve.title}")
         with leveret(DIRECTORY / "scale") as broker:
             points.append({"size": size, **_measure_point(curve, size, seconds, broker)})
     return points
@@ -143,7 +144,7 @@ def _measure_point(curve: Curve, size: int, seconds: float, broker: Broker) -> P
         generate(filling, broker, DIRECTORY)
     broker.settle()
     before_s = broker.cpu_s()
-    # Queues of the load's own are made in its time: their cost is taken apart by an idle load.
+    # The load itself creates its queues and connections. An idle load measures that cost.
     found = generate(load, broker, DIRECTORY)
     cpu_s = broker.cpu_s() - before_s
     control.close()
@@ -159,7 +160,7 @@ def _measure_point(curve: Curve, size: int, seconds: float, broker: Broker) -> P
 
 
 def _setup_cpu_s(load: Load, broker: Broker) -> float:
-    """What connections and queues of a load cost without its messages."""
+    """Return the CPU time for the connections and queues of a load, without its messages."""
     before_s = broker.cpu_s()
     generate(replace(load, rate=1, burst=1, seconds=0.1), broker, DIRECTORY)
     return broker.cpu_s() - before_s
@@ -176,13 +177,13 @@ def _show(curves: Sequence[Curve], found: dict[str, list[Point]]) -> None:
 
 
 def scale_page(found: dict[str, Any]) -> str:
-    """The curves as a page."""
+    """Return a page with a chart for each curve."""
     charts = [
         Chart(
             curve.title,
-            "µs of CPU a message",
+            "µs of CPU per message",
             [Series("Leveret", _places(found["curves"][curve.key]))],
-            x_title="number, each ten times the last",
+            x_title="number, each ten times the one before",
             x_labels=_labels(found["curves"][curve.key]),
         )
         for curve in CURVES

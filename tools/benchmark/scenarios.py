@@ -1,8 +1,8 @@
 """The scenarios, and the bounds that Leveret must meet in them.
 
-A scenario is a load for `leveret.perf`, or several at once, or what is done to a broker of its own.
-`key` is what `ROWS=` chooses by. `goal` is where we go, `must` is for now. One that cannot be
-measured here is left out with its reason.
+A scenario is one load for `leveret.perf`, two loads at once, or a sequence of steps on a separate
+broker. `ROWS=` selects scenarios by `key`. `must` has today's bounds, `goal` the value to reach.
+A scenario that cannot be measured on this machine is skipped with a reason (`why_not`).
 """
 
 from dataclasses import dataclass, field
@@ -10,19 +10,19 @@ from typing import Final
 
 from leveret.perf.load import Load
 from tools import certificates
-from tools.benchmark.bounds import Bound
+from tools.benchmark.measures import Bound
 
-# What is done. IDLE and LOAD happen to a broker that all scenarios share, others to their own.
+# Kinds of scenarios. SCRAPED and BACKLOG get their own broker; the others share one.
 LOAD: Final = "load"
 IDLE: Final = "idle"  # before any load
-HALF: Final = "half"  # the load at half of the rate that it reaches
-WATCHED: Final = "watched"  # with and without somebody who asks for everything, see `watched`
+HALF: Final = "half"  # the load at half of its maximum rate
+SCRAPED: Final = "scraped"  # with and without a client that reads all metrics, see `scraping`
 BACKLOG: Final = "backlog"  # fill a queue, kill the broker, start it again, drain the queue
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """One row of the table."""
+    """One scenario: a row of the result table."""
 
     key: str
     name: str
@@ -31,17 +31,17 @@ class Scenario:
     must: tuple[Bound, ...] = field(default=())
     goal: str = ""
     kind: str = LOAD
-    beside: Load | None = None  # runs at the same time on the same queue, at a rate
-    figure: str = ""  # of BACKLOG: which of its figures this row is about
+    beside: Load | None = None  # a second load with a rate, at the same time on the same queue
+    figure: str = ""  # of BACKLOG: the step that this row shows
 
     @property
     def why_not(self) -> str:
-        """Why it cannot be measured; empty where it can."""
+        """Reason why it cannot be measured; empty if it can."""
         return certificates.why_not() if self.is_secured else ""
 
     @property
     def is_secured(self) -> bool:
-        """Whether its load goes through TLS."""
+        """True if its load uses TLS."""
         return self.load is not None and self.load.tls
 
 
@@ -49,8 +49,8 @@ _FLOW: Final = ("rate", "share", "cpu_us", "p50_us", "p95_us", "p99_us", "memory
 _SYNCED: Final = (*_FLOW, "sync_us")
 _LATENCY: Final = ("rate", "cpu_us", "p50_us", "p95_us", "p99_us")
 _FAIR: Final = ("rate", "share", "cpu_us", "fair", "p50_us", "p99_us")
-_NINE_TENTHS: Final = Bound("share", least=0.9)
-_QUICK: Final = (Bound("p50_us", most=100), Bound("p99_us", ratio_most=1))
+_SHARE_90_PERCENT: Final = Bound("share", least=0.9)
+_LOW_LATENCY: Final = (Bound("p50_us", most=100), Bound("p99_us", ratio_most=1))
 
 _PERSISTENT: Final = Load(persistent=True, confirm_window=200, prefetch=200)
 
@@ -86,7 +86,7 @@ SCENARIOS: Final = (
         "transient, ack 200, publisher unthrottled",
         Load(prefetch=200),
         _FLOW,
-        (Bound("cpu_us", most=2), _NINE_TENTHS),
+        (Bound("cpu_us", most=2), _SHARE_90_PERCENT),
         "≤ 1.2 µs",
     ),
     Scenario(
@@ -100,7 +100,7 @@ SCENARIOS: Final = (
         "persistent, confirms 200, ack 200",
         _PERSISTENT,
         _SYNCED,
-        (Bound("cpu_us", most=5), Bound("rate", ratio_least=3, ratio_least_quick=5)),
+        (Bound("cpu_us", most=5), Bound("rate", ratio_least=3, ratio_least_fast_sync=5)),
         "≤ 3.5 µs",
     ),
     Scenario(
@@ -108,7 +108,7 @@ SCENARIOS: Final = (
         "persistent, confirms 2000, ack 200",
         Load(persistent=True, confirm_window=2000, prefetch=200),
         _SYNCED,
-        (Bound("cpu_us", most=2.5), _NINE_TENTHS),
+        (Bound("cpu_us", most=2.5), _SHARE_90_PERCENT),
         "≤ 1.5 µs",
     ),
     Scenario(
@@ -126,7 +126,7 @@ SCENARIOS: Final = (
             persistent=True, producers=4, consumers=4, queues=4, confirm_window=2000, prefetch=200
         ),
         _SYNCED,
-        (Bound("cpu_us", most=3), _NINE_TENTHS),
+        (Bound("cpu_us", most=3), _SHARE_90_PERCENT),
         "≤ 2 µs",
     ),
     Scenario(
@@ -134,7 +134,7 @@ SCENARIOS: Final = (
         "fan-in 10 to 1, confirms 2000, ack 200, persistent",
         Load(persistent=True, producers=10, confirm_window=2000, prefetch=200),
         (*_SYNCED, "fair"),
-        (_NINE_TENTHS,),
+        (_SHARE_90_PERCENT,),
     ),
     Scenario(
         "burst",
@@ -178,7 +178,7 @@ SCENARIOS: Final = (
         "latency at 2,000/s, one at a time",
         Load(rate=2000, prefetch=200, burst=1),
         _LATENCY,
-        _QUICK,
+        _LOW_LATENCY,
         "p50 ≤ 50 µs",
     ),
     Scenario(
@@ -200,7 +200,7 @@ SCENARIOS: Final = (
         "fairness: 10 publishers, 1 acking consumer",
         Load(producers=10, prefetch=200, confirm_window=200),
         _FAIR,
-        (_NINE_TENTHS,),
+        (_SHARE_90_PERCENT,),
     ),
     Scenario(
         "fair-greedy",
@@ -222,7 +222,7 @@ SCENARIOS: Final = (
         Load(confirm_window=200, prefetch=200),
         ("rate", "kept", "scrape_s", "list_s", "memory_mb"),
         (Bound("kept", least=0.9), Bound("scrape_s", most=1)),
-        kind=WATCHED,
+        kind=SCRAPED,
     ),
     Scenario(
         "backlog-memory",
@@ -258,17 +258,17 @@ SCENARIOS: Final = (
 
 
 def choose(rows: str) -> list[Scenario]:
-    """The scenarios that a list of words with commas names: by key, or by a part of the name.
+    """Return the scenarios that a comma-separated list names, by key or by part of the name.
 
-    No words mean all but those of a backlog, which take minutes; `all` means all.
+    An empty list means all but the backlog scenarios, which take minutes. `all` means all.
     """
     words = [word.strip().lower() for word in rows.split(",") if word.strip()]
     if not words:
         return [scenario for scenario in SCENARIOS if scenario.kind != BACKLOG]
-    return [s for s in SCENARIOS if any(_is_meant(word, s) for word in words)]
+    return [s for s in SCENARIOS if any(_matches(word, s) for word in words)]
 
 
-def _is_meant(word: str, scenario: Scenario) -> bool:
+def _matches(word: str, scenario: Scenario) -> bool:
     if word == "all":
         return True
     return (

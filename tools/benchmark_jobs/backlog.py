@@ -1,7 +1,8 @@
-"""How long a dequeue takes while few and while very many jobs are ready.
+"""Measures how long a dequeue takes with few and with very many ready jobs.
 
-Two topics of one node, one with few jobs and one with many, are asked by turns: whatever else the
-machine does falls on both alike. What is taken is put in again, so that the backlogs stay.
+Two topics of one node, one with few jobs and one with many, are measured in turns, so that other
+load of the machine affects both. Jobs that were taken are enqueued again, so that the backlogs
+stay.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """The queues that are compared, each used as its documentation says.
 
-`enqueue` is one call with so many jobs; where a queue has no such call, that many calls at once.
-`take` takes and finishes so many jobs, which are there, `batch` at a time. A queue without a call
-for it does so by its own worker with `batch` jobs at once.
+`enqueue` is one call with a number of jobs, or that many concurrent calls where a queue has no call
+for batches. `take` takes and finishes a number of jobs that are there, `batch` at a time. A queue
+without a call for that uses its own worker with `batch` concurrent jobs.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""`make bench-jobs`: the rounds, their medians, and whether we are ahead as far as we must be."""
+"""`make bench-jobs`: runs the rounds, prints the medians, and checks the required ratios."""
 
 import argparse
 import asyncio

@@ -1,4 +1,4 @@
-"""One round of one contender: how many a second, how long each, and at what cost of CPU."""
+"""One round of one contender: jobs a second, latency, and CPU time."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Redis, PostgreSQL and Leveret as processes of their own, and what CPU they take.
+"""Redis, PostgreSQL and Leveret as processes, and their CPU time.
 
 PostgreSQL syncs its log, as it does by default. Redis writes nothing to disk, which is how queues
 on it are usually run.

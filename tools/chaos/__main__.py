@@ -1,4 +1,4 @@
-"""`python -m tools.chaos --kills 500 --seed 1`: one run, its figures, and what is wrong."""
+"""`python -m tools.chaos --kills 500 --seed 1`: one run, its figures, and its faults."""
 
 import argparse
 import shutil
@@ -40,7 +40,7 @@ def main() -> int:
 
 
 def _judge() -> Judge:
-    """The audit of the data pipeline; Spark is started before the broker is."""
+    """Return the audit of the data pipeline. Spark is started before the broker."""
     from leveret.pipeline.session import spark_session
     from tools.chaos.judging import judge_by
 

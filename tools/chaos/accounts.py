@@ -1,7 +1,7 @@
-"""Accounts of messages: what was sent, confirmed, seen and settled, and what is wrong with that.
+"""Accounts of messages: sent, confirmed, seen and settled; and the faults in them.
 
 A `Sender` is the account of one publisher, an `Account` that of one queue. Each is written by one
-thread. What is wrong on the way (`Account.on_delivery`) is noted at once; the rest is added up when
+thread. Faults of a delivery (`Account.on_delivery`) are noted at once. The others are found when
 nothing moves any more (`Account.faults`, `Account.balance`).
 """
 
@@ -17,7 +17,7 @@ CLOCKS_MS: Final = 50  # by which the clocks of two busy processes may differ
 
 @dataclass
 class Sender:
-    """What one publisher sent to the queues of its route."""
+    """The messages that one publisher sent to the queues of its route."""
 
     number: int
     sent: set[Key] = field(default_factory=set)
@@ -27,25 +27,26 @@ class Sender:
 
 @dataclass
 class Account:
-    """What is known of one queue."""
+    """The known state of one queue."""
 
     name: str
     senders: list[Sender] = field(default_factory=list)
-    is_direct: bool = True  # published to; what is handed over to a queue has no order of its own
-    keeps_place: bool = True  # what comes back goes where it was, not before everything else
+    # Clients publish to it; a queue that only gets dead letters has no order of its own.
+    is_direct: bool = True
+    keeps_place: bool = True  # returned messages go back to their place, not to the head
     seen: set[Key] = field(default_factory=set)
     deliveries: int = 0
-    settled: set[Key] = field(default_factory=set)  # for good: the log has the acks
+    settled: set[Key] = field(default_factory=set)  # for good: the acks are in the log
     noted: list[str] = field(default_factory=list)
     _fresh: dict[tuple[int, int], int] = field(default_factory=dict)  # last number, by lane
     _session: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def begin_session(self) -> None:
-        """A new consumer: it gets everything from the head on."""
+        """Note a new consumer: it gets everything from the head on."""
         self._session = {}
 
     def on_delivery(self, label: Label | None, *, redelivered: bool, now_ms: int) -> None:
-        """A message came."""
+        """Note a delivery."""
         self.deliveries += 1
         if label is None:
             self._note("delivered a body that nobody sent")
@@ -76,29 +77,27 @@ class Account:
     def _note(self, fault: str) -> None:
         self.noted.append(f"{self.name}: {fault}")
 
-    # When nothing moves any more
-
     def lost(self) -> set[Key]:
-        """Confirmed, and never seen."""
+        """Return confirmed messages that were never seen."""
         return _union([sender.confirmed for sender in self.senders]) - self.seen
 
     def invented(self) -> set[Key]:
-        """Seen, and never sent."""
+        """Return seen messages that were never sent."""
         return self.seen - _union([sender.sent for sender in self.senders])
 
     def turned_up(self) -> set[Key]:
-        """Seen, though not confirmed: the answer was on its way when the broker was killed."""
+        """Return seen messages without confirm: it was on its way when the broker was killed."""
         confirmed = _union([sender.confirmed for sender in self.senders])
         sent = _union([sender.sent for sender in self.senders])
         return (sent - confirmed) & self.seen
 
     def balance(self) -> int:
-        """What went in, by the word of the broker or by turning up, less what came out."""
+        """Return the messages that went in, confirmed or seen, minus those that came out."""
         confirmed = _union([sender.confirmed for sender in self.senders])
         return len(confirmed) + len(self.turned_up()) - len(self.seen)
 
     def faults(self) -> list[str]:
-        """Everything that is wrong; nothing if all is well. The same fault is told once."""
+        """Return all faults, each kind once; empty if all is well."""
         found = list(self.noted)
         for what, keys in (("lost", self.lost()), ("invented", self.invented())):
             if keys:
@@ -113,7 +112,7 @@ def _union(sets: list[set[Key]]) -> set[Key]:
 
 
 def summary(faults: list[str], most: int = 20) -> list[str]:
-    """The first faults of many."""
+    """Return the first of many faults."""
     kinds = Counter(fault.partition(":")[0] for fault in faults)
     more = [f"… {len(faults)} in all: {dict(kinds)}"] if len(faults) > most else []
     return faults[:most] + more

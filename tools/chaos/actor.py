@@ -1,4 +1,4 @@
-"""A thread that uses the broker whenever there is one."""
+"""A thread that uses the broker whenever it is up."""
 
 import contextlib
 import threading
@@ -14,7 +14,7 @@ END_WITHIN_S: Final = 60.0
 
 
 class Actor(threading.Thread):
-    """Does its work again and again, until it is told to stop."""
+    """Repeats its work until it is told to stop."""
 
     def __init__(self, name: str, server: Server, rng: Random) -> None:
         super().__init__(name=name, daemon=True)
@@ -29,7 +29,7 @@ class Actor(threading.Thread):
             while not self.stopping.is_set():
                 with contextlib.suppress(*ENDED):
                     self.work()
-        except Exception as error:  # raised again where the thread is waited for
+        except Exception as error:  # raised again by `join`
             self._error = error
 
     def work(self) -> None:

@@ -1,8 +1,8 @@
-"""Bodies that say what they are: whose message, which number, which lane, due when, and whole.
+"""Message bodies that carry their sender, number, lane, due time and checksum.
 
     body = "sender.number.lane.due_ms.crc32 " filler
 
-`lane` is what order is kept in: messages of one sender and lane come as they were sent.
+Order is kept within a `lane`: messages of one sender and lane arrive as they were sent.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ SIZES: Final = (0, *[10, 100, 1000] * 5, 4000, 4000, 20_000, 150_000)
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """What a body says of its message."""
+    """The fields of a message body."""
 
     sender: int
     number: int
@@ -35,7 +35,7 @@ def encode_body(label: Label, rng: Random) -> bytes:
 
 
 def decode_body(body: bytes) -> Label | None:
-    """The label; None where the body is not as it was sent."""
+    """Return the label; None if the body is not as it was sent."""
     head, _, filler = body.partition(b" ")
     try:
         sender, number, lane, due_ms, crc = map(int, head.split(b"."))

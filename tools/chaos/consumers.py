@@ -1,8 +1,9 @@
-"""Consumers: each takes from one queue, a while at a time, and acks or rejects what it gets.
+"""Consumers: each takes messages from one queue for a while, and acks or rejects them.
 
-How a consumer knows that its acks are on disk: the log has one order for everything. Now and then
-the consumer publishes a persistent message on the same channel (a fence); when that is confirmed,
-all acks before it are safe as well, and what they settled must never come again.
+A consumer proves that its acks are on disk by a fence, because the log has one order for
+everything. Now and then it publishes a persistent message (the fence) on the same channel. When the
+fence is confirmed, all acks before it are safe as well, and the acked messages must never come
+again.
 """
 
 import time
@@ -33,9 +34,9 @@ class Consumer(Actor):
     ) -> None:
         super().__init__(f"consumer of {account.name}", server, rng)
         self.account = account
-        self._rejected = rejected  # of what it rejects, for the queue that gets it
-        self._unfenced: Settled = []  # since the last fence
-        self._fences: deque[tuple[int, Settled]] = deque()  # on their way, by delivery tag
+        self._rejected = rejected  # the account of the queue that gets rejected messages
+        self._unfenced: Settled = []  # settled since the last fence
+        self._fences: deque[tuple[int, Settled]] = deque()  # unconfirmed fences, by delivery tag
         self._fence_tag = 0
 
     def work(self) -> None:
@@ -50,7 +51,7 @@ class Consumer(Actor):
         channel = self._begin(connection)
         channel.call("basic.qos", prefetch_count=self.rng.randrange(1, 300))
         channel.call("basic.consume", queue=self.account.name, consumer_tag="c")
-        for event in channel.take():  # what came before the answer
+        for event in channel.take():  # events before the answer
             self._on_event(channel, event)
         end_s = time.monotonic() + self.rng.uniform(0, SESSION_S_MAX)
         while time.monotonic() < end_s and not self.stopping.is_set():
@@ -107,17 +108,15 @@ class Consumer(Actor):
         channel.publish("", FENCE, b"", {"delivery_mode": 2})
 
     def _on_confirm(self, event: Method) -> None:
-        """Fences up to a tag are on disk, and everything before them."""
+        """Note that fences up to a tag, and everything before them, are on disk."""
         while self._fences and self._fences[0][0] <= event.tag:
             settled = self._fences.popleft()[1]
             self.account.settled.update(key for key, _ in settled)
             if self._rejected is not None:
                 self._rejected.confirmed.update(key for key, is_reject in settled if is_reject)
 
-    # At the end
-
     def drain(self) -> int:
-        """Take everything that is left, until its acks are on disk; how much that was."""
+        """Take all remaining messages, until their acks are on disk; return how many."""
         connection = self.server.connect()
         channel = self._begin(connection)
         count = 0

@@ -1,7 +1,7 @@
-"""Publishers with confirms: each a connection that comes back whenever the broker does.
+"""Publishers with confirms: each is a connection that reconnects whenever the broker is back.
 
-A publisher keeps a window of unconfirmed messages. What it sent and got no answer for when the
-connection ended may or may not be there; what was confirmed must be.
+A publisher keeps a window of unconfirmed messages. Messages without a confirm at the end of the
+connection may or may not be in the queue; confirmed messages must be.
 """
 
 import time
@@ -24,11 +24,11 @@ PRIORITIES: Final = 6
 
 @dataclass(frozen=True)
 class Route:
-    """Where a publisher publishes to, and how."""
+    """Where and how a publisher publishes."""
 
     exchange: str
     routing_key: str
-    accounts: tuple[Account, ...]  # of the queues that every message goes to
+    accounts: tuple[Account, ...]  # accounts of the queues that every message goes to
     has_priorities: bool = False
     has_delays: bool = False
 
@@ -68,7 +68,7 @@ class Publisher(Actor):
                 time.sleep(BACKLOG_WAIT_S)
 
     def _is_far_ahead(self) -> bool:
-        """Whether some queue has enough to be getting on with."""
+        """Return True if a queue already has many messages."""
         return any(
             sum(len(sender.sent) for sender in account.senders) - len(account.seen) > BACKLOG_MAX
             for account in self._route.accounts
@@ -92,7 +92,7 @@ class Publisher(Actor):
         return label.key
 
     def _take(self, event: Event, keys: list[Key], waiting: set[int]) -> None:
-        """Take in one answer of the broker."""
+        """Process one answer of the broker."""
         if is_end(event):
             raise NoAnswerError("the connection is gone")
         assert isinstance(event, Method)

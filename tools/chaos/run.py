@@ -1,18 +1,19 @@
-"""A run: a broker in use by many connections, killed at random moments, and what is left of it.
+"""A run: a broker used by many connections and killed at random moments; then the accounting.
 
-Queues, and who uses them; every queue has a consumer that comes and goes:
+Queues and their clients; every queue has a consumer that comes and goes:
 
-    plain          two publishers on connections of their own
+    plain          two publishers on their own connections
     prio           messages of several priorities
     later          behind a delayed exchange
     fan.one, .two  each message goes to both
-    quorum         of that type
-    work, dead     work is acked or rejected, and what is rejected goes to dead
+    quorum         a quorum queue
+    work, dead     messages of work are acked or rejected; rejected ones go to dead
     tokens.*       moved back and forth by transactions
 
-Where there is a judge, all of them remember, and it is asked at the end (`--audit`).
+With `--audit` all queues remember their messages, and a judge is asked at the end.
 
-Most kills hit a broker at work, some one that is just starting; now and then it may end politely.
+Most kills hit a busy broker, some hit one that is just starting. Now and then it is stopped
+cleanly.
 """
 
 import time
@@ -43,7 +44,7 @@ Judge = Callable[[int], list[str]]  # is told the HTTP port at the end; what is 
 
 @dataclass
 class Outcome:
-    """What a run has shown."""
+    """The result of a run."""
 
     kills: int = 0
     polite_ends: int = 0
@@ -51,7 +52,7 @@ class Outcome:
     files_left: int = 0
     published: int = 0
     confirmed: int = 0
-    turned_up: int = 0  # of those that were not confirmed
+    turned_up: int = 0  # unconfirmed messages that were delivered
     deliveries: int = 0
     commits: int = 0
     lost: int = 0
@@ -61,7 +62,7 @@ class Outcome:
 
 
 class Chaos:
-    """Everything that takes part in a run."""
+    """All participants of a run."""
 
     def __init__(self, data: Path, seed: int, log: IO[str], judge: Judge | None = None) -> None:
         self._data = data
@@ -83,7 +84,7 @@ class Chaos:
         self.outcome = Outcome()
 
     def _fork(self) -> Random:
-        """Chances of one thread's own: a seed gives each the same, however threads run."""
+        """Return a random generator for one thread; a seed gives each thread the same numbers."""
         return Random(self._rng.getrandbits(64))
 
     def _routes(self) -> list[Route]:
@@ -105,8 +106,6 @@ class Chaos:
             rejected = Sender(0)
             self.accounts["dead"].senders.append(rejected)
         return Consumer(self.server, self._fork(), account, rejected)
-
-    # The run
 
     def run(self, kills: int) -> Outcome:
         self.server.start()
@@ -152,7 +151,7 @@ class Chaos:
         connection.close()
 
     def _strike(self) -> None:
-        """End the broker one way or another, and start it again."""
+        """Kill or stop the broker, and start it again."""
         if self._rng.random() < 0.1:
             assert self.server.stop() == 0
             self.outcome.polite_ends += 1
@@ -165,7 +164,7 @@ class Chaos:
         self.server.start()
 
     def _end(self, actors: list[Actor]) -> None:
-        """Everybody stops; then one more kill, of a broker that is left alone."""
+        """Stop all clients; then kill the idle broker once more."""
         for actor in actors:
             actor.stopping.set()
         for actor in actors:
@@ -175,7 +174,7 @@ class Chaos:
         self.server.start()
 
     def _take_the_rest(self) -> None:
-        """Take out what is left; after a last kill nothing of it may be there again."""
+        """Take the remaining messages; after a last kill none of them may be back."""
         time.sleep(DELAY_MS_MAX / 1000)
         deadline_s = time.monotonic() + DRAIN_S
         while self._drain() and time.monotonic() < deadline_s:
@@ -188,10 +187,8 @@ class Chaos:
         assert self._drain() == 0 or self._faults(), "something came back that is no fault"
 
     def _drain(self) -> int:
-        """`dead` comes last: what is rejected on the way goes there."""
+        """Put `dead` last, because rejected messages still go there."""
         return sum(consumer.drain() for consumer in self.consumers)
-
-    # What it comes to
 
     def _faults(self) -> list[str]:
         found = [f"teller: {fault}" for fault in self.teller.noted] + self._judged
@@ -218,7 +215,7 @@ class Chaos:
 
 
 def call(channel: Channel, name: str, **fields: object) -> None:
-    """A call that must be answered as it should."""
+    """Call a function that must succeed."""
     given = {field: value for field, value in fields.items() if value is not None}
     answer = channel.call(name, **given)
     if not is_method(answer, f"{name}-ok"):
@@ -226,12 +223,12 @@ def call(channel: Channel, name: str, **fields: object) -> None:
 
 
 def run(data: Path, kills: int, seed: int, log: IO[str], judge: Judge | None = None) -> Outcome:
-    """Kill a broker so many times under load, then count, and let a judge look at it."""
+    """Kill a broker `kills` times under load, then account, and ask a judge if there is one."""
     return Chaos(data, seed, log, judge).run(kills)
 
 
 def tracebacks(said: str) -> list[str]:
-    """What a broker said of its own faults: each with the line before and the lines after it."""
+    """Return the faults that a broker logged, each with the line before and the lines after it."""
     lines = said.splitlines()
     found = [at for at, line in enumerate(lines) if "Traceback" in line]
     return ["\n".join(lines[max(0, at - 1) : at + TRACEBACK_LINES]) for at in found]

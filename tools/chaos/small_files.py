@@ -2,7 +2,7 @@
 
     python -m tools.chaos.small_files serve --data …
 
-The size of log files is no option of a node: nobody but a test wants another one.
+The size of log files is not an option of a node, because only tests need another size.
 """
 
 import sys
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from leveret.cli.main import main
 from leveret.runtime import node
-from leveret.storage.recovery import Recovered
+from leveret.storage.recovery import RecoveryResult
 from leveret.storage.store import Store
 
 FILE_BYTES: Final = 512 * 1024
@@ -25,7 +25,7 @@ class SmallFilesStore:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def open(self, *arguments: Any, **options: Any) -> Recovered:
+    def open(self, *arguments: Any, **options: Any) -> RecoveryResult:
         return self._store.open(*arguments, file_bytes=FILE_BYTES, **options)
 
 

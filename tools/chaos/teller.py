@@ -1,9 +1,9 @@
-"""Transactions that move tokens between two queues: whatever is killed, each token is there once.
+"""Transactions that move tokens between two queues: whatever is killed, each token exists once.
 
-A transaction takes tokens from one queue, publishes them to the other and acks what it took. It
-happens whole or not at all: after a commit that was answered the tokens are in their new queue,
-after one that was not they are all in the one or all in the other, after a roll-back they never
-moved.
+A transaction takes tokens from one queue, publishes them to the other and acks the taken ones. It
+happens completely or not at all. After an answered commit the tokens are in the new queue. After an
+unanswered commit all of them are in the one queue, or all in the other. After a rollback they have
+not moved.
 """
 
 from random import Random
@@ -29,7 +29,7 @@ class Teller(Actor):
         super().__init__("teller", server, rng)
         self.noted: list[str] = []
         self.commits = 0
-        self.places: list[Place] = []  # what may be so: one, or two while a commit is in doubt
+        self.places: list[Place] = []  # possible states: one, or two while a commit is unanswered
 
     def set_out(self) -> None:
         """Put every token into the first queue."""
@@ -54,7 +54,7 @@ class Teller(Actor):
             connection.drop()
 
     def audit(self, channel: Channel) -> None:
-        """Look where every token is; what was taken to look at goes back."""
+        """Check where every token is, and requeue them."""
         found: list[tuple[int, str]] = []
         for queue in QUEUES:
             while (message := channel.get(queue, no_ack=False)) is not None:
@@ -77,7 +77,7 @@ class Teller(Actor):
         channel.publish("", queue, body, {"delivery_mode": 2})
 
     def _move(self, channel: Channel) -> None:
-        """One transaction."""
+        """Run one transaction."""
         source, target = self.rng.sample(QUEUES, 2)
         before = self.places[0]
         after = dict(before)

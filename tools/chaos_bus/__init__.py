@@ -1,4 +1,4 @@
-"""Takes the broker away from a bus, in every way there is, and counts the messages.
+"""Take the broker away from a bus in six ways, and count the messages.
 
 `proxy` stands between the two, `losses` are the ways, `ledger` counts, `run` plays rounds.
 """

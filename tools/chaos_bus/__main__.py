@@ -25,7 +25,7 @@ BROKERS = {"leveret": Leveret, "rabbitmq": RabbitMQ}
 
 
 def main() -> int:
-    """Plays what the command line asks for; 1 where a message was lost or late."""
+    """Run the rounds of the command line. Return 1 if a message was lost or late."""
     asked = _asked()
     logging.basicConfig(level=logging.INFO if asked.verbose else logging.CRITICAL)
     print(f"seed {asked.seed}", file=sys.stderr)
@@ -56,7 +56,7 @@ async def _play(node: Node, topology: str, asked: argparse.Namespace) -> bool:
                 for _ in range(asked.rounds):
                     await play.round(name, rng)
         except TimeoutError:
-            ledger.late += 1  # it did not come back at all, or not all of it
+            ledger.late += 1  # the bus did not recover, or not with all messages
         row = {"broker": node.name, "topology": topology, "loss": name, **ledger.row()}
         row["took_s"] = round(time.monotonic() - started_s, 1)
         _print(row, as_json=asked.json)

@@ -1,4 +1,4 @@
-"""What was published and what was handled, and what the two say of each other."""
+"""Compare the messages that were published with those that were handled."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -6,16 +6,17 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Ledger:
-    """The accounts of one kind of loss. A message is its number."""
+    """Published and handled messages of one kind of loss, by number."""
 
     confirmed: set[int] = field(default_factory=set)
     handled: Counter[int] = field(default_factory=Counter)
-    recoveries_s: list[float] = field(default_factory=list)  # from reachable to handled, by round
+    # For each round: time from the broker being reachable to a message being handled.
+    recoveries_s: list[float] = field(default_factory=list)
     late: int = 0  # rounds that took longer than allowed
 
     @property
     def lost(self) -> set[int]:
-        """Confirmed and not handled."""
+        """Messages that were confirmed and not handled."""
         return self.confirmed - self.handled.keys()
 
     @property
@@ -25,11 +26,11 @@ class Ledger:
 
     @property
     def is_good(self) -> bool:
-        """Nothing lost, nothing late."""
+        """Whether no message was lost and no round late."""
         return not self.lost and not self.late
 
     def row(self) -> dict[str, object]:
-        """The figures, for people and programs."""
+        """Return the figures."""
         times = sorted(self.recoveries_s)
         return {
             "rounds": len(times),

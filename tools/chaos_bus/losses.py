@@ -1,4 +1,4 @@
-"""The ways in which a bus can lose its broker. Each is done from outside, as it would happen.
+"""The ways in which a bus can lose its broker. Each is caused from outside the bus.
 
 A loss is over, and the clock of the recovery starts, when a new connection would find the broker.
 """
@@ -26,36 +26,37 @@ class Scene:
         self.node = node
         self.proxy = proxy
         self.layout = layout
-        self.on_deleted: Callable[[], None] = lambda: None  # the queue, and all that was in it
+        # Called after the queue and its messages were deleted.
+        self.on_deleted: Callable[[], None] = lambda: None
 
 
 async def broker_killed(scene: Scene) -> None:
-    """kill -9, and a new start on the same data."""
+    """Kill the broker with -9 and start it on the same data."""
     await asyncio.to_thread(scene.node.kill)
     await asyncio.to_thread(scene.node.start)
 
 
 async def connection_reset(scene: Scene) -> None:
-    """Every connection ends by a reset."""
+    """Reset every connection."""
     for passage in list(scene.proxy.passages):
         passage.reset()
 
 
 async def black_hole(scene: Scene) -> None:
-    """Nothing comes through any more, in either direction, and nobody says so."""
+    """Drop all bytes in both directions, silently."""
     for passage in list(scene.proxy.passages):
         passage.is_black_hole = True
 
 
 async def channel_error(scene: Scene) -> None:
-    """The broker closes the consumer's channel with 406."""
+    """Make the broker close the consumer's channel with 406."""
     for passage in list(scene.proxy.passages):
         if passage.consuming_channel is not None and not passage.is_black_hole:
             passage.break_channel()
 
 
 async def server_cancel(scene: Scene) -> None:
-    """The broker cancels the consumer; its queue is there, as it was."""
+    """Make the broker cancel the consumer, with its queue kept."""
     connection = await _delete(scene)
     channel = await connection.channel(timeout=ANSWER_S)
     topology = scene.layout.consuming
@@ -70,7 +71,7 @@ async def server_cancel(scene: Scene) -> None:
 
 
 async def queue_deleted(scene: Scene) -> None:
-    """The queue is gone, and its consumer with it."""
+    """Delete the queue, which cancels its consumer."""
     connection = await _delete(scene)
     await connection.close()
 
@@ -94,5 +95,5 @@ LOSSES: Final[dict[str, Loss]] = {
     "server-cancel": server_cancel,
     "queue-deleted": queue_deleted,
 }
-# What waits in a queue goes with it, whoever reads it: nothing may be published until it is gone.
+# A deleted queue loses its messages, so publishing pauses until it is deleted.
 DESTROYS: Final = frozenset(("server-cancel", "queue-deleted"))

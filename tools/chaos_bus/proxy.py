@@ -1,4 +1,4 @@
-"""A TCP proxy that knows AMQP's frames: it resets, swallows, and slips in a frame of its own.
+"""A TCP proxy that knows AMQP frames: it can reset, drop bytes, and insert a frame of its own.
 
 It keeps its port while the broker behind it comes and goes. A frame is put into the client's stream
 only between two frames, so the broker sees a client that breaks a rule, and closes its channel.
@@ -20,12 +20,12 @@ _FRAME_END: Final = b"\xce"
 _METHOD: Final = 1
 _CONSUME: Final = struct.pack(">HH", 60, 20)
 _ACK: Final = struct.pack(">HH", 60, 80)
-_UNKNOWN_TAG: Final = 2**40  # a delivery that there never was
+_UNKNOWN_TAG: Final = 2**40  # a delivery tag that the broker never used
 _RESET: Final = struct.pack("ii", 1, 0)  # linger for no time: close by a reset
 
 
 class Passage:
-    """One connection of a client, and the one to the broker that belongs to it."""
+    """A client's connection and the matching connection to the broker."""
 
     def __init__(
         self,
@@ -37,12 +37,12 @@ class Passage:
         self.broker = broker
         self.consuming_channel: int | None = None
         self.is_black_hole = False
-        self._unread = b""  # bytes of the client that are no whole frame yet
+        self._unread = b""  # bytes of the client that are not a whole frame yet
         self._has_greeted = False
         self._on_consume = on_consume
 
     def whole_frames(self, data: bytes) -> bytes:
-        """What of the client's bytes can be sent on without tearing a frame."""
+        """Return the client's bytes that can be sent on without splitting a frame."""
         self._unread += data
         end = 0
         if not self._has_greeted and self._unread.startswith(_PROTOCOL_HEADER):
@@ -61,14 +61,14 @@ class Passage:
         return whole
 
     def break_channel(self) -> None:
-        """Ack in the client's name what was never delivered."""
+        """Send an ack with an unknown tag in the client's name."""
         assert self.consuming_channel is not None
         payload = _ACK + struct.pack(">QB", _UNKNOWN_TAG, 0)
         head = _FRAME_HEAD.pack(_METHOD, self.consuming_channel, len(payload))
         self.broker.write(head + payload + _FRAME_END)
 
     def reset(self) -> None:
-        """Both ends get a reset instead of an end."""
+        """Close both sockets by a reset."""
         for writer in (self.client, self.broker):
             found: socket.socket = writer.get_extra_info("socket")
             with contextlib.suppress(OSError):
@@ -77,13 +77,13 @@ class Passage:
 
 
 class Proxy:
-    """Listens on a port of its own and passes on to a broker."""
+    """Listens on a port and forwards to a broker."""
 
     def __init__(self, broker_port: int) -> None:
         self.broker_port = broker_port
         self.port = 0
         self.passages: set[Passage] = set()
-        self.consumes = 0  # how often a client has asked to consume
+        self.consumes = 0  # number of basic.consume so far
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
@@ -104,7 +104,7 @@ class Proxy:
 
     @property
     def url(self) -> str:
-        """For clients."""
+        """The address for clients."""
         return f"amqp://guest:guest@{HOST}:{self.port}/"
 
     async def _on_client(

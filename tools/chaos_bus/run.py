@@ -1,4 +1,4 @@
-"""Plays rounds: publish, lose the broker, publish on, be handled again in time, count.
+"""Run rounds: publish, lose the broker, publish on, wait for recovery, and count messages.
 
 The publisher never stops on a failure: what is not confirmed is published again under the same id,
 as a program would do that must not lose anything. A round ends when everything that was confirmed
@@ -14,15 +14,15 @@ from random import Random
 from typing import Final
 
 from leveret.bus import Bus, BusSettings, fanout, topic
+from leveret.bus.errors import BusError
 from leveret.bus.topology import Layout
-from leveret.errors import BusError
 from tests.bus.nodes import Node
 from tools.chaos_bus.ledger import Ledger
 from tools.chaos_bus.losses import DESTROYS, LOSSES, Scene
 from tools.chaos_bus.proxy import Proxy
 
 AGAIN_WITHIN_S: Final = 10.0  # from the broker being reachable to a new message being handled
-ALL_WITHIN_S: Final = 60.0  # for what a broker holds for a connection that is gone in silence
+ALL_WITHIN_S: Final = 60.0  # a broker holds messages for a connection that ended silently
 PUBLISH_S: Final = 5.0  # for one attempt
 PUBLISHERS: Final = 8  # at once
 RETRY_S: Final = 0.05
@@ -49,7 +49,7 @@ class Play:
         self._may_publish = asyncio.Event()
         scene.on_deleted = self._may_publish.set
         self._ledger = ledger
-        self.bus = Bus(scene.proxy.url, scene.layout, settings=BusSettings(stop_deadline_ms=5000))
+        self.bus = Bus(scene.proxy.url, scene.layout, settings=BusSettings(stop_deadline_s=5.0))
         self.bus.on(Ping)(self._handle)
 
     async def _handle(self, event: Ping) -> None:
@@ -74,7 +74,7 @@ class Play:
                     message_id=str(number),
                     mandatory=True,
                     routing_key=self._scene.layout.queue,
-                    timeout_ms=round(PUBLISH_S * 1000),
+                    timeout_s=PUBLISH_S,
                 )
             except BusError as fault:
                 log.debug("message %s: %s", number, fault)
@@ -89,14 +89,14 @@ class Play:
         await self._handled_since(self._next, ALL_WITHIN_S)
         if name in DESTROYS:
             await self._drain()
-        await asyncio.sleep(rng.random() * 0.2)  # anywhere between two messages
+        await asyncio.sleep(rng.random() * 0.2)  # a random moment between two messages
         consumes = self._scene.proxy.consumes
         await LOSSES[name](self._scene)
         await self._recovered(consumes)
         await self._drain()
 
     async def _recovered(self, consumes: int) -> None:
-        """Until it has consumed anew, handled a message that was published then, and is healthy."""
+        """Wait until the bus is healthy and has handled a message published after the loss."""
         loop = asyncio.get_running_loop()
         reachable_s = loop.time()
         proxy = self._scene.proxy
@@ -110,7 +110,7 @@ class Play:
         self._ledger.late += took_s > AGAIN_WITHIN_S
 
     async def _handled_since(self, number: int, within_s: float) -> None:
-        """Until a message was handled that was published after this one."""
+        """Wait until a message published after this one was handled."""
         handled = self._ledger.handled
         await _until(lambda: any(each in handled for each in self._after(number)), within_s)
 
@@ -118,7 +118,7 @@ class Play:
         return range(number + 1, self._next + 1)
 
     async def _drain(self) -> None:
-        """Publish no more, and wait until everything is handled. TimeoutError: some are lost."""
+        """Stop publishing and wait until all is handled. Raise TimeoutError if some are lost."""
         self._may_publish.clear()
         ledger = self._ledger
         await _until(lambda: not self._unconfirmed and not ledger.lost, ALL_WITHIN_S)
@@ -126,12 +126,12 @@ class Play:
 
 async def _until(holds: Callable[[], bool], within_s: float) -> None:
     async with asyncio.timeout(within_s):
-        while not holds():  # noqa: ASYNC110 - what is watched changes in many places
+        while not holds():  # noqa: ASYNC110 - the condition changes in many places
             await asyncio.sleep(POLL_S)
 
 
 def layout_of(topology: str, name: str) -> Layout:
-    """Of a service with a prefix of its own, the first word of the loss.
+    """Return the layout of a service whose prefix is the first word of the loss.
 
     Another service of its prefix would take what is published while the queue is gone.
     """
@@ -141,7 +141,7 @@ def layout_of(topology: str, name: str) -> Layout:
 
 @contextlib.asynccontextmanager
 async def playing(node: Node, layout: Layout, rate: float, ledger: Ledger) -> AsyncIterator[Play]:
-    """A bus that is running, and publishing."""
+    """Run a bus that publishes."""
     proxy = Proxy(node.port)
     await proxy.start()
     try:

@@ -1,4 +1,4 @@
-"""`make chaos-jobs`: kills for ten minutes, then the account of every job."""
+"""`make chaos-jobs`: kill for ten minutes, then account for every job."""
 
 import argparse
 import sys

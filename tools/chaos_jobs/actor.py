@@ -2,7 +2,7 @@
 
     python actor.py work|produce BOOK TOKEN PORT… [option=value…]
 
-Every line of the book is JSON, written by one call before the next step, so that a kill tears
+Every line of the file BOOK is JSON, written by one call before the next step, so that a kill loses
 nothing that happened before. Only the standard library is used: a worker must start quickly, since
 one is killed each second. Times are of the monotonic clock, which all processes share.
 """

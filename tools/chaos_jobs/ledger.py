@@ -1,10 +1,11 @@
-"""The books of all actors, balanced: what must hold of every job whatever was killed.
+"""Checks the files of all actors: these rules hold for every job, whatever was killed.
 
-- A job whose enqueue was answered by 200 is done; one whose enqueue was refused is never handed
-  out; of one whose call was cut off nobody can say.
-- Each is under one id, and done once: one ack is answered by 200, unless the answer was cut off.
-- Nothing is handed out by a dequeue that began after its ack was answered.
-- Tokens rise with every lease, and an ack of an older one is refused once a newer was handed out.
+- A job whose enqueue was answered by 200 is done. A job whose enqueue was refused is never handed
+  out. A job whose call was cut off may or may not be done.
+- Each job has one id and is done once: one ack is answered by 200, unless the answer was cut off.
+- A dequeue that began after a job's ack was answered does not hand out the job.
+- Tokens rise with every lease. An ack with an older token is refused once a newer one was handed
+  out.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""One run: servers, nodes, workers and producers; kills; the end; the books.
+"""One run: start servers, nodes, workers and producers; kill; wait for the end; check.
 
-While it runs the tables are watched for leases that ended and were not taken back; when the kills
-are over everything must be done within a lease and the slack of the plan.
+During the run the tables are watched for leases that ended and were not taken back. After the last
+kill every job must be done within one lease and the slack of the plan.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""`make guard` counts and compares; `make guard-update` (--update) records what was counted.
+"""`make guard` counts and compares; `make guard-update` (--update) records the counts.
 
-Exit codes: 0 within bounds, 1 out of bounds, 2 where nothing can be counted or compared.
+Exit codes: 0 within limits, 1 over a limit, 2 if counting or comparing is impossible.
 """
 
 import argparse
@@ -13,7 +13,7 @@ from tools.guard.counting import CannotCountError, count, why_not
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Counts the instructions of the hot paths; returns the exit code."""
+    """Count the instructions of the hot paths; return the exit code."""
     parser = argparse.ArgumentParser(prog="make guard", description="Count instructions.")
     parser.add_argument("--update", action="store_true", help="record what is counted")
     options = parser.parse_args(argv)

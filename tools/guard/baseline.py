@@ -1,7 +1,7 @@
-"""The recorded counts of instructions, and what is out of bounds.
+"""The recorded counts of instructions, and the comparison with them.
 
-Counts hold for one interpreter and one kind of machine; others are not compared. The compilers are
-recorded too: they say where a change that nobody made may come from.
+Counts are valid for one interpreter and one kind of machine; others are not compared. The compilers
+are recorded, too: they may explain a change without a change of code.
 """
 
 import json
@@ -15,20 +15,20 @@ from typing import Final
 
 FILE: Final = Path(__file__).with_name("baseline.json")
 GROWTH_MAX: Final = 0.15
-# An interpreter whose plain loop costs so much more or less is another one.
+# If a plain loop costs more or less than this factor, the interpreter is another one.
 REFERENCE_DRIFT_MAX: Final = 0.02
 _MUST_MATCH: Final = ("python", "machine")
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """What was counted once, and where."""
+    """Recorded counts, and where they were made."""
 
     environment: dict[str, str]
     instructions: dict[str, float]
 
     def why_not_comparable(self, here: dict[str, str], counted: dict[str, float]) -> str:
-        """Why counts of another place say nothing; empty where they do."""
+        """Return why counts of another environment cannot be compared; empty if they can."""
         for name in _MUST_MATCH:
             if self.environment[name] != here[name]:
                 return f"the baseline is for {name} {self.environment[name]}, this is {here[name]}"
@@ -38,7 +38,7 @@ class Baseline:
         return ""
 
     def growth(self, counted: dict[str, float]) -> dict[str, float]:
-        """How much more each path needs than it did; new paths are not in it."""
+        """Return how much more each path needs than before; new paths are left out."""
         return {
             name: count / self.instructions[name] - 1
             for name, count in counted.items()
@@ -46,7 +46,7 @@ class Baseline:
         }
 
     def faults(self, counted: dict[str, float]) -> list[str]:
-        """One line for each path that is out of bounds, missing or not recorded."""
+        """Return one line for each path that is over its limit, missing or not recorded."""
         faults = [
             f"{name}: {counted[name]:,.0f} instructions a message, {growth:+.1%} of the recorded "
             f"{self.instructions[name]:,.0f} (at most {GROWTH_MAX:+.0%})"
@@ -64,14 +64,14 @@ def load() -> Baseline:
 
 
 def save(counted: dict[str, float]) -> None:
-    """Record what was counted here."""
+    """Record the counts of this environment."""
     rounded = {name: round(count, 1) for name, count in counted.items()}
     found = {"environment": environment(), "instructions": rounded}
     FILE.write_text(json.dumps(found, indent=1) + "\n")
 
 
 def environment() -> dict[str, str]:
-    """What counts depend on."""
+    """Return the properties that counts depend on."""
     return {
         "python": ".".join(platform.python_version_tuple()[:2]),
         "machine": platform.machine(),

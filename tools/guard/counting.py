@@ -1,4 +1,4 @@
-"""Counts instructions: valgrind's callgrind around the driver."""
+"""Counts instructions: runs the driver under valgrind's callgrind."""
 
 import os
 import re
@@ -21,16 +21,16 @@ class CannotCountError(Exception):
 
 
 def why_not() -> str:
-    """Why instructions cannot be counted here; empty where they can."""
+    """Return why instructions cannot be counted here; empty if they can."""
     return "" if shutil.which("valgrind") else "valgrind is not installed"
 
 
 def count() -> dict[str, float]:
-    """Instructions of each path, by message."""
+    """Return the instructions per message of each path."""
     with tempfile.TemporaryDirectory(prefix="leveret-guard-") as directory:
         _run(Path(directory) / "counts")
         totals = [_total(part) for part in _parts(Path(directory))]
-    # The last part is what follows the last mark.
+    # The last part holds the counts after the last mark.
     if len(totals) != 2 * len(PATHS) + 1:
         raise CannotCountError(f"callgrind wrote {len(totals)} parts for {len(PATHS)} paths")
     return {
@@ -57,7 +57,7 @@ def _run(out: Path) -> None:
 
 
 def _parts(directory: Path) -> list[Path]:
-    """What callgrind wrote, in order: counts.1, counts.2 … and counts at the end."""
+    """Return callgrind's output files in order: counts.1, counts.2 … and counts at the end."""
     numbered = [part for part in directory.iterdir() if part.suffix[1:].isdecimal()]
     numbered.sort(key=lambda part: int(part.suffix[1:]))
     return [*numbered, directory / "counts"]

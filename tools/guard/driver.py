@@ -1,7 +1,8 @@
 """Runs every path between two marks: `python -m tools.guard.driver`, started under valgrind.
 
-A mark is a call of getpgid, which nothing else here makes: callgrind writes out its counts and
-begins anew when it is entered. So the counts come in pairs: what was prepared, what was done.
+A mark is a call of getpgid, which nothing else here calls. Callgrind writes out its counts and
+starts again from 0 whenever getpgid is entered. So the counts come in pairs: the preparation, then
+the path.
 """
 
 import gc
@@ -11,8 +12,8 @@ from tools.guard.paths import PATHS
 
 
 def main() -> None:
-    """Prepare, mark, run, mark, for each path."""
-    gc.disable()  # when it runs depends on everything that ran before
+    """For each path: prepare, mark, run, mark."""
+    gc.disable()  # its runs would depend on everything before
     for make in PATHS.values():
         path = make()
         _mark()

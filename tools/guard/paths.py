@@ -1,20 +1,20 @@
-"""The hot paths: what is prepared, and what is counted. A path proves that it did its work.
+"""The hot paths: their preparation, the counted work, and a check that the work was done.
 
-`run` is counted, everything before it is not. Every path handles its messages once, cold caches and
-all, in reads of 50; the number of messages makes what happens once small against them.
+Only `run` is counted. Every path handles its messages once, with cold caches, in reads of 50. There
+are so many messages that one-time work hardly counts.
 """
 
 from typing import Final
 
 from leveret.amqp.methods import BASIC_ACK
-from leveret.amqp.writer import Writer
+from leveret.amqp.writer import MethodWriter
 from leveret.engine.broker import Broker
-from leveret.engine.restore import define
+from leveret.engine.restore import apply_definition
 from leveret.journal.journal import Journal
 from leveret.perf.protocol import Publishes, Template
-from leveret.storage.pages import LogPages
+from leveret.storage.log_reader import LogReader
+from leveret.storage.queue_recovery import restore_queue
 from leveret.storage.replay import Replay
-from leveret.storage.restoring import restore
 from leveret.wire.tables import table_of
 from tools.guard.stage import BURST, LOG_FILE, NOW_MS, NOW_NS, Stage, method, publishes
 
@@ -24,15 +24,15 @@ HEADERS: Final = 500
 
 
 class Path:
-    """One thing that is counted."""
+    """One counted path."""
 
     messages = MESSAGES
 
     def __init__(self) -> None:
-        """Prepare."""
+        """Prepare the work."""
 
     def run(self) -> None:
-        """Do it."""
+        """Do the counted work."""
         raise NotImplementedError
 
     def check(self) -> None:
@@ -40,7 +40,7 @@ class Path:
 
 
 class Reference(Path):
-    """Plain Python: it tells whether the same interpreter counts as when the baseline was made."""
+    """Plain Python: shows whether the interpreter is the one of the baseline."""
 
     def run(self) -> None:
         total = 0
@@ -49,7 +49,7 @@ class Reference(Path):
 
 
 class PublishPath(Path):
-    """Parse, route by the kept route, put into the queue."""
+    """Parse, route by the cached route, put into the queue."""
 
     def __init__(self) -> None:
         self.stage = Stage()
@@ -64,7 +64,7 @@ class PublishPath(Path):
 
 
 class ConfirmPath(PublishPath):
-    """The same with publisher confirms."""
+    """Publish with publisher confirms."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class ConfirmPath(PublishPath):
 
 
 class DeliverPath(Path):
-    """From the queue to the bytes of a consumer that does not acknowledge."""
+    """From the queue to the bytes of a consumer without acks."""
 
     acks = False
 
@@ -90,7 +90,7 @@ class DeliverPath(Path):
 
 
 class DeliverToAckPath(DeliverPath):
-    """The same to a consumer that will acknowledge."""
+    """From the queue to the bytes of a consumer with acks."""
 
     acks = True
 
@@ -106,7 +106,7 @@ class AckPath(Path):
         self.stage.feed_all(publishes("q", MESSAGES))
         self.stage.consume("q", acks=True)
         tags = range(self.every, MESSAGES + 1, self.every)
-        acks = [method(Writer(BASIC_ACK).longlong(tag).octet(self.every > 1)) for tag in tags]
+        acks = [method(MethodWriter(BASIC_ACK).longlong(tag).octet(self.every > 1)) for tag in tags]
         self.blocks = [b"".join(acks[at : at + BURST]) for at in range(0, len(acks), BURST)]
 
     def run(self) -> None:
@@ -118,13 +118,13 @@ class AckPath(Path):
 
 
 class AckEachPath(AckPath):
-    """An ack for each message."""
+    """One ack for each message."""
 
     every = 1
 
 
 class TopicPath(Path):
-    """Routes that no channel keeps: every message has a key of its own, among 10,000 bindings."""
+    """Uncached routes: every message has its own key, among 10,000 bindings."""
 
     def __init__(self) -> None:
         self.stage = Stage()
@@ -186,7 +186,7 @@ class JournalPath(Path):
 
 
 class RecoveryPath(Path):
-    """From the bytes of the log to the state of the queue."""
+    """Recovery: from the bytes of the log to the state of the queue."""
 
     def __init__(self) -> None:
         written = JournalPath()
@@ -194,8 +194,8 @@ class RecoveryPath(Path):
         self.data = bytes(written.stage.log)
         self.broker = Broker(1)
         self.broker.begin_turn(NOW_MS)
-        self.pages = LogPages(self._read)
-        self.pages.trusted_from = LOG_FILE  # there are no block heads to check
+        self.pages = LogReader(self._read)
+        self.pages.trusted_from = LOG_FILE  # there are no block heads to verify
 
     def _read(self, file: int, offset: int, size: int) -> bytes:
         return self.data[offset : offset + size]
@@ -204,17 +204,17 @@ class RecoveryPath(Path):
         replay = Replay()
         replay.read(self.data, 0, len(self.data), LOG_FILE, False)
         for table in replay.definitions:
-            define(self.broker, table)
+            apply_definition(self.broker, table)
         queue = self.broker.vhost("/").queues["q"]
         queue.open_pages(self.pages)
-        restore(queue, replay.queues[int(queue.ledger.id)], True, set(), {})
+        restore_queue(queue, replay.queues[int(queue.ledger.id)], True, set(), {})
 
     def check(self) -> None:
         assert self.broker.vhost("/").queues["q"].message_count() == MESSAGES
 
 
 class StreamAppendPath(Path):
-    """Messages into a stream."""
+    """Publish messages into a stream."""
 
     def __init__(self) -> None:
         self.stage = Stage()
@@ -229,7 +229,7 @@ class StreamAppendPath(Path):
 
 
 class StreamReadPath(Path):
-    """A stream from its first message on, to the bytes of a consumer."""
+    """Read a stream from its first message on, to the bytes of a consumer."""
 
     def __init__(self) -> None:
         appended = StreamAppendPath()

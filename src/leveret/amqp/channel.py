@@ -1,12 +1,12 @@
-"""A channel: content being received, deliveries and confirms going out, and transactions.
+"""A channel: receives content, sends deliveries and confirms, and keeps the transaction.
 
-States of the content that a publish carries, by `expects`:
+`expects` says which frame of a publish comes next:
 
     METHOD ──basic.publish──► HEADER ──size 0──► METHOD
                                 └──size > 0──► BODY ──complete──► METHOD
 
-`basic.publish`, its header and its body are handled here, and `basic.ack`: the busy path. All other
-methods are in `leveret.amqp.handlers`.
+This module handles the busy path: `basic.publish` with its header and body, and `basic.ack`. All
+other methods are in `leveret.amqp.handlers`.
 """
 
 from typing import Final
@@ -14,7 +14,7 @@ from typing import Final
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
-from leveret.amqp.link import Link
+from leveret.amqp.connection_base import ConnectionBase
 from leveret.amqp.methods import (
     BASIC_ACK,
     BASIC_CANCEL,
@@ -23,21 +23,20 @@ from leveret.amqp.methods import (
     BASIC_RETURN,
     TX_COMMIT_OK,
 )
-from leveret.amqp.reader import Reader
+from leveret.amqp.reader import MethodReader
 from leveret.amqp.reply_codes import NO_ROUTE
-from leveret.amqp.writer import Writer
+from leveret.amqp.writer import MethodWriter
 from leveret.auth import WRITE
 from leveret.engine.commands.content import Content
 from leveret.engine.commands.publishing import (
-    REFUSED,
     REPLY_NAME,
-    UNROUTED,
     Route,
     publish,
     require_public,
 )
 from leveret.engine.commands.settling import ack, take
 from leveret.engine.message import Message
+from leveret.engine.turns.outcomes import IN_LOG, QUEUE_FULL, UNROUTED
 from leveret.engine.turns.session import TIMED_OUT, Consumer, Session
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import (
@@ -53,21 +52,21 @@ METHOD: Final = 0
 HEADER: Final = 1
 BODY: Final = 2
 
-# Distinct publish methods whose routes the channels of a link remember, about 400 bytes each. A
-# publisher that uses more keys than this starts over: finding a route again costs 3 µs.
+# Distinct publish methods whose routes the channels of a connection cache, about 400 bytes each. A
+# publisher with more keys than this empties the cache; finding a route again costs 3 µs.
 ROUTES_MAX: Final = 16_384
 
-# Body frames of one message that are kept apart before they are piled up.
+# Body frames of one message that are kept as a list before they are joined in a buffer.
 PARTS_MAX: Final = 64
 
-# What an entry of a transaction costs besides its body.
+# Memory that an entry of a transaction costs besides its body.
 ENTRY_BYTES: Final = 256
 
 _MANDATORY: Final = 1
 _IMMEDIATE: Final = 2
 
 
-class Publish:
+class PendingPublish:
     """A publish that waits for its transaction to commit."""
 
     def __init__(self, route: Route, content: Content, body: bytes) -> None:
@@ -76,8 +75,8 @@ class Publish:
         self.body = body
 
 
-class Settle:
-    """An ack or reject that waits for its transaction to commit, and the messages it means."""
+class PendingSettlement:
+    """An ack or reject, with its messages, that waits for its transaction to commit."""
 
     def __init__(self, messages: list[Message], is_ack: bool, requeue: bool, failed: bool) -> None:
         self.messages = messages
@@ -87,42 +86,42 @@ class Settle:
 
 
 class Channel(Session):
-    """One channel of a link."""
+    """One channel of a connection: an engine session that speaks AMQP."""
 
-    def __init__(self, link: Link, number: i64) -> None:
-        super().__init__(link, link.front.broker.turn)
-        vhost = link.vhost
+    def __init__(self, connection: ConnectionBase, number: i64) -> None:
+        super().__init__(connection, connection.front.broker.turn)
+        vhost = connection.vhost
         assert vhost is not None
-        self.link = link
+        self.connection = connection
         self.vhost: Vhost = vhost
         self.number = number
-        self.is_closing = False  # was told to close; everything but close-ok is ignored
-        self.last_queue = ""  # the queue declared last: what an empty name means
-        # Content being received
+        self.is_closing = (
+            False  # we sent channel.close; everything except close and close-ok is ignored
+        )
+        self.last_queue = ""  # the last declared queue: an empty queue name means this one
+        # Incoming content
         self.expects: i64 = METHOD
         self.publish_method: bytes = b""  # the last basic.publish, as received
         self.route: Route | None = None
         self.routes: dict[bytes, Route] = {}
-        self.writable: str | None = None  # the exchange for which the user was asked last
+        self.writable: str | None = None  # the exchange of the last successful permission check
         self.header: bytes = b""  # the last content header, as received
         self.content: Content | None = None
         self.parts: list[bytes] = []
-        self.pile = BytesWriter()  # earlier parts, where there are many
+        self.pile = BytesWriter()  # earlier parts, joined; used when there are many
         self.missing: i64 = 0  # body bytes still to come
-        self.held_bytes: i64 = 0  # this channel's share of the link's `unfinished_bytes`
+        self.held_bytes: i64 = 0  # this channel's share of the connection's `unfinished_bytes`
         # Direct replies
         self.reply_consumer: Consumer | None = None
         self.reply_name = ""
         # Transaction
         self.transactional = False
-        self.tx_publishes: list[Publish] = []
-        self.tx_settles: list[Settle] = []
-        self.commits_waiting: i64 = 0  # for the log
-
-    # Publishing
+        self.tx_publishes: list[PendingPublish] = []
+        self.tx_settles: list[PendingSettlement] = []
+        self.commits_waiting: i64 = 0  # commits that wait for the log
 
     def on_publish(self, method: bytes) -> None:
-        """`basic.publish`: the content follows."""
+        """Handle `basic.publish`; its content follows."""
         if method != self.publish_method:
             route = self.routes.get(method)
             if route is None:
@@ -132,7 +131,7 @@ class Channel(Session):
         self.expects = HEADER
 
     def _make_route(self, method: bytes) -> Route:
-        reader = Reader(method)
+        reader = MethodReader(method)
         reader.short()
         name = reader.short_string()
         key = reader.short_string()
@@ -140,33 +139,33 @@ class Channel(Session):
         reader.finish()
         if flags & _IMMEDIATE:
             raise UnsupportedError("immediate=true")
-        link = self.link
+        connection = self.connection
         if name != self.writable:
-            link.require(WRITE, "exchange", name)
+            connection.require(WRITE, "exchange", name)
             self.writable = name
         exchange = self.vhost.exchange(name)
         require_public(self.vhost, exchange)
-        link.require_topic(WRITE, exchange, key)
-        if link.routes >= ROUTES_MAX:
+        connection.require_topic(WRITE, exchange, key)
+        if connection.routes >= ROUTES_MAX:
             self._drop_routes()
-        route = Route(exchange, key, (flags & _MANDATORY) != 0)
+        route = Route(exchange, key, mandatory=(flags & _MANDATORY) != 0)
         self.routes[method] = route
-        link.routes += 1
+        connection.routes += 1
         return route
 
     def _drop_routes(self) -> None:
-        self.link.routes -= len(self.routes)
+        self.connection.routes -= len(self.routes)
         self.routes.clear()
 
     def forget_routes(self) -> None:
-        """Ask again for every permission: what the user may do has changed."""
+        """Drop cached routes and permission checks: the user's permissions have changed."""
         self._drop_routes()
         self.writable = None
         self.publish_method = b""
         self.header = b""
 
     def on_header(self, header: bytes) -> None:
-        """The content header: the body follows, if there is one."""
+        """Handle a content header; a body follows unless its size is 0."""
         content = self.content
         if content is None or header != self.header:
             content = self._read_content(header)
@@ -192,7 +191,7 @@ class Channel(Session):
             )
         self.content = None
         content = Content(header, WRAPPING_MAX)
-        most = self.link.front.limits.message_bytes_max
+        most = self.connection.front.limits.message_bytes_max
         if content.body_size > most:
             raise PreconditionFailedError(
                 f"message size {content.body_size} is larger than configured max size {most}"
@@ -204,7 +203,7 @@ class Channel(Session):
         return content
 
     def _check_user(self, claimed: str) -> None:
-        user = self.link.user
+        user = self.connection.user
         assert user is not None
         if claimed != user.name and not user.may_impersonate():
             raise PreconditionFailedError(
@@ -212,7 +211,7 @@ class Channel(Session):
             )
 
     def _fill_in_reply(self, content: Content) -> None:
-        """Direct reply-to: the answer finds its way to this channel by a name of its own."""
+        """Direct reply-to: replace the pseudo queue by the private reply name of this channel."""
         if self.reply_consumer is None:
             raise PreconditionFailedError("fast reply consumer does not exist")
         properties = decode_properties(content.header)
@@ -225,7 +224,7 @@ class Channel(Session):
         return content.body_size
 
     def on_body(self, data: bytes, size: i64) -> None:
-        """A body frame: the whole body, or a part of it."""
+        """Handle a body frame with the whole body or a part of it."""
         if size == self.missing and size == self._body_size():
             self.expects = METHOD
             self._publish(data)
@@ -236,13 +235,13 @@ class Channel(Session):
         self.end_part()
 
     def end_part(self) -> None:
-        """A frame has ended: publish, if the body is complete."""
+        """Publish if the body is complete, after the end of a body frame."""
         if self.missing == 0:
             self.expects = METHOD
             self._publish(self._whole_body())
 
     def keep_part(self, data: bytes, size: i64) -> None:
-        """Keep a part of a body. Many small parts are piled up: they cost what they hold."""
+        """Keep a part of a body. Many small parts are joined, so that each costs only its bytes."""
         self._hold_bytes(size)
         self.missing -= size
         self.parts.append(data)
@@ -252,14 +251,14 @@ class Channel(Session):
             self.parts.clear()
 
     def _hold_bytes(self, size: i64) -> None:
-        """Count what a peer makes the broker keep before it is a message in a queue."""
-        link = self.link
-        most = link.front.limits.unfinished_bytes_max
-        if link.unfinished_bytes + size > most:
+        """Count bytes that the broker keeps for the peer before they are a message in a queue."""
+        connection = self.connection
+        most = connection.front.limits.unfinished_bytes_max
+        if connection.unfinished_bytes + size > most:
             raise NotAllowedError(
                 f"unfinished messages and transactions of over {most} bytes on one connection"
             )
-        link.unfinished_bytes += size
+        connection.unfinished_bytes += size
         self.held_bytes += size
 
     def _whole_body(self) -> bytes:
@@ -269,12 +268,12 @@ class Channel(Session):
             self.pile.write(body)
             body = self.pile.getvalue()
             self.pile = BytesWriter()
-        self.link.unfinished_bytes -= len(body)
+        self.connection.unfinished_bytes -= len(body)
         self.held_bytes -= len(body)
         return body
 
     def forget_unfinished(self) -> None:
-        """Drop what will not be completed or committed."""
+        """Drop the incomplete message and the open transaction."""
         self.parts = []
         self.pile = BytesWriter()
         self.expects = METHOD
@@ -284,17 +283,17 @@ class Channel(Session):
         return [message for settle in self.tx_settles for message in settle.messages]
 
     def roll_back(self) -> None:
-        """Forget what waits for a commit; what was settled in it is unsettled again."""
+        """Drop the open transaction. Deliveries that it settled are unsettled again."""
         for settle in self.tx_settles:
             for message in settle.messages:
                 self.unacked.restore(message)
         self.end_transaction()
 
     def end_transaction(self) -> None:
-        """The next transaction begins, empty."""
+        """Begin an empty transaction."""
         self.tx_publishes = []
         self.tx_settles = []
-        self.link.unfinished_bytes -= self.held_bytes
+        self.connection.unfinished_bytes -= self.held_bytes
         self.held_bytes = 0
 
     def _publish(self, body: bytes) -> None:
@@ -304,94 +303,90 @@ class Channel(Session):
         assert content is not None
         if content.extra_keys:
             for key in content.extra_keys:
-                self.link.require_topic(WRITE, route.exchange, key)
+                self.connection.require_topic(WRITE, route.exchange, key)
         if self.transactional:
             self.vhost.exchange(route.exchange.name)
             self._hold_bytes(len(body) + ENTRY_BYTES)
-            self.tx_publishes.append(Publish(route, content, body))
+            self.tx_publishes.append(PendingPublish(route, content, body))
         else:
             self.publish_now(route, content, body)
 
     def publish_now(self, route: Route, content: Content, body: bytes) -> bool:
-        """Publish, return what cannot be routed, note the confirm; False if a queue refused."""
+        """Publish, return an unroutable message, note the confirm. False if a queue refused."""
         route.exchange.published_in += 1
         self.published += 1
-        turn = self.turn
-        turn.logged = False
         result = publish(self.vhost, route, content, body)
         if result == UNROUTED:
             self.return_unrouted(route, content, body)
         if self.confirming:
             self.publish_seq += 1
-            if result == REFUSED:
+            if result & QUEUE_FULL:
                 self.refused.append(self.publish_seq)
-            if turn.logged:
+            if result & IN_LOG:
                 self._wait_for_log()
             if not self.in_confirms:
                 self.turn.note_confirm(self)
-        return result != REFUSED
+        return result & QUEUE_FULL == 0
 
     def _wait_for_log(self) -> None:
-        """The last publish is safe when the log is synced."""
+        """Delay the confirm of the last publish until the log is synced."""
         journal = self.turn.journal
         assert journal is not None
         journal.must_sync = True
         self.unsynced_seq = self.publish_seq
 
     def return_unrouted(self, route: Route, content: Content, body: bytes) -> None:
-        """Send back what nobody takes, if the publisher asked for that."""
+        """Return an unroutable message to the publisher if it was published as mandatory."""
         if not route.mandatory:
             self.unroutable += 1
             return
         self.returned += 1
-        method = Writer(BASIC_RETURN).short(NO_ROUTE).short_string("NO_ROUTE")
+        method = MethodWriter(BASIC_RETURN).short(NO_ROUTE).short_string("NO_ROUTE")
         method.short_string(route.address.exchange).short_string(route.address.routing_key)
-        self.link.send(self.number, method)
-        self.link.send_content(self.number, content.header, body)
-
-    # What goes out
+        self.connection.send(self.number, method)
+        self.connection.send_content(self.number, content.header, body)
 
     def on_ack(self, tag: i64, multiple: bool) -> None:
-        if self.outbox:  # a peer that guesses tags may settle what it has not been sent yet
+        if self.outbox:  # a peer that guesses tags may ack a delivery that is not sent yet
             self.send_deliveries()
         if self.transactional:
-            self.settle_later(tag, multiple, True, False, False)
+            self.settle_later(tag, multiple, is_ack=True, requeue=False, failed=False)
         else:
-            ack(self.link.front.broker.slots, self, tag, multiple)
+            ack(self.connection.front.broker.slots, self, tag, multiple=multiple)
 
     def settle_later(
         self, tag: i64, multiple: bool, is_ack: bool, requeue: bool, failed: bool
     ) -> None:
-        """Keep an ack or reject for the commit. Its messages cannot be settled a second time."""
+        """Keep an ack or reject until the commit. Its messages cannot be settled again."""
         self._hold_bytes(ENTRY_BYTES)
         messages = take(self, tag, multiple)
-        self.tx_settles.append(Settle(messages, is_ack, requeue, failed))
+        self.tx_settles.append(PendingSettlement(messages, is_ack, requeue, failed))
 
-    def reply(self, method: Writer) -> None:
-        """Answer a method; deliveries that were made before it go first."""
+    def reply(self, method: MethodWriter) -> None:
+        """Answer a method, after the deliveries that were made before it."""
         if self.outbox:
             self.send_deliveries()
-        self.link.send(self.number, method)
+        self.connection.send(self.number, method)
 
     def send_deliveries(self) -> None:
         outbox = self.outbox
         self.outbox = []
         if self.turn.traced != 0:
             self.show(outbox)
-        link = self.link
+        connection = self.connection
         number = self.number
         for message in outbox:
             consumer = message.holder
             assert isinstance(consumer, Consumer)
-            link.send_delivery(number, consumer, message)
+            connection.send_delivery(number, consumer, message)
             if consumer.no_ack:
                 message.holder = None
 
     def show(self, messages: list[Message]) -> None:
-        """Somebody traces what is delivered."""
+        """Tell the tracer of delivered messages."""
         tracer = self.turn.tracer
         assert tracer is not None
-        tracer.on_deliveries(self, messages)
+        tracer.on_deliveries(self.outlet, self.number, messages)
 
     def send_confirms(self) -> None:
         self._confirm_through(self.publish_seq)
@@ -401,7 +396,7 @@ class Channel(Session):
             return
         if self.commits_waiting > 0:
             self.commits_waiting -= 1
-            self.reply(Writer(TX_COMMIT_OK))
+            self.reply(MethodWriter(TX_COMMIT_OK))
         else:
             self._confirm_through(seq)
 
@@ -410,13 +405,15 @@ class Channel(Session):
             return
         if self.commits_waiting > 0:
             self.commits_waiting = 0
-            self.link.fail_channel(self.number, PreconditionFailedError("partial tx completion"))
+            self.connection.fail_channel(
+                self.number, PreconditionFailedError("partial tx completion")
+            )
         elif seq > self.confirmed_seq:
             self.refused = [later for later in self.refused if later > seq]
             self._confirm(BASIC_NACK, seq)
 
     def _confirm_through(self, last: i64) -> None:
-        """One ack for all up to a publish, broken only by those that were refused."""
+        """Confirm all publishes up to `last`: one ack, and a nack for each refused publish."""
         if self.closed:
             return
         refused = self.refused
@@ -431,16 +428,18 @@ class Channel(Session):
     def _confirm(self, method: i64, seq: i64) -> None:
         multiple = seq > self.confirmed_seq + 1
         self.confirmed_seq = seq
-        self.link.send(self.number, Writer(method).longlong(seq).octet(1 if multiple else 0))
+        self.connection.send(
+            self.number, MethodWriter(method).longlong(seq).octet(1 if multiple else 0)
+        )
 
     def send_ended(self, consumer: Consumer) -> None:
         if self.closed:
             return
-        if self.link.wants_cancel_notify:
-            method = Writer(BASIC_CANCEL).short_string(consumer.tag).octet(1)
-            self.link.send(self.number, method)
+        if self.connection.wants_cancel_notify:
+            method = MethodWriter(BASIC_CANCEL).short_string(consumer.tag).octet(1)
+            self.connection.send(self.number, method)
         elif consumer.ended == TIMED_OUT:
-            self.link.fail_channel(
+            self.connection.fail_channel(
                 self.number,
                 PreconditionFailedError(
                     f"delivery acknowledgement on channel {self.number} timed out. "

@@ -1,41 +1,39 @@
-"""Closing channels and connections, by either side, and giving back what they hold.
+"""Close channels and connections, from either side, and release what they hold.
 
-Errors become closes in one place, `fail`. A close of ours waits for its answer: a channel stays in
-`channels` with `is_closing`, a connection is in CLOSING until its deadline.
+`fail` is the one place that turns an error into a close. After the broker has sent a close, it
+waits for the answer: a channel stays in `channels` with `is_closing`, a connection stays in CLOSING
+until its deadline.
 
-Invariant: what a channel or connection holds (deliveries, consumers, routes, places in quotas,
-exclusive queues) is given back exactly once, when it is told to close and not when it answers.
+Invariant: deliveries, consumers, routes, quota counts and exclusive queues of a channel or
+connection are released exactly once: when the close is sent or received, not when it is answered.
 """
 
 from mypy_extensions import i64
 
 from leveret.amqp.channel import Channel
+from leveret.amqp.connection_base import CLOSED as CONNECTION_CLOSED
+from leveret.amqp.connection_base import GONE_EARLY
 from leveret.amqp.connection_state import CLOSED, CLOSING, OPENING, RUNNING, ConnectionState
 from leveret.amqp.events import tell_channel, tell_closed
-from leveret.amqp.frames import close_method
-from leveret.amqp.link import CLOSED as CONNECTION_CLOSED
-from leveret.amqp.link import GONE_EARLY
 from leveret.amqp.methods import CHANNEL_CLOSE, CHANNEL_CLOSE_OK, CONNECTION_CLOSE
-from leveret.amqp.reader import MALFORMED_UTF8, Reader
+from leveret.amqp.reader import MALFORMED_UTF8, MethodReader
 from leveret.amqp.reply_codes import CONNECTION_FORCED, Reply, reply_for
-from leveret.amqp.writer import Writer
+from leveret.amqp.writer import MethodWriter
 from leveret.engine.commands.settling import close_session, end_consumers
 from leveret.engine.insight.totals import add_session
 from leveret.engine.queues.queue import Queue
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import FrameError, LeveretError
 
-# By the broker
-
 
 def fail(connection: ConnectionState, error: LeveretError) -> None:
-    """Turn an error into the close that it means."""
+    """Close the channel or the connection, as the error demands."""
     if connection.state == CLOSING or connection.state == CLOSED:
         return
     reply = reply_for(error)
     method = connection.last_method
     if isinstance(error, FrameError) and str(error) == MALFORMED_UTF8:
-        method = 0  # RabbitMQ: found while decoding, before it knows which method it is
+        method = 0  # RabbitMQ: this error is found while decoding, before the method is known
     channel = connection.channels.get(connection.last_number)
     if reply.is_channel_level and channel is not None:
         close_channel(connection, channel, reply, method)
@@ -52,11 +50,11 @@ def close_channel(connection: ConnectionState, channel: Channel, reply: Reply, m
         channel.send_deliveries()
     _end_channel(connection, channel)
     channel.is_closing = True
-    connection.send(channel.number, close_method(CHANNEL_CLOSE, reply, method))
+    connection.send(channel.number, _close_method(CHANNEL_CLOSE, reply, method))
 
 
 def force_close(connection: ConnectionState, text: str) -> None:
-    """The broker closes the connection: it shuts down, or an operator wants it."""
+    """Close the connection because the node stops or an operator asked for it."""
     if connection.state == RUNNING:
         reply = Reply(CONNECTION_FORCED, f"CONNECTION_FORCED - {text}", False)
         _close(connection, reply, 0)
@@ -65,7 +63,7 @@ def force_close(connection: ConnectionState, text: str) -> None:
 
 
 def fail_internally(connection: ConnectionState) -> None:
-    """Something broke while handling this peer's input: end this connection, and only it."""
+    """End this connection alone: the broker's code failed on the input of its peer."""
     if connection.state == RUNNING:
         _close(connection, Reply(541, "INTERNAL_ERROR", False), connection.last_method)
     else:
@@ -76,46 +74,46 @@ def _close(connection: ConnectionState, reply: Reply, method: i64) -> None:
     """Tell the peer that the connection is closed, and wait for its answer."""
     connection.note_end(f"{reply.code} {reply.text}")
     release(connection)
-    connection.send(0, close_method(CONNECTION_CLOSE, reply, method))
+    connection.send(0, _close_method(CONNECTION_CLOSE, reply, method))
     connection.state = CLOSING
     connection.set_deadline(connection.front.limits.close_ms)
 
 
-# By the peer
+def _close_method(close: i64, reply: Reply, method: i64) -> MethodWriter:
+    """Return `channel.close` or `connection.close`, with the method that is to blame."""
+    writer = MethodWriter(close).short(reply.code).short_string(reply.text)
+    return writer.short(method >> 16).short(method & 0xFFFF)
 
 
-def on_channel_close(connection: ConnectionState, channel: Channel, reader: Reader) -> None:
-    """`channel.close`."""
+def on_channel_close(connection: ConnectionState, channel: Channel, reader: MethodReader) -> None:
+    """Handle `channel.close` of the peer."""
     reader.short()
     reader.short_string()
     reader.long()
     reader.finish()
     _end_channel(connection, channel)
     remove_channel(connection, channel)
-    connection.send(channel.number, Writer(CHANNEL_CLOSE_OK))
+    connection.send(channel.number, MethodWriter(CHANNEL_CLOSE_OK))
 
 
-def lost(connection: ConnectionState) -> None:
-    """The socket is gone."""
+def on_socket_lost(connection: ConnectionState) -> None:
+    """Release the connection after its socket was lost."""
     release(connection)
     event = CONNECTION_CLOSED if connection.vhost is not None else GONE_EARLY
     connection.front.on_event(event, connection, connection.end_reason)
     connection.state = CLOSED
-    connection.front.broker.pulse.disarm(connection)
-
-
-# Giving back
+    connection.front.broker.timers.disarm(connection)
 
 
 def remove_channel(connection: ConnectionState, channel: Channel) -> None:
-    """Both sides know that a channel is closed: its number is free."""
+    """Free the number of a channel that both sides have closed."""
     connection.channels.pop(channel.number, None)
     connection.publisher = None
     connection.forget_last_channel()
 
 
 def _end_channel(connection: ConnectionState, channel: Channel) -> None:
-    """Give back what a channel holds."""
+    """Release what a channel holds, once."""
     if channel.closed:
         return
     channel.forget_unfinished()
@@ -124,7 +122,7 @@ def _end_channel(connection: ConnectionState, channel: Channel) -> None:
         channel.vhost.replies.pop(channel.reply_name, None)
     broker = connection.front.broker
     broker.turn.churn.channels_closed += 1
-    add_session(channel.vhost.gone, channel)
+    add_session(channel.vhost.retired_counts, channel)
     close_session(broker.slots, channel)
     if broker.turn.listens:
         tell_channel(connection, channel.number, "channel.closed")
@@ -134,8 +132,8 @@ def _end_channel(connection: ConnectionState, channel: Channel) -> None:
 
 
 def release(connection: ConnectionState) -> None:
-    """Give back everything that the connection holds."""
-    # All its consumers go first: none may take what another channel gives back.
+    """Release everything that the connection holds."""
+    # End all consumers first: none may take a message that another channel returns to its queue.
     for channel in connection.channels.values():
         end_consumers(connection.front.broker.slots, channel)
     for channel in list(connection.channels.values()):
@@ -165,8 +163,8 @@ def _uncount(connection: ConnectionState, vhost: str) -> None:
 
 
 def _keep_counts(connection: ConnectionState, vhost: Vhost) -> None:
-    """The totals of the vhost keep what the connection has counted."""
+    """Add the byte counts of the connection to the totals of its vhost."""
     connection.is_released = True
     connection.front.broker.turn.churn.connections_closed += 1
-    vhost.gone.received_bytes += connection.received_bytes
-    vhost.gone.sent_bytes += connection.sent_bytes
+    vhost.retired_counts.received_bytes += connection.received_bytes
+    vhost.retired_counts.sent_bytes += connection.sent_bytes

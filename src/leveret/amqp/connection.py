@@ -1,12 +1,12 @@
-"""A connection: from received bytes to frames, and from frames to channels.
+"""A connection: turns received bytes into frames, and hands the frames to channels.
 
-`feed` parses straight from the received bytes. Publish, its content and ack never leave the fast
-path; all other methods on an open channel go by `dispatch`. The rest is elsewhere: the states and
-fields of a connection in `connection_state`, frames off the fast path in `rare_frames`, methods of
+`feed` parses directly from the received bytes. Publish, content and ack stay on the fast path; all
+other methods of an open channel go through `dispatch`. Other modules hold the rest: fields and
+states of a connection are in `connection_state`, unusual frames in `rare_frames`, methods of
 channel 0 in `handlers.connection`, closes in `closing`, heartbeats in `heartbeat`.
 
-Invariant: a frame is handled when it is complete and once; only a large body is taken as it comes.
-After an error the next frame begins at `_frame_end`.
+Invariant: each frame is handled once, when it is complete. The exception is a large body frame,
+which is taken piece by piece. After an error the next frame begins at `_frame_end`.
 """
 
 from typing import Final
@@ -16,6 +16,7 @@ from mypy_extensions import i64
 
 from leveret.amqp.channel import BODY, HEADER, METHOD, Channel
 from leveret.amqp.closing import close_channel, fail, force_close, on_channel_close
+from leveret.amqp.connection_base import AmqpFront
 from leveret.amqp.connection_state import (
     AWAIT_HEADER,
     CLOSED,
@@ -27,10 +28,9 @@ from leveret.amqp.connection_state import (
     ConnectionState,
 )
 from leveret.amqp.dispatch import dispatch
-from leveret.amqp.frames import bad_end, expected_content, too_large, unknown_frame
+from leveret.amqp.frame_errors import bad_end, expected_content, too_large, unknown_frame
 from leveret.amqp.handshake import PROTOCOL_HEADER, PROTOCOL_HEADER_0_9, on_login, send_start
 from leveret.amqp.heartbeat import beat
-from leveret.amqp.link import Front
 from leveret.amqp.methods import (
     BASIC_ACK,
     BASIC_PUBLISH,
@@ -43,46 +43,44 @@ from leveret.amqp.methods import (
     FRAME_OVERHEAD,
 )
 from leveret.amqp.rare_frames import on_other_frame, on_unexpected
-from leveret.amqp.reader import Reader
+from leveret.amqp.reader import MethodReader
 from leveret.amqp.reply_codes import reply_for
 from leveret.auth import Refusal, User
-from leveret.engine.pulse import NEVER, earlier
+from leveret.engine.timer_queue import NEVER, earlier
 from leveret.errors import ChannelError, LeveretError
 
 _FRAME_HEAD: Final = 7  # type, channel, size
-_STREAMED_BYTES: Final = 4096  # a body frame that is larger is taken as it comes
-_EARLY_BYTES_MAX: Final = 65_536  # sent by a peer of whom it is not known yet who it is
-_CHUNKS_MAX: Final = 64  # pieces of a frame that are kept apart: many small ones cost too much
+_STREAMED_BYTES: Final = 4096  # a larger body frame is taken piece by piece
+_EARLY_BYTES_MAX: Final = 65_536  # that a peer may send while its login is decided
+_CHUNKS_MAX: Final = 64  # pieces of a frame that are kept as a list; more are joined
 
 
 class Connection(ConnectionState):
     """One AMQP connection, without its socket."""
 
-    def __init__(self, front: Front, peer: str, is_loopback: bool) -> None:
+    def __init__(self, front: AmqpFront, peer: str, is_loopback: bool) -> None:
         super().__init__(front, peer, is_loopback)
         self.publishes: i64 = 0  # messages received so far
-        self._sized: i64 = 0  # publishes whose sizes are counted
-        self._chunks: list[bytes] = []  # received, but not enough for a frame
+        self._sized: i64 = 0  # value of `publishes` at the last `note_published`
+        self._chunks: list[bytes] = []  # received bytes of an incomplete frame
         self._chunk_bytes: i64 = 0
-        self.needed: i64 = 8  # bytes before it is worth looking
+        self.needed: i64 = 8  # bytes that must be there before parsing goes on
         self._frame_end: i64 = 0  # where to go on after an error
-        # A body frame that is taken as it comes: what is left of it, its end octet included.
+        # Bytes still to come of a body frame that is taken piece by piece, with its end octet.
         self._body_left: i64 = 0
-        self._body_channel: Channel | None = None  # None: it is passed over
-        front.broker.pulse.arm(self, self.deadline_ms)
+        self._body_channel: Channel | None = None  # None: skip the rest of the frame
+        front.broker.timers.arm(self, self.deadline_ms)
 
     def note_published(self) -> None:
-        """A read that brought publishes is over. Sizes are sampled by reads."""
+        """Sample the size of the last message, once for each read that brought publishes."""
         publisher = self.publisher
         if publisher is not None and publisher.content is not None:
             count = self.publishes - self._sized
             self._sized = self.publishes
             self.front.broker.turn.sizes.note(publisher.content.body_size, count)
 
-    # Bytes in
-
     def feed(self, data: bytes) -> None:
-        """Take received bytes, and handle every frame that is complete."""
+        """Handle all complete frames of the received bytes, and keep the incomplete rest."""
         if self.state >= CLOSED:
             self._keep_early(data)
             return
@@ -115,7 +113,7 @@ class Connection(ConnectionState):
             self._chunk_bytes = len(data) - at
 
     def _keep_early(self, data: bytes) -> None:
-        """Keep what comes while the login is decided; after the end, nothing."""
+        """Keep bytes that arrive while the login is decided; drop bytes of a closed connection."""
         if self.state == CLOSED:
             return
         if not self._chunks:
@@ -127,7 +125,7 @@ class Connection(ConnectionState):
             self.hang_up()
 
     def on_login(self, outcome: User | Refusal) -> None:
-        if self.state != LOGGING_IN:  # the peer has gone, or the time is over
+        if self.state != LOGGING_IN:  # the peer has gone, or the deadline has passed
             return
         if on_login(self, outcome):
             self.state = TUNING
@@ -136,11 +134,11 @@ class Connection(ConnectionState):
         if self._chunks:
             data = b"".join(self._chunks)
             self._chunks = []
-            self.received_bytes -= len(data)  # they are counted already
+            self.received_bytes -= len(data)  # `feed` would count them again
             self.feed(data)
 
     def _read_protocol_header(self, data: bytes) -> i64:
-        """The first eight octets; where to go on, or -1."""
+        """Check the first eight octets. Return where the frames begin, or -1."""
         if len(data) < len(PROTOCOL_HEADER):
             if not PROTOCOL_HEADER.startswith(data) and not PROTOCOL_HEADER_0_9.startswith(data):
                 self._refuse_protocol()
@@ -156,13 +154,13 @@ class Connection(ConnectionState):
         return len(PROTOCOL_HEADER)
 
     def _refuse_protocol(self) -> None:
-        """Tell the peer which protocol is spoken here, and hang up."""
+        """Send the supported protocol header, as AMQP demands, and hang up."""
         self.send_raw(PROTOCOL_HEADER)
         self.state = CLOSED
         self.drop = True
 
     def _read_frames(self, data: bytes, at: i64) -> i64:
-        """Handle complete frames; where the incomplete rest starts."""
+        """Handle complete frames. Return where the incomplete rest starts."""
         end: i64 = len(data)
         if self.state == AWAIT_HEADER:
             return at
@@ -219,9 +217,9 @@ class Connection(ConnectionState):
         return at
 
     def _begin_body(self, data: bytes, at: i64, size: i64) -> bool:
-        """Whether a body frame that has not come as a whole can be taken as it comes.
+        """Return True if an incomplete body frame can be taken piece by piece.
 
-        Where anything is unusual the frame is collected first, and handled as all others are.
+        In any unusual state, collect the frame first and handle it like all others.
         """
         number = i64(read_i16_be(data, at + 1)) & 0xFFFF
         channel = self.find_channel(number)
@@ -234,7 +232,7 @@ class Connection(ConnectionState):
         return True
 
     def _read_body(self, data: bytes, at: i64, end: i64) -> i64:
-        """Take what has come of a body frame; where the next frame starts."""
+        """Take the received part of a body frame. Return where the next frame starts."""
         size = min(end - at, self._body_left - 1)
         self._body_left -= size
         channel = self._body_channel
@@ -244,7 +242,7 @@ class Connection(ConnectionState):
         if size > 0 and channel is not None:
             self.last_method = BASIC_PUBLISH
             self.last_number = channel.number
-            self._body_channel = None  # if it fails, the rest is passed over
+            self._body_channel = None  # if `keep_part` fails, the rest is skipped
             channel.keep_part(data if size == len(data) else data[at : at + size], size)
             self._body_channel = channel
         at += size
@@ -263,7 +261,7 @@ class Connection(ConnectionState):
         return at
 
     def _on_method(self, channel: Channel, data: bytes, start: i64, stop: i64) -> None:
-        """A method on an open channel."""
+        """Handle a method on an open channel."""
         method = i64(read_i32_be(data, start)) & 0xFFFFFFFF
         if channel.expects != METHOD:
             self.last_method = BASIC_PUBLISH
@@ -276,13 +274,11 @@ class Connection(ConnectionState):
         elif method == BASIC_ACK and stop - start == 13:
             channel.on_ack(read_i64_be(data, start + 4), (data[start + 12] & 1) != 0)
         elif method == CHANNEL_CLOSE:
-            on_channel_close(self, channel, Reader(data[start:stop]))
+            on_channel_close(self, channel, MethodReader(data[start:stop]))
         elif method == CHANNEL_OPEN:
             raise ChannelError("second 'channel.open' seen")
         else:
-            dispatch(channel, method, Reader(data[start:stop]))
-
-    # What is not caused by bytes
+            dispatch(channel, method, MethodReader(data[start:stop]))
 
     def fail_channel(self, channel: i64, error: LeveretError) -> None:
         found = self.channels.get(channel)
@@ -290,7 +286,7 @@ class Connection(ConnectionState):
             close_channel(self, found, reply_for(error), 0)
 
     def on_due(self, now_ms: i64) -> i64:
-        """A deadline has passed, or a heartbeat is due."""
+        """Handle a deadline, an expired login or a due heartbeat. Return the next due time."""
         if self.state == CLOSED:
             return NEVER
         if self.deadline_ms != NEVER:

@@ -1,4 +1,4 @@
-"""From method to handler: all methods of AMQP 0-9-1 that a client may send on an open channel."""
+"""The table of handlers for all methods that a client may send on an open channel."""
 
 from collections.abc import Callable
 from typing import Final
@@ -36,10 +36,10 @@ from leveret.amqp.methods import (
     TX_ROLLBACK,
     TX_SELECT,
 )
-from leveret.amqp.reader import Reader
+from leveret.amqp.reader import MethodReader
 from leveret.errors import CommandInvalidError
 
-HANDLERS: Final[dict[int, Callable[[Channel, Reader], None]]] = {
+HANDLERS: Final[dict[int, Callable[[Channel, MethodReader], None]]] = {
     ACCESS_REQUEST: channel_class.on_access_request,
     CHANNEL_FLOW: channel_class.on_flow,
     EXCHANGE_DECLARE: exchange.on_declare,
@@ -68,8 +68,8 @@ HANDLERS: Final[dict[int, Callable[[Channel, Reader], None]]] = {
 }
 
 
-def dispatch(channel: Channel, method: i64, reader: Reader) -> None:
-    """Handle a method on an open channel."""
+def dispatch(channel: Channel, method: i64, reader: MethodReader) -> None:
+    """Call the handler of a method. Raise CommandInvalidError if it has none."""
     handler = HANDLERS.get(method)
     if handler is None:
         if method in OTHER_METHODS:

@@ -1,46 +1,46 @@
-"""Events of connections and channels, for whoever listens at the event exchange."""
+"""Publish events of connections and channels to the event exchange."""
 
 from typing import Final
 
 from mypy_extensions import i64
 
-from leveret.amqp.link import Link
-from leveret.engine.turns.events import facts_of, tell
+from leveret.amqp.connection_base import ConnectionBase
+from leveret.engine.turns.events import facts_of, note_event
 
 _PROTOCOL: Final = "{0,9,1}"  # RabbitMQ
 
 
-def tell_opened(link: Link) -> None:
-    """A connection has entered its vhost."""
-    facts = _facts(link)
+def tell_opened(connection: ConnectionBase) -> None:
+    """Tell that a connection was opened."""
+    facts = _facts(connection)
     facts["protocol"] = _PROTOCOL
-    facts["auth_mechanism"] = link.mechanism
-    facts["frame_max"] = int(link.frame_max)
-    facts["channel_max"] = int(link.channel_max)
-    facts["timeout"] = int(link.heartbeat_s)
-    facts["connected_at"] = int(link.front.broker.turn.now_ms)
-    facts["client_properties"] = link.client_properties
-    tell(link.front.broker.turn, "connection.created", facts_of(facts))
+    facts["auth_mechanism"] = connection.mechanism
+    facts["frame_max"] = int(connection.frame_max)
+    facts["channel_max"] = int(connection.channel_max)
+    facts["timeout"] = int(connection.heartbeat_s)
+    facts["connected_at"] = int(connection.front.broker.turn.now_ms)
+    facts["client_properties"] = connection.client_properties
+    note_event(connection.front.broker.turn, "connection.created", facts_of(facts))
 
 
-def tell_closed(link: Link) -> None:
-    tell(link.front.broker.turn, "connection.closed", facts_of(_facts(link)))
+def tell_closed(connection: ConnectionBase) -> None:
+    note_event(connection.front.broker.turn, "connection.closed", facts_of(_facts(connection)))
 
 
-def tell_channel(link: Link, number: i64, key: str) -> None:
-    """A channel was opened or closed."""
-    facts = _facts(link)
+def tell_channel(connection: ConnectionBase, number: i64, key: str) -> None:
+    """Tell that a channel was opened or closed; `key` is the routing key of the event."""
+    facts = _facts(connection)
     facts["number"] = int(number)
-    facts["connection"] = link.name
-    facts["name"] = f"{link.name} ({number})"
-    tell(link.front.broker.turn, key, facts_of(facts))
+    facts["connection"] = connection.name
+    facts["name"] = f"{connection.name} ({number})"
+    note_event(connection.front.broker.turn, key, facts_of(facts))
 
 
-def _facts(link: Link) -> dict[str, object]:
-    vhost = link.vhost
+def _facts(connection: ConnectionBase) -> dict[str, object]:
+    vhost = connection.vhost
     return {
-        "name": link.name,
-        "user": link.user_name,
+        "name": connection.name,
+        "user": connection.user_name,
         "vhost": vhost.name if vhost is not None else "",
         "type": "network",
     }

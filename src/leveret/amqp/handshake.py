@@ -8,7 +8,7 @@ server: open-ok
 
 from typing import Final
 
-from leveret.amqp.link import Link
+from leveret.amqp.connection_base import ConnectionBase
 from leveret.amqp.methods import (
     CONNECTION_CLOSE,
     CONNECTION_OPEN_OK,
@@ -16,17 +16,19 @@ from leveret.amqp.methods import (
     CONNECTION_TUNE,
     FRAME_BYTES_MIN,
 )
-from leveret.amqp.reader import Reader
-from leveret.amqp.writer import Writer
+from leveret.amqp.reader import MethodReader
+from leveret.amqp.writer import MethodWriter
 from leveret.auth import Credentials, Refusal, User
 from leveret.errors import CommandInvalidError, FieldSyntaxError, NotAllowedError
 from leveret.wire.tables import Table, decode_peer_table, plain_table, table_of
 
 PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
-PROTOCOL_HEADER_0_9: Final = b"AMQP\x01\x01\x00\x09"  # how clients of 0-9 ask; RabbitMQ takes it
+PROTOCOL_HEADER_0_9: Final = (
+    b"AMQP\x01\x01\x00\x09"  # sent by clients of AMQP 0-9; RabbitMQ accepts it
+)
 
 MECHANISMS: Final = b"PLAIN AMQPLAIN"
-EXTERNAL: Final = "EXTERNAL"  # the peer's certificate is the login
+EXTERNAL: Final = "EXTERNAL"  # login by the certificate of the peer
 
 CAPABILITIES: Final = (
     "publisher_confirms",
@@ -41,57 +43,59 @@ CAPABILITIES: Final = (
 )
 
 
-def send_start(link: Link) -> None:
-    properties: dict[str, object] = dict(link.front.server_properties)
+def send_start(connection: ConnectionBase) -> None:
+    properties: dict[str, object] = dict(connection.front.server_properties)
     properties["capabilities"] = dict.fromkeys(CAPABILITIES, True)
-    method = Writer(CONNECTION_START).octet(0).octet(9).table(table_of(properties))
+    method = MethodWriter(CONNECTION_START).octet(0).octet(9).table(table_of(properties))
     mechanisms = MECHANISMS
-    if link.tls is not None and link.tls.offers_external:
+    if connection.tls is not None and connection.tls.offers_external:
         mechanisms += b" EXTERNAL"
-    link.send(0, method.long_string(mechanisms).long_string(b"en_US"))
+    connection.send(0, method.long_string(mechanisms).long_string(b"en_US"))
 
 
-def on_start_ok(link: Link, reader: Reader) -> None:
-    """Ask who the peer is; the link's `on_login` is told, at once or in a later turn."""
+def on_start_ok(connection: ConnectionBase, reader: MethodReader) -> None:
+    """Start the login. The authenticator calls `on_login`, at once or in a later turn."""
     properties = reader.table()
     mechanism = reader.short_string()
     response = reader.long_string()
     reader.short_string()
-    _note_client(link, properties)
-    link.mechanism = mechanism
-    name, password = _credentials(link, mechanism, response)
-    credentials = Credentials(name, password, host=link.host, is_loopback=link.is_loopback)
-    link.front.authority.login(credentials, link.on_login)
+    _note_client(connection, properties)
+    connection.mechanism = mechanism
+    name, password = _credentials(connection, mechanism, response)
+    credentials = Credentials(
+        name, password, host=connection.host, is_loopback=connection.is_loopback
+    )
+    connection.front.authenticator.login(credentials, connection.on_login)
 
 
-def on_login(link: Link, outcome: User | Refusal) -> bool:
-    """Offer the limits to a user; False where the login is refused, and the peer was told."""
+def on_login(connection: ConnectionBase, outcome: User | Refusal) -> bool:
+    """Offer the limits to the user. If the login is refused, tell the peer and return False."""
     if isinstance(outcome, Refusal):
-        link.note_end("login refused")
-        if link.wants_failure_close:
+        connection.note_end("login refused")
+        if connection.wants_failure_close:
             text = (
                 "ACCESS_REFUSED - Login was refused using authentication mechanism "
-                f"{link.mechanism}. For details see the broker logfile."
+                f"{connection.mechanism}. For details see the broker logfile."
             )
-            link.send(0, Writer(CONNECTION_CLOSE).short(403).short_string(text).long(0))
+            connection.send(0, MethodWriter(CONNECTION_CLOSE).short(403).short_string(text).long(0))
         return False
-    link.user = outcome
-    link.user_name = outcome.name
-    limits = link.front.limits
-    method = Writer(CONNECTION_TUNE).short(limits.channel_max).long(limits.frame_max)
-    link.send(0, method.short(limits.heartbeat_s))
+    connection.user = outcome
+    connection.user_name = outcome.name
+    limits = connection.front.limits
+    method = MethodWriter(CONNECTION_TUNE).short(limits.channel_max).long(limits.frame_max)
+    connection.send(0, method.short(limits.heartbeat_s))
     return True
 
 
-def _note_client(link: Link, properties: Table) -> None:
-    link.client_properties = plain_table(properties)
+def _note_client(connection: ConnectionBase, properties: Table) -> None:
+    connection.client_properties = plain_table(properties)
     capabilities = properties.get("capabilities")
     if capabilities is None or not isinstance(capabilities.value, dict):
         return
     granted: Table = capabilities.value
-    link.wants_cancel_notify = _is_true(granted, "consumer_cancel_notify")
-    link.wants_blocked_notify = _is_true(granted, "connection.blocked")
-    link.wants_failure_close = _is_true(granted, "authentication_failure_close")
+    connection.wants_cancel_notify = _is_true(granted, "consumer_cancel_notify")
+    connection.wants_blocked_notify = _is_true(granted, "connection.blocked")
+    connection.wants_failure_close = _is_true(granted, "authentication_failure_close")
 
 
 def _is_true(table: Table, name: str) -> bool:
@@ -99,9 +103,11 @@ def _is_true(table: Table, name: str) -> bool:
     return field is not None and field.value is True
 
 
-def _credentials(link: Link, mechanism: str, response: bytes) -> tuple[str, str | None]:
-    """User and password of a SASL response; no password where a certificate proves the user."""
-    tls = link.tls
+def _credentials(
+    connection: ConnectionBase, mechanism: str, response: bytes
+) -> tuple[str, str | None]:
+    """Return user and password of a SASL response; None as password for a certificate."""
+    tls = connection.tls
     if mechanism == EXTERNAL and tls is not None and tls.offers_external:
         return tls.login_name, None
     if mechanism == "PLAIN":
@@ -127,31 +133,31 @@ def _login_field(table: Table, name: str) -> str:
     return field.value
 
 
-def on_tune_ok(link: Link, reader: Reader) -> None:
-    """Take over the limits that the peer chose; none may be above what was offered, or endless."""
+def on_tune_ok(connection: ConnectionBase, reader: MethodReader) -> None:
+    """Adopt the limits that the peer chose. Raise if one is above the offer, or unlimited."""
     channel_max = reader.short()
     frame_max = reader.long()
     heartbeat_s = reader.short()
-    limits = link.front.limits
+    limits = connection.front.limits
     if channel_max == 0 or channel_max > limits.channel_max:
         raise FieldSyntaxError(f"negotiated channel_max = {channel_max} is out of bounds")
     if frame_max < FRAME_BYTES_MIN or frame_max > limits.frame_max:
         raise FieldSyntaxError(f"negotiated frame_max = {frame_max} is out of bounds")
-    link.channel_max = channel_max
-    link.frame_max = frame_max
-    link.heartbeat_s = heartbeat_s
+    connection.channel_max = channel_max
+    connection.frame_max = frame_max
+    connection.heartbeat_s = heartbeat_s
 
 
-def on_open(link: Link, reader: Reader) -> None:
-    """Enter a vhost."""
+def on_open(connection: ConnectionBase, reader: MethodReader) -> None:
+    """Open the vhost that the peer asks for."""
     name = reader.short_string()
-    user = link.user
+    user = connection.user
     assert user is not None
-    vhost = link.front.broker.vhosts.get(name)
+    vhost = connection.front.broker.vhosts.get(name)
     if vhost is None:
         raise NotAllowedError(f"vhost {name} not found")
     if not user.may_open(name):
         raise NotAllowedError(f"access to vhost '{name}' refused for user '{user.name}'")
-    link.front.quotas.open_connection(user.name, name)
-    link.vhost = vhost
-    link.send(0, Writer(CONNECTION_OPEN_OK).short_string(""))
+    connection.front.quotas.open_connection(user.name, name)
+    connection.vhost = vhost
+    connection.send(0, MethodWriter(CONNECTION_OPEN_OK).short_string(""))

@@ -1,7 +1,7 @@
-"""Heartbeats of a connection, and how it is noticed that a peer is gone.
+"""Send heartbeats, and end connections whose peer is silent.
 
-RabbitMQ: a heartbeat is sent every half interval in which nothing else was, and after three silent
-intervals of the peer the connection ends. Any byte counts as a sign of life.
+RabbitMQ: the broker sends a heartbeat after half an interval without other output. The connection
+ends after three intervals without a byte from the peer.
 """
 
 from typing import Final
@@ -9,24 +9,24 @@ from typing import Final
 from mypy_extensions import i64
 
 from leveret.amqp.connection_state import ConnectionState
-from leveret.amqp.frames import unknown_frame
+from leveret.amqp.frame_errors import unknown_frame
 from leveret.amqp.methods import FRAME_HEARTBEAT
-from leveret.engine.pulse import NEVER
+from leveret.engine.timer_queue import NEVER
 from leveret.errors import UnexpectedFrameError
 
 _FRAME: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 
 
 def start_heartbeat(connection: ConnectionState) -> None:
-    """The handshake is over: from now on silence is what ends the connection."""
+    """End the handshake deadline and start heartbeats, when the connection is open."""
     connection.deadline_ms = NEVER
     if connection.heartbeat_s != 0:
         broker = connection.front.broker
-        broker.pulse.arm(connection, broker.turn.now_ms + connection.heartbeat_s * 500)
+        broker.timers.arm(connection, broker.turn.now_ms + connection.heartbeat_s * 500)
 
 
 def on_heartbeat(connection: ConnectionState, number: i64, payload: bytes) -> None:
-    """The peer is alive."""
+    """Handle a heartbeat frame of the peer."""
     if payload:
         connection.last_number = 0
         raise unknown_frame(FRAME_HEARTBEAT, payload)
@@ -36,7 +36,7 @@ def on_heartbeat(connection: ConnectionState, number: i64, payload: bytes) -> No
 
 
 def beat(connection: ConnectionState, now_ms: i64) -> i64:
-    """Send a heartbeat if it is time, or give up a silent peer; when to look again."""
+    """Send a heartbeat if it is due, or hang up on a silent peer. Return the next due time."""
     half_ms = connection.heartbeat_s * 500
     if connection.is_held:
         connection.received_ms = now_ms

@@ -1,4 +1,4 @@
-"""Numbers of AMQP 0-9-1: frame types, methods (class << 16 | method), limits of the protocol."""
+"""The numbers of AMQP 0-9-1: frame types, methods (class << 16 | method), frame sizes."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ FRAME_HEARTBEAT: Final = 8
 FRAME_END: Final = 0xCE
 FRAME_OVERHEAD: Final = 8  # type, channel, size, end octet
 
-# Before a client has logged in nobody knows who it is: frames are kept small.
+# A client that has not logged in may be anybody, so its frames must be small.
 FRAME_BYTES_BEFORE_LOGIN: Final = 8192
 FRAME_BYTES_MIN: Final = 4096
 
@@ -89,7 +89,7 @@ TX_COMMIT_OK: Final = 90 << 16 | 21
 TX_ROLLBACK: Final = 90 << 16 | 30
 TX_ROLLBACK_OK: Final = 90 << 16 | 31
 
-# Methods that exist but that a client cannot send on an open channel.
+# Methods that AMQP defines but a client must not send on an open channel.
 OTHER_METHODS: Final = frozenset(
     (
         CONNECTION_START,

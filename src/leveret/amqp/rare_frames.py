@@ -1,7 +1,8 @@
-"""Frames off the fast path: on channel 0, on channels that are closing or not open, out of order.
+"""Handle unusual frames: on channel 0, on channels that are closing or not open, out of order.
 
-A closing connection or channel ignores everything but what ends it. Everywhere else a frame that
-is not due is an error, with RabbitMQ's text, blamed on the channel or on the connection as there.
+A closing connection or channel ignores all frames except those that complete the close. Elsewhere
+an unexpected frame is an error, with RabbitMQ's text and RabbitMQ's choice between closing the
+channel and closing the connection.
 """
 
 from librt.strings import read_i32_be
@@ -11,7 +12,7 @@ from leveret.amqp.channel import METHOD, Channel
 from leveret.amqp.closing import remove_channel
 from leveret.amqp.connection_state import CLOSING, RUNNING, ConnectionState
 from leveret.amqp.events import tell_channel
-from leveret.amqp.frames import expected_content, expected_method, unknown_frame
+from leveret.amqp.frame_errors import expected_content, expected_method, unknown_frame
 from leveret.amqp.handlers.connection import on_connection_method
 from leveret.amqp.heartbeat import on_heartbeat
 from leveret.amqp.methods import (
@@ -27,13 +28,13 @@ from leveret.amqp.methods import (
     FRAME_HEARTBEAT,
     FRAME_METHOD,
 )
-from leveret.amqp.reader import Reader
-from leveret.amqp.writer import Writer
+from leveret.amqp.reader import MethodReader
+from leveret.amqp.writer import MethodWriter
 from leveret.errors import ChannelError, NotAllowedError
 
 
 def on_unexpected(connection: ConnectionState, channel: Channel, kind: i64, payload: bytes) -> None:
-    """A frame on an open channel that is no method, where none or another was due."""
+    """Handle a frame that an open channel does not expect now: a heartbeat, or an error."""
     if kind == FRAME_HEARTBEAT:
         on_heartbeat(connection, channel.number, payload)
     if kind != FRAME_HEADER and kind != FRAME_BODY:
@@ -46,7 +47,7 @@ def on_unexpected(connection: ConnectionState, channel: Channel, kind: i64, payl
 
 
 def on_other_frame(connection: ConnectionState, kind: i64, number: i64, payload: bytes) -> None:
-    """A frame on channel 0, on a channel that is not open, or on one that is closing."""
+    """Handle a frame on channel 0, on a channel that is not open, or on one that is closing."""
     if kind == FRAME_HEARTBEAT:
         on_heartbeat(connection, number, payload)
     elif connection.state == CLOSING:
@@ -68,18 +69,18 @@ def _on_connection_frame(
     if kind != FRAME_METHOD or number != 0 or len(payload) < 4:
         raise expected_method()
     connection.last_method = _method_of(payload)
-    on_connection_method(connection, connection.last_method, Reader(payload))
+    on_connection_method(connection, connection.last_method, MethodReader(payload))
 
 
 def _on_frame_while_closing(
     connection: ConnectionState, kind: i64, number: i64, payload: bytes
 ) -> None:
-    """Only the answer to our close counts, and a close that crossed it."""
+    """Accept only the answer to our close, or a close that the peer sent at the same time."""
     if kind != FRAME_METHOD or number != 0 or len(payload) < 4:
         return
     method = _method_of(payload)
     if method == CONNECTION_CLOSE:
-        connection.send(0, Writer(CONNECTION_CLOSE_OK))
+        connection.send(0, MethodWriter(CONNECTION_CLOSE_OK))
     if method in (CONNECTION_CLOSE, CONNECTION_CLOSE_OK):
         connection.hang_up()
 
@@ -93,8 +94,8 @@ def _on_closing_channel_frame(
     if method == CHANNEL_OPEN:
         connection.last_method = method
         raise ChannelError("second 'channel.open' seen")
-    if method == CHANNEL_CLOSE:  # the two closes have crossed: the answer to ours follows
-        connection.send(channel.number, Writer(CHANNEL_CLOSE_OK))
+    if method == CHANNEL_CLOSE:  # both sides have sent close: the answer to ours follows
+        connection.send(channel.number, MethodWriter(CHANNEL_CLOSE_OK))
     elif method == CHANNEL_CLOSE_OK:
         remove_channel(connection, channel)
 
@@ -108,7 +109,7 @@ def _on_unopened_channel_frame(
     if connection.last_method != CHANNEL_OPEN:
         raise ChannelError("expected 'channel.open'")
     _require_room(connection)
-    reader = Reader(payload)
+    reader = MethodReader(payload)
     reader.short_string()
     reader.finish()
     _count_channel(connection)
@@ -116,7 +117,7 @@ def _on_unopened_channel_frame(
 
 
 def _require_room(connection: ConnectionState) -> None:
-    """RabbitMQ: the connection is to blame for too many channels, and no method."""
+    """Raise NotAllowedError at `channel_max`. RabbitMQ: the close names no method."""
     if len(connection.channels) >= connection.channel_max:
         connection.last_number = 0
         connection.last_method = 0
@@ -144,7 +145,7 @@ def _open_channel(connection: ConnectionState, number: i64) -> None:
     if turn.listens:
         tell_channel(connection, number, "channel.created")
     connection.forget_last_channel()
-    connection.send(number, Writer(CHANNEL_OPEN_OK).long(0))
+    connection.send(number, MethodWriter(CHANNEL_OPEN_OK).long(0))
 
 
 def _method_of(payload: bytes) -> i64:

@@ -1,10 +1,10 @@
-"""Reads the arguments of one method, in order.
+"""Read the arguments of one AMQP method, in order.
 
     octet:u8  short:u16  long:u32  longlong:u64  bits:u8
     short string = length:u8 UTF-8    long string = length:u32 octets    table = length:u32 entries
 
-Every read is checked against the end of the method; what is cut short raises a FrameError with the
-octets in question, as RabbitMQ does.
+Every read is checked against the end of the method. A method that is too short raises a FrameError
+that shows its octets, as RabbitMQ does.
 """
 
 from typing import Final
@@ -19,8 +19,8 @@ MALFORMED_UTF8: Final = "Malformed UTF-8 in shortstr"
 _SHOWN_BYTES_MAX: Final = 64  # of an undecodable method, in the error text
 
 
-class Reader:
-    """A place in the payload of a method frame."""
+class MethodReader:
+    """Reads the payload of a method frame, from its first argument on."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -32,7 +32,7 @@ class Reader:
         return self.data[at]
 
     def bit(self) -> bool:
-        """A single bit argument that stands alone."""
+        """Read an octet that holds a single bit argument."""
         return (self.octet() & 1) != 0
 
     def short(self) -> i64:
@@ -44,7 +44,7 @@ class Reader:
         return i64(read_i32_be(self.data, at)) & 0xFFFFFFFF
 
     def longlong(self) -> i64:
-        """64 bits; a number of 2^63 and over comes out negative."""
+        """Read 64 bits; a number of 2^63 and over comes out negative."""
         at = self._take(8)
         return read_i64_be(self.data, at)
 
@@ -67,7 +67,7 @@ class Reader:
         return decode_peer_table(self.data, at, at + size)
 
     def finish(self) -> None:
-        """The method must end here."""
+        """Raise FrameError unless the method ends here."""
         if self.at != self.end:
             raise self._undecodable()
 

@@ -1,4 +1,4 @@
-"""Errors as AMQP tells them: code, name, and whether they end the channel or the connection."""
+"""Map errors to AMQP reply codes, and say whether they close the channel or the connection."""
 
 from typing import Final
 
@@ -39,7 +39,7 @@ _CHANNEL_LEVEL: Final = frozenset((403, 404, 405, 406))
 
 
 class Reply:
-    """What a peer is told about an error."""
+    """Code and text of a close."""
 
     def __init__(self, code: int, text: str, is_channel_level: bool) -> None:
         self.code = code
@@ -48,7 +48,7 @@ class Reply:
 
 
 def reply_for(error: LeveretError) -> Reply:
-    """Code and text of an error. What is not in the table is an internal error."""
+    """Return code and text for an error. An error that the table lacks is an internal error."""
     code, name = _CODES.get(type(error), (541, "INTERNAL_ERROR"))
     explanation = str(error)
     text = f"{name} - {explanation}" if explanation else name

@@ -1,6 +1,7 @@
-"""The AMQP front's server: accepts connections, and says goodbye to them.
+"""The AMQP server of a node: accept connections, and close them at the end.
 
-What happens on a connection is in `sockets`, which is compiled; this module is what awaits.
+`sockets` handles the traffic of a connection and is compiled. This module holds the coroutines,
+which compiled code must not have.
 """
 
 import asyncio
@@ -10,18 +11,18 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol, cast
 
-from leveret.addresses import maybe_dual_stack
+from leveret.addresses import maybe_dual_stack_socket
 from leveret.amqp.closing import force_close
 from leveret.amqp.connection import Connection
-from leveret.amqp.link import Front
+from leveret.amqp.connection_base import AmqpFront
 from leveret.amqp.sockets import AmqpProtocol, Sockets
 from leveret.auth.certificates import NameRule
 
 _BACKLOG: Final = 1024  # connections that wait to be accepted
 
 
-class Turns(Protocol):
-    """What the server needs of whoever drives the engine."""
+class TurnControl(Protocol):
+    """Begin and end turns of the engine: the interface to `leveret.runtime.turns`."""
 
     def begin(self) -> None: ...
 
@@ -35,9 +36,9 @@ class AmqpServer:
 
     def __init__(
         self,
-        front: Front,
+        front: AmqpFront,
         loop: asyncio.AbstractEventLoop,
-        turns: Turns,
+        turns: TurnControl,
         note_received: Callable[[int], None],
     ) -> None:
         self._loop = loop
@@ -59,7 +60,7 @@ class AmqpServer:
     async def listen(
         self, host: str, port: int, context: ssl.SSLContext | None = None
     ) -> tuple[str, int]:
-        """Accept connections, through TLS where there is a context; the address that was bound."""
+        """Accept connections, with TLS if there is a context. Return the bound address."""
         limits = self._limits
         create = partial(
             self._loop.create_server,
@@ -70,47 +71,47 @@ class AmqpServer:
             ssl_handshake_timeout=limits.handshake_ms / 1000 if context is not None else None,
             ssl_shutdown_timeout=limits.close_ms / 1000 if context is not None else None,
         )
-        both = maybe_dual_stack(host, port, _BACKLOG)
+        both = maybe_dual_stack_socket(host, port, _BACKLOG)
         server = await (create(host, port) if both is None else create(sock=both))
         self._servers.append(server)
         name = server.sockets[0].getsockname()
         return name[0], name[1]
 
     def take_certificates(self, rule: NameRule | None) -> None:
-        """Certificates of peers are logins by this rule."""
+        """Accept certificates of peers as logins, by this rule; None: do not."""
         self._sockets.name_rule = rule
 
     def _make_protocol(self) -> asyncio.BaseProtocol:
         protocol = AmqpProtocol(self._sockets)
         if isinstance(self._loop, asyncio.BaseEventLoop):
             return _Adapter(protocol)
-        return cast(asyncio.BaseProtocol, protocol)  # uvloop asks for methods, not for a base
+        return cast(asyncio.BaseProtocol, protocol)  # uvloop needs the methods, not the base class
 
     def close(self, connection: Connection, reason: str) -> None:
-        """Send one peer away."""
+        """Close one connection."""
         self._turns.begin()
         force_close(connection, reason)
         self._turns.end()
 
     def access_changed(self, user: str) -> None:
-        """What a user may do has changed: open connections follow at the end of the turn."""
+        """Check the open connections of a user again at the end of the turn."""
         self._sockets.changed_users.add(user)
 
     def user_gone(self, user: str) -> None:
-        """A user was deleted: their connections end. RabbitMQ: with these words."""
+        """Close the connections of a deleted user. RabbitMQ: same text."""
         for connection in self._sockets.connections_of({user}):
             force_close(connection, f"user '{user}' is deleted")
         self._turns.soon()
 
     def close_vhost(self, name: str) -> None:
-        """A vhost is being deleted: whoever works there is sent away. Inside a turn."""
+        """Close all connections of a vhost that is being deleted. Call this inside a turn."""
         for connection in list(self.protocols):
             vhost = connection.vhost
             if vhost is not None and vhost.name == name:
                 force_close(connection, f"vhost '{name}' is deleted")
 
     async def stop(self, drain_s: float) -> None:
-        """Accept no more, tell every peer, and give them a moment to answer."""
+        """Stop listening, close every connection, and wait up to `drain_s` for the answers."""
         self._sockets.stop()
         for server in self._servers:
             server.close()
@@ -127,7 +128,7 @@ class AmqpServer:
 
 
 class _Adapter(asyncio.BufferedProtocol):
-    """A protocol for asyncio's own loops, which look at the base class."""
+    """Wraps an AmqpProtocol for asyncio's own loops, which check the base class."""
 
     def __init__(self, protocol: AmqpProtocol) -> None:
         self._protocol = protocol

@@ -1,22 +1,24 @@
-"""The sockets of the AMQP front: a protocol for each connection, and flow control.
+"""The sockets of AMQP connections: one asyncio protocol per connection, and flow control.
 
-One read is one turn of the engine: feed the bytes, end the turn, write what it caused. All of it is
-synchronous; there is no task and no await for a connection.
+One read is one turn of the engine: feed the bytes, end the turn, write its output. All of this is
+synchronous. A connection has no task and awaits nothing.
 
-Flow control decides whether a broker is usable: a publisher at full speed must neither starve the
-consumers nor fill the memory. A publishing connection
+Flow control keeps a publisher at full speed from starving the consumers and from filling the
+memory. The broker treats a publishing connection like this:
 
-- reads at most `QUOTA_BYTES` (more where its messages are large), then waits for the next round of
-  the loop, so that deliveries and acks of others come in between;
-- while a queue that it publishes to has consumers and more than `backlog` ready messages, waits for
-  the queue to get shorter, but for each quota at most `PAUSE_S`; the more publishers wait, the
-  longer each of them, as long as consumers get on: otherwise ten would press ten times as hard;
-- while the log has much to write, waits for the disk;
-- while an alarm is on, waits until it is over, and is told so (`connection.blocked`).
+- It reads at most `QUOTA_BYTES` (more if the messages are large) and then waits for the next
+  iteration of the loop, so that deliveries and acks of other connections come in between.
+- While a target queue has consumers and more than `backlog` ready messages, the connection waits
+  for the queue to get shorter, at most `PAUSE_S` per quota. If consumers make progress, the wait
+  grows with the number of waiting publishers: otherwise ten publishers would press ten times as
+  hard.
+- While the log has much to write, the connection waits for the disk.
+- While an alarm is on, the connection waits for its end, and is told so (`connection.blocked`).
 
-A consumer that does not read stops getting deliveries: its credit is not renewed while its socket's
-buffer is full. A peer that asks for answers and reads none is not read from beyond
-`UNREAD_BYTES_MAX`; heartbeats go on counting, so that a dead one is found.
+A consumer that does not read gets no more deliveries: its credit is not renewed while the buffer of
+its socket is full. A peer that asks for answers but reads none is not read from while it has more
+than `UNREAD_BYTES_MAX` unread bytes. Its heartbeats are still checked, so that a dead peer is
+found.
 """
 
 import asyncio
@@ -26,13 +28,13 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from leveret.addresses import plain_host
-from leveret.amqp.closing import fail_internally, lost
+from leveret.amqp.closing import fail_internally, on_socket_lost
 from leveret.amqp.connection import Connection
+from leveret.amqp.connection_base import CREDIT_BYTES, AmqpFront
 from leveret.amqp.connection_state import RUNNING
 from leveret.amqp.handlers.connection import on_access_changed
-from leveret.amqp.link import CREDIT_BYTES, Front
 from leveret.amqp.methods import CONNECTION_BLOCKED, CONNECTION_UNBLOCKED
-from leveret.amqp.writer import Writer
+from leveret.amqp.writer import MethodWriter
 from leveret.auth import is_loopback
 from leveret.auth.certificates import NameRule, tls_peer
 from leveret.engine.commands.consuming import refill
@@ -41,37 +43,35 @@ from leveret.engine.queues.queue import Queue
 log = logging.getLogger(__name__)
 
 QUOTA_BYTES: Final = 32_768
-LARGE_BYTES: Final = 512  # from this mean size on, a publisher's messages are large
-LARGE_QUOTA_BYTES: Final = 131_072  # and this is its quota: a turn should be worth its cost
+LARGE_BYTES: Final = 512  # a publisher with this mean message size or more gets a larger quota
+LARGE_QUOTA_BYTES: Final = 131_072  # the larger quota, so that a turn is worth its cost
 PAUSE_S: Final = 0.01
-PAUSE_MAX_S: Final = 0.1  # however many wait
+PAUSE_MAX_S: Final = 0.1  # with any number of waiting publishers
 WRITE_BUFFER_BYTES: Final = 262_144
 BIG_READ_BYTES: Final = 262_144
-WAKE_MAX: Final = 16  # waiting publishers that one turn looks at
-JOURNAL_BYTES_MAX: Final = 4_194_304  # written but not taken by the log: publishers wait
+WAKE_MAX: Final = 16  # waiting publishers that one turn checks
+JOURNAL_BYTES_MAX: Final = 4_194_304  # bytes that wait for the log; publishers wait above it
 UNREAD_BYTES_MAX: Final = 4_194_304
-# TLS makes a record of each piece, however small: up to here, copying pieces together is cheaper.
+# TLS makes a record of each piece, even a small one: up to this size, joining pieces is cheaper.
 JOINED_BYTES_MAX: Final = 1_048_576
 
 
 class AmqpProtocol:
-    """One connection's socket: an asyncio.BufferedProtocol in all but name."""
+    """The socket of one connection: has the methods of an asyncio.BufferedProtocol."""
 
     def __init__(self, server: "Sockets") -> None:
         self._server = server
         self._front = server.front
         self._quota_bytes = QUOTA_BYTES
-        self._read_into = server.buffer  # where the last read went
-        self._read_bytes = 0  # since the last pause
-        self._is_paused = False  # as a publisher
-        self._is_unread = False  # the peer does not read its answers
-        self._paused_at = 0.0  # loop time at which the present wait for a backlog began
-        self._pressing: Queue | None = None  # the long queue that it waits for
-        self._progress = 0  # of that queue's consumers, when the wait began
+        self._read_into = server.buffer  # buffer of the last read
+        self._read_bytes = 0  # published bytes since the last pause
+        self._is_paused = False  # paused as a publisher
+        self._is_unread = False  # paused because the peer does not read its answers
+        self._paused_at = 0.0  # loop time at which the current wait for a queue began; 0: no wait
+        self._pressing: Queue | None = None  # the long queue that it waits for, if any
+        self._progress = 0  # deliveries and acks of that queue when the wait began
         self._can_write = True
-        self._end: asyncio.TimerHandle | None = None  # of a close that takes too long
-
-    # asyncio's side
+        self._end: asyncio.TimerHandle | None = None  # aborts a close that takes too long
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports do not inherit from asyncio's.
@@ -99,9 +99,10 @@ class AmqpProtocol:
             transport.abort()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where to read into: shared by all connections, because what is read is taken at once.
+        """Return the buffer for the next read.
 
-        Its size is the quota. Only a frame that is larger is worth a larger one.
+        All connections share the buffers, because received bytes are consumed at once. The size of
+        the buffer is the quota; a frame larger than the quota gets a larger buffer.
         """
         server = self._server
         if self.connection.needed > QUOTA_BYTES:
@@ -121,7 +122,7 @@ class AmqpProtocol:
         try:
             self._feed(data)
         except Exception:
-            log.exception("connection %s broke", connection.peer)
+            log.exception("connection %s failed", connection.peer)
             fail_internally(connection)
         if connection.publishes != published:
             is_large = size > (connection.publishes - published) * LARGE_BYTES
@@ -154,13 +155,11 @@ class AmqpProtocol:
         self._server.forget(self)
         self._server.begin_turn()
         self.connection.note_end(str(error) if error is not None else "the peer hung up")
-        lost(self.connection)
+        on_socket_lost(self.connection)
         self._server.end_turn()
 
-    # The server's side
-
     def flush(self) -> None:
-        """Write what waits, hang up if that is wanted, renew the credit if the peer reads."""
+        """Write pending output, hang up if required, renew the credit if the peer reads."""
         connection = self.connection
         pieces = connection.take_output()
         if len(pieces) == 1:
@@ -178,11 +177,11 @@ class AmqpProtocol:
             self._renew_credit()
 
     def _hang_up(self) -> None:
-        """Close our side when everything is written, and the socket when the peer does so too.
+        """Close our side after all output is written, and the socket when the peer closes too.
 
-        A peer may still be writing: closing at once would reset the connection under it, and our
-        last words with it. It has a while to notice. One that sent no heartbeats will not: what it
-        holds goes to others now.
+        The peer may still be writing. Closing the socket at once would reset the connection, and
+        the peer might lose our last frames; it gets `close_ms` to close its side. A peer without
+        heartbeats is aborted at once, because its messages must go to other consumers.
         """
         if self._end is not None or self._transport.is_closing():
             return
@@ -204,11 +203,11 @@ class AmqpProtocol:
             self._transport.pause_reading()
 
     def unsent_bytes(self) -> int:
-        """What the peer has not taken yet."""
+        """Return the number of output bytes that the peer has not read yet."""
         return self._transport.get_write_buffer_size()
 
     def abort(self) -> None:
-        """Close the socket, whatever waits to be written."""
+        """Close the socket at once and drop pending output."""
         self._transport.abort()
 
     def _renew_credit(self) -> None:
@@ -216,8 +215,6 @@ class AmqpProtocol:
         if connection.starved:
             self._server.turn_soon()
         refill(self._front.broker.slots, connection, CREDIT_BYTES)
-
-    # Flow control
 
     def _pause(self) -> None:
         self._read_bytes = 0
@@ -228,7 +225,7 @@ class AmqpProtocol:
             self._server.loop.call_soon(self.maybe_resume)
 
     def maybe_resume(self) -> None:
-        """Read on, unless there is a reason to wait."""
+        """Resume reading, unless there is a reason to wait."""
         server = self._server
         if self._transport.is_closing() or self._end is not None:
             return
@@ -254,12 +251,12 @@ class AmqpProtocol:
             self._transport.resume_reading()
 
     def _is_log_behind(self) -> bool:
-        """Whether the disk is slower than the publishers: every sync looks at this again."""
+        """Return True if too many bytes wait for the log. Every sync checks this again."""
         journal = self._front.broker.turn.journal
         return journal is not None and journal.waiting_bytes() > JOURNAL_BYTES_MAX
 
     def _waits_on(self) -> bool:
-        """Whether the wait for a long queue, which begins with the first call, goes on."""
+        """Return True while the wait for a long queue lasts. The first call begins the wait."""
         queue = self._pressing
         assert queue is not None
         now = self._server.loop.time()
@@ -274,7 +271,7 @@ class AmqpProtocol:
         return now - self._paused_at < most_s
 
     def _is_pressing(self) -> bool:
-        """Whether a queue with consumers has more to do than it should wait for."""
+        """Return True, and keep the queue, if a consumed target queue is longer than `backlog`."""
         most = self._front.limits.backlog
         queue = self._pressing
         if queue is not None:
@@ -285,11 +282,7 @@ class AmqpProtocol:
         route = publisher.route if publisher is not None else None
         if route is None:
             return False
-        queues = route.queues
-        pushed = self._front.broker.turn.pushed
-        if not route.fixed and isinstance(pushed, Queue):
-            queues = [pushed]  # where the last message went that was routed by itself
-        for queue in queues:
+        for queue in route.queues:
             if queue.ready.count > most and queue.consumers and not queue.paused:
                 self._pressing = queue
                 return True
@@ -302,7 +295,7 @@ class AmqpProtocol:
         connection.is_blocked = True
         if connection.wants_blocked_notify:
             reason = " & ".join(self._front.alarms)
-            connection.send(0, Writer(CONNECTION_BLOCKED).short_string(f"low on {reason}"))
+            connection.send(0, MethodWriter(CONNECTION_BLOCKED).short_string(f"low on {reason}"))
             self._server.turn_soon()
 
     def _unblock(self) -> None:
@@ -311,16 +304,16 @@ class AmqpProtocol:
             return
         connection.is_blocked = False
         if connection.wants_blocked_notify:
-            connection.send(0, Writer(CONNECTION_UNBLOCKED))
+            connection.send(0, MethodWriter(CONNECTION_UNBLOCKED))
             self._server.turn_soon()
 
 
 class Sockets:
-    """All sockets of a node, and what they share."""
+    """All AMQP sockets of a node, with the buffers and callbacks that they share."""
 
     def __init__(
         self,
-        front: Front,
+        front: AmqpFront,
         loop: asyncio.AbstractEventLoop,
         begin_turn: Callable[[], None],
         end_turn: Callable[[], None],
@@ -333,26 +326,28 @@ class Sockets:
         self.begin_turn = begin_turn
         self.end_turn = end_turn
         self.turn_soon = turn_soon
-        self.note_received = note_received  # told how many bytes publishers sent
-        self._note_none = note_none  # told when the last one is gone
+        self.note_received = note_received  # called with the bytes that publishers sent
+        self._note_none = note_none  # called when the last socket is gone
         self.buffer = memoryview(bytearray(QUOTA_BYTES))
         self.frame_buffer = memoryview(bytearray(BIG_READ_BYTES))
         self.large_buffer = self.frame_buffer[:LARGE_QUOTA_BYTES]
         self.protocols: dict[Connection, AmqpProtocol] = {}
-        self.waiting: dict[AmqpProtocol, None] = {}  # paused, for a backlog or an alarm
-        self.changed_users: set[str] = set()  # whose open connections must be looked at
-        self.name_rule: NameRule | None = None  # how certificates of peers are logins, if they are
+        self.waiting: dict[AmqpProtocol, None] = {}  # paused by a long queue, the log or an alarm
+        self.changed_users: set[str] = set()  # users whose open connections must be checked
+        self.name_rule: NameRule | None = (
+            None  # maps certificates to logins; None: they do not count
+        )
         self._check: asyncio.TimerHandle | None = None
 
     def flush(self) -> None:
-        """Write what the last turn left in the links, then see who may read on."""
+        """Write the output of the last turn, then let waiting publishers check again."""
         front = self.front
         if front.dirty:
             dirty = front.dirty
             front.dirty = []
-            for link in dirty:
-                assert isinstance(link, Connection)
-                protocol = self.protocols.get(link)
+            for connection in dirty:
+                assert isinstance(connection, Connection)
+                protocol = self.protocols.get(connection)
                 if protocol is not None:
                     protocol.flush()
         if self.waiting:
@@ -365,14 +360,14 @@ class Sockets:
         self.changed_users = set()
         for connection in self.connections_of(users):
             on_access_changed(connection)
-        self.turn_soon()  # peers whose consumers have ended are told
+        self.turn_soon()  # this sends the cancels of ended consumers
 
     def connections_of(self, users: set[str]) -> list[Connection]:
-        """The connections of these users."""
+        """Return the open connections of these users."""
         return [c for c in self.protocols if c.user is not None and c.user.name in users]
 
     def _wake_waiting(self, most: int) -> None:
-        """Let those that have waited longest look again; who still has to wait goes to the end."""
+        """Let the longest waiting publishers check again; those that must wait go to the end."""
         first: list[AmqpProtocol] = []
         for protocol in self.waiting:
             if len(first) == most:
@@ -383,7 +378,7 @@ class Sockets:
             protocol.maybe_resume()
 
     def check_waiting_within(self, delay_s: float) -> None:
-        """Look at the waiting connections even if nothing else happens until then."""
+        """Check all waiting connections after this delay at the latest."""
         if self._check is None:
             self._check = self.loop.call_later(delay_s, self._on_check)
 
@@ -392,16 +387,16 @@ class Sockets:
         self._wake_waiting(len(self.waiting))
 
     def alarms_changed(self) -> None:
-        """Alarms are new or over: whoever waits for them looks again."""
+        """Let all waiting connections check again, after an alarm began or ended."""
         self._wake_waiting(len(self.waiting))
 
     def stop(self) -> None:
-        """Nobody is let on any more."""
+        """Cancel the timer that resumes waiting connections."""
         if self._check is not None:
             self._check.cancel()
 
     def forget(self, protocol: AmqpProtocol) -> None:
-        """A socket is gone."""
+        """Drop a lost socket."""
         self.protocols.pop(protocol.connection, None)
         self.waiting.pop(protocol, None)
         if not self.protocols:
@@ -409,7 +404,7 @@ class Sockets:
 
 
 def _address(name: tuple[object, ...] | None) -> str:
-    """An end of a socket, for people. IPv6 has two more fields than host and port."""
+    """Return a socket address as host:port. IPv6 addresses have two more fields."""
     if not name:
         return "?"
     host = plain_host(str(name[0]))

@@ -1,4 +1,4 @@
-"""Writes the payload of one method: class, method and arguments, in order. Mirrors `Reader`."""
+"""Write the payload of one AMQP method: class, method and arguments, in order."""
 
 from typing import Final
 
@@ -13,39 +13,39 @@ _LONG_MAX: Final = (1 << 32) - 1
 
 
 def signed16(value: i64) -> i16:
-    """The 16 bits of an unsigned number, as the writers of `librt` take them."""
+    """Return an unsigned 16-bit number as the signed number that `librt` writes."""
     assert 0 <= value <= 0xFFFF
     return i16(value - 0x10000 if value > 0x7FFF else value)
 
 
-class Writer:
-    """A method payload that grows."""
+class MethodWriter:
+    """Builds the payload of a method; the counterpart of `MethodReader`."""
 
     def __init__(self, method: i64) -> None:
         self._out = BytesWriter()
         write_i32_be(self._out, i32(method))
 
-    def octet(self, value: i64) -> "Writer":
+    def octet(self, value: i64) -> "MethodWriter":
         self._out.append(u8(value & 0xFF))
         return self
 
-    def short(self, value: i64) -> "Writer":
+    def short(self, value: i64) -> "MethodWriter":
         write_i16_be(self._out, signed16(value))
         return self
 
-    def long(self, value: i64) -> "Writer":
-        """Numbers over 32 bits are cut to the greatest that fits."""
+    def long(self, value: i64) -> "MethodWriter":
+        """Write 32 bits; a larger number is replaced by the greatest that fits."""
         if value > _LONG_MAX:
             value = _LONG_MAX
         write_i32_be(self._out, i32(value - (1 << 32) if value >> 31 else value))
         return self
 
-    def longlong(self, value: i64) -> "Writer":
+    def longlong(self, value: i64) -> "MethodWriter":
         write_i64_be(self._out, value)
         return self
 
-    def short_string(self, text: str) -> "Writer":
-        """Text over 255 bytes is cut, at a character, and ends in dots (RabbitMQ)."""
+    def short_string(self, text: str) -> "MethodWriter":
+        """Write a short string. RabbitMQ: text over 255 bytes is cut at a character, with dots."""
         data = text.encode("utf-8", "surrogateescape")
         if len(data) > SHORT_STRING_BYTES_MAX:
             cut = data[: SHORT_STRING_BYTES_MAX - len(_DOTS)].decode("utf-8", "ignore")
@@ -54,12 +54,12 @@ class Writer:
         self._out.write(data)
         return self
 
-    def long_string(self, data: bytes) -> "Writer":
+    def long_string(self, data: bytes) -> "MethodWriter":
         write_i32_be(self._out, i32(len(data)))
         self._out.write(data)
         return self
 
-    def table(self, table: Table) -> "Writer":
+    def table(self, table: Table) -> "MethodWriter":
         self._out.write(encode_table(table))
         return self
 

@@ -1,11 +1,11 @@
-"""Streams as Apache Arrow: ranges of offsets, encoded by a process of their own.
+"""Streams and queues as Apache Arrow, encoded by a separate process.
 
 Nouns:
 
-- read       one range of one stream, asked for by one client
-- worker     the process that encodes; it reads segment files, or is sent chunks by the broker
+- read       one range of one stream, or messages of one queue, requested by one client
+- worker     the process that encodes; it reads segment files, or receives chunks from the broker
 - batch      a record batch: the rows of several chunks, or a part of one
 
-The broker's side is `requests.py`, `reads.py` and `frames.py`; they never import pyarrow, which
-takes 170 MB and half a second. The worker's side is everything else.
+The broker uses `requests.py`, `bulk_reads.py`, `queue_chunks.py` and `worker_protocol.py`. They
+never import pyarrow, which takes 170 MB and half a second. All other modules run in the worker.
 """

@@ -1,8 +1,8 @@
-"""Record batches made of rows, without looking at single messages.
+"""Makes record batches from rows of chunks, without decoding single messages.
 
-A column of a chunk is already what Arrow wants, except that its numbers count from the beginning of
-that chunk. So what each chunk has to add is repeated for its rows (`_spread`) and added to all at
-once. Envelopes are spread over the rows by `take`.
+A column of a chunk already has Arrow's layout, but its numbers are relative to the beginning of the
+chunk. So the base of each chunk is repeated for its rows (`_spread`) and added to all of them at
+once. Each distinct envelope is decoded once and spread over its rows by `take`.
 """
 
 import sys
@@ -14,20 +14,21 @@ import pyarrow.compute as pc
 
 from leveret.arrow.envelopes import envelope_array
 from leveret.arrow.schema import TIME, schema_of
-from leveret.engine.streams.rows import Rows
+from leveret.engine.streams.row_batch import RowBatch
 
-NUMBER_BITS: Final = 40  # of a broker id, for the offset; the stream's number stands above
-ROW_COLUMNS: Final = frozenset(("stream", "offset", "timestamp", "body"))  # no envelope is needed
+NUMBER_BITS: Final = 40  # bits of the offset in a broker id; the number of the stream is above them
+# Columns that need no envelope.
+ROW_COLUMNS: Final = frozenset(("stream", "offset", "timestamp", "body"))
 
 _CLASS: Final = b"\x00\x3c\x00\x00"  # class and weight of a content header
 
 
 def make_batch(
-    stream: str, number: int, columns: list[str], rows: Rows, given: bytes = b""
+    stream: str, number: int, columns: list[str], rows: RowBatch, given: bytes = b""
 ) -> pa.RecordBatch:
-    """Some columns of some rows, of the stream that has this name and this number in the log.
+    """Return some columns of rows as a batch, for the stream with this name and log number.
 
-    Rows of a queue have their numbers and times `given`, as `packing` says.
+    Rows of a queue have their own numbers and times in `given`, see `queue_chunks`.
     """
     table = _Table(stream, number, rows, given)
     arrays = [table.column(name) for name in columns]
@@ -35,9 +36,9 @@ def make_batch(
 
 
 class _Table:
-    """The columns of some rows, each made when it is asked for."""
+    """The columns of some rows, each made on demand."""
 
-    def __init__(self, stream: str, number: int, rows: Rows, given: bytes) -> None:
+    def __init__(self, stream: str, number: int, rows: RowBatch, given: bytes) -> None:
         self._given = pa.py_buffer(given) if given else None
         self._stream = stream
         self._number = number
@@ -45,7 +46,8 @@ class _Table:
         self._count = int(rows.count)
         self._row_ends = pa.py_buffer(rows.row_ends.getvalue())
         self._has_found = False
-        self._envelope_of: pa.Array | None = None  # for each row; None: they are in order
+        # Envelope index of each row; None if they are in order.
+        self._envelope_of: pa.Array | None = None
         self._body_ends: pa.Array | None = None
 
     def column(self, name: str) -> pa.Array:
@@ -63,17 +65,15 @@ class _Table:
             return self._content_headers()
         return self._of_envelope(name)
 
-    # Of the rows
-
     def _spread(self, values: bytes) -> pa.Array:
-        """A number for each chunk, repeated for each of its rows."""
+        """Repeat the number of each chunk for each of its rows."""
         chunks = len(values) // 8
         ends = pa.Array.from_buffers(pa.int32(), chunks, [None, self._row_ends])
         numbers = pa.Array.from_buffers(pa.int64(), chunks, [None, pa.py_buffer(values)])
         return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(ends, numbers))
 
     def _joined(self, numbers: bytes, bases: bytes) -> pa.Array:
-        """A number for each row, with that of its chunk added."""
+        """Return the number of each row with the base of its chunk added."""
         array = pa.Array.from_buffers(pa.uint32(), self._count, [None, pa.py_buffer(numbers)])
         return pc.add(array.cast(pa.int64()), self._spread(bases))
 
@@ -96,7 +96,7 @@ class _Table:
         return pc.multiply(times_ms, 1000).cast(TIME)
 
     def _ends(self) -> pa.Array:
-        """0, and where the body of each row ends."""
+        """Return 0, followed by the end of each row's body."""
         if self._body_ends is None:
             ends = self._joined(self._rows.ends.getvalue(), self._rows.ends_base.getvalue())
             zero = pa.array([0], pa.int32())
@@ -108,8 +108,6 @@ class _Table:
         return pa.Array.from_buffers(
             pa.binary(), self._count, [None, self._ends().buffers()[1], values], 0
         )
-
-    # Of their envelopes
 
     def _of_envelope(self, name: str) -> pa.Array:
         found = envelope_array(self._rows.envelopes, name)
@@ -135,7 +133,7 @@ class _Table:
         return pc.coalesce(self._of_envelope("broker_id"), assigned)
 
     def _content_headers(self) -> pa.Array:
-        """The content header of each message: class, weight, size of the body, properties."""
+        """Return the content header of each message: class, weight, body size, properties."""
         ends = self._ends()
         sizes = pc.subtract(ends.slice(1), ends.slice(0, self._count)).cast(pa.int64())
         swapped = array("q", sizes.buffers()[1].to_pybytes()[: 8 * self._count])
@@ -148,6 +146,6 @@ class _Table:
 
 
 def _counts_up(numbers: pa.Array) -> bool:
-    """Whether these are 0, 1, 2 and so on."""
+    """Return True if the numbers are 0, 1, 2 and so on."""
     ones = pa.repeat(pa.scalar(1, numbers.type), len(numbers))
     return bool(numbers.equals(pc.cumulative_sum(ones, start=-1)))

@@ -1,6 +1,6 @@
-"""Envelopes as Arrow arrays, one row for each distinct envelope of a batch.
+r"""Converts envelopes to Arrow arrays, one row for each distinct envelope of a batch.
 
-Text that is not UTF-8 shows its bytes as `\\xNN`; `properties` has everything as it was published.
+Text that is not UTF-8 shows its bytes as `\\xNN`. The column `properties` has the original bytes.
 """
 
 from typing import Any, Final
@@ -10,24 +10,25 @@ import pyarrow.compute as pc
 
 from leveret.arrow.schema import DEATHS, HEADERS, TIME, TYPES
 from leveret.engine.commands.dead_letter import deaths_of
-from leveret.engine.streams.columns import (
+from leveret.engine.streams.envelope_columns import (
     Column,
     EnvelopeColumns,
-    Headers,
-    Numbers,
-    Texts,
+    HeadersColumn,
+    NumberColumn,
+    TextColumn,
     field_text,
-    shown,
+    text_of_bytes,
 )
 from leveret.wire.scan import TIMESTAMP
 from leveret.wire.tables import INTEGERS, Table
 
 _MICROS: Final = 1_000_000
-_SECONDS_MAX: Final = (1 << 63) // _MICROS - 1  # what a time in microseconds can hold
+# The most seconds that a time in microseconds can hold.
+_SECONDS_MAX: Final = (1 << 63) // _MICROS - 1
 
 
 def envelope_array(columns: EnvelopeColumns, name: str) -> pa.Array:
-    """A column that follows from the envelope alone."""
+    """Return a column that depends on the envelope only."""
     if name == "headers":
         return headers_array(columns.headers)
     if name == "x_death":
@@ -47,25 +48,25 @@ def _valid(column: Column) -> pa.Buffer | None:
     return pa.py_buffer(column.valid()) if column.null_count else None
 
 
-def _bytes_array(column: Texts, kind: pa.DataType) -> pa.Array:
+def _bytes_array(column: TextColumn, kind: pa.DataType) -> pa.Array:
     if column.null_count == column.count:
         return pa.nulls(column.count, kind)
     buffers = [_valid(column), pa.py_buffer(column.ends()), pa.py_buffer(column.values())]
     return pa.Array.from_buffers(kind, column.count, buffers, column.null_count)
 
 
-def text_array(column: Texts) -> pa.Array:
+def text_array(column: TextColumn) -> pa.Array:
     array = _bytes_array(column, pa.string())
     if not column.values().isascii():
         try:
             array.validate(full=True)
         except pa.ArrowInvalid:
             values = _bytes_array(column, pa.binary()).to_pylist()
-            array = pa.array([None if v is None else shown(v) for v in values], pa.string())
+            array = pa.array([None if v is None else text_of_bytes(v) for v in values], pa.string())
     return array
 
 
-def number_array(column: Numbers) -> pa.Array:
+def number_array(column: NumberColumn) -> pa.Array:
     if column.null_count == column.count:
         return pa.nulls(column.count, pa.int64())
     buffers = [_valid(column), pa.py_buffer(column.values())]
@@ -73,7 +74,7 @@ def number_array(column: Numbers) -> pa.Array:
 
 
 def time_array(seconds: pa.Array) -> pa.Array:
-    """Seconds as a time; null where it is out of the type's range."""
+    """Convert seconds to timestamps; null if the value is out of range."""
     if seconds.null_count == len(seconds):
         return pa.nulls(len(seconds), TIME)
     is_known = pc.and_(pc.greater_equal(seconds, 0), pc.less_equal(seconds, _SECONDS_MAX))
@@ -81,7 +82,7 @@ def time_array(seconds: pa.Array) -> pa.Array:
     return pc.multiply(known, _MICROS).cast(TIME)
 
 
-def headers_array(column: Headers) -> pa.Array:
+def headers_array(column: HeadersColumn) -> pa.Array:
     if column.null_count == column.count:
         return pa.nulls(column.count, HEADERS)
     names, values = text_array(column.names), text_array(column.values)
@@ -137,7 +138,7 @@ def _number(table: Table, name: str) -> int | None:
 
 
 def _time(table: Table) -> int | None:
-    """Microseconds."""
+    """Return the time of a death in microseconds."""
     found = table.get("time")
     if found is None or found.kind != TIMESTAMP or not isinstance(found.value, int):
         return None

@@ -1,7 +1,7 @@
-"""What the broker asks of the worker, and which part of a stream it may read.
+"""The request that the broker sends to the worker, and the part of a stream it may read.
 
-The broker says how far each segment may be read (`end`): what stands behind that is not yet what
-consumers may see. A stream without files is sent chunk by chunk (`chunks_of`).
+The broker says how far each segment may be read (`end`), because later bytes are not yet visible to
+consumers. A stream without files is sent chunk by chunk (`stream_chunks`).
 """
 
 import json
@@ -12,9 +12,9 @@ from typing import Final
 
 from leveret.engine.streams.stream import Stream
 from leveret.errors import LeveretError
-from leveret.storage.names import segment_name
+from leveret.storage.file_names import segment_name
 
-# What can be asked for; `leveret.arrow.schema` has the types.
+# Columns that can be requested; `leveret.arrow.schema` has their types.
 COLUMNS: Final = (
     "stream",
     "offset",
@@ -42,7 +42,7 @@ COLUMNS: Final = (
 
 
 class RetentionPassedError(LeveretError):
-    """Retention has passed a part of the range."""
+    """Retention has removed a part of the range."""
 
 
 @dataclass(frozen=True)
@@ -59,13 +59,13 @@ class Request:
     """A range of a stream, or messages of a queue, as columns."""
 
     stream: str
-    number: int  # of the stream in the log
+    number: int  # number of the stream in the log
     first: int
     end: int
     columns: list[str]
-    bytes_max: int = 0  # of bodies; 0 = no limit
-    segments: list[SegmentPart] | None = None  # None: chunks are sent
-    is_of_queue: bool = False  # packs are sent, see `packing`
+    bytes_max: int = 0  # limit for the bodies; 0 = no limit
+    segments: list[SegmentPart] | None = None  # None if the broker sends chunks
+    is_of_queue: bool = False  # the broker sends queue chunks, see `queue_chunks`
 
 
 def encode_request(request: Request) -> bytes:
@@ -79,8 +79,8 @@ def decode_request(data: bytes) -> Request:
     return request
 
 
-def parts_of(stream: Stream, folder: Path, first: int, end: int) -> list[SegmentPart]:
-    """The segments that hold a range."""
+def segment_parts(stream: Stream, folder: Path, first: int, end: int) -> list[SegmentPart]:
+    """Return the segments that hold a range."""
     number = int(stream.ledger.id)
     found = stream.segments.segments
     parts = []
@@ -93,12 +93,12 @@ def parts_of(stream: Stream, folder: Path, first: int, end: int) -> list[Segment
     return parts
 
 
-def chunks_of(stream: Stream, first: int, end: int) -> Iterator[bytes]:
-    """The chunks that hold a range; raises Passed when one is gone before it is asked for."""
+def stream_chunks(stream: Stream, first: int, end: int) -> Iterator[bytes]:
+    """Yield the chunks of a range; raise RetentionPassedError if one is removed meanwhile."""
     offset = first
     while offset < end:
         if offset < stream.first_offset or stream.deleted:
-            raise RetentionPassedError(f"offset {offset} has been forgotten")
+            raise RetentionPassedError(f"offset {offset} was removed by retention")
         chunk = stream.segments.find(offset)
         yield chunk.data
         offset = int(chunk.end_offset)

@@ -1,7 +1,7 @@
 """The columns of messages as Arrow types.
 
-The types are those that Spark takes as they are: no large, view or dictionary types, times in
-microseconds of UTC. All columns may be null but the first four and the body.
+Spark reads these types without conversion: no large, view or dictionary types; times in
+microseconds of UTC. All columns are nullable except the first four and the body.
 """
 
 from typing import Final
@@ -53,5 +53,5 @@ TYPES: Final = {
 
 
 def schema_of(columns: list[str]) -> pa.Schema:
-    """The schema of some columns, in the order asked for."""
+    """Return the schema of some columns, in the requested order."""
     return pa.schema([(name, TYPES[name]) for name in columns])

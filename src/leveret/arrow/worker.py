@@ -1,8 +1,8 @@
-"""The worker: the process that encodes. `python -m leveret.arrow.worker FD` is started by `reads`.
+"""The worker process that encodes. `bulk_reads` starts it as `python -m leveret.arrow.worker FD`.
 
-FD is a socket over which the broker hands in one socket for each read; when it ends the worker
-ends, at once. Each read has a thread: it waits most of the time for a client that takes the bytes.
-The broker comes first: the worker asks the system for less than its share.
+FD is a socket over which the broker passes one socket for each read. When FD ends, the worker ends
+at once. Each read has its own thread, which mostly waits for its client to take bytes. The worker
+runs with a lower priority than the broker.
 """
 
 import os
@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any, Final
 
-from leveret.arrow.frames import (
+from leveret.arrow.requests import Request, RetentionPassedError, decode_request
+from leveret.arrow.worker_protocol import (
     CHUNK,
     DAMAGED,
     DATA,
@@ -28,10 +29,9 @@ from leveret.arrow.frames import (
     NUMBERS,
     REQUEST,
     STATUS,
+    fault_frame,
     frame,
-    note_frame,
 )
-from leveret.arrow.requests import Request, RetentionPassedError, decode_request
 from leveret.errors import LeveretError
 
 NICENESS: Final = 5
@@ -40,7 +40,7 @@ INSTALL: Final = "reading a stream in bulk needs pyarrow: pip install 'leveret[a
 
 
 class ReadCancelledError(Exception):
-    """The broker has given the read up: nobody wants to know any more."""
+    """The broker has cancelled the read."""
 
 
 class Connection:
@@ -50,7 +50,7 @@ class Connection:
         self._peer = peer
 
     def receive(self, kind: int, bytes_max: int) -> bytes:
-        """The payload of the next frame, which must be of a kind."""
+        """Return the payload of the next frame, which must be of this kind."""
         found, size = HEAD.unpack(self._exactly(HEAD.size))
         if found != kind or size > bytes_max:
             raise ReadCancelledError
@@ -59,8 +59,8 @@ class Connection:
     def receive_chunk(self) -> bytes:
         return self.receive(CHUNK, CHUNK_BYTES_MAX)
 
-    def receive_packs(self) -> Iterator[tuple[bytes, bytes]]:
-        """Packs of a queue, until there are no more."""
+    def receive_queue_chunks(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the chunks of a queue."""
         while True:
             kind, size = HEAD.unpack(self._exactly(HEAD.size))
             if kind == END:
@@ -94,17 +94,17 @@ class Connection:
         self.send(HEAD.pack(DATA, len(view)), view)
 
 
-# From a request and the socket over which chunks may come: the pieces of the answer.
+# From a request, and the socket for chunks, to the pieces of the answer.
 Encode = Callable[[Request, Connection], Iterator[Any]]
 
 
 def answer(peer: socket.socket, encode: Encode | None) -> None:
-    """One read, from request to end."""
+    """Serve one read, from request to end."""
     connection = Connection(peer)
     try:
         data = connection.receive(REQUEST, NOTE_BYTES_MAX)
         if encode is None:
-            connection.send(note_frame(STATUS, MISSING, INSTALL))
+            connection.send(fault_frame(STATUS, MISSING, INSTALL))
         else:
             _answer(connection, encode(decode_request(data), connection))
     except ReadCancelledError:
@@ -114,10 +114,10 @@ def answer(peer: socket.socket, encode: Encode | None) -> None:
 
 
 def _answer(connection: Connection, pieces: Iterator[Any]) -> None:
-    """Say that it begins when the first rows are there: what fails before can still be told."""
+    """Send the answer. The status waits for the first rows, so that it can report early faults."""
     kind = STATUS
     try:
-        beginning = [next(pieces), next(pieces)]  # the schema; rows, or the end marker
+        beginning = [next(pieces), next(pieces)]  # the schema; then rows, or the end marker
         connection.send(frame(STATUS))
         kind = FAULT
         for piece in chain(beginning, pieces):
@@ -126,43 +126,43 @@ def _answer(connection: Connection, pieces: Iterator[Any]) -> None:
     except ReadCancelledError:
         raise
     except RetentionPassedError as fault:
-        connection.send(note_frame(kind, GONE, str(fault)))
+        connection.send(fault_frame(kind, GONE, str(fault)))
     except LeveretError as fault:
-        connection.send(note_frame(kind, DAMAGED, str(fault)))
-    except Exception as fault:  # whatever it is, the broker can say it, and the next read may work
-        connection.send(note_frame(kind, FAILED, f"{type(fault).__name__}: {fault}"))
+        connection.send(fault_frame(kind, DAMAGED, str(fault)))
+    except Exception as fault:  # report every error to the broker; the next read may work
+        connection.send(fault_frame(kind, FAILED, f"{type(fault).__name__}: {fault}"))
 
 
-def load() -> Encode | None:
-    """The encoder; None where pyarrow is not installed."""
+def load_encoder() -> Encode | None:
+    """Return the encoder; None if pyarrow is not installed."""
     try:
-        from leveret.arrow.encoding import encode, encode_packs
+        from leveret.arrow.encoding import encode, encode_queue
     except ModuleNotFoundError as fault:
         if fault.name != "pyarrow":
             raise
         return None
-    from leveret.arrow.segments import Indexes, chunks_of_files, chunks_received
+    from leveret.arrow.chunk_sources import ChunkPositions, chunks_from_broker, chunks_from_files
 
-    indexes = Indexes()
+    indexes = ChunkPositions()
 
     def encode_request(request: Request, connection: Connection) -> Iterator[Any]:
         first, end, parts = request.first, request.end, request.segments
         if request.is_of_queue:
-            return encode_packs(request, connection.receive_packs())
+            return encode_queue(request, connection.receive_queue_chunks())
         if parts is None:
-            chunks = chunks_received(connection.receive_chunk, first, end)
+            chunks = chunks_from_broker(connection.receive_chunk, first, end)
         else:
-            chunks = chunks_of_files(parts, request.number, first, end, indexes)
+            chunks = chunks_from_files(parts, request.number, first, end, indexes)
         return encode(request, chunks)
 
     return encode_request
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for the broker, which ends us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for the broker, which stops the worker
     os.nice(NICENESS)
     control = socket.socket(fileno=int(sys.argv[1]))
-    encode = load()
+    encode = load_encoder()
     while True:
         data, descriptors, _, _ = socket.recv_fds(control, 1, 1)
         if not data:
@@ -170,7 +170,7 @@ def main() -> None:
         for descriptor in descriptors:
             peer = socket.socket(fileno=descriptor)
             threading.Thread(target=answer, args=(peer, encode), daemon=True).start()
-    os._exit(0)  # threads may be in the middle of a read that nobody wants
+    os._exit(0)  # threads may be in the middle of a cancelled read
 
 
 if __name__ == "__main__":

@@ -1,16 +1,15 @@
-"""Who may connect, and what they may do.
+"""Logins and permissions.
 
-- `Authority`    decides over logins; fronts ask it and know nothing else of passwords
-- `Credentials`  what a peer logs in with; `Refusal` or `User` is what comes of it
-- `User`         who is logged in, and what they may do
-- `Directory`    the authority of a node: its `users` and `permissions`, in the register
-- `Audit`        who did what
-- `Quotas`       how many connections and channels there may be
+- `Authenticator`   decides about logins; fronts use it and know nothing else of passwords
+- `Credentials`     the input of a login; the result is a `User` or a `Refusal`
+- `User`            a logged-in user, with the checks of permissions
+- `UserDirectory`   the authenticator of a node, with its `users` and `permissions`
+- `Audit`           the audit log
+- `Quotas`          limits of connections and channels
 """
 
-from leveret.auth.audit import Audit, Event
-from leveret.auth.authority import Authority, FixedAuthority
-from leveret.auth.directory import Directory
+from leveret.auth.audit import Audit, AuditEvent
+from leveret.auth.authenticator import Authenticator, SingleUserAuthenticator
 from leveret.auth.hashes import NO_PASSWORD, PasswordHash, hash_password, read_hash
 from leveret.auth.limits import Quotas
 from leveret.auth.user import (
@@ -24,7 +23,8 @@ from leveret.auth.user import (
     User,
     is_loopback,
 )
-from leveret.auth.users import Account, tags_of
+from leveret.auth.user_directory import UserDirectory
+from leveret.auth.users import Account, parse_tags
 
 __all__ = [
     "ADMINISTRATOR",
@@ -35,11 +35,11 @@ __all__ = [
     "WRITE",
     "Account",
     "Audit",
-    "Authority",
+    "Authenticator",
     "Credentials",
-    "Directory",
-    "Event",
-    "FixedAuthority",
+    "UserDirectory",
+    "AuditEvent",
+    "SingleUserAuthenticator",
     "PasswordHash",
     "Quotas",
     "Refusal",
@@ -47,5 +47,5 @@ __all__ = [
     "hash_password",
     "is_loopback",
     "read_hash",
-    "tags_of",
+    "parse_tags",
 ]

@@ -1,8 +1,8 @@
-"""Who did what: logins, refusals, and every change that somebody asked for.
+"""The audit log: logins, refusals, and every change that a user made.
 
-Each event is a line of the logger `leveret.audit` and one of the last `EVENTS_MAX`, which
-`GET /api/audit` shows. Events name users, addresses and objects, never passwords or bodies. Values
-are written as JSON strings, so that no name can forge a line.
+Each event is a line of the logger `leveret.audit`. The last `EVENTS_MAX` events are kept in memory
+for `GET /api/audit`. Events name users, addresses and objects, never passwords or message bodies.
+Values are written as JSON strings, so that no name can forge a line.
 """
 
 import json
@@ -19,15 +19,15 @@ log = logging.getLogger("leveret.audit")
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
-    """One thing that somebody did, or tried to do."""
+class AuditEvent:
+    """One action of a user, done or refused."""
 
     time_ms: int
     user: str
-    peer: str  # address that it came from
+    peer: str  # address of the client
     action: str  # "login", "queue.delete", or the method of an HTTP request
-    target: str  # what it was done to: a vhost, a queue, the path of a request
-    result: str  # "ok", a status code, or why it was refused
+    target: str  # the vhost, the queue, or the path of the request
+    result: str  # "ok", a status code, or the reason of the refusal
 
 
 class Audit:
@@ -35,10 +35,10 @@ class Audit:
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
-        self._events: deque[Event] = deque(maxlen=EVENTS_MAX)
+        self._events: deque[AuditEvent] = deque(maxlen=EVENTS_MAX)
 
     def note(self, user: str, peer: str, action: str, target: str, result: str) -> None:
-        event = Event(self._now_ms(), user, peer, action, target, result)
+        event = AuditEvent(self._now_ms(), user, peer, action, target, result)
         self._events.append(event)
         log.info(
             "%s user=%s peer=%s target=%s result=%s",
@@ -50,6 +50,6 @@ class Audit:
             extra={"event": "audit"},
         )
 
-    def recent(self, limit: int) -> list[Event]:
-        """The newest events, newest first."""
+    def recent(self, limit: int) -> list[AuditEvent]:
+        """Return the last `limit` events, newest first."""
         return list(islice(reversed(self._events), limit))

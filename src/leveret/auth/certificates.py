@@ -1,9 +1,9 @@
-"""What a peer's certificate says: names for people, and the name that it may log in by.
+"""Read the certificate of a peer: its names, and the user that it logs in as.
 
 A certificate comes in the form of `ssl.SSLObject.getpeercert()`, which is empty unless the
-certificate was verified: nothing here needs to ask whether it can be trusted. Distinguished names
-are written as RabbitMQ writes them (RFC 4514, the most specific part first), because they are names
-of users there.
+certificate was verified. So this module need not check whether a certificate can be trusted.
+Distinguished names are written as RabbitMQ writes them (RFC 4514, the most specific part first),
+because RabbitMQ uses them as user names.
 """
 
 import ssl
@@ -43,13 +43,13 @@ _SPECIAL: Final = '",+;<>\\'
 
 @dataclass(frozen=True)
 class NameRule:
-    """What of a certificate is the name of a user."""
+    """Which field of a certificate is the name of the user."""
 
     source: str = DISTINGUISHED_NAME
     alternative_kind: str = "dns"
 
     def name_in(self, certificate: Certificate) -> str:
-        """The name; empty where the certificate has none of that kind."""
+        """Return the user name, or an empty string if the certificate lacks that field."""
         if self.source == DISTINGUISHED_NAME:
             return distinguished_name(certificate.get("subject", ()))
         if self.source == COMMON_NAME:
@@ -61,19 +61,19 @@ class NameRule:
 
 @dataclass(frozen=True)
 class TlsPeer:
-    """A peer that came through TLS. Texts are empty where it showed no certificate."""
+    """The TLS session of a peer. Names are empty if the peer showed no certificate."""
 
     version: str  # "TLSv1.3"
     cipher: str
-    offers_external: bool  # certificates are verified here, so that they can be logins
-    login_name: str = ""  # who it is by its certificate
+    offers_external: bool  # certificates are verified, so EXTERNAL logins are possible
+    login_name: str = ""  # the user that the certificate names
     subject: str = ""
     issuer: str = ""
     validity: str = ""
     serial_number: str = ""
 
     def facts(self) -> dict[str, str]:
-        """For people, under the names of RabbitMQ's management API without `ssl_`."""
+        """Return the fields of RabbitMQ's management API, without their prefix `ssl_`."""
         key_exchange, cipher, digest = _suite(self.cipher)
         found = {
             "protocol": self.version.lower(),
@@ -88,8 +88,8 @@ class TlsPeer:
 
 
 def _suite(name: str) -> tuple[str, str, str]:
-    """Key exchange, cipher and hash: of TLS_AES_256_GCM_SHA384 or ECDHE-RSA-AES256-GCM-SHA384."""
-    if name.startswith("TLS_"):  # TLS 1.3: the suite says nothing of the key exchange
+    """Split TLS_AES_256_GCM_SHA384 or ECDHE-RSA-AES256-GCM-SHA384: key exchange, cipher, hash."""
+    if name.startswith("TLS_"):  # TLS 1.3: the suite does not name the key exchange
         cipher, _, digest = name.removeprefix("TLS_").lower().rpartition("_")
         return "any", cipher, digest
     parts = name.lower().split("-")
@@ -99,7 +99,7 @@ def _suite(name: str) -> tuple[str, str, str]:
 
 
 def tls_peer(secured: ssl.SSLObject, rule: NameRule | None) -> TlsPeer:
-    """What is known of the other end of a connection; without a rule certificates do not count."""
+    """Return the facts of a TLS session. Without a rule, the certificate is ignored."""
     certificate: Certificate = (secured.getpeercert() if rule is not None else None) or {}
     cipher = secured.cipher()
     return TlsPeer(
@@ -115,7 +115,7 @@ def tls_peer(secured: ssl.SSLObject, rule: NameRule | None) -> TlsPeer:
 
 
 def distinguished_name(parts: Any) -> str:
-    """A name in the form of RFC 4514, as RabbitMQ writes it."""
+    """Return a name in the form of RFC 4514, as RabbitMQ writes it."""
     written = ["+".join(f"{_short(key)}={_escaped(value)}" for key, value in p) for p in parts]
     return ",".join(reversed(written))
 

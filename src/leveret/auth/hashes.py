@@ -1,14 +1,14 @@
-"""Passwords as they are kept: salted hashes, never the words themselves.
+"""Password hashes, salted.
 
-New passwords are hashed by scrypt, written as text with its parameters:
+New passwords are hashed by scrypt. The text holds its parameters:
 
     $scrypt$ln=14,r=8,p=1$<salt, base64>$<hash, base64>
 
-What comes from RabbitMQ stays as it came, base64 of a salt of four bytes and the digest of salt and
-password; the name of the algorithm says which digest. An empty hash lets nobody in.
+Hashes from RabbitMQ are kept unchanged: base64 of a salt of four bytes and the digest of salt and
+password. The name of the algorithm says which digest. No password matches an empty hash.
 
-scrypt takes a tenth of a second on purpose: `is_slow` says so, and who asks sees to it that nobody
-waits for it who need not.
+scrypt takes a tenth of a second on purpose. `is_slow` tells callers to compute such a hash outside
+the event loop.
 """
 
 import binascii
@@ -23,7 +23,7 @@ from leveret.errors import PreconditionFailedError
 SCRYPT: Final = "leveret_password_hashing_scrypt"
 SHA256: Final = "rabbit_password_hashing_sha256"
 SHA512: Final = "rabbit_password_hashing_sha512"
-MD5: Final = "rabbit_password_hashing_md5"  # of RabbitMQ before 3.6
+MD5: Final = "rabbit_password_hashing_md5"  # used by RabbitMQ before 3.6
 
 _DIGESTS: Final = {SHA256: "sha256", SHA512: "sha512", MD5: "md5"}
 _SALT_BYTES: Final = 4  # RabbitMQ's
@@ -31,12 +31,12 @@ _PREFIX: Final = "$scrypt$"
 _COST_LOG2: Final = 14
 _BLOCK: Final = 8
 _PARALLEL: Final = 1
-_MEMORY_BYTES_MAX: Final = 64 * 1024 * 1024  # what a foreign hash may ask for
+_MEMORY_BYTES_MAX: Final = 64 * 1024 * 1024  # memory that an imported hash may demand
 _COST_LOG2_MAX: Final = 16
 
 
 class PasswordHash:
-    """A hash and the name of its algorithm, as they are stored and exported."""
+    """A hash with the name of its algorithm, as stored and exported."""
 
     __slots__ = ("algorithm", "text")
 
@@ -48,8 +48,8 @@ class PasswordHash:
     def is_slow(self) -> bool:
         return self.text.startswith(_PREFIX)
 
-    def fits(self, password: str) -> bool:
-        """Whether this is the password. Takes the same time whatever is wrong with it."""
+    def matches(self, password: str) -> bool:
+        """Return True if this is the password. The time does not depend on the difference."""
         data = _bytes(password)
         if not self.text or not data:
             return False
@@ -65,7 +65,7 @@ NO_PASSWORD: Final = PasswordHash("", SHA256)
 
 
 def hash_password(password: str) -> PasswordHash:
-    """A new hash, slow to find and slow to guess."""
+    """Hash a password with scrypt; slow."""
     salt = os.urandom(16)
     digest = _scrypt(_bytes(password), salt, _COST_LOG2, _BLOCK, _PARALLEL)
     head = f"{_PREFIX}ln={_COST_LOG2},r={_BLOCK},p={_PARALLEL}"
@@ -73,13 +73,13 @@ def hash_password(password: str) -> PasswordHash:
 
 
 def quick_hash(password: str) -> PasswordHash:
-    """RabbitMQ's own hash: for a password that everybody knows, which needs no protection."""
+    """Hash a password with RabbitMQ's fast hash: enough for the public default password."""
     salt = os.urandom(_SALT_BYTES)
     return PasswordHash(_text(salt + hashlib.sha256(salt + _bytes(password)).digest()), SHA256)
 
 
 def read_hash(text: str, algorithm: str = "") -> PasswordHash:
-    """A hash that somebody hands in. Raises PreconditionFailedError where it cannot be one."""
+    """Parse an imported hash. Raises PreconditionFailedError if it is malformed."""
     if not text:
         return PasswordHash("", algorithm or SHA256)
     if text.startswith(_PREFIX):
@@ -105,10 +105,10 @@ def _read_scrypt(text: str) -> tuple[int, int, int, bytes, bytes]:
         cost_log2, block, parallel = int(fields["ln"]), int(fields["r"]), int(fields["p"])
         found = (cost_log2, block, parallel, b64decode(salt), b64decode(digest))
     except (ValueError, KeyError):
-        raise PreconditionFailedError("password_hash is not one of scrypt") from None
+        raise PreconditionFailedError("password_hash is not an scrypt hash") from None
     is_bounded = 1 <= cost_log2 <= _COST_LOG2_MAX and 1 <= block <= 8 and 1 <= parallel <= 4
     if not is_bounded or len(found[4]) < 16:
-        raise PreconditionFailedError("password_hash asks for too much work, or for too little")
+        raise PreconditionFailedError("password_hash has parameters out of range")
     return found
 
 

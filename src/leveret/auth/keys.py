@@ -1,14 +1,12 @@
 """Keys that verify tokens: a secret, public keys as PEM, or a JSON Web Key Set.
 
-Each key knows its kind and verifies only by algorithms of that kind. A token that names an
-algorithm of another kind (an HMAC made with a public key, the oldest trick) finds no key at all.
+Each key has a type and verifies only algorithms of that type. This defeats the classic attack: an
+HMAC that was made with a public key as its secret finds no key.
 
-PyJWT and cryptography are imported by this module and `tokens`, which are imported only where
-tokens are taken.
+This module and `tokens` import PyJWT and cryptography. A node imports them only if it accepts
+tokens.
 """
 
-import time
-import urllib.request
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +16,12 @@ import jwt
 import msgspec
 
 from leveret.errors import ConfigError
+from leveret.http_client.address import parse_address
+from leveret.http_client.connections import ask_once
+from leveret.http_client.errors import CallError
+from leveret.http_client.requests import RequestEncoder
 
-# What a kind of key verifies.
+# The algorithms of each key type.
 ALGORITHMS: Final = {
     "oct": frozenset(("HS256", "HS384", "HS512")),
     "RSA": frozenset(("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")),
@@ -31,33 +33,32 @@ _CURVES: Final = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES51
 
 SET_BYTES_MAX: Final = 1_048_576
 SET_KEYS_MAX: Final = 256
-FETCH_S: Final = 5.0  # in which a key set must have come whole
-_PIECE_BYTES: Final = 65_536
+FETCH_S: Final = 5.0  # time limit for a whole key set
 _NO_CRYPTOGRAPHY: Final = "public keys need the package cryptography: pip install leveret[oauth2]"
 
 
 @dataclass(frozen=True)
 class Key:
-    """One key. `id` is what tokens call it by; empty for one that is tried for any."""
+    """One key. `id` is its name in tokens; a key with an empty id is tried for every token."""
 
     id: str
     algorithms: frozenset[str]
     material: Any
 
 
-def matching(keys: Sequence[Key], id: str, algorithm: str) -> list[Key]:
-    """The keys that may have signed: those of that name, or without one, and of the right kind."""
+def matching_keys(keys: Sequence[Key], id: str, algorithm: str) -> list[Key]:
+    """Return the keys for this algorithm that have this id or no id; all if `id` is empty."""
     fitting = [key for key in keys if algorithm in key.algorithms]
     return [key for key in fitting if not id or not key.id or key.id == id]
 
 
 def secret_key(secret: str) -> Key:
-    """A secret that issuer and broker share."""
+    """Return the key for a secret that issuer and broker share."""
     return Key("", ALGORITHMS["oct"], secret.encode())
 
 
 def pem_keys(text: str) -> list[Key]:
-    """Public keys of files: `[KID=]FILE,…`. Raises ConfigError."""
+    """Read public keys from files: `[KID=]FILE,…`. Raises ConfigError."""
     return [_pem_key(part.strip()) for part in text.split(",") if part.strip()]
 
 
@@ -67,7 +68,7 @@ def _pem_key(part: str) -> Key:
 
 
 def pem_key(option: str, path: Path, id: str = "") -> Key:
-    """The public key of a file that an option names. Raises ConfigError."""
+    """Read the public key of the file that an option names. Raises ConfigError."""
     try:
         data = path.read_bytes()
     except OSError as fault:
@@ -85,7 +86,7 @@ def pem_key(option: str, path: Path, id: str = "") -> Key:
             else load_pem_public_key(data)
         )
     except ValueError as fault:
-        raise ConfigError(f"{option}: {path}: is no public key: {fault}") from fault
+        raise ConfigError(f"{option}: {path}: is not a public key: {fault}") from fault
     return Key(id, _algorithms_of(public, option), public)
 
 
@@ -101,18 +102,18 @@ def _algorithms_of(public: Any, option: str) -> frozenset[str]:
     raise ConfigError(f"{option}: tokens are not signed by keys of the kind {type(public)}")
 
 
-def set_keys(data: bytes) -> list[Key]:
-    """The keys of a JSON Web Key Set; those that cannot be used are left out. Raises ConfigError.
+def parse_key_set(data: bytes) -> list[Key]:
+    """Parse a JSON Web Key Set. Raises ConfigError.
 
-    Secrets are left out too: a set is public.
+    Keys that cannot be used are skipped. Secrets are skipped too, because a key set is public.
     """
     try:
         found = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
-        raise ConfigError(f"is no JSON: {fault}") from fault
+        raise ConfigError(f"is not JSON: {fault}") from fault
     items = found.get("keys") if isinstance(found, dict) else None
     if not isinstance(items, list) or len(items) > SET_KEYS_MAX:
-        raise ConfigError(f"is no key set of at most {SET_KEYS_MAX} keys")
+        raise ConfigError(f"is not a key set of at most {SET_KEYS_MAX} keys")
     return list(_usable(items))
 
 
@@ -132,44 +133,24 @@ def _usable(items: Iterable[Any]) -> Iterable[Key]:
         yield Key(str(item.get("kid", "")), algorithms, material)
 
 
-def read_set(path: Path) -> list[Key]:
-    """The keys of a file. Raises ConfigError."""
+def read_key_set(path: Path) -> list[Key]:
+    """Read a key set from a file. Raises ConfigError."""
     try:
-        return set_keys(path.read_bytes())
+        return parse_key_set(path.read_bytes())
     except OSError as fault:
         raise ConfigError(f"{path}: {fault.strerror}") from fault
     except ConfigError as fault:
         raise ConfigError(f"{path}: {fault}") from fault
 
 
-def fetch_set(url: str, within_s: float = FETCH_S) -> list[Key]:
-    """The keys that a server tells; this waits, so not on the loop. Raises ConfigError."""
-    deadline_s = time.monotonic() + within_s
-    request = urllib.request.Request(url, headers={"Accept": "application/json"})  # noqa: S310
-    pieces: list[bytes] = []
-    size = 0
+def fetch_key_set(url: str, within_s: float = FETCH_S) -> list[Key]:
+    """Fetch a key set from a URL. This blocks: call it in a thread. Raises ConfigError."""
     try:
-        with _opener().open(request, timeout=within_s) as answer:
-            while piece := answer.read1(_PIECE_BYTES):
-                pieces.append(piece)
-                size += len(piece)
-                if size > SET_BYTES_MAX or time.monotonic() > deadline_s:
-                    raise ConfigError("is too large or comes too slowly")
-        return set_keys(b"".join(pieces))
-    except (OSError, ValueError) as fault:
+        address = parse_address(url)
+        request = RequestEncoder(address).encode_to_target("GET")
+        answer = ask_once(address, request, within_s, SET_BYTES_MAX)
+        if not 200 <= answer.status < 300:
+            raise ConfigError(f"HTTP status {answer.status} {answer.reason}")
+        return parse_key_set(answer.body)
+    except (CallError, ValueError, ConfigError) as fault:
         raise ConfigError(f"{url}: {fault}") from fault
-    except ConfigError as fault:
-        raise ConfigError(f"{url}: {fault}") from fault
-
-
-def _opener() -> urllib.request.OpenerDirector:
-    """HTTP and HTTPS only, no proxies of the environment, and no way to anywhere else."""
-    opener = urllib.request.OpenerDirector()
-    for handler in (
-        urllib.request.HTTPHandler,
-        urllib.request.HTTPSHandler,
-        urllib.request.HTTPDefaultErrorHandler,
-        urllib.request.HTTPErrorProcessor,
-    ):
-        opener.add_handler(handler())
-    return opener

@@ -1,8 +1,8 @@
-"""Limits of connections and channels: of the node, of a vhost, of a user.
+"""Limits of connections and channels: per node, per vhost and per user.
 
-Limits of vhosts and users are entries of the register (`vhost_limit`, `user_limit`), read when
-something is opened: a new limit counts from then on and closes nothing. What is open is counted
-here. Negative means none, as in RabbitMQ, and so does a limit that is not there.
+This module counts open connections and channels. The limits of vhosts and users are entries of the
+register (`vhost_limit`, `user_limit`), read at each opening: a new limit applies to the next
+opening and closes nothing. A missing or negative limit means no limit, as in RabbitMQ.
 """
 
 import json
@@ -20,18 +20,18 @@ _NONE: Final = -1
 
 
 class Quotas:
-    """What is open, and how much of it there may be."""
+    """Counts open connections and channels, and enforces their limits."""
 
     def __init__(self, register: Register | None) -> None:
-        self._register = register  # None: no limits of users and vhosts
-        self.connections_max = 0  # of the node; 0 is no limit
+        self._register = register  # None: users and vhosts have no limits
+        self.connections_max = 0  # of the node; 0: no limit
         self._connections = 0
         self._by_vhost: dict[str, int] = {}
         self._by_user: dict[str, int] = {}
         self._channels: dict[str, int] = {}  # by user
 
     def open_connection(self, user: str, vhost: str) -> None:
-        """Count a connection. Raises NotAllowedError where it would be one too many."""
+        """Count a connection. Raises NotAllowedError if a limit is reached."""
         if 0 < self.connections_max <= self._connections:
             raise NotAllowedError(
                 f"connection refused: node connection limit ({self.connections_max}) is reached"
@@ -57,7 +57,7 @@ class Quotas:
         _count(self._by_user, user, -1)
 
     def open_channel(self, user: str) -> None:
-        """Count a channel. Raises NotAllowedError where it would be one too many."""
+        """Count a channel. Raises NotAllowedError if the limit is reached."""
         limit = self._limit(USER_LIMIT, user, MAX_CHANNELS)
         if _is_reached(self._channels, user, limit):
             raise NotAllowedError(

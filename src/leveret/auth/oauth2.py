@@ -1,32 +1,33 @@
-"""Logins by OAuth2 tokens: a token is a password, whatever the user name beside it.
+"""Logins with OAuth2 tokens. The token is sent as the password; the user name beside it is ignored.
 
-`TokenAuthority` takes what has the form of a token and leaves every other login to the directory,
-so that both kinds of users work side by side. Who a token speaks for and what it allows stands in
-it alone: the user need not exist here. The login ends with the token, unless it is renewed.
+`TokenAuthenticator` checks passwords that have the form of a token and leaves every other login to
+the user directory, so that both kinds of logins work side by side. The token alone says who the
+user is and what the user may do: the user need not exist in the directory. The login ends when the
+token expires, unless the client renews it.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from leveret.auth.authority import Authority
-from leveret.auth.directory import HTTP, Directory
+from leveret.auth.authenticator import Authenticator
 from leveret.auth.scopes import Scopes, without_prefix
-from leveret.auth.tokens import Claims, Tokens, looks_like_token
-from leveret.auth.user import Credentials, Refusal, Then, User
+from leveret.auth.tokens import Claims, TokenVerifier, looks_like_token
+from leveret.auth.user import Credentials, LoginCallback, Refusal, User
+from leveret.auth.user_directory import HTTP, UserDirectory
 from leveret.errors import TokenRefusedError
 
-NAMELESS: Final = "unknown"  # RabbitMQ's name for the user of a token that names none
+NAMELESS: Final = "unknown"  # RabbitMQ: the user of a token that names no user
 
 
 @dataclass(frozen=True)
-class TokenForm:
-    """Where a token says what."""
+class ClaimMapping:
+    """Which claims hold the user name and the scopes."""
 
     resource_server_id: str
     scope_prefix: str
     username_claims: tuple[str, ...] = ("sub", "client_id")
-    scope_claims: tuple[str, ...] = ()  # besides `scope`; dots lead into objects
+    scope_claims: tuple[str, ...] = ()  # besides `scope`; dots lead into nested objects
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def user_name(self, claims: Claims) -> str:
@@ -37,7 +38,7 @@ class TokenForm:
         return NAMELESS
 
     def scopes(self, claims: Claims) -> Scopes:
-        """What the token allows here."""
+        """Return the scopes of a token that concern this broker."""
         found = list(self._listed(claims.get("scope")))
         for path in self.scope_claims:
             found += self._listed(_at(claims, path))
@@ -45,7 +46,7 @@ class TokenForm:
         return Scopes(without_prefix(found, self.scope_prefix), claims)
 
     def _listed(self, value: object) -> Iterable[str]:
-        """Scopes as a text with spaces, as a list, or as an object with some for each server."""
+        """Read scopes from a text with spaces, a list, or an object with a list per server."""
         if isinstance(value, dict):
             inner = value.get(self.resource_server_id)
             inner = inner if isinstance(inner, str | list) else None
@@ -63,7 +64,7 @@ def _at(claims: Claims, path: str) -> object:
 
 
 class TokenUser(User):
-    """Whoever a token speaks for, as long as it does."""
+    """The user of a token, until the token expires."""
 
     def __init__(self, name: str, scopes: Scopes, expires_ms: int) -> None:
         super().__init__(name, scopes.tags)
@@ -80,11 +81,15 @@ class TokenUser(User):
         return self._scopes.may_topic(permission, vhost, exchange, routing_key)
 
 
-class TokenAuthority(Authority):
-    """Takes tokens; everything else is for the directory."""
+class TokenAuthenticator(Authenticator):
+    """Checks tokens, and leaves all other logins to the directory."""
 
     def __init__(
-        self, tokens: Tokens, form: TokenForm, directory: Directory, now_ms: Callable[[], int]
+        self,
+        tokens: TokenVerifier,
+        form: ClaimMapping,
+        directory: UserDirectory,
+        now_ms: Callable[[], int],
     ) -> None:
         super().__init__(directory.audit, directory.quotas)
         self._tokens = tokens
@@ -92,7 +97,7 @@ class TokenAuthority(Authority):
         self._directory = directory
         self._now_ms = now_ms
 
-    def login(self, credentials: Credentials, then: Then) -> None:
+    def login(self, credentials: Credentials, then: LoginCallback) -> None:
         if credentials.password is None or not looks_like_token(credentials.password):
             self._directory.login(credentials, then)
             return
@@ -123,6 +128,6 @@ class TokenAuthority(Authority):
 
     def _note(self, credentials: Credentials, name: str, fault: str = "") -> None:
         host, protocol = credentials.host, credentials.protocol
-        self._directory.attempts.count(host, name, protocol, succeeded=not fault)
-        if fault or protocol != HTTP:  # there each request logs in
+        self._directory.login_counts.count(host, name, protocol, succeeded=not fault)
+        if fault or protocol != HTTP:  # over HTTP each request logs in: too many for the audit log
             self.audit.note(name, host, "login", protocol, fault or "ok")

@@ -1,11 +1,11 @@
-"""What the scopes of a token allow, as RabbitMQ reads them.
+"""The permissions in the scopes of a token, with RabbitMQ's syntax.
 
-    configure|read|write:VHOST/NAME[/ROUTING_KEY]    each part a pattern, `*` stands for anything
+    configure|read|write:VHOST/NAME[/ROUTING_KEY]    each part is a pattern; `*` matches any text
     tag:NAME                                         a tag of the user
 
-Parts are percent-decoded, so that `%2F` is the vhost `/` and `%2A` a star. `{vhost}` stands for the
-vhost in question and `{claim}` for a claim of the token; what they put in is taken literally, never
-as a pattern. A scope without a routing key allows no publish to a topic exchange.
+Parts are percent-decoded: `%2F` is the vhost `/` and `%2A` a literal star. `{vhost}` is replaced by
+the vhost of the request and `{claim}` by a claim of the token; the inserted text is literal, never
+a pattern. A scope without a routing key does not allow publishing to a topic exchange.
 """
 
 import re
@@ -15,7 +15,7 @@ from typing import Final
 from urllib.parse import quote, unquote_plus
 
 SCOPES_MAX: Final = 2048
-VHOSTS_KEPT: Final = 64  # for which the patterns of a user are kept
+VHOSTS_KEPT: Final = 64  # vhosts for which the parsed scopes of a user are cached
 
 _PERMISSIONS: Final = frozenset(("configure", "write", "read"))
 _VARIABLE: Final = re.compile(r"\{([^{}]*)\}")
@@ -23,14 +23,14 @@ _BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _TAG: Final = "tag:"
 
 
-class Pattern:
-    """A text with stars."""
+class WildcardPattern:
+    """A text in which each star matches any characters."""
 
     def __init__(self, text: str) -> None:
         self._parts = [unquote_plus(part) for part in text.split("*")]
 
     def matches(self, text: str) -> bool:
-        """Whether the whole text fits. Takes time in proportion to the text, whatever the stars."""
+        """Return True if the whole text matches. The time is linear in the length of the text."""
         first, *middle = self._parts
         if not middle:
             return text == first
@@ -48,13 +48,13 @@ class Pattern:
 
 
 @dataclass(frozen=True)
-class Grant:
-    """One scope: a permission on what its patterns match."""
+class ScopePermission:
+    """One scope: a permission, and the patterns of the names that it covers."""
 
     permission: str
-    vhost: Pattern
-    name: Pattern
-    routing_key: Pattern | None
+    vhost: WildcardPattern
+    name: WildcardPattern
+    routing_key: WildcardPattern | None
 
 
 class Scopes:
@@ -64,55 +64,61 @@ class Scopes:
         taken = list(dict.fromkeys(scopes))[:SCOPES_MAX]
         self.tags = tuple(s.removeprefix(_TAG) for s in taken if s.startswith(_TAG))
         self._texts = [_filled_in(scope, claims) for scope in taken]
-        self._grants: dict[str, list[Grant]] = {}  # by vhost, because of `{vhost}`
+        self._permissions: dict[str, list[ScopePermission]] = {}  # by vhost, because of `{vhost}`
 
     def may_open(self, vhost: str) -> bool:
-        """Whether any scope is about the vhost."""
+        """Return True if any scope covers the vhost."""
         return bool(self._of(vhost))
 
     def may(self, permission: str, vhost: str, name: str) -> bool:
         return any(
-            grant.permission == permission and grant.name.matches(name) for grant in self._of(vhost)
+            scope.permission == permission and scope.name.matches(name) for scope in self._of(vhost)
         )
 
     def may_topic(self, permission: str, vhost: str, name: str, routing_key: str) -> bool:
         return any(
-            grant.permission == permission
-            and grant.routing_key is not None
-            and grant.name.matches(name)
-            and grant.routing_key.matches(routing_key)
-            for grant in self._of(vhost)
+            scope.permission == permission
+            and scope.routing_key is not None
+            and scope.name.matches(name)
+            and scope.routing_key.matches(routing_key)
+            for scope in self._of(vhost)
         )
 
-    def _of(self, vhost: str) -> list[Grant]:
-        """The grants in a vhost."""
-        found = self._grants.get(vhost)
+    def _of(self, vhost: str) -> list[ScopePermission]:
+        """Return the scopes that cover a vhost."""
+        found = self._permissions.get(vhost)
         if found is None:
-            if len(self._grants) >= VHOSTS_KEPT:
-                self._grants.clear()
-            grants = (_grant(text.replace("{vhost}", _literal(vhost))) for text in self._texts)
-            found = [grant for grant in grants if grant is not None and grant.vhost.matches(vhost)]
-            self._grants[vhost] = found
+            if len(self._permissions) >= VHOSTS_KEPT:
+                self._permissions.clear()
+            permissions = (
+                _parse_scope(text.replace("{vhost}", _literal(vhost))) for text in self._texts
+            )
+            found = [
+                scope for scope in permissions if scope is not None and scope.vhost.matches(vhost)
+            ]
+            self._permissions[vhost] = found
         return found
 
 
 def without_prefix(scopes: Iterable[str], prefix: str) -> list[str]:
-    """The scopes that are about this broker, without what says so."""
+    """Return the scopes that have this prefix, without the prefix."""
     return [scope.removeprefix(prefix) for scope in scopes if scope.startswith(prefix)]
 
 
-def _grant(scope: str) -> Grant | None:
-    """None for what is no permission: a tag, a scope of another form."""
+def _parse_scope(scope: str) -> ScopePermission | None:
+    """Parse a scope; None if it is a tag or has another form."""
     permission, _, rest = scope.partition(":")
     parts = rest.split("/")
     if permission not in _PERMISSIONS or len(parts) not in (2, 3) or _BAD_ESCAPE.search(rest):
         return None
-    routing_key = Pattern(parts[2]) if len(parts) == 3 else None
-    return Grant(permission, Pattern(parts[0]), Pattern(parts[1]), routing_key)
+    routing_key = WildcardPattern(parts[2]) if len(parts) == 3 else None
+    return ScopePermission(
+        permission, WildcardPattern(parts[0]), WildcardPattern(parts[1]), routing_key
+    )
 
 
 def _filled_in(scope: str, claims: Mapping[str, object]) -> str:
-    """The scope with the claims it names; `{vhost}` and what is no claim stay."""
+    """Insert the values of claims. `{vhost}` and names of missing claims stay."""
 
     def value(match: re.Match[str]) -> str:
         claim = claims.get(match[1])

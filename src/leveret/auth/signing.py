@@ -1,4 +1,4 @@
-"""Signs tokens, where this node is the one that gives them out."""
+"""Sign the tokens that this node issues."""
 
 from typing import Any
 
@@ -7,6 +7,6 @@ import jwt
 ALGORITHM = "HS256"
 
 
-def signed(claims: dict[str, Any], secret: str) -> str:
-    """A JSON Web Token with these claims."""
+def sign_token(claims: dict[str, Any], secret: str) -> str:
+    """Return a signed JSON Web Token with these claims."""
     return jwt.encode(claims, secret, algorithm=ALGORITHM)

@@ -1,10 +1,10 @@
-"""Verifies JSON Web Tokens. Whatever takes tokens uses this and nothing else.
+"""Verify JSON Web Tokens. This is the only module that does.
 
-A token counts when its algorithm is one of those that are allowed, a key of that algorithm's kind
-has signed it, it names the audience (and the issuer, if one is wanted), and its time has come and
-not gone. A token without an end is refused: it could never be taken back.
+A token is valid if its algorithm is allowed, a key for that algorithm has signed it, it names the
+audience (and the issuer, if one is required), and the current time is within its times. A token
+without an expiry time is refused, because it could never be revoked.
 
-Time is given, as everywhere: PyJWT checks signatures and form, the times are checked here.
+PyJWT checks signature and form. This module checks the times, against the time that it is given.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,19 +13,19 @@ from typing import Any, Final
 
 import jwt
 
-from leveret.auth.keys import Key, matching
+from leveret.auth.keys import Key, matching_keys
 from leveret.errors import TokenRefusedError
 
 TOKEN_CHARACTERS_MAX: Final = 65_536
-KEYS_TRIED_MAX: Final = 8  # of a token that does not say which key signed it
+KEYS_TRIED_MAX: Final = 8  # for a token that does not name its key
 _EXPIRES_MS_MAX: Final = 253_402_300_799_000  # the end of the year 9999
 
 Claims = Mapping[str, Any]
 
-# What may come of bytes that strangers made up. PyJWT's JSON decoder recurses as deep as they say.
+# Errors that made-up tokens can cause. PyJWT's JSON decoder recurses as deep as the input nests.
 MALFORMED: Final = (jwt.PyJWTError, ValueError, TypeError, RecursionError)
 
-# PyJWT checks neither times nor names: what is checked here is checked in one place.
+# PyJWT must check neither times nor names, because this module does.
 _SIGNATURE_ONLY: Final[Any] = {
     "verify_signature": True,
     **dict.fromkeys(("verify_exp", "verify_nbf", "verify_iat", "verify_aud", "verify_iss"), False),
@@ -35,7 +35,7 @@ _SIGNATURE_ONLY: Final[Any] = {
 
 @dataclass(frozen=True)
 class TokenRules:
-    """What a token must be like."""
+    """What a token must have to be accepted."""
 
     algorithms: frozenset[str]
     audience: str  # empty: any
@@ -43,29 +43,29 @@ class TokenRules:
     leeway_ms: int = 0
 
 
-class Tokens:
-    """Verifies tokens by rules and keys; keys may be replaced at any time."""
+class TokenVerifier:
+    """Verifies tokens with rules and keys; the keys may be replaced at any time."""
 
     def __init__(self, rules: TokenRules, keys: Sequence[Key]) -> None:
         self.rules = rules
         self.keys = keys
-        # Told when no key fits: whoever fetches keys may have to look for new ones.
+        # Called when no key matches: the key refresher may have to fetch new keys.
         self.on_unknown_key: Callable[[], None] | None = None
 
     def verify(self, token: str, now_ms: int) -> Claims:
-        """What the token says. Raises TokenRefusedError."""
+        """Return the claims of a valid token. Raises TokenRefusedError."""
         claims = self._signed(token)
         self._check_names(claims)
         self._check_times(claims, now_ms)
         return claims
 
     def expires_ms(self, claims: Claims) -> int:
-        """When a token that was verified ends for us."""
+        """Return when a verified token expires, with the leeway."""
         return min(int(claims["exp"] * 1000) + self.rules.leeway_ms, _EXPIRES_MS_MAX)
 
     def _signed(self, token: str) -> Claims:
         algorithm, key_id = self._header(token)
-        found = matching(self.keys, key_id, algorithm)
+        found = matching_keys(self.keys, key_id, algorithm)
         for key in found[:KEYS_TRIED_MAX]:
             try:
                 return _decoded(token, key, algorithm)
@@ -109,7 +109,7 @@ class Tokens:
 
 
 def looks_like_token(text: str) -> bool:
-    """Whether it has the form of a signed token, so that no password is taken for one."""
+    """Return True if a password has the form of a signed token."""
     return text.startswith("eyJ") and text.count(".") == 2
 
 
@@ -121,5 +121,5 @@ def _decoded(token: str, key: Key, algorithm: str) -> Claims:
 
 
 def _is_time(value: object) -> bool:
-    """A number of seconds: no boolean, and nothing that is not a number or has no end."""
+    """Return True for a finite number of seconds; a boolean is not a number here."""
     return type(value) in (int, float) and abs(value) < 1e15  # type: ignore[arg-type]

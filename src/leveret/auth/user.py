@@ -1,8 +1,8 @@
-"""Who is logged in, as fronts see them, and what a login is made of.
+"""The logged-in user, as the fronts see it, and the input and result of a login.
 
-Permissions are asked by kind (`CONFIGURE`, `WRITE`, `READ`) for one exchange or queue in a vhost;
-`may_topic` asks for a routing key of a topic exchange. The answers follow every change at once:
-a front that keeps one asks again when it is told that the user's access changed.
+`may` checks a permission (`CONFIGURE`, `WRITE`, `READ`) on one exchange or queue of a vhost;
+`may_topic` checks a routing key of a topic exchange. The answers change as soon as permissions
+change. A front that caches an answer must ask again when it is told that the user's access changed.
 """
 
 from collections.abc import Callable
@@ -19,9 +19,9 @@ MONITORING: Final = "monitoring"
 
 
 class User:
-    """An authenticated user. This one may do everything."""
+    """An authenticated user who may do everything; subclasses restrict it."""
 
-    expires_ms = 0  # when the login ends by itself; 0 = never
+    expires_ms = 0  # when the login expires; 0: never
 
     def __init__(self, name: str, tags: tuple[str, ...] = ()) -> None:
         self.name = name
@@ -32,29 +32,29 @@ class User:
         return self._tags
 
     def may_open(self, vhost: str) -> bool:
-        """Whether the user may work in a vhost at all."""
+        """Return True if the user may open a vhost."""
         return True
 
     def may(self, permission: str, vhost: str, what: str, name: str) -> bool:
-        """Whether the user may configure, write to or read from a queue or exchange."""
+        """Return True if the user has a permission on a queue or exchange."""
         return True
 
     def may_topic(self, permission: str, vhost: str, exchange: str, routing_key: str) -> bool:
-        """Whether the user may publish (`WRITE`) or bind (`READ`) with a key there."""
+        """Return True if the user may publish (`WRITE`) or bind (`READ`) with this key."""
         return True
 
     def may_see(self, vhost: str) -> bool:
-        """Whether lists show the user what is in a vhost."""
+        """Return True if lists show the contents of a vhost to the user."""
         tags = self.tags
         return ADMINISTRATOR in tags or MONITORING in tags or self.may_open(vhost)
 
     def may_impersonate(self) -> bool:
-        """Whether the user may publish in the name of another."""
+        """Return True if the user may publish with the user id of another."""
         return "impersonator" in self.tags
 
 
 class Credentials:
-    """What a peer logs in with, and where it comes from."""
+    """The input of a login: name, password, and where the client comes from."""
 
     def __init__(
         self,
@@ -66,25 +66,25 @@ class Credentials:
         protocol: str = "amqp091",
     ) -> None:
         self.name = name
-        self.password = password  # None: the peer has proved its name by other means
-        self.host = host  # the address it comes from, without the port
+        self.password = password  # None: a certificate has proved the name
+        self.host = host  # address of the client, without the port
         self.is_loopback = is_loopback
         self.protocol = protocol  # "amqp091" or "http"
 
 
 class Refusal:
-    """A login that failed. The reason is for logs and operators; peers are told little."""
+    """A refused login. The reason is for the audit log; clients are not told."""
 
     def __init__(self, reason: str, retry_ms: int = 0) -> None:
         self.reason = reason
-        self.retry_ms = retry_ms  # not 0: too many failures, and when it is worth trying again
+        self.retry_ms = retry_ms  # wait before the next try after too many failures; else 0
 
 
-# Told how a login ended: at once, or in a later turn of the engine.
-Then = Callable[[User | Refusal], None]
+# Called with the result of a login, at once or in a later turn of the engine.
+LoginCallback = Callable[[User | Refusal], None]
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address is of this machine itself."""
+    """Return True for a loopback address."""
     host = plain_host(host)
     return host.startswith("127.") or host in ("::1", "localhost")

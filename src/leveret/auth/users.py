@@ -1,10 +1,8 @@
-"""Users: their password hashes and tags, kept in the register.
+"""Users with their password hashes and tags, kept in the register.
 
-An entry of the kind `user` has the user's name for its key and this for its value:
+    user    name    {"password_hash": "…", "hashing_algorithm": "…", "tags": ["…"]}
 
-    {"password_hash": "…", "hashing_algorithm": "…", "tags": ["…"]}
-
-Changes are made inside a turn of the engine; whoever must know of them is told by `on_change`.
+Change users inside a turn of the engine. `on_change` is called with the name of a changed user.
 """
 
 import json
@@ -21,7 +19,7 @@ TAGS_MAX: Final = 64
 
 
 class Account:
-    """A user as it is kept."""
+    """A user as stored: name, password hash and tags."""
 
     __slots__ = ("name", "password", "tags")
 
@@ -40,7 +38,7 @@ class Users:
         self._accounts: dict[str, Account] = {}
 
     def load(self) -> None:
-        """Read what the register has; once, before anybody asks."""
+        """Read the register; call this once, before the first login."""
         for name, text in self._register.entries(USER).items():
             fields = json.loads(text)
             password = PasswordHash(fields["password_hash"], fields["hashing_algorithm"])
@@ -50,12 +48,11 @@ class Users:
         return self._accounts.get(name)
 
     def all(self) -> list[Account]:
-        """Every user, by name."""
+        """Return all users, sorted by name."""
         return sorted(self._accounts.values(), key=_name_of)
 
     def put(self, name: str, password: PasswordHash, tags: Iterable[str]) -> bool:
-        """Make a user, or change one; True if new. Raises PreconditionFailedError for a bad
-        name."""
+        """Make or change a user; True if new. Raises PreconditionFailedError for a bad name."""
         account = Account(name, password, tuple(tags))
         require_valid(name, account.tags)
         is_new = name not in self._accounts
@@ -70,7 +67,7 @@ class Users:
         return is_new
 
     def drop(self, name: str) -> bool:
-        """Forget a user; False where there is none. `Directory.drop_user` forgets the rest too."""
+        """Delete a user; False if there is none. `UserDirectory.drop_user` deletes the rest."""
         if self._accounts.pop(name, None) is None:
             return False
         self._register.drop(USER, name)
@@ -78,8 +75,8 @@ class Users:
         return True
 
 
-def tags_of(tags: str | Iterable[str]) -> tuple[str, ...]:
-    """Tags as they come: a list, or a text with commas."""
+def parse_tags(tags: str | Iterable[str]) -> tuple[str, ...]:
+    """Parse tags from a list, or from a text with commas."""
     parts = tags.split(",") if isinstance(tags, str) else tags
     return tuple(tag for tag in (part.strip() for part in parts) if tag)
 
@@ -89,7 +86,7 @@ def _name_of(account: Account) -> str:
 
 
 def require_valid(name: str, tags: Sequence[str]) -> None:
-    """Raise PreconditionFailedError where a user cannot have this name, or these tags."""
+    """Raise PreconditionFailedError for a name or tags that a user cannot have."""
     if not name or len(name) > NAME_LENGTH_MAX or not _is_text(name):
         raise PreconditionFailedError(
             f"a user's name has 1 to {NAME_LENGTH_MAX} characters of UTF-8"
@@ -101,5 +98,5 @@ def require_valid(name: str, tags: Sequence[str]) -> None:
 
 
 def _is_text(name: str) -> bool:
-    """Whether a name has no bytes in it that are not UTF-8."""
+    """Return True if a name is valid UTF-8."""
     return not any("\ud800" <= character <= "\udfff" for character in name)

@@ -12,26 +12,24 @@
     @bus.on(OrderPlaced)
     async def bill(event: OrderPlaced, delivery: Delivery) -> None: ...
 
-    async with bus:                      # declares, consumes, and recovers from any loss
+    async with bus:                      # declare, consume, and recover from any loss
         await bus.publish(OrderPlaced(1))    # returns when the broker has it on disk
 
-`fanout` and `topic` are the topologies, `testing.FakeBus` is the double for tests, `SyncBus` the
-same for programs without an event loop. Needs the extra `bus`.
+`fanout` and `topic` are the topologies. `SyncBus` is for programs without an event loop, and
+`testing.FakeBus` for tests. It needs aio-pika: `pip install "leveret[bus]"`.
 """
+
+try:
+    import aio_pika  # noqa: F401
+except ModuleNotFoundError as fault:
+    text = 'the event bus needs aio-pika: pip install "leveret[bus]"'
+    raise ModuleNotFoundError(text, name="aio_pika") from fault
 
 from leveret.bus import fanout, topic
 from leveret.bus.bus import Bus
 from leveret.bus.delivery import Delivery
 from leveret.bus.dispatch import Middleware, Next
-from leveret.bus.health import Health
-from leveret.bus.idempotency import IdempotencyStore, MemoryStore, SqliteStore
-from leveret.bus.outcome import ConsumerStatus, Handled, Result
-from leveret.bus.outgoing import PublishOptions
-from leveret.bus.policy import RetryPolicy
-from leveret.bus.settings import BusSettings
-from leveret.bus.sync import SyncBus
-from leveret.bus.topology import Layout, QueueType, Topology
-from leveret.errors import (
+from leveret.bus.errors import (
     BusError,
     DecodeError,
     EncodeError,
@@ -46,13 +44,21 @@ from leveret.errors import (
     TopologyMismatchError,
     UnroutableError,
 )
+from leveret.bus.handler_result import DeliveryOutcome, HandlerResult, HandlerReturn
+from leveret.bus.health import Health
+from leveret.bus.idempotency import IdempotencyStore, MemoryStore, SqliteStore
+from leveret.bus.outgoing_message import PublishOptions
+from leveret.bus.retry_policy import RetryPolicy
+from leveret.bus.settings import BusSettings
+from leveret.bus.sync import SyncBus
+from leveret.bus.topology import Layout, QueueType, Topology
 
 __all__ = [
     "Bus",
     "BusSettings",
-    "ConsumerStatus",
+    "DeliveryOutcome",
     "Delivery",
-    "Handled",
+    "HandlerResult",
     "Health",
     "Layout",
     "QueueType",
@@ -61,7 +67,7 @@ __all__ = [
     "Middleware",
     "Next",
     "PublishOptions",
-    "Result",
+    "HandlerReturn",
     "RetryPolicy",
     "SqliteStore",
     "SyncBus",

@@ -1,8 +1,8 @@
-"""The bus of one service: handlers, publishing, and the two links behind them.
+"""The bus of one service: handlers, publishing, and a connection for each.
 
-Publishing and consuming have a connection each, because a broker that is short of memory stops
-reading from connections that publish, and acks must still arrive. A bus without handlers only
-publishes, and declares no queue that nobody reads.
+Publishing and consuming have separate connections. A broker that is short of memory stops reading
+from connections that publish, and acks must still reach it. A bus without handlers only publishes,
+and declares no queue.
 """
 
 import asyncio
@@ -15,25 +15,25 @@ from typing import Any, Final, Self, TypeVar, cast
 from leveret.bus import codec
 from leveret.bus.connections.connection import require_address
 from leveret.bus.consuming import Consumer
-from leveret.bus.dispatch import Dispatcher, M, Middleware, Register
-from leveret.bus.health import Health, listing_fault, vhost_of
+from leveret.bus.dispatch import Dispatcher, HandlerDecorator, M, Middleware
+from leveret.bus.errors import BusError, NotConnectedError
+from leveret.bus.health import Health, vhost_of, why_not_listed
 from leveret.bus.idempotency import IdempotencyStore
-from leveret.bus.outgoing import PublishOptions, of_event, require_size
-from leveret.bus.policy import Backoff, RetryPolicy
-from leveret.bus.publishing import Outbox, Publisher
+from leveret.bus.outgoing_message import PublishOptions, message_of_event, require_body_size
+from leveret.bus.publishing import BackgroundPublisher, Publisher
+from leveret.bus.retry_policy import Backoff, RetryPolicy
 from leveret.bus.settings import BusSettings
 from leveret.bus.topology import Layout, Topology
 from leveret.clock import Clock
-from leveret.errors import BusError, NotConnectedError
 
-START_TIMEOUT_MS: Final = 30_000
+START_TIMEOUT_S: Final = 30.0
 
 E = TypeVar("E")
 _log: Final = logging.getLogger(__name__)
 
 
 class Bus:
-    """Publishes and consumes for one service, on any AMQP broker."""
+    """Publishes and consumes for one service, on Leveret or RabbitMQ."""
 
     def __init__(
         self,
@@ -56,31 +56,29 @@ class Bus:
         self._rng = rng or SystemRandom()
         self._management_url = management_url
         self._publisher: Publisher | None = None
-        self._outbox: Outbox | None = None
+        self._background: BackgroundPublisher | None = None
         self._consumer: Consumer | None = None
         self._ended = asyncio.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None  # on which it was started
+        self._loop: asyncio.AbstractEventLoop | None = None  # the loop on which it was started
 
     @property
     def layout(self) -> Layout:
-        """What the bus applies, with a queue for every delay of its handlers."""
+        """The layout, after `start` with a queue for every delay of the handlers."""
         return self._layout
 
-    # Handlers
-
-    def on(self, event: type[E], *, retry: RetryPolicy | None = None) -> Register[E]:
-        """Register the handler of an event, by its class; it takes the event, and the delivery."""
-        codec.require_event(event)  # a decorator without its class would register nothing
+    def on(self, event: type[E], *, retry: RetryPolicy | None = None) -> HandlerDecorator[E]:
+        """Register a handler for an event class. It takes the event, and if wanted the delivery."""
+        codec.require_event(event)  # `@bus.on` without a class would register nothing
 
         def register(handler: Callable[..., Any]) -> Callable[..., Any]:
             self._require_not_started()
             self._dispatcher.add(event, handler, retry)
             return handler
 
-        return cast(Register[E], register)
+        return cast(HandlerDecorator[E], register)
 
     def on_message(self, *, retry: RetryPolicy | None = None) -> Callable[[M], M]:
-        """Register the handler of every message without one of its own; it takes the delivery."""
+        """Register the handler of all other messages. It takes the delivery."""
 
         def register(handler: M) -> M:
             self._require_not_started()
@@ -89,12 +87,11 @@ class Bus:
 
         return register
 
-    # Starting and stopping
+    async def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Connect, declare the topology and consume.
 
-    async def start(self, timeout_ms: int = START_TIMEOUT_MS) -> None:
-        """Connect, apply the topology and consume. Raises NotConnectedError or TopologyMismatch.
-
-        A bus that was stopped, or could not be started, may be started again.
+        Raise NotConnectedError or TopologyMismatchError.
+        A bus that was stopped or failed to start may be started again.
         """
         self._require_not_started()
         self._loop = asyncio.get_running_loop()
@@ -102,27 +99,27 @@ class Bus:
         self._consumer = None
         self._layout = self._layout.with_delays(self._dispatcher.delays_ms)
         settings = self._settings
-        backoff = Backoff(self._rng, settings.backoff_ms_min, settings.backoff_ms_max)
+        backoff = Backoff(self._rng, settings.backoff_s_min, settings.backoff_s_max)
         name = f"{self._layout.service} publisher"
         self._publisher = Publisher(self._url, name, self._topology, settings, self._clock, backoff)
-        self._outbox = Outbox(self._publisher, settings.outstanding_max)
-        self._publisher.link.start()
+        self._background = BackgroundPublisher(self._publisher, settings.outstanding_max)
+        self._publisher.connection.start()
         if not self._dispatcher.is_empty:
             self._consumer = self._new_consumer(self._publisher)
-            self._consumer.link.start()
+            self._consumer.connection.start()
         try:
-            await self._ready(timeout_ms / 1000)
+            await self._wait_for_sessions(timeout_s)
         except BaseException:
             await self.stop(0)
             raise
 
-    async def _ready(self, timeout_s: float) -> None:
+    async def _wait_for_sessions(self, timeout_s: float) -> None:
         assert self._publisher is not None
         loop = asyncio.get_running_loop()
         end_s = loop.time() + timeout_s
-        await self._publisher.link.ready(timeout_s)
+        await self._publisher.connection.wait_for_session(timeout_s)
         if self._consumer is not None:
-            await self._consumer.link.ready(end_s - loop.time())
+            await self._consumer.connection.wait_for_session(end_s - loop.time())
 
     def _new_consumer(self, publisher: Publisher) -> Consumer:
         return Consumer(
@@ -140,22 +137,22 @@ class Bus:
         is_reading = not self._dispatcher.is_empty
         return self._layout.consuming if is_reading else self._layout.publishing
 
-    async def stop(self, deadline_ms: int | None = None) -> None:
-        """Finish what is being handled and sent; when the deadline has passed, give it back."""
-        deadline_ms = self._settings.stop_deadline_ms if deadline_ms is None else deadline_ms
+    async def stop(self, deadline_s: float | None = None) -> None:
+        """Finish running handlers and open publishes, then stop. The deadline ends the waiting."""
+        deadline_s = self._settings.stop_deadline_s if deadline_s is None else deadline_s
         loop = asyncio.get_running_loop()
-        end_s = loop.time() + deadline_ms / 1000
+        end_s = loop.time() + deadline_s
         if self._consumer is not None:
-            await self._consumer.stop(deadline_ms)
-        if self._outbox is not None:
-            await self._outbox.wait_for_confirms(max(0, round((end_s - loop.time()) * 1000)))
-            await self._outbox.stop()
+            await self._consumer.stop(deadline_s)
+        if self._background is not None:
+            await self._background.wait_for_confirms(max(0.0, end_s - loop.time()))
+            await self._background.stop()
         if self._publisher is not None:
             await self._publisher.stop()
         self._ended.set()
 
     async def run(self) -> None:
-        """Start, and serve until `stop` is called."""
+        """Start, and run until `stop` is called."""
         async with self:
             await self._ended.wait()
 
@@ -172,91 +169,89 @@ class Bus:
         if not self._ended.is_set():
             await self.stop()
 
-    # Publishing
-
     async def publish(
         self,
         event: object,
         *,
         routing_key: str | None = None,
         headers: Mapping[str, Any] | None = None,
-        process_after_delay_ms: int | None = None,
+        delay_s: float | None = None,
         message_id: str | None = None,
         mandatory: bool | None = None,
-        timeout_ms: int | None = None,
+        timeout_s: float | None = None,
         traceparent: str | None = None,
         correlation_id: str | None = None,
     ) -> str:
-        """Publish an event and wait for the confirm; the message's id.
+        """Publish an event, wait for the confirm, and return the message id.
 
-        Raises NotEncodable, or the PublishFailed that says why it is not confirmed.
+        `delay_s` is the time until consumers may handle it. Raise EncodeError, or a PublishError
+        that says why there is no confirm.
         """
         options = PublishOptions(
             routing_key,
             headers,
-            process_after_delay_ms,
+            delay_s,
             message_id,
             mandatory,
-            timeout_ms,
+            timeout_s,
             traceparent,
             correlation_id,
         )
         return await self.publish_with(event, options)
 
     async def publish_with(self, event: object, options: PublishOptions) -> str:
-        """The same with the options as a value."""
+        """Publish with the options as one object; otherwise like `publish`."""
         publisher = self._require_started_here(self._publisher)
-        message = of_event(event, options, self._layout, self._clock.now_ms(), self._rng)
-        require_size(message, self._settings.body_bytes_max)
-        await publisher.publish(message, options.timeout_ms)
+        message = message_of_event(event, options, self._layout, self._clock.now_ms(), self._rng)
+        require_body_size(message, self._settings.body_bytes_max)
+        await publisher.publish(message, options.timeout_s)
         return message.message_id
 
     async def send(self, event: object, options: PublishOptions | None = None) -> str:
-        """Publish without waiting for the confirm; waits while too many are outstanding."""
-        outbox = self._require_started_here(self._outbox)
+        """Publish without waiting for the confirm. Wait only while too many confirms are open."""
+        outbox = self._require_started_here(self._background)
         options = options or PublishOptions()
-        message = of_event(event, options, self._layout, self._clock.now_ms(), self._rng)
-        require_size(message, self._settings.body_bytes_max)
-        await outbox.send(message, options.timeout_ms)
+        message = message_of_event(event, options, self._layout, self._clock.now_ms(), self._rng)
+        require_body_size(message, self._settings.body_bytes_max)
+        await outbox.send(message, options.timeout_s)
         return message.message_id
 
-    async def wait_for_confirms(self, timeout_ms: int) -> bool:
-        """Whether all that was sent is confirmed; False when time is over or one failed.
+    async def wait_for_confirms(self, timeout_s: float) -> bool:
+        """Return True if everything that `send` published is confirmed.
 
-        `take_failures` has what failed; until it is called the answer stays False.
+        Return False after the timeout, or if a publish failed; `take_failures` has the failures,
+        and until it is called the answer stays False.
         """
-        return await self._require_started_here(self._outbox).wait_for_confirms(timeout_ms)
+        return await self._require_started_here(self._background).wait_for_confirms(timeout_s)
 
     def take_failures(self) -> list[BusError]:
-        """Why messages of `send` were not confirmed, since the last call."""
-        return self._require_started(self._outbox).take_failures()
-
-    # Health
+        """Return why publishes of `send` failed, since the last call."""
+        return self._require_started(self._background).take_failures()
 
     async def health(self) -> Health:
-        """Whether the broker lists our consumer: it is asked now."""
+        """Ask the broker whether it lists our consumer."""
         if self._consumer is None:
             return Health(False, reason="there is no handler, or the bus is not started")
-        session = self._consumer.link.session
+        session = self._consumer.connection.session
         if session is None:
-            fault = self._consumer.link.fault
-            return Health(False, reason=str(fault) if fault else "not connected")
-        reason = "the bus is stopping" if session.is_leaving else await session.checked()
+            error = self._consumer.connection.last_error
+            return Health(False, reason=str(error) if error else "not connected")
+        reason = "the bus is stopping" if session.is_stopping else await session.check()
         if not reason and self._management_url is not None:
             vhost = vhost_of(self._url)
-            reason = await listing_fault(self._management_url, vhost, session.consumer_tag)
-        return Health(False, reason=reason) if reason else Health(True, session.since_ms)
+            reason = await why_not_listed(self._management_url, vhost, session.consumer_tag)
+        return Health(False, reason=reason) if reason else Health(True, session.since_ms / 1000)
 
     def _require_not_started(self) -> None:
         has_loop = self._loop is not None and not self._loop.is_closed()
         if has_loop and not self._ended.is_set():
-            raise RuntimeError("the bus is started already")
+            raise RuntimeError("the bus is already started")
 
     def _require_started_here(self, part: E | None) -> E:
         started = self._require_started(part)
         if asyncio.get_running_loop() is not self._loop:
-            # Its tasks are on that loop: here a call would wait for what never comes.
-            raise RuntimeError("the bus was started on another event loop than this one")
+            # Its tasks run on the other loop, so a call on this one would wait for ever.
+            raise RuntimeError("the bus was started on another event loop")
         return started
 
     def _require_started(self, part: E | None) -> E:

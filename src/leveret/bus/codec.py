@@ -1,8 +1,8 @@
-"""Events as messages: JSON bodies, and the name of an event as the message's type.
+"""Convert events to messages and back: JSON bodies, and the event name as the message's type.
 
-An event is a dataclass, a msgspec Struct or a pydantic model. Pydantic is never imported here: its
-models are known by their own methods. A class may name its events by `event_name` and their routing
-key by `routing_key`; without them the name of the class is both.
+An event is a dataclass, a msgspec Struct or a pydantic model. This module never imports pydantic;
+it recognises models by their methods. A class may set its name by `event_name` and its routing key
+by `routing_key`; the default of both is the class name.
 """
 
 import dataclasses
@@ -11,34 +11,37 @@ from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
-from leveret.errors import DecodeError, EncodeError
+from leveret.bus.errors import (
+    DecodeError,
+    EncodeError,
+)
 
 CONTENT_TYPE: Final = "application/json"
 KINDS: Final = "a dataclass, a msgspec Struct or a pydantic model"
 
-# JSON too, but no events: whoever publishes one of these has lost what was meant.
-_NO_EVENTS: Final = (NoneType, bool, int, float, str, bytes)
+# JSON could encode these, but publishing one is a mistake.
+_NOT_EVENTS: Final = (NoneType, bool, int, float, str, bytes)
 
 E = TypeVar("E")
 
 
 def name_of(event: type) -> str:
-    """The name under which events of this class travel."""
+    """Return the event name of a class."""
     return str(getattr(event, "event_name", event.__name__))
 
 
 def routing_key_of(event: type) -> str:
-    """The key with which events of this class are published."""
+    """Return the routing key of a class."""
     return str(getattr(event, "routing_key", name_of(event)))
 
 
 def encode(event: object) -> bytes:
-    """The body of an event. Raises EncodeError."""
-    if type(event) in _NO_EVENTS:
+    """Return the body of an event. Raise EncodeError."""
+    if type(event) in _NOT_EVENTS:
         raise EncodeError(f"{type(event).__name__} is no event: that is {KINDS}")
     try:
         if (dump := getattr(event, "model_dump_json", None)) is not None:
-            # By alias, because that is how a model reads its fields.
+            # By alias, because models read their fields by alias.
             return str(dump(by_alias=True)).encode()
         return msgspec.json.encode(event)
     except (TypeError, ValueError, OverflowError, RecursionError) as fault:
@@ -46,7 +49,7 @@ def encode(event: object) -> bytes:
 
 
 def decode(body: bytes, event: type[E]) -> E:
-    """The event of a body. Raises DecodeError."""
+    """Return the event in a body. Raise DecodeError."""
     try:
         if (load := getattr(event, "model_validate_json", None)) is not None:
             return cast(E, load(body))
@@ -56,7 +59,7 @@ def decode(body: bytes, event: type[E]) -> E:
 
 
 def require_event(value: Any) -> None:
-    """Raise TypeError for what is no class that a body can be decoded into."""
+    """Raise TypeError unless the value is a class of events."""
     is_event = isinstance(value, type) and (
         hasattr(value, "model_validate_json")
         or hasattr(value, "__attrs_attrs__")

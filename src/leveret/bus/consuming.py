@@ -1,8 +1,8 @@
-"""Consumes a service's queue and settles every delivery, in one place.
+"""Consume the queue of a service and settle every delivery, in one place.
 
-A delivery is acked only when its handler succeeded, or when a copy of it is confirmed elsewhere: in
-the dead letters, or in the queue of a delay step. Dying in between means a duplicate, never a loss.
-Deliveries are worked on in tasks of our own; their number is bounded by the prefetch count.
+A delivery is acked only after its handler succeeded, or after a copy of it was confirmed elsewhere:
+by the dead-letter queue or by the queue of a delay step. A crash in between makes a duplicate,
+never a loss. Each delivery is handled in a task of its own; the prefetch count bounds their number.
 """
 
 import asyncio
@@ -10,35 +10,90 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 
 import aiormq
 import aiormq.abc
+from aiormq import spec
 
-from leveret.bus import headers as names
-from leveret.bus.connections.connection import BrokerConnection, SilentBrokerError
-from leveret.bus.connections.declare import declare
-from leveret.bus.connections.link import Link, Session
+from leveret.bus import headers as bus_headers
+from leveret.bus.connections.connection import BrokerConnection, NoAnswerError
+from leveret.bus.connections.declare import declare_topology
+from leveret.bus.connections.recovering_connection import BrokerSession, RecoveringConnection
 from leveret.bus.delivery import Delivery
 from leveret.bus.dispatch import Dispatcher
-from leveret.bus.early import wait_ms
-from leveret.bus.outcome import MAX_RETRIES_EXCEEDED, TOO_EARLY, Act, Decision, Handled, decide
-from leveret.bus.outgoing import of_copy
-from leveret.bus.policy import Backoff
+from leveret.bus.errors import PublishError, UnroutableError
+from leveret.bus.handler_result import (
+    MAX_RETRIES_EXCEEDED,
+    TOO_EARLY,
+    Action,
+    Decision,
+    HandlerResult,
+    decide,
+)
+from leveret.bus.outgoing_message import copy_of_message
 from leveret.bus.publishing import Publisher
-from leveret.bus.received import Received, received
+from leveret.bus.retry_policy import Backoff
 from leveret.bus.settings import BusSettings
-from leveret.bus.topology import DEFAULT_EXCHANGE, Layout, Target
+from leveret.bus.topology import DEFAULT_EXCHANGE, Layout, PublishAddress
 from leveret.clock import Clock
-from leveret.errors import PublishError, UnroutableError
 
-CANCEL_S: Final = 5.0  # for handlers that clean up when time to stop is over
+CANCEL_TIMEOUT_S: Final = 5.0  # for handlers that clean up after the stop deadline
 
+# These errors mean that the session is lost.
+_SESSION_ERRORS: Final = (NoAnswerError, aiormq.AMQPError, aiormq.ChannelInvalidStateError)
 _log: Final = logging.getLogger(__name__)
 
 
-class ConsumingSession(Session):
+@dataclass
+class ReceivedMessage:
+    """A delivery with everything that settling and copying it needs."""
+
+    delivery: Delivery
+    tag: int
+    headers: bus_headers.Headers  # as received, without the count that `delivery` has
+    properties: spec.Basic.Properties
+    is_settled: bool = False  # a tag may be settled once
+
+
+def receive(message: aiormq.abc.DeliveredMessage, queue: str) -> ReceivedMessage:
+    """Convert a message of aiormq, received from this queue."""
+    properties = message.header.properties
+    headers: bus_headers.Headers = dict(properties.headers or {})
+    count = bus_headers.retry_count(headers, queue)
+    timestamp = properties.timestamp
+    delivery = Delivery(
+        queue=queue,
+        body=message.body,
+        message_id=properties.message_id or "",
+        type=properties.message_type or "",
+        routing_key=message.routing_key or "",
+        exchange=message.exchange or "",
+        content_type=properties.content_type or "",
+        correlation_id=properties.correlation_id or "",
+        headers={**headers, bus_headers.RETRY_COUNT: count},
+        retry_count=count,
+        timestamp_s=None if timestamp is None else int(timestamp.timestamp()),
+        is_redelivered=bool(message.redelivered),
+    )
+    assert message.delivery_tag is not None
+    return ReceivedMessage(delivery, message.delivery_tag, headers, properties)
+
+
+def early_wait_s(now_s: float, due_s: float | None, settings: BusSettings, rng: Random) -> float:
+    """Return how long a message that came too early is held before it is requeued.
+
+    The time is random between the bounds of the settings, and ends at the due time.
+    """
+    chosen_s = rng.uniform(settings.early_wait_s_min, settings.early_wait_s_max)
+    if due_s is None or due_s <= now_s:
+        return chosen_s
+    return min(chosen_s, due_s - now_s)
+
+
+class ConsumingSession(BrokerSession):
     """A channel with one consumer."""
 
     def __init__(
@@ -54,47 +109,54 @@ class ConsumingSession(Session):
         self.consumer_tag = consumer_tag
         self._retry_queue = layout.retry_queue
         self._retry_exchange = layout.retry_exchange
-        self._waiting: set[asyncio.Task[Any]] = set()  # deliveries that no handler has yet
+        self._waiting: set[asyncio.Task[Any]] = set()  # deliveries without a handler slot yet
         self._lost.add_done_callback(self._on_lost)
 
     @asynccontextmanager
-    async def place(self, places: asyncio.Semaphore) -> AsyncIterator[None]:
-        """Wait for a handler's place; a session that is lost waits no more."""
+    async def slot(self, slots: asyncio.Semaphore) -> AsyncIterator[None]:
+        """Hold one of the handler slots. A lost session cancels the tasks that wait for one."""
         task = asyncio.current_task()
         assert task is not None
         self._waiting.add(task)
         try:
-            await places.acquire()
+            await slots.acquire()
         finally:
             self._waiting.discard(task)
         try:
             yield
         finally:
-            places.release()
+            slots.release()
 
     def _on_lost(self, lost: "asyncio.Future[str]") -> None:
         for task in self._waiting:
             task.cancel()
 
     async def probe(self) -> str:
-        """Ask on the consumer's own channel, where a cancel would have come before the answer."""
+        """Ask the broker for the retry path and for our consumer.
+
+        The question goes over the consumer's own channel, where a cancel would arrive before the
+        answer.
+        """
         await self.require_retry_path()
-        declared = await self.connection.ask(self.channel.queue_declare(self.queue, passive=True))
+        declared = await self.connection.call(self.channel.queue_declare(self.queue, passive=True))
         consumers: dict[str, Any] = getattr(self.channel, "consumers", {})
         if self.consumer_tag not in consumers:
             return "the broker cancelled the consumer"
         return "" if declared.consumer_count else "the broker lists no consumer"
 
     async def require_retry_path(self) -> None:
-        """Raise where a reject would lead nowhere: brokers drop such a message without a word."""
-        ask, channel = self.connection.ask, self.channel
+        """Raise if the exchange or queue for retries is missing.
+
+        Without them a broker drops a rejected message silently.
+        """
+        call, channel = self.connection.call, self.channel
         if self._retry_exchange != DEFAULT_EXCHANGE:
-            await ask(channel.exchange_declare(self._retry_exchange, passive=True))
-        await ask(channel.queue_declare(self._retry_queue, passive=True))
+            await call(channel.exchange_declare(self._retry_exchange, passive=True))
+        await call(channel.queue_declare(self._retry_queue, passive=True))
 
 
 class Consumer:
-    """Consumes one queue through one link."""
+    """Consumes one queue over a connection that recovers."""
 
     def __init__(
         self,
@@ -119,19 +181,17 @@ class Consumer:
         self._pool = ThreadPoolExecutor(settings.threads_max, thread_name_prefix="leveret-bus")
         self._stopping = asyncio.Event()
         self._working: set[asyncio.Task[None]] = set()
-        self._is_careful = False  # a message came that the client library could not decode
-        backoff = Backoff(rng, settings.backoff_ms_min, settings.backoff_ms_max)
-        self.link = Link(name, self._open, backoff, settings.probe_every_ms / 1000)
-
-    # Connecting
+        self._repairs_headers = False  # True after a message that the library could not decode
+        backoff = Backoff(rng, settings.backoff_s_min, settings.backoff_s_max)
+        self.connection = RecoveringConnection(name, self._open, backoff, settings.probe_interval_s)
 
     async def _open(self) -> ConsumingSession:
         connection = await BrokerConnection.open(
-            self._url, self._name, self._settings, is_careful=self._is_careful
+            self._url, self._name, self._settings, repairs_headers=self._repairs_headers
         )
         connection.closing.add_done_callback(self._on_closed)
         try:
-            await declare(connection, self._layout.consuming)
+            await declare_topology(connection, self._layout.consuming)
             channel = await connection.channel()
             tag = f"{self._layout.service}-{self._rng.getrandbits(64):016x}"
             now_ms = self._clock.now_ms()
@@ -143,186 +203,200 @@ class Consumer:
             raise
 
     def _on_closed(self, closing: "asyncio.Future[Any]") -> None:
-        fault = None if closing.cancelled() else closing.exception()
-        if isinstance(fault, aiormq.exceptions.InvalidFrameError) and not self._is_careful:
-            _log.warning("%s: a message cannot be decoded; more care is taken now", self._name)
-            self._is_careful = True
+        error = None if closing.cancelled() else closing.exception()
+        if isinstance(error, aiormq.exceptions.InvalidFrameError) and not self._repairs_headers:
+            _log.warning(
+                "%s: aiormq cannot decode a message; headers are repaired from now on", self._name
+            )
+            self._repairs_headers = True
 
     async def _consume(self, session: ConsumingSession) -> None:
         channel = session.channel
         channel.on_consumer_cancel_callbacks.add(
-            lambda frame: session.lose("the broker cancelled the consumer")
+            lambda frame: session.mark_lost("the broker cancelled the consumer")
         )
-        await session.connection.ask(channel.basic_qos(prefetch_count=self._settings.prefetch))
+        await session.connection.call(channel.basic_qos(prefetch_count=self._settings.prefetch))
         consume = channel.basic_consume(
             session.queue, self._on_delivery(session), consumer_tag=session.consumer_tag
         )
-        await session.connection.ask(consume)
+        await session.connection.call(consume)
 
     def _on_delivery(self, session: ConsumingSession) -> Callable[[Any], Any]:
         async def on_delivery(message: aiormq.abc.DeliveredMessage) -> None:
-            work = self._work(session, received(message, session.queue))
+            work = self._work(session, receive(message, session.queue))
             task = asyncio.get_running_loop().create_task(work, name="delivery")
             self._working.add(task)
             task.add_done_callback(self._working.discard)
 
         return on_delivery
 
-    # Working on a delivery
-
-    async def _work(self, session: ConsumingSession, message: Received) -> None:
+    async def _work(self, session: ConsumingSession, message: ReceivedMessage) -> None:
+        """Handle and settle one delivery."""
         try:
-            decision, outcome = await self._decide(session, message.delivery)
-            await self._settle(session, message, decision, outcome)
+            decision, result = await self._decide(session, message.delivery)
+            await self._settle(session, message, decision, result)
         except asyncio.CancelledError:
-            # The session is lost, or time to stop is over: the broker gives it to somebody else.
-            await self._give_back(session, message)
+            # The session is lost, or the stop deadline has passed: another consumer gets it.
+            await self._requeue(session, message)
             raise
         except Exception:
-            _log.exception("message %s is given back", message.delivery.message_id)
-            await self._pause(self._settings.early_wait_ms_max)
-            await self._give_back(session, message)
+            _log.exception("message %s is requeued after an error", message.delivery.message_id)
+            await self._pause(self._settings.early_wait_s_max)
+            await self._requeue(session, message)
 
     async def _decide(
         self, session: ConsumingSession, delivery: Delivery
-    ) -> tuple[Decision, Handled]:
-        due_ms = delivery.due_ms
-        if due_ms is not None and self._clock.now_ms() < due_ms:
-            return Decision(Act.REQUEUE), TOO_EARLY
-        async with session.place(self._slots):
+    ) -> tuple[Decision, HandlerResult]:
+        due_s = delivery.due_s
+        if due_s is not None and self._clock.now_ms() / 1000 < due_s:
+            return Decision(Action.REQUEUE), TOO_EARLY
+        async with session.slot(self._slots):
             if self._stopping.is_set() or session.is_lost:
-                return Decision(Act.REQUEUE), TOO_EARLY
-            outcome = await self._dispatcher.handle(delivery, self._pool)
+                return Decision(Action.REQUEUE), TOO_EARLY
+            result = await self._dispatcher.handle(delivery, self._pool)
         policy = self._dispatcher.policy(delivery)
-        return decide(outcome, delivery.retry_count, self._layout, policy), outcome
+        return decide(result, delivery.retry_count, self._layout, policy), result
 
     async def _settle(
-        self, session: ConsumingSession, message: Received, decision: Decision, outcome: Handled
+        self,
+        session: ConsumingSession,
+        message: ReceivedMessage,
+        decision: Decision,
+        result: HandlerResult,
     ) -> None:
-        if decision.act is Act.REQUEUE:
+        action = decision.action
+        if action is Action.REQUEUE:
             await self._wait(message.delivery)
-            await self._give_back(session, message)
-        elif decision.act is Act.REJECT:
+            await self._requeue(session, message)
+        elif action is Action.REJECT:
             await self._retry(session, message)
-        elif decision.act is Act.ACK or await self._is_copied(session, message, decision, outcome):
+        elif action is Action.ACK or await self._copy(session, message, decision, result):
             message.is_settled = True
-            await self._tell(session, session.channel.basic_ack(message.tag))
+            await self._send(session, session.channel.basic_ack(message.tag))
         else:
-            await self._pause(self._settings.early_wait_ms_min)
-            await self._give_back(session, message)
+            await self._pause(self._settings.early_wait_s_min)
+            await self._requeue(session, message)
 
-    async def _is_copied(
-        self, session: ConsumingSession, message: Received, decision: Decision, outcome: Handled
+    async def _copy(
+        self,
+        session: ConsumingSession,
+        message: ReceivedMessage,
+        decision: Decision,
+        result: HandlerResult,
     ) -> bool:
-        """Publish the copy of a delivery that is not to be lost; whether it is confirmed."""
+        """Publish a copy to a delay step or the dead letters. Return True if it is confirmed."""
         if session.is_lost:
-            # The broker gives the message out again: a copy now would be one too many.
+            # The broker delivers the message again, so a copy would be a duplicate.
             return False
         try:
-            if decision.act is Act.DELAY:
-                await self._delay(session, message, decision.delay_ms)
+            if decision.action is Action.DELAY:
+                await self._copy_to_delay_step(session, message, decision.delay_ms)
             else:
-                await self._bury(message, decision, outcome)
+                await self._copy_to_dead_letters(message, decision, result)
         except PublishError as fault:
             _log.error("message %s stays in its queue: %s", message.delivery.message_id, fault)
             if isinstance(fault, UnroutableError):
-                session.lose("a queue of the topology is missing")
+                session.mark_lost("a queue of the topology is missing")
             return False
         return True
 
-    async def _delay(self, session: ConsumingSession, message: Received, delay_ms: int) -> None:
+    async def _copy_to_delay_step(
+        self, session: ConsumingSession, message: ReceivedMessage, delay_ms: int
+    ) -> None:
         step = self._layout.step(delay_ms)
         assert step is not None
-        continues = names.continues_deaths(session.connection.server_properties)
+        continues = bus_headers.continues_deaths(session.connection.server_properties)
         count = message.delivery.retry_count + 1
-        headers = names.carried(message.headers, session.queue, count, continues=continues)
-        target = Target(DEFAULT_EXCHANGE, step.queue)
-        await self._publish_copy(message, headers, target)
+        headers = bus_headers.copy_headers(
+            message.headers, session.queue, count, continues=continues
+        )
+        await self._publish_copy(message, headers, PublishAddress(DEFAULT_EXCHANGE, step.queue))
 
-    async def _bury(self, message: Received, decision: Decision, outcome: Handled) -> None:
+    async def _copy_to_dead_letters(
+        self, message: ReceivedMessage, decision: Decision, result: HandlerResult
+    ) -> None:
         delivery = message.delivery
         count = delivery.retry_count
-        headers = names.dead_letter(
-            message.headers, delivery.queue, count, outcome.code, outcome.error
+        headers = bus_headers.dead_letter_headers(
+            message.headers, delivery.queue, count, result.status_code, result.error
         )
         if self._layout.counts_in_header:
-            headers[names.RETRY_COUNT] = count
+            headers[bus_headers.RETRY_COUNT] = count
         await self._publish_copy(message, headers, self._layout.dead_letters)
-        what = MAX_RETRIES_EXCEEDED if decision.is_exhausted else "a permanent fault"
         _log.error(
             "%s: message %s of %s is in %s after %d retries; status %s, error %s",
-            what,
+            MAX_RETRIES_EXCEEDED if decision.is_exhausted else "a permanent fault",
             delivery.message_id,
             delivery.queue,
             self._layout.dlq,
             count,
-            outcome.code,
-            outcome.error,
+            result.status_code,
+            result.error,
         )
 
     async def _publish_copy(
-        self, message: Received, headers: names.Headers, target: Target
+        self, message: ReceivedMessage, headers: bus_headers.Headers, address: PublishAddress
     ) -> None:
         message_id = message.delivery.message_id or f"{self._rng.getrandbits(128):032x}"
         body = message.delivery.body
-        copy = of_copy(body, message.properties, headers, target, message_id)
+        copy = copy_of_message(body, message.properties, headers, address, message_id)
         await self._publisher.publish(copy)
 
     async def _wait(self, delivery: Delivery) -> None:
-        """Too early: wait a little here, so that the message does not go round at full speed."""
-        now_ms = self._clock.now_ms()
-        await self._pause(wait_ms(now_ms, delivery.due_ms, self._settings, self._rng))
+        """Hold a message that came too early, so that it is not redelivered at full speed."""
+        now_s = self._clock.now_ms() / 1000
+        await self._pause(early_wait_s(now_s, delivery.due_s, self._settings, self._rng))
 
-    async def _pause(self, pause_ms: int) -> None:
-        """Wait, or stop waiting when the bus stops."""
+    async def _pause(self, pause_s: float) -> None:
+        """Wait; end early when the bus stops."""
         try:
-            async with asyncio.timeout(pause_ms / 1000):
+            async with asyncio.timeout(pause_s):
                 await self._stopping.wait()
         except TimeoutError:
             return
 
-    async def _retry(self, session: ConsumingSession, message: Received) -> None:
-        """Reject, once it is sure that the message will come back."""
+    async def _retry(self, session: ConsumingSession, message: ReceivedMessage) -> None:
+        """Reject the delivery if the broker has the queues that bring it back."""
         try:
             await session.require_retry_path()
-        except (SilentBrokerError, aiormq.AMQPError, aiormq.ChannelInvalidStateError) as fault:
-            # It stays unsettled, so it is delivered again when the topology is whole.
-            session.lose(str(fault))
+        except _SESSION_ERRORS as fault:
+            # The delivery stays unsettled, so it comes again when the topology is complete.
+            session.mark_lost(str(fault))
             return
-        await self._reject(session, message, requeue=False)
+        await self._nack(session, message, requeue=False)
 
-    async def _give_back(self, session: ConsumingSession, message: Received) -> None:
-        await self._reject(session, message, requeue=True)
+    async def _requeue(self, session: ConsumingSession, message: ReceivedMessage) -> None:
+        await self._nack(session, message, requeue=True)
 
-    async def _reject(self, session: ConsumingSession, message: Received, *, requeue: bool) -> None:
+    async def _nack(
+        self, session: ConsumingSession, message: ReceivedMessage, *, requeue: bool
+    ) -> None:
         if not message.is_settled:
             message.is_settled = True
-            await self._tell(session, session.channel.basic_nack(message.tag, requeue=requeue))
+            await self._send(session, session.channel.basic_nack(message.tag, requeue=requeue))
 
-    async def _tell(self, session: ConsumingSession, settling: Any) -> None:
-        """Settle; on a session that is lost the broker has taken the message back already."""
+    async def _send(self, session: ConsumingSession, settling: Any) -> None:
+        """Send an ack, nack or cancel. On a lost session the broker has requeued the delivery."""
         try:
-            await session.connection.ask(settling)
-        except (SilentBrokerError, aiormq.AMQPError, aiormq.ChannelInvalidStateError) as fault:
-            session.lose(str(fault))
+            await session.connection.call(settling)
+        except _SESSION_ERRORS as fault:
+            session.mark_lost(str(fault))
             _log.info("a delivery could not be settled and will come again: %s", fault)
 
-    # Stopping
-
-    async def stop(self, deadline_ms: int) -> None:
-        """Take no more, finish what is begun, give back the rest."""
+    async def stop(self, deadline_s: float) -> None:
+        """Cancel the consumer, wait for running handlers, and requeue the rest."""
         self._stopping.set()
-        session = self.link.end()
+        session = self.connection.stop_reconnecting()
         if session is not None:
             cancel = session.channel.basic_cancel(session.consumer_tag)
-            await self._tell(session, cancel)
+            await self._send(session, cancel)
         if self._working:
-            await asyncio.wait(set(self._working), timeout=deadline_ms / 1000)
+            await asyncio.wait(set(self._working), timeout=deadline_s)
         for task in set(self._working):
             task.cancel()
         if self._working:
-            _, deaf = await asyncio.wait(set(self._working), timeout=CANCEL_S)
-            if deaf:
-                _log.error("%d handlers were cancelled and run on", len(deaf))
-        await self.link.stop()
+            _, running = await asyncio.wait(set(self._working), timeout=CANCEL_TIMEOUT_S)
+            if running:
+                _log.error("%d handlers still run after they were cancelled", len(running))
+        await self.connection.stop()
         self._pool.shutdown(wait=False, cancel_futures=True)

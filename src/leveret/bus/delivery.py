@@ -1,44 +1,47 @@
-"""A delivery as handlers and middleware see it: the message, and where it stands in its retries."""
+"""A delivery as handlers and middleware see it: the message and its retry count."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from leveret.bus import headers as names
+from leveret.bus import headers as bus_headers
 
 
 @dataclass(frozen=True)
 class Delivery:
-    """One delivery of a message. `headers` has `x-retry-count` as the bus counts it."""
+    """One delivery of a message. `headers` has `x-retry-count` set to `retry_count`."""
 
     queue: str
     body: bytes
     message_id: str
-    type: str = ""  # the event's name
+    type: str = ""  # the event name
     routing_key: str = ""
     exchange: str = ""
     content_type: str = ""
     correlation_id: str = ""
     headers: Mapping[str, Any] = field(default_factory=dict)
     retry_count: int = 0
-    timestamp_s: int | None = None  # when it was published, by its publisher's clock
+    timestamp_s: int | None = None  # publish time by the publisher's clock, in whole seconds
     is_redelivered: bool = False
 
     @property
     def traceparent(self) -> str | None:
-        found = self.headers.get(names.TRACEPARENT)
+        found = self.headers.get(bus_headers.TRACEPARENT)
         return found if isinstance(found, str) else None
 
     @property
-    def due_ms(self) -> int | None:
-        """Before when it must not be handled, by `processAfterDelayMs` from its publish time."""
-        delay_ms = names.number(self.headers.get(names.PROCESS_AFTER_DELAY))
+    def due_s(self) -> float | None:
+        """The time (Unix) from which it may be handled: publish time plus `processAfterDelayMs`.
+
+        None means at once.
+        """
+        delay_ms = bus_headers.count_of(self.headers.get(bus_headers.PROCESS_AFTER_DELAY))
         if not delay_ms:
             return None
-        published_ms = self.headers.get(names.PUBLISHED_MS)
+        published_ms = self.headers.get(bus_headers.PUBLISHED_MS)
         if isinstance(published_ms, int) and published_ms > 0:
-            return published_ms + delay_ms
+            return (published_ms + delay_ms) / 1000
         if self.timestamp_s is None:
             return None
-        # The second may have been almost over: rather late by one than early.
-        return self.timestamp_s * 1000 + 999 + delay_ms
+        # The timestamp has whole seconds: better up to one second late than early.
+        return (self.timestamp_s * 1000 + 999 + delay_ms) / 1000

@@ -1,7 +1,8 @@
-"""From a delivery to what became of it: middleware, the store of handled messages, the handler.
+"""Find the handler of a delivery and run it: middleware, idempotency store, handler.
 
-Handlers are coroutine functions, or plain functions, which run in a bounded pool of threads so that
-none of them can stop heartbeats. What a handler raises is an outcome, never an error of the bus.
+A handler is a coroutine function, or a plain function, which runs in a bounded pool of threads so
+that it cannot stop heartbeats. An exception of a handler becomes a HandlerResult; it is never an
+error of the bus.
 """
 
 import asyncio
@@ -15,29 +16,35 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar, overload
 
 from leveret.bus import codec, tracing
-from leveret.bus import headers as names
+from leveret.bus import headers as bus_headers
 from leveret.bus.delivery import Delivery
+from leveret.bus.errors import DecodeError, PermanentError
+from leveret.bus.handler_result import (
+    SUCCESS,
+    HandlerResult,
+    HandlerReturn,
+    result_of_error,
+    result_of_return,
+)
 from leveret.bus.idempotency import IdempotencyStore
 from leveret.bus.keyed_lock import KeyedLock
-from leveret.bus.outcome import DONE, Handled, Result, failed, handled
-from leveret.bus.policy import RetryPolicy
+from leveret.bus.retry_policy import RetryPolicy
 from leveret.bus.topology import Layout
-from leveret.errors import DecodeError, PermanentError
 
 E = TypeVar("E")
 
-R = TypeVar("R", bound=Result | Awaitable[Result])
+R = TypeVar("R", bound=HandlerReturn | Awaitable[HandlerReturn])
 
-MessageHandler = Callable[[Delivery], Result | Awaitable[Result]]
+MessageHandler = Callable[[Delivery], HandlerReturn | Awaitable[HandlerReturn]]
 M = TypeVar("M", bound=MessageHandler)
-Next = Callable[[Delivery], Awaitable[Handled]]
-Middleware = Callable[[Delivery, Next], Awaitable[Handled]]
+Next = Callable[[Delivery], Awaitable[HandlerResult]]
+Middleware = Callable[[Delivery, Next], Awaitable[HandlerResult]]
 
 _log: Final = logging.getLogger(__name__)
 
 
-class Register(Protocol[E]):
-    """Takes a handler of an event, with or without the delivery, and gives it back as it is."""
+class HandlerDecorator(Protocol[E]):
+    """Registers a handler, with or without the delivery as argument, and returns it unchanged."""
 
     @overload
     def __call__(self, handler: Callable[[E, Delivery], R], /) -> Callable[[E, Delivery], R]: ...
@@ -47,10 +54,10 @@ class Register(Protocol[E]):
 
 @dataclass(frozen=True)
 class Registration:
-    """A handler and what is known of it."""
+    """A handler, its event class and its retry policy."""
 
     function: Callable[..., Any]
-    event: type | None  # None: it takes deliveries as they are
+    event: type | None  # None: the handler takes the delivery itself
     takes_delivery: bool
     policy: RetryPolicy
 
@@ -68,10 +75,10 @@ class Dispatcher:
         self._store = store
         self._handlers: dict[str, Registration] = {}
         self._fallback: Registration | None = None
-        self._turns = KeyedLock()  # of messages that are handled, by key
+        self._locks = KeyedLock()  # one for each message that is being handled
         self._chain: Next = self._handle_once
         for layer in reversed(middleware):
-            self._chain = _layered(layer, self._chain)
+            self._chain = _wrap(layer, self._chain)
 
     @property
     def is_empty(self) -> bool:
@@ -79,82 +86,82 @@ class Dispatcher:
 
     @property
     def delays_ms(self) -> tuple[int, ...]:
-        """Of all policies."""
+        """The delays of all retry policies."""
         return tuple(ms for each in self._registrations() for ms in each.policy.delays_ms)
 
     def add(self, event: type, function: Callable[..., Any], policy: RetryPolicy | None) -> None:
-        """Register the handler of an event."""
+        """Register the handler of an event class."""
         codec.require_event(event)
         name = codec.name_of(event)
         if name in self._handlers:
-            raise ValueError(f"{name} has a handler already")
+            raise ValueError(f"{name} already has a handler")
         chosen = policy or RetryPolicy.of(self._layout)
         self._handlers[name] = Registration(function, event, _takes_two(function), chosen)
 
     def add_fallback(self, function: MessageHandler, policy: RetryPolicy | None) -> None:
         """Register the handler of all other messages."""
         if self._fallback is not None:
-            raise ValueError("there is a handler for all other messages already")
+            raise ValueError("there is already a handler for all other messages")
         _require_callable_with(function, 1)
         chosen = policy or RetryPolicy.of(self._layout)
         self._fallback = Registration(function, None, False, chosen)
 
     def policy(self, delivery: Delivery) -> RetryPolicy:
-        """How a delivery is tried again."""
+        """Return the retry policy of a delivery."""
         found = self._find(delivery)
         return RetryPolicy.of(self._layout) if found is None else found.policy
 
-    async def handle(self, delivery: Delivery, pool: Executor) -> Handled:
-        """Let the handler do its work; what came of it."""
-        tracing.enter(delivery.traceparent, delivery.headers.get(names.TRACESTATE))
+    async def handle(self, delivery: Delivery, pool: Executor) -> HandlerResult:
+        """Run middleware and handler, and return the result."""
+        tracing.set_current(delivery.traceparent, delivery.headers.get(bus_headers.TRACESTATE))
         _pool.set(pool)
         try:
             return await self._chain(delivery)
         except BaseException as fault:
-            return self._failed(delivery, fault)
+            return self._result_of_error(delivery, fault)
 
-    def _failed(self, delivery: Delivery, fault: BaseException) -> Handled:
-        if not _is_of_handler(fault):
+    def _result_of_error(self, delivery: Delivery, fault: BaseException) -> HandlerResult:
+        if not _is_handler_error(fault):
             raise fault
         if not isinstance(fault, PermanentError | DecodeError):
             name = delivery.type or delivery.message_id
             _log.warning("the handler of %s failed", name, exc_info=fault)
-        return failed(fault, self._layout)
+        return result_of_error(fault, self._layout)
 
-    async def _handle_once(self, delivery: Delivery) -> Handled:
-        """Not at all where the store knows the message; duplicates that meet wait in turn."""
+    async def _handle_once(self, delivery: Delivery) -> HandlerResult:
+        """Handle a message unless the store knows it. Duplicates wait for each other."""
         if self._store is None or not delivery.message_id:
-            return await self._outcome(delivery)
+            return await self._call_and_catch(delivery)
         key = f"{delivery.queue}/{delivery.message_id}"
-        async with self._turns.of(key):
+        async with self._locks.hold(key):
             if await self._store.seen(key):
                 _log.info("message %s was handled before", delivery.message_id)
-                return DONE
-            outcome = await self._outcome(delivery)
-            if outcome.is_done:
+                return SUCCESS
+            result = await self._call_and_catch(delivery)
+            if result.is_success:
                 await self._store.remember(key)
-            return outcome
+            return result
 
-    async def _outcome(self, delivery: Delivery) -> Handled:
-        """What middleware sees of a handler that raised is an outcome too."""
+    async def _call_and_catch(self, delivery: Delivery) -> HandlerResult:
+        """Call the handler; middleware sees an exception as a HandlerResult too."""
         try:
             return await self._call(delivery)
         except BaseException as fault:
-            return self._failed(delivery, fault)
+            return self._result_of_error(delivery, fault)
 
-    async def _call(self, delivery: Delivery) -> Handled:
+    async def _call(self, delivery: Delivery) -> HandlerResult:
         found = self._find(delivery)
         if found is None:
-            return self._unknown(delivery)
+            return self._unknown_event(delivery)
         arguments: tuple[Any, ...] = (delivery,)
         if found.event is not None:
             event: Any = codec.decode(delivery.body, found.event)
             arguments = (event, delivery) if found.takes_delivery else (event,)
-        return handled(await _run(found.function, arguments), self._layout)
+        return result_of_return(await _run(found.function, arguments), self._layout)
 
-    def _unknown(self, delivery: Delivery) -> Handled:
+    def _unknown_event(self, delivery: Delivery) -> HandlerResult:
         if self._layout.ignores_unknown:
-            return DONE
+            return SUCCESS
         raise PermanentError(f"no handler for {delivery.type or 'a message without a type'}")
 
     def _find(self, delivery: Delivery) -> Registration | None:
@@ -162,7 +169,7 @@ class Dispatcher:
         if found is None and self._fallback is not None:
             return self._fallback
         if found is None and not delivery.type and len(self._handlers) == 1:
-            # A publisher that sets no type can mean only this one.
+            # A publisher that sets no type can only mean the one event with a handler.
             return next(iter(self._handlers.values()))
         return found
 
@@ -175,20 +182,20 @@ class Dispatcher:
 _pool: Final[contextvars.ContextVar[Executor]] = contextvars.ContextVar("leveret_bus_pool")
 
 
-def _layered(layer: Middleware, inner: Next) -> Next:
-    async def call(delivery: Delivery) -> Handled:
-        outcome: object = await layer(delivery, inner)
-        if not isinstance(outcome, Handled):
-            raise TypeError(f"{layer!r} returned {outcome!r}, and not what its call gave")
-        return outcome
+def _wrap(layer: Middleware, inner: Next) -> Next:
+    async def call(delivery: Delivery) -> HandlerResult:
+        result: object = await layer(delivery, inner)
+        if not isinstance(result, HandlerResult):
+            raise TypeError(f"{layer!r} returned {result!r} instead of a HandlerResult")
+        return result
 
     return call
 
 
-def _is_of_handler(fault: BaseException) -> bool:
-    """Whether it is a failure of the handler; a cancellation is, unless the bus asked for it.
+def _is_handler_error(fault: BaseException) -> bool:
+    """Return True for a failure of the handler, False if the bus itself cancelled it.
 
-    A handler that exits fails as well: the message would end one process after the other.
+    SystemExit counts as a failure: otherwise one message could end every process that gets it.
     """
     if isinstance(fault, asyncio.CancelledError):
         task = asyncio.current_task()
@@ -196,22 +203,22 @@ def _is_of_handler(fault: BaseException) -> bool:
     return isinstance(fault, Exception | SystemExit)
 
 
-async def _run(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Result:
+async def _run(function: Callable[..., Any], arguments: tuple[Any, ...]) -> HandlerReturn:
     if _is_coroutine_function(function):
-        result: Result = await function(*arguments)
+        result: HandlerReturn = await function(*arguments)
         return result
     context = contextvars.copy_context()
-    call = functools.partial(context.run, _called, function, arguments)
+    call = functools.partial(context.run, _call_plain, function, arguments)
     found: Any = await asyncio.get_running_loop().run_in_executor(_pool.get(), call)
-    answer: Result = await found if inspect.isawaitable(found) else found
+    answer: HandlerReturn = await found if inspect.isawaitable(found) else found
     return answer
 
 
-def _called(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+def _call_plain(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     try:
         return function(*arguments)
     except StopIteration as fault:
-        # A future cannot carry it: whoever waits would wait forever.
+        # A future cannot carry a StopIteration: the waiting task would wait for ever.
         raise RuntimeError("the handler raised StopIteration") from fault
 
 
@@ -221,7 +228,7 @@ def _is_coroutine_function(function: Callable[..., Any]) -> bool:
 
 
 def _takes_two(function: Callable[..., Any]) -> bool:
-    """Whether a handler wants the delivery besides the event."""
+    """Return True if a handler takes the event and the delivery."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     found = inspect.signature(function).parameters.values()
     wanted = [each for each in found if each.kind in kinds and each.default is each.empty]
@@ -232,7 +239,7 @@ def _takes_two(function: Callable[..., Any]) -> bool:
 
 
 def _require_callable_with(function: Callable[..., Any], count: int) -> None:
-    """Raise TypeError now, and not with every message."""
+    """Raise TypeError at registration instead of for every message."""
     try:
         inspect.signature(function).bind(*range(count))
     except TypeError as fault:

@@ -1,11 +1,11 @@
-"""The fanout service bus: every service of a prefix gets every message, and retries its own.
+"""The fanout topology: every service of a prefix gets every message and retries on its own.
 
     publisher ──► {prefix}.main-exchange (fanout) ──► {prefix}.queue.{service}, one for each service
     rejected  ──► {prefix}.retry-exchange.{service} (direct, key `retry`)
               ──► {prefix}.retry-queue.{service}, 5 s ──► back to {prefix}.queue.{service} alone
     10 times  ──► {prefix}.dlq.{service}
 
-Other programs declare the same names with the same arguments, so neither may change.
+Other programs declare the same names with the same arguments, so both must stay as they are.
 """
 
 from typing import Final
@@ -16,70 +16,71 @@ from leveret.bus.topology import (
     Exchange,
     ExchangeType,
     Layout,
+    PublishAddress,
     Queue,
     QueueType,
-    Target,
     Topology,
     delay_arguments,
+    milliseconds,
     require_name,
 )
 
 DEFAULT_PREFIX: Final = "default"
 RETRY_KEY: Final = "retry"
-RETRY_DELAY_MS: Final = 5_000
+RETRY_DELAY_S: Final = 5.0
 RETRIES_MAX: Final = 10
 
 
 def prefix_of(service: str) -> str:
-    """The part before the first hyphen; `default` where there is none."""
+    """Return the part before the first hyphen, or `default` without one."""
     prefix, hyphen, _ = service.partition("-")
     return prefix if hyphen and prefix else DEFAULT_PREFIX
 
 
 def main_exchange(service: str) -> str:
-    """Where every service of the prefix publishes."""
+    """Return the exchange to which every service of the prefix publishes."""
     return f"{prefix_of(service)}.main-exchange"
 
 
 def queue_name(service: str) -> str:
-    """What the service consumes."""
+    """Return the queue that the service consumes."""
     return f"{prefix_of(service)}.queue.{service}"
 
 
 def retry_exchange(service: str) -> str:
-    """Where rejected messages go."""
+    """Return the exchange for rejected messages."""
     return f"{prefix_of(service)}.retry-exchange.{service}"
 
 
 def retry_queue(service: str) -> str:
-    """Where they wait."""
+    """Return the queue in which rejected messages wait."""
     return f"{prefix_of(service)}.retry-queue.{service}"
 
 
 def dlq_name(service: str) -> str:
-    """Where messages end that were tried too often."""
+    """Return the dead-letter queue."""
     return f"{prefix_of(service)}.dlq.{service}"
 
 
 def layout(
-    service: str, *, retry_delay_ms: int = RETRY_DELAY_MS, retries_max: int = RETRIES_MAX
+    service: str, *, retry_delay_s: float = RETRY_DELAY_S, retries_max: int = RETRIES_MAX
 ) -> Layout:
-    """What a service of the fanout bus needs.
+    """Return the layout of one service.
 
-    The names say nothing of the delay: services that share a queue must agree on it.
+    The retry delay is not part of any name, so programs that share a queue must use the same.
     """
     require_name(service)
     return Layout(
         service=service,
         queue=queue_name(service),
         dlq=dlq_name(service),
-        dead_letters=Target(DEFAULT_EXCHANGE, dlq_name(service)),
+        dead_letters=PublishAddress(DEFAULT_EXCHANGE, dlq_name(service)),
         retry_queue=retry_queue(service),
         retry_exchange=retry_exchange(service),
-        first_delay_ms=retry_delay_ms,
+        retry_delay_s=retry_delay_s,
         retries_max=retries_max,
         exchange=main_exchange(service),
-        consuming=_topology(service, retry_delay_ms),
+        consuming=_topology(service, milliseconds(retry_delay_s)),
         publishing=Topology((_main(service),)),
         queue_type=QueueType.CLASSIC,
         mandatory=False,

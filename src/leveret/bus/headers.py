@@ -1,9 +1,9 @@
-"""The headers of the bus, and the count of retries that they make.
+"""The headers of the bus, and the retry count that they add up to.
 
-A message was tried again as often as the broker counts rejects of its queue in `x-death`, plus what
-`x-retry-count` says. The second is for what `x-death` cannot say: a delay step is reached by a
-publish, and RabbitMQ 4 does not continue an `x-death` that was published. So whoever publishes a
-message once more calls `carried` or `redriven`, and the sum stays right on every broker.
+The retry count of a message is the number of rejects that the broker counts in `x-death`, plus the
+number in `x-retry-count`. The second is needed because a delay step is reached by a publish, and
+RabbitMQ 4 does not continue an `x-death` that was published. Code that publishes a message again
+calls `copy_headers` or `redrive_headers`, so that the sum stays right on every broker.
 """
 
 from collections.abc import Mapping
@@ -18,27 +18,27 @@ FINAL_STATUS_CODE: Final = "x-final-status-code"
 FINAL_ERROR: Final = "x-final-error"
 FINAL_RETRY_COUNT: Final = "x-final-retry-count"
 REDRIVE_COUNT: Final = "x-redrive-count"
-DEATH_HISTORY: Final = "x-death-history"  # deaths that the broker shall not count on from
+DEATH_HISTORY: Final = "x-death-history"  # an x-death that the broker must not continue
 PROCESS_AFTER_DELAY: Final = "processAfterDelayMs"
-PUBLISHED_MS: Final = "x-published-ms"  # AMQP's own timestamp has seconds
+PUBLISHED_MS: Final = "x-published-ms"  # AMQP's own timestamp has whole seconds
 TRACEPARENT: Final = "traceparent"
 TRACESTATE: Final = "tracestate"
 
 REJECTED: Final = "rejected"
-ERROR_TEXT_MAX: Final = 1_000  # of x-final-error, in characters
-COUNT_MAX: Final = 1_000_000_000  # a peer's number beyond it is no count
+ERROR_CHARS_MAX: Final = 1_000  # of x-final-error
+COUNT_MAX: Final = 1_000_000_000  # a larger number from a peer is not a count
 
-_OF_DEAD_LETTERS: Final = (ORIGINAL_QUEUE, FINAL_STATUS_CODE, FINAL_ERROR, FINAL_RETRY_COUNT)
-# The broker's own story of the first and last death, told anew where x-death starts anew.
-_DEATH_STORY: Final = tuple(
+_DEAD_LETTER_HEADERS: Final = (ORIGINAL_QUEUE, FINAL_STATUS_CODE, FINAL_ERROR, FINAL_RETRY_COUNT)
+# The broker's headers about the first and last death. They start again with a new x-death.
+_DEATH_SUMMARY: Final = tuple(
     f"x-{which}-death-{what}"
     for which in ("first", "last")
     for what in ("exchange", "queue", "reason")
 )
 
 
-def number(value: object) -> int:
-    """A count from a peer: 0 where it is none."""
+def count_of(value: object) -> int:
+    """Return a count from a peer, or 0 if the value is not a count."""
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 16:
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int):
@@ -46,13 +46,13 @@ def number(value: object) -> int:
     return value if 0 <= value <= COUNT_MAX else 0
 
 
-def rejects(headers: Mapping[str, Any], queue: str) -> int:
-    """How often the queue's messages were rejected, by x-death."""
+def reject_count(headers: Mapping[str, Any], queue: str) -> int:
+    """Return how often x-death says that this queue's consumers rejected the message."""
     deaths = headers.get(DEATHS)
     if not isinstance(deaths, list):
         return 0
     return sum(
-        number(death.get("count"))
+        count_of(death.get("count"))
         for death in deaths
         if isinstance(death, dict)
         and death.get("queue") == queue
@@ -61,58 +61,58 @@ def rejects(headers: Mapping[str, Any], queue: str) -> int:
 
 
 def retry_count(headers: Mapping[str, Any], queue: str) -> int:
-    """How often a message of this queue was tried again."""
-    return rejects(headers, queue) + number(headers.get(RETRY_COUNT))
+    """Return how often a message of this queue was retried."""
+    return reject_count(headers, queue) + count_of(headers.get(RETRY_COUNT))
 
 
-def carried(headers: Mapping[str, Any], queue: str, count: int, *, continues: bool) -> Headers:
-    """The headers of a copy that shall count as `count` retries when it comes to the queue.
+def copy_headers(headers: Mapping[str, Any], queue: str, count: int, *, continues: bool) -> Headers:
+    """Return the headers of a copy that has `count` retries when it reaches the queue.
 
-    `continues` says whether the broker counts on from an x-death that was published: Leveret and
-    RabbitMQ 3 do. Where it does not, the deaths are kept under another name.
+    `continues` says whether the broker continues an x-death that was published; Leveret and
+    RabbitMQ 3 do. If not, the deaths are kept under another name.
     """
     copy = dict(headers)
-    known = rejects(headers, queue)
+    known = reject_count(headers, queue)
     if not continues or known > count:
         if (deaths := copy.pop(DEATHS, None)) is not None:
             copy[DEATH_HISTORY] = deaths
-        for name in _DEATH_STORY:
+        for name in _DEATH_SUMMARY:
             copy.pop(name, None)
         known = 0
     copy[RETRY_COUNT] = count - known
     return copy
 
 
-def dead_letter(
+def dead_letter_headers(
     headers: Mapping[str, Any], queue: str, count: int, code: int | None, error: str | None
 ) -> Headers:
-    """The headers of a dead letter: all it had, x-death with them, and how it ended."""
+    """Return the headers of a dead letter: all that it had, and how it ended."""
     found: Headers = {**headers, ORIGINAL_QUEUE: queue, FINAL_RETRY_COUNT: count}
     if code is not None:
         found[FINAL_STATUS_CODE] = code
     if error is not None:
-        found[FINAL_ERROR] = error[:ERROR_TEXT_MAX]
+        found[FINAL_ERROR] = error[:ERROR_CHARS_MAX]
     return found
 
 
-def redriven(
+def redrive_headers(
     headers: Mapping[str, Any], queue: str, *, continues: bool, reset: bool = False
 ) -> Headers:
-    """The headers with which a dead letter goes back to its queue.
+    """Return the headers with which a dead letter goes back to its queue.
 
-    Its retries count on from where they were, or from zero.
+    Its retry count continues, or starts at zero with `reset`.
     """
-    kept = {name: value for name, value in headers.items() if name not in _OF_DEAD_LETTERS}
+    kept = {name: value for name, value in headers.items() if name not in _DEAD_LETTER_HEADERS}
     final = headers.get(FINAL_RETRY_COUNT)
-    count = retry_count(headers, queue) if final is None else number(final)
-    found = carried(kept, queue, 0 if reset else count, continues=continues)
-    found[REDRIVE_COUNT] = number(headers.get(REDRIVE_COUNT)) + 1
+    count = retry_count(headers, queue) if final is None else count_of(final)
+    found = copy_headers(kept, queue, 0 if reset else count, continues=continues)
+    found[REDRIVE_COUNT] = count_of(headers.get(REDRIVE_COUNT)) + 1
     return found
 
 
 def continues_deaths(server_properties: Mapping[str, Any]) -> bool:
-    """Whether this broker counts on from an x-death that a client published."""
-    # Leveret says that it is RabbitMQ, as clients choose by that name, and who it is beside it.
+    """Return True if this broker continues an x-death that a client published."""
+    # Leveret gives its product as RabbitMQ, because clients check it, and its own name as platform.
     is_leveret = "Leveret" in str(server_properties.get("platform", ""))
     if is_leveret or server_properties.get("product") != "RabbitMQ":
         return True

@@ -9,48 +9,52 @@ management API the broker is asked for its list of consumers as well, and our ta
 import asyncio
 import json
 import urllib.parse
-import urllib.request
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from leveret.http_client.address import parse_address
+from leveret.http_client.connections import ask_once
+from leveret.http_client.errors import CallError
+from leveret.http_client.requests import RequestEncoder
+
+MANAGEMENT_PORT: Final = 15672
 ANSWER_S: Final = 5.0
 ANSWER_BYTES_MAX: Final = 16 << 20
 
 
 @dataclass(frozen=True)
 class Health:
-    """Whether the broker lists the consumer, and since when; else the reason why not."""
+    """Whether the broker lists the consumer: since when, or why not."""
 
     is_consuming: bool
-    since_ms: int | None = None
+    since_s: float | None = None  # Unix time of the present session
     reason: str = ""
 
 
-async def listing_fault(management_url: str, vhost: str, consumer_tag: str) -> str:
-    """Why the management API does not list the consumer; nothing where it does."""
+async def why_not_listed(management_url: str, vhost: str, consumer_tag: str) -> str:
+    """Return why the management API does not list the consumer, or an empty text if it does."""
     try:
         tags = await asyncio.to_thread(_consumer_tags, management_url, vhost)
-    except (OSError, ValueError) as fault:
+    except (CallError, ValueError) as fault:
         return f"the management API does not answer: {fault}"
     return "" if consumer_tag in tags else "the broker does not list the consumer"
 
 
 def _consumer_tags(management_url: str, vhost: str) -> set[str]:
-    address = urllib.parse.urlsplit(management_url)
-    if address.scheme not in ("http", "https"):
-        raise ValueError(f"{management_url} is no address of an HTTP API")
-    passwords = urllib.request.HTTPPasswordMgrWithPriorAuth()
-    base = f"{address.scheme}://{address.hostname}:{address.port or 15672}"
-    user, password = address.username or "guest", address.password or "guest"
-    passwords.add_password(None, base, user, password, is_authenticated=True)
-    opener = urllib.request.build_opener(urllib.request.HTTPBasicAuthHandler(passwords))
-    path = f"{base}/api/consumers/{urllib.parse.quote(vhost, safe='')}"
-    with opener.open(path, timeout=ANSWER_S) as answer:
-        found: list[dict[str, Any]] = json.loads(answer.read(ANSWER_BYTES_MAX))
+    address = parse_address(management_url, default_port=MANAGEMENT_PORT)
+    address = replace(
+        address, user=address.user or "guest", password=address.password or "guest", prefix=""
+    )
+    path = f"/api/consumers/{urllib.parse.quote(vhost, safe='')}"
+    request = RequestEncoder(address).encode("GET", path)
+    answer = ask_once(address, request, ANSWER_S, ANSWER_BYTES_MAX)
+    if answer.status >= 300:
+        raise ValueError(f"HTTP status {answer.status} {answer.reason}")
+    found: list[dict[str, Any]] = json.loads(answer.body)
     return {str(each.get("consumer_tag")) for each in found}
 
 
 def vhost_of(url: str) -> str:
-    """The vhost that an AMQP address names."""
+    """Return the vhost in an AMQP address."""
     path = urllib.parse.urlsplit(url).path
     return urllib.parse.unquote(path[1:]) or "/"

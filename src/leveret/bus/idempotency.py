@@ -1,7 +1,8 @@
-"""Stores that remember which messages were handled, so that a duplicate is not handled again.
+"""Stores of handled messages, so that a duplicate is not handled again.
 
-A message is remembered after its handler succeeded and before it is acked: a crash in between
-means that it is handled twice, never not at all. Both stores forget the oldest, so neither grows.
+A message is remembered after its handler succeeded and before it is acked. A crash in between means
+that it is handled twice, never not at all. Both stores forget the oldest keys, so they stay
+bounded.
 """
 
 import asyncio
@@ -15,24 +16,24 @@ from typing import Final, Protocol
 from leveret.clock import Clock
 
 KEYS_MAX: Final = 100_000
-KEEP_MS: Final = 7 * 24 * 3_600_000
-_FORGET_EVERY: Final = 1_000  # keys between two rounds of forgetting
+KEEP_S: Final = 7 * 24 * 3600.0
+_FORGET_EVERY: Final = 1_000  # new keys between two deletions of old ones
 
 
 class IdempotencyStore(Protocol):
-    """Remembers keys of handled messages. A store of your own needs these two."""
+    """Remembers keys of handled messages. A custom store needs these two methods."""
 
     async def seen(self, key: str) -> bool:
-        """Whether the message was handled before."""
+        """Return True if the message was handled before."""
         ...
 
     async def remember(self, key: str) -> None:
-        """The message was handled."""
+        """Note that the message was handled."""
         ...
 
 
 class MemoryStore:
-    """Remembers the last keys in this process."""
+    """Remembers the newest keys in memory, for this process."""
 
     def __init__(self, keys_max: int = KEYS_MAX) -> None:
         self._keys_max = keys_max
@@ -48,11 +49,11 @@ class MemoryStore:
 
 
 class SqliteStore:
-    """Remembers keys in a file, over restarts; the processes of one machine may share it."""
+    """Remembers keys in a file for `keep_s` seconds. Processes of one machine may share it."""
 
-    def __init__(self, path: Path, *, keep_ms: int = KEEP_MS, clock: Clock | None = None) -> None:
+    def __init__(self, path: Path, *, keep_s: float = KEEP_S, clock: Clock | None = None) -> None:
         self._clock = clock or Clock()
-        self._keep_ms = keep_ms
+        self._keep_ms = round(keep_s * 1000)
         self._lock = threading.Lock()
         self._added = 0
         self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)

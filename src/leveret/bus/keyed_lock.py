@@ -1,4 +1,4 @@
-"""One at a time for each key: a lock that is there only while somebody holds it or waits."""
+"""A lock for each key, which exists only while a task holds it or waits for it."""
 
 import asyncio
 import contextlib
@@ -9,11 +9,12 @@ class KeyedLock:
     """Locks by key."""
 
     def __init__(self) -> None:
-        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}  # with those who hold or want it
+        # Each lock with the number of tasks that hold it or wait for it.
+        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
 
     @contextlib.asynccontextmanager
-    async def of(self, key: str) -> AsyncIterator[None]:
-        """Wait for this key's turn and keep it for the block."""
+    async def hold(self, key: str) -> AsyncIterator[None]:
+        """Hold the lock of this key for the block."""
         lock, users = self._locks.get(key) or (asyncio.Lock(), 0)
         self._locks[key] = lock, users + 1
         try:

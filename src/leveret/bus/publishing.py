@@ -1,8 +1,9 @@
-"""Publishes with confirms: a publish that returns is at the broker, one that raises says why.
+"""Publish with confirms: `publish` returns after the broker's confirm, or raises the reason.
 
-It waits for a connection within its time. What a lost connection left in doubt is published again
-with the same message id, unless that is turned off: at least once, and a store of handled messages
-removes the duplicate. `Outbox` is for many at once: it bounds how many confirms are awaited.
+`Publisher` waits for a connection within the timeout. If the connection is lost before the confirm,
+the message is published again with the same message id, unless `BusSettings.resend` is False.
+Delivery is therefore at least once, and an idempotency store removes the duplicate.
+`BackgroundPublisher` publishes many messages at once and bounds the number of open confirms.
 """
 
 import asyncio
@@ -18,15 +19,9 @@ from aiormq.exceptions import DeliveryError
 from aiormq.exceptions import PublishError as ReturnedError
 
 from leveret.bus.connections.connection import BrokerConnection
-from leveret.bus.connections.declare import declare
-from leveret.bus.connections.link import Link, Session
-from leveret.bus.keyed_lock import KeyedLock
-from leveret.bus.outgoing import Outgoing
-from leveret.bus.policy import Backoff
-from leveret.bus.settings import BusSettings
-from leveret.bus.topology import Topology
-from leveret.clock import Clock
-from leveret.errors import (
+from leveret.bus.connections.declare import declare_topology
+from leveret.bus.connections.recovering_connection import BrokerSession, RecoveringConnection
+from leveret.bus.errors import (
     BusError,
     EncodeError,
     NackedError,
@@ -39,15 +34,21 @@ from leveret.errors import (
     TopologyMismatchError,
     UnroutableError,
 )
+from leveret.bus.keyed_lock import KeyedLock
+from leveret.bus.outgoing_message import OutgoingMessage
+from leveret.bus.retry_policy import Backoff
+from leveret.bus.settings import BusSettings
+from leveret.bus.topology import Topology
+from leveret.clock import Clock
 
-FAILURES_MAX: Final = 1_000  # of what was sent, until somebody takes them
-# A message on which the broker closes the channel is not to close it for all others for long.
+FAILURES_MAX: Final = 1_000  # failures of `send` that wait for take_failures
+# How often a message is sent that makes the broker close the channel, and so disturbs all others.
 REFUSALS_MAX: Final = 3
 
-# A header of content has these besides the properties, and a frame these around it.
-_HEADER_BYTES: Final = 14
+# Bytes of a content header besides the properties, and of the frame around it.
+_CONTENT_HEADER_BYTES: Final = 14
 _FRAME_BYTES: Final = 8
-_NOT_ENCODABLE: Final = (TypeError, ValueError, OverflowError, struct.error)
+_ENCODE_ERRORS: Final = (TypeError, ValueError, OverflowError, struct.error)
 _TOO_LARGE: Final = re.compile(r"message size (\d+)")
 _log: Final = logging.getLogger(__name__)
 
@@ -57,45 +58,48 @@ class _ConnectionLostError(Exception):
 
     def __init__(self, text: str, *, is_refusal: bool = False) -> None:
         super().__init__(text)
-        self.is_refusal = is_refusal  # the broker closed the channel, perhaps because of this one
+        self.is_refusal = (
+            is_refusal  # the broker closed the channel, perhaps because of this message
+        )
 
 
-class PublishingSession(Session):
+class PublishingSession(BrokerSession):
     """A channel in confirm mode."""
 
     async def probe(self) -> str:
-        """Any answer will do; a broker that blocks publishers may give none, and is not lost."""
+        """Send any call. A broker that blocks publishers may not answer it, and is not lost."""
         if not await self.connection.is_blocked():
-            await self.connection.ask(self.channel.basic_qos(prefetch_count=1))
+            await self.connection.call(self.channel.basic_qos(prefetch_count=1))
         return ""
 
-    async def publish(self, message: Outgoing, timeout_s: float) -> None:
-        """Publish and wait for the confirm. Raises PublishError, or _ConnectionLostError."""
+    async def publish(self, message: OutgoingMessage, timeout_s: float) -> None:
+        """Publish and wait for the confirm. Raise PublishError or _ConnectionLostError."""
         self._require_fits(message)
+        address = message.address
         try:
             await self.channel.basic_publish(
                 message.body,
-                exchange=message.target.exchange,
-                routing_key=message.target.routing_key,
+                exchange=address.exchange,
+                routing_key=address.routing_key,
                 properties=message.properties,
                 mandatory=message.mandatory,
                 timeout=timeout_s,
             )
         except ReturnedError as fault:
-            text = f"nobody takes {message.target.routing_key!r} at {message.target.exchange!r}"
+            text = f"no queue takes {address.routing_key!r} at {address.exchange!r}"
             raise UnroutableError(message.message_id, text) from fault
         except DeliveryError as fault:
             raise NackedError(message.message_id, "the broker refused it") from fault
         except TimeoutError as fault:
-            raise await self._late(message.message_id, timeout_s) from fault
+            raise await self._timeout_error(message.message_id, timeout_s) from fault
         except asyncio.CancelledError as fault:
-            # aiormq ends what waits on a closed channel by cancelling it.
+            # aiormq cancels the calls that wait on a closed channel.
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
             raise _ConnectionLostError("the channel was closed") from fault
-        except _NOT_ENCODABLE as fault:
-            raise _not_encodable(message, fault) from fault
+        except _ENCODE_ERRORS as fault:
+            raise _encode_error(message, fault) from fault
         except Exception as fault:
             if _is_too_large(fault, len(message.body)):
                 raise TooLargeError(message.message_id, str(fault)) from fault
@@ -104,24 +108,24 @@ class PublishingSession(Session):
                 str(fault) or type(fault).__name__, is_refusal=is_refusal
             ) from fault
 
-    def _require_fits(self, message: Outgoing) -> None:
-        """Headers are one frame; on one that is too large the broker closes the connection."""
+    def _require_fits(self, message: OutgoingMessage) -> None:
+        """Raise TooLargeError if the headers exceed a frame, which would end the connection."""
         try:
-            size_bytes = len(message.properties.marshal()) + _HEADER_BYTES + _FRAME_BYTES
-        except _NOT_ENCODABLE as fault:
-            raise _not_encodable(message, fault) from fault
+            size_bytes = len(message.properties.marshal()) + _CONTENT_HEADER_BYTES + _FRAME_BYTES
+        except _ENCODE_ERRORS as fault:
+            raise _encode_error(message, fault) from fault
         if 0 < self.connection.frame_bytes_max < size_bytes:
             text = f"{self.connection.frame_bytes_max} are allowed for all headers"
             raise TooLargeError(message.message_id, f"{size_bytes} bytes, {text}")
 
-    async def _late(self, message_id: str, timeout_s: float) -> PublishTimeoutError:
+    async def _timeout_error(self, message_id: str, timeout_s: float) -> PublishTimeoutError:
         if await self.connection.is_blocked():
             return PublishBlockedError(message_id, "the broker takes no publishes now")
         return PublishTimeoutError(message_id, f"no confirm within {timeout_s:.3f} s")
 
 
 class Publisher:
-    """Publishes through one link."""
+    """Publishes over a connection that recovers."""
 
     def __init__(
         self,
@@ -138,27 +142,27 @@ class Publisher:
         self._settings = settings
         self._clock = clock
         self._is_stopping = False
-        self._turns = KeyedLock()
-        self.link = Link(name, self._open, backoff, settings.probe_every_ms / 1000)
+        self._locks = KeyedLock()
+        self.connection = RecoveringConnection(name, self._open, backoff, settings.probe_interval_s)
 
     async def _open(self) -> PublishingSession:
         connection = await BrokerConnection.open(self._url, self._name, self._settings)
         try:
-            await declare(connection, self._topology())
+            await declare_topology(connection, self._topology())
             return PublishingSession(connection, await connection.channel(), self._clock.now_ms())
         except BaseException:
             await connection.close()
             raise
 
-    async def publish(self, message: Outgoing, timeout_ms: int | None = None) -> None:
-        """Publish and wait for the confirm. Raises PublishError, or EncodeError."""
-        timeout_ms = self._settings.publish_timeout_ms if timeout_ms is None else timeout_ms
-        deadline_s = asyncio.get_running_loop().time() + timeout_ms / 1000
-        # aiormq finds a returned message by its id: two with one id would be taken for each other.
-        async with self._turns.of(message.message_id):
+    async def publish(self, message: OutgoingMessage, timeout_s: float | None = None) -> None:
+        """Publish and wait for the confirm. Raise PublishError or EncodeError."""
+        timeout_s = self._settings.publish_timeout_s if timeout_s is None else timeout_s
+        deadline_s = asyncio.get_running_loop().time() + timeout_s
+        # aiormq finds a returned message by its id, so two with one id must not be sent at once.
+        async with self._locks.hold(message.message_id):
             await self._publish(message, deadline_s)
 
-    async def _publish(self, message: Outgoing, deadline_s: float) -> None:
+    async def _publish(self, message: OutgoingMessage, deadline_s: float) -> None:
         loop = asyncio.get_running_loop()
         refusals = 0
         while True:
@@ -167,7 +171,7 @@ class Publisher:
                 await session.publish(message, max(deadline_s - loop.time(), 0.001))
                 return
             except _ConnectionLostError as lost:
-                session.lose(str(lost))
+                session.mark_lost(str(lost))
                 refusals += lost.is_refusal
                 is_over = refusals >= REFUSALS_MAX or self._is_stopping
                 if is_over or not self._settings.resend:
@@ -176,7 +180,7 @@ class Publisher:
 
     async def _session(self, message_id: str, left_s: float) -> PublishingSession:
         try:
-            return await self.link.ready(max(left_s, 0.0))
+            return await self.connection.wait_for_session(max(left_s, 0.0))
         except NotConnectedError as fault:
             if self._is_stopping:
                 raise PublishClosedError(message_id, "the bus was stopped") from fault
@@ -190,27 +194,27 @@ class Publisher:
 
     async def stop(self) -> None:
         self._is_stopping = True
-        await self.link.stop()
+        await self.connection.stop()
 
 
-class Outbox:
-    """Publishes without waiting, a bounded number at once, and tells when all are confirmed."""
+class BackgroundPublisher:
+    """Publishes without waiting for each confirm, a bounded number of messages at once."""
 
     def __init__(self, publisher: Publisher, outstanding_max: int) -> None:
         self._publisher = publisher
-        self._room = asyncio.Semaphore(outstanding_max)
+        self._free = asyncio.Semaphore(outstanding_max)
         self._outstanding: set[asyncio.Task[None]] = set()
         self._failures: list[BusError] = []
 
-    async def send(self, message: Outgoing, timeout_ms: int | None) -> None:
-        """Publish; wait only for room. Raises PublishError where nobody takes the failures."""
-        await self._room.acquire()
+    async def send(self, message: OutgoingMessage, timeout_s: float | None) -> None:
+        """Publish. Wait only while too many confirms are open. Raise PublishError."""
+        await self._free.acquire()
         try:
             self._require_open(message.message_id)
         except PublishError:
-            self._room.release()
+            self._free.release()
             raise
-        publishing = self._publish(message, timeout_ms)
+        publishing = self._publish(message, timeout_s)
         task = asyncio.get_running_loop().create_task(publishing, name="publish")
         self._outstanding.add(task)
         task.add_done_callback(self._on_done)
@@ -219,13 +223,13 @@ class Outbox:
         if self._publisher.is_stopping:
             raise PublishClosedError(message_id, "the bus was stopped")
         if len(self._failures) >= FAILURES_MAX:
-            # Those on their way may fail as well, so no more than that and `outstanding_max`.
-            text = f"{len(self._failures)} failures wait for take_failures; it was not sent"
+            # Messages on their way may fail too: at most `outstanding_max` failures come on top.
+            text = f"not sent: {len(self._failures)} failures wait for take_failures"
             raise PublishError(message_id, text)
 
-    async def _publish(self, message: Outgoing, timeout_ms: int | None) -> None:
+    async def _publish(self, message: OutgoingMessage, timeout_s: float | None) -> None:
         try:
-            await self._publisher.publish(message, timeout_ms)
+            await self._publisher.publish(message, timeout_s)
         except BusError as fault:
             self._fail(fault)
         except asyncio.CancelledError:
@@ -238,20 +242,20 @@ class Outbox:
         _log.warning("a message was not published: %s", fault)
 
     def _on_done(self, task: "asyncio.Task[None]") -> None:
-        self._room.release()
+        self._free.release()
         self._outstanding.discard(task)
 
-    async def wait_for_confirms(self, timeout_ms: int) -> bool:
-        """Whether everything sent so far is confirmed; what failed stays in `take_failures`."""
+    async def wait_for_confirms(self, timeout_s: float) -> bool:
+        """Return True if everything sent so far is confirmed. Failures stay for `take_failures`."""
         outstanding = set(self._outstanding)
         if outstanding:
-            _, late = await asyncio.wait(outstanding, timeout=timeout_ms / 1000)
+            _, late = await asyncio.wait(outstanding, timeout=timeout_s)
             if late:
                 return False
         return not self._failures
 
     def take_failures(self) -> list[BusError]:
-        """What was sent and not confirmed since the last call."""
+        """Return the failures since the last call."""
         taken, self._failures = self._failures, []
         return taken
 
@@ -262,12 +266,12 @@ class Outbox:
             await asyncio.wait(set(self._outstanding))
 
 
-def _not_encodable(message: Outgoing, fault: Exception) -> EncodeError:
+def _encode_error(message: OutgoingMessage, fault: Exception) -> EncodeError:
     return EncodeError(f"AMQP cannot carry message {message.message_id}: {fault}")
 
 
 def _is_too_large(fault: Exception, body_bytes: int) -> bool:
-    """Whether the broker closed the channel because of this very message."""
+    """Return True if the broker closed the channel because of this message."""
     if not isinstance(fault, aiormq.exceptions.ChannelPreconditionFailed):
         return False
     match = _TOO_LARGE.search(str(fault))

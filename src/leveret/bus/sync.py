@@ -1,4 +1,4 @@
-"""A bus for programs without an event loop: the same bus, on a loop in a thread of its own.
+"""A bus for programs without an event loop: it runs a `Bus` in a thread of its own.
 
     bus = SyncBus(Bus("amqp://guest:guest@localhost/", fanout.layout("shop-billing")))
 
@@ -8,8 +8,8 @@
     with bus:
         bus.publish(OrderPlaced(1))
 
-Every call may come from any thread but the bus's own: a plain handler may publish, an `async def`
-handler awaits the bus itself.
+Every thread may call it, except the thread of the bus: a plain handler may publish by it, and an
+`async def` handler awaits the `Bus` instead.
 """
 
 import asyncio
@@ -19,74 +19,77 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
-from leveret.bus.bus import START_TIMEOUT_MS, Bus
-from leveret.bus.dispatch import M, Register
+from leveret.bus.bus import START_TIMEOUT_S, Bus
+from leveret.bus.dispatch import HandlerDecorator, M
+from leveret.bus.errors import (
+    BusError,
+    NotConnectedError,
+)
 from leveret.bus.health import Health
-from leveret.bus.outgoing import PublishOptions
-from leveret.bus.policy import RetryPolicy
-from leveret.errors import BusError, NotConnectedError
+from leveret.bus.outgoing_message import PublishOptions
+from leveret.bus.retry_policy import RetryPolicy
 
-JOIN_S: Final = 10.0
+JOIN_TIMEOUT_S: Final = 10.0
 
 E = TypeVar("E")
 T = TypeVar("T")
 
 
 class SyncBus:
-    """Calls a bus that runs in a thread, and waits for its answers."""
+    """Runs a bus in a thread, and waits for the result of each call."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
-    def on(self, event: type[E], *, retry: RetryPolicy | None = None) -> Register[E]:
-        """Register the handler of an event; plain functions run in a pool of threads."""
+    def on(self, event: type[E], *, retry: RetryPolicy | None = None) -> HandlerDecorator[E]:
+        """Register a handler for an event class. Plain functions run in a pool of threads."""
         return self._bus.on(event, retry=retry)
 
     def on_message(self, *, retry: RetryPolicy | None = None) -> Callable[[M], M]:
-        """Register the handler of every message without one of its own."""
+        """Register the handler of all other messages."""
         return self._bus.on_message(retry=retry)
 
-    def start(self, timeout_ms: int = START_TIMEOUT_MS) -> None:
-        """Connect, apply the topology and consume."""
+    def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Connect, declare the topology and consume."""
         if self._thread is not None:
-            raise RuntimeError("the bus is started already")
+            raise RuntimeError("the bus is already started")
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name="leveret-bus", daemon=True)
         self._thread.start()
         try:
-            self._call(self._bus.start(timeout_ms))
+            self._call(self._bus.start(timeout_s))
         except BaseException:
             self._end()
             raise
 
-    def stop(self, deadline_ms: int | None = None) -> None:
-        """Finish what is being handled, or give it back when the deadline has passed."""
+    def stop(self, deadline_s: float | None = None) -> None:
+        """Finish running handlers and open publishes, then stop. The deadline ends the waiting."""
         if self._thread is not None:
             try:
-                self._call(self._bus.stop(deadline_ms))
+                self._call(self._bus.stop(deadline_s))
             finally:
                 self._end()
 
     def publish(self, event: object, options: PublishOptions | None = None) -> str:
-        """Publish an event and wait for the confirm; the message's id."""
+        """Publish an event, wait for the confirm, and return the message id."""
         return self._call(self._bus.publish_with(event, options or PublishOptions()))
 
     def send(self, event: object, options: PublishOptions | None = None) -> str:
         """Publish without waiting for the confirm."""
         return self._call(self._bus.send(event, options))
 
-    def wait_for_confirms(self, timeout_ms: int) -> bool:
-        """Whether all that was sent is confirmed."""
-        return self._call(self._bus.wait_for_confirms(timeout_ms))
+    def wait_for_confirms(self, timeout_s: float) -> bool:
+        """Return True if everything that `send` published is confirmed."""
+        return self._call(self._bus.wait_for_confirms(timeout_s))
 
     def take_failures(self) -> list[BusError]:
-        """Why messages of `send` were not confirmed, since the last call."""
+        """Return why publishes of `send` failed, since the last call."""
         return self._bus.take_failures()
 
     def health(self) -> Health:
-        """Whether the broker lists our consumer."""
+        """Ask the broker whether it lists our consumer."""
         return self._call(self._bus.health())
 
     def __enter__(self) -> "SyncBus":
@@ -110,21 +113,21 @@ class SyncBus:
             self._loop.close()
 
     def _cancel_all(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Calls that came while the bus stopped end too: somebody waits for them."""
-        loop.run_until_complete(asyncio.sleep(0))  # what was asked for last becomes a task
+        """Cancel the calls that came while the bus stopped, because threads wait for them."""
+        loop.run_until_complete(asyncio.sleep(0))  # the last calls become tasks
         while tasks := asyncio.all_tasks(loop):
             for task in tasks:
                 task.cancel()
             loop.run_until_complete(asyncio.wait(tasks))
 
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
-        # Every call of a bus has its own deadline, so none is needed here.
+        # Every call of a bus has a deadline of its own, so this one needs none.
         loop, thread = self._loop, self._thread
         try:
             if loop is None or thread is None:
                 raise NotConnectedError("the bus is not started")
             if threading.current_thread() is thread:
-                raise RuntimeError("an async handler awaits the bus; it does not wait for SyncBus")
+                raise RuntimeError("an async handler must await the Bus, not call the SyncBus")
             if not thread.is_alive():
                 raise NotConnectedError("the bus's thread is gone: a fork takes no threads along")
             running = asyncio.run_coroutine_threadsafe(work, loop)
@@ -141,6 +144,6 @@ class SyncBus:
         loop, thread = self._loop, self._thread
         if thread.is_alive():
             loop.call_soon_threadsafe(loop.stop)
-            thread.join(JOIN_S)
+            thread.join(JOIN_TIMEOUT_S)
         self._loop = None
         self._thread = None

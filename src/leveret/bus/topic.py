@@ -1,10 +1,10 @@
-"""The topic topology with a wait queue: quorum queues, and dead letters behind an exchange.
+"""The topic topology: quorum queues, a retry queue, and dead letters behind an exchange.
 
     publisher ──► topic exchange ──routing key──► {Queue}
     rejected  ──► {Queue}.retry, for the retry delay ──► back to {Queue}
     permanent fault, or too often ──► {Queue}.dlq (fanout exchange) ──► {Queue}.dlq (queue)
 
-Other programs declare the same names with the same arguments, so neither may change.
+Other programs declare the same names with the same arguments, so both must stay as they are.
 """
 
 from dataclasses import replace
@@ -16,25 +16,26 @@ from leveret.bus.topology import (
     Exchange,
     ExchangeType,
     Layout,
+    PublishAddress,
     Queue,
     QueueType,
-    Target,
     Topology,
     delay_arguments,
+    milliseconds,
     type_arguments,
 )
 
-RETRY_DELAY_MS: Final = 5_000
+RETRY_DELAY_S: Final = 5.0
 RETRIES_MAX: Final = 5
 
 
 def retry_queue(queue: str) -> str:
-    """Where rejected messages wait."""
+    """Return the queue in which rejected messages wait."""
     return f"{queue}.retry"
 
 
 def dlq_name(queue: str) -> str:
-    """Of the fanout exchange for dead letters, and of the queue behind it."""
+    """Return the name of the dead-letter exchange and of the queue behind it."""
     return f"{queue}.dlq"
 
 
@@ -44,27 +45,27 @@ def layout(
     exchange: str = DEFAULT_EXCHANGE,
     routing_keys: tuple[str, ...] = (),
     queue_type: QueueType = QueueType.QUORUM,
-    max_retries: int = RETRIES_MAX,
-    retry_delay_ms: int = RETRY_DELAY_MS,
+    retries_max: int = RETRIES_MAX,
+    retry_delay_s: float = RETRY_DELAY_S,
 ) -> Layout:
-    """What the readers of a queue need, and those who publish to the exchange.
+    """Return the layout of a queue and the exchange before it.
 
     Without an exchange, messages are published to the queue by its name.
     """
     _require_tuple(routing_keys)
     if bool(exchange) != bool(routing_keys):
-        raise ValueError("a topic exchange and the routing keys bound to it go together")
+        raise ValueError("give both a topic exchange and the routing keys bound to it, or neither")
     return Layout(
         service=queue,
         queue=queue,
         dlq=dlq_name(queue),
-        dead_letters=Target(dlq_name(queue)),
+        dead_letters=PublishAddress(dlq_name(queue)),
         retry_queue=retry_queue(queue),
         retry_exchange=DEFAULT_EXCHANGE,
-        first_delay_ms=retry_delay_ms,
-        retries_max=max_retries,
+        retry_delay_s=retry_delay_s,
+        retries_max=retries_max,
         exchange=exchange,
-        consuming=_topology(queue, queue_type, exchange, routing_keys, retry_delay_ms),
+        consuming=_topology(queue, queue_type, exchange, routing_keys, milliseconds(retry_delay_s)),
         publishing=Topology(_exchanges(exchange)),
         queue_type=queue_type,
         mandatory=True,
@@ -75,13 +76,13 @@ def layout(
 
 
 def _require_tuple(routing_keys: object) -> None:
-    """A text would be a key for each of its letters."""
+    """Raise TypeError for a str: it would become one key for each of its letters."""
     if isinstance(routing_keys, str):
-        raise TypeError(f"routing_keys is a tuple of keys: ({routing_keys!r},)")
+        raise TypeError(f"routing_keys must be a tuple of keys: ({routing_keys!r},)")
 
 
 def publisher(exchange: str) -> Layout:
-    """For a program that publishes to a topic exchange and reads nothing."""
+    """Return the layout of a program that only publishes to a topic exchange."""
     unread = layout(f"{exchange}.unread", exchange=exchange, routing_keys=("#",))
     return replace(unread, consuming=unread.publishing)
 

@@ -1,8 +1,9 @@
 """A topology as data: exchanges, queues and bindings with their exact arguments.
 
-`fanout` and `topic` make the two that ship, `declare` applies one. Everything is durable.
-A `Layout` is what one service needs of a topology: where it publishes, what it consumes, where a
-message waits before it is tried again, and where dead letters go. Nothing here talks to a broker.
+`fanout` and `topic` build the two topologies of the bus; `connections/declare.py` declares one.
+Everything is durable. A `Layout` is one service's view of a topology: where it publishes, what it
+consumes, where a message waits before a retry, and where dead letters go. Nothing here talks to a
+broker.
 """
 
 from collections.abc import Mapping
@@ -14,7 +15,9 @@ Argument = str | int | bool
 Arguments = Mapping[str, Argument]
 
 DEFAULT_EXCHANGE: Final = ""
-NAME_BYTES_MAX: Final = 255  # of exchanges, queues and routing keys, in AMQP
+DELAY_S_MIN: Final = 0.001
+DELAY_S_MAX: Final = 7 * 24 * 3600.0
+NAME_BYTES_MAX: Final = 255  # AMQP's limit for exchanges, queues and routing keys
 
 _T = TypeVar("_T")
 
@@ -28,7 +31,7 @@ class ExchangeType(StrEnum):
 
 
 class QueueType(StrEnum):
-    """How a queue is kept."""
+    """How the broker stores a queue."""
 
     CLASSIC = "classic"
     QUORUM = "quorum"
@@ -53,7 +56,7 @@ class Queue:
 
 @dataclass(frozen=True)
 class Binding:
-    """What leads from an exchange to a queue."""
+    """A binding from an exchange to a queue."""
 
     exchange: str
     queue: str
@@ -62,7 +65,7 @@ class Binding:
 
 @dataclass(frozen=True)
 class Topology:
-    """What must exist at the broker. Exchanges and queues come before the bindings between them."""
+    """Exchanges, queues and the bindings between them. A binding needs both its ends here."""
 
     exchanges: tuple[Exchange, ...] = ()
     queues: tuple[Queue, ...] = ()
@@ -74,8 +77,8 @@ class Topology:
         for name in (*names, *queues):
             require_name(name)
         for binding in self.bindings:
-            assert binding.exchange in names, f"{binding} is of no exchange of the topology"
-            assert binding.queue in queues, f"{binding} leads to no queue of the topology"
+            assert binding.exchange in names, f"the exchange of {binding} is not in the topology"
+            assert binding.queue in queues, f"the queue of {binding} is not in the topology"
 
     def __add__(self, other: "Topology") -> "Topology":
         return Topology(
@@ -86,8 +89,8 @@ class Topology:
 
 
 @dataclass(frozen=True)
-class Target:
-    """Where a message is published."""
+class PublishAddress:
+    """The exchange and the routing key of a publish."""
 
     exchange: str
     routing_key: str = ""
@@ -95,7 +98,7 @@ class Target:
 
 @dataclass(frozen=True)
 class DelayStep:
-    """A queue in which messages wait `delay_ms` before they come back to the service's queue."""
+    """A queue in which messages wait `delay_ms` before they return to the service's queue."""
 
     delay_ms: int
     queue: str
@@ -103,34 +106,39 @@ class DelayStep:
 
 @dataclass(frozen=True)
 class Layout:
-    """What one service needs of its topology.
+    """One service's view of its topology.
 
-    `consuming` is everything, `publishing` the part that a service needs which only publishes:
-    it must not declare a queue that nobody reads. A message that is rejected comes back by itself
-    after `first_delay_ms`; other delays are `steps`, each with a queue of its own.
+    `consuming` is the whole topology. `publishing` is the part for a service that only publishes,
+    which must not declare a queue that nobody reads. A rejected message returns by itself after
+    `retry_delay_s`. Other delays are `steps`, each with a queue of its own.
     """
 
     service: str
     queue: str
     dlq: str
-    dead_letters: Target
+    dead_letters: PublishAddress
     retry_queue: str
-    retry_exchange: str  # by which rejected messages get there
-    first_delay_ms: int
+    retry_exchange: str  # through which rejected messages reach the retry queue
+    retry_delay_s: float
     retries_max: int
     exchange: str
     consuming: Topology
     publishing: Topology
     queue_type: QueueType
-    mandatory: bool  # whether a publish that reaches no queue is an error
-    permanent_to_dlq: bool  # whether a permanent fault goes to the dead letters without retries
-    counts_in_header: bool  # whether dead letters carry x-retry-count as the bus counts it
-    ignores_unknown: bool  # whether an event without a handler is acked, or is a permanent fault
+    mandatory: bool  # True: a publish that reaches no queue is an error
+    permanent_to_dlq: bool  # True: a permanent fault becomes a dead letter without retries
+    counts_in_header: bool  # True: dead letters carry x-retry-count as the bus counts it
+    ignores_unknown: bool  # True: ack an event without a handler; False: a permanent fault
     steps: tuple[DelayStep, ...] = ()
 
+    @property
+    def retry_delay_ms(self) -> int:
+        """The retry delay as the queue argument has it."""
+        return milliseconds(self.retry_delay_s)
+
     def step(self, delay_ms: int) -> DelayStep | None:
-        """Where a message waits so long; None where a reject does it."""
-        if delay_ms == self.first_delay_ms:
+        """Return the step with this delay; None for the delay of the retry queue itself."""
+        if delay_ms == self.retry_delay_ms:
             return None
         for step in self.steps:
             if step.delay_ms == delay_ms:
@@ -138,8 +146,8 @@ class Layout:
         raise AssertionError(f"the layout of {self.queue} has no step of {delay_ms} ms")
 
     def with_delays(self, delays_ms: tuple[int, ...]) -> "Layout":
-        """The same with a queue for each of these delays that it has none for yet."""
-        known = {self.first_delay_ms, *(step.delay_ms for step in self.steps)}
+        """Return the layout with a queue for each of these delays."""
+        known = {self.retry_delay_ms, *(step.delay_ms for step in self.steps)}
         wanted = sorted({delay_ms for delay_ms in delays_ms if delay_ms not in known})
         added = tuple(DelayStep(ms, f"{self.retry_queue}.{ms}ms") for ms in wanted)
         queues = tuple(self._delay_queue(step) for step in added)
@@ -151,7 +159,7 @@ class Layout:
 
 
 def delay_arguments(queue_type: QueueType, delay_ms: int, back_to: str) -> Arguments:
-    """Of a queue that gives its messages back to another queue after a time."""
+    """Return the arguments of a queue whose messages move to `back_to` after the delay."""
     return {
         **type_arguments(queue_type),
         "x-dead-letter-exchange": DEFAULT_EXCHANGE,
@@ -161,14 +169,21 @@ def delay_arguments(queue_type: QueueType, delay_ms: int, back_to: str) -> Argum
 
 
 def type_arguments(queue_type: QueueType) -> Arguments:
-    """Classic is what a queue is without an argument, and what other programs declare."""
+    """Return the argument for a queue type. Classic has none, because other programs send none."""
     return {} if queue_type is QueueType.CLASSIC else {"x-queue-type": str(queue_type)}
 
 
+def milliseconds(delay_s: float) -> int:
+    """Return a delay in whole milliseconds. Raise ValueError unless it is from 1 ms to 7 days."""
+    if not DELAY_S_MIN <= delay_s <= DELAY_S_MAX:
+        raise ValueError(f"a delay is from {DELAY_S_MIN:g} to {DELAY_S_MAX:g} s, not {delay_s}")
+    return round(delay_s * 1000)
+
+
 def require_name(name: str) -> None:
-    """Raise ValueError for a name that AMQP cannot carry."""
+    """Raise ValueError unless AMQP can carry the name."""
     if not name or len(name.encode()) > NAME_BYTES_MAX:
-        raise ValueError(f"a name of AMQP has 1 to {NAME_BYTES_MAX} bytes, not {name!r}")
+        raise ValueError(f"a name in AMQP has 1 to {NAME_BYTES_MAX} bytes, not {name!r}")
 
 
 def _joined(first: tuple[_T, ...], second: tuple[_T, ...]) -> tuple[_T, ...]:

@@ -1,7 +1,7 @@
-"""W3C trace context: what is published while a message is handled belongs to the same trace.
+"""W3C trace context: messages that a handler publishes belong to the trace of its message.
 
-The library makes no spans. It hands on the trace of the message that is being handled with a parent
-id of its own, so that whoever makes spans sees each hop.
+The bus makes no spans. It passes the trace on with a new parent id, so that tools which make spans
+see each hop.
 """
 
 import re
@@ -14,15 +14,15 @@ _current: Final[ContextVar[tuple[str, str] | None]] = ContextVar("leveret_bus_tr
 _TRACEPARENT: Final = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 
 
-def enter(traceparent: str | None, tracestate: object) -> None:
-    """What is done from here on, in this context, belongs to this trace."""
+def set_current(traceparent: str | None, tracestate: object) -> None:
+    """Set the trace of this context."""
     state = tracestate if isinstance(tracestate, str) else ""
     is_known = traceparent is not None and is_valid(traceparent)
     _current.set((traceparent, state) if is_known and traceparent is not None else None)
 
 
 def current() -> tuple[str, str] | None:
-    """The traceparent and tracestate that hold here."""
+    """Return traceparent and tracestate of this context."""
     return _current.get()
 
 
@@ -32,6 +32,6 @@ def is_valid(traceparent: str) -> bool:
 
 
 def child_of(traceparent: str, rng: Random) -> str:
-    """The same trace with a parent id of its own."""
+    """Return the same trace with a new parent id."""
     version, trace, _, flags = traceparent.split("-")
     return f"{version}-{trace}-{rng.randrange(1, 1 << 64):016x}-{flags}"

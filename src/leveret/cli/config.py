@@ -1,4 +1,4 @@
-"""`leveret config check|show`: what a broker would be started with, without starting one."""
+"""`leveret config check|show`: read the configuration as `leveret serve` would, and print it."""
 
 import os
 from typing import Annotated
@@ -13,7 +13,8 @@ from leveret.errors import ConfigError
 app = typer.Typer(no_args_is_help=True, help="Check and show the configuration of a broker.")
 
 File = Annotated[
-    str | None, typer.Option("--config", metavar="FILE", help="TOML file; LEVERET_CONFIG if none.")
+    str | None,
+    typer.Option("--config", metavar="FILE", help="TOML file. Default: $LEVERET_CONFIG."),
 ]
 _MASK = "***"
 
@@ -29,20 +30,20 @@ def _load(file: str | None) -> Settings:
 
 @app.command()
 def check(config: File = None) -> None:
-    """Say whether file and environment make a configuration; every fault is told."""
+    """Check the configuration file and the environment, and print every error."""
     _load(config)
-    typer.echo("the configuration is good")
+    typer.echo("the configuration is valid")
 
 
 @app.command()
 def show(config: File = None, as_json: Json = False) -> None:
-    """Print every setting that a broker would have, as TOML; secrets are masked."""
+    """Print the settings a broker would start with, as TOML. Secrets are masked."""
     settings = _load(config)
     values: dict[str, object] = {}
     for name, option in options().items():
         value = getattr(settings, name)
         if value is None:
-            continue  # TOML has no word for what is not set
+            continue  # TOML has no null
         if option.secret and value:
             value = _MASK
         values[name] = value if isinstance(value, bool | int | float) else str(value)

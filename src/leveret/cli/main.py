@@ -1,8 +1,7 @@
 """Entry point of the command `leveret`.
 
-`leveret serve` is told apart before Typer is imported: Typer costs 60 ms, a third of the time in
-which a broker should be accepting connections. Every other command belongs to the Typer
-application.
+`leveret serve` starts before Typer is imported. Importing Typer takes 60 ms, a third of the time in
+which a broker should accept connections. All other commands go through the Typer application.
 """
 
 import io
@@ -16,38 +15,39 @@ _STDERR: Final = 2
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command and gives its exit code."""
+    """Run one command and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # Names of objects may have characters that a terminal has not.
+        # Object names may contain characters that the terminal's encoding lacks.
         sys.stdout.reconfigure(errors="backslashreplace")
     if words[:1] == ["serve"]:
-        _end_quietly()
+        _exit_quietly_on_signals()
         _fill_standard_files()
         from leveret.cli.serve import serve
 
         return serve(words[1:])
-    from leveret.cli.tree import app_for
+    from leveret.cli.app import make_app
 
-    app_for(words[0] if words else "")(words, prog_name="leveret")
+    make_app(words[0] if words else "")(words, prog_name="leveret")
     raise AssertionError("Typer ends by SystemExit")
 
 
-def _end_quietly() -> None:
-    """Until the node listens to signals itself there is nothing to stop: it ends as it would then.
+def _exit_quietly_on_signals() -> None:
+    """Exit with code 0 on SIGTERM and SIGINT until the node installs its own signal handlers.
 
-    One that asks for files to be read again is not lost: they are still to be read.
+    Ignore SIGHUP: the files that it asks to reload have not been read yet.
     """
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _leave)
+        signal.signal(number, _exit_at_once)
     if hasattr(signal, "SIGHUP"):  # not on Windows
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 def _fill_standard_files() -> None:
-    """Whoever starts a node may have closed them: no file or socket of it may get their numbers.
+    """Open /dev/null for stdin, stdout and stderr if the parent process has closed them.
 
-    What is written to stderr would end in a file of the log, and the event loop aborts at its end.
+    Otherwise a file or socket of the node gets their numbers. Text written to stderr would then end
+    up in the log file, and the event loop would abort at shutdown.
     """
     number = os.open(os.devnull, os.O_RDWR)
     while number <= _STDERR:
@@ -56,5 +56,5 @@ def _fill_standard_files() -> None:
     os.close(number)
 
 
-def _leave(*_: object) -> None:
+def _exit_at_once(*_: object) -> None:
     os._exit(0)

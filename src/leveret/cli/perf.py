@@ -1,8 +1,8 @@
-"""`leveret perf`: load any AMQP broker, watch it, and keep what was measured.
+"""`leveret perf`: load an AMQP broker and print the measured rates and latencies.
 
-Flags become a `Load`; the generator itself is `leveret.perf`. While it runs, a line a second tells
-how it goes; then the figures follow, as text, as JSON and as a chart. Misuse ends with code 2, a
-broker that does not play with code 1.
+The flags become a `Load`, which `leveret.perf` runs. A progress line appears each second, then the
+results as text, and optionally as JSON and as a chart. The exit code is 2 for wrong flags and 1
+if the broker fails.
 """
 
 import json
@@ -14,15 +14,14 @@ import typer
 
 from leveret.cli.perf_progress import progress
 from leveret.errors import ConfigError, LeveretError
-from leveret.perf import words
-from leveret.perf.load import Load
+from leveret.perf import flag_values
+from leveret.perf.load import Load, with_uri
+from leveret.perf.report import chart_page, describe_load, result_facts
 from leveret.perf.result import Result
 from leveret.perf.run import run
-from leveret.perf.story import chart_page, describe, facts
-from leveret.perf.uri import with_uri
 
-_BURST = 32  # without a rate
-_BURSTS_A_SECOND = 1000  # with one: small bursts, as applications send them
+_BURST = 32  # messages, if no rate is set
+_BURSTS_PER_S = 1000  # if a rate is set: small bursts, as applications send them
 
 _Text = list[str] | None
 
@@ -31,67 +30,143 @@ def _option(default: object, flag: str, text: str, panel: str, **more: Any) -> A
     return typer.Option(flag, help=text, rich_help_panel=panel, show_default=bool(default), **more)
 
 
-_WHO, _WHAT, _WHERE, _HOW, _OUT = "Who", "What", "Where", "How fast and long", "Output"
+_CLIENTS, _MESSAGES, _BROKER = "Clients", "Messages", "Broker, queues and exchange"
+_SPEED, _OUTPUT = "Speed and duration", "Output"
 
 Uri = Annotated[
-    str, _option(1, "--uri", "Broker: amqp(s)://user:password@host:port/vhost.", _WHERE)
+    str, _option(1, "--uri", "URI of the broker: amqp(s)://user:password@host:port/vhost.", _BROKER)
 ]
-Ca = Annotated[str, _option(0, "--ca", "FILE with the authorities to trust for TLS.", _WHERE)]
-Insecure = Annotated[bool, _option(0, "--insecure", "Trust any TLS certificate.", _WHERE)]
-Producers = Annotated[int, _option(1, "--producers", "Connections that publish.", _WHO)]
-Consumers = Annotated[int, _option(1, "--consumers", "Connections that consume.", _WHO)]
-Processes = Annotated[int, _option(1, "--processes", "Processes for each side.", _WHO)]
-Queues = Annotated[int, _option(1, "--queues", "Queues, shared out in turn.", _WHERE)]
-Queue = Annotated[str, _option(0, "--queue", "Name of the queue; several get -0, -1 …", _WHERE)]
-QueueType = Annotated[str, _option(0, "--queue-type", "classic, quorum or stream.", _WHERE)]
+Ca = Annotated[str, _option(0, "--ca", "FILE with the CA certificates to trust for TLS.", _BROKER)]
+Insecure = Annotated[bool, _option(0, "--insecure", "Trust any TLS certificate.", _BROKER)]
+Producers = Annotated[
+    int, _option(1, "--producers", "Number of connections that publish.", _CLIENTS)
+]
+Consumers = Annotated[
+    int, _option(1, "--consumers", "Number of connections that consume.", _CLIENTS)
+]
+Processes = Annotated[
+    int,
+    _option(1, "--processes", "Number of processes for producers, and for consumers.", _CLIENTS),
+]
+Queues = Annotated[
+    int, _option(1, "--queues", "Number of queues, assigned to clients in turn.", _BROKER)
+]
+Queue = Annotated[
+    str,
+    _option(0, "--queue", "Name of the queue; with several queues, -0, -1 … is added.", _BROKER),
+]
+QueueType = Annotated[str, _option(0, "--queue-type", "classic, quorum or stream.", _BROKER)]
 QueueArgs = Annotated[
-    _Text, _option(0, "--queue-arg", "KEY=VALUE, an argument of the queues; repeat it.", _WHERE)
+    _Text, _option(0, "--queue-arg", "Queue argument KEY=VALUE. Repeatable.", _BROKER)
 ]
 Predeclared = Annotated[
-    bool, _option(0, "--predeclared", "Queue and exchange exist, and stay.", _WHERE)
+    bool,
+    _option(0, "--predeclared", "Use existing queues and exchange; do not delete them.", _BROKER),
 ]
-Exchange = Annotated[str, _option(0, "--exchange", "Publish to this exchange.", _WHERE)]
-ExchangeType = Annotated[str, _option(1, "--exchange-type", "Its type.", _WHERE)]
+Exchange = Annotated[
+    str,
+    _option(0, "--exchange", "Publish to this exchange. Default: directly to the queues.", _BROKER),
+]
+ExchangeType = Annotated[str, _option(1, "--exchange-type", "Type of the exchange.", _BROKER)]
 RoutingKeys = Annotated[
-    _Text, _option(0, "--routing-key", "In turn; k.{1..9} is nine; repeat it.", _WHERE)
+    _Text,
+    _option(
+        0,
+        "--routing-key",
+        "Routing keys, used in turn; k.{1..9} is nine keys. Repeatable.",
+        _BROKER,
+    ),
 ]
 BindingKeys = Annotated[
-    _Text, _option(0, "--binding-key", "Of every queue, else the routing keys; repeat it.", _WHERE)
+    _Text,
+    _option(
+        0,
+        "--binding-key",
+        "Binding key of every queue. Default: the routing keys. Repeatable.",
+        _BROKER,
+    ),
 ]
 BindingArgs = Annotated[
-    _Text, _option(0, "--binding-arg", "KEY=VALUE, for headers exchanges; repeat it.", _WHERE)
+    _Text,
+    _option(
+        0,
+        "--binding-arg",
+        "Binding argument KEY=VALUE, for headers exchanges. Repeatable.",
+        _BROKER,
+    ),
 ]
-Headers = Annotated[_Text, _option(0, "--header", "KEY=VALUE, in each message; repeat it.", _WHAT)]
-Size = Annotated[str, _option(1, "--size", "Bytes of a body: 16 or 4k; 16,1k in turn.", _WHAT)]
+Headers = Annotated[
+    _Text, _option(0, "--header", "Message header KEY=VALUE. Repeatable.", _MESSAGES)
+]
+Size = Annotated[
+    str, _option(1, "--size", "Body size in bytes: 16 or 4k; 16,1k alternates.", _MESSAGES)
+]
 VariableSize = Annotated[
-    _Text, _option(0, "--variable-size", "SIZE:SECONDS, over and over; repeat it.", _WHAT)
+    _Text,
+    _option(
+        0,
+        "--variable-size",
+        "SIZE:SECONDS, a repeating schedule of body sizes. Repeatable.",
+        _MESSAGES,
+    ),
 ]
 Persistent = Annotated[
-    bool, _option(0, "--persistent", "Persistent messages in durable queues.", _WHAT)
+    bool, _option(0, "--persistent", "Publish persistent messages to durable queues.", _MESSAGES)
 ]
-Mandatory = Annotated[bool, _option(0, "--mandatory", "Have unroutable ones returned.", _WHAT)]
-Confirm = Annotated[int, _option(0, "--confirm", "Publisher confirms, so many open at most.", _HOW)]
+Mandatory = Annotated[
+    bool, _option(0, "--mandatory", "Have unroutable messages returned.", _MESSAGES)
+]
+Confirm = Annotated[
+    int,
+    _option(0, "--confirm", "Use publisher confirms, with at most N unconfirmed messages.", _SPEED),
+]
 Prefetch = Annotated[
-    int, _option(0, "--prefetch", "Deliveries without ack at most; 0 = auto-ack.", _HOW)
+    int,
+    _option(0, "--prefetch", "Maximum number of unacknowledged deliveries; 0 = auto-ack.", _SPEED),
 ]
 AckEvery = Annotated[
-    int, _option(0, "--ack-every", "One ack for so many; 0 = half of the prefetch.", _HOW)
+    int,
+    _option(0, "--ack-every", "Acknowledge every N deliveries; 0 = half of the prefetch.", _SPEED),
 ]
 StreamOffset = Annotated[
-    str, _option(1, "--stream-offset", "first, last, next, a number, or an age as 1h.", _HOW)
+    str,
+    _option(
+        1,
+        "--stream-offset",
+        "Where to start in a stream: first, last, next, an offset, or an age such as 1h.",
+        _SPEED,
+    ),
 ]
-Rate = Annotated[int, _option(0, "--rate", "Messages a second of all producers.", _HOW)]
+Rate = Annotated[
+    int,
+    _option(0, "--rate", "Messages per second, of all producers together; 0 = no limit.", _SPEED),
+]
 VariableRate = Annotated[
-    _Text, _option(0, "--variable-rate", "RATE:SECONDS, over and over; repeat it.", _HOW)
+    _Text,
+    _option(
+        0, "--variable-rate", "RATE:SECONDS, a repeating schedule of rates. Repeatable.", _SPEED
+    ),
 ]
-ConsumerRate = Annotated[int, _option(0, "--consumer-rate", "And of all consumers.", _HOW)]
-Burst = Annotated[int, _option(0, "--burst", "Messages sent at once; 0 = chosen.", _HOW)]
-Seconds = Annotated[float, _option(0, "--seconds", "How long; 0 = until --messages.", _HOW)]
-Messages = Annotated[int, _option(0, "--messages", "End after so many.", _HOW)]
-Interval = Annotated[float, _option(1, "--interval", "Seconds between two lines.", _OUT)]
-JsonFile = Annotated[str, _option(0, "--json", "Write the figures to FILE, - = stdout.", _OUT)]
+ConsumerRate = Annotated[
+    int,
+    _option(
+        0,
+        "--consumer-rate",
+        "Messages per second, of all consumers together; 0 = no limit.",
+        _SPEED,
+    ),
+]
+Burst = Annotated[int, _option(0, "--burst", "Messages sent in one write; 0 = automatic.", _SPEED)]
+Seconds = Annotated[
+    float, _option(0, "--seconds", "Duration of the run; 0 = until --messages are sent.", _SPEED)
+]
+Messages = Annotated[int, _option(0, "--messages", "Stop after this number of messages.", _SPEED)]
+Interval = Annotated[float, _option(1, "--interval", "Seconds between progress lines.", _OUTPUT)]
+JsonFile = Annotated[
+    str, _option(0, "--json", "Write the results to FILE as JSON; - = stdout.", _OUTPUT)
+]
 ChartFile = Annotated[
-    Path | None, _option(0, "--chart", "Write a page with charts to FILE.html.", _OUT)
+    Path | None, _option(0, "--chart", "Write a page with charts to FILE.html.", _OUTPUT)
 ]
 
 
@@ -131,40 +206,40 @@ def perf(
     json_file: JsonFile = "",
     chart: ChartFile = None,
 ) -> None:
-    """Load a broker and measure it: rate, confirms, latency.
+    """Load a broker and measure message rates, confirms and latency.
 
-    Without --seconds and --messages it runs for ten seconds.
+    Runs for ten seconds if neither --seconds nor --messages is given.
     """
     try:
-        load = load_of(locals())
+        load = load_from_flags(locals())
     except ConfigError as fault:
         for line in str(fault).splitlines():
             typer.echo(f"leveret perf: {line}", err=True)
         raise typer.Exit(2) from fault
-    raise typer.Exit(_perform(load, json_file, chart))
+    raise typer.Exit(_run_load(load, json_file, chart))
 
 
-_SECONDS = 10.0  # where no end was asked for
-# Flags that are fields of a load as they are.
-_SAME = (
+_SECONDS = 10.0  # default duration
+# Flags that are copied to the field of the same name.
+_COPIED_FLAGS = (
     "producers consumers processes queue queues queue_type predeclared exchange exchange_type "
     "persistent mandatory prefetch ack_every stream_offset rate consumer_rate messages"
 ).split()
 
 
-def load_of(flags: dict[str, Any]) -> Load:
-    """The load that the flags of `perf` mean. Raises ConfigError with every fault it can."""
-    rates = words.schedule(flags["variable_rate"] or [], "rate")
+def load_from_flags(flags: dict[str, Any]) -> Load:
+    """Return the load that the flags describe. Raise ConfigError with all errors found."""
+    rates = flag_values.parse_schedule(flags["variable_rate"] or [], "rate")
     rate = flags["rate"] or max((n for n, _ in rates), default=0)
     load = Load(
-        **{name: flags[name] for name in _SAME},
-        queue_arguments=words.pairs(flags["queue_arg"] or [], "--queue-arg"),
-        routing_keys=words.keys(flags["routing_key"] or []),
-        binding_keys=words.keys(flags["binding_key"] or []),
-        binding_arguments=words.pairs(flags["binding_arg"] or [], "--binding-arg"),
-        headers=words.pairs(flags["header"] or [], "--header"),
-        sizes=words.sizes(flags["size"]),
-        variable_size=words.schedule(flags["variable_size"] or [], "size"),
+        **{name: flags[name] for name in _COPIED_FLAGS},
+        queue_arguments=flag_values.parse_pairs(flags["queue_arg"] or [], "--queue-arg"),
+        routing_keys=flag_values.parse_keys(flags["routing_key"] or []),
+        binding_keys=flag_values.parse_keys(flags["binding_key"] or []),
+        binding_arguments=flag_values.parse_pairs(flags["binding_arg"] or [], "--binding-arg"),
+        headers=flag_values.parse_pairs(flags["header"] or [], "--header"),
+        sizes=flag_values.parse_sizes(flags["size"]),
+        variable_size=flag_values.parse_schedule(flags["variable_size"] or [], "size"),
         variable_rate=rates,
         confirm_window=flags["confirm"],
         seconds=flags["seconds"] or (0.0 if flags["messages"] else _SECONDS),
@@ -181,24 +256,24 @@ def load_of(flags: dict[str, Any]) -> Load:
 def _burst(rate: int, producers: int) -> int:
     if not rate:
         return _BURST
-    return max(1, min(_BURST, rate // max(1, producers) // _BURSTS_A_SECOND))
+    return max(1, min(_BURST, rate // max(1, producers) // _BURSTS_PER_S))
 
 
-def _perform(load: Load, json_file: str, chart: Path | None) -> int:
-    """Run the load and tell; the exit code."""
-    typer.echo(f"{describe(load)} on {load.host}:{load.port}", err=True)
+def _run_load(load: Load, json_file: str, chart: Path | None) -> int:
+    """Run the load, print the results and return the exit code."""
+    typer.echo(f"{describe_load(load)} on {load.host}:{load.port}", err=True)
     try:
         with progress(load) as on_row:
             result = run(load, on_row)
     except (LeveretError, OSError) as fault:
         typer.echo(f"leveret perf: {fault}", err=True)
         return 1
-    _tell(load, result, json_file, chart)
+    _print_results(load, result, json_file, chart)
     return 0
 
 
-def _tell(load: Load, result: Result, json_file: str, chart: Path | None) -> None:
-    for name, value in facts(result):
+def _print_results(load: Load, result: Result, json_file: str, chart: Path | None) -> None:
+    for name, value in result_facts(result):
         typer.echo(f"{name:<16} {value}", err=json_file == "-")
     if json_file:
         shown = replace(load, password="***")

@@ -1,6 +1,6 @@
-"""Prints docs/cli.md: every command with its arguments and options, from the commands themselves.
+"""Print docs/cli.md: every command with its arguments and options.
 
-`make gen` writes the page, and `make tidy` fails when the one in the tree is another.
+`make gen` writes the page. `make tidy` fails if the page in the repository is out of date.
 """
 
 import sys
@@ -9,12 +9,12 @@ from typing import Any, Final
 
 import typer
 
-from leveret.cli.jobs.asking import SHARED_BY_JOBS
-from leveret.cli.pipeline.options import SHARED as FLOW_SHARED
-from leveret.cli.shared.output import SHARED
-from leveret.cli.tree import app_for
+from leveret.cli.app import make_app
+from leveret.cli.jobs.options import SHARED_OPTIONS as JOBS_OPTIONS
+from leveret.cli.pipeline.options import SHARED_OPTIONS as PIPELINE_OPTIONS
+from leveret.cli.shared.output import SHARED_OPTIONS
 
-APP = app_for("")
+APP = make_app("")
 
 _HEAD: Final = """\
 # Command line
@@ -23,23 +23,24 @@ _HEAD: Final = """\
 
 Every command of `leveret`. `leveret serve` has its options in [configuration.md](configuration.md),
 `leveret perf` is explained in [performance.md](performance.md), `leveret bus` in
-[bus-tools.md](bus-tools.md).
+[bus.md](bus.md).
 
-Commands of `leveret ctl` that ask a running broker also take `--url` (or `LEVERET_URL`; default
-`http://127.0.0.1:15672`), `--user` (`LEVERET_USER`), `--password` (`LEVERET_PASSWORD`) and
-`--json`. Those of `leveret pipeline` take these and `--vhost`, `--lake DIR` (`LEVERET_LAKE`) and
-`--master` (`LEVERET_SPARK_MASTER`; default `local[*]`). Those of `leveret jobs`, besides `token`,
-take `--url`, `--token` (`LEVERET_JOBS_TOKEN`) or `--data` (the data directory of a node, whose
-secret then makes a token), `--namespace` (`LEVERET_JOBS_NAMESPACE`; default `default`) and
-`--json`.
-What goes wrong is one line on standard error, and the exit code is 1; 2 for a misuse of the
-command.
-`leveret --install-completion` teaches your shell the commands.
-"""
+Some options are shared by a whole group and are not repeated below. The variable in parentheses
+sets an option from the environment.
+
+| commands | shared options |
+| --- | --- |
+| `leveret ctl`, if they ask a running broker | `--url` (`LEVERET_URL`; default `http://127.0.0.1:15672`), `--user` (`LEVERET_USER`), `--password` (`LEVERET_PASSWORD`), `--json` |
+| `leveret pipeline` | the same, and `--vhost`, `--lake DIR` (`LEVERET_LAKE`), `--master` (`LEVERET_SPARK_MASTER`; default `local[*]`) |
+| `leveret jobs`, except `token` | `--url`, `--token` (`LEVERET_JOBS_TOKEN`), `--data` (the data directory of a node, to create a token with its secret), `--namespace` (`LEVERET_JOBS_NAMESPACE`; default `default`), `--json` |
+
+An error is one line on standard error. The exit code is 1, or 2 if the command was used wrongly.
+`leveret --install-completion` installs completion for your shell.
+"""  # noqa: E501  rows of a table
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     return _HEAD + "".join(_commands(typer.main.get_command(APP), "leveret"))
 
 
@@ -47,42 +48,45 @@ def _commands(group: Any, path: str) -> Iterator[str]:
     for name, command in sorted(group.commands.items()):
         if hasattr(command, "commands"):
             yield from _commands(command, f"{path} {name}")
-        elif path != "leveret":  # serve and perf have pages of their own
+        elif path != "leveret":  # serve and perf have their own pages
             yield _section(command, f"{path} {name}")
 
 
 def _section(command: Any, path: str) -> str:
     arguments = [p for p in command.params if p.param_type_name == "argument"]
-    shared = _shared_by(path)
+    shared = _shared_options(path)
     own = [p for p in command.params if p.param_type_name == "option" and p.name not in shared]
-    words = " ".join(_word(each) for each in arguments)
-    lines = [f"\n## `{' '.join((path, words)).strip()}`\n", f"{command.help}\n"]
-    told = [f"| `{_word(p)}` | {_cell(p)} |" for p in arguments if p.help]
-    rows = [f"| `{', '.join((*p.opts, *p.secondary_opts))}` | {_cell(p)} |" for p in own]
-    if told or rows:
-        head = "| argument, option | |" if told else "| option | |"
-        lines += [head, "| --- | --- |", *told, *rows, ""]
+    usage = " ".join(_argument_name(each) for each in arguments)
+    lines = [f"\n## `{' '.join((path, usage)).strip()}`\n", f"{command.help}\n"]
+    described = [f"| `{_argument_name(p)}` | {_help_cell(p)} |" for p in arguments if p.help]
+    rows = [f"| `{', '.join((*p.opts, *p.secondary_opts))}` | {_help_cell(p)} |" for p in own]
+    if described or rows:
+        head = "| argument, option | |" if described else "| option | |"
+        lines += [head, "| --- | --- |", *described, *rows, ""]
     return "\n".join(lines)
 
 
-def _shared_by(path: str) -> Container[str]:
-    """Options that the head of the page tells of."""
+def _shared_options(path: str) -> Container[str]:
+    """Return the options that the head of the page lists for all commands of the group."""
     if path == "leveret jobs token":
         return ()
     if path.startswith("leveret pipeline "):
-        return FLOW_SHARED
-    return SHARED_BY_JOBS if path.startswith("leveret jobs ") else SHARED
+        return PIPELINE_OPTIONS
+    return JOBS_OPTIONS if path.startswith("leveret jobs ") else SHARED_OPTIONS
 
 
-def _word(argument: Any) -> str:
+def _argument_name(argument: Any) -> str:
     name = argument.name.rstrip("_").upper() + ("…" if argument.nargs == -1 else "")
     return name if argument.required else f"[{name}]"
 
 
-def _cell(option: Any) -> str:
+def _help_cell(option: Any) -> str:
     about = str(option.help or "").replace("|", "\\|")
-    is_told = isinstance(option.default, int | float | str) and option.default not in ("", False)
-    if is_told and not getattr(option, "is_flag", False):
+    has_default = isinstance(option.default, int | float | str) and option.default not in (
+        "",
+        False,
+    )
+    if has_default and not getattr(option, "is_flag", False):
         about += f" Default: `{option.default}`."
     return about
 

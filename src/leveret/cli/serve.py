@@ -1,7 +1,7 @@
-"""`leveret serve`: flags from the option table, settings, then the broker until it is told to stop.
+"""`leveret serve`: parse the flags, load the settings, and run the broker until it is stopped.
 
-The flags are not written here: each option of `leveret.config.settings` is one. Faults of the
-configuration go to stderr, all of them, and the exit code is 2 as for any misuse of a command.
+Each option of `leveret.config.settings` becomes a flag; this module lists none. All configuration
+errors are printed to stderr, and the exit code is then 2.
 """
 
 import argparse
@@ -16,12 +16,12 @@ from leveret.errors import ConfigError
 
 
 def serve(words: Sequence[str]) -> int:
-    """Runs the broker with these flags; returns its exit code."""
+    """Run the broker with these flags and return its exit code."""
     flags = vars(_parser().parse_args(words))
     config_file = flags.pop("config", None)
     try:
         settings = load(flags, os.environ, config_file)
-        from leveret.runtime.serve import serve as run  # not before: a fault is told without it
+        from leveret.runtime.serve import serve as run  # late: errors are reported without it
 
         return run(settings)
     except ConfigError as fault:
@@ -34,7 +34,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="leveret serve",
         description="Run the broker.",
-        epilog="Every option can also stand in the file or, as LEVERET_…, in the environment.",
+        epilog="Every option can also be set in the file, or as LEVERET_… in the environment.",
         argument_default=argparse.SUPPRESS,
         allow_abbrev=False,
     )

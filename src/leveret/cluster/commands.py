@@ -1,4 +1,4 @@
-"""What can be done to a replicated queue, as bytes of an entry.
+"""The commands of a replicated queue, as bytes of an entry.
 
     command   = version:u8 kind:u8 time_ms:u64 payload
 
@@ -11,11 +11,12 @@
     TIMEOUT   =                                            something is due
     PURGE     =
     CONFIGURE = settings, see `leveret.cluster.machine_state`
-    DOWN      = owner:u64                                  it is gone, with its consumers
+    DOWN      = owner:u64                                  the owner and its consumers are gone
 
 Consumer 0 settles dead letters that have arrived elsewhere, by their indexes instead of tags. The
-leader stamps the time, so that all nodes see the same. `seq` numbers what one publisher sends, from
-1 on without gaps; a publisher 0 is nobody, and nothing of it is a duplicate.
+leader stamps the time, so that all nodes see the same time. `seq` numbers the messages of one
+publisher, from 1 on without gaps. Publisher 0 means no publisher: its messages are never
+duplicates.
 """
 
 from typing import Final

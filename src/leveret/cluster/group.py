@@ -1,8 +1,8 @@
-"""One group on a node: its member, its machine, and what was told of them.
+"""One group on a node: its member, its machine, and the state that was reported about them.
 
-Effects are performed by the leader alone, and of entries of its own term only: those of earlier
-ones may have been performed, and answered, by others. When the first entry of its term is applied,
-the machine's `resume` repeats what is still due.
+Only the leader performs effects, and only those of entries of its own term: effects of earlier
+entries may have been performed, and answered, by other leaders. When the first entry of its term is
+applied, the machine's `resume` repeats the effects that are still due.
 """
 
 from mypy_extensions import i64
@@ -10,7 +10,7 @@ from mypy_extensions import i64
 from leveret.cluster.machine import Effect, Machine
 from leveret.cluster.raft.core import Raft
 from leveret.cluster.raft.entry import COMMAND, EMPTY, NOBODY, Entry
-from leveret.cluster.raft.ready import Answer, Ready
+from leveret.cluster.raft.ready import ReadAnswer, Ready
 from leveret.cluster.raft.state import LEADER
 from leveret.cluster.turn import Outcome
 
@@ -23,7 +23,7 @@ class Group:
         self.raft = raft
         self.machine = machine
         self.resumed_term: i64 = 0  # in which the machine was told that it leads
-        self.answers: list[Answer] = []  # wait until what they need is applied
+        self.answers: list[ReadAnswer] = []  # wait until what they need is applied
         self.has_slept = False  # since it was added
         self.quiet_ticks: i64 = 0  # as leader: how long nothing has happened
         self.leader_incarnation: i64 = 0  # asleep as follower: whose lease it relies on
@@ -79,7 +79,7 @@ class Group:
         self.told_leader = raft.leader
         return True
 
-    def _served(self) -> list[Answer]:
+    def _served(self) -> list[ReadAnswer]:
         """The reads for which enough is applied."""
         if not self.answers:
             return []

@@ -1,43 +1,44 @@
-"""All groups of one node, without I/O: what comes in goes to its group, what is to be done comes
-out once for all of them.
+"""All groups of one node, without I/O: dispatches input to groups, and collects their work.
 
-    receive(messages)  of another node          turn()  what to write, sync and send; or None
-    tick()             time goes on             done()  that is done: apply, answer, go on
-    propose, read, …   what clients want of a group
+    receive(messages)  of another node          turn()  work to write, sync and send; or None
+    tick()             one tick has passed      done()  that work is done: apply, answer, go on
+    propose, read, …   requests of clients to a group
 
-One turn is under way at a time. What comes meanwhile collects, and is one block and one sync of the
-next turn, for as many groups as there are: group commit. Only groups that something has happened
-to are looked at, and only those that are awake are ticked.
+One turn is in progress at a time. Input that arrives meanwhile is collected for the next turn: one
+block and one sync for any number of groups (group commit). Only groups with input are processed,
+and only groups that are awake get ticks.
 
-A group in which nothing happens is put to sleep by its leader (`leveret.cluster.raft.sleep`). From
-then on its members rely on the leases of nodes (`leveret.cluster.lease`). What wakes a member:
+The leader of an idle group puts it to sleep (`leveret.cluster.raft.sleep`). From then on its
+members rely on the leases of nodes (`leveret.cluster.lease`). A member wakes up:
 
-- a message that asks something of it, or is of a later term; a request of a client, whoever leads;
-- a follower: the lease of its leader's node is lost, or that node has started anew;
-- a leader: with the leases that are left it hears no majority, or a member has started anew.
+- by a message that asks it for something, or has a later term; by a request of any client;
+- as follower: if the lease of its leader's node is lost, or that node has restarted;
+- as leader: if the remaining leases are no majority, or a member has restarted.
 
-The last two may be true of thousands of groups at once: they wait in line, and at each tick no
-more than `wakes_max` are woken.
+The last two can happen to thousands of groups at once. They wait in line, and each tick wakes at
+most `wakes_max` of them.
 
-The edge that drives a host owns the clock, the disk and the network. A sync that fails ends the
-node. An assertion that fails does too: a member that breaks Raft's rules must stop.
+The caller that drives a host owns the clock, the disk and the network. A failed sync ends the node.
+So does a failed assertion: a member that breaks Raft's rules must stop.
 """
 
 from mypy_extensions import i64
 
+from leveret.cluster.errors import (
+    UnknownGroupError,
+)
 from leveret.cluster.group import Group
 from leveret.cluster.host_config import HostConfig
 from leveret.cluster.lease import RESTARTED, Leases
 from leveret.cluster.machine import Machine
-from leveret.cluster.raft.chance import Chance
 from leveret.cluster.raft.config import Config
 from leveret.cluster.raft.core import Raft
 from leveret.cluster.raft.entry import NOBODY, Entry
-from leveret.cluster.raft.messages import COMMIT, NODE_BEAT, SLEEP, WAKE, Message, is_reply
+from leveret.cluster.raft.messages import COMMIT, NODE_HEARTBEAT, SLEEP, WAKE, Message, is_reply
+from leveret.cluster.raft.rng import Rng
 from leveret.cluster.raft.state import LEADER
 from leveret.cluster.raft.stored import Stored
 from leveret.cluster.turn import HostTurn, Outcome
-from leveret.errors import UnknownGroupError
 
 _SEEDS: i64 = 1 << 30
 
@@ -52,14 +53,16 @@ class Host:
         self.node: i64 = node
         self.config = HostConfig() if config is None else config
         self.config.check()
-        self.leases = Leases(node, incarnation, self.config.beat_ticks, self.config.lease_ticks)
+        self.leases = Leases(
+            node, incarnation, self.config.heartbeat_ticks, self.config.lease_ticks
+        )
         self.groups: dict[int, Group] = {}
-        self._chance = Chance(seed)
+        self._rng = Rng(seed)
         self._awake: dict[int, Group] = {}  # those that time goes on for
         self._asleep: dict[int, Group] = {}  # all others
         self._waking: dict[int, bool] = {}  # sleepers to be woken, in this order
         self._touched: dict[int, Group] = {}  # those that may have something to do
-        self._beats: list[Message] = []  # to other nodes, of no group
+        self._heartbeats: list[Message] = []  # to other nodes, of no group
         self._under_way: HostTurn | None = None
         # How often groups fell asleep and were woken
         self.sleeps: i64 = 0
@@ -75,7 +78,7 @@ class Host:
         if config is None:
             config = self.config.group(self.node, group)
         assert config.node == self.node and config.group == group
-        raft = Raft(config, stored, self._chance.below(_SEEDS))
+        raft = Raft(config, stored, self._rng.below(_SEEDS))
         raft.incarnation = self.leases.incarnation
         # A node may begin with thousands of groups: they are woken as if their leaders were lost.
         raft.is_asleep = True
@@ -98,7 +101,7 @@ class Host:
         self._touched.pop(group, None)
 
     def forget_node(self, node: i64) -> None:
-        """Beat no more to a node that has left the cluster."""
+        """Heartbeat no more to a node that has left the cluster."""
         self.leases.forget(node)
         self._on_lost(node)
 
@@ -126,8 +129,8 @@ class Host:
     def receive(self, messages: list[Message]) -> None:
         """The messages of one frame. Of groups that are not here they are dropped."""
         for message in messages:
-            if message.kind == NODE_BEAT:
-                self._on_node_beat(message)
+            if message.kind == NODE_HEARTBEAT:
+                self._on_node_heartbeat(message)
                 continue
             group = self.groups.get(message.group)
             if group is not None:
@@ -148,9 +151,9 @@ class Host:
         self._sort(group)
         self._touched[group.number] = group
 
-    def _on_node_beat(self, message: Message) -> None:
+    def _on_node_heartbeat(self, message: Message) -> None:
         node = message.source
-        if self.leases.on_beat(message) != RESTARTED:
+        if self.leases.on_heartbeat(message) != RESTARTED:
             return
         for number, group in self._asleep.items():
             raft = group.raft
@@ -161,9 +164,9 @@ class Host:
         """A tick of the edge's clock."""
         for node in self.leases.tick():
             self._on_lost(node)
-        beats = self.leases.beats()
-        if beats:
-            self._beats = beats  # what a slow disk has held back is of no use any more
+        heartbeats = self.leases.heartbeats()
+        if heartbeats:
+            self._heartbeats = heartbeats  # what a slow disk has held back is of no use any more
         self._wake_some()
         fallen: list[Group] = []
         for number, group in self._awake.items():
@@ -225,7 +228,7 @@ class Host:
 
     def _wake(self, group: Group) -> None:
         """Let time go on for a group. A follower is where it would be if it had been beaten to
-        like the nodes: near its leader's last beat, or at the end of its patience.
+        like the nodes: near its leader's last heartbeat, or at the end of its patience.
         """
         raft = group.raft
         silent_ticks: i64 = 0  # of a member that has just started
@@ -301,9 +304,9 @@ class Host:
                 turn.add(number, ready)
         for target in turn.messages:
             self.leases.meet(target)
-        for beat in self._beats:
-            turn.send(beat)
-        self._beats = []
+        for heartbeat in self._heartbeats:
+            turn.send(heartbeat)
+        self._heartbeats = []
         if turn.is_empty():
             return None
         self._under_way = turn

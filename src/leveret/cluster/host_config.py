@@ -1,12 +1,12 @@
-"""The settings of a host: times in ticks, which are the same for all of its groups, and limits.
+"""The settings of a host: limits, and times in ticks, which apply to all of its groups.
 
-A tick is as long as the edge makes it; 100 ms is usual. All nodes of a cluster should have the
-same settings.
+The caller decides how long a tick is; 100 ms is usual. All nodes of a cluster should have the same
+settings.
 """
 
 from mypy_extensions import i64
 
-from leveret.cluster.raft.config import BEAT_TICKS, ELECTION_TICKS, Config
+from leveret.cluster.raft.config import ELECTION_TICKS, HEARTBEAT_TICKS, Config
 
 
 class HostConfig:
@@ -14,8 +14,8 @@ class HostConfig:
 
     def __init__(self) -> None:
         self.election_ticks: i64 = ELECTION_TICKS
-        self.beat_ticks: i64 = BEAT_TICKS  # of leaders, and between nodes
-        # Without a beat of a node for so long, the groups that it leads look for another leader.
+        self.heartbeat_ticks: i64 = HEARTBEAT_TICKS  # of leaders, and between nodes
+        # After this time without a heartbeat of a node, its groups look for another leader.
         self.lease_ticks: i64 = ELECTION_TICKS
         # A group in which nothing has happened for so long is put to sleep.
         self.sleep_ticks: i64 = 3 * ELECTION_TICKS
@@ -27,12 +27,12 @@ class HostConfig:
 
     def check(self) -> None:
         """The relations between times that leases rely on."""
-        assert 0 < self.beat_ticks < self.lease_ticks <= self.election_ticks
+        assert 0 < self.heartbeat_ticks < self.lease_ticks <= self.election_ticks
         assert self.wakes_max > 0
 
     def group(self, node: i64, group: i64) -> Config:
         """The settings of a member."""
         config = Config(node, group)
         config.election_ticks = self.election_ticks
-        config.beat_ticks = self.beat_ticks
+        config.heartbeat_ticks = self.heartbeat_ticks
         return config

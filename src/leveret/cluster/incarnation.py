@@ -1,6 +1,6 @@
-"""The number of a node's start: it grows with every one, also when the clock was set back.
+"""The incarnation of a node: a number that grows with every start, even if the clock is set back.
 
-Other nodes tell by it that a node has started anew, and which of two processes is the newer.
+It tells other nodes that a node has restarted, and which of two processes is newer.
 """
 
 from typing import Final

@@ -1,21 +1,21 @@
-"""Which nodes live: one small beat for each pair of nodes, however many groups they share.
+"""Which nodes are alive: one small heartbeat for each pair of nodes, for all their groups.
 
-A node beats to every node that it has something to do with. Its beat says its *incarnation*, a
-number that grows with every start, and counts. The lease of a node holds while its beats come; it
-is lost after `lease_ticks` without one. Beats of an older incarnation, or that were overtaken, say
-nothing.
+A node sends heartbeats to every node that shares a group with it. A heartbeat carries the sender's
+*incarnation*, a number that grows with every start, and a counter. The lease of a node holds while
+its heartbeats arrive, and is lost after `lease_ticks` without one. Heartbeats of an older
+incarnation, or that were overtaken, are ignored.
 
-Beats say that the node lives and its disk answers, as they leave with its turns; not that it leads
-anything, which is what `leveret.cluster.host` makes of them.
+Heartbeats leave with the turns of a node. So they show that the node is alive and its disk works,
+but not that it leads a group; `leveret.cluster.host` draws that conclusion.
 """
 
 from typing import Final
 
 from mypy_extensions import i64
 
-from leveret.cluster.raft.messages import NODE_BEAT, Message
+from leveret.cluster.raft.messages import NODE_HEARTBEAT, Message
 
-# What a beat can bring
+# What a heartbeat can bring
 NOTHING: Final = 0  # the lease goes on
 RETURNED: Final = 1  # a lease begins, or begins again
 RESTARTED: Final = 2  # the node has started anew
@@ -26,27 +26,27 @@ class Peer:
 
     def __init__(self) -> None:
         self.incarnation: i64 = 0  # 0: never heard of
-        self.count: i64 = 0  # of its newest beat
+        self.count: i64 = 0  # of its newest heartbeat
         self.silent_ticks: i64 = 0  # since that came
         self.is_alive = False
 
 
 class Leases:
-    """The nodes that this one knows, and whose beats it hears."""
+    """The nodes that this one knows, and whose heartbeats it hears."""
 
-    def __init__(self, node: i64, incarnation: i64, beat_ticks: i64, lease_ticks: i64) -> None:
-        assert 0 < beat_ticks < lease_ticks
+    def __init__(self, node: i64, incarnation: i64, heartbeat_ticks: i64, lease_ticks: i64) -> None:
+        assert 0 < heartbeat_ticks < lease_ticks
         assert incarnation > 0
         self.node: i64 = node
         self.incarnation: i64 = incarnation
-        self.beat_ticks: i64 = beat_ticks
+        self.heartbeat_ticks: i64 = heartbeat_ticks
         self.lease_ticks: i64 = lease_ticks
         self.peers: dict[int, Peer] = {}
         self._elapsed: i64 = 0
         self._count: i64 = 0
 
     def meet(self, node: i64) -> None:
-        """From now on beat to this node."""
+        """Send heartbeats to this node from now on."""
         if node != self.node and node not in self.peers:
             self.peers[node] = Peer()
 
@@ -63,23 +63,23 @@ class Leases:
                 lost.append(node)
         return lost
 
-    def beats(self) -> list[Message]:
-        """The beats that are due at this tick."""
+    def heartbeats(self) -> list[Message]:
+        """The heartbeats that are due at this tick."""
         self._elapsed += 1
-        if self._elapsed < self.beat_ticks:
+        if self._elapsed < self.heartbeat_ticks:
             return []
         self._elapsed = 0
         self._count += 1
-        return [self._beat(node) for node in self.peers]
+        return [self._heartbeat(node) for node in self.peers]
 
-    def _beat(self, node: i64) -> Message:
-        message = Message(NODE_BEAT, self.node, node, 0, 0)
+    def _heartbeat(self, node: i64) -> Message:
+        message = Message(NODE_HEARTBEAT, self.node, node, 0, 0)
         message.index = self.incarnation
         message.context = self._count
         return message
 
-    def on_beat(self, message: Message) -> i64:
-        """What a beat of another node brings."""
+    def on_heartbeat(self, message: Message) -> i64:
+        """What a heartbeat of another node brings."""
         self.meet(message.source)
         peer = self.peers[message.source]
         if message.index < peer.incarnation:

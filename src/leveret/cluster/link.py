@@ -1,9 +1,9 @@
 """One connection to another node: the handshake, then frames of messages of all groups.
 
-A `Link` is an asyncio protocol, not a task: bytes come in, whole frames go to its owner, and what
-the owner sends leaves in one write. Whatever a peer does, memory stays bounded: a frame has a size
-limit, and frames to a peer that does not read are dropped whole and counted, which Raft bears. A
-peer that breaks the format, or is silent for too long, loses the connection and nothing else.
+A `Link` is an asyncio protocol, not a task. It passes whole frames to its owner, and sends the
+owner's data in one write. Memory is bounded whatever the peer does: a frame has a size limit, and
+frames to a peer that does not read are dropped whole and counted, which Raft tolerates. A peer that
+breaks the format, or is silent for too long, loses only its connection.
 """
 
 import asyncio
@@ -11,7 +11,8 @@ import logging
 import socket
 from typing import Final, Protocol, cast
 
-from leveret.cluster.hello import (
+from leveret.cluster.errors import LinkRefusedError
+from leveret.cluster.handshake import (
     PURPOSE_NAMES,
     REASONS,
     WELCOME,
@@ -27,7 +28,10 @@ from leveret.cluster.raft.codec import (
 )
 from leveret.cluster.raft.entry import NOBODY
 from leveret.cluster.raft.messages import Message
-from leveret.errors import FieldSyntaxError, LinkRefusedError, ProtocolError
+from leveret.errors import (
+    FieldSyntaxError,
+    ProtocolError,
+)
 
 log = logging.getLogger(__name__)
 

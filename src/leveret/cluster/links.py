@@ -1,11 +1,11 @@
-"""The connections of one node to the others: two for each pair, kept up.
+"""The connections of one node to the others: two for each pair of nodes, kept open.
 
-The node with the higher number dials; `TALK` carries all that is short, `BULK` chunks of snapshots.
-A connection that is lost or refused is dialed again, after a wait that grows and has chance in it.
-Each second a link that had nothing to send sends an empty frame, and one from which nothing came
-for `silent_s` is given up: a peer that is cut off without a word is noticed, and so is its return.
+The node with the higher number dials. `TALK` carries short messages, `BULK` carries chunks of
+snapshots. A lost or refused connection is dialed again, after a growing, randomised delay. An idle
+link sends an empty frame every second. A link that received nothing for `silent_s` is closed, so
+that a peer that was cut off is noticed, and its return, too.
 
-Sending never waits. What cannot be sent now is dropped and counted: Raft sends again.
+Sending never blocks. Data that cannot be sent now is dropped and counted: Raft sends it again.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from os import urandom
 from random import Random
 from typing import Final
 
-from leveret.cluster.hello import (
+from leveret.cluster.handshake import (
     BULK,
     NONCE_BYTES,
     PURPOSES,

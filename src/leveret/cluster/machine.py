@@ -1,17 +1,17 @@
-"""The replicated queue: a deterministic machine that the entries of a log drive.
+"""The replicated queue: a deterministic state machine driven by the entries of a log.
 
-Every node applies the same commands in the same order and comes to the same state; time comes with
-the command, as the leader stamped it. What has to be told to others is returned as effects. The
-leader alone performs them, and only those of entries of its own term: earlier ones may have been
-performed, and answered, long ago. A leader change may lose or repeat effects, so a new leader calls
-`resume` when its first entry is applied, publishers send again what is not confirmed, and whoever
-is told something ignores a leader of an older term than it has heard of.
+Every node applies the same commands in the same order and reaches the same state. The time comes
+with the command, as the leader stamped it. Messages to others are returned as effects. Only the
+leader performs them, and only those of entries of its own term: earlier effects may have been
+performed, and answered, long ago. A change of leader may lose or repeat effects. So a new leader
+calls `resume` when its first entry is applied, publishers send unconfirmed messages again, and
+receivers of effects ignore a leader of an older term than they have heard.
 
-This is a machine of its own and not the engine's `Queue`: that one delivers into sessions
-of its node, keeps bodies and windows in memory, and writes its own log, all of which the replicated
-log replaces. The rules that users see are the same: returned messages come first, a delivery limit,
-expiry at the head of the line. A queue that is full refuses publishes before they are proposed (see
-`is_full`): a refusal in the log could not be told from a duplicate when it is sent again.
+This machine is separate from the engine's `Queue`, which delivers into sessions of its node, keeps
+bodies and windows in memory, and writes its own log. The replicated log replaces all of these. The
+rules that users see are the same: returned messages come first, a delivery limit, expiry at the
+head of the queue. A full queue refuses publishes before they are proposed (see `is_full`), because
+a refusal in the log could not be told from a duplicate when the message is sent again.
 
 Invariant: every message is in exactly one of fresh, returned, held by one consumer, or dead.
 """

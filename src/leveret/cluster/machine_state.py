@@ -1,8 +1,8 @@
-"""What a replicated queue keeps of its messages, consumers and publishers, and its snapshot.
+"""The state of a replicated queue: messages, consumers and publishers; and its snapshot.
 
     snapshot  = version:u8 now_ms:u64 settings
                 count:u32 message*                 all messages, in the order of the state
-                fresh:numbers returned:numbers     indexes of those that are ready
+                fresh:numbers returned:numbers     indexes of the ready messages
                 count:u32 consumer* rota:numbers
                 count:u32 (index:u64 reason:u8)*   dead letters that have not arrived
                 count:u32 (publisher:u64 seq:u64)*
@@ -13,8 +13,8 @@
     numbers   = count:u32 u64*
 
 A message is its index in the log and a short header; its body stays in the log. Dictionaries keep
-the order in which the log filled them, and so does the snapshot: a node that begins from it goes on
-exactly like the others.
+the order in which the log filled them, and so does the snapshot: a node that starts from it
+continues exactly like the others.
 """
 
 from collections import deque

@@ -1,12 +1,12 @@
 """A running node of a cluster: drives a `Host` with its disk, its links and the time.
 
-Everything that comes in goes to the host at once, and a turn follows at the end of the loop's
-round: one block for all groups, written and synced by a thread; then the messages leave, one frame
-for each peer; then the host applies, and the owner is told the outcomes. What comes meanwhile is
-the next turn. So under load a turn holds as much as came while the disk was busy.
+Input goes to the host at once, and a turn follows at the end of the event loop's iteration. A
+thread writes and syncs one block for all groups. Then the messages are sent, one frame for each
+peer. Then the host applies entries, and the owner gets the results. Input that arrives meanwhile
+belongs to the next turn, so under load a turn holds everything that came while the disk was busy.
 
-Whatever breaks here ends the node: a write or sync that fails, an assertion of a member. It says
-nothing more to anybody, and `ended` raises.
+A failed write or sync, or a failed assertion of a member, ends the node: it sends nothing more, and
+`ended` raises.
 """
 
 import asyncio
@@ -14,6 +14,9 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from leveret.cluster.errors import (
+    BusyError,
+)
 from leveret.cluster.host import Host
 from leveret.cluster.link import FRAME_BYTES_FULL
 from leveret.cluster.links import Links
@@ -29,7 +32,6 @@ from leveret.cluster.store.store import Store
 from leveret.cluster.turn import HostTurn, Outcome
 from leveret.cluster.writer import Writer
 from leveret.errors import (
-    BusyError,
     ClosedError,
     PreconditionFailedError,
     ProtocolError,

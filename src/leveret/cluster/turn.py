@@ -1,14 +1,14 @@
-"""What a host asks of its edge in one turn, and what it hands back when that is done.
+"""The work of a host in one turn, and the results when it is done.
 
-The order is the whole point, as in a `Ready` of one group: all `writes` go into one block, which
-is synced if `must_sync`; only then do the messages leave; then `Host.done` is called.
+The order matters, as in a `Ready` of one group: all `writes` go into one block, which is synced if
+`must_sync` is set. Only then the messages are sent. Then `Host.done` is called.
 """
 
 from mypy_extensions import i64
 
 from leveret.cluster.machine import Effect
 from leveret.cluster.raft.messages import SNAPSHOT, Message
-from leveret.cluster.raft.ready import Answer, Ready
+from leveret.cluster.raft.ready import ReadAnswer, Ready
 
 
 class HostTurn:
@@ -21,7 +21,7 @@ class HostTurn:
         self.size_bytes: i64 = 0  # of the entries to be written
         # To be sent after that, by target
         self.messages: dict[int, list[Message]] = {}
-        # Chunks of snapshots, for a stream of their own: they must not hold up beats.
+        # Chunks of snapshots, for a stream of their own: they must not hold up heartbeats.
         self.bulk: dict[int, list[Message]] = {}
         # For the host: every group of this turn, by number
         self.readies: dict[int, Ready] = {}
@@ -58,4 +58,6 @@ class Outcome:
         self.leader: i64 = leader  # 0 if none is known
         self.is_changed = False  # term, role or leader, since the last outcome of the group
         self.effects: list[Effect] = []  # of the leader, in the order of its log
-        self.answers: list[Answer] = []  # reads that may be served now: all they need is applied
+        self.answers: list[
+            ReadAnswer
+        ] = []  # reads that may be served now: all they need is applied

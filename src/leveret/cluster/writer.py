@@ -1,7 +1,7 @@
-"""The thread that writes and syncs: one block at a time, and the event loop hears when it is safe.
+"""The thread that writes and syncs blocks, one at a time, and reports to the event loop.
 
-A block that could not be written, or not synced, is never tried again: nobody can know what is on
-the disk then. The loop is told, and the node ends.
+A failed write or sync is never tried again, because the content of the disk is unknown then. The
+loop is told, and the node ends.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
 """Configuration: every option declared once, loaded from file, environment and flags.
 
-option.py      what an option is, and how its text becomes a value
-settings.py    the options themselves, as one frozen object
-load.py        file < environment < flags; all faults reported together
-reference.py   docs/configuration.md, generated
+    option.py      an option, and how its text becomes a value
+    settings.py    the options themselves, as one frozen object
+    load.py        merges file, environment and flags; reports all faults together
+    reference.py   prints docs/configuration.md
 
-Nothing reads configuration globally: objects receive the `Settings`, or the one number they need.
+No module reads configuration globally: objects receive the `Settings`, or the one value they need.
 """

@@ -1,9 +1,9 @@
-"""Loads the settings: TOML file < environment < flags.
+"""Loads the settings. Flags override the environment, and the environment overrides the TOML file.
 
-Every source is read to its end before anything is reported, so that a user sees all faults at once
-and each with the place it came from. Unknown keys in the file are faults, because a misspelt option
-that is silently ignored costs hours; unknown names in the environment are not, because others put
-LEVERET_… there too (an orchestrator makes one for each service).
+Every source is read to its end before faults are reported, so that a user sees all faults at once,
+each with its place. Unknown keys in the file are faults, because a misspelt option that is silently
+ignored costs hours. Unknown LEVERET_… variables in the environment are ignored, because other
+software sets such variables too (an orchestrator sets one for each service).
 """
 
 from collections.abc import Mapping
@@ -19,10 +19,10 @@ SECRET_CHARACTERS_MIN = 32  # RFC 7518: a secret is at least as long as its hash
 def load(
     flags: Mapping[str, object], env: Mapping[str, str], config_file: str | None = None
 ) -> Settings:
-    """The settings from all three sources; ConfigError names every fault.
+    """Return the settings from all three sources; raise ConfigError with every fault.
 
-    `flags` has the options given on the command line by name; the file is `config_file`, or what
-    LEVERET_CONFIG names, or none.
+    `flags` holds the options from the command line by name. The file is `config_file`, or the file
+    that LEVERET_CONFIG names, or none.
     """
     faults: list[str] = []
     values: dict[str, object] = {}
@@ -42,7 +42,7 @@ def load(
 
 
 def _read_file(path: Path, values: dict[str, object], faults: list[str]) -> None:
-    import difflib  # these two cost 8 ms of a start that most often has no file
+    import difflib  # importing these takes 8 ms, and most starts have no file
     import tomllib
 
     try:
@@ -74,10 +74,10 @@ def _read(name: str, raw: object, place: str, values: dict[str, object], faults:
 
 
 def _faults_together(settings: Settings) -> list[str]:
-    """What no single option shows."""
+    """Return faults that concern several options together."""
     faults = [*_port_faults(settings), *_tls_faults(settings), *_oauth2_faults(settings)]
     faults += [
-        f"{flag_name(name)}: nodes cannot be joined yet; clustering comes with a later version"
+        f"{flag_name(name)}: clustering is not available yet"
         for name in ("cluster_listen", "cluster_peers")
         if getattr(settings, name)
     ]
@@ -92,7 +92,7 @@ def _port_faults(settings: Settings) -> list[str]:
         if not port:
             continue
         if port in seen:
-            faults.append(f"{seen[port]} and {name}: both are {port}")
+            faults.append(f"{seen[port]} and {name}: both use port {port}")
         seen.setdefault(port, name)
     return faults
 
@@ -101,9 +101,9 @@ def _tls_faults(settings: Settings) -> list[str]:
     faults = []
     listens = settings.amqps_port is not None or settings.https_port is not None
     if listens and settings.tls_cert is None:
-        faults.append("tls_cert: a port for TLS needs a certificate")
+        faults.append("tls_cert: a TLS port needs a certificate")
     if settings.tls_verify != "none" and settings.tls_ca is None:
-        faults.append("tls_ca: client certificates cannot be verified without an authority")
+        faults.append("tls_ca: client certificates cannot be verified without it")
     return faults
 
 
@@ -117,7 +117,7 @@ def _oauth2_faults(settings: Settings) -> list[str]:
     if settings.oauth2_resource_server_id and not given:
         faults.append("oauth2_resource_server_id: tokens cannot be verified without a key")
     if given and not settings.oauth2_resource_server_id:
-        faults.append(f"{given[0]}: tokens are not taken without oauth2_resource_server_id")
+        faults.append(f"{given[0]}: it has no effect without oauth2_resource_server_id")
     if 0 < len(settings.oauth2_secret) < SECRET_CHARACTERS_MIN:
         faults.append(f"oauth2_secret: it is shorter than {SECRET_CHARACTERS_MIN} characters")
     return faults

@@ -1,9 +1,9 @@
-"""What an option is: name, unit, range and help, and how a raw value becomes a typed one.
+"""An option: name, unit, range and help text, and how a raw value becomes a typed one.
 
-An option is known by one name, the field of `Settings`; the key in the file, the name in the
-environment and the flag follow from it. `Option.read` accepts what TOML gives (numbers, booleans)
-and what the environment and the command line give (text), and raises ValueError with the end of a
-sentence that begins with the place where the value was found.
+The name of an option is its field in `Settings`. The key in the file, the environment variable and
+the flag follow from it. `Option.read` accepts TOML values (numbers, booleans) and text from the
+environment and the command line. It raises ValueError with the end of a sentence; the caller puts
+the place of the value before it.
 """
 
 import re
@@ -33,12 +33,12 @@ _WORDS: Final = {
     **dict.fromkeys(("false", "no", "off", "0"), False),
 }
 NUMBER_MAX: Final = 2**63 - 1
-DIGITS_MAX: Final = 18  # of a number whose every digit counts
+DIGITS_MAX: Final = 18  # limit for a number in which every digit counts
 _SIZE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)")
 
 
 class Secret(str):
-    """Text that must not reach a log: it shows itself masked."""
+    """Text that must not reach a log: its repr is masked."""
 
     __slots__ = ()
 
@@ -53,16 +53,16 @@ class Option:
     kind: str  # bool, int, float, str or path
     help: str  # one or two sentences for a user
     unit: str = ""  # "ms", "s", "bytes", or empty for a plain number
-    low: float | None = None  # the least value allowed
-    high: float | None = None  # the greatest
-    choices: tuple[str, ...] = ()  # the only texts allowed; empty for any
-    pattern: str = ""  # a text must match it whole
+    low: float | None = None  # smallest allowed value
+    high: float | None = None  # largest allowed value
+    choices: tuple[str, ...] = ()  # the only allowed texts; empty for any text
+    pattern: str = ""  # a text must match it completely
     secret: bool = False  # masked wherever it is shown
-    repeats: bool = False  # may be given several times: the texts, with spaces between
-    metavar: str = ""  # stands for the value in the help text
+    repeats: bool = False  # may be given several times; the value is all texts, separated by spaces
+    metavar: str = ""  # placeholder for the value in the help text
 
     def read(self, raw: object) -> object:
-        """The typed value of `raw`; ValueError says what is wrong with it."""
+        """Return `raw` as a typed value; raise ValueError if it is invalid."""
         if self.kind == "bool":
             return _read_bool(raw)
         if self.kind == "int":
@@ -108,7 +108,7 @@ def _read_bool(raw: object) -> bool:
 
 
 def _read_number(raw: object, *, whole: bool) -> float:
-    """A number, or text such as `60`, `0.6` or `512 MiB`."""
+    """Convert a number, or text such as `60`, `0.6` or `512 MiB`."""
     wanted = "a whole number" if whole else "a number"
     if isinstance(raw, str):
         match = _SIZE.fullmatch(raw.strip().lower().replace("_", ""))
@@ -119,7 +119,7 @@ def _read_number(raw: object, *, whole: bool) -> float:
         raw = float(match[1]) * _SIZES[match[2]]
     if isinstance(raw, bool) or not isinstance(raw, int | float):
         raise ValueError(f"{raw!r} is not {wanted}")
-    if not abs(raw) <= NUMBER_MAX:  # a NaN is not, either
+    if not abs(raw) <= NUMBER_MAX:  # false for NaN, too
         raise ValueError(f"it is not {wanted} below 2^63")
     if whole and raw != int(raw):
         raise ValueError(f"{raw:.15g} is not a whole number")

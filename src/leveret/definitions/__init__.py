@@ -1,16 +1,16 @@
-"""What operators define besides exchanges, queues and users; all of it is kept in the register.
+"""The objects that operators define, besides exchanges, queues and users; kept in the register.
 
-- `Vhosts`       vhosts with their descriptions, tags and defaults
-- `PolicyBook`   policies and operator policies
-- `Limits`       of vhosts and of users
-- `Parameters`   runtime parameters, of vhosts and global
-- `Book`         all of them; what the node has one of
-- `exporting`, `importing`   everything as one document, as RabbitMQ writes and reads it
+- `VhostDefinitions`    vhosts with their descriptions, tags and defaults
+- `PolicyDefinitions`   policies, or operator policies
+- `LimitDefinitions`    limits of vhosts, or of users
+- `Parameters`          runtime parameters of vhosts, and global parameters
+- `Definitions`         all of these; a node has one
+- `exporting`, `importing`   all definitions as one document, in RabbitMQ's form
 
-Each keeps its own decoded form, writes every change through to the register, and tells the engine
-what follows from it. Changes are made inside a turn of the engine.
+Each class keeps the decoded values, writes every change to the register, and applies it to the
+engine. Change definitions inside a turn of the engine.
 """
 
-from leveret.definitions.book import Book
+from leveret.definitions.definitions import Definitions
 
-__all__ = ["Book"]
+__all__ = ["Definitions"]

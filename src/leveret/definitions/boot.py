@@ -1,4 +1,4 @@
-"""Definitions that a start takes in from a file, before anybody is let in."""
+"""Import definitions from a file at the start of a node, before it listens."""
 
 import codecs
 import logging
@@ -7,19 +7,19 @@ from pathlib import Path
 
 import msgspec
 
-from leveret.auth import Directory
-from leveret.definitions.book import Book
+from leveret.auth import UserDirectory
+from leveret.definitions.definitions import Definitions
 from leveret.definitions.importing import Importer
 from leveret.errors import ConfigError, PreconditionFailedError
 
 log = logging.getLogger(__name__)
 
 
-def load_definitions(path: str, book: Book, directory: Directory) -> None:
-    """Take in a file, inside a turn; ConfigError, and nothing changed, where it has a fault."""
+def load_definitions(path: str, definitions: Definitions, directory: UserDirectory) -> None:
+    """Import a file, inside a turn. Raises ConfigError, with nothing changed, if it has a fault."""
     try:
         found = msgspec.json.decode(Path(path).read_bytes().removeprefix(codecs.BOM_UTF8))
-        importer = Importer(book, directory, found)
+        importer = Importer(definitions, directory, found)
         importer.hash_passwords()
         deque(importer.check(), maxlen=0)
     except OSError as fault:

@@ -1,51 +1,51 @@
-"""Checks of values that operators send, with RabbitMQ's words where one is refused.
+"""Check values that operators send. The texts of faults are RabbitMQ's.
 
-A value is JSON as decoded. A check appends to a list of faults; `require_none` turns that list into
-the error that RabbitMQ answers with.
+A value is decoded JSON. A check returns a fault or a list of faults. `require_no_faults` turns a
+list into the error that RabbitMQ answers with.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 
-from leveret.engine.arguments.policy_keys import term_of
+from leveret.engine.arguments.policy_keys import erlang_term as field_term
 from leveret.errors import PreconditionFailedError
 from leveret.wire.tables import field_of
 
-Check = Callable[[str, object], str]  # the fault of a value under a name, or the empty string
+Check = Callable[[str, object], str]  # returns the fault of a named value, or an empty string
 
 
-def term(value: object) -> str:
-    """A value as Erlang prints it."""
+def erlang_term(value: object) -> str:
+    """Return a value as Erlang prints it."""
     if isinstance(value, dict):
-        entries = [f"{term(name)} => {term(item)}" for name, item in value.items()]
+        entries = [f"{erlang_term(name)} => {erlang_term(item)}" for name, item in value.items()]
         return f"#{{{','.join(entries)}}}"
     if isinstance(value, list):
-        return f"[{','.join(term(item) for item in value)}]"
+        return f"[{','.join(erlang_term(item) for item in value)}]"
     try:
-        return term_of(field_of(value))
+        return field_term(field_of(value))
     except ValueError:
         return str(value)
 
 
-def number(name: str, value: object) -> str:
+def number_fault(name: str, value: object) -> str:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return "" if is_number else f"{name} should be a number, actually was {term(value)}"
+    return "" if is_number else f"{name} should be a number, actually was {erlang_term(value)}"
 
 
-def integer(name: str, value: object) -> str:
+def integer_fault(name: str, value: object) -> str:
     is_integer = isinstance(value, int) and not isinstance(value, bool)
-    return "" if is_integer else f"{name} should be a number, actually was {term(value)}"
+    return "" if is_integer else f"{name} should be a number, actually was {erlang_term(value)}"
 
 
-def entries(
+def object_faults(
     what: str, value: object, known: Mapping[str, Check], needed: Sequence[str] = ()
 ) -> list[str]:
-    """The faults of an object: unknown entries, missing ones, and values that are refused."""
-    if value == []:  # an empty Erlang list is an empty object as much as an empty array
+    """Return the faults of an object: unknown keys, missing keys, and refused values."""
+    if value == []:  # RabbitMQ: an empty Erlang list is an empty object too
         value = {}
     if not isinstance(value, dict):
-        return [f"{what} not a list {term(value)}"]
+        return [f"{what} not a list {erlang_term(value)}"]
     faults: list[str] = []
-    unknown = [f"{{{term(k)},{term(v)}}}" for k, v in value.items() if k not in known]
+    unknown = [f"{{{erlang_term(k)},{erlang_term(v)}}}" for k, v in value.items() if k not in known]
     if unknown:
         faults.append(f"Unrecognised terms [{','.join(unknown)}] in {what}")
     for name in reversed(list(known)):
@@ -58,7 +58,7 @@ def entries(
     return faults
 
 
-def require_none(faults: list[str]) -> None:
-    """Raise PreconditionFailedError where there are faults."""
+def require_no_faults(faults: list[str]) -> None:
+    """Raise PreconditionFailedError with all faults, if there are any."""
     if faults:
         raise PreconditionFailedError("Validation failed\n\n" + "".join(f"{f}\n" for f in faults))

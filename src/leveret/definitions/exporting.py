@@ -1,19 +1,19 @@
-"""Everything that is defined, as one document with RabbitMQ's keys.
+"""Export all definitions as one document with RabbitMQ's keys.
 
-`head` has what the document says of itself; `categories` has its lists, each as an iterator, so
-that whoever writes it can do so in slices. Rows are sorted: the same definitions give the same
-document. Left out are exclusive queues, the exchanges that every vhost has, and their bindings to
-queues by name.
+`document_head` returns the fields that describe the document. `categories` returns its lists, each
+as an iterator, so that the caller can write the document in slices. Rows are sorted: the same
+definitions give the same document. The document leaves out exclusive queues, the predeclared
+exchanges, and the bindings of the default exchange.
 
-A vhost's row has its metadata only where some were given, as exports of RabbitMQ 3.x and 4.x do.
+The row of a vhost has metadata only if some were set, as in exports of RabbitMQ 3.x and 4.x.
 """
 
 from collections.abc import Iterator
 from typing import Final
 
 from leveret import __version__
-from leveret.auth import Directory
-from leveret.definitions.book import Book
+from leveret.auth import UserDirectory
+from leveret.definitions.definitions import Definitions
 from leveret.engine.queues.queue import Queue
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.wire.tables import plain_table
@@ -24,50 +24,52 @@ METADATA: Final = ("description", "tags", "default_queue_type")
 Row = dict[str, object]
 
 
-def head(book: Book, vhost: str | None = None) -> Row:
-    """What stands before the lists."""
-    said: Row = {
-        "rabbit_version": book.rabbit_version,
-        "rabbitmq_version": book.rabbit_version,
+def document_head(definitions: Definitions, vhost: str | None = None) -> Row:
+    """Return the fields of the document that describe it."""
+    fields: Row = {
+        "rabbit_version": definitions.rabbit_version,
+        "rabbitmq_version": definitions.rabbit_version,
         "product_name": PRODUCT,
         "product_version": __version__,
     }
     if vhost is None:
-        said["rabbitmq_definition_format"] = "cluster"
-        said["original_cluster_name"] = book.cluster_name
-        said["explanation"] = f"Definitions of cluster '{book.cluster_name}'"
-        return said
-    said["rabbitmq_definition_format"] = "single_virtual_host"
-    said["original_vhost_name"] = vhost
-    said["explanation"] = f"Definitions of virtual host '{vhost}'"
-    metadata = book.vhosts.metadata(vhost)
+        fields["rabbitmq_definition_format"] = "cluster"
+        fields["original_cluster_name"] = definitions.cluster_name
+        fields["explanation"] = f"Definitions of cluster '{definitions.cluster_name}'"
+        return fields
+    fields["rabbitmq_definition_format"] = "single_virtual_host"
+    fields["original_vhost_name"] = vhost
+    fields["explanation"] = f"Definitions of virtual host '{vhost}'"
+    metadata = definitions.vhosts.metadata(vhost)
     if metadata:
-        said["metadata"] = {key: metadata[key] for key in METADATA if key in metadata}
-    return said
+        fields["metadata"] = {key: metadata[key] for key in METADATA if key in metadata}
+    return fields
 
 
-def categories(book: Book, directory: Directory) -> list[tuple[str, Iterator[Row]]]:
-    """The lists of the whole node, in RabbitMQ's order."""
-    vhosts = [vhost for _, vhost in sorted(book.broker.vhosts.items())]
+def categories(
+    definitions: Definitions, directory: UserDirectory
+) -> list[tuple[str, Iterator[Row]]]:
+    """Return the lists of the whole node, in RabbitMQ's order."""
+    vhosts = [vhost for _, vhost in sorted(definitions.broker.vhosts.items())]
     return [
-        ("users", users(book, directory)),
-        ("vhosts", iter([vhost_row(book, vhost.name) for vhost in vhosts])),
+        ("users", users(definitions, directory)),
+        ("vhosts", iter([vhost_row(definitions, vhost.name) for vhost in vhosts])),
         ("permissions", iter([dict(row) for row in directory.permissions.export()])),
         ("topic_permissions", iter([dict(row) for row in directory.permissions.export_topics()])),
-        ("parameters", parameters(book)),
-        ("global_parameters", iter(global_parameters(book))),
-        ("policies", policies(book)),
+        ("parameters", parameters(definitions)),
+        ("global_parameters", iter(global_parameters(definitions))),
+        ("policies", policies(definitions)),
         ("queues", (row for vhost in vhosts for row in queues(vhost))),
         ("exchanges", (row for vhost in vhosts for row in exchanges(vhost))),
         ("bindings", (row for vhost in vhosts for row in bindings(vhost))),
     ]
 
 
-def categories_of(book: Book, vhost: Vhost) -> list[tuple[str, Iterator[Row]]]:
-    """The lists of one vhost; rows do not name it."""
+def categories_of(definitions: Definitions, vhost: Vhost) -> list[tuple[str, Iterator[Row]]]:
+    """Return the lists of one vhost; their rows have no field `vhost`."""
     found = [
-        ("parameters", parameters(book, vhost.name)),
-        ("policies", policies(book, vhost.name)),
+        ("parameters", parameters(definitions, vhost.name)),
+        ("policies", policies(definitions, vhost.name)),
         ("queues", queues(vhost)),
         ("exchanges", exchanges(vhost)),
         ("bindings", bindings(vhost)),
@@ -81,19 +83,19 @@ def _without_vhost(rows: Iterator[Row]) -> Iterator[Row]:
         yield row
 
 
-def users(book: Book, directory: Directory) -> Iterator[Row]:
+def users(definitions: Definitions, directory: UserDirectory) -> Iterator[Row]:
     for account in directory.users.all():
         yield {
             "name": account.name,
             "password_hash": account.password.text,
             "hashing_algorithm": account.password.algorithm,
             "tags": list(account.tags),
-            "limits": book.user_limits.get(account.name) or {},
+            "limits": definitions.user_limits.get(account.name) or {},
         }
 
 
-def vhost_row(book: Book, name: str) -> Row:
-    metadata = book.vhosts.metadata(name)
+def vhost_row(definitions: Definitions, name: str) -> Row:
+    metadata = definitions.vhosts.metadata(name)
     row: Row = {"name": name}
     if metadata:
         known: Row = {key: metadata[key] for key in METADATA if key in metadata}
@@ -105,17 +107,17 @@ def vhost_row(book: Book, name: str) -> Row:
     return row
 
 
-def parameters(book: Book, vhost: str | None = None) -> Iterator[Row]:
-    for component, of_vhost, name, value in book.parameters.all(vhost=vhost):
+def parameters(definitions: Definitions, vhost: str | None = None) -> Iterator[Row]:
+    for component, of_vhost, name, value in definitions.parameters.all(vhost=vhost):
         yield {"value": value, "vhost": of_vhost, "component": component, "name": name}
 
 
-def global_parameters(book: Book) -> list[Row]:
-    return [{"name": name, "value": value} for name, value in book.parameters.globals()]
+def global_parameters(definitions: Definitions) -> list[Row]:
+    return [{"name": name, "value": value} for name, value in definitions.parameters.globals()]
 
 
-def policies(book: Book, vhost: str | None = None) -> Iterator[Row]:
-    for of_vhost, name, value in book.policies.all(vhost):
+def policies(definitions: Definitions, vhost: str | None = None) -> Iterator[Row]:
+    for of_vhost, name, value in definitions.policies.all(vhost):
         yield policy_row(of_vhost, name, value)
 
 
@@ -135,7 +137,7 @@ def queues(vhost: Vhost) -> Iterator[Row]:
         queue = vhost.queues.get(name)
         if queue is not None and queue.owner is None:
             yield {
-                "name": shown(name),
+                "name": printable(name),
                 "vhost": vhost.name,
                 "durable": queue.durable,
                 "auto_delete": queue.auto_delete,
@@ -149,7 +151,7 @@ def exchanges(vhost: Vhost) -> Iterator[Row]:
         if exchange is None or not name or name.startswith("amq."):
             continue
         yield {
-            "name": shown(name),
+            "name": printable(name),
             "vhost": vhost.name,
             "type": exchange.kind,
             "durable": exchange.durable,
@@ -171,15 +173,15 @@ def bindings(vhost: Vhost) -> Iterator[Row]:
         ]
         for target, is_exchange, routing_key, binding in sorted(found, key=lambda row: row[:3]):
             yield {
-                "source": shown(name),
+                "source": printable(name),
                 "vhost": vhost.name,
-                "destination": shown(target),
+                "destination": printable(target),
                 "destination_type": "exchange" if is_exchange else "queue",
-                "routing_key": shown(routing_key),
+                "routing_key": printable(routing_key),
                 "arguments": plain_table(binding.arguments),
             }
 
 
-def shown(text: str) -> str:
-    """Bytes that are no text, which AMQP allows in names, are shown as U+FFFD."""
+def printable(text: str) -> str:
+    """Return a name with U+FFFD for bytes that are not UTF-8, which AMQP allows in names."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -1,28 +1,28 @@
-"""Taking in a document of definitions, RabbitMQ's or our own.
+"""Import a document of definitions, from RabbitMQ or from Leveret.
 
-An import adds: what is there already and has no rules to change (queues, exchanges, bindings) stays
-as it is; users, permissions, policies, parameters and vhosts take the values of the document. First
-everything is checked (`check`) and nothing is changed, then everything is done (`steps`). Both are
-iterators with a row at a time, so that whoever drives them can do so in slices.
+An import deletes nothing. Existing queues, exchanges and bindings stay as they are; users,
+permissions, policies, parameters and vhosts take the values of the document. `check` first checks
+every row and changes nothing; `steps` then carries out every row. Both are iterators with one step
+per row, so that the caller can run them in slices.
 
-RabbitMQ: exchanges and queues whose names begin with `amq.` are passed over, and so are bindings
-one of whose ends is neither here nor in the document (an exclusive queue, say).
+RabbitMQ: exchanges and queues whose names begin with `amq.` are skipped. Bindings are skipped if
+one end exists neither in the broker nor in the document, for example an exclusive queue.
 """
 
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
-from leveret.auth import Directory
+from leveret.auth import UserDirectory
 from leveret.auth.hashes import PasswordHash, hash_password, read_hash
-from leveret.auth.users import require_valid, tags_of
+from leveret.auth.users import parse_tags, require_valid
 from leveret.definitions import checks
-from leveret.definitions.book import Book
+from leveret.definitions.definitions import Definitions
 from leveret.definitions.limits import QUEUES
-from leveret.definitions.objects import Objects
+from leveret.definitions.object_importer import ObjectImporter
 from leveret.definitions.parameters import VHOST_LIMITS, require_global, require_settable
 from leveret.definitions.rows import Document, Row, maybe_text, text
-from leveret.definitions.vhosts import checked, require_name
+from leveret.definitions.vhosts import checked_metadata, require_name
 from leveret.errors import PreconditionFailedError
 from leveret.patterns import Pattern
 
@@ -38,7 +38,7 @@ ORDER: Final = (
     "queues",
     "bindings",
 )
-# Those that a document of one vhost can have.
+# The lists that a document of one vhost can have.
 OF_VHOST: Final = ("exchanges", "policies", "parameters", "queues", "bindings")
 _METADATA: Final = ("description", "tags", "default_queue_type", "protected_from_deletion")
 
@@ -46,29 +46,33 @@ Handler = Callable[[Row], None]
 
 
 class Importer:
-    """One document on its way in; into one vhost if that is given."""
+    """Imports one document, into one vhost if that is given."""
 
     def __init__(
-        self, book: Book, directory: Directory, document: object, vhost: str | None = None
+        self,
+        definitions: Definitions,
+        directory: UserDirectory,
+        document: object,
+        vhost: str | None = None,
     ) -> None:
-        """Raises PreconditionFailedError where the document has not the form of one."""
-        self._book = book
+        """Raises PreconditionFailedError if the document does not have the right form."""
+        self._definitions = definitions
         self._directory = directory
         categories = ORDER if vhost is None else OF_VHOST
         self._document = Document(document, categories, vhost)
-        self._objects = Objects(book, self._document)
+        self._objects = ObjectImporter(definitions, self._document)
         self._users = {text(row, "name") for row in self._document.rows("users")}
-        self._hashes: dict[str, PasswordHash] = {}  # of users with plain passwords
+        self._hashes: dict[str, PasswordHash] = {}  # by user, for users with plain passwords
 
     def hash_passwords(self) -> None:
-        """Hash what passwords the document has in plain. That is slow, and touches nothing else."""
+        """Hash the plain passwords of the document. This is slow, and may run in a thread."""
         for row in self._document.rows("users"):
             password = maybe_text(row, "password")
             if password:
                 self._hashes[text(row, "name")] = hash_password(password)
 
     def check(self) -> Iterator[None]:
-        """Look at every row; raises PreconditionFailedError for the first that cannot be taken."""
+        """Check every row. Raises PreconditionFailedError for the first bad row."""
         handlers: dict[str, Handler] = {
             "users": self._check_user,
             "vhosts": self._check_vhost,
@@ -85,7 +89,7 @@ class Importer:
         self._check_limits()
 
     def steps(self) -> Iterator[None]:
-        """Do it, inside turns of the engine."""
+        """Carry out every row. Run the steps inside turns of the engine."""
         handlers: dict[str, Handler] = {
             "users": self._put_user,
             "vhosts": self._put_vhost,
@@ -106,15 +110,13 @@ class Importer:
                 handlers[category](row)
                 yield
 
-    # Users
-
     def _check_user(self, row: Row) -> None:
         if "tags" not in row:
             raise PreconditionFailedError("tags_not_present")
         require_valid(text(row, "name"), _tags(row))
         self._hash_of(row)
         limits = row.get("limits") or {}
-        faults = self._book.user_limits.faults(limits)
+        faults = self._definitions.user_limits.faults(limits)
         if faults:
             raise PreconditionFailedError(faults[0])
 
@@ -131,7 +133,7 @@ class Importer:
         self._directory.users.put(name, self._hash_of(row), _tags(row))
         limits = row.get("limits")
         if limits:
-            self._book.user_limits.put(name, limits)
+            self._definitions.user_limits.put(name, limits)
 
     def _require_user(self, row: Row) -> str:
         name = text(row, "user")
@@ -141,7 +143,7 @@ class Importer:
 
     def _check_permission(self, row: Row) -> None:
         self._require_user(row)
-        self._document.vhost_of(row, self._book)
+        self._document.vhost_of(row, self._definitions)
         for name in ("configure", "write", "read"):
             Pattern(text(row, name))
 
@@ -156,7 +158,7 @@ class Importer:
 
     def _check_topic_permission(self, row: Row) -> None:
         self._require_user(row)
-        self._document.vhost_of(row, self._book)
+        self._document.vhost_of(row, self._definitions)
         text(row, "exchange")
         for name in ("write", "read"):
             Pattern(text(row, name))
@@ -170,50 +172,53 @@ class Importer:
             text(row, "read"),
         )
 
-    # Vhosts, policies, parameters
-
     def _check_vhost(self, row: Row) -> None:
         require_name(text(row, "name"))
-        checked(_metadata(row))
+        checked_metadata(_metadata(row))
 
     def _put_vhost(self, row: Row) -> None:
-        self._book.vhosts.put(text(row, "name"), _metadata(row))
+        self._definitions.vhosts.put(text(row, "name"), _metadata(row))
 
     def _check_global(self, row: Row) -> None:
         require_global(text(row, "name"), row.get("value"))
 
     def _put_global(self, row: Row) -> None:
-        self._book.parameters.put_global(text(row, "name"), row.get("value"))
+        self._definitions.parameters.put_global(text(row, "name"), row.get("value"))
 
     def _check_policy(self, row: Row) -> None:
-        vhost = self._document.vhost_of(row, self._book)
+        vhost = self._document.vhost_of(row, self._definitions)
         name = text(row, "name")
         where = f' (vhost: "{vhost}" key: "{name}")'
         _require(
-            partial(checks.require_none, self._book.policies.faults(name, _policy(row))), where
+            partial(
+                checks.require_no_faults, self._definitions.policies.faults(name, _policy(row))
+            ),
+            where,
         )
 
     def _put_policy(self, row: Row) -> None:
-        vhost = self._document.vhost_of(row, self._book)
-        self._book.policies.put(vhost, text(row, "name"), _policy(row))
+        vhost = self._document.vhost_of(row, self._definitions)
+        self._definitions.policies.put(vhost, text(row, "name"), _policy(row))
 
     def _check_parameter(self, row: Row) -> None:
         component, vhost, name = self._parameter(row)
         where = f' (vhost: "{vhost}" / component: "{component}" / key: "{name}")'
-        faults = self._book.parameters.faults(component, vhost, name, row.get("value"))
+        faults = self._definitions.parameters.faults(component, vhost, name, row.get("value"))
         _require(partial(require_settable, component), where)
-        _require(partial(checks.require_none, faults), where)
+        _require(partial(checks.require_no_faults, faults), where)
 
     def _put_parameter(self, row: Row) -> None:
-        self._book.parameters.put(*self._parameter(row), row.get("value"))
+        self._definitions.parameters.put(*self._parameter(row), row.get("value"))
 
     def _parameter(self, row: Row) -> tuple[str, str, str]:
-        return text(row, "component"), self._document.vhost_of(row, self._book), text(row, "name")
-
-    # Limits
+        return (
+            text(row, "component"),
+            self._document.vhost_of(row, self._definitions),
+            text(row, "name"),
+        )
 
     def _check_limits(self) -> None:
-        """RabbitMQ: no queue is made where all would be too many."""
+        """RabbitMQ: refuse the import if its queues would exceed the limit of a vhost."""
         limits: dict[str, object] = {}
         for row in self._document.rows("parameters"):
             component, vhost, _ = self._parameter(row)
@@ -221,7 +226,7 @@ class Importer:
             if component == VHOST_LIMITS and isinstance(values, dict):
                 limits[vhost] = values.get(QUEUES, -1)
         for vhost, (there, new) in self._objects.new_queues().items():
-            found = self._book.broker.vhosts.get(vhost)
+            found = self._definitions.broker.vhosts.get(vhost)
             most = limits.get(vhost, found.queues_max if found is not None else -1)
             if isinstance(most, int) and new and 0 <= most < there + new:
                 raise PreconditionFailedError(
@@ -232,7 +237,7 @@ class Importer:
 
 
 def _require(check: Callable[[], None], where: str) -> None:
-    """Say where it was that a check failed."""
+    """Run a check, and add the place to the text of its error."""
     try:
         check()
     except PreconditionFailedError as fault:
@@ -240,14 +245,14 @@ def _require(check: Callable[[], None], where: str) -> None:
 
 
 def _metadata(row: Row) -> dict[str, object]:
-    """RabbitMQ has them under `metadata`, beside it, or both."""
-    said: dict[str, object] = {}
+    """Read the metadata of a vhost. RabbitMQ has them under `metadata`, beside it, or both."""
+    fields: dict[str, object] = {}
     inner = row.get("metadata")
     for source in (inner if isinstance(inner, dict) else {}, row):
-        said |= {key: source[key] for key in _METADATA if key in source}
+        fields |= {key: source[key] for key in _METADATA if key in source}
     if "tracing" in row:
-        said["tracing"] = row["tracing"]
-    return said
+        fields["tracing"] = row["tracing"]
+    return fields
 
 
 def _policy(row: Row) -> dict[str, object]:
@@ -262,7 +267,7 @@ def _policy(row: Row) -> dict[str, object]:
 def _tags(row: Row) -> tuple[str, ...]:
     tags = row["tags"]
     if isinstance(tags, str):
-        return tags_of(tags)
+        return parse_tags(tags)
     if not isinstance(tags, list):
-        raise PreconditionFailedError("tags are a list or a text")
-    return tags_of(str(tag) for tag in tags)
+        raise PreconditionFailedError("tags must be a list or a text")
+    return parse_tags(str(tag) for tag in tags)

@@ -3,8 +3,8 @@
     vhost_limit   vhost   {"max-connections", "max-queues"}
     user_limit    user    {"max-connections", "max-channels"}
 
-Negative means no limit. The number of queues is kept by the engine (`Vhost.queues_max`); those of
-connections and channels by whoever opens them, who reads them in the register.
+A negative number means no limit. The engine enforces `max-queues` (`Vhost.queues_max`).
+`leveret.auth.limits` reads the other limits from the register and enforces them.
 """
 
 import json
@@ -20,19 +20,19 @@ USER_LIMIT: Final = "user_limit"
 QUEUES: Final = "max-queues"
 
 OF_VHOST: Final[dict[str, checks.Check]] = {
-    "max-connections": checks.integer,
-    QUEUES: checks.integer,
+    "max-connections": checks.integer_fault,
+    QUEUES: checks.integer_fault,
 }
 OF_USER: Final[dict[str, checks.Check]] = {
-    "max-connections": checks.integer,
-    "max-channels": checks.integer,
+    "max-connections": checks.integer_fault,
+    "max-channels": checks.integer_fault,
 }
 
 Values = dict[str, object]
 
 
-class Limits:
-    """The limits of one kind, by vhost or by user."""
+class LimitDefinitions:
+    """The limits of all vhosts, or of all users."""
 
     def __init__(self, broker: Broker, kind: str) -> None:
         self._broker = broker
@@ -40,30 +40,30 @@ class Limits:
         self._known = OF_VHOST if kind == VHOST_LIMIT else OF_USER
 
     def load(self) -> None:
-        """Tell the engine what the register has."""
+        """Apply the limits in the register to the engine."""
         for owner, _ in self.all():
-            self._tell(owner)
+            self._apply(owner)
 
     def get(self, owner: str) -> Values | None:
         text = self._broker.register.get(self._kind, owner)
         return json.loads(text) if text is not None else None
 
     def all(self) -> Iterator[tuple[str, Values]]:
-        """Owner and limits, sorted."""
+        """Yield each vhost or user with its limits, sorted."""
         for owner, text in sorted(self._broker.register.entries(self._kind).items()):
             yield owner, json.loads(text)
 
     def faults(self, values: object) -> list[str]:
-        """Why limits are refused, in RabbitMQ's words."""
+        """Return the faults of limits, in RabbitMQ's words."""
         what = "limits" if self._kind == VHOST_LIMIT else "user-limits"
-        return checks.entries(what, values, self._known)
+        return checks.object_faults(what, values, self._known)
 
     def put(self, owner: str, values: object) -> None:
-        """Set all limits of a vhost or a user. Raises PreconditionFailedError."""
+        """Replace all limits of a vhost or a user. Raises PreconditionFailedError."""
         faults = self.faults(values)
         if self._kind == USER_LIMIT and faults:
             raise PreconditionFailedError(faults[0])  # RabbitMQ: without the heading
-        checks.require_none(faults)
+        checks.require_no_faults(faults)
         self._keep(owner, dict(values) if isinstance(values, dict) else {})
 
     def put_one(self, owner: str, name: str, value: object) -> None:
@@ -71,24 +71,24 @@ class Limits:
         self.put(owner, {**(self.get(owner) or {}), name: value})
 
     def drop_one(self, owner: str, name: str) -> None:
-        """Lift one limit; there need not be one."""
+        """Delete one limit, if it is set."""
         values = self.get(owner)
         if values is not None and values.pop(name, None) is not None:
             self._keep(owner, values)
 
     def forget(self, owner: str) -> None:
-        """The vhost or the user is gone, or its limits are."""
+        """Delete all limits of a vhost or a user."""
         self._broker.register.drop(self._kind, owner)
-        self._tell(owner)
+        self._apply(owner)
 
     def _keep(self, owner: str, values: Values) -> None:
         if not values:
             self.forget(owner)
             return
         self._broker.register.put(self._kind, owner, json.dumps(values))
-        self._tell(owner)
+        self._apply(owner)
 
-    def _tell(self, owner: str) -> None:
+    def _apply(self, owner: str) -> None:
         vhost = self._broker.vhosts.get(owner)
         if self._kind == VHOST_LIMIT and vhost is not None:
             most = (self.get(owner) or {}).get(QUEUES, -1)

@@ -1,14 +1,14 @@
-"""Runtime parameters: values by component, vhost and name; and global ones, by name.
+"""Runtime parameters: values by component, vhost and name; and global parameters by name.
 
     parameter          [component, vhost, name]   the value
     global_parameter   name                       the value
 
-A component must be known. Those of plugins that are not here (federation) are kept and shown, and
-nothing follows from them. A component that does something registers a check of its values
-(`checks`) and is told of changes (`on_change`).
+A component must be known. Parameters of plugins that Leveret lacks (federation) are stored and
+listed, but have no effect. An active component registers a check of its values in `checks` and a
+callback in `on_change`.
 
-Operator policies and the limits of vhosts are parameters too, of the components `operator_policy`
-and `vhost-limits`: RabbitMQ lists them here, though they have places of their own.
+RabbitMQ: operator policies and limits of vhosts are parameters too, of the components
+`operator_policy` and `vhost-limits`. `policies` and `limits` keep them.
 """
 
 import json
@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from leveret.definitions import checks
-from leveret.definitions.limits import Limits
-from leveret.definitions.policies import OPERATOR_POLICY, POLICY, PolicyBook, Value
+from leveret.definitions.limits import LimitDefinitions
+from leveret.definitions.policies import OPERATOR_POLICY, POLICY, PolicyDefinitions, Value
 from leveret.engine.broker import Broker
 from leveret.errors import PreconditionFailedError
 
@@ -29,14 +29,16 @@ LIMITS: Final = "limits"  # the one name of that component
 VALUE_BYTES_MAX: Final = 1024 * 1024
 NAME_LENGTH_MAX: Final = 255
 
-Faults = Callable[[str, str, object], list[str]]  # of a vhost, a name and a value
+Faults = Callable[[str, str, object], list[str]]  # takes vhost, name and value
 Row = tuple[str, str, str, object]  # component, vhost, name, value
 
 
 class Parameters:
-    """All parameters."""
+    """All runtime parameters of a node."""
 
-    def __init__(self, broker: Broker, operator: PolicyBook, limits: Limits) -> None:
+    def __init__(
+        self, broker: Broker, operator: PolicyDefinitions, limits: LimitDefinitions
+    ) -> None:
         self._broker = broker
         self._operator = operator
         self._limits = limits
@@ -48,10 +50,8 @@ class Parameters:
         }
         self.on_change: list[Callable[[str, str, str], None]] = []  # component, vhost, name
 
-    # Of vhosts
-
     def get(self, component: str, vhost: str, name: str) -> object | None:
-        """The value, or None where there is none."""
+        """Return the value, or None if there is no such parameter."""
         if component == OPERATOR_POLICY:
             return self._operator.get(vhost, name)
         if component == VHOST_LIMITS:
@@ -60,7 +60,7 @@ class Parameters:
         return json.loads(text) if text is not None else None
 
     def all(self, component: str | None = None, vhost: str | None = None) -> list[Row]:
-        """All, those of a component, or those of a component and a vhost; sorted."""
+        """Return all parameters, or those of a component or a vhost, sorted."""
         rows = [row for row in self._rows() if component in (None, row[0])]
         return sorted(row for row in rows if vhost in (None, row[1]))
 
@@ -74,7 +74,7 @@ class Parameters:
             yield VHOST_LIMITS, vhost, LIMITS, values
 
     def faults(self, component: str, vhost: str, name: str, value: object) -> list[str]:
-        """Why a parameter is refused, in RabbitMQ's words."""
+        """Return the faults of a parameter, in RabbitMQ's words."""
         if component == OPERATOR_POLICY:
             return self._operator.faults(name, value)
         if component == VHOST_LIMITS:
@@ -87,9 +87,9 @@ class Parameters:
         return check(vhost, name, value)
 
     def put(self, component: str, vhost: str, name: str, value: object) -> bool:
-        """Keep a parameter; True if it is new. Raises PreconditionFailedError."""
+        """Set a parameter; True if it is new. Raises PreconditionFailedError."""
         require_settable(component)
-        checks.require_none(self.faults(component, vhost, name, value))
+        checks.require_no_faults(self.faults(component, vhost, name, value))
         is_new = self.get(component, vhost, name) is None
         if component == OPERATOR_POLICY:
             self._operator.put(vhost, name, _policy(value))
@@ -102,7 +102,7 @@ class Parameters:
         return is_new
 
     def drop(self, component: str, vhost: str, name: str) -> bool:
-        """Forget a parameter; False where there is none."""
+        """Delete a parameter. Return False if there is none."""
         if component == POLICY:
             raise PreconditionFailedError("policies may not be cleared using this method")
         if self.get(component, vhost, name) is None:
@@ -117,28 +117,26 @@ class Parameters:
         return True
 
     def forget_vhost(self, vhost: str) -> None:
-        """The vhost is deleted; its policies and limits are forgotten where they are kept."""
+        """Delete the parameters of a deleted vhost; `policies` and `limits` delete their own."""
         for component, _, name, _ in self.all(vhost=vhost):
             self._broker.register.drop(PARAMETER, json.dumps([component, vhost, name]))
             self._changed(component, vhost, name)
 
     def _changed(self, component: str, vhost: str, name: str) -> None:
-        for told in self.on_change:
-            told(component, vhost, name)
-
-    # Of all
+        for callback in self.on_change:
+            callback(component, vhost, name)
 
     def global_value(self, name: str) -> object | None:
         text = self._broker.register.get(GLOBAL_PARAMETER, name)
         return json.loads(text) if text is not None else None
 
     def globals(self) -> list[tuple[str, object]]:
-        """Name and value, sorted."""
+        """Return names and values of the global parameters, sorted."""
         found = self._broker.register.entries(GLOBAL_PARAMETER)
         return [(name, json.loads(text)) for name, text in sorted(found.items())]
 
     def put_global(self, name: str, value: object) -> bool:
-        """Keep a global parameter; True if it is new. Raises PreconditionFailedError."""
+        """Set a global parameter; True if it is new. Raises PreconditionFailedError."""
         require_global(name, value)
         is_new = self._broker.register.get(GLOBAL_PARAMETER, name) is None
         self._broker.register.put(GLOBAL_PARAMETER, name, json.dumps(value))
@@ -154,19 +152,19 @@ def require_settable(component: str) -> None:
 
 
 def require_global(name: str, value: object) -> None:
-    """Raise PreconditionFailedError where a name or a value is too long to be kept."""
+    """Raise PreconditionFailedError if a name or a value is too long."""
     if not 0 < len(name) <= NAME_LENGTH_MAX or len(json.dumps(value)) > VALUE_BYTES_MAX:
         raise PreconditionFailedError(f"{name} is too long")
 
 
 def accept(vhost: str, name: str, value: object) -> list[str]:
-    """Anything may be kept."""
+    """Accept any value."""
     return []
 
 
 def accept_object(vhost: str, name: str, value: object) -> list[str]:
-    """Any object may be kept."""
-    return [] if isinstance(value, dict) else [f"{name} not a list {checks.term(value)}"]
+    """Accept any object."""
+    return [] if isinstance(value, dict) else [f"{name} not a list {checks.erlang_term(value)}"]
 
 
 def _policy(value: object) -> Value:

@@ -1,10 +1,10 @@
-"""Policies and operator policies: kept in the register, and told to the engine.
+"""Policies and operator policies: kept in the register, and applied to the engine.
 
     policy, operator_policy   [vhost, name]   {"pattern", "apply-to", "definition", "priority"}
 
-Everything is checked before it is kept: the pattern must be one that RE2 takes, the definition may
-have known keys only. After a change the engine looks at all objects of the vhost again, in slices
-(`leveret.engine.vhosts.policy_enforcer`).
+A policy is checked before it is stored: RE2 must accept its pattern, and its definition may have
+known keys only. After a change the engine applies the policies of the vhost again to all its
+objects, in slices (`leveret.engine.vhosts.policy_enforcer`).
 """
 
 import json
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from leveret.definitions import checks
-from leveret.definitions.checks import term
+from leveret.definitions.checks import erlang_term
 from leveret.engine.arguments.policies import ALL, APPLY_TO, Policy
 from leveret.engine.arguments.policy_keys import definition_fault
 from leveret.engine.broker import Broker
@@ -23,11 +23,11 @@ from leveret.wire.tables import Table, table_of
 POLICY: Final = "policy"
 OPERATOR_POLICY: Final = "operator_policy"
 
-Value = dict[str, object]  # of an entry
+Value = dict[str, object]  # the decoded value of a register entry
 
 
-class PolicyBook:
-    """The policies of one kind, in all vhosts."""
+class PolicyDefinitions:
+    """The policies, or the operator policies, of all vhosts."""
 
     def __init__(self, broker: Broker, kind: str) -> None:
         self.kind = kind
@@ -36,36 +36,36 @@ class PolicyBook:
         self._values: dict[str, dict[str, Value]] = {}  # by vhost and name
 
     def load(self) -> None:
-        """Read the register, and tell the engine; nothing is applied yet."""
+        """Read the register and give the policies to the engine, which applies them later."""
         for key, text in self._broker.register.entries(self.kind).items():
             vhost, name = json.loads(key)
             value = json.loads(text)
             self._values.setdefault(vhost, {})[name] = value
-            if vhost in self._broker.governors:
-                self._tell(vhost, name, value)
+            if vhost in self._broker.enforcers:
+                self._apply(vhost, name, value)
 
     def get(self, vhost: str, name: str) -> Value | None:
         return self._values.get(vhost, {}).get(name)
 
     def all(self, vhost: str | None = None) -> Iterator[tuple[str, str, Value]]:
-        """Vhost, name and value of each, sorted; of one vhost or of all."""
+        """Yield vhost, name and value of each policy, sorted; of one vhost or of all."""
         for found in sorted(self._values) if vhost is None else [vhost]:
             for name, value in sorted(self._values.get(found, {}).items()):
                 yield found, name, value
 
     def faults(self, name: str, value: object) -> list[str]:
-        """Why a policy is refused, in RabbitMQ's words and order."""
+        """Return the faults of a policy, in RabbitMQ's words and order."""
         known: dict[str, checks.Check] = {
-            "priority": checks.number,
+            "priority": checks.number_fault,
             "pattern": _pattern_fault,
             "apply-to": _apply_to_fault,
             "definition": self._definition_fault,
         }
-        return checks.entries(name, value, known, ("priority", "pattern", "definition"))
+        return checks.object_faults(name, value, known, ("priority", "pattern", "definition"))
 
     def _definition_fault(self, _: str, value: object) -> str:
         if not isinstance(value, dict):
-            return f"definition must be a dictionary: {term(value)}"
+            return f"definition must be a dictionary: {erlang_term(value)}"
         try:
             table = table_of(value)
         except ValueError as fault:
@@ -73,8 +73,8 @@ class PolicyBook:
         return definition_fault(table, self._is_operator)
 
     def put(self, vhost: str, name: str, value: Value) -> bool:
-        """Keep a policy; True if it is new. Raises PreconditionFailedError with all its faults."""
-        checks.require_none(self.faults(name, value))
+        """Set a policy; True if it is new. Raises PreconditionFailedError with all its faults."""
+        checks.require_no_faults(self.faults(name, value))
         self._broker.vhost(vhost)
         value = {"apply-to": ALL, **value}
         of_vhost = self._values.setdefault(vhost, {})
@@ -83,26 +83,26 @@ class PolicyBook:
             return False
         of_vhost[name] = value
         self._broker.register.put(self.kind, _key(vhost, name), json.dumps(value))
-        self._tell(vhost, name, value)
-        self._broker.governors[vhost].review()
+        self._apply(vhost, name, value)
+        self._broker.enforcers[vhost].review()
         return is_new
 
     def drop(self, vhost: str, name: str) -> bool:
-        """Forget a policy; False where there is none."""
+        """Delete a policy. Return False if there is none."""
         if self._values.get(vhost, {}).pop(name, None) is None:
             return False
         self._broker.register.drop(self.kind, _key(vhost, name))
-        governor = self._broker.governors[vhost]
-        governor.policies.drop(name, self._is_operator)
-        governor.review()
+        enforcer = self._broker.enforcers[vhost]
+        enforcer.policies.drop(name, self._is_operator)
+        enforcer.review()
         return True
 
     def forget_vhost(self, vhost: str) -> None:
-        """The vhost is deleted."""
+        """Delete the policies of a deleted vhost."""
         for name in self._values.pop(vhost, {}):
             self._broker.register.drop(self.kind, _key(vhost, name))
 
-    def _tell(self, vhost: str, name: str, value: Value) -> None:
+    def _apply(self, vhost: str, name: str, value: Value) -> None:
         policy = Policy(
             name,
             Pattern(str(value["pattern"])).matches,
@@ -110,7 +110,7 @@ class PolicyBook:
             _priority(value["priority"]),
             _definition(value["definition"]),
         )
-        self._broker.governors[vhost].policies.put(policy, self._is_operator)
+        self._broker.enforcers[vhost].policies.put(policy, self._is_operator)
 
 
 def _key(vhost: str, name: str) -> str:
@@ -129,7 +129,7 @@ def _definition(value: object) -> Table:
 
 def _pattern_fault(name: str, value: object) -> str:
     if not isinstance(value, str):
-        return f"{name} should be a binary but was {term(value)}"
+        return f"{name} should be a binary but was {erlang_term(value)}"
     try:
         Pattern(value)
     except PreconditionFailedError as fault:

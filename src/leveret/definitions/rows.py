@@ -1,19 +1,19 @@
-"""The rows of a document of definitions, and what can be read of them."""
+"""Read the rows of a document of definitions."""
 
 from collections.abc import Sequence
 
-from leveret.definitions.book import Book
+from leveret.definitions.definitions import Definitions
 from leveret.errors import PreconditionFailedError
 
 Row = dict[str, object]
 
 
 class Document:
-    """A document whose form has been checked: lists of objects under known names."""
+    """A document of definitions with a checked form: lists of objects under known names."""
 
     def __init__(self, document: object, categories: Sequence[str], vhost: str | None) -> None:
         if not isinstance(document, dict):
-            raise PreconditionFailedError("the definitions are no object")
+            raise PreconditionFailedError("the definitions are not an object")
         self._vhost = vhost
         self._rows = {name: _rows(name, document.get(name)) for name in categories}
         self._vhosts = {text(row, "name") for row in self.rows("vhosts")}
@@ -21,14 +21,14 @@ class Document:
     def rows(self, category: str) -> list[Row]:
         return self._rows.get(category, [])
 
-    def vhost_of(self, row: Row, book: Book) -> str:
-        """The vhost of a row, which exists or will; raises PreconditionFailedError."""
+    def vhost_of(self, row: Row, definitions: Definitions) -> str:
+        """Return the vhost of a row. Raises PreconditionFailedError if no import makes it exist."""
         vhost = self._vhost if self._vhost is not None else maybe_text(row, "vhost")
         if vhost is None:
             raise PreconditionFailedError(
                 "Virtual host does not exist and is not specified in definitions file."
             )
-        if vhost not in self._vhosts and vhost not in book.broker.vhosts:
+        if vhost not in self._vhosts and vhost not in definitions.broker.vhosts:
             raise PreconditionFailedError(
                 f'Please create virtual host "{vhost}" prior to importing definitions.'
             )
@@ -44,7 +44,7 @@ def _rows(name: str, value: object) -> list[Row]:
 
 
 def text(row: Row, name: str) -> str:
-    """A text that a row must have."""
+    """Return a text that a row must have."""
     value = maybe_text(row, name)
     if value is None:
         raise PreconditionFailedError(f"{name} is missing in {row}")

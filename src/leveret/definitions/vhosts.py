@@ -1,9 +1,10 @@
-"""Vhosts: which there are is the engine's, what is said of them is kept here.
+"""The metadata of vhosts, kept in the register. The engine keeps the vhosts themselves.
 
-An entry of the register of the kind `vhost` has the vhost's name for its key and an object with
-those of these that were ever given: `description`, `tags`, `default_queue_type`, `tracing`,
-`protected_from_deletion`. The engine's vhost is told what it must know: its default kind of queue,
-and whether it is traced.
+    vhost   name   {"description", "tags", "default_queue_type", "tracing",
+                    "protected_from_deletion"}
+
+An entry has only the keys that were ever set. The default queue type and the tracing flag are
+applied to the engine's vhost.
 """
 
 import json
@@ -21,77 +22,77 @@ DESCRIPTION_LENGTH_MAX: Final = 4096
 
 Metadata = dict[str, object]
 
-# RabbitMQ: what counts as no type.
+# RabbitMQ: values of `default_queue_type` that mean no type.
 _NO_TYPE: Final = (None, "undefined")
 
 
-class Vhosts:
-    """What is said of each vhost."""
+class VhostDefinitions:
+    """The metadata of all vhosts."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._metadata: dict[str, Metadata] = {}
 
     def load(self) -> None:
-        """Read the register, and tell the engine."""
+        """Read the register and apply it to the engine."""
         for name, text in self._broker.register.entries(VHOST).items():
             self._metadata[name] = json.loads(text)
             found = self._broker.vhosts.get(name)
             if found is not None:
-                _tell(found, self._metadata[name])
+                _apply(found, self._metadata[name])
 
     def metadata(self, name: str) -> Metadata:
-        """What was ever said of a vhost. Not to change."""
+        """Return the metadata of a vhost. Do not change the result."""
         return self._metadata.get(name, {})
 
     def is_protected(self, name: str) -> bool:
         return self.metadata(name).get("protected_from_deletion") is True
 
-    def put(self, name: str, said: Metadata) -> bool:
-        """Make a vhost, or change what is said of it; True if it is new.
+    def put(self, name: str, given: Metadata) -> bool:
+        """Make a vhost or change its metadata; True if it is new.
 
-        Raises PreconditionFailedError where `checked` would.
+        Raises PreconditionFailedError for a bad name or bad metadata.
         """
         require_name(name)
-        said = checked(said)
+        given = checked_metadata(given)
         is_new = name not in self._broker.vhosts
         vhost = self._broker.make_vhost(name)
-        metadata = {**self.metadata(name), **said}
+        metadata = {**self.metadata(name), **given}
         if metadata:
             self._metadata[name] = metadata
             self._broker.register.put(VHOST, name, json.dumps(metadata))
-        _tell(vhost, metadata)
+        _apply(vhost, metadata)
         return is_new
 
     def forget(self, name: str) -> None:
-        """The vhost is deleted."""
+        """Delete the metadata of a deleted vhost."""
         self._metadata.pop(name, None)
         self._broker.register.drop(VHOST, name)
 
 
-def _tell(vhost: Vhost, metadata: Metadata) -> None:
+def _apply(vhost: Vhost, metadata: Metadata) -> None:
     vhost.default_kind = str(metadata.get("default_queue_type") or "")
     vhost.set_tracing(metadata.get("tracing") is True)
 
 
 def require_name(name: str) -> None:
-    """Raise PreconditionFailedError where a vhost cannot have this name."""
+    """Raise PreconditionFailedError for a name that a vhost cannot have."""
     if not 0 < len(name.encode("utf-8", "surrogateescape")) <= NAME_BYTES_MAX:
         raise PreconditionFailedError(f"the name of a vhost has 1 to {NAME_BYTES_MAX} bytes")
 
 
-def checked(said: Metadata) -> Metadata:
-    """What is said of a vhost in the form in which it is kept; raises PreconditionFailedError."""
+def checked_metadata(given: Metadata) -> Metadata:
+    """Return metadata in the form that is stored. Raises PreconditionFailedError."""
     kept: Metadata = {}
-    if "description" in said:
-        kept["description"] = _description(said["description"])
-    if "tags" in said:
-        kept["tags"] = _tags(said["tags"])
-    if said.get("default_queue_type") not in _NO_TYPE:
-        kept["default_queue_type"] = _queue_type(said["default_queue_type"])
+    if "description" in given:
+        kept["description"] = _description(given["description"])
+    if "tags" in given:
+        kept["tags"] = _tags(given["tags"])
+    if given.get("default_queue_type") not in _NO_TYPE:
+        kept["default_queue_type"] = _queue_type(given["default_queue_type"])
     for name in ("tracing", "protected_from_deletion"):
-        if said.get(name) is not None:
-            kept[name] = _flag(said[name])
+        if given.get(name) is not None:
+            kept[name] = _flag(given[name])
     return kept
 
 
@@ -105,10 +106,10 @@ def _description(value: object) -> str:
 
 
 def _tags(value: object) -> list[str]:
-    """Tags as they come: a list, or a text with commas."""
+    """Parse tags from a list, or from a text with commas."""
     parts = value.split(",") if isinstance(value, str) else value or []
     if not isinstance(parts, list) or len(parts) > TAGS_MAX:
-        raise PreconditionFailedError(f"tags are a list of at most {TAGS_MAX} words")
+        raise PreconditionFailedError(f"tags must be a list of at most {TAGS_MAX} words")
     tags = [str(part).strip() for part in parts]
     if any(len(tag) > NAME_BYTES_MAX for tag in tags):
         raise PreconditionFailedError(f"a tag has at most {NAME_BYTES_MAX} characters")

@@ -1,4 +1,4 @@
-"""Queues as a library: the broker's queue machine for the threads of one process, without a server.
+"""Queues as a library: the broker's queues for the threads of one process, without a server.
 
     from leveret.embedded import QueueManager
 
@@ -11,12 +11,12 @@
 
 Nouns:
 
-- `QueueManager`  queues by name; its methods take the name and do what the queue's do
+- `QueueManager`  queues by name; its methods take the name of a queue and call its methods
 - `Queue`         one queue with a lock of its own: push, pop, ack, nack, extend, stats
-- `Received`      a message that was popped, and the lease under which it is held
+- `Received`      a message that was popped, and the receipt of its lease
 - `Stats`         how many messages a queue holds in each state, and how many left it
 
-Nothing is written to disk: what a process holds is gone with the process.
+Nothing is written to disk: the messages are lost when the process ends.
 """
 
 from leveret.embedded.manager import QueueManager

@@ -1,17 +1,17 @@
-"""Who holds what until when: the deadlines of a queue's messages in flight, by receipt.
+"""Leases: the deadlines of a queue's messages in flight, by receipt.
 
-A heap by deadline. An entry whose lease has ended or was extended stays in the heap until it comes
-up, or until such entries are the greater part of it: then the heap is made anew. So a queue whose
-messages are acked in time keeps a heap of the size of what is in flight, and every change costs
-O(log n) on average.
+A heap by deadline. The entry of a lease that has ended or was extended stays in the heap until it
+comes up, or until such entries are the greater part: then the heap is built again. So a queue whose
+messages are acked in time keeps a heap as large as the number of messages in flight, and every
+change costs O(log n) on average.
 """
 
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-from leveret.engine.pulse import NEVER
+from leveret.engine.timer_queue import NEVER
 
-_DEAD_MIN: Final = 64  # entries without a lease that are not worth making the heap anew
+_DEAD_MIN: Final = 64  # entries without a lease that are not worth a new heap
 
 
 class Leases:
@@ -33,11 +33,11 @@ class Leases:
             heapify(self.heap)
 
     def end(self, receipt: int) -> bool:
-        """End a lease; False if there is none."""
+        """End a lease. Return False if there is none."""
         return self._deadlines.pop(receipt, None) is not None
 
     def pop_due(self, now_ms: int) -> int | None:
-        """End the lease with the earliest deadline if that has passed; its receipt."""
+        """End one lease whose deadline has passed. Return its receipt, or None."""
         due_ms = self.next_due_ms()
         if due_ms == NEVER or due_ms > now_ms:
             return None
@@ -46,7 +46,7 @@ class Leases:
         return receipt
 
     def next_due_ms(self) -> int:
-        """The earliest deadline, or NEVER."""
+        """Return the earliest deadline, or NEVER."""
         heap = self.heap
         while heap:
             deadline_ms, receipt = heap[0]

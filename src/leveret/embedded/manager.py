@@ -1,5 +1,7 @@
-"""The manager: queues by name. Each has its own lock, so that different queues never wait for
-each other; the manager's lock is held only while a queue is made or everything is closed.
+"""The manager: queues by name.
+
+Each queue has its own lock, so that different queues never wait for each other. The manager's lock
+is held only while a queue is made or everything is closed.
 """
 
 import threading
@@ -14,14 +16,14 @@ from leveret.embedded.received import Received, Stats
 from leveret.embedded.rules import Rules
 from leveret.errors import ClosedError, NotFoundError, PreconditionFailedError
 
-VISIBILITY_TIMEOUT_MS: Final = 30_000
+VISIBILITY_TIMEOUT_S: Final = 30.0
 
 
 class QueueManager:
     """Queues of one process, for all of its threads.
 
-    `clock` gives milliseconds and never goes back. One that is moved by hand, as in tests, is
-    followed by a call of `clock_moved`.
+    `clock` returns milliseconds and never goes back. A test that moves its clock by hand calls
+    `clock_moved` afterwards.
     """
 
     def __init__(self, clock: Callable[[], int] | None = None) -> None:
@@ -34,20 +36,21 @@ class QueueManager:
         self,
         name: str,
         *,
-        visibility_timeout_ms: int = VISIBILITY_TIMEOUT_MS,
+        visibility_timeout_s: float = VISIBILITY_TIMEOUT_S,
         retries_max: int | None = None,
         dead_letter: str | None = None,
         length_max: int | None = None,
     ) -> Queue:
-        """The queue of this name, made if there is none.
+        """Return the queue of this name. Make it if it does not exist.
 
         A message that failed (timed out, or was nacked) more than `retries_max` times goes to the
-        queue `dead_letter`, which is made with the defaults if there is none, or is dropped. None
-        means no end of retries. `length_max` bounds what waits, ready or scheduled.
+        queue `dead_letter`, which is made with the defaults if needed. Without `dead_letter` it is
+        dropped. `retries_max=None` means no limit. `length_max` limits the messages that are ready
+        or scheduled.
 
-        Raises PreconditionFailedError where the queue exists with other settings.
+        Raise PreconditionFailedError if the queue exists with other settings.
         """
-        rules = Rules(visibility_timeout_ms, retries_max, dead_letter, length_max)
+        rules = Rules(visibility_timeout_s, retries_max, dead_letter, length_max)
         rules.check()
         if dead_letter == name:
             raise PreconditionFailedError(f"queue '{name}' cannot be its own dead-letter queue")
@@ -66,12 +69,12 @@ class QueueManager:
         if rules.dead_letter is not None:
             dead = self._queues.get(rules.dead_letter)
             if dead is None:
-                dead = self._make(rules.dead_letter, Rules(VISIBILITY_TIMEOUT_MS, None, None, None))
+                dead = self._make(rules.dead_letter, Rules(VISIBILITY_TIMEOUT_S, None, None, None))
         self._queues[name] = Queue(name, rules, dead, self._pulse)
         return self._queues[name]
 
     def names(self) -> list[str]:
-        """The names of all queues."""
+        """Return the names of all queues."""
         with self._lock:
             return list(self._queues)
 
@@ -80,35 +83,35 @@ class QueueManager:
         queue: str,
         body: bytes,
         *,
-        delay_ms: int = 0,
+        delay_s: float = 0.0,
         priority: int = 0,
         headers: Mapping[str, str] | None = None,
     ) -> int:
-        """As `Queue.push`."""
+        """See `Queue.push`."""
         found = self._find(queue)
-        return found.push(body, delay_ms=delay_ms, priority=priority, headers=headers)
+        return found.push(body, delay_s=delay_s, priority=priority, headers=headers)
 
     def pop(
-        self, queue: str, *, visibility_timeout_ms: int | None = None, wait_s: float = 0.0
+        self, queue: str, *, visibility_timeout_s: float | None = None, wait_s: float = 0.0
     ) -> Received | None:
-        """As `Queue.pop`."""
+        """See `Queue.pop`."""
         found = self._find(queue)
-        return found.pop(visibility_timeout_ms=visibility_timeout_ms, wait_s=wait_s)
+        return found.pop(visibility_timeout_s=visibility_timeout_s, wait_s=wait_s)
 
     def ack(self, received: Received) -> None:
-        """As `Queue.ack`."""
+        """See `Queue.ack`."""
         self._find(received.queue).ack(received)
 
-    def nack(self, received: Received, *, delay_ms: int = 0) -> None:
-        """As `Queue.nack`."""
-        self._find(received.queue).nack(received, delay_ms=delay_ms)
+    def nack(self, received: Received, *, delay_s: float = 0.0) -> None:
+        """See `Queue.nack`."""
+        self._find(received.queue).nack(received, delay_s=delay_s)
 
-    def extend(self, received: Received, visibility_timeout_ms: int) -> None:
-        """As `Queue.extend`."""
-        self._find(received.queue).extend(received, visibility_timeout_ms)
+    def extend(self, received: Received, visibility_timeout_s: float) -> None:
+        """See `Queue.extend`."""
+        self._find(received.queue).extend(received, visibility_timeout_s)
 
     def stats(self, queue: str) -> Stats:
-        """As `Queue.stats`."""
+        """See `Queue.stats`."""
         return self._find(queue).stats()
 
     def _find(self, name: str) -> Queue:
@@ -117,10 +120,8 @@ class QueueManager:
             raise NotFoundError(f"no queue '{name}'")
         return found
 
-    # Time and the end
-
     def clock_moved(self) -> None:
-        """The clock was moved by hand: everything due by now has happened when this returns."""
+        """Handle everything that is due, after the clock was moved by hand."""
         for name in self.names():
             self._queues[name].catch_up()
         self._pulse.nudge()
@@ -131,7 +132,7 @@ class QueueManager:
         return self._pulse.wakes
 
     def close(self) -> None:
-        """End the background thread; whoever waits or calls from now on gets `ClosedError`."""
+        """End the background thread. Waiting and later calls raise `ClosedError`."""
         with self._lock:
             self._is_closed = True
             queues = list(self._queues.values())

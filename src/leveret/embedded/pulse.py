@@ -1,11 +1,12 @@
 """The pulse of a manager: one thread that wakes when something in a queue is due, and only then.
 
-Queues say when they want to be woken (`arm`); the thread, started by the first of them, waits for
-the earliest of these times. Nothing polls. Queues also look at the clock in every call, so the
-thread matters only to those who wait, and to messages whose time comes while nobody calls.
+Queues arm the pulse with their due times. The thread is started with the first one and waits for
+the earliest. Nothing polls. Queues also handle due work in every call, so the thread matters only
+to threads that wait, and to messages that fall due while nobody calls.
 
-`Pulse` is what manager and queues hold; the thread holds only its `_Beat`, and that knows queues by
-weak reference. When the last holder is gone the thread ends, whether or not anybody closed it.
+Manager and queues hold the `Pulse`. The thread holds only its `_PulseState`, which knows queues by
+weak reference. When the last holder of the `Pulse` is gone, the thread ends, even if nobody closed
+it.
 """
 
 import queue
@@ -15,14 +16,14 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Protocol
 
-from leveret.engine.pulse import NEVER
+from leveret.engine.timer_queue import NEVER
 
 
 class Timed(Protocol):
-    """What can be woken."""
+    """Something that can be woken."""
 
     def on_pulse(self) -> None:
-        """Do what is due."""
+        """Handle everything that is due."""
 
 
 class Pulse:
@@ -30,44 +31,45 @@ class Pulse:
 
     def __init__(self, clock: Callable[[], int]) -> None:
         self.clock = clock
-        self._beat = _Beat(clock)
-        weakref.finalize(self, self._beat.stop)
+        self._state = _PulseState(clock)
+        weakref.finalize(self, self._state.stop)
 
     def arm(self, timed: Timed, due_ms: int) -> None:
         """Wake `timed` at this time."""
-        self._beat.arm(weakref.ref(timed), due_ms)
+        self._state.arm(weakref.ref(timed), due_ms)
 
     def nudge(self) -> None:
-        """The clock was moved by hand: look at it."""
-        self._beat.signal.put(None)
+        """Let the thread read the clock, which was moved by hand."""
+        self._state.signal.put(None)
 
     def stop(self) -> None:
-        """End the thread; it is gone when this returns."""
-        self._beat.stop()
-        thread = self._beat.thread
+        """End the thread, and wait for its end."""
+        self._state.stop()
+        thread = self._state.thread
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
     @property
     def wakes(self) -> int:
-        """How often the thread has been woken: by time, or by something due earlier than before."""
-        return self._beat.wakes
+        """How often the thread has been woken: by time, or by an earlier due time."""
+        return self._state.wakes
 
 
-class _Beat:
-    """What the thread and the outside share."""
+class _PulseState:
+    """The state that the thread shares with its `Pulse`."""
 
     def __init__(self, clock: Callable[[], int]) -> None:
         self.clock = clock
         self.wakes = 0
         self.thread: threading.Thread | None = None
-        # A signal may come from a finalizer, in the middle of anything: this takes no lock.
+        # A finalizer may send a signal at any point of the program. SimpleQueue needs no lock.
         self.signal: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._is_stopped = False
-        self._lock = threading.Lock()  # guards what follows; no queue is called while it is held
+        # Guards the fields below. No queue is called while it is held.
+        self._lock = threading.Lock()
         self._heap: list[tuple[int, int, weakref.ref[Timed]]] = []
         self._serial = 0  # makes heap entries comparable
-        self._is_waiting = False  # else the thread looks at the heap again by itself
+        self._is_waiting = False  # False: the thread will look at the heap again
 
     def arm(self, timed: weakref.ref[Timed], due_ms: int) -> None:
         with self._lock:
@@ -85,20 +87,20 @@ class _Beat:
         self.signal.put(None)
 
     def _run(self) -> None:
-        stood_at_ms = NEVER
+        waited_at_ms = NEVER
         while not self._is_stopped:
             now_ms, due_ms = self._work_off()
-            # A clock that stood still while we waited is moved by hand: whoever does will say so.
-            is_timed = due_ms != NEVER and now_ms != stood_at_ms
-            stood_at_ms = NEVER
+            # A clock that did not move during the wait is moved by hand: wait for `nudge`.
+            is_timed = due_ms != NEVER and now_ms != waited_at_ms
+            waited_at_ms = NEVER
             try:
                 self.signal.get(timeout=(due_ms - now_ms) / 1000 if is_timed else None)
             except queue.Empty:
-                stood_at_ms = now_ms
+                waited_at_ms = now_ms
             self.wakes += 1
 
     def _work_off(self) -> tuple[int, int]:
-        """Wake all that is due; the time, and when something is due next."""
+        """Wake everything that is due. Return the time and the next due time."""
         while True:
             now_ms = self.clock()
             due: list[weakref.ref[Timed]] = []

@@ -1,4 +1,4 @@
-"""What the library hands out: messages that were popped, and counts."""
+"""Values that the library returns: popped messages, and counts."""
 
 import json
 from collections.abc import Mapping
@@ -9,14 +9,14 @@ NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Received(NamedTuple):
-    """A message that was popped. Whoever holds it acks, nacks or extends it before its deadline."""
+    """A message that was popped. Ack, nack or extend it before its deadline."""
 
     queue: str
-    id: int  # position in its queue, never used twice
+    id: int  # unique in its queue, never used twice
     body: bytes
-    attempts: int  # how often it has been popped, this time included
+    attempts: int  # number of pops, this one included
     priority: int
-    receipt: int  # of this pop alone: the next one of the same message has another
+    receipt: int  # of this pop; the next pop of the same message has another
     headers: Mapping[str, str]
 
 
@@ -28,11 +28,11 @@ class Stats(NamedTuple):
     in_flight: int
     scheduled: int
     acked: int
-    dead: int  # failed too often: went to the dead-letter queue, or was dropped for want of one
+    dead: int  # failed too often: moved to the dead-letter queue, or dropped
 
 
 def encode_headers(headers: Mapping[str, str]) -> bytes:
-    """Headers as the queue machine keeps them: bytes that it does not look into."""
+    """Return headers as bytes. The engine does not decode them."""
     return json.dumps(dict(headers)).encode()
 
 

@@ -1,10 +1,10 @@
 """The broker: all vhosts, and the turns in which commands are carried out.
 
 A front gives commands (`publishing`, `consuming`, `settling`, and the definitions of `Vhost`), then
-ends the turn: `end_turn` lets queues deliver, dead-letters what left them, deletes what is no
-longer wanted, until nothing is left to do inside; `perform` hands the turn's columns to the fronts.
+ends the turn. `end_turn` lets queues deliver, dead-letters the messages that left them, and deletes
+unused queues, until nothing is left to do inside. `perform` hands the turn's columns to the fronts.
 
-Commands that fail raise an `EngineError` and have changed nothing.
+A command that fails raises an `EngineError` and has changed nothing.
 """
 
 from collections.abc import Callable
@@ -12,20 +12,20 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from leveret.engine.backlog.paged import Pages
+from leveret.engine.backlog.page_reader import PageReader
 from leveret.engine.commands.consuming import wake_parked
 from leveret.engine.commands.content import Content
 from leveret.engine.commands.dead_letter import record_death
 from leveret.engine.commands.firehose import Firehose
-from leveret.engine.commands.publishing import CYCLED, REFUSED, UNROUTED, spread
+from leveret.engine.commands.publishing import route_and_push
 from leveret.engine.commands.settling import take_back_late
 from leveret.engine.history.life_events import DEAD_LETTERED, DROPPED, PARKED, copy_id
 from leveret.engine.message import PERSISTENT, Address, Message
-from leveret.engine.pulse import NEVER, Pulse
 from leveret.engine.queues.queue import Queue
 from leveret.engine.queues.slots import Slots
 from leveret.engine.streams.segments import SegmentStore
-from leveret.engine.turns.events import EVENT_EXCHANGE, event_header, facts_of, tell
+from leveret.engine.timer_queue import NEVER, TimerQueue
+from leveret.engine.turns.events import EVENT_EXCHANGE, encode_event_header, facts_of, note_event
 from leveret.engine.turns.loss_counts import (
     AT_LEAST_ONCE,
     AT_MOST_ONCE,
@@ -33,70 +33,72 @@ from leveret.engine.turns.loss_counts import (
     DISABLED,
     UNROUTED_DEATH,
 )
-from leveret.engine.turns.session import DELIVERY_LIMIT, DUE, EXPIRED, REJECTED, Leaving, Turn
-from leveret.engine.vhosts.definition_records import vhost_made
-from leveret.engine.vhosts.demolition import Demolition
-from leveret.engine.vhosts.making import parked_queue
+from leveret.engine.turns.outcomes import CYCLED, QUEUE_FULL, UNROUTED
+from leveret.engine.turns.session import Consumer, Session
+from leveret.engine.turns.turn import DELIVERY_LIMIT, DUE, EXPIRED, REJECTED, Leaving, Turn
+from leveret.engine.vhosts.definition_records import encode_vhost
 from leveret.engine.vhosts.policy_enforcer import PolicyEnforcer
+from leveret.engine.vhosts.queue_creation import ensure_parked_queue
 from leveret.engine.vhosts.register import Register
 from leveret.engine.vhosts.vhost import Vhost
+from leveret.engine.vhosts.vhost_deletion import VhostDeletion
 from leveret.errors import NotFoundError
 from leveret.journal.journal import Journal
 from leveret.wire.properties import decode_properties, encode_header
 
-FIRST_VHOST: Final = "/"  # is there from the start, unless it was deleted
+FIRST_VHOST: Final = "/"  # exists from the start, unless it was deleted
 
 
 class Broker:
-    """Vhosts, and what happens in them."""
+    """All vhosts, and the turn."""
 
     def __init__(self, seed: i64) -> None:
         self.seed = seed
-        self.pulse = Pulse()
-        self.turn = Turn(self.pulse)
+        self.timers = TimerQueue()
+        self.turn = Turn(self.timers)
         self.slots = Slots()
         self.register = Register(self.turn)
         self.segment_store: SegmentStore | None = None  # None: streams are in memory
         self.vhosts: dict[str, Vhost] = {}
         self.parks = True  # messages over their delivery limit are parked, not dropped
-        self.governors: dict[str, PolicyEnforcer] = {}  # of the policies, by vhost
-        # Called by a start when all definitions are there, and before any message is.
+        self.enforcers: dict[str, PolicyEnforcer] = {}  # by vhost
+        # Called by a start after all definitions are restored, before any message is.
         self.on_defined: Callable[[], None] | None = None
         self.turn.tracer = Firehose(self.vhosts, self.slots, self.turn)
         self.add_vhost(FIRST_VHOST)
 
     def add_vhost(self, name: str) -> Vhost:
-        """A new vhost, which the log does not know."""
+        """Add a vhost without writing it to the log."""
         vhost = Vhost(name, self.turn, self.slots, self.seed)
         vhost.register = self.register
         vhost.segment_store = self.segment_store
         self.vhosts[name] = vhost
         if name == FIRST_VHOST:
             vhost.add_event_exchange()
-        governor = PolicyEnforcer(vhost)
-        vhost.governor = governor
-        self.governors[name] = governor
+        enforcer = PolicyEnforcer(vhost)
+        vhost.enforcer = enforcer
+        self.enforcers[name] = enforcer
         return vhost
 
     def make_vhost(self, name: str) -> Vhost:
-        """Make a vhost that outlives the process; the one of this name if there is one."""
+        """Return the vhost of this name. If there is none, make it and write it to the log."""
         found = self.vhosts.get(name)
         if found is not None:
             return found
         journal = self.turn.journal
         if journal is not None:
-            journal.define(vhost_made(name))
-        tell(self.turn, "vhost.created", facts_of({"name": name}))
+            journal.write_definition(encode_vhost(name))
+        note_event(self.turn, "vhost.created", facts_of({"name": name}))
         return self.add_vhost(name)
 
     def delete_vhost(self, name: str) -> None:
-        """Remove a vhost and all that is in it. Whoever works there has been sent away."""
+        """Remove a vhost and everything in it. Its connections have been closed before."""
         vhost = self.vhost(name)
-        tell(self.turn, "vhost.deleted", facts_of({"name": name}))
+        note_event(self.turn, "vhost.deleted", facts_of({"name": name}))
         vhost.set_tracing(False)
         del self.vhosts[name]
-        self.governors.pop(name).stop()
-        Demolition(vhost).start()
+        self.enforcers.pop(name).stop()
+        VhostDeletion(vhost).start()
 
     def vhost(self, name: str) -> Vhost:
         found = self.vhosts.get(name)
@@ -104,8 +106,8 @@ class Broker:
             raise NotFoundError(f"vhost {name} not found")
         return found
 
-    def attach(self, journal: Journal, pages: Pages, segments: SegmentStore) -> None:
-        """Write everything durable to a journal from now on, and read it back."""
+    def attach(self, journal: Journal, pages: PageReader, segments: SegmentStore) -> None:
+        """Write everything durable to this journal from now on, and read it back from `pages`."""
         self.turn.journal = journal
         self.turn.pages = pages
         self.segment_store = segments
@@ -115,40 +117,41 @@ class Broker:
             if queue is not None:
                 queue.attach(journal, pages)
 
-    # Turns
-
     def begin_turn(self, now_ms: i64) -> None:
-        """Commands that follow happen at this time."""
+        """Begin a turn: the following commands happen at this time."""
         assert now_ms > NEVER
         self.turn.now_ms = now_ms
         self.turn.outlet = None
         self.turn.number += 1
-        if self.turn.trails is not None:
-            self.turn.trails.now_ms = now_ms
+        if self.turn.traced_messages is not None:
+            self.turn.traced_messages.now_ms = now_ms
 
     def on_pulse(self, now_ms: i64) -> None:
-        """Wake what is due."""
+        """Begin a turn, and wake everything that is due."""
         self.begin_turn(now_ms)
-        self.pulse.run(now_ms)
+        self.timers.run(now_ms)
 
     def end_turn(self) -> None:
-        """Do everything inside the engine that the commands of this turn have caused."""
+        """Carry out everything inside the engine that the commands of this turn have caused."""
         turn = self.turn
-        while turn.dirty or turn.leaving or turn.doomed or turn.late or turn.roomy or turn.events:
+        while (
+            turn.dirty or turn.leaving or turn.doomed or turn.late or turn.with_room or turn.events
+        ):
             if turn.late:
                 take_back_late(self.slots, turn)
-            if turn.roomy:
-                roomy = turn.roomy
-                turn.roomy = []
-                for session in roomy:
+            if turn.with_room:
+                with_room = turn.with_room
+                turn.with_room = []
+                for session in with_room:
+                    assert isinstance(session, Session)
                     wake_parked(self.slots, session)
             if turn.dirty:
                 self._pump_dirty()
             if turn.leaving:
                 leaving = turn.leaving
                 turn.leaving = []
-                for gone in leaving:
-                    self._dispose(gone)
+                for one in leaving:
+                    self._dispose(one)
             if turn.doomed:
                 self._delete_doomed()
             if turn.events:
@@ -157,7 +160,7 @@ class Broker:
             self._write_log()
 
     def perform(self) -> None:
-        """Hand the turn's columns to the fronts."""
+        """Let the fronts send the deliveries, cancellations and confirms of the turn."""
         turn = self.turn
         if turn.outboxes:
             outboxes = turn.outboxes
@@ -168,6 +171,7 @@ class Broker:
             ended = turn.ended
             turn.ended = []
             for consumer in ended:
+                assert isinstance(consumer, Consumer)
                 consumer.session.send_ended(consumer)
         if turn.confirms:
             confirms = turn.confirms
@@ -180,7 +184,7 @@ class Broker:
                     session.send_confirms()
 
     def _publish_events(self) -> None:
-        """Tell whoever listens what has happened."""
+        """Publish the events of the turn."""
         events = self.turn.events
         self.turn.events = []
         vhost = self.vhosts.get(FIRST_VHOST)
@@ -188,9 +192,9 @@ class Broker:
         if vhost is None or exchange is None:
             return
         for key, facts in events:
-            content = Content(event_header(facts, self.turn.now_ms))
+            content = Content(encode_event_header(facts, self.turn.now_ms))
             address = Address(EVENT_EXCHANGE, key)
-            spread(vhost, exchange, address, content, b"", [], False, False)
+            route_and_push(vhost, exchange, address, content, b"")
 
     def _write_log(self) -> None:
         for ledger in self.turn.unlogged:
@@ -207,7 +211,7 @@ class Broker:
                 target.pump()
 
     def _delete_doomed(self) -> None:
-        """Delete queues that are unused or without consumers; a new consumer saves its queue."""
+        """Delete queues that are unused or lost their consumers. A new consumer keeps its queue."""
         doomed = self.turn.doomed
         self.turn.doomed = []
         for target in doomed:
@@ -216,68 +220,67 @@ class Broker:
             if not target.consumers and vhost is not None:
                 vhost.remove_if_present(target)
 
-    # Leaving a queue
-
-    def _dispose(self, gone: Leaving) -> None:
+    def _dispose(self, leaving: Leaving) -> None:
         """Dead-letter, park, route or drop a message that left its queue."""
-        queue = gone.queue
+        queue = leaving.queue
         assert isinstance(queue, Queue)
         vhost = self.vhosts.get(queue.vhost)
-        message = gone.message
+        message = leaving.message
         if vhost is None:
-            queue.ledger.forget(message)  # its vhost is deleted
+            queue.ledger.forget(message)  # the vhost is deleted
             return
         turn = self.turn
-        if gone.reason == DUE:
+        if leaving.reason == DUE:
             _route_due(vhost, queue, message)
         elif queue.settings.dead_letter_exchange is not None:
             turn.cause_id = copy_id(queue.ledger.id, message.seq)
-            result = _dead_letter(vhost, queue, message, gone.reason)
+            result = _dead_letter(vhost, queue, message, leaving.reason)
             turn.cause_id = 0
-            if result in (UNROUTED, REFUSED) and queue.settings.dead_letter_at_least_once:
-                vhost.stuck.add(gone)
+            is_lost = result == UNROUTED or result & QUEUE_FULL != 0
+            if is_lost and queue.settings.dead_letter_at_least_once:
+                vhost.stuck.add(leaving)
                 return
-            _count_death(queue, gone.reason, result)
-            queue.note(DEAD_LETTERED, message, gone.reason)
-        elif gone.reason == DELIVERY_LIMIT and self.parks:
+            _count_death(queue, leaving.reason, result)
+            queue.note(DEAD_LETTERED, message, leaving.reason)
+        elif leaving.reason == DELIVERY_LIMIT and self.parks:
             turn.cause_id = copy_id(queue.ledger.id, message.seq)
             _park(vhost, queue, message)
             turn.cause_id = 0
-            queue.own_fates().parked += 1
-            turn.fates.parked += 1
-            queue.note(PARKED, message, gone.reason)
+            queue.own_losses().parked += 1
+            turn.losses.parked += 1
+            queue.note(PARKED, message, leaving.reason)
         else:
-            turn.fates.note_death(queue.settings.kind, DISABLED, gone.reason)
-            queue.count_dropped(gone.reason)
-            queue.note(EXPIRED if gone.reason == EXPIRED else DROPPED, message, gone.reason)
+            turn.losses.note_death(queue.settings.kind, DISABLED, leaving.reason)
+            queue.count_dropped(leaving.reason)
+            queue.note(EXPIRED if leaving.reason == EXPIRED else DROPPED, message, leaving.reason)
             queue.ledger.forget(message)
             return
         queue.ledger.hand_over(message)
 
 
 def _count_death(queue: Queue, reason: str, result: i64) -> None:
-    """A message was sent to the dead-letter exchange; where that led nowhere it is lost."""
-    fates = queue.turn.fates
+    """Count a message that was sent to its dead-letter exchange, or lost there."""
+    losses = queue.turn.losses
     kind = queue.settings.kind
     if result == UNROUTED or result == CYCLED:
-        fates.note_death(kind, DISABLED, reason)
+        losses.note_death(kind, DISABLED, reason)
         queue.count_dropped(UNROUTED_DEATH if result == UNROUTED else CYCLE)
         return
-    fates.note_dead_lettered(reason)
-    queue.own_fates().note_dead_lettered(reason)
+    losses.note_dead_lettered(reason)
+    queue.own_losses().note_dead_lettered(reason)
     if queue.settings.dead_letter_at_least_once:
-        fates.note_death(kind, AT_LEAST_ONCE, reason)
-        fates.note_confirmed(kind)
+        losses.note_death(kind, AT_LEAST_ONCE, reason)
+        losses.note_confirmed(kind)
     else:
-        fates.note_death(kind, AT_MOST_ONCE, reason)
+        losses.note_death(kind, AT_MOST_ONCE, reason)
 
 
 def _route_due(vhost: Vhost, queue: Queue, message: Message) -> None:
-    """A message that a delayed exchange held is due."""
+    """Route a message that a delayed exchange held until now."""
     exchange = vhost.exchanges.get(queue.name)
     if exchange is not None:
         content = Content(message.header)
-        spread(vhost, exchange, message.address, content, message.body, [], False, False)
+        route_and_push(vhost, exchange, message.address, content, message.body)
 
 
 def _dead_letter(vhost: Vhost, queue: Queue, message: Message, reason: str) -> i64:
@@ -298,14 +301,16 @@ def _dead_letter(vhost: Vhost, queue: Queue, message: Message, reason: str) -> i
         assert properties.headers is not None
         properties.headers.pop("CC", None)
     content = Content(encode_header(properties, len(message.body)))
-    avoid = [] if reason == REJECTED else deaths
-    return spread(vhost, exchange, address, content, message.body, avoid, False, False)
+    avoid = None if reason == REJECTED else deaths
+    return route_and_push(vhost, exchange, address, content, message.body, deaths=avoid)
 
 
 def _park(vhost: Vhost, queue: Queue, message: Message) -> None:
-    """Keep a message that failed too often where there is no dead-letter exchange."""
+    """Move a message over its delivery limit to the queue for parked messages."""
     properties = decode_properties(message.header)
     record_death(properties, queue.name, DELIVERY_LIMIT, message.address, vhost.turn.now_ms)
     header = encode_header(properties, len(message.body))
     flags = message.flags & PERSISTENT
-    parked_queue(vhost).push(message.address, header, message.body, -1, -1, flags, 0)
+    ensure_parked_queue(vhost).push(
+        message.address, header, message.body, ttl_ms=-1, priority=-1, flags=flags, delay_ms=0
+    )

@@ -1,12 +1,13 @@
-"""Messages as the engine holds them: one `Message` for each copy in a queue.
+"""Messages in the engine: one `Message` for each copy in a queue.
 
-Copies of one publish share the bytes of header and body and the `Address`. The content header stays
-as it was received; only what the queue must know of it (priority, expiry, persistence) is unpacked.
+Copies of one publish share the bytes of header and body, and the `Address`. The content header
+stays as it was received. Only priority, expiry and persistence are unpacked, because the queue
+needs them.
 
-A message refers to its queue by slot number, not by reference, and is kept out of the cyclic
-garbage collector (`acyclic`): a million of them cost no collection time. The one reference that
-could make a cycle, `holder`, is set only while the message is in flight and cleared by whoever
-settles it.
+The cyclic garbage collector ignores messages (`acyclic`), so that a million of them cost no
+collection time. Therefore a message must not be part of a reference cycle. It names its queue by
+slot number. Its field `holder` could make a cycle, and is set only while the message is in flight:
+the code that settles the message clears it.
 """
 
 from typing import Final
@@ -17,28 +18,29 @@ from mypy_extensions import i64, mypyc_attr
 from leveret.errors import CorruptionError
 from leveret.journal.records import NOWHERE
 
-PERSISTENT: Final = 1  # must survive a restart if its queue does
+# Bits of `Message.flags`
+PERSISTENT: Final = 1  # survives a restart if its queue does
 REDELIVERED: Final = 2  # was delivered before
 COUNTED: Final = 4  # shows its consumers how often it came back
-LOGGED: Final = 8  # stands in the log, and will have to be forgotten there
+LOGGED: Final = 8  # is in the log; when it is settled, the log must be told
 
 NO_EXPIRY: Final = 0
 ADDRESS_NAME_BYTES_MAX: Final = 255
 
 
 class Address:
-    """Where a message was published to: exchange, routing key, and further keys from CC and BCC."""
+    """Exchange, routing key, and the further keys from CC and BCC of a publish."""
 
     def __init__(self, exchange: str, routing_key: str) -> None:
         self.exchange = exchange
         self.routing_key = routing_key
-        self.keys: list[str] = [routing_key]  # all keys it is routed by, CC and BCC included
-        self.shown: i64 = 1  # how many of the keys may be shown (BCC, at the end, may not)
+        self.keys: list[str] = [routing_key]  # all routing keys, with those from CC and BCC
+        self.shown: i64 = 1  # how many keys consumers may see; keys from BCC are at the end
         self.wire: bytes = short_string(exchange) + short_string(routing_key)
         self._record: bytes = b""
 
     def record(self) -> bytes:
-        """The address as the log keeps it, with all its keys."""
+        """Return the address with all its keys in the format of the log."""
         if not self._record:
             more = b"".join([_long_string(key) for key in self.keys[1:]])
             count = len(self.keys).to_bytes(4, "big") + int(self.shown).to_bytes(4, "big")
@@ -47,7 +49,7 @@ class Address:
 
 
 def short_string(text: str) -> bytes:
-    """Length octet and UTF-8, as AMQP writes short strings."""
+    """Encode a text as an AMQP short string: length octet and UTF-8."""
     data = text.encode("utf-8", "surrogateescape")
     assert len(data) <= ADDRESS_NAME_BYTES_MAX
     return bytes((len(data),)) + data
@@ -62,7 +64,10 @@ NO_ADDRESS: Final = Address("", "")
 
 
 def read_address(data: bytes, at: i64) -> tuple[Address, i64]:
-    """What `Address.record` wrote at a place, and where it ends. Raises Corrupt."""
+    """Decode the output of `Address.record` at `at`; return the address and where it ends.
+
+    Raise CorruptionError if the bytes are cut short.
+    """
     require_bytes(data, at, 8)
     left = (i64(read_i32_be(data, at)) & 0xFFFFFFFF) - 1
     shown = i64(read_i32_be(data, at + 4)) & 0xFFFFFFFF
@@ -78,7 +83,7 @@ def read_address(data: bytes, at: i64) -> tuple[Address, i64]:
 
 
 def _read_text(data: bytes, at: i64, width: i64) -> tuple[str, i64]:
-    """A text behind a length of one or four octets, and where it ends."""
+    """Return the text after a length of one or four octets, and where it ends."""
     require_bytes(data, at, width)
     size: i64 = data[at]
     if width == 4:
@@ -89,18 +94,19 @@ def _read_text(data: bytes, at: i64, width: i64) -> tuple[str, i64]:
 
 
 def require_bytes(data: bytes, at: i64, size: i64) -> None:
+    """Raise CorruptionError unless `size` bytes follow at `at`."""
     if size > len(data) - at:
         raise CorruptionError("a message record is cut short")
 
 
 class Holder:
-    """Who holds messages in flight: a consumer, or the `get`s of a session."""
+    """Base of the holders of messages in flight: a consumer, or all `get`s of a session."""
 
     def __init__(self) -> None:
         self.unacked: i64 = 0  # messages in flight
-        self.unacked_bytes: i64 = 0  # their body bytes
-        self.timeout_ms: i64 = 0  # how long it may hold one; 0 = for ever
-        self.parked: bool = False  # out of its queue's rotation until it has room again
+        self.unacked_bytes: i64 = 0  # body bytes of these messages
+        self.timeout_ms: i64 = 0  # how long it may hold a message; 0 = without limit
+        self.parked: bool = False  # not in its queue's rotation until it can take messages again
 
 
 @mypyc_attr(acyclic=True)
@@ -121,15 +127,15 @@ class Message:
         self.address = address
         self.header = header  # content header payload as received
         self.body = body
-        self.seq = seq  # identity inside its queue, never reused; see also `queue_time`
-        self.rank = seq  # order inside its priority; a scheduled message gets a new one when due
-        self.expires_ms = expires_ms  # NO_EXPIRY or the time at which it is dead
+        self.seq = seq  # identity inside its queue, never reused
+        self.rank = seq  # order inside its priority; a scheduled message gets a new rank when due
+        self.expires_ms = expires_ms  # NO_EXPIRY or the time at which it expires
         self.priority = priority
         self.flags = flags
         self.queue = queue  # slot of its queue in the broker
-        self.position: i64 = NOWHERE  # of its record in the log
+        self.position: i64 = NOWHERE  # position of its record in the log
         self.holder: Holder | None = None  # set while in flight
         self.tag: i64 = 0  # delivery tag while in flight
         self.taken_ms: i64 = 0  # when it was delivered, while in flight
-        self.returns: i64 = 0  # times it came back to the queue, for whatever reason
-        self.failures: i64 = 0  # times it came back by a failure: what the delivery limit counts
+        self.returns: i64 = 0  # times it came back to the queue, for any reason
+        self.failures: i64 = 0  # times it came back after a failure; the delivery limit counts them

@@ -1,7 +1,7 @@
-"""Builds the broker's state from what the log kept: definitions, then messages.
+"""Restore the definitions of a broker from the log.
 
-While it is built nothing is written to the log: the turn has no journal yet (`Broker.attach`).
-Tables that make no sense any more (a binding whose queue is gone) are passed over.
+Nothing is written to the log meanwhile: the turn has no journal yet (`Broker.attach`). A table that
+has lost its meaning, such as a binding whose queue is gone, is skipped.
 """
 
 from leveret.engine.broker import Broker
@@ -12,8 +12,8 @@ from leveret.errors import EngineError
 from leveret.wire.tables import Table
 
 
-def define(broker: Broker, table: Table) -> None:
-    """Make or undo one definition."""
+def apply_definition(broker: Broker, table: Table) -> None:
+    """Make or delete the object that one table of the log defines."""
     op = _text(table, "op")
     if op == "id":
         broker.slots.note_id(_number(table, "id"))
@@ -32,7 +32,7 @@ def define(broker: Broker, table: Table) -> None:
         return
     if vhost is None:
         if op.endswith("-"):
-            return  # gone with its vhost before
+            return  # deleted before, with its vhost
         vhost = broker.add_vhost(name)
     try:
         if op == "exchange":
@@ -46,7 +46,7 @@ def define(broker: Broker, table: Table) -> None:
             if found is not None:
                 vhost.remove_queue(found)
         elif op == "exchange-":
-            vhost.delete_exchange(_text(table, "name"), False)
+            vhost.delete_exchange(_text(table, "name"))
     except EngineError:
         return
 
@@ -56,10 +56,10 @@ def _exchange(vhost: Vhost, table: Table) -> None:
     made = vhost.declare_exchange(
         name,
         _text(table, "type"),
-        True,
-        _flag(table, "auto_delete"),
-        _flag(table, "internal"),
-        _arguments(table),
+        durable=True,
+        auto_delete=_flag(table, "auto_delete"),
+        internal=_flag(table, "internal"),
+        arguments=_arguments(table),
     )
     holding = vhost.holding.get(name)
     if holding is not None:
@@ -74,7 +74,10 @@ def _exchange(vhost: Vhost, table: Table) -> None:
 
 def _queue(vhost: Vhost, table: Table) -> None:
     queue = vhost.declare_queue(
-        _text(table, "name"), True, None, None, _flag(table, "auto_delete"), _arguments(table)
+        _text(table, "name"),
+        durable=True,
+        auto_delete=_flag(table, "auto_delete"),
+        arguments=_arguments(table),
     )
     _set_id(vhost, queue, _number(table, "id"))
 

@@ -1,38 +1,38 @@
-"""What a binding can lead to: a queue or an exchange.
+"""The target of a binding: a queue or an exchange.
 
-A routing writes its serial number into every target that it reaches. A target that carries the
-number already was reached before: that is how each queue gets one copy and how cycles end, without
-a set per message. The serial belongs to the `Router` of the target's vhost and only ever grows.
+Each routing of a message has a serial number, which the `Router` of the vhost counts up. The router
+writes the number into every target that it reaches, and skips a target that has the number already.
+So each queue gets one copy and cycles of bindings end, without a set per message.
 """
 
 from mypy_extensions import i64
 
-from leveret.engine.arguments.policies import NO_EFFECT, Effect
+from leveret.engine.arguments.policies import NO_POLICY, CombinedPolicy
 from leveret.engine.deduplication.deduplication import Deduplication
 from leveret.wire.tables import Table
 
 
 class Target:
-    """Base of queues and exchanges, as routing sees them."""
+    """Base class of queues and exchanges: the fields that routing and policies need."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.mark: i64 = 0  # serial number of the last routing that reached it
-        self.deduplication: Deduplication | None = None  # where duplicates are dropped
-        self.deduplicated: i64 = 0  # how many were
-        self.effect: Effect = NO_EFFECT  # of the policies that match it
+        self.last_routing: i64 = 0  # serial number of the last routing that reached it
+        self.deduplication: Deduplication | None = None  # None: duplicates are taken
+        self.deduplicated: i64 = 0  # duplicates that were dropped
+        self.combined_policy: CombinedPolicy = NO_POLICY
 
     @property
     def policy(self) -> str | None:
-        """The name of the policy that applies to it."""
-        return self.effect.policy
+        """Name of the user policy that applies."""
+        return self.combined_policy.policy
 
     @property
     def operator_policy(self) -> str | None:
-        """The name of the operators' policy that applies to it."""
-        return self.effect.operator_policy
+        """Name of the operator policy that applies."""
+        return self.combined_policy.operator_policy
 
     @property
     def effective_policy(self) -> Table:
-        """What the two say together. Not to change."""
-        return self.effect.definition
+        """The merged definition of both policies. Read only."""
+        return self.combined_policy.definition

@@ -1,8 +1,8 @@
-"""The Starlette application: its routes.
+"""The table of all operations, and the Starlette application made from it.
 
-`make_app` is given what it may ask of the running node and touches nothing else. Bodies are encoded
-by msgspec; errors have the form of `answers`. Paths are matched as they were sent, because `%2F` is
-the name of the default vhost and not a slash: handlers decode the parts that they take.
+`make_app` takes the node and touches nothing else. msgspec encodes the bodies; errors have the form
+of `responses`. Paths are matched as they were sent, because `%2F` is the name of the default vhost
+and not a slash: handlers decode the parts that they use.
 """
 
 from typing import Final
@@ -17,16 +17,23 @@ from starlette.types import Receive, Scope, Send
 from leveret import __version__, build_info
 from leveret.errors import LeveretError
 from leveret.http.framework import assets, openapi
-from leveret.http.framework.answers import json, on_crash, on_http_error, on_hung_up, on_refusal
 from leveret.http.framework.listing import with_list_query
 from leveret.http.framework.node import NodeView
-from leveret.http.framework.operations import Handler, Needs, Operation, endpoints_of, routes_of
-from leveret.http.framework.pace import Pace
-from leveret.http.framework.rates import Rates
-from leveret.http.framework.router import Routes, routed
-from leveret.http.insight import chronicles, explain, pause, search, tasks, trace, try_route
-from leveret.http.jobs import admin, calls
-from leveret.http.jobs.access import first_part, or_problem
+from leveret.http.framework.operations import Access, Handler, Operation, endpoints_of, routes_of
+from leveret.http.framework.rates import RateSamples
+from leveret.http.framework.responses import (
+    json_response,
+    on_client_disconnect,
+    on_http_error,
+    on_leveret_error,
+    on_unexpected_error,
+)
+from leveret.http.framework.router import PrefixRouter, normalized_path
+from leveret.http.insight import chronicles, explain, pause, tasks, trace, try_route
+from leveret.http.insight import search as message_search
+from leveret.http.jobs import admin as job_admin
+from leveret.http.jobs import calls as job_calls
+from leveret.http.jobs.access import first_part, with_problem_bodies
 from leveret.http.management import (
     audit,
     backups,
@@ -51,9 +58,10 @@ from leveret.http.management import (
     vhosts,
 )
 from leveret.http.streams import leases, stream_messages, streams
+from leveret.slices import LoopShare
 
-# Paths that are called so often that what is around a call must not cost more than the call.
-_EXPRESS: Final = ("/enqueue", "/dequeue", "/ack", "/nack", "/extend")
+# Paths that are called so often that they bypass uvicorn and Starlette.
+_FAST_PATHS: Final = ("/enqueue", "/dequeue", "/ack", "/nack", "/extend")
 
 
 class Health(msgspec.Struct, omit_defaults=True):
@@ -75,49 +83,50 @@ class Version(msgspec.Struct):
 
 
 class _App(Starlette):
-    """Matches the path as it was sent."""
+    """Match the path as it was sent."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            scope = {**scope, "path": routed(scope["raw_path"].decode("latin-1"))}
+            scope = {**scope, "path": normalized_path(scope["raw_path"].decode("latin-1"))}
         await super().__call__(scope, receive, send)
 
 
-def make_app(facts: NodeView) -> Starlette:
-    """The application over one node."""
+def make_app(node: NodeView) -> Starlette:
+    """Return the application of one node."""
     app = _App(
         exception_handlers={
-            HTTPException: or_problem(_JOBS, on_http_error),
-            LeveretError: on_refusal,
-            ClientDisconnect: on_hung_up,
-            Exception: or_problem(_JOBS, on_crash),
+            HTTPException: with_problem_bodies(_JOBS, on_http_error),
+            LeveretError: on_leveret_error,
+            ClientDisconnect: on_client_disconnect,
+            Exception: with_problem_bodies(_JOBS, on_unexpected_error),
         },
     )
-    app.router = Routes(routes_of(OPERATIONS))
-    app.state.facts = facts
-    app.state.rates = Rates()
+    app.router = PrefixRouter(routes_of(OPERATIONS))
+    app.state.node = node
+    app.state.rates = RateSamples()
     app.state.operations = OPERATIONS
-    app.state.pace = Pace(facts.broker)
+    # Each turn of the engine has a time, so the time of the last one changes when clients act.
+    app.state.loop_share = LoopShare(lambda: node.broker.turn.now_ms)
     return app
 
 
-def express_endpoints() -> dict[bytes, Handler]:
-    """What answers the paths of the express lane: the same as on the way through Starlette."""
+def fast_path_endpoints() -> dict[bytes, Handler]:
+    """Return the endpoints of the fast path: the same ones that Starlette calls."""
     found = endpoints_of(OPERATIONS)
-    return {path.encode(): found[path].answer for path in _EXPRESS}
+    return {path.encode(): found[path].answer for path in _FAST_PATHS}
 
 
 async def get_health(request: Request) -> Response:
-    facts: NodeView = request.app.state.facts
-    alarms = facts.alarms()
+    node: NodeView = request.app.state.node
+    alarms = node.alarms()
     if alarms:
         reason = "; ".join(alarms)
-        return json(Health("failed", facts.node_name, facts.durability, reason), status=503)
-    return json(Health("ok", facts.node_name, facts.durability))
+        return json_response(Health("failed", node.node_name, node.durability, reason), status=503)
+    return json_response(Health("ok", node.node_name, node.durability))
 
 
 async def get_version(request: Request) -> Response:
-    return json(Version("Leveret", __version__, build_info.form(), build_info.python()))
+    return json_response(Version("Leveret", __version__, build_info.form(), build_info.python()))
 
 
 OPERATIONS: Final = (
@@ -125,9 +134,9 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/health",
         handler=get_health,
-        about="Whether the node is well; 503 with the reasons where it is not.",
+        summary="Check whether the node is well; 503 with the reasons if it is not.",
         group="node",
-        needs=Needs.NOTHING,
+        access=Access.PUBLIC,
         answer=Health,
         failures=((503, Health),),
     ),
@@ -135,9 +144,9 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/version",
         handler=get_version,
-        about="What this is.",
+        summary="Return product, version and form of the node.",
         group="node",
-        needs=Needs.NOTHING,
+        access=Access.PUBLIC,
         answer=Version,
     ),
     *metrics.OPERATIONS,
@@ -148,7 +157,7 @@ OPERATIONS: Final = (
     *chronicles.OPERATIONS,
     *exchanges.OPERATIONS,
     *queues.OPERATIONS,
-    *search.OPERATIONS,
+    *message_search.OPERATIONS,
     *leases.OPERATIONS,
     *explain.OPERATIONS,
     *pause.OPERATIONS,
@@ -162,8 +171,8 @@ OPERATIONS: Final = (
     *streams.OPERATIONS,
     *tasks.OPERATIONS,
     *shovels.OPERATIONS,
-    *calls.OPERATIONS,
-    *admin.OPERATIONS,
+    *job_calls.OPERATIONS,
+    *job_admin.OPERATIONS,
     *stream_messages.OPERATIONS,
     *map(with_list_query, users.OPERATIONS),
     *map(with_list_query, permissions.OPERATIONS),
@@ -177,7 +186,7 @@ OPERATIONS: Final = (
     *assets.OPERATIONS,
 )
 
-# How the paths of the jobs API begin.
+# The first parts of the paths of the jobs API.
 _JOBS: Final = frozenset(
-    first_part(operation.path) for operation in OPERATIONS if operation.needs is Needs.JOBS
+    first_part(operation.path) for operation in OPERATIONS if operation.access is Access.JOB_TOKEN
 )

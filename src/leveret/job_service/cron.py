@@ -1,14 +1,14 @@
-"""Cron expressions: when a schedule is due next. Pure: the time is given.
+"""Cron expressions: the next time at which a schedule is due. Pure: the caller passes the time.
 
     minute hour day month weekday        0-59 0-23 1-31 1-12 0-7 (0 and 7 are Sunday)
 
 Each field is `*`, a number, a range `a-b`, either with a step `/n`, or several of these separated
-by commas; months and weekdays have English names too. Where both day and weekday are given, a day
-that fits one of them will do, as everywhere. `@hourly`, `@daily`, `@weekly`, `@monthly` and
-`@yearly` are what they say.
+by commas. Months and weekdays may have English names. Where both day and weekday are given, a day
+that fits one of them is enough, as in other crons. `@hourly`, `@daily`, `@weekly`, `@monthly` and
+`@yearly` are abbreviations.
 
-Times are those of the timezone. A time that a change to summer time leaves out is due right after
-it; one that the change back brings twice is due the first time.
+Times are local times of the timezone. A time that the change to summer time skips is due right
+after the change. A time that the change back repeats is due the first time.
 """
 
 import re
@@ -55,7 +55,7 @@ _PART: Final = re.compile(r"(\*|\w+)(?:-(\w+))?(?:/(\d+))?", re.ASCII)
 
 
 class Cron:
-    """One expression in one timezone; raises JobsInvalidError where it makes no sense."""
+    """One expression in one timezone; JobsInvalidError where it cannot be read."""
 
     def __init__(self, text: str, timezone: str = "UTC") -> None:
         if len(text.encode("utf-8", "replace")) > TEXT_BYTES_MAX:
@@ -72,7 +72,7 @@ class Cron:
         self._zone = _zone(timezone)
 
     def next_ms(self, after_ms: int) -> int | None:
-        """The first time after one; None where there is none."""
+        """Return the first due time after `after_ms`; None where there is none."""
         day = datetime.fromtimestamp(after_ms / 1000, self._zone).date()
         for _ in range(_DAYS_MAX):
             if self._fits(day):
@@ -92,7 +92,7 @@ class Cron:
         return fits_day or fits_weekday
 
     def _times_ms(self, day: date) -> list[int]:
-        """Every time of a day. One that the clock leaves out is taken with the offset before."""
+        """Return every due time of a day. A skipped time gets the offset before the change."""
         return [
             round(
                 datetime(day.year, day.month, day.day, hour, minute, tzinfo=self._zone).timestamp()

@@ -1,6 +1,6 @@
 """The limits of the service, checked in one place for every front and every store.
 
-What breaks one raises `JobsInvalidError`, which names the field and, in a batch, the item.
+A value over its limit raises `JobsInvalidError`, which names the field and, in a batch, the item.
 """
 
 from typing import Final
@@ -25,11 +25,11 @@ from leveret.job_model import (
 
 RETRIES_MAX: Final = 10_000
 CONCURRENCY_MAX: Final = 1_000_000
-_RESERVED: Final = ("amq.", "leveret.")  # how names of the broker's own queues begin
+_RESERVED: Final = ("amq.", "leveret.")  # prefixes of the broker's own queues
 
 
 def require_batch(jobs: list[NewJob], now_ms: int) -> None:
-    """Raise unless a store may be given the jobs."""
+    """Raise unless every job of a batch and the batch itself are within the limits."""
     require_within("", len(jobs), 1, BATCH_MAX, "the number of jobs in a batch")
     for index, job in enumerate(jobs):
         try:
@@ -42,7 +42,7 @@ def require_batch(jobs: list[NewJob], now_ms: int) -> None:
 
 
 def require_job(job: NewJob, now_ms: int) -> None:
-    """Raise unless a job is within its limits."""
+    """Raise unless a job is within the limits."""
     require_topic(job.namespace, job.topic)
     require_within("priority", job.priority, PRIORITY_MIN, PRIORITY_MAX)
     if len(job.payload) > PAYLOAD_BYTES_MAX:
@@ -58,7 +58,7 @@ def require_job(job: NewJob, now_ms: int) -> None:
 
 
 def require_topic(namespace: str, topic: str) -> None:
-    """Raise unless these can be a namespace and a topic."""
+    """Raise unless the names may be those of a namespace and a topic."""
     require_name("namespace", namespace)
     require_name("topic", topic)
     if topic.endswith(DEAD_SUFFIX):
@@ -69,7 +69,7 @@ def require_topic(namespace: str, topic: str) -> None:
 
 
 def require_name(field: str, name: str) -> None:
-    """Raise unless a text can name something."""
+    """Raise unless a text may be a name."""
     if not name.isprintable():
         raise JobsInvalidError(f"{field} has characters that cannot be printed", field)
     if not 0 < len(name.encode("utf-8", "surrogatepass")) <= NAME_BYTES_MAX:
@@ -86,7 +86,7 @@ def require_wait(wait_ms: int) -> None:
 
 
 def require_settings(settings: TopicSettings) -> None:
-    """Raise unless a topic can be set up so."""
+    """Raise unless the settings of a topic are within the limits."""
     require_within("retries_max", settings.retries_max, 0, RETRIES_MAX)
     require_within("backoff_ms", settings.backoff_ms, 0, BACKOFF_MS_MAX)
     require_within("backoff_ms_max", settings.backoff_ms_max, 0, BACKOFF_MS_MAX)

@@ -1,13 +1,13 @@
-"""Snowflakes: ids of 63 bits that rise with time and are unique without asking anybody.
+"""Snowflakes: ids of 63 bits that rise with time and are unique without coordination.
 
     [41 bits: ms since EPOCH_MS | 10 bits: node | 12 bits: sequence]
 
-`Snowflakes` makes those of one node. It never goes back: where the clock steps back, or more than
-4,096 ids are asked for in one millisecond, it goes on from the last id and thereby borrows from the
-time to come, which it gives back as the clock catches up. `ahead_ms` says how much is borrowed. An
-owner that lives on after a restart passes `floor_ms`, a time that no earlier id lies beyond.
+`Snowflakes` makes the ids of one node. Ids never go back. Where the clock steps back, or more than
+4,096 ids are made in one millisecond, the time of the ids runs ahead of the clock until the clock
+catches up; `ahead_ms` says how far. After a restart the owner passes `floor_ms`, a time that no
+earlier id exceeds.
 
-Two nodes with one number would make the same ids: who numbers nodes leases the numbers.
+Two nodes with the same number would make the same ids, so node numbers are leased.
 """
 
 from typing import Final
@@ -35,15 +35,15 @@ class Snowflakes:
 
     @property
     def last_ms(self) -> int:
-        """The time that the last id carries."""
+        """Return the time in the last id."""
         return self._time + EPOCH_MS
 
     def ahead_ms(self, now_ms: int) -> int:
-        """How far the last id lies in the time to come."""
+        """Return how far the last id is ahead of the clock."""
         return max(self.last_ms - now_ms, 0)
 
     def next(self, now_ms: int) -> int:
-        """A new id, of the time `now_ms` unless ids have been made beyond it."""
+        """Return a new id with the time `now_ms`, or a later time where ids have run ahead."""
         time = now_ms - EPOCH_MS
         if time > self._time:
             self._time, self._sequence = time, 0
@@ -56,15 +56,15 @@ class Snowflakes:
 
 
 def time_ms_of(id: int) -> int:
-    """When an id was made, unless it was borrowed from the time to come."""
+    """Return the time in an id: when it was made, unless ids had run ahead."""
     return (id >> _TIME_SHIFT) + EPOCH_MS
 
 
 def first_of(time_ms: int) -> int:
-    """What no id is below that was made at a time or later."""
+    """Return the lowest id of a time."""
     return (time_ms - EPOCH_MS) << _TIME_SHIFT
 
 
 def node_of(id: int) -> int:
-    """The number of the node that made an id."""
+    """Return the number of the node that made an id."""
     return (id >> SEQUENCE_BITS) & NODE_MAX

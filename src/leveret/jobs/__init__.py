@@ -1,11 +1,11 @@
 """Jobs over HTTP: typed clients and a worker.
 
-`Client` and `AsyncClient` enqueue, dequeue and settle jobs; a `Worker` calls a function for each
-job. The exceptions of both are in `leveret.jobs.client.errors`. The service that they talk to is
-`leveret.job_service`.
+`Client` and `AsyncClient` enqueue, dequeue and settle jobs. A `Worker` calls a function for each
+job. Times are seconds as float (`_s`) or datetime objects. Errors are in
+`leveret.jobs.client.errors`. The service that they call is `leveret.job_service`.
 """
 
-from leveret.job_model import Outcome, Schedule, TopicSettings, TopicStats
+from leveret.job_model import Enqueued, Outcome, Schedule
 from leveret.jobs.client.async_client import AsyncClient
 from leveret.jobs.client.client import Client
 from leveret.jobs.client.errors import (
@@ -22,7 +22,8 @@ from leveret.jobs.client.errors import (
     UnknownJobError,
     UnreachableError,
 )
-from leveret.jobs.client.job import Enqueued, Failure, Job, JobInfo, NewJob
+from leveret.jobs.client.job import Failure, Job, JobInfo, NewJob
+from leveret.jobs.client.topics import TopicSettings, TopicStats
 from leveret.jobs.worker.topic_runner import DeadError, RetryError
 from leveret.jobs.worker.worker import Worker
 

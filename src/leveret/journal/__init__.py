@@ -1,7 +1,9 @@
-"""What the node writes to its log: records, and the block that a turn of the engine makes of them.
+"""The records of the log, and the block into which the engine writes them.
 
-- `Journal`  takes records from the engine and knows where in the log each will stand
-- `records`  their bytes, both ways
+- `journal`  collects records, and knows the position that each will have in the log
+- `records`  the byte format of records
+- `chunks`   the byte format of chunks: messages of streams, as columns
+- `index`    the byte format of the index of a log file
 
 Nothing here touches a file: `leveret.storage` writes blocks and reads them back.
 """

@@ -1,18 +1,19 @@
-"""A chunk: the messages that a stream took in one block of the log, as columns.
+"""A chunk: the messages that a stream got in one block of the log, as columns.
 
     chunk      = head times which ends envelope_ends envelopes bodies
     head       = size:u32 crc:u32 first_offset:u64 first_ms:u64 last_ms:u64
                  count:u32 envelope_count:u32                                      40 bytes
     times      = u32 * count                  milliseconds after `first_ms`
-    which      = u32 * count                  the envelope of each message
+    which      = u32 * count                  number of the envelope of each message
     ends       = u32 * (count + 1)            0, then where each body ends
     envelope_ends = u32 * (envelope_count + 1)
     envelope   = address properties           `address` as in `leveret.journal.records`
 
-Numbers are little-endian and the columns those of Apache Arrow, so that a table can be made of a
-chunk without looking at its messages. `size` counts what follows the head; the checksum covers
-everything after itself. Publishers send few distinct envelopes (address and properties), so each
-stands once; `properties` is the content header from its flags on, without class and body size.
+Numbers are little-endian and the columns are in the format of Apache Arrow, so that a chunk becomes
+a table without a look at its messages. `size` counts the bytes after the head. The checksum covers
+everything after itself. An envelope is address and properties. Publishers send few distinct
+envelopes, so each is stored once. `properties` is the content header from its flags on, without
+class and body size.
 """
 
 from typing import Final
@@ -23,15 +24,14 @@ from mypy_extensions import i32, i64
 from leveret.checksum import crc32
 
 CHUNK_HEAD_BYTES: Final = 40
-CHUNK_BYTES_MAX: Final = (
-    1024 * 1024
-)  # of bodies and envelopes, before the next message starts a new chunk
+# A chunk with this many bytes of bodies and envelopes, or this many messages, is full.
+CHUNK_BYTES_MAX: Final = 1024 * 1024
 CHUNK_COUNT_MAX: Final = 65_536
-PROPERTIES_AT: Final = 12  # in a content header: behind class, weight and body size
+PROPERTIES_AT: Final = 12  # in a content header: after class, weight and body size
 
 
-class Written:
-    """A chunk on its way to its segment."""
+class WrittenChunk:
+    """A complete chunk that is to be copied to its segment."""
 
     def __init__(
         self,
@@ -44,19 +44,19 @@ class Written:
         first_ms: i64,
     ) -> None:
         self.owner = owner
-        self.segment = segment  # first offset in that segment
-        self.at = at  # where the chunk stands in it
+        self.segment = segment  # first offset in its segment, which names the segment
+        self.at = at  # byte offset of the chunk in the segment
         self.data = data
         self.first_offset = first_offset
         self.count = count
         self.first_ms = first_ms
 
 
-class Place:
-    """Where a stream ends: its last segment, and where the next chunk goes.
+class WritePosition:
+    """The end of a stream: its last segment, and the place of the next chunk in it.
 
-    A segment is closed by its size, or by its age where the stream forgets by age. That depends on
-    the chunks alone: whoever places the same chunks again gets the same segments.
+    A segment is closed by its size, or by its age if the stream has a maximum age. This depends on
+    the chunks alone: placing the same chunks again gives the same segments.
     """
 
     def __init__(self, segment_bytes: i64, segment_ms: i64, head_bytes: i64) -> None:
@@ -64,24 +64,24 @@ class Place:
         self.at: i64 = head_bytes
         self.began_ms: i64 = 0  # time of the first message in the segment; 0 = it is empty
         self._segment_bytes = segment_bytes
-        self._segment_ms = segment_ms  # 0 = for ever
+        self._segment_ms = segment_ms  # 0 = no maximum age
         self._head_bytes = head_bytes
 
-    def begin(self, first_offset: i64) -> None:
-        """The next chunk begins a segment."""
-        self.go_on(first_offset, self._head_bytes, 0)
+    def begin_segment(self, first_offset: i64) -> None:
+        """Begin a new segment with the next chunk."""
+        self.resume_at(first_offset, self._head_bytes, 0)
 
-    def go_on(self, segment: i64, at: i64, began_ms: i64) -> None:
-        """The next chunk goes here, if there is room."""
+    def resume_at(self, segment: i64, at: i64, began_ms: i64) -> None:
+        """Continue in an existing segment, at a byte offset."""
         self.segment = segment
         self.at = at
         self.began_ms = began_ms
 
-    def put(self, first_offset: i64, first_ms: i64, size: i64) -> i64:
-        """Where a chunk goes in `segment`, which may be a new one."""
+    def place_chunk(self, first_offset: i64, first_ms: i64, size: i64) -> i64:
+        """Return the byte offset of a chunk in `segment`, which may be a new segment."""
         is_old = self._segment_ms != 0 and first_ms - self.began_ms >= self._segment_ms
         if self.began_ms != 0 and (is_old or self.at + size > self._segment_bytes):
-            self.begin(first_offset)
+            self.begin_segment(first_offset)
         if self.began_ms == 0:
             self.began_ms = max(first_ms, 1)
         at = self.at
@@ -90,15 +90,15 @@ class Place:
 
 
 class ChunkWriter:
-    """Messages on their way into a chunk of one stream."""
+    """Collects messages of one stream into a chunk."""
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
+    def __init__(self, position: WritePosition) -> None:
+        self.position = position
         self.stream: i64 = 0  # number of the stream in the log
-        self.next_offset: i64 = 0  # of the next message
-        self.count: i64 = 0  # messages in the chunk that is being written
-        self.last_ms: i64 = 0  # time of the last message: no later one is older
-        self.is_open = False  # the journal knows that there is something to write
+        self.next_offset: i64 = 0  # stream offset of the next message
+        self.count: i64 = 0  # messages in the current chunk
+        self.last_ms: i64 = 0  # time of the last message; times never go back
+        self.is_open = False  # the journal's list of open chunks contains this one
         self._first_ms: i64 = 0
         self._times = BytesWriter()
         self._which = BytesWriter()
@@ -106,14 +106,14 @@ class ChunkWriter:
         self._envelope_ends = BytesWriter()
         self._envelopes = BytesWriter()
         self._bodies = BytesWriter()
-        self._known: dict[bytes, int] = {}  # envelopes of this chunk
-        # The last message, whose envelope the next one often shares.
+        self._numbers: dict[bytes, int] = {}  # envelope -> its number in the current chunk
+        # Address, header and envelope of the last message: the next one often has the same.
         self._address: bytes = b""
         self._header: bytes = b""
         self._envelope: i64 = -1
 
     def add(self, address: bytes, header: bytes, body: bytes, now_ms: i64) -> i64:
-        """Add a message; its offset."""
+        """Add a message and return its stream offset."""
         if now_ms > self.last_ms:
             self.last_ms = now_ms
         if self.count == 0:
@@ -135,26 +135,26 @@ class ChunkWriter:
 
     def _find_envelope(self, address: bytes, header: bytes) -> i64:
         envelope = address + header[PROPERTIES_AT:]
-        known = self._known.get(envelope)
+        known = self._numbers.get(envelope)
         if known is not None:
             return known
-        number = len(self._known)
-        self._known[envelope] = number
+        number = len(self._numbers)
+        self._numbers[envelope] = number
         self._envelopes.write(envelope)
         write_i32_le(self._envelope_ends, i32(len(self._envelopes)))
         return number
 
     def is_full(self) -> bool:
-        """Whether the next message belongs into another chunk."""
+        """Return True if the next message belongs in another chunk."""
         size = len(self._bodies) + len(self._envelopes)
         return size >= CHUNK_BYTES_MAX or self.count >= CHUNK_COUNT_MAX
 
     def size(self) -> i64:
-        """Bytes so far, about."""
+        """Estimate the bytes so far."""
         return len(self._bodies) + len(self._envelopes) + 12 * self.count
 
-    def close(self) -> Written:
-        """The chunk, and its place; the next one starts empty."""
+    def close(self) -> WrittenChunk:
+        """Finish the chunk and give it a place in a segment; the next chunk starts empty."""
         first_offset = self.next_offset - self.count
         columns = (
             self._times.getvalue()
@@ -164,20 +164,20 @@ class ChunkWriter:
             + self._envelopes.getvalue()
         )
         bodies = self._bodies.getvalue()
-        shown = BytesWriter()
-        write_i64_le(shown, first_offset)
-        write_i64_le(shown, self._first_ms)
-        write_i64_le(shown, self.last_ms)
-        write_i32_le(shown, i32(self.count))
-        write_i32_le(shown, i32(len(self._known)))
-        head = shown.getvalue()
+        rest_of_head = BytesWriter()  # everything after the checksum
+        write_i64_le(rest_of_head, first_offset)
+        write_i64_le(rest_of_head, self._first_ms)
+        write_i64_le(rest_of_head, self.last_ms)
+        write_i32_le(rest_of_head, i32(self.count))
+        write_i32_le(rest_of_head, i32(len(self._numbers)))
+        head = rest_of_head.getvalue()
         crc = crc32(bodies, crc32(columns, crc32(head)))
         size = len(columns) + len(bodies)
-        sums = size.to_bytes(4, "little") + crc.to_bytes(4, "little")
-        data = b"".join([sums, head, columns, bodies])
-        at = self.place.put(first_offset, self._first_ms, len(data))
-        written = Written(
-            self, self.place.segment, at, data, first_offset, self.count, self._first_ms
+        size_and_crc = size.to_bytes(4, "little") + crc.to_bytes(4, "little")
+        data = b"".join([size_and_crc, head, columns, bodies])
+        at = self.position.place_chunk(first_offset, self._first_ms, len(data))
+        written = WrittenChunk(
+            self, self.position.segment, at, data, first_offset, self.count, self._first_ms
         )
         self._clear()
         return written
@@ -185,7 +185,7 @@ class ChunkWriter:
     def _clear(self) -> None:
         self.count = 0
         self._envelope = -1
-        self._known = {}
+        self._numbers = {}
         for writer in (
             self._times,
             self._which,
@@ -196,6 +196,6 @@ class ChunkWriter:
         ):
             writer.truncate(0)
 
-    def on_written(self, written: Written) -> None:
-        """A chunk is on disk, and in its segment."""
+    def on_written(self, written: WrittenChunk) -> None:
+        """Handle the event that a chunk is on disk, and in its segment."""
         raise NotImplementedError

@@ -1,10 +1,10 @@
-"""The index of a log file: where its messages stand, without their bodies.
+"""The index of a log file: the positions of its messages, without their bodies.
 
     index = entry*
     entry = queue:u32 offset:u32 seq:u64 priority:i32 size:u32 due_ms:u64      32 bytes
 
-`size` is that of the body, `due_ms` is 0 for what is not scheduled. Entries are in the order of the
-file. A start reads the index of a full file instead of the file.
+`size` is the size of the body. `due_ms` is 0 if the message is not scheduled. Entries are in the
+order of the file. A start of the node reads the index of a full file instead of the file.
 """
 
 from typing import Final
@@ -16,7 +16,7 @@ ENTRY_BYTES: Final = 32
 
 
 def signed32(value: i64) -> i32:
-    """The 32 bits of an unsigned number, as the writers of `librt` take them."""
+    """Return the signed number with the same 32 bits, for the writers of `librt`."""
     assert 0 <= value <= 0xFFFFFFFF
     return i32(value - 0x100000000 if value > 0x7FFFFFFF else value)
 

@@ -1,15 +1,18 @@
-"""The block that the engine is filling: all records since the last block was taken.
+"""The current block of the log: all records since the last block was taken.
 
-The engine appends records and learns at once where each message will stand in the log: blocks are
-written one after the other, so the place of the next one is known when the last one is taken
-(`place`). Bodies over `BIG_BODY_BYTES` are kept as pieces of their own and never copied.
+The engine appends records, and gets the log position of each message at once. This is possible
+because blocks are written one after the other, so that the position of the next block is known when
+the last one is taken (`begin_block`). A body over `BIG_BODY_BYTES` is a separate piece of the block
+and is never copied.
 
-A message that goes to several queues is written once: its further copies refer back to it, which
-works as long as they follow it directly, as they do in one publish.
+A message that goes to several queues is written once. Its further copies refer back to it, if they
+follow it directly, as they do in one publish. Streams collect their messages in chunks, which are
+written when the block is taken.
 
-Streams collect their messages in chunks, which are written when the block is taken.
-Messages of a sparse file are written once more (`rewrite`) so that it can go. A message that is in
-memory is not told: `moved` knows where it stands now, until its position is next asked for.
+The journal also counts the live messages of each log file: a file without live messages can be
+removed. The last messages of a sparse file are written again (`rewrite`), so that the old file can
+be removed. A `Message` in memory keeps its old position. `moved` maps it to the new one, until
+`current_position` is asked for it.
 """
 
 from typing import Final
@@ -17,7 +20,7 @@ from typing import Final
 from librt.strings import BytesWriter, read_i32_be, read_i64_be, write_i32_be, write_i64_be
 from mypy_extensions import i32, i64
 
-from leveret.journal.chunks import ChunkWriter, Written
+from leveret.journal.chunks import ChunkWriter, WrittenChunk
 from leveret.journal.index import ENTRY_BYTES, write_entry
 from leveret.journal.records import (
     BLOCK,
@@ -45,33 +48,33 @@ from leveret.journal.records import (
     write_head,
 )
 
-BIG_BODY_BYTES: Final = 16384
+BIG_BODY_BYTES: Final = 16384  # larger bodies are not copied into the block
 
 
 class Journal:
-    """Records on their way to the log."""
+    """Collects the records of the current block, and counts live messages by log file."""
 
     def __init__(self) -> None:
-        self.file: i64 = 0  # number of the log file that the block will stand in
-        self.start: i64 = 0  # offset of its first record in that file
-        self.live: dict[int, int] = {}  # messages that are not gone, by log file
+        self.file: i64 = 0  # number of the log file to which the block will be written
+        self.start: i64 = 0  # offset of the block's first record in that file
+        self.live: dict[int, int] = {}  # messages that are not released, by log file
         self.totals: dict[int, int] = {}  # messages that were written to each full file
-        self.releases: i64 = 0  # messages that are gone since somebody looked
+        self.releases: i64 = 0  # released messages since the compaction last reset it
         self.has_emptied = False  # an older file has no live message any more
-        self.must_sync = False  # somebody waits for the block: acks alone can wait for the next
+        self.must_sync = False  # a client waits for the block; a block of acks alone can wait
         self._writer = BytesWriter()
         self._pieces: list[bytes] = []
         self._piece_bytes: i64 = 0
-        self._index = BytesWriter()  # of the file being written
-        self._spilled: i64 = 0  # messages of that file which are not in its index
-        self._released: list[int] = []  # positions to be released once the block is on disk
-        self._open: list[ChunkWriter] = []  # streams that have messages for this block
-        self._written: list[Written] = []  # their chunks, since they were taken
-        self._dropped: list[tuple[int, int]] = []  # segments that are no longer wanted
+        self._index = BytesWriter()  # index of the current file
+        self._spilled: i64 = 0  # spilled messages of the current file, which its index leaves out
+        self._released: list[int] = []  # positions to release when the block is on disk
+        self._open: list[ChunkWriter] = []  # streams with messages for this block
+        self._written: list[WrittenChunk] = []  # finished chunks of the block
+        self._dropped: list[tuple[int, int]] = []  # segments to remove when the block is on disk
         # Messages that are being copied out of a sparse file
         self.is_moving = False  # one of the following is set
         self.moving_file: i64 = NOWHERE  # the file that is being emptied
-        self.settled: set[int] = set()  # its positions that the copying must leave alone from now
+        self.pinned: set[int] = set()  # positions in that file that must not be copied any more
         self.moved: dict[int, int] = {}  # old position -> new one, of messages in memory
         # The last message written, for the copies that follow it.
         self._last_address: bytes | None = None
@@ -80,24 +83,24 @@ class Journal:
         self._last_at: i64 = 0
 
     def size(self) -> i64:
-        """Bytes of records so far."""
+        """Return the bytes of records in the block so far."""
         return self._piece_bytes + len(self._writer)
 
     def waiting_bytes(self) -> i64:
-        """Bytes that wait to be written, about: records, and chunks that are still open."""
+        """Estimate the bytes that wait to be written: records, and open chunks."""
         waiting = self.size()
         for chunk in self._open:
             waiting += chunk.size()
         return waiting
 
-    def place(self, file: i64, start: i64) -> None:
-        """The next block will stand here."""
+    def begin_block(self, file: i64, start: i64) -> None:
+        """Set the position of the next block; the current block must be empty."""
         assert self.size() == 0
         self.file = file
         self.start = start
 
-    def take(self) -> list[bytes]:
-        """The records of the block; the next one starts empty."""
+    def take_block(self) -> list[bytes]:
+        """Return the pieces of the block; the next block starts empty."""
         self.close_chunks()
         pieces = self._pieces
         if len(self._writer) != 0:
@@ -111,14 +114,14 @@ class Journal:
         return pieces
 
     def take_index(self) -> bytes:
-        """The index of the file up to here; the next file starts with an empty one."""
+        """Return the index of the current file; the next file starts with an empty index."""
         index = self._index.getvalue()
         self._index = BytesWriter()
         self.totals[self.file] = len(index) // ENTRY_BYTES + self._spilled
         self._spilled = 0
         return index
 
-    def message(
+    def write_message(
         self,
         queue: i64,
         seq: i64,
@@ -130,7 +133,7 @@ class Journal:
         header: bytes,
         body: bytes,
     ) -> i64:
-        """Write one copy of a message; its position."""
+        """Write one copy of a message and return its position."""
         at = self.size()
         writer = self._writer
         if (
@@ -164,9 +167,10 @@ class Journal:
         return self.file << OFFSET_BITS | (self.start + at)
 
     def rewrite(self, payload: bytes, body_bytes: i64, old: i64) -> i64:
-        """Write a message of an older file once more; its new position.
+        """Write a message of an older file again, and return its new position.
 
-        `payload` is that of a MESSAGE record. The old one is released when this block is on disk.
+        `payload` is the payload of a MESSAGE record. The old position is released when this block
+        is on disk.
         """
         at = self.size()
         size: i64 = len(payload)
@@ -189,52 +193,57 @@ class Journal:
         return self.file << OFFSET_BITS | (self.start + at)
 
     def begin_moving(self, file: i64) -> None:
-        """The survivors of this file are going to be written once more."""
+        """Start to copy the live messages of this file to the current one."""
         assert self.moving_file == NOWHERE
         self.moving_file = file
         self.is_moving = True
 
     def end_moving(self) -> None:
+        """Stop copying messages of the file that `begin_moving` named."""
         self.moving_file = NOWHERE
-        self.settled = set()
+        self.pinned = set()
         self.is_moving = bool(self.moved)
 
-    def where(self, position: i64) -> i64:
-        """Where a message in memory stands now, for somebody who will keep that position."""
+    def current_position(self, position: i64) -> i64:
+        """Return the current position of a message in memory.
+
+        The caller stores the position. If it is in the file that is being emptied, it is pinned:
+        that message is not copied any more.
+        """
         while position in self.moved:
             position = self.moved.pop(position)
         if position >> OFFSET_BITS == self.moving_file and position != NOWHERE:
-            self.settled.add(position)
+            self.pinned.add(position)
         self.is_moving = self.moving_file != NOWHERE or bool(self.moved)
         return position
 
     def release(self, position: i64) -> None:
-        """A message is gone: the file that it stands in has one less to keep."""
+        """Release a message: its file has one live message less."""
         if position != NOWHERE:
             if self.is_moving:
-                position = self.where(position)
+                position = self.current_position(position)
             self.release_many(position >> OFFSET_BITS, 1)
 
     def release_later(self, position: i64) -> None:
-        """A message lives on by a record of this block: its file must outlive the sync."""
+        """Release a message when this block, which replaces it, is on disk."""
         if position != NOWHERE:
             if self.is_moving:
-                position = self.where(position)
+                position = self.current_position(position)
             self._released.append(position)
 
     def release_now(self, positions: list[int]) -> None:
-        """What waited for a block that is on disk now (`take_released`)."""
+        """Release the positions of `take_released`: their block is on disk."""
         for position in positions:
             self.release_many(i64(position) >> OFFSET_BITS, 1)
 
     def take_released(self) -> list[int]:
-        """What is to be released when the block that was taken is on disk."""
+        """Return the positions to release when the block that was taken is on disk."""
         released = self._released
         self._released = []
         return released
 
     def release_many(self, file: i64, count: i64) -> None:
-        """Messages of one file are gone."""
+        """Release a number of messages of one file."""
         left = self.live[file] - count
         self.live[file] = left
         self.releases += count
@@ -242,7 +251,7 @@ class Journal:
             self.has_emptied = True
 
     def peek(self) -> bytes:
-        """The records so far, as they will stand from `start` on."""
+        """Return the records so far; the first is at offset `start` of the file."""
         return b"".join(self._pieces) + self._writer.getvalue()
 
     def _add_piece(self, body: bytes) -> None:
@@ -251,15 +260,13 @@ class Journal:
         self._writer.truncate(0)
         self._pieces.append(body)
 
-    # Streams
-
     def open_chunk(self, chunk: ChunkWriter) -> None:
-        """A stream has messages for this block."""
+        """Note that a stream has messages for this block."""
         chunk.is_open = True
         self._open.append(chunk)
 
     def close_chunks(self) -> None:
-        """Write the chunks of all streams."""
+        """Write the open chunks of all streams."""
         if self._open:
             chunks = self._open
             self._open = []
@@ -268,7 +275,7 @@ class Journal:
                 self.write_chunk(chunk)
 
     def write_chunk(self, chunk: ChunkWriter) -> None:
-        """Write what a stream has collected, which may be nothing."""
+        """Write the chunk of a stream, unless it is empty."""
         if chunk.count == 0:
             return
         written = chunk.close()
@@ -277,62 +284,62 @@ class Journal:
         self._add_piece(written.data)
         self._written.append(written)
 
-    def take_written(self) -> list[Written]:
-        """The chunks of the block that was taken."""
+    def take_written(self) -> list[WrittenChunk]:
+        """Return the chunks of the block that was taken."""
         written = self._written
         self._written = []
         return written
 
     def drop_segment(self, stream: i64, segment: i64) -> None:
-        """A segment is not wanted once this block is on disk."""
+        """Remove a segment when this block is on disk."""
         self._dropped.append((stream, segment))
 
     def take_dropped(self) -> list[tuple[int, int]]:
-        """The segments that nobody wants once the block that was taken is on disk."""
+        """Return the segments to remove when the block that was taken is on disk."""
         dropped = self._dropped
         self._dropped = []
         return dropped
 
-    def stream(self, chunk: ChunkWriter, first_offset: i64) -> None:
-        """In a checkpoint: where a stream begins and ends."""
+    def write_stream(self, chunk: ChunkWriter, first_offset: i64) -> None:
+        """Write where a stream begins and ends, for a checkpoint."""
         writer = self._writer
-        place = chunk.place
+        position = chunk.position
         write_head(writer, STREAM, 56)
         write_i64_be(writer, chunk.stream)
         write_i64_be(writer, first_offset)
-        write_i64_be(writer, place.segment)
-        write_i64_be(writer, place.at)
-        write_i64_be(writer, place.began_ms)
+        write_i64_be(writer, position.segment)
+        write_i64_be(writer, position.at)
+        write_i64_be(writer, position.began_ms)
         write_i64_be(writer, chunk.next_offset)
         write_i64_be(writer, chunk.last_ms)
 
-    def trim(self, stream: i64, first_offset: i64) -> None:
-        """A stream has forgotten what comes before an offset."""
+    def write_trim(self, stream: i64, first_offset: i64) -> None:
+        """Write that a stream has dropped its messages before an offset."""
         writer = self._writer
         write_head(writer, TRIM, 16)
         write_i64_be(writer, stream)
         write_i64_be(writer, first_offset)
 
-    def cursor(self, stream: i64, offset: i64, name: bytes) -> None:
-        """A named cursor has moved; an offset of -1 ends it."""
+    def write_cursor(self, stream: i64, offset: i64, name: bytes) -> None:
+        """Write the offset of a named cursor; -1 deletes the cursor."""
         writer = self._writer
         write_head(writer, CURSOR, 16 + len(name))
         write_i64_be(writer, stream)
         write_i64_be(writer, offset)
         writer.write(name)
 
-    # Queues
-
-    def gone(self, queue: i64, runs: list[int]) -> None:
-        """Messages are done with: `runs` holds first and last sequence numbers in turn."""
+    def write_gone(self, queue: i64, runs: list[int]) -> None:
+        """Write which messages are settled: first and last sequence numbers of runs in turn."""
         writer = self._writer
         write_head(writer, GONE, 8 + 8 * len(runs))
         write_i64_be(writer, queue)
         for seq in runs:
             write_i64_be(writer, seq)
 
-    def returned(self, queue: i64, seq: i64, returns: i64, failures: i64, due_ms: i64) -> None:
-        """A message came back, perhaps to wait."""
+    def write_returned(
+        self, queue: i64, seq: i64, returns: i64, failures: i64, due_ms: i64
+    ) -> None:
+        """Write that a message came back; `due_ms` is 0 or the time until which it waits."""
         writer = self._writer
         write_head(writer, RETURNED, 32)
         write_i64_be(writer, queue)
@@ -341,23 +348,23 @@ class Journal:
         write_i32_be(writer, i32(failures))
         write_i64_be(writer, due_ms)
 
-    def mark(self, queue: i64, delivered: i64) -> None:
-        """Messages up to this one have been delivered once."""
+    def write_mark(self, queue: i64, delivered: i64) -> None:
+        """Write that messages up to this number may have been delivered."""
         writer = self._writer
         write_head(writer, MARK, 16)
         write_i64_be(writer, queue)
         write_i64_be(writer, delivered)
 
-    def came(self, queue: i64, marks: list[int]) -> None:
-        """Messages came: `marks` holds first sequence numbers and their times in turn."""
+    def write_came(self, queue: i64, marks: list[int]) -> None:
+        """Write when messages arrived: first sequence numbers and times in turn."""
         writer = self._writer
         write_head(writer, CAME, 8 + 8 * len(marks))
         write_i64_be(writer, queue)
         for number in marks:
             write_i64_be(writer, number)
 
-    def key(self, owner: i64, time_ms: i64, digest: bytes) -> None:
-        """A key is remembered from now on."""
+    def write_key(self, owner: i64, time_ms: i64, digest: bytes) -> None:
+        """Write a deduplication key that is remembered from now on."""
         writer = self._writer
         write_head(writer, KEYS, KEYS_HEAD_BYTES + KEY_BYTES)
         write_i64_be(writer, owner)
@@ -365,8 +372,8 @@ class Journal:
         write_i64_be(writer, time_ms)
         writer.write(digest)
 
-    def keys(self, owner: i64, columns: bytes) -> None:
-        """In a checkpoint: keys that are remembered, the oldest first; all times, all digests."""
+    def write_keys(self, owner: i64, columns: bytes) -> None:
+        """Write remembered keys for a checkpoint, oldest first: all times, then all digests."""
         count: i64 = len(columns) // KEY_BYTES
         assert len(columns) == KEY_BYTES * count
         write_head(self._writer, KEYS, KEYS_HEAD_BYTES + KEY_BYTES * count)
@@ -374,23 +381,23 @@ class Journal:
         write_i32_be(self._writer, i32(count))
         self._add_piece(columns)
 
-    def block(self, number: i64) -> None:
-        """In a checkpoint: the number of the last block before it."""
+    def write_block_number(self, number: i64) -> None:
+        """Write the number of the last block before a checkpoint."""
         write_head(self._writer, BLOCK, 8)
         write_i64_be(self._writer, number)
 
-    def nothing(self) -> None:
-        """A record that says nothing, so that there is a block to wait for."""
+    def write_nothing(self) -> None:
+        """Write an empty record, so that there is a block to wait for."""
         write_head(self._writer, NOTHING, 0)
         self.must_sync = True
 
-    def end(self) -> None:
-        """The node stops: what was delivered is known exactly."""
+    def write_end(self) -> None:
+        """Write that the node stops in order: the delivered messages are known exactly."""
         self.close_chunks()
         write_head(self._writer, END, 0)
 
-    def define(self, table: bytes) -> None:
-        """A definition was made or undone."""
+    def write_definition(self, table: bytes) -> None:
+        """Write that a definition was made or deleted."""
         write_head(self._writer, DEFINE, len(table))
         self._writer.write(table)
         self.must_sync = True

@@ -1,11 +1,11 @@
-"""Leases: messages of a queue that a named reader holds in epochs until it acks them.
+"""Leases: a named reader holds messages of a queue, in epochs, until it acks them.
 
-- `Lease`    what a reader holds of a queue
-- `Epoch`    some messages of it, the same ones for as long as it is not acked
-- `Leases`   all leases of a node
+- `ReaderLease`    the messages that one reader holds of one queue
+- `Epoch`          a batch of a lease; its messages do not change until it is acked
+- `ReaderLeases`   all leases of a node
 """
 
-from leveret.leases.keeping import Leases
-from leveret.leases.lease import Epoch, Lease
+from leveret.leases.lease import Epoch, ReaderLease
+from leveret.leases.reader_leases import ReaderLeases
 
-__all__ = ["Epoch", "Lease", "Leases"]
+__all__ = ["Epoch", "ReaderLease", "ReaderLeases"]

@@ -1,14 +1,14 @@
 """Metrics in Prometheus's text format, under RabbitMQ's names and our own.
 
-family.py       what a family of metrics is
-queue_lines.py  figures of queues, and their lines: the compiled part, made for many queues
-queues.py       the families of queues
-sources.py      what is read: the broker, its connections, the log, the machine
-reading.py      how a family of the node is read
-node.py         the families of the node itself
-traffic.py      the families of what went through it
-objects.py      the families of channels, connections, exchanges and vhosts
-text.py         names, labels and numbers as text
-scrape.py       a whole answer, in slices
-reference.py    the page docs/metrics.md
+family.py       a metric family: name, type, help text, group
+queue_lines.py  values of queues and their text lines; compiled, because there may be many queues
+queues.py       families of queues
+sources.py      reads the broker, its connections, the log and the machine
+node_family.py  a family of the node, and the function that reads it
+node.py         families of the node itself
+traffic.py      families of messages that passed through the node
+objects.py      families of channels, connections, exchanges and vhosts
+text.py         formats names, labels and numbers
+scrape.py       makes a whole answer, in slices
+reference.py    prints the page docs/metrics.md
 """

@@ -1,7 +1,7 @@
-"""What a family of metrics is: a name, a kind, a sentence, and where it can be asked for.
+"""A metric family: name, type, help text, and the group that selects it.
 
-`group` is the word by which `/metrics/detailed?family=…` asks for it: RabbitMQ's where there is
-one. Families of the node are in every answer but the detailed one.
+`/metrics/detailed?family=…` selects families by `group`, which is RabbitMQ's name if RabbitMQ has
+the family. Families of the node are in every answer except the detailed one.
 """
 
 from dataclasses import dataclass
@@ -26,12 +26,12 @@ class Family:
     group: str = ""
 
     def head(self, name: str = "") -> bytes:
-        """The lines before its samples."""
+        """Return the HELP and TYPE lines before the samples."""
         shown = name or self.name
         return f"# HELP {shown} {self.about}\n# TYPE {shown} {self.kind}\n".encode()
 
     def detailed_name(self) -> str:
-        """Its name in the detailed answer. RabbitMQ's have a prefix there, ours do not."""
+        """Return the name in the detailed answer. Only RabbitMQ's families have a prefix there."""
         if self.name.startswith(RABBITMQ):
             return DETAILED + self.name.removeprefix(RABBITMQ)
         return self.name

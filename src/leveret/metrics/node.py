@@ -1,14 +1,14 @@
-"""The families of the node itself: what is open, what it takes, how loop and log keep up."""
+"""Families of the node itself: open objects, resources, alarms, the log and the event loop."""
 
 import os
 from typing import Final
 
 from leveret import __version__, build_info
 from leveret.histogram import Histogram
-from leveret.metrics import queue_lines as figures
+from leveret.metrics import queue_lines
 from leveret.metrics.family import COUNTER, GAUGE, HISTOGRAM, Family
-from leveret.metrics.reading import PROTOCOL, Read, Samples, node_family
-from leveret.metrics.sources import Reading
+from leveret.metrics.node_family import PROTOCOL, Read, Samples, node_family
+from leveret.metrics.sources import NodeTotals
 from leveret.metrics.text import Labels, Number
 from leveret.metrics.traffic import TRAFFIC_FAMILIES
 
@@ -30,8 +30,8 @@ _CHURN: Final = tuple(
         ("connections_closed", "Connections closed or lost."),
         ("channels_opened", "Channels opened."),
         ("channels_closed", "Channels closed."),
-        ("queues_declared", "Declarations of queues, of those that existed too."),
-        ("queues_created", "Queues made."),
+        ("queues_declared", "Queue declarations, including existing queues."),
+        ("queues_created", "Queues created."),
         ("queues_deleted", "Queues deleted."),
     )
 )
@@ -47,7 +47,7 @@ _MACHINE: Final = (
     node_family(
         GAUGE,
         "rabbitmq_process_max_fds",
-        "Most file descriptors that may be open.",
+        "Maximum number of open file descriptors.",
         lambda r: r.machine.descriptors_max,
         METRICS,
     ),
@@ -61,7 +61,7 @@ _MACHINE: Final = (
     node_family(
         GAUGE,
         "rabbitmq_resident_memory_limit_bytes",
-        "Memory of messages above which publishers wait.",
+        "Memory of messages above which publishers are blocked.",
         lambda r: r.machine.memory_limit_bytes,
         METRICS,
     ),
@@ -75,7 +75,7 @@ _MACHINE: Final = (
     node_family(
         GAUGE,
         "rabbitmq_disk_space_available_limit_bytes",
-        "Free space below which publishers wait.",
+        "Free space below which publishers are blocked.",
         lambda r: r.machine.disk_limit_bytes,
         METRICS,
     ),
@@ -89,7 +89,7 @@ _MACHINE: Final = (
     node_family(
         GAUGE,
         "leveret_memory_held_bytes",
-        "Memory that messages take, about: what the memory alarm looks at.",
+        "Approximate memory of messages, which the memory alarm watches.",
         lambda r: r.machine.memory_held_bytes,
     ),
     node_family(
@@ -109,13 +109,13 @@ _ALARMS: Final = (
     node_family(
         GAUGE,
         "rabbitmq_alarms_memory_used_watermark",
-        "1 while publishers wait for memory.",
+        "1 while publishers are blocked because memory is short.",
         _alarm("memory"),
     ),
     node_family(
         GAUGE,
         "rabbitmq_alarms_free_disk_space_watermark",
-        "1 while publishers wait for room on the disk.",
+        "1 while publishers are blocked because disk space is short.",
         _alarm("disk"),
     ),
     node_family(
@@ -150,19 +150,19 @@ _OPEN: Final = (
         GAUGE,
         "leveret_stream_segments",
         "Segments of all streams.",
-        lambda r: r.sums[figures.SEGMENTS],
+        lambda r: r.sums[queue_lines.SEGMENTS],
     ),
     node_family(GAUGE, "leveret_stream_bytes", "Size of all streams.", lambda r: r.stream_bytes),
 )
 
 
-def _syncs(r: Reading) -> Histogram | Samples:
+def _syncs(r: NodeTotals) -> Histogram | Samples:
     log = r.sources.log()
     return log.sync_times if log is not None else ()
 
 
 def _of_log(what: str) -> Read:
-    def read(r: Reading) -> Number:
+    def read(r: NodeTotals) -> Number:
         log = r.sources.log()
         if log is None:
             return 0
@@ -211,7 +211,7 @@ _LOOP: Final = (
     node_family(
         HISTOGRAM,
         "leveret_loop_lag_seconds",
-        "How late the event loop runs a timer, while there is something to do.",
+        "Delay of a timer of the event loop, measured while the node is busy.",
         lambda r: r.sources.lags,
     ),
     node_family(
@@ -232,13 +232,13 @@ _LOOP: Final = (
     node_family(
         HISTOGRAM,
         "leveret_http_request_seconds",
-        "Time to answer an HTTP request, sending included.",
+        "Time to answer an HTTP request, including sending.",
         lambda r: r.sources.requests.times,
     ),
     node_family(
         COUNTER,
         "leveret_trace_spans_total",
-        "Spans of traced messages, by what became of them.",
+        "Spans of traced messages, by result.",
         lambda r: [
             ({"result": "exported"}, r.sources.spans()[0]),
             ({"result": "dropped"}, r.sources.spans()[1]),
@@ -258,13 +258,13 @@ NODE_FAMILIES: Final = (
 )
 
 BUILD_INFO: Final = Family(
-    name="rabbitmq_build_info", kind=GAUGE, about="Always 1; the labels tell versions."
+    name="rabbitmq_build_info", kind=GAUGE, about="Always 1; the labels hold the versions."
 )
 IDENTITY_INFO: Final = Family(
-    name="rabbitmq_identity_info", kind=GAUGE, about="Always 1; the labels tell the node."
+    name="rabbitmq_identity_info", kind=GAUGE, about="Always 1; the labels name the node."
 )
 OUR_INFO: Final = Family(
-    name="leveret_build_info", kind=GAUGE, about="Always 1; the labels tell the version and form."
+    name="leveret_build_info", kind=GAUGE, about="Always 1; the labels hold version and form."
 )
 
 

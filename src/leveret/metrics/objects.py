@@ -1,7 +1,7 @@
-"""The families of channels, connections, exchanges and vhosts: lines for each of them.
+"""Families of channels, connections, exchanges and vhosts: one line for each object.
 
-There are fewer of these than of queues, so their lines are made by plain functions. Labels are
-RabbitMQ's, with names where RabbitMQ has the number of a process.
+A node has fewer of these than queues, so plain functions make their lines. Labels are RabbitMQ's,
+with names instead of Erlang process ids.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from typing import Final, Generic, TypeVar
 from leveret.engine.exchanges.exchange import Exchange
 from leveret.engine.turns.session import Session
 from leveret.engine.vhosts.vhost import Vhost
-from leveret.http.framework.node import Connected
+from leveret.http.framework.node import ConnectionSnapshot
 from leveret.metrics.family import COUNTER, GAUGE, Family
 from leveret.metrics.queue_lines import escaped
 from leveret.metrics.text import Number, number_text
@@ -23,14 +23,14 @@ Thing = TypeVar("Thing")
 
 @dataclass(frozen=True, slots=True)
 class ObjectFamily(Generic[Thing]):
-    """A family with a figure of each object of a kind."""
+    """A family with one value for each object of a kind."""
 
     family: Family
     read: Callable[[Thing], Number]
 
 
 def lines(family: ObjectFamily[Thing], name: str, things: list[tuple[str, Thing]]) -> bytes:
-    """A line for each object; they come with their labels."""
+    """Return one line for each object. Objects come with their labels."""
     read = family.read
     return "".join(f"{name}{labels} {number_text(read(t))}\n" for labels, t in things).encode()
 
@@ -40,7 +40,7 @@ def channel_labels(session: Session) -> str:
     return f'{{channel="{name} ({session.number})",connection="{name}"}}'
 
 
-def connection_labels(connected: Connected) -> str:
+def connection_labels(connected: ConnectionSnapshot) -> str:
     return (
         f'{{connection="{escaped(connected.name)}",user="{escaped(connected.user)}",'
         f'vhost="{escaped(connected.vhost)}"}}'
@@ -67,7 +67,7 @@ _QUEUED: Final = "channel_queue_metrics"
 
 
 def _without_acks(session: Session) -> int:
-    """Deliveries to consumers without acks: to those that are there, and to those that are gone."""
+    """Return the deliveries to consumers without acks, including consumers that are gone."""
     live = sum(c.delivered for c in session.consumers.values() if c.no_ack)
     return session.retired_no_ack + live
 
@@ -83,28 +83,28 @@ CHANNELS: Final = (
     _channel(
         GAUGE,
         "channel_messages_unacked",
-        "Messages that the channel holds.",
+        "Messages delivered to the channel and not settled.",
         lambda s: s.unacked.count,
         _CHANNEL,
     ),
     _channel(
         GAUGE,
         "channel_messages_unconfirmed",
-        "Messages that wait for their confirm.",
+        "Messages that wait for a confirm.",
         lambda s: s.publish_seq - s.confirmed_seq,
         _CHANNEL,
     ),
     _channel(
         GAUGE,
         "consumer_prefetch",
-        "Most messages that each consumer may hold; 0 is no limit.",
+        "Prefetch limit of each consumer; 0 means no limit.",
         lambda s: s.prefetch,
         _CHANNEL,
     ),
     _channel(
         GAUGE,
         "channel_prefetch",
-        "Most messages that the channel may hold; 0 is no limit.",
+        "Prefetch limit of the channel; 0 means no limit.",
         lambda s: s.shared_prefetch,
         _CHANNEL,
     ),
@@ -125,14 +125,14 @@ CHANNELS: Final = (
     _channel(
         COUNTER,
         "channel_messages_unroutable_returned_total",
-        "Mandatory messages that nobody took.",
+        "Mandatory messages that were unroutable.",
         lambda s: s.returned,
         _EXCHANGED,
     ),
     _channel(
         COUNTER,
         "channel_messages_unroutable_dropped_total",
-        "Messages that nobody took.",
+        "Unroutable messages that were dropped.",
         lambda s: s.unroutable,
         _EXCHANGED,
     ),
@@ -189,8 +189,8 @@ CHANNELS: Final = (
 
 
 def _connection(
-    kind: str, name: str, about: str, read: Callable[[Connected], Number], group: str
-) -> ObjectFamily[Connected]:
+    kind: str, name: str, about: str, read: Callable[[ConnectionSnapshot], Number], group: str
+) -> ObjectFamily[ConnectionSnapshot]:
     family = Family(name=f"rabbitmq_connection_{name}", kind=kind, about=about, group=group)
     return ObjectFamily(family, read)
 
@@ -208,7 +208,7 @@ CONNECTIONS: Final = (
     _connection(
         GAUGE,
         "pending_packets",
-        "1 while the peer has not taken all that was sent.",
+        "1 while sent data waits for the peer to read it.",
         lambda c: 1 if c.pending_bytes else 0,
         _PACKETS,
     ),
@@ -227,7 +227,7 @@ EXCHANGES: Final[tuple[ObjectFamily[Exchange], ...]] = (
     ),
 )
 
-# Asked for by name alone, and told for the whole cluster.
+# Only in the answer if asked for by name; RabbitMQ gives them for the whole cluster.
 BINDINGS: Final[ObjectFamily[Exchange]] = ObjectFamily(
     Family(
         name=f"{CLUSTER}exchange_bindings",
@@ -241,7 +241,7 @@ EXCHANGE_NAMES: Final[ObjectFamily[Exchange]] = ObjectFamily(
     Family(
         name=f"{CLUSTER}exchange_name",
         kind=GAUGE,
-        about="Always 1: which exchanges there are.",
+        about="Always 1; the labels name the exchange.",
         group="exchange_names",
     ),
     lambda e: 1,
@@ -250,7 +250,7 @@ VHOSTS: Final[ObjectFamily[Vhost]] = ObjectFamily(
     Family(
         name=f"{CLUSTER}vhost_status",
         kind=GAUGE,
-        about="Whether the vhost runs.",
+        about="1 while the vhost is running.",
         group="vhost_status",
     ),
     lambda v: 1,

@@ -1,7 +1,8 @@
-"""Figures of queues as lines of text: the part of a scrape that is done for every queue.
+"""Values of queues as lines of text: the part of a scrape that is done for every queue.
 
-A figure has a number; `figure` reads it. `write_lines` writes one line for each of some queues:
-compiled, about a tenth of a microsecond. `add_figures` adds them up for the answer without objects.
+Each value of a queue has a number, and `queue_value` reads it. `write_lines` writes one line for
+each queue; compiled, a line takes about a tenth of a microsecond. `add_values` sums the values for
+the aggregated answer.
 """
 
 from typing import Final
@@ -9,7 +10,7 @@ from typing import Final
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
-from leveret.engine.backlog.ages import UNKNOWN
+from leveret.engine.backlog.arrival_times import UNKNOWN
 from leveret.engine.queues.queue import Queue
 from leveret.engine.streams.stream import Stream
 
@@ -45,17 +46,17 @@ EXPIRED: Final = 28
 TIMED_OUT: Final = 29
 PARKED: Final = 30
 SEGMENTS: Final = 31
-FIGURES: Final = 32  # how many can be added up
+SUMMED_VALUES: Final = 32  # number of values that can be summed
 
-OLDEST_READY_MS: Final = 32  # an age: not added up, and left out where there is nothing ready
+OLDEST_READY_MS: Final = 32  # an age: not summed, and left out if no message is ready
 
 LEFT_OUT: Final = -1
 
 _ZERO: Final = b"0\n"
 
 
-def figure(queue: Queue, number: i64, now_ms: i64) -> i64:
-    """One figure of a queue; LEFT_OUT where it has none."""
+def queue_value(queue: Queue, number: i64, now_ms: i64) -> i64:
+    """Return one value of a queue; LEFT_OUT if it has none."""
     if number <= CAPACITY:
         return _depth(queue, number)
     if number <= PAGED_OUT_BYTES:
@@ -74,12 +75,12 @@ def _depth(queue: Queue, number: i64) -> i64:
     if number == UNACKED:
         return queue.unacked
     if number == MESSAGES:
-        # What a reader of a stream holds is still in the stream.
+        # Messages that a reader of a stream holds are still in the stream.
         ready = queue.message_count()
         return ready if isinstance(queue, Stream) else ready + queue.unacked
     if number == CONSUMERS:
         return len(queue.subscribers.members)
-    # RabbitMQ: the share of time in which consumers could take more. Here: whether they can now.
+    # RabbitMQ: share of time in which consumers could take more. Here: 1 if they can take more now.
     return 1 if queue.subscribers.members and queue.ready.count == 0 else 0
 
 
@@ -101,7 +102,7 @@ def _room(queue: Queue, number: i64) -> i64:
 
 
 def _memory(queue: Queue, number: i64) -> i64:
-    """What is in memory and what is in the log alone; bytes of the latter are a share of all."""
+    """Return messages in memory, or only in the log. Bytes in the log are a share of all bytes."""
     ready = queue.ready
     paged: i64 = 0
     for line in ready.all_lines():
@@ -147,10 +148,10 @@ def _rest(queue: Queue, number: i64) -> i64:
         return queue.expired
     if number == SEGMENTS:
         return len(queue.segments.segments) if isinstance(queue, Stream) else 0
-    fates = queue.fates
-    if fates is None:
+    losses = queue.losses
+    if losses is None:
         return 0
-    return fates.timed_out if number == TIMED_OUT else fates.parked
+    return losses.timed_out if number == TIMED_OUT else losses.parked
 
 
 def write_lines(
@@ -162,13 +163,13 @@ def write_lines(
     labels: list[bytes],
     now_ms: i64,
 ) -> None:
-    """A line for each queue: name, labels (with the space behind them), figure.
+    """Write a line for each queue: name, labels (followed by a space), value.
 
-    A sparse family has no line where the figure is 0.
+    A sparse family has no line for a value of 0.
     """
     at: i64 = 0
     for queue in queues:
-        value = figure(queue, number, now_ms)
+        value = queue_value(queue, number, now_ms)
         if value > 0 or (value == 0 and not is_sparse):
             out.write(name)
             out.write(labels[at])
@@ -183,7 +184,7 @@ def write_lines(
 
 
 def queue_labels(queues: list[Queue]) -> list[bytes]:
-    """The labels of each queue, with the space behind them."""
+    """Return the labels of each queue, followed by a space."""
     found: list[bytes] = []
     for queue in queues:
         text = '{vhost="' + escaped(queue.vhost) + '",queue="' + escaped(queue.name) + '"} '
@@ -192,7 +193,7 @@ def queue_labels(queues: list[Queue]) -> list[bytes]:
 
 
 def write_infos(out: BytesWriter, name: bytes, queues: list[Queue], labels: list[bytes]) -> None:
-    """A line for each queue that tells its type."""
+    """Write a line for each queue with its type as a label."""
     at: i64 = 0
     for queue in queues:
         out.write(name)
@@ -204,10 +205,10 @@ def write_infos(out: BytesWriter, name: bytes, queues: list[Queue], labels: list
 
 
 def escaped(text: str) -> str:
-    """A label's value: any text, as Prometheus has it.
+    """Escape a label value for Prometheus.
 
-    A backslash, a quote and a line break are escaped; bytes that are no text, which AMQP allows in
-    names, are shown as U+FFFD.
+    A backslash, a quote and a line break are escaped. Bytes that are not UTF-8, which AMQP allows
+    in names, become U+FFFD.
     """
     if not text.isascii():
         text = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
@@ -218,19 +219,19 @@ def escaped(text: str) -> str:
     return text.replace('"', '\\"') if '"' in text else text
 
 
-def add_figures(sums: list[int], queues: list[Queue]) -> None:
-    """Add all figures of some queues to the sums."""
+def add_values(sums: list[int], queues: list[Queue]) -> None:
+    """Add all values of the queues to `sums`."""
     for queue in queues:
         number: i64 = 0
-        while number < FIGURES:
-            value = figure(queue, number, 0)
+        while number < SUMMED_VALUES:
+            value = queue_value(queue, number, 0)
             if value != 0:
                 sums[number] += value
             number += 1
 
 
 def oldest_ready_ms(queues: list[Queue]) -> i64:
-    """When the oldest ready message of some queues came; UNKNOWN where there is none."""
+    """Return when the oldest ready message of some queues arrived; UNKNOWN if there is none."""
     oldest: i64 = UNKNOWN
     for queue in queues:
         if queue.ready.count != 0 and not isinstance(queue, Stream):

@@ -1,12 +1,12 @@
-"""A whole answer, made in slices: the loop goes on between them.
+"""Makes a whole answer in slices, so that the event loop can serve clients between them.
 
-    aggregated   sums over all objects: the default, its size does not depend on their number
+    aggregated   sums over all objects; the default, its size does not depend on their number
     per_object   lines for each queue, channel, connection and exchange
-    detailed     only the groups that are asked for, filtered by vhost and queue
+    detailed     only the requested groups, filtered by vhost and queue
 
-All samples of a family stand together, as the format wants it. After `SLICE` lines at most it is
-asked whether others want their turn: while clients do anything, a scrape takes a tenth of the loop
-(`leveret.http.framework.pace`). Memory is bounded by one piece and the labels of queues.
+All samples of a family stand together, as the format requires. After at most `SLICE` lines the
+scrape yields to other work: while clients are active, it takes a tenth of the event loop
+(`leveret.http.framework.pace`). Memory is limited to one piece and the labels of queues.
 """
 
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -19,10 +19,10 @@ from librt.strings import BytesWriter
 from leveret.engine.queues.queue import Queue
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.histogram import Histogram
-from leveret.http.framework.pace import Slices
 from leveret.metrics import node, objects, queues, traffic
 from leveret.metrics.family import COUNTER, Family
 from leveret.metrics.node import NODE_FAMILIES
+from leveret.metrics.node_family import PROTOCOL, NodeFamily
 from leveret.metrics.objects import ObjectFamily, Thing
 from leveret.metrics.queue_lines import (
     OLDEST_READY_MS,
@@ -31,18 +31,18 @@ from leveret.metrics.queue_lines import (
     write_lines,
 )
 from leveret.metrics.queues import QUEUE_FAMILIES, QueueFamily
-from leveret.metrics.reading import PROTOCOL, NodeFamily
 from leveret.metrics.sources import (
-    Reading,
+    NodeTotals,
     Sources,
-    in_turn,
+    all_queues,
+    all_sessions,
     oldest_by_queue,
-    queues_of,
-    read,
-    sessions_of,
+    read_totals,
     sliced,
+    slices_in_turn,
 )
 from leveret.metrics.text import histogram_lines, sample
+from leveret.slices import Slices
 
 PIECE_BYTES: Final = 128 * 1024
 
@@ -50,7 +50,7 @@ AGGREGATED: Final = "aggregated"
 PER_OBJECT: Final = "per-object"
 DETAILED: Final = "detailed"
 
-# Sums of gone queues, by the figure that they continue.
+# Counters of deleted queues, by the number of the value that they continue.
 _GONE: Final = {
     "rabbitmq_queue_messages_published_total": "queued",
     "rabbitmq_queue_get_ack_total": "got",
@@ -65,10 +65,10 @@ _GONE: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which objects are meant; everything empty means all."""
+    """The requested objects; an empty field means all."""
 
     vhosts: frozenset[str] = frozenset()
-    queues: tuple[str, ...] = ()  # names, with * and ? for any characters
+    queues: tuple[str, ...] = ()  # names, where * and ? match any characters
 
     def has_vhost(self, name: str) -> bool:
         return not self.vhosts or name in self.vhosts
@@ -80,7 +80,7 @@ class Filter:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class QueueSlice:
     """A slice of queues with their labels."""
 
     queues: list[Queue]
@@ -96,42 +96,42 @@ class Scrape:
         self._out = BytesWriter()
 
     async def aggregated(self) -> AsyncIterator[bytes]:
-        """Sums over everything."""
+        """Yield sums over all objects."""
         self._info(AGGREGATED)
-        reading = await read(self._sources, self._slices)
+        totals = await read_totals(self._sources, self._slices)
         for family in (*NODE_FAMILIES, *traffic.SUMS_OF_CHANNELS):
-            self._node_family(family, reading)
+            self._node_family(family, totals)
         for queue_family in QUEUE_FAMILIES:
-            self._queue_sum(queue_family, reading)
+            self._queue_sum(queue_family, totals)
         yield self._take()
 
     async def per_object(self) -> AsyncIterator[bytes]:
-        """Everything, object by object."""
+        """Yield lines for each object."""
         self._info(PER_OBJECT)
-        reading = await read(self._sources, self._slices)
+        totals = await read_totals(self._sources, self._slices)
         for family in NODE_FAMILIES:
-            self._node_family(family, reading)
+            self._node_family(family, totals)
         yield self._take()
         chosen = [family for family in QUEUE_FAMILIES if family.is_common]
         parts = await self._parts(Filter())
-        async for piece in self._queue_families(chosen, parts, reading.now_ms):
+        async for piece in self._queue_families(chosen, parts, totals.now_ms):
             yield piece
         async for piece in self._queue_infos(parts, queues.INFO.name):
             yield piece
-        async for piece in self._queue_extras(parts, reading.now_ms):
+        async for piece in self._queue_extras(parts, totals.now_ms):
             yield piece
         async for piece in self._object_families(Filter(), None):
             yield piece
         yield self._take()
 
     async def detailed(self, groups: frozenset[str], filter: Filter) -> AsyncIterator[bytes]:
-        """The families of some groups, under the names that RabbitMQ gives them here."""
+        """Yield the families of some groups, under RabbitMQ's names for this answer."""
         self._info(DETAILED)
         node_families = [f for f in NODE_FAMILIES if f.family.group in groups]
         if node_families:
-            reading = await read(self._sources, self._slices)
+            totals = await read_totals(self._sources, self._slices)
             for family in node_families:
-                self._node_family(family, reading, family.family.detailed_name())
+                self._node_family(family, totals, family.family.detailed_name())
         chosen = [f for f in QUEUE_FAMILIES if f.family.group in groups]
         if queues.CONSUMER_COUNT in groups and queues.METRICS not in groups:
             chosen.append(queues.CONSUMERS_ALONE)
@@ -149,8 +149,6 @@ class Scrape:
             yield piece
         yield self._take()
 
-    # Pieces
-
     def _take(self) -> bytes:
         piece = self._out.getvalue()
         self._out.truncate(0)
@@ -162,8 +160,6 @@ class Scrape:
     def _write(self, text: str) -> None:
         self._out.write(text.encode())
 
-    # Families
-
     def _info(self, endpoint: str) -> None:
         facts = self._sources.facts
         for family, labels in (
@@ -174,10 +170,10 @@ class Scrape:
             self._out.write(family.head())
             self._write(sample(family.name, labels, 1))
 
-    def _node_family(self, declared: NodeFamily, reading: Reading, name: str = "") -> None:
+    def _node_family(self, declared: NodeFamily, totals: NodeTotals, name: str = "") -> None:
         family = declared.family
         name = name or family.name
-        found = declared.read(reading)
+        found = declared.read(totals)
         self._out.write(family.head(name))
         if isinstance(found, Histogram):
             labels = PROTOCOL if declared is traffic.MESSAGE_SIZES else {}
@@ -188,27 +184,27 @@ class Scrape:
             for labels, value in found:
                 self._write(sample(name, labels, value))
 
-    def _queue_sum(self, declared: QueueFamily, reading: Reading) -> None:
-        """The sum over all queues; RabbitMQ's names alone, ours have a family of the node."""
+    def _queue_sum(self, declared: QueueFamily, totals: NodeTotals) -> None:
+        """Write the sum over all queues, for RabbitMQ's names. Ours are families of the node."""
         family = declared.family
-        if not family.name.startswith("rabbitmq_") or declared.figure == OLDEST_READY_MS:
+        if not family.name.startswith("rabbitmq_") or declared.value == OLDEST_READY_MS:
             return
-        gone = getattr(reading.counts, _GONE[family.name]) if family.kind == COUNTER else 0
+        gone = getattr(totals.counts, _GONE[family.name]) if family.kind == COUNTER else 0
         self._out.write(family.head())
-        self._write(sample(family.name, {}, reading.sums[declared.figure] + gone))
+        self._write(sample(family.name, {}, totals.sums[declared.value] + gone))
 
-    async def _parts(self, filter: Filter) -> list[Part]:
-        """The queues in slices, with their labels."""
+    async def _parts(self, filter: Filter) -> list[QueueSlice]:
+        """Return the queues in slices, with their labels."""
         parts = []
-        async for found in in_turn(queues_of(self._sources), self._slices):
+        async for found in slices_in_turn(all_queues(self._sources), self._slices):
             kept = [queue for queue in found if filter.has_queue(queue)]
-            parts.append(Part(kept, queue_labels(kept)))
+            parts.append(QueueSlice(kept, queue_labels(kept)))
         return parts
 
     async def _queue_families(
         self,
         families: Sequence[QueueFamily],
-        parts: list[Part],
+        parts: list[QueueSlice],
         now_ms: int,
         *,
         is_detailed: bool = False,
@@ -221,30 +217,30 @@ class Scrape:
                 write_lines(
                     self._out,
                     name.encode(),
-                    declared.figure,
+                    declared.value,
                     declared.is_sparse,
                     part.queues,
                     part.labels,
                     now_ms,
                 )
-                await self._slices.maybe_rest()
+                await self._slices.rest_if_over()
                 if self._is_full():
                     yield self._take()
-                    self._slices.go_on()
+                    self._slices.begin()
 
-    async def _queue_infos(self, parts: list[Part], name: str) -> AsyncIterator[bytes]:
+    async def _queue_infos(self, parts: list[QueueSlice], name: str) -> AsyncIterator[bytes]:
         self._out.write(queues.INFO.head(name))
         for part in parts:
             write_infos(self._out, name.encode(), part.queues, part.labels)
-            await self._slices.maybe_rest()
+            await self._slices.rest_if_over()
             if self._is_full():
                 yield self._take()
-                self._slices.go_on()
+                self._slices.begin()
 
-    async def _queue_extras(self, parts: list[Part], now_ms: int) -> AsyncIterator[bytes]:
-        """What few queues have, with further labels or from their channels."""
+    async def _queue_extras(self, parts: list[QueueSlice], now_ms: int) -> AsyncIterator[bytes]:
+        """Yield families that few queues have, with further labels or from their channels."""
         oldest: dict[int, int] = {}
-        async for sessions in in_turn(sessions_of(self._sources), self._slices):
+        async for sessions in slices_in_turn(all_sessions(self._sources), self._slices):
             oldest_by_queue(sessions, oldest)
         self._out.write(queues.OLDEST_UNACKED.head())
         for part in parts:
@@ -253,25 +249,25 @@ class Scrape:
                 if taken_ms is not None:
                     age_s = max(0, now_ms - taken_ms) / 1000
                     self._write(f"{queues.OLDEST_UNACKED.name}{labels.decode()}{age_s:.9g}\n")
-            await self._slices.maybe_rest()
+            await self._slices.rest_if_over()
             if self._is_full():
                 yield self._take()
-                self._slices.go_on()
+                self._slices.begin()
         for family in (queues.DROPPED, queues.DEAD_LETTERED):
             self._out.write(family.head())
             for part in parts:
                 self._fates(family, part)
-                await self._slices.maybe_rest()
+                await self._slices.rest_if_over()
                 if self._is_full():
                     yield self._take()
-                    self._slices.go_on()
+                    self._slices.begin()
 
-    def _fates(self, family: Family, part: Part) -> None:
+    def _fates(self, family: Family, part: QueueSlice) -> None:
         for queue in part.queues:
-            fates = queue.fates
-            if fates is None:
+            losses = queue.losses
+            if losses is None:
                 continue
-            counts = fates.dropped if family is queues.DROPPED else fates.dead_lettered
+            counts = losses.dropped if family is queues.DROPPED else losses.dead_lettered
             for reason, count in counts.items():
                 labels = {"vhost": queue.vhost, "queue": queue.name, "reason": reason}
                 self._write(sample(family.name, labels, count))
@@ -279,17 +275,17 @@ class Scrape:
     async def _object_families(
         self, filter: Filter, groups: frozenset[str] | None
     ) -> AsyncIterator[bytes]:
-        """Channels, connections, exchanges, vhosts; without groups those of the whole answer."""
+        """Yield channels, connections, exchanges and vhosts; all common families without groups."""
         sources = self._sources
         vhosts = [v for v in sources.facts.broker.vhosts.values() if filter.has_vhost(v.name)]
-        sessions = sessions_of(sources) if _wants(objects.CHANNELS, groups) else []
+        sessions = all_sessions(sources) if _wants(objects.CHANNELS, groups) else []
         labelled = [(objects.channel_labels(s), s) for s in sessions]
         async for piece in self._objects(objects.CHANNELS, labelled, groups):
             yield piece
         connected = []
         if _wants(objects.CONNECTIONS, groups):
             outlets = sources.facts.connections.outlets()
-            found = [sources.facts.connections.connected(outlet) for outlet in outlets]
+            found = [sources.facts.connections.snapshot(outlet) for outlet in outlets]
             connected = [(objects.connection_labels(c), c) for c in found if c is not None]
         async for piece in self._objects(objects.CONNECTIONS, connected, groups):
             yield piece
@@ -299,7 +295,7 @@ class Scrape:
     async def _exchanges(
         self, vhosts: list[Vhost], groups: frozenset[str] | None
     ) -> AsyncIterator[bytes]:
-        """Exchanges and vhosts; what is told for the cluster is for those who ask for it alone."""
+        """Yield exchanges and vhosts. Cluster-wide families are given only if asked for."""
         for_cluster = (objects.BINDINGS, objects.EXCHANGE_NAMES) if groups is not None else ()
         families = (*objects.EXCHANGES, *for_cluster)
         if _wants(families, groups):
@@ -331,10 +327,10 @@ class Scrape:
             self._out.write(family.head(name))
             for part in sliced(things):
                 self._out.write(objects.lines(declared, name, part))
-                await self._slices.maybe_rest()
+                await self._slices.rest_if_over()
                 if self._is_full():
                     yield self._take()
-                    self._slices.go_on()
+                    self._slices.begin()
 
 
 def _wants(families: Iterable[ObjectFamily[Thing]], groups: frozenset[str] | None) -> bool:

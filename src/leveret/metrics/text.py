@@ -1,4 +1,4 @@
-"""Names, labels and numbers as Prometheus's text format has them."""
+"""Formats names, labels and numbers for Prometheus's text format."""
 
 from typing import Final
 
@@ -12,7 +12,7 @@ Number = int | float
 
 
 def label_text(labels: Labels) -> str:
-    """All labels in their braces; nothing where there are none."""
+    """Return all labels in braces; an empty string if there are none."""
     if not labels:
         return ""
     return "{" + ",".join(f'{name}="{escaped(value)}"' for name, value in labels.items()) + "}"
@@ -25,12 +25,12 @@ def number_text(value: Number) -> str:
 
 
 def sample(name: str, labels: Labels, value: Number) -> str:
-    """One line."""
+    """Return one line."""
     return f"{name}{label_text(labels)} {number_text(value)}\n"
 
 
 def histogram_lines(name: str, labels: Labels, found: Histogram) -> str:
-    """The lines of a histogram: counts up to each bound, their sum and number."""
+    """Return the lines of a histogram: cumulative counts, sum and count."""
     lines = []
     total = 0
     for bound, count in zip((*found.bounds, float("inf")), found.counts, strict=True):

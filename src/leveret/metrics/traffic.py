@@ -1,24 +1,24 @@
-"""The families of what went through the node: published, delivered, settled, lost.
+"""Families of the messages that passed through the node: published, delivered, settled, lost.
 
-RabbitMQ's names come first; its counters by protocol have the label `protocol` here too.
+RabbitMQ's names come first. RabbitMQ's counters by protocol have the label `protocol` here too.
 """
 
 from collections.abc import Callable
 from typing import Final
 
-from leveret.engine.backlog.ages import UNKNOWN
+from leveret.engine.backlog.arrival_times import UNKNOWN
 from leveret.engine.turns.size_counts import BOUNDS
 from leveret.histogram import Histogram
-from leveret.metrics import queue_lines as figures
+from leveret.metrics import queue_lines
 from leveret.metrics.family import COUNTER, GAUGE, HISTOGRAM
-from leveret.metrics.reading import PROTOCOL, NodeFamily, Read, Samples, node_family
-from leveret.metrics.sources import Reading
+from leveret.metrics.node_family import PROTOCOL, NodeFamily, Read, Samples, node_family
+from leveret.metrics.sources import NodeTotals
 from leveret.metrics.text import Number
 
 _DEATH_REASONS: Final = ("rejected", "expired", "maxlen", "delivery_limit")
 
 
-def _global(name: str, about: str, read: Callable[[Reading], Number]) -> NodeFamily:
+def _global(name: str, about: str, read: Callable[[NodeTotals], Number]) -> NodeFamily:
     return node_family(
         COUNTER, f"rabbitmq_global_messages_{name}_total", about, lambda r: [(PROTOCOL, read(r))]
     )
@@ -28,39 +28,39 @@ def _channel(name: str, about: str, read: Read) -> NodeFamily:
     return node_family(COUNTER, f"rabbitmq_channel_{name}_total", about, read)
 
 
-def _routed(r: Reading) -> int:
-    return r.sums[figures.PUBLISHED] + r.counts.queued
+def _routed(r: NodeTotals) -> int:
+    return r.sums[queue_lines.PUBLISHED] + r.counts.queued
 
 
-def _delivered_ack(r: Reading) -> int:
-    return r.sums[figures.DELIVERED_ACK] + r.counts.delivered
+def _delivered_ack(r: NodeTotals) -> int:
+    return r.sums[queue_lines.DELIVERED_ACK] + r.counts.delivered
 
 
-def _delivered(r: Reading) -> int:
-    return r.sums[figures.DELIVERED] + r.counts.delivered_no_ack
+def _delivered(r: NodeTotals) -> int:
+    return r.sums[queue_lines.DELIVERED] + r.counts.delivered_no_ack
 
 
-def _got_ack(r: Reading) -> int:
-    return r.sums[figures.GOT_ACK] + r.counts.got
+def _got_ack(r: NodeTotals) -> int:
+    return r.sums[queue_lines.GOT_ACK] + r.counts.got
 
 
-def _got(r: Reading) -> int:
-    return r.sums[figures.GOT] + r.counts.got_no_ack
+def _got(r: NodeTotals) -> int:
+    return r.sums[queue_lines.GOT] + r.counts.got_no_ack
 
 
-def _got_empty(r: Reading) -> int:
-    return r.sums[figures.GOT_EMPTY] + r.counts.got_empty
+def _got_empty(r: NodeTotals) -> int:
+    return r.sums[queue_lines.GOT_EMPTY] + r.counts.got_empty
 
 
-def _acked(r: Reading) -> int:
-    return r.sums[figures.ACKED] + r.counts.acked
+def _acked(r: NodeTotals) -> int:
+    return r.sums[queue_lines.ACKED] + r.counts.acked
 
 
-def _redelivered(r: Reading) -> int:
-    return r.sums[figures.REDELIVERED] + r.counts.redelivered
+def _redelivered(r: NodeTotals) -> int:
+    return r.sums[queue_lines.REDELIVERED] + r.counts.redelivered
 
 
-def _all_delivered(r: Reading) -> int:
+def _all_delivered(r: NodeTotals) -> int:
     return _delivered_ack(r) + _delivered(r) + _got_ack(r) + _got(r)
 
 
@@ -81,10 +81,14 @@ _GLOBAL: Final = (
     _global("redelivered", "Messages delivered that had been delivered before.", _redelivered),
     _global("acknowledged", "Messages acknowledged.", _acked),
     _global("get_empty", "Times basic.get found nothing.", _got_empty),
-    _global("unroutable_dropped", "Messages that nobody took.", lambda r: r.counts.unroutable),
+    _global(
+        "unroutable_dropped",
+        "Unroutable messages that were dropped.",
+        lambda r: r.counts.unroutable,
+    ),
     _global(
         "unroutable_returned",
-        "Mandatory messages that nobody took.",
+        "Mandatory messages that were unroutable.",
         lambda r: r.counts.returned,
     ),
 )
@@ -102,11 +106,13 @@ _CHANNELS: Final = (
     _channel("get", "Messages taken by basic.get without acks.", _got),
     _channel("get_empty", "Times basic.get found nothing.", _got_empty),
     _channel(
-        "messages_unroutable_dropped", "Messages that nobody took.", lambda r: r.counts.unroutable
+        "messages_unroutable_dropped",
+        "Unroutable messages that were dropped.",
+        lambda r: r.counts.unroutable,
     ),
     _channel(
         "messages_unroutable_returned",
-        "Mandatory messages that nobody took.",
+        "Mandatory messages that were unroutable.",
         lambda r: r.counts.returned,
     ),
     node_family(
@@ -115,13 +121,13 @@ _CHANNELS: Final = (
     node_family(
         GAUGE,
         "rabbitmq_channel_messages_unacked",
-        "Messages that channels hold.",
+        "Messages delivered to channels and not settled.",
         lambda r: r.unacked,
     ),
     node_family(
         GAUGE,
         "rabbitmq_channel_messages_unconfirmed",
-        "Messages that wait for their confirm.",
+        "Messages that wait for a confirm.",
         lambda r: r.unconfirmed,
     ),
     node_family(
@@ -143,8 +149,8 @@ _CHANNELS: Final = (
 
 
 def _deaths(reason: str) -> Read:
-    def read(r: Reading) -> Samples:
-        deaths = r.sources.facts.broker.turn.fates.deaths
+    def read(r: NodeTotals) -> Samples:
+        deaths = r.sources.facts.broker.turn.losses.deaths
         found = [
             ({"queue_type": f"rabbit_{kind}_queue", "dead_letter_strategy": strategy}, count)
             for (kind, strategy, why), count in deaths.items()
@@ -156,8 +162,8 @@ def _deaths(reason: str) -> Read:
     return read
 
 
-def _confirmed_deaths(r: Reading) -> Samples:
-    confirmed = r.sources.facts.broker.turn.fates.deaths_confirmed
+def _confirmed_deaths(r: NodeTotals) -> Samples:
+    confirmed = r.sources.facts.broker.turn.losses.deaths_confirmed
     empty = {"queue_type": "rabbit_quorum_queue", "dead_letter_strategy": "at_least_once"}
     return [
         ({**empty, "queue_type": f"rabbit_{kind}_queue"}, n) for kind, n in confirmed.items()
@@ -169,13 +175,13 @@ def _by_reason(counts: dict[str, int]) -> Samples:
     return [({"reason": reason}, n) for reason, n in {**reasons, **counts}.items()]
 
 
-def _dropped(r: Reading) -> Samples:
-    """Everything that was lost; what nobody took is counted by the channels."""
-    fates = r.sources.facts.broker.turn.fates
-    return _by_reason({**fates.dropped, "unroutable": r.counts.unroutable})
+def _dropped(r: NodeTotals) -> Samples:
+    """Return all lost messages by reason. Channels count the unroutable ones."""
+    losses = r.sources.facts.broker.turn.losses
+    return _by_reason({**losses.dropped, "unroutable": r.counts.unroutable})
 
 
-def _age_s(r: Reading, since_ms: int) -> float:
+def _age_s(r: NodeTotals, since_ms: int) -> float:
     return max(0, r.now_ms - since_ms) / 1000 if since_ms != UNKNOWN else 0
 
 
@@ -192,69 +198,69 @@ _FATES: Final = (
     node_family(
         COUNTER,
         "rabbitmq_global_messages_dead_lettered_confirmed_total",
-        "Dead letters that their target has taken for sure.",
+        "Dead letters that their target has confirmed.",
         _confirmed_deaths,
     ),
     node_family(COUNTER, "leveret_dropped_total", "Messages lost, by reason.", _dropped),
     node_family(
         COUNTER,
         "leveret_dead_lettered_total",
-        "Messages sent on to a dead-letter exchange, by reason.",
-        lambda r: _by_reason(r.sources.facts.broker.turn.fates.dead_lettered),
+        "Messages sent to a dead-letter exchange, by reason.",
+        lambda r: _by_reason(r.sources.facts.broker.turn.losses.dead_lettered),
     ),
     node_family(
         COUNTER,
         "leveret_parked_total",
-        "Messages parked over their delivery limit.",
-        lambda r: r.sources.facts.broker.turn.fates.parked,
+        "Messages parked because of their delivery limit.",
+        lambda r: r.sources.facts.broker.turn.losses.parked,
     ),
     node_family(
         COUNTER,
         "leveret_consumer_timeouts_total",
-        "Messages taken back from consumers that held them for too long.",
-        lambda r: r.sources.facts.broker.turn.fates.timed_out,
+        "Messages taken back from consumers after the consumer timeout.",
+        lambda r: r.sources.facts.broker.turn.losses.timed_out,
     ),
     node_family(
         COUNTER,
         "leveret_duplicates_total",
-        "Publishes that a queue knew already, not queued.",
-        lambda r: r.sums[figures.DUPLICATES] + r.counts.duplicates,
+        "Duplicate publishes, not queued.",
+        lambda r: r.sums[queue_lines.DUPLICATES] + r.counts.duplicates,
     ),
     node_family(
         GAUGE,
         "leveret_messages",
         "Messages by state.",
         lambda r: [
-            ({"state": "ready"}, r.sums[figures.READY]),
-            ({"state": "unacked"}, r.sums[figures.UNACKED]),
-            ({"state": "scheduled"}, r.sums[figures.SCHEDULED]),
-            ({"state": "dead_letter_stuck"}, r.sums[figures.STUCK]),
-            ({"state": "damaged"}, r.sums[figures.DAMAGED]),
+            ({"state": "ready"}, r.sums[queue_lines.READY]),
+            ({"state": "unacked"}, r.sums[queue_lines.UNACKED]),
+            ({"state": "scheduled"}, r.sums[queue_lines.SCHEDULED]),
+            ({"state": "dead_letter_stuck"}, r.sums[queue_lines.STUCK]),
+            ({"state": "damaged"}, r.sums[queue_lines.DAMAGED]),
         ],
     ),
     node_family(
         GAUGE,
         "leveret_messages_in_log",
-        "Ready messages that are in the log alone.",
-        lambda r: r.sums[figures.PAGED_OUT],
+        "Ready messages that are only in the log.",
+        lambda r: r.sums[queue_lines.PAGED_OUT],
     ),
     node_family(
         GAUGE,
         "leveret_oldest_ready_age_seconds",
-        "Age of the oldest ready message of all queues; 0 without any.",
+        "Age of the oldest ready message of all queues; 0 if there is none.",
         lambda r: _age_s(r, r.oldest_ready_ms),
     ),
     node_family(
         GAUGE,
         "leveret_oldest_unacked_age_seconds",
-        "Time since the delivery of the message that is held longest; 0 without any.",
+        "Time since the delivery of the oldest unsettled message; 0 if there is none.",
         lambda r: _age_s(r, r.oldest_unacked_ms),
     ),
 )
 
 
-def message_sizes(r: Reading) -> Histogram:
-    """RabbitMQ's histogram of message sizes, sampled by reads."""
+def message_sizes(r: NodeTotals) -> Histogram:
+    """Return RabbitMQ's histogram of message sizes, sampled once per socket read."""
     sizes = r.sources.facts.broker.turn.sizes
     found = Histogram(BOUNDS)
     found.counts = list(sizes.counts)
@@ -266,11 +272,11 @@ def message_sizes(r: Reading) -> Histogram:
 MESSAGE_SIZES: Final = node_family(
     HISTOGRAM,
     "rabbitmq_message_size_bytes",
-    "Sizes of published messages: of each read of a socket, the last one stands for all.",
+    "Sizes of published messages, sampled: the last message of each socket read.",
     message_sizes,
 )
 
 
-# In the answer per object these have lines for each channel and connection instead (`objects`).
+# The per-object answer has lines for each channel and connection instead (`objects`).
 SUMS_OF_CHANNELS: Final = _CHANNELS
 TRAFFIC_FAMILIES: Final = (*_GLOBAL, MESSAGE_SIZES, *_FATES)

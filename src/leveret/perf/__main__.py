@@ -1,6 +1,6 @@
-"""`python -m leveret.perf`: a load from flags or JSON, the result as one JSON object on stdout.
+"""`python -m leveret.perf`: run a load from flags or JSON and print the result as JSON.
 
-For tools; people use `leveret perf`.
+This is for tools. People use `leveret perf`.
 """
 
 import argparse
@@ -13,27 +13,31 @@ from leveret.perf.load import Load
 from leveret.perf.run import run
 
 _FLAGS = (
-    ("--host", "host", "the broker's address"),
-    ("--port", "port", "the broker's AMQP port"),
-    ("--user", "user", "who logs in"),
-    ("--password", "password", "by which password"),
-    ("--vhost", "vhost", "into which vhost"),
-    ("--producers", "producers", "connections that publish"),
-    ("--consumers", "consumers", "connections that consume"),
-    ("--queues", "queues", "queues, shared out among them in turn"),
+    ("--host", "host", "address of the broker"),
+    ("--port", "port", "AMQP port of the broker"),
+    ("--user", "user", "user name"),
+    ("--password", "password", "password"),
+    ("--vhost", "vhost", "vhost"),
+    ("--producers", "producers", "number of connections that publish"),
+    ("--consumers", "consumers", "number of connections that consume"),
+    ("--queues", "queues", "number of queues, assigned to clients in turn"),
     ("--queue-type", "queue_type", "x-queue-type of the queues"),
-    ("--seconds", "seconds", "how long"),
-    ("--messages", "messages", "end after so many; --seconds 0 for no other end"),
-    ("--confirm", "confirm_window", "publisher confirms, at most so many open; 0 = none"),
-    ("--prefetch", "prefetch", "deliveries not yet acknowledged; 0 = consume without acks"),
-    ("--ack-every", "ack_every", "acknowledge so many at once; 0 = half of the prefetch"),
-    ("--rate", "rate", "messages a second of all producers; 0 = no limit"),
-    ("--burst", "burst", "messages that a producer sends at once"),
+    ("--seconds", "seconds", "duration of the run"),
+    (
+        "--messages",
+        "messages",
+        "stop after this number of messages; use --seconds 0 for no time limit",
+    ),
+    ("--confirm", "confirm_window", "maximum number of unconfirmed messages; 0 = no confirms"),
+    ("--prefetch", "prefetch", "maximum number of unacknowledged deliveries; 0 = auto-ack"),
+    ("--ack-every", "ack_every", "acknowledge every N deliveries; 0 = half of the prefetch"),
+    ("--rate", "rate", "messages per second, of all producers together; 0 = no limit"),
+    ("--burst", "burst", "messages that a producer sends in one write"),
 )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a load and print its figures; returns the exit code."""
+    """Run a load, print the results and return the exit code."""
     flags = vars(_parser().parse_args(argv))
     try:
         given = json.loads(flags.pop("load") or "{}")
@@ -48,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m leveret.perf",
-        description="Load an AMQP broker and print what it did as JSON.",
+        description="Load an AMQP broker and print the results as JSON.",
         argument_default=argparse.SUPPRESS,
     )
     base = Load()
@@ -60,10 +64,14 @@ def _parser() -> argparse.ArgumentParser:
         "--size",
         dest="sizes",
         type=lambda text: (int(text),),
-        help="bytes of a body; from 8 on it carries its send time (16)",
+        help="body size in bytes; latency is measured from 8 bytes on (16)",
     )
-    parser.add_argument("--persistent", action="store_true", help="persistent, in durable queues")
-    parser.add_argument("--load", default="", metavar="JSON", help="any fields of a load")
+    parser.add_argument(
+        "--persistent", action="store_true", help="publish persistent messages to durable queues"
+    )
+    parser.add_argument(
+        "--load", default="", metavar="JSON", help="fields of a Load as JSON; override the flags"
+    )
     return parser
 
 

@@ -1,10 +1,11 @@
-"""One blocking AMQP connection with one channel: the handshake, calls, and a polite end.
+"""One blocking AMQP connection with one channel: handshake, calls and close.
 
-What the broker sends goes to the `Parser` that the client was given, from the first byte on: a
-broker may send deliveries right behind its answer to `basic.consume`. Reading times out now and
-then, so that whoever reads can look whether it should stop; sending does not, because a send that
-is broken off in the middle of a frame cannot be mended. TLS knows no such difference: its reads
-wait until `hang_up` ends them from outside, as it ends everything.
+All received bytes go to the `Parser`, from the first byte on: a broker may send deliveries directly
+after its answer to `basic.consume`.
+
+Reads time out now and then, so that the caller can check whether to stop. Sends have no timeout: a
+send that stops in the middle of a frame would corrupt the connection. Python's TLS sockets cannot
+have a timeout for reads only; their reads block until `hang_up` shuts the socket down.
 """
 
 import contextlib
@@ -45,14 +46,14 @@ from leveret.amqp.methods import (
     QUEUE_DELETE,
     QUEUE_DELETE_OK,
 )
-from leveret.amqp.writer import Writer
+from leveret.amqp.writer import MethodWriter
 from leveret.errors import ClosedError
 from leveret.perf.load import Load, Pairs
 from leveret.perf.protocol import CHANNEL, FRAME_BYTES, Parser, frame
 from leveret.wire.tables import table_of
 
-ANSWER_S: Final = 10.0  # within which a broker must answer a call
-# From 128 KiB on, malloc maps and unmaps pages for each read: twice the CPU of a consumer.
+ANSWER_S: Final = 10.0  # time limit for the answer to a call
+# From 128 KiB on, malloc maps and unmaps pages for each read, which doubles a consumer's CPU time.
 READ_BYTES: Final = 114_688
 _PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
 _DURABLE: Final = 2
@@ -66,7 +67,7 @@ class Client:
     def __init__(self, load: Load, parser: Parser) -> None:
         self.parser = parser
         self.is_hung_up = False
-        self.wakes = not load.tls  # reads end now and then by themselves
+        self.has_read_timeout = not load.tls
         self._socket = _connect(load)
         self.send = self._socket.sendall
         self._poll = select.poll()
@@ -78,7 +79,7 @@ class Client:
             raise
 
     def read(self) -> bool:
-        """Feed what has come to the parser; False when nothing came for a while."""
+        """Read once and feed the parser. Return False if nothing arrived before the timeout."""
         try:
             data = self._socket.recv(READ_BYTES)
         except BlockingIOError:
@@ -91,44 +92,44 @@ class Client:
         return True
 
     def read_within(self, wait_s: float) -> bool:
-        """As `read`, but wait at most so long."""
+        """Read like `read`, but wait at most `wait_s`."""
         if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
             return self.read()
         return bool(self._poll.poll(wait_s * 1000)) and self.read()
 
-    def call(self, method: Writer, answer: int, channel: int = CHANNEL) -> None:
+    def call(self, method: MethodWriter, answer: int, channel: int = CHANNEL) -> None:
         """Send a method and wait for its answer."""
         self._send_method(method, channel)
         self._wait_for(answer)
 
     def declare(self, queue: str, load: Load) -> None:
-        """Make a queue as the load wants it."""
+        """Declare a queue with the type and arguments of the load."""
         arguments = dict(load.queue_arguments)
         if load.queue_type:
             arguments["x-queue-type"] = load.queue_type
-        method = Writer(QUEUE_DECLARE).short(0).short_string(queue)
+        method = MethodWriter(QUEUE_DECLARE).short(0).short_string(queue)
         method.octet(_DURABLE if load.durable else 0).table(table_of(arguments))
         self.call(method, QUEUE_DECLARE_OK)
 
     def delete(self, queue: str) -> None:
-        method = Writer(QUEUE_DELETE).short(0).short_string(queue).octet(0)
+        method = MethodWriter(QUEUE_DELETE).short(0).short_string(queue).octet(0)
         self.call(method, QUEUE_DELETE_OK)
 
     def declare_exchange(self, exchange: str, kind: str, durable: bool) -> None:
-        method = Writer(EXCHANGE_DECLARE).short(0).short_string(exchange).short_string(kind)
+        method = MethodWriter(EXCHANGE_DECLARE).short(0).short_string(exchange).short_string(kind)
         method.octet(_DURABLE if durable else 0).table({})
         self.call(method, EXCHANGE_DECLARE_OK)
 
     def delete_exchange(self, exchange: str) -> None:
-        method = Writer(EXCHANGE_DELETE).short(0).short_string(exchange).octet(0)
+        method = MethodWriter(EXCHANGE_DELETE).short(0).short_string(exchange).octet(0)
         self.call(method, EXCHANGE_DELETE_OK)
 
     def bind(self, queue: str, exchange: str, keys: Sequence[str], arguments: Pairs = ()) -> None:
-        """Bind a queue by each of the keys; all but the last are not waited for."""
+        """Bind a queue with each key. Wait only for the answer to the last one."""
         table = table_of(dict(arguments))
         for index, key in enumerate(keys):
             is_last = index == len(keys) - 1
-            method = Writer(QUEUE_BIND).short(0).short_string(queue).short_string(exchange)
+            method = MethodWriter(QUEUE_BIND).short(0).short_string(queue).short_string(exchange)
             method.short_string(key).octet(0 if is_last else _NO_WAIT).table(table)
             if is_last:
                 self.call(method, QUEUE_BIND_OK)
@@ -136,26 +137,26 @@ class Client:
                 self._send_method(method, CHANNEL)
 
     def select_confirms(self) -> None:
-        self.call(Writer(CONFIRM_SELECT).octet(0), CONFIRM_SELECT_OK)
+        self.call(MethodWriter(CONFIRM_SELECT).octet(0), CONFIRM_SELECT_OK)
 
     def consume(self, queue: str, load: Load) -> None:
-        """Ask for deliveries; they may come before this returns."""
+        """Start a consumer. Deliveries may arrive before this returns."""
         if load.prefetch:
-            self.call(Writer(BASIC_QOS).long(0).short(load.prefetch).octet(0), BASIC_QOS_OK)
+            self.call(MethodWriter(BASIC_QOS).long(0).short(load.prefetch).octet(0), BASIC_QOS_OK)
         arguments = stream_arguments(load.stream_offset) if load.queue_type == "stream" else {}
-        method = Writer(BASIC_CONSUME).short(0).short_string(queue).short_string("")
+        method = MethodWriter(BASIC_CONSUME).short(0).short_string(queue).short_string("")
         method.octet(0 if load.prefetch else _NO_ACK).table(table_of(arguments))
         self.call(method, BASIC_CONSUME_OK)
 
     def close(self) -> None:
-        """Say goodbye and close the socket, whatever the broker makes of it."""
-        method = Writer(CONNECTION_CLOSE).short(200).short_string("").short(0).short(0)
+        """Close the connection and the socket, even if the broker does not answer."""
+        method = MethodWriter(CONNECTION_CLOSE).short(200).short_string("").short(0).short(0)
         with contextlib.suppress(OSError, ClosedError):
             self.call(method, CONNECTION_CLOSE_OK, 0)
         self._socket.close()
 
     def hang_up(self) -> None:
-        """End whatever waits on the socket, from any thread."""
+        """Shut the socket down, which ends all waiting reads and sends. Any thread may call it."""
         self.is_hung_up = True
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
@@ -164,14 +165,16 @@ class Client:
         self.send(_PROTOCOL_HEADER)
         self._wait_for(CONNECTION_START)
         secret = f"\0{load.user}\0{load.password}".encode()
-        start_ok = Writer(CONNECTION_START_OK).table({}).short_string("PLAIN")
+        start_ok = MethodWriter(CONNECTION_START_OK).table({}).short_string("PLAIN")
         self.call(start_ok.long_string(secret).short_string("en_US"), CONNECTION_TUNE, 0)
-        self._send_method(Writer(CONNECTION_TUNE_OK).short(CHANNEL).long(FRAME_BYTES).short(0), 0)
-        opened = Writer(CONNECTION_OPEN).short_string(load.vhost).short_string("").octet(0)
+        self._send_method(
+            MethodWriter(CONNECTION_TUNE_OK).short(CHANNEL).long(FRAME_BYTES).short(0), 0
+        )
+        opened = MethodWriter(CONNECTION_OPEN).short_string(load.vhost).short_string("").octet(0)
         self.call(opened, CONNECTION_OPEN_OK, 0)
-        self.call(Writer(CHANNEL_OPEN).short_string(""), CHANNEL_OPEN_OK)
+        self.call(MethodWriter(CHANNEL_OPEN).short_string(""), CHANNEL_OPEN_OK)
 
-    def _send_method(self, method: Writer, channel: int) -> None:
+    def _send_method(self, method: MethodWriter, channel: int) -> None:
         self.send(frame(FRAME_METHOD, channel, method.payload()))
 
     def _wait_for(self, method: int) -> None:
@@ -185,7 +188,7 @@ class Client:
 
 
 def stream_arguments(offset: str) -> dict[str, object]:
-    """The consumer's argument for a place in a stream: a word, an age, or a number."""
+    """Return the consumer argument for a position in a stream: a word, an age or an offset."""
     return {"x-stream-offset": int(offset) if offset.isdecimal() else offset}
 
 
@@ -193,23 +196,23 @@ def _connect(load: Load) -> socket.socket:
     plain = socket.create_connection((load.host, load.port), ANSWER_S)
     plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if load.tls:
-        return _secured(plain, load)
-    # A timeout of the kernel's costs nothing; Python's own is a poll before each call.
+        return _wrap_tls(plain, load)
+    # A timeout in the kernel is free. Python's own timeout costs a poll before each call.
     plain.settimeout(None)
     wake = struct.pack("ll", int(load.wake_s), round(load.wake_s % 1 * 1e6))
     plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, wake)
     return plain
 
 
-def _secured(plain: socket.socket, load: Load) -> socket.socket:
+def _wrap_tls(plain: socket.socket, load: Load) -> socket.socket:
     context = ssl.create_default_context(cafile=load.tls_ca or None)
     if not load.tls_verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     try:
-        secured = context.wrap_socket(plain, server_hostname=load.host)
+        tls_socket = context.wrap_socket(plain, server_hostname=load.host)
     except BaseException:
         plain.close()
         raise
-    secured.settimeout(None)
-    return secured
+    tls_socket.settimeout(None)
+    return tls_socket

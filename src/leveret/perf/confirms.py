@@ -1,11 +1,11 @@
-"""Publisher confirms, counted: what a producer has sent, and what the broker answered.
+"""Publisher confirms of one producer: count sent, confirmed and nacked messages.
 
-Tags are given in order from 1. An answer is for one tag, in any order, or for all up to a tag that
-have none yet (`multiple`).
+Delivery tags count from 1. An answer settles one tag, in any order. With `multiple` it settles all
+open tags up to a tag.
 
-The time to a confirm is that of the last message of a block, from the moment it was sent.
+The time to confirm is measured per block: from sending it to the confirm of its last message.
 
-Invariant: every tag up to `_through` is settled, and of the later ones exactly those in `_ahead`.
+Invariant: all tags up to `_through` are settled; of the later tags, exactly those in `_ahead`.
 """
 
 from typing import Final
@@ -17,39 +17,40 @@ from leveret.amqp.methods import BASIC_ACK, BASIC_NACK, BASIC_RETURN
 from leveret.perf.latency import Histogram
 from leveret.perf.protocol import Parser
 
-_BLOCKS_FORGET: Final = 256  # settled blocks that are forgotten at once
+_BLOCKS_FORGET: Final = 256  # delete settled blocks in batches of this size
 
 
 class Confirms(Parser):
-    """What one producer sent, and what of it is settled."""
+    """Counts what one producer has sent, and what the broker has settled."""
 
     def __init__(self, window: i64, burst: i64) -> None:
         super().__init__()
         self.sent: i64 = 0
         self.confirmed: i64 = 0
         self.nacked: i64 = 0
-        self.returned: i64 = 0  # mandatory messages that no queue took
+        self.returned: i64 = 0  # unroutable mandatory messages
         self.latency = Histogram()
         self._window = window  # 0 = no limit, no confirms
         self._burst = burst
         self._through: i64 = 0
         self._ahead: set[int] = set()
-        # The blocks on their way, oldest first from `_block_at` on.
+        # Blocks not settled yet, oldest first, from index `_block_at` on.
         self._block_tags: list[int] = []
         self._block_times: list[int] = []
         self._block_at: i64 = 0
 
     def note_block(self, count: i64, now_ns: i64) -> None:
-        """A block of so many messages was sent."""
+        """Record that a block of `count` messages is sent."""
         self.sent += count
         if self._window != 0:
             self._block_tags.append(self.sent)
             self._block_times.append(now_ns)
 
     def allowed(self) -> i64:
-        """How many messages to send now; 0 = wait for confirms first.
+        """Return how many messages to send now; 0 = wait for confirms first.
 
-        It waits for room for a whole burst, unless nothing is on the way or no burst ever fits.
+        Less than a burst is allowed only if nothing is unsettled, or if the window is smaller than
+        a burst.
         """
         if self._window == 0:
             return self._burst
@@ -60,7 +61,7 @@ class Confirms(Parser):
         return room if unsettled == 0 or self._window < self._burst else 0
 
     def unsettled(self) -> i64:
-        """Messages that the broker has yet to answer."""
+        """Return the number of messages that the broker has not answered yet."""
         return self.sent - self.confirmed - self.nacked
 
     def on_method(self, method: i64, data: bytes, start: i64, stop: i64) -> None:
@@ -79,7 +80,7 @@ class Confirms(Parser):
         self._note_latency()
 
     def _note_latency(self) -> None:
-        """Count the blocks that are settled whole."""
+        """Record the latency of all blocks that are now completely settled."""
         at = self._block_at
         tags = self._block_tags
         while at < len(tags) and tags[at] <= self._through:
@@ -92,7 +93,7 @@ class Confirms(Parser):
         self._block_at = at
 
     def _settle(self, tag: i64) -> i64:
-        """One tag is settled; how many that are."""
+        """Settle one tag. Return 1, the number of newly settled tags."""
         if tag == self._through + 1:
             self._through = tag
             self._absorb()
@@ -101,7 +102,7 @@ class Confirms(Parser):
         return 1
 
     def _settle_through(self, tag: i64) -> i64:
-        """Every tag up to this one is settled; how many were not before."""
+        """Settle all tags up to this one. Return how many were open."""
         count = tag - self._through
         if count <= 0:
             return 0

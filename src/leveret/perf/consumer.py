@@ -1,4 +1,4 @@
-"""A consumer: reads deliveries of its queues as they come, or at a rate, and acknowledges them."""
+"""A consumer: read deliveries as fast as they come, or at a given rate, and acknowledge them."""
 
 import time
 from typing import Final
@@ -6,11 +6,11 @@ from typing import Final
 from leveret.perf.client import Client
 from leveret.perf.deliveries import Deliveries
 from leveret.perf.load import Load
+from leveret.perf.pacing import Pace, make_pace
 from leveret.perf.producer import is_stamped
-from leveret.perf.schedule import Pace, pace
 from leveret.perf.worker import Worker
 
-WAIT_S: Final = 0.1  # the longest wait in one piece, so that a stop is noticed
+WAIT_S: Final = 0.1  # maximum sleep, so that a stop is noticed
 
 
 class Consumer(Worker):
@@ -26,15 +26,15 @@ class Consumer(Worker):
 
     def work(self) -> None:
         client = self.client
-        steps = pace(self._load.consumer_rate, (), self._load.consumers, self.start_s)
+        pace = make_pace(self._load.consumer_rate, (), self._load.consumers, self.start_s)
         take_acks = self.deliveries.take_acks
         send = client.send
-        # Deliveries may have come before the start: without their acks no more would.
+        # Deliveries may have arrived before the start. Without their acks, no more would arrive.
         is_new = True
         while not self.stopping:
             if is_new:
-                if steps is not None:
-                    self._rest(steps)
+                if pace is not None:
+                    self._wait_for_rate(pace)
                 acks = take_acks()
                 if acks:
                     send(acks)
@@ -43,10 +43,10 @@ class Consumer(Worker):
             self.deliveries.ack_rest()
             send(take_acks())
 
-    def _rest(self, steps: Pace) -> None:
-        """Take the time that the deliveries so far should have taken."""
+    def _wait_for_rate(self, pace: Pace) -> None:
+        """Sleep until the deliveries so far match the rate."""
         while not self.stopping:
-            wait_s = steps.wait_s(int(self.deliveries.received), time.monotonic())
+            wait_s = pace.wait_s(int(self.deliveries.received), time.monotonic())
             if wait_s <= 0:
                 return
             time.sleep(min(wait_s, WAIT_S))

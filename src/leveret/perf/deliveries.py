@@ -1,9 +1,9 @@
-"""Deliveries, counted: how many came, how late, and the acks that are owed for them.
+"""Deliveries to one consumer: count them, measure their latency, and collect the acks to send.
 
-So many at once are acknowledged (`multiple`), as a good client does. Acks gather in one buffer
-until they are taken: one write for all that one read brought.
+One ack with `multiple` acknowledges several deliveries. Acks are collected in a buffer, so that one
+read leads to one write.
 
-The send time in a body is believed if it is at most an hour old: a queue may hold other messages.
+The send time in a body counts only if it is at most an hour old: a queue may hold other messages.
 
     ack = 01 0001 0000000D 003C0050 tag:u64 01 CE
 """
@@ -24,24 +24,24 @@ _LATE_NS_MAX: Final = 3_600_000_000_000
 
 
 class Deliveries(Parser):
-    """What one consumer received."""
+    """Counts the deliveries of one consumer and makes its acks."""
 
     def __init__(self, ack_every: i64, sample_every: i64) -> None:
         super().__init__()
         self.received: i64 = 0
         self.latency = Histogram()
         self._ack_every = ack_every  # 0 = never
-        self._sample_every = sample_every  # 0 = bodies carry no time
+        self._sample_every = sample_every  # 0 = bodies contain no send time
         self._until_sample: i64 = min(1, sample_every)
-        self._tag: i64 = 0  # of the delivery in hand
-        self._done_tag: i64 = 0  # of the last one that came whole
-        self._acked_tag: i64 = 0  # all up to here are acknowledged
-        self._left: i64 = 0  # body bytes of it still to come
-        self._is_fresh = False  # none of its body has come
+        self._tag: i64 = 0  # of the delivery being read
+        self._done_tag: i64 = 0  # of the last complete delivery
+        self._acked_tag: i64 = 0  # all deliveries up to this tag are acknowledged
+        self._left: i64 = 0  # body bytes of the current delivery still to come
+        self._is_fresh = False  # no byte of its body has arrived
         self._acks = BytesWriter()
 
     def take_acks(self) -> bytes:
-        """The acks that are due, as frames."""
+        """Return the collected acks as frames, and clear them."""
         if len(self._acks) == 0:
             return b""
         acks = self._acks.getvalue()
@@ -85,7 +85,7 @@ class Deliveries(Parser):
             self._ack()
 
     def ack_rest(self) -> None:
-        """Acknowledge everything that came whole, for a consumer that ends."""
+        """Acknowledge all complete deliveries, at the end of a consumer."""
         if self._ack_every != 0 and self._done_tag > self._acked_tag:
             self._ack()
 

@@ -1,9 +1,9 @@
-"""Latencies in buckets: a fixed amount of memory, whatever the number, and percentiles within 3 %.
+"""Histogram of latencies: fixed memory, and percentiles that are exact to 3 %.
 
-Each power of two is cut into 32 buckets of equal width; numbers under 64 have a bucket each.
+Each power of two is divided into 32 buckets of equal width. Values below 64 have one bucket each.
 
     index(v) = v                            for v < 64
-             = shift * 32 + (v >> shift)    with the shift that leaves 32 <= v >> shift < 64
+             = shift * 32 + (v >> shift)    with shift such that 32 <= v >> shift < 64
 """
 
 from typing import Final
@@ -12,13 +12,13 @@ from mypy_extensions import i64
 
 _EXACT: Final = 64
 _HALF: Final = 32
-_SHIFT_MAX: Final = 36  # 2^42 ns is over an hour; longer ones share the last bucket
+_SHIFT_MAX: Final = 36  # 2^42 ns is over an hour; longer latencies share the last bucket
 _BUCKETS: Final = _SHIFT_MAX * _HALF + _EXACT
 _NS_MAX: Final = (_EXACT << _SHIFT_MAX) - 1
 
 
 class Histogram:
-    """How many latencies fell into which bucket."""
+    """Counts latencies by bucket."""
 
     def __init__(self) -> None:
         self.count: i64 = 0
@@ -26,7 +26,7 @@ class Histogram:
         self.buckets: list[int] = [0] * _BUCKETS
 
     def add(self, ns: i64) -> None:
-        """Count one latency; clocks that went back count as 0."""
+        """Count one latency. A negative one, from a clock that went back, counts as 0."""
         ns = max(0, min(ns, _NS_MAX))
         self.count += 1
         if ns > self.max_ns:
@@ -37,7 +37,7 @@ class Histogram:
         self.buckets[shift * _HALF + (ns >> shift)] += 1
 
     def merge(self, buckets: list[int], max_ns: i64) -> None:
-        """Take over what another histogram counted."""
+        """Add the counts of another histogram."""
         assert len(buckets) == _BUCKETS
         for index in range(_BUCKETS):
             self.buckets[index] += buckets[index]
@@ -45,7 +45,7 @@ class Histogram:
         self.max_ns = max(self.max_ns, max_ns)
 
     def since(self, before: "Histogram") -> dict[int, int]:
-        """What was counted since this was as `before`, by bucket."""
+        """Return the counts by bucket that were added since the state `before`."""
         added: dict[int, int] = {}
         for index in range(_BUCKETS):
             if self.buckets[index] != before.buckets[index]:
@@ -53,21 +53,21 @@ class Histogram:
         return added
 
     def highest_ns(self) -> i64:
-        """The end of the highest bucket that is not empty."""
+        """Return the upper end of the highest bucket that is not empty."""
         for index in range(_BUCKETS - 1, -1, -1):
             if self.buckets[index] != 0:
                 return _middle(index + 1) if index + 1 < _BUCKETS else _NS_MAX
         return 0
 
     def add_counts(self, counts: dict[int, int], max_ns: i64) -> None:
-        """Take over what `since` of another histogram said."""
+        """Add counts that `since` of another histogram returned."""
         for index, count in counts.items():
             self.buckets[index] += count
             self.count += count
         self.max_ns = max(self.max_ns, max_ns)
 
     def percentile(self, percent: float) -> int:
-        """The latency that so many per cent do not exceed, in ns; 0 where nothing was counted."""
+        """Return the latency in ns that `percent` % do not exceed; 0 if nothing was counted."""
         left = round(int(self.count - 1) * percent / 100)
         for index in range(_BUCKETS):
             left -= self.buckets[index]
@@ -77,7 +77,7 @@ class Histogram:
 
 
 def _middle(index: int) -> int:
-    """The number in the middle of a bucket."""
+    """Return the value in the middle of a bucket."""
     if index < _EXACT:
         return index
     shift = index // _HALF - 1

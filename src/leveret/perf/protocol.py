@@ -1,11 +1,12 @@
-"""Frames as a load generator needs them: publishes in blocks, and a parser that copies nothing.
+"""AMQP frames for a load generator: publishes in blocks, and a parser that copies nothing.
 
     frame = type:u8 channel:u16 size:u32 payload CE
 
-`Publishes` cuts the frames of each message around the first eight body bytes, where the send time
-goes: a block of many messages is one `join` of those cuts by the time. `Parser` hands over methods,
-content headers and the start and end of each body frame; a body is skipped, never collected, so
-that large ones cost nothing. Everything uses channel 1, after the handshake on channel 0.
+`Publishes` splits the frames of each message around the first eight body bytes, which hold the send
+time. A block of many messages is one `join` of these pieces with the time. `Parser` reports
+methods, content headers, and the start and end of each body frame. It skips bodies instead of
+collecting them, so that large ones cost nothing. Everything uses channel 1, after the handshake on
+channel 0.
 """
 
 from typing import Final
@@ -23,13 +24,13 @@ from leveret.amqp.methods import (
     FRAME_METHOD,
     FRAME_OVERHEAD,
 )
-from leveret.amqp.writer import Writer
+from leveret.amqp.writer import MethodWriter
 from leveret.errors import ClosedError, FrameError
 from leveret.wire.properties import Properties, encode_header
 from leveret.wire.tables import Table
 
 CHANNEL: Final = 1
-FRAME_BYTES: Final = 131_072  # what the handshake asks for
+FRAME_BYTES: Final = 131_072  # frame size asked for in the handshake
 STAMP_BYTES: Final = 8
 
 _HEAD_BYTES: Final = 7
@@ -39,7 +40,7 @@ _PERSISTENT: Final = 2
 
 
 def frame(kind: i64, channel: i64, payload: bytes) -> bytes:
-    """One whole frame."""
+    """Return one complete frame."""
     assert 0 <= channel <= 0xFFFF
     head = bytes([kind, channel >> 8, channel & 0xFF])
     size: int = len(payload)
@@ -49,8 +50,8 @@ def frame(kind: i64, channel: i64, payload: bytes) -> bytes:
 def message_frames(
     exchange: str, routing_key: str, body: bytes, properties: Properties, mandatory: bool
 ) -> list[bytes]:
-    """The frames of one publish."""
-    method = Writer(BASIC_PUBLISH).short(0).short_string(exchange).short_string(routing_key)
+    """Return the frames of one publish."""
+    method = MethodWriter(BASIC_PUBLISH).short(0).short_string(exchange).short_string(routing_key)
     method.octet(_MANDATORY if mandatory else 0)
     size: int = len(body)
     header = encode_header(properties, size)
@@ -62,7 +63,7 @@ def message_frames(
 
 
 class Template:
-    """What all messages of a producer have in common."""
+    """Exchange, flags and properties that all messages of a producer share."""
 
     def __init__(self, exchange: str, persistent: bool, headers: Table, mandatory: bool) -> None:
         self.exchange = exchange
@@ -74,9 +75,9 @@ class Template:
 
 
 class Publishes:
-    """Blocks of publish frames that carry their send time, with keys and sizes in turn.
+    """Makes blocks of publish frames with their send time, using keys and sizes in turn.
 
-    With messages 0, 1 … in turn, `_between[i]` is the end of message i and the start of the next.
+    `_between[i]` is the end of message i and the start of message i + 1.
     """
 
     def __init__(
@@ -84,14 +85,14 @@ class Publishes:
     ) -> None:
         self._is_stamped = stamped
         self._count: i64 = max(len(keys), len(sizes))
-        self._at: i64 = 0  # message that comes next
+        self._at: i64 = 0  # the next message
         self._before: list[bytes] = []
         self._after: list[bytes] = []
         for index in range(self._count):
             self._cut(template, keys[index % len(keys)], sizes[index % len(sizes)])
         starts = self._before[1:] + self._before[:1]
         between = [end + start for end, start in zip(self._after, starts, strict=True)]
-        # Long enough for a block that starts at any of them.
+        # Long enough for a block that starts at any message.
         self._between: list[bytes] = between * (burst // self._count + 2)
 
     def _cut(self, template: Template, key: str, size: i64) -> None:
@@ -110,7 +111,7 @@ class Publishes:
         self._after.append(whole[cut + skip :])
 
     def block(self, count: i64, now_ns: int) -> bytes:
-        """The frames of `count` messages, at most a burst, sent now."""
+        """Return the frames of `count` messages, at most a burst, with the send time `now_ns`."""
         stamp = now_ns.to_bytes(STAMP_BYTES, "big") if self._is_stamped else b""
         first = self._at
         last = first + count - 1
@@ -120,17 +121,17 @@ class Publishes:
 
 
 class Parser:
-    """Reads frames from received bytes. Subclasses take what they need; the rest are `answers`."""
+    """Parses received frames. Subclasses handle what they need; other methods go to `answers`."""
 
     def __init__(self) -> None:
-        self.answers: list[bytes] = []  # payloads of the methods that no subclass took
-        self.now_ns: i64 = 0  # when the bytes in hand were received
-        self._rest: bytes = b""  # a frame that is not complete
-        self._missing: i64 = 0  # bytes of a body frame still to come, its end octet included
+        self.answers: list[bytes] = []  # payloads of methods that no subclass handled
+        self.now_ns: i64 = 0  # when the current bytes were received
+        self._rest: bytes = b""  # the start of an incomplete frame
+        self._missing: i64 = 0  # bytes of a body frame still to come, with its end octet
         self._body_size: i64 = 0  # of that frame
 
     def feed(self, data: bytes, now_ns: i64) -> None:
-        """Take received bytes and handle every frame that is complete."""
+        """Parse received bytes and handle every complete frame."""
         self.now_ns = now_ns
         if self._rest:
             data = self._rest + data
@@ -148,13 +149,13 @@ class Parser:
             self._rest = data[at:]
 
     def _read_frames(self, data: bytes, at: i64) -> i64:
-        """Handle frames; where the incomplete rest starts."""
+        """Handle complete frames. Return the position of the incomplete rest."""
         end: i64 = len(data)
         while end - at >= _HEAD_BYTES:
             kind: i64 = data[at]
             size = i64(read_i32_be(data, at + 3))
             if size < 0 or size > FRAME_BYTES:
-                raise FrameError(f"a frame of {size} bytes")
+                raise FrameError(f"invalid frame size {size}")
             start = at + _HEAD_BYTES
             stop = start + size
             if kind == FRAME_BODY:
@@ -173,7 +174,7 @@ class Parser:
                 self._on_frame(kind, data, start, stop)
                 at = stop + 1
             if data[stop] != FRAME_END:
-                raise FrameError(f"a frame that ends with {data[stop]}")
+                raise FrameError(f"invalid frame end {data[stop]}")
         return at
 
     def _on_frame(self, kind: i64, data: bytes, start: i64, stop: i64) -> None:
@@ -186,21 +187,21 @@ class Parser:
             self.on_header(read_i64_be(data, start + 4))
 
     def on_method(self, method: i64, data: bytes, start: i64, stop: i64) -> None:
-        """A method with its payload at data[start:stop]."""
+        """Handle a method with its payload at data[start:stop]."""
         self.answers.append(data[start:stop])
 
     def on_header(self, body_bytes: i64) -> None:
-        """A content header."""
+        """Handle a content header."""
 
     def on_body_start(self, data: bytes, start: i64, size: i64) -> None:
-        """A body frame whose first eight bytes, or all of them if it is shorter, are there."""
+        """Handle the start of a body frame: its first eight bytes, or all if it is shorter."""
 
     def on_body_end(self, size: i64) -> None:
-        """A body frame is complete."""
+        """Handle the end of a body frame."""
 
 
 def _reply_of(payload: bytes) -> str:
-    """Code and text of a close."""
+    """Return the code and text of a close method."""
     code = int.from_bytes(payload[4:6], "big")
     text = payload[7 : 7 + payload[6]].decode("utf-8", "replace")
     return f"closed by the broker: {code} {text}"

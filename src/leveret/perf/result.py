@@ -1,24 +1,24 @@
-"""The figures of one run, as plain data and as JSON."""
+"""The results of one run, as plain data and as JSON."""
 
 from dataclasses import dataclass
 
 from leveret.perf.latency import Histogram
-from leveret.perf.sample import Row, percentiles
+from leveret.perf.measurements import ProgressRow, percentiles
 
 
 @dataclass(frozen=True)
 class Result:
-    """What was counted between the start of the producers and the end of the time."""
+    """Counts and latencies between the start of the run and its end."""
 
     seconds: float
-    counts: dict[str, int]  # by the names of sample.COUNTS
+    counts: dict[str, int]  # keys are measurements.COUNTS
     latency: Histogram
     confirm_latency: Histogram
-    producers_cpu_s: float  # of the load generator itself, not of the broker
+    producers_cpu_s: float  # CPU time of the load generator, not of the broker
     consumers_cpu_s: float
-    sent_each: list[int]  # by each producer
-    received_each: list[int]  # by each consumer
-    rows: list[Row]  # one for each interval
+    sent_each: list[int]  # messages of each producer
+    received_each: list[int]  # messages of each consumer
+    rows: list[ProgressRow]  # one for each interval
 
     @property
     def sent(self) -> int:
@@ -36,7 +36,7 @@ class Result:
         return self.counts[name] / self.seconds if self.seconds else 0.0
 
     def to_json(self) -> dict[str, object]:
-        """One object with plain names; latencies in µs."""
+        """Return the results as one JSON object, with latencies in µs."""
         return {
             "seconds": round(self.seconds, 3),
             **self.counts,

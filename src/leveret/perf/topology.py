@@ -1,4 +1,4 @@
-"""The queues, exchange and bindings of a run: made before it, gone after it, unless predeclared."""
+"""Declare the queues, exchange and bindings of a run, and delete them after it."""
 
 import contextlib
 import secrets
@@ -11,8 +11,8 @@ from leveret.perf.protocol import Parser
 
 
 @contextlib.contextmanager
-def topology(load: Load) -> Iterator[list[str]]:
-    """The names of the queues."""
+def declared_topology(load: Load) -> Iterator[list[str]]:
+    """Declare the topology, yield the queue names, and clean up. Only yield if predeclared."""
     names = queue_names(load)
     if load.predeclared:
         yield names
@@ -29,32 +29,34 @@ def topology(load: Load) -> Iterator[list[str]]:
                 control.bind(name, load.exchange, binding_keys(load, name), load.binding_arguments)
         yield names
     except BaseException:
-        with contextlib.suppress(OSError, ClosedError):  # the first fault is the one to tell
+        with contextlib.suppress(
+            OSError, ClosedError
+        ):  # report the first error, not one of the cleanup
             _clean_up(control, made, load.exchange if has_exchange else "")
         raise
     _clean_up(control, made, load.exchange if has_exchange else "")
 
 
 def queue_names(load: Load) -> list[str]:
-    """The one name that was given, or numbered ones."""
+    """Return the given or a random name; several queues get numbers."""
     base = load.queue or f"leveret.perf.{secrets.token_hex(4)}"
     return [base] if load.queues == 1 else [f"{base}-{number}" for number in range(load.queues)]
 
 
-def queues_of(names: list[str], number: int, workers: int) -> list[str]:
-    """The queues of one of so many workers: one that others may share, or several of its own."""
+def queues_for_worker(names: list[str], number: int, workers: int) -> list[str]:
+    """Return the queues of one worker: a shared one, or several if there are more queues."""
     if workers >= len(names):
         return [names[number % len(names)]]
     return names[number::workers]
 
 
 def binding_keys(load: Load, queue: str) -> tuple[str, ...]:
-    """By which keys a queue is bound to the exchange of the load."""
+    """Return the keys with which a queue is bound to the exchange of the load."""
     return load.binding_keys or load.routing_keys or (queue,)
 
 
 def _declare_exchange(control: Client, load: Load) -> bool:
-    """Make the exchange; the broker's own ones exist and stay."""
+    """Declare the exchange, unless it is one of the broker's. Return True if declared."""
     if not load.exchange or load.exchange.startswith("amq."):
         return False
     control.declare_exchange(load.exchange, load.exchange_type, load.durable)

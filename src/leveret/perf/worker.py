@@ -1,4 +1,4 @@
-"""A thread around one connection, with an error that is not lost and an end that comes for sure."""
+"""A thread with one connection. Its error is kept, and it can always be stopped."""
 
 import threading
 from collections.abc import Sequence
@@ -6,18 +6,18 @@ from typing import Final
 
 from leveret.perf.client import Client
 
-STOP_S: Final = 5.0  # after which a worker that does not end is cut off
+STOP_S: Final = 5.0  # then the socket of a worker that does not end is shut down
 
 
 class Worker(threading.Thread):
-    """Does `work` until it is told to stop."""
+    """Runs `work` until `stopping` is set."""
 
     def __init__(self, client: Client) -> None:
         super().__init__(daemon=True)
         self.client = client
         self.stopping = False
-        self.start_s = 0.0  # when the run begins, by the monotonic clock
-        self.error: Exception | None = None  # what ended it before its time
+        self.start_s = 0.0  # when the run starts, by the monotonic clock
+        self.error: Exception | None = None  # the error that ended `work` early
 
     def work(self) -> None:
         """Load the broker until `stopping`."""
@@ -32,11 +32,11 @@ class Worker(threading.Thread):
                 self.error = error
 
 
-def stop(workers: Sequence[Worker]) -> None:
-    """Tell all to stop and wait for them, a while; those that hang are cut off."""
+def stop_workers(workers: Sequence[Worker]) -> None:
+    """Stop all workers and wait for them. Shut down the socket of a worker that hangs."""
     for worker in workers:
         worker.stopping = True
-        if not worker.client.wakes:
+        if not worker.client.has_read_timeout:
             worker.client.hang_up()
     for worker in workers:
         worker.join(STOP_S)

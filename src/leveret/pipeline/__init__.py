@@ -1,1 +1,1 @@
-"""The data pipeline: jobs on Spark over what went through the broker. See docs/spark.md."""
+"""The data pipeline: archive, analyse, audit and replay messages with Spark. See docs/spark.md."""

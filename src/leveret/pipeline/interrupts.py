@@ -1,7 +1,7 @@
-"""Ctrl+C in a command on Spark: the command ends, and shows nobody's stack.
+"""Ctrl+C in a Spark command: end the command without a Python or Java stack trace.
 
-PySpark answers the signal by a call to Java from inside the call that it interrupts, and Py4J logs
-what comes of that. A JVM that is only just starting says at length that nobody waits for it.
+PySpark's signal handler calls Java from inside the call that it interrupts, and Py4J logs the
+failure. A JVM that is still starting prints a long error because its parent has gone.
 """
 
 import logging
@@ -13,12 +13,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-_PY4J: Final = "java_gateway"  # the module of Py4J that writes to the root logger as well
+_PY4J: Final = "java_gateway"  # the module of Py4J that also writes to the root logger
 
 
 @contextmanager
-def starting() -> Iterator[None]:
-    """While Spark starts: an interrupt kills the JVM too, and afterwards is Python's own again."""
+def clean_interrupts_during_startup() -> Iterator[None]:
+    """Kill the JVM on Ctrl+C while Spark starts, then restore Python's own signal handler."""
     logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
     logging.getLogger().addFilter(_is_not_py4j)
     before = _children()
@@ -38,9 +38,9 @@ def _is_not_py4j(record: logging.LogRecord) -> bool:
 
 
 def _children() -> set[int]:
-    """The processes that this one has started; none where the system does not tell."""
+    """Return the child processes of this process; none if the system has no /proc."""
     found: set[int] = set()
     for path in Path("/proc/self/task").glob("*/children"):
-        with suppress(OSError):  # a thread that has ended
+        with suppress(OSError):  # the thread has ended
             found.update(int(pid) for pid in path.read_text().split())
     return found

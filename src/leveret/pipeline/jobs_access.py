@@ -1,6 +1,6 @@
-"""How flows get at the jobs service over HTTP: by the token that was given, or by one asked for.
+"""Access of flows to the jobs service over HTTP, with a given token or one from the broker.
 
-A login is good for a token of ten minutes, so one that was asked for is asked for anew in time.
+The broker gives a logged-in user a token for ten minutes. It is renewed before it expires.
 """
 
 import time
@@ -8,31 +8,31 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from leveret.jobs.client.client import Client
-from leveret.pipeline.site import Site
+from leveret.pipeline.environment import Environment
 from pyspark_leveret.client import Broker
-from pyspark_leveret.options import parse
+from pyspark_leveret.options import parse_options
 
-TOKEN_S: Final = 300.0  # half of what the service gives
+TOKEN_S: Final = 300.0  # half of the lifetime of a token
 
 
 class JobsAccess:
-    """Makes clients of one service; may be sent to other processes before its first use."""
+    """Makes clients of one service. Can be pickled until `client` is called."""
 
-    def __init__(self, site: Site, token: str | None, namespace: str) -> None:
-        self._site = site
+    def __init__(self, environment: Environment, token: str | None, namespace: str) -> None:
+        self._environment = environment
         self._token = token
         self._namespace = namespace
         self._client: Client | None = None
-        self._asked_s = 0.0
+        self._token_time_s = 0.0
 
     def client(self) -> Client:
-        """A client whose token is good for some minutes at least."""
+        """Return a client whose token is valid for five minutes or more."""
         now_s = time.monotonic()
-        is_old = self._token is None and now_s - self._asked_s > TOKEN_S
+        is_old = self._token is None and now_s - self._token_time_s > TOKEN_S
         if self._client is None or is_old:
             self.close()
-            token, self._asked_s = self._token or _asked(self._site), now_s
-            parts = urlsplit(self._site.url)
+            token, self._token_time_s = self._token or _request_token(self._environment), now_s
+            parts = urlsplit(self._environment.url)
             url = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
             self._client = Client(url, token=token, namespace=self._namespace)
         return self._client
@@ -43,7 +43,7 @@ class JobsAccess:
         self._client = None
 
 
-def _asked(site: Site) -> str:
-    """A token for who is logged in."""
-    broker = Broker(parse(site.options()))
+def _request_token(environment: Environment) -> str:
+    """Return a token for the logged-in user."""
+    broker = Broker(parse_options(environment.options()))
     return str(broker.ask("POST", "/api/jobs/token")["token"])

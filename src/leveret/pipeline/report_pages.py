@@ -1,13 +1,13 @@
-"""Reports as pages of charts: dead letters, latency and jobs. What is drawn is in the report."""
+"""Turn reports on dead letters, latency and jobs into pages of charts."""
 
 from typing import Any, Final
 
-from leveret.pipeline.axes import HOUR_S, measure_of, plain_number, seconds_of, time_step_s
-from leveret.pipeline.charts import Bars, Cell, Lines, Page, Series, Stacks, Table
+from leveret.charts.axes import HOUR_S, parse_time_s, plain_number, time_step_s, unit_for
+from leveret.charts.charts import Bars, Cell, Lines, Page, Part, Series, Stacks, Table
 
 Row = dict[str, Any]
 
-COLUMNS_MAX: Final = 96  # of bars over time; more are drawn together
+COLUMNS_MAX: Final = 96  # bars over time; a longer report gets longer steps
 QUEUES_MAX: Final = 8  # queues with charts of their own
 HEADINGS: Final = {
     "queue": "queue",
@@ -16,7 +16,7 @@ HEADINGS: Final = {
     "routing_key": "routing key",
     "service": "service",
 }
-_SPANS: Final = {
+_DURATIONS: Final = {
     "waiting": "time in queue",
     "in flight": "time in flight",
     "to ack": "time to ack",
@@ -24,14 +24,14 @@ _SPANS: Final = {
 
 
 def dead_letter_page(found: Row, sources: list[str]) -> Page:
-    """Over time by reason, by everything that may be to blame, and the worst of all together."""
+    """Return dead letters over time by reason, by each dimension, and the worst combinations."""
     figures = [
         ("dead letters", plain_number(found["letters"])),
         ("retries before death, most", plain_number(found["retries_max"] or 0)),
-        ("time to death, half of them", span_text(found["alive_ms_p50"])),
-        ("time to death, 95 %", span_text(found["alive_ms_p95"])),
+        ("time to death, half of them", duration_text(found["alive_ms_p50"])),
+        ("time to death, 95 %", duration_text(found["alive_ms_p95"])),
     ]
-    parts: list[Lines | Stacks | Bars | Table] = [
+    parts: list[Part] = [
         stacks("Dead letters over time, by reason", found["hours"], "hour", "reason", "letters")
     ]
     for name, heading in HEADINGS.items():
@@ -44,14 +44,14 @@ def dead_letter_page(found: Row, sources: list[str]) -> Page:
 
 
 def latency_page(found: Row, stream: str) -> Page:
-    """Percentiles over time for each queue, those with most messages first."""
+    """Return percentiles over time for each queue, the busiest queues first."""
     queues = sorted(
         {row["queue"] for row in found["queues"]},
         key=lambda name: -sum(row["count"] for row in found["queues"] if row["queue"] == name),
     )
-    parts: list[Lines | Stacks | Bars | Table] = []
+    parts: list[Part] = []
     for queue in queues[:QUEUES_MAX]:
-        for kind, text in _SPANS.items():
+        for kind, text in _DURATIONS.items():
             rows = [r for r in found["windows"] if (r["queue"], r["kind"]) == (queue, kind)]
             if rows:
                 parts.append(Lines(f"{queue}: {text}", _percentiles(rows), "ms"))
@@ -64,22 +64,22 @@ def latency_page(found: Row, stream: str) -> Page:
         ("messages acked", plain_number(sum(row["count"] for row in acked))),
         (
             "slowest 1 % to ack, worst queue",
-            span_text(max((r["p99"] for r in acked), default=None)),
+            duration_text(max((r["p99"] for r in acked), default=None)),
         ),
     ]
-    window = span_text(found["window_s"] * 1000)
+    window = duration_text(found["window_s"] * 1000)
     return Page("Latency", f"Life events of {stream}, in windows of {window}", figures, parts)
 
 
 def jobs_page(found: Row, place: str) -> Page:
-    """Backlog by topic, what dead jobs died of, and when they came and failed."""
+    """Return the backlog by topic, the errors of dead jobs, and arrivals and failures by hour."""
     states = ["ready", "scheduled", "leased", "dead"]
     figures = [(name, plain_number(found[name])) for name in states]
     oldest = max((row["oldest_ready_s"] or 0.0 for row in found["topics"]), default=0.0)
-    figures.append(("oldest ready", span_text(oldest * 1000)))
+    figures.append(("oldest ready", duration_text(oldest * 1000)))
     rows = [{**row, "name": f"{row['namespace']}/{row['topic']}"} for row in found["topics"]]
     hours = [{**row, "name": f"{row['namespace']}/{row['topic']}"} for row in found["hours"]]
-    parts: list[Lines | Stacks | Bars | Table] = [
+    parts: list[Part] = [
         _topic_bars("Waiting, by topic", rows, "ready"),
         _topic_bars("Dead, by topic", rows, "dead"),
     ]
@@ -100,10 +100,10 @@ def _topic_bars(title: str, rows: list[Row], state: str) -> Bars:
 
 
 def stacks(title: str, rows: list[Row], time: str, name: str, count: str) -> Stacks:
-    """Counts by time and name; times are drawn together where there would be too many."""
+    """Return counts by time and name, with steps of an hour or more."""
     if not rows:
         return Stacks(title, [], HOUR_S)
-    at = [seconds_of(row[time]) for row in rows]
+    at = [parse_time_s(row[time]) for row in rows]
     step_s = max(time_step_s(min(at), max(at), COLUMNS_MAX), HOUR_S)
     sums: dict[str, dict[float, float]] = {}
     for row, when in zip(rows, at, strict=True):
@@ -119,14 +119,14 @@ def table(title: str, rows: list[Row], columns: list[str]) -> Table:
     return Table(title, heads, [[_cell(row.get(name)) for name in columns] for row in rows])
 
 
-def span_text(ms: float | None) -> str:
-    """A span of time in the unit that fits it."""
-    return "unknown" if ms is None else measure_of("ms", ms).text(ms)
+def duration_text(ms: float | None) -> str:
+    """Return a duration in the unit that suits it."""
+    return "unknown" if ms is None else unit_for("ms", ms).text(ms)
 
 
 def _percentiles(rows: list[Row]) -> list[Series]:
     return [
-        Series(share, [(seconds_of(row["start"]), float(row[share])) for row in rows])
+        Series(share, [(parse_time_s(row["start"]), float(row[share])) for row in rows])
         for share in ("p50", "p95", "p99")
     ]
 

@@ -1,7 +1,7 @@
-"""A Spark session: finds Java, makes executors use this Python, and starts.
+"""Start a Spark session: find Java, and make executors use this Python.
 
-Spark needs Java 17 or newer. It is looked for where `JAVA_HOME` points, on the path, and where
-Linux distributions put it; where there is none, one sentence says how to get it.
+Spark needs Java 17 or newer. This module looks in `JAVA_HOME`, on the path, and in the usual
+folders of Linux and macOS. If there is none, the error says how to install it.
 """
 
 import atexit
@@ -25,7 +25,7 @@ JAVA_MIN: Final = 17
 VERSION_WITHIN_S: Final = 30.0
 NO_JAVA: Final = (
     f"Spark needs Java {JAVA_MIN} or newer, and none was found: install it (on Debian:"
-    f" apt-get install openjdk-{JAVA_MIN}-jre-headless), or set JAVA_HOME to where it is"
+    f" apt-get install openjdk-{JAVA_MIN}-jre-headless), or set JAVA_HOME to its folder"
 )
 LOCAL: Final = "local[*]"
 
@@ -33,8 +33,8 @@ JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 
 _FOLDERS: Final = ("/usr/lib/jvm", "/opt", "/Library/Java/JavaVirtualMachines")
 _VERSION: Final = re.compile(r'version "(\d+)')
-# Within which a Python process of Spark's and the JVM must have found each other. Spark's own 15 s
-# are too few for a machine that is busy; some of its processes go by the variable only.
+# Limit for the connection between the JVM and a Python process of Spark. Spark's default of 15 s is
+# too short on a busy machine. Some of its processes read only the environment variable.
 CONNECT_S: Final = 120
 _CONNECT: Final = "SPARK_AUTH_SOCKET_TIMEOUT"
 _SETTINGS: Final = {
@@ -45,8 +45,8 @@ _SETTINGS: Final = {
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
-# For log4j; without a place to write to, Spark would take its own settings, and without a level
-# for the gateway it would set its own one, and say so.
+# For log4j. Without an appender Spark would use its own settings. Without a level for the gateway
+# Spark would set one and print a line about it.
 _QUIET: Final = """\
 rootLogger.level = off
 rootLogger.appenderRef.console.ref = console
@@ -56,9 +56,9 @@ appender.console.target = SYSTEM_ERR
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = off
 """
-# Of PySpark itself: they write a failed query with all of its Java to stderr.
+# Loggers of PySpark that write a failed query with its Java stack trace to stderr.
 _LOGGERS: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
-# Small and quick to start: one shuffle partition, no adaptive plans, a JVM that compiles little.
+# For a fast start: one shuffle partition, no adaptive plans, a JVM that compiles little.
 QUICK_SETTINGS: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
@@ -78,15 +78,15 @@ def spark_session(
     is_quick: bool = False,
     is_quiet: bool = False,
 ) -> SparkSession:
-    """A session, made or found. Raises ConfigError where there is no Java.
+    """Return the running session, or start one. Raise ConfigError if there is no Java.
 
-    `is_quick` is for tests: less than half of the start-up, and slower queries. `is_quiet` is for
-    commands: Spark says nothing by itself, whoever started it tells what fails.
+    `is_quick` is for tests: less than half of the start-up time, but slower queries. `is_quiet` is
+    for commands, which report errors themselves: Spark logs nothing.
     """
     home = find_java()
     if home is not None:
         os.environ["JAVA_HOME"] = str(home)
-    # Otherwise executors take whatever python3 is first on their path.
+    # Otherwise executors use the first python3 on their path.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ.setdefault(_CONNECT, str(CONNECT_S))
@@ -103,7 +103,7 @@ def spark_session(
 
 
 def _quiet_logging() -> Path:
-    """A file for Spark's logging that lets nothing through; it goes with this process."""
+    """Write a logging configuration that logs nothing; it is deleted when this process exits."""
     with tempfile.NamedTemporaryFile("w", suffix=".properties", delete=False) as file:
         file.write(_QUIET)
     atexit.register(Path(file.name).unlink, missing_ok=True)
@@ -111,7 +111,7 @@ def _quiet_logging() -> Path:
 
 
 def find_java() -> Path | None:
-    """The home of a Java that is new enough; None where the one on the path is. ConfigError."""
+    """Return the home of a Java that is new enough; raise ConfigError if there is none."""
     on_path = shutil.which("java")
     given = os.environ.get("JAVA_HOME")
     if given and _version(Path(given) / "bin" / "java") >= JAVA_MIN:
@@ -125,7 +125,7 @@ def find_java() -> Path | None:
 
 
 def _homes() -> Iterator[Path]:
-    """Where Java may be."""
+    """Yield folders that may hold a Java."""
     for folder in _FOLDERS:
         if Path(folder).is_dir():
             for home in sorted(Path(folder).iterdir(), reverse=True):
@@ -134,7 +134,7 @@ def _homes() -> Iterator[Path]:
 
 
 def _version(java: Path) -> int:
-    """The major version of a Java; 0 where it is none, or cannot be run."""
+    """Return the major version of a Java; 0 if it does not exist or cannot run."""
     if not java.is_file():
         return 0
     try:

@@ -1,10 +1,10 @@
 """Jobs of the Redis and PostgreSQL store as a table: one partition per shard and range of ids.
 
-Also the other way: `copy_ahead` brings jobs from shard to shard, in tasks that can be tried again.
+`copy_ahead` copies jobs from shard to shard, in tasks that can be repeated.
 
-Executors talk to PostgreSQL themselves, by the client library of the extra `jobs`, which must be
-installed there; nothing goes through the driver. A frame reads the shards each time it is used,
-every partition by one snapshot of its own: a job that changes meanwhile is as it was or as it is.
+Executors connect to PostgreSQL themselves, with the client library of the extra `jobs`, which must
+be installed on them. No job passes through the driver. A frame reads the shards each time it is
+used, each partition in a transaction snapshot of its own.
 """
 
 import json
@@ -18,13 +18,19 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from leveret.errors import ConfigError
-from leveret.job_service.shards.resharding.bulk import Part, copy_parts
-from leveret.job_service.shards.resharding.reading import COLUMNS, COUNTS, Range, batches, ranges
+from leveret.job_service.shards.resharding.copying_ahead import CopyRange, copy_ranges
+from leveret.job_service.shards.resharding.shard_reader import (
+    COLUMNS,
+    IS_COUNTED,
+    IdRange,
+    read_batches,
+    split_shards,
+)
 
-PART_ROWS: Final = 100_000  # about so many jobs are one partition
-SLICES: Final = 4  # tasks for each that can run at a time, when jobs are copied
-_MOMENT: Final = pa.timestamp("us", "UTC")
-# How Spark and Arrow name the type of each column of `items`.
+PART_ROWS: Final = 100_000  # jobs of one partition, approximately
+SLICES: Final = 4  # copying tasks for each core
+_TIMESTAMP: Final = pa.timestamp("us", "UTC")
+# The types of the columns of `items` in Spark and in Arrow.
 _TYPES: Final[dict[str, tuple[str, pa.DataType]]] = {
     "shard": ("int", pa.int32()),
     "id": ("bigint", pa.int64()),
@@ -33,15 +39,15 @@ _TYPES: Final[dict[str, tuple[str, pa.DataType]]] = {
     "status": ("string", pa.string()),
     "priority": ("int", pa.int32()),
     "payload": ("binary", pa.binary()),
-    "deliver_after": ("timestamp", _MOMENT),
-    "lease_expires_at": ("timestamp", _MOMENT),
-    "created_at": ("timestamp", _MOMENT),
+    "deliver_after": ("timestamp", _TIMESTAMP),
+    "lease_expires_at": ("timestamp", _TIMESTAMP),
+    "created_at": ("timestamp", _TIMESTAMP),
     "idempotency_key": ("string", pa.string()),
     "fair_key": ("string", pa.string()),
     "fair_rank": ("bigint", pa.int64()),
     "attempts": ("int", pa.int32()),
     "token": ("bigint", pa.int64()),
-    "failures": ("string", pa.string()),  # JSON: attempt, time_ms and error of each
+    "failures": ("string", pa.string()),  # JSON list with attempt, time_ms and error
 }
 
 
@@ -52,13 +58,13 @@ def read_jobs(
     columns: Sequence[str] = COLUMNS,
     part_rows: int = PART_ROWS,
 ) -> DataFrame:
-    """All jobs of all shards, each once, with the number of their shard.
+    """Return all jobs of all shards, each once, with the number of their shard.
 
-    `where` is a condition of PostgreSQL's on the columns of `items`, which are those of `j`;
-    `columns` leaves out what is not needed, such as payloads.
+    `where` is a PostgreSQL condition on the columns of `items`, whose alias is `j`. Leave columns
+    that are not needed, such as payloads, out of `columns`.
     """
-    condition = COUNTS if where is None else f"({where}) AND {COUNTS}"
-    return _read(spark, ranges(dsns, condition, part_rows), columns, condition)
+    condition = IS_COUNTED if where is None else f"({where}) AND {IS_COUNTED}"
+    return _read(spark, split_shards(dsns, condition, part_rows), columns, condition)
 
 
 def read_all_rows(
@@ -68,12 +74,14 @@ def read_all_rows(
     columns: Sequence[str] = COLUMNS,
     part_rows: int = PART_ROWS,
 ) -> DataFrame:
-    """All rows of all shards, also copies of topics that are on their way."""
-    return _read(spark, ranges(dsns, where, part_rows), columns, where)
+    """Return all rows of all shards, including copies of topics that are being moved."""
+    return _read(spark, split_shards(dsns, where, part_rows), columns, where)
 
 
-def copy_ahead(spark: SparkSession, parts: list[Part], batch_rows: int, rate: float | None) -> int:
-    """Copy parts of topics to other shards, at most so many jobs a second; how many were new."""
+def copy_ahead(
+    spark: SparkSession, parts: list[CopyRange], batch_rows: int, rate: float | None
+) -> int:
+    """Copy parts of topics to other shards, `rate` jobs a second at most; return the new ones."""
     context = spark.sparkContext
     slices = min(len(parts), SLICES * context.defaultParallelism)
     own = None if rate is None else rate / min(slices, context.defaultParallelism)
@@ -82,11 +90,13 @@ def copy_ahead(spark: SparkSession, parts: list[Part], batch_rows: int, rate: fl
     return copied
 
 
-def _copy_slice(parts: Iterator[Part], batch_rows: int, rate: float | None) -> Iterator[int]:
-    yield copy_parts((Part(*part) for part in parts), batch_rows, rate)
+def _copy_slice(parts: Iterator[CopyRange], batch_rows: int, rate: float | None) -> Iterator[int]:
+    yield copy_ranges((CopyRange(*part) for part in parts), batch_rows, rate)
 
 
-def _read(spark: SparkSession, parts: list[Range], columns: Sequence[str], where: str) -> DataFrame:
+def _read(
+    spark: SparkSession, parts: list[IdRange], columns: Sequence[str], where: str
+) -> DataFrame:
     if not parts:
         raise ConfigError("give the PostgreSQL databases of the shards, in their order")
     spark.dataSource.register(JobsSource)
@@ -95,7 +105,7 @@ def _read(spark: SparkSession, parts: list[Range], columns: Sequence[str], where
 
 
 class JobsSource(DataSource):
-    """Pieces of shards as a data source of Spark: `read_jobs` says which."""
+    """Spark data source for split_shards of shards. `_read` passes the split_shards as options."""
 
     @classmethod
     def name(cls) -> str:
@@ -106,14 +116,14 @@ class JobsSource(DataSource):
         return ", ".join(f"{name} {_TYPES[name][0]}" for name in names)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        parts = [Range(*part) for part in json.loads(self.options["parts"])]
+        parts = [IdRange(*part) for part in json.loads(self.options["parts"])]
         return JobsReader(parts, json.loads(self.options["columns"]), self.options["where"])
 
 
 class JobsReader(DataSourceReader):
-    """Reads each piece in a task of its own."""
+    """Reads each range in its own task."""
 
-    def __init__(self, parts: list[Range], columns: list[str], where: str) -> None:
+    def __init__(self, parts: list[IdRange], columns: list[str], where: str) -> None:
         self._parts = parts
         self._columns = columns
         self._where = where
@@ -123,12 +133,12 @@ class JobsReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         part = self._parts[partition.value]
-        for rows in batches(part, self._columns, self._where):
+        for rows in read_batches(part, self._columns, self._where):
             yield as_arrow(part.shard, self._columns, rows)
 
 
 def as_arrow(shard: int, columns: Sequence[str], rows: list[Any]) -> pa.RecordBatch:
-    """Rows of PostgreSQL as a batch of columns, with the number of their shard."""
+    """Return rows of PostgreSQL as an Arrow batch, with the number of their shard."""
     arrays = [pa.array([shard] * len(rows), pa.int32())]
     for place, name in enumerate(columns):
         arrays.append(pa.array([row[place] for row in rows], _TYPES[name][1]))

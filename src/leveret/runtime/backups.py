@@ -1,8 +1,9 @@
-"""Backups of the running node, and queues restored into it: what the HTTP front asks for.
+"""Back up the running node or one queue, and restore queues into the running node.
 
-Archives are made in a thread, a piece at a time, while the loop goes on; they hold the state at the
-moment at which they began. Restoring publishes into the queue in small turns and waits for the disk
-between them, so that neither the loop nor the memory feels the size of a backup.
+The HTTP front calls this module. Archives are made in a thread, piece by piece, while the loop goes
+on; they hold the state at the moment at which they began. A restore publishes into the queue in
+small turns and waits for the disk between them, so that a large backup neither blocks the loop nor
+fills the memory.
 """
 
 import asyncio
@@ -12,14 +13,14 @@ from typing import Final
 from leveret.engine.broker import Broker
 from leveret.engine.message import PERSISTENT, REDELIVERED, Message
 from leveret.engine.queues.queue import Queue
-from leveret.engine.restore import define
+from leveret.engine.restore import apply_definition
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import CorruptionError, PreconditionFailedError, StorageError
-from leveret.runtime.sync_barrier import SYNC_WITHIN_S, Syncing
-from leveret.runtime.turns import Turns
+from leveret.runtime.sync_barrier import SYNC_WITHIN_S, SyncBarrier
+from leveret.runtime.turns import TurnRunner
 from leveret.storage.archive import ArchiveReader
 from leveret.storage.backup import NodeBackup
-from leveret.storage.queue_backup import QUEUE, Kept, QueueSnapshot, read_log
+from leveret.storage.queue_backup import QUEUE, BackedUpMessage, QueueSnapshot, read_log
 from leveret.storage.store import Store
 from leveret.wire.tables import Table
 
@@ -28,29 +29,27 @@ TURN_MESSAGES: Final = 200
 TURN_BYTES: Final = 1024 * 1024
 
 
-class Backups:
-    """Makes and takes in backups of one node."""
+class NodeBackups:
+    """Makes backups of one node, and restores queues from backups."""
 
     def __init__(
         self,
         node: str,
         broker: Broker,
-        turns: Turns,
+        turns: TurnRunner,
         store: Store | None,
-        syncing: Syncing,
+        sync_barrier: SyncBarrier,
         in_flight: Callable[[], list[Message]],
     ) -> None:
         self._node = node
         self._broker = broker
         self._turns = turns
         self._store = store
-        self._syncing = syncing
+        self._sync_barrier = sync_barrier
         self._in_flight = in_flight
 
-    # Out
-
     async def node(self) -> AsyncIterator[bytes]:
-        """An archive of everything durable, as of now."""
+        """Return an archive of all durable state at this moment, as a stream of pieces."""
         store = self._store
         if store is None:
             raise StorageError("this node keeps nothing on disk")
@@ -72,48 +71,46 @@ class Backups:
         return _stream(backup.pieces(), backup.close)
 
     async def queue(self, vhost: str, name: str) -> AsyncIterator[bytes]:
-        """An archive of one queue, as of now."""
+        """Return an archive of one queue at this moment, as a stream of pieces."""
         found = self._broker.vhost(vhost)
         queue = found.queue(name, None)
         store = self._store
         snapshot = QueueSnapshot(found, queue, self._in_flight())
         if store is None:
             return _stream(snapshot.pieces(), snapshot.close)
-        store.log.hold()
+        store.log.hold_files()
 
         def close() -> None:
             snapshot.close()
-            store.log.let_go()
+            store.log.release_files()
 
         try:
-            await self._syncing.wait()
+            await self._sync_barrier.wait()
             snapshot.open_files(store.disk)
         except BaseException:
             close()
             raise
         return _stream(snapshot.pieces(), close)
 
-    # In
-
     async def restore(self, vhost: str, name: str, pieces: AsyncIterator[bytes]) -> int:
-        """Publish the messages of a queue's backup into a queue of this name; how many."""
+        """Publish the messages of a backup into a queue of this name. Return their number."""
         restoring = _Restoring(self._broker, self._broker.vhost(vhost), name)
         try:
             async for piece in pieces:
                 for kept in restoring.feed(piece):
                     await self._push(restoring, kept)
             restoring.finish()
-            await self._push(restoring, [])  # a queue without messages is declared too
+            await self._push(restoring, [])  # declares the queue even if it had no messages
         except BaseException:
             self._turns.begin()
             restoring.undo()
             self._turns.end()
             raise
-        await self._syncing.wait()
+        await self._sync_barrier.wait()
         return restoring.count
 
-    async def _push(self, restoring: "_Restoring", kept: list[Kept]) -> None:
-        """Messages of one file of the archive, in turns; then wait for the disk."""
+    async def _push(self, restoring: "_Restoring", kept: list[BackedUpMessage]) -> None:
+        """Push the messages of one file of the archive in turns, then wait for the disk."""
         at = -1
         while at < len(kept):
             self._turns.begin()
@@ -122,11 +119,11 @@ class Backups:
             finally:
                 self._turns.end()
             await asyncio.sleep(0)
-        await self._syncing.wait()
+        await self._sync_barrier.wait()
 
 
 class _Restoring:
-    """A queue that is being restored."""
+    """Reads an archive and pushes its messages into one queue."""
 
     def __init__(self, broker: Broker, vhost: Vhost, name: str) -> None:
         self.count = 0
@@ -142,9 +139,9 @@ class _Restoring:
         if have is not None and (have.ready.count or have.unacked or len(have.scheduled)):
             raise PreconditionFailedError(f"queue '{name}' in vhost '{vhost.name}' not empty")
 
-    def feed(self, piece: bytes) -> list[list[Kept]]:
-        """Messages in a piece of the archive."""
-        found: list[list[Kept]] = []
+    def feed(self, piece: bytes) -> list[list[BackedUpMessage]]:
+        """Return the messages of each file that this piece completes."""
+        found: list[list[BackedUpMessage]] = []
         for part in self._reader.feed(piece):
             if self._reader.facts.get("kind") != QUEUE:
                 raise CorruptionError("this is not the backup of a queue")
@@ -161,8 +158,8 @@ class _Restoring:
     def finish(self) -> None:
         self._reader.finish()
 
-    def push(self, kept: list[Kept], at: int) -> int:
-        """Push as many messages as fit into a turn; where to go on."""
+    def push(self, kept: list[BackedUpMessage], at: int) -> int:
+        """Push as many messages as fit into one turn. Return where to go on."""
         queue = self._declared()
         now_ms = self._vhost.turn.now_ms
         size = 0
@@ -177,17 +174,17 @@ class _Restoring:
                 message.address,
                 message.header,
                 message.body,
-                ttl_ms,
-                message.priority,
-                flags,
-                delay_ms,
+                ttl_ms=ttl_ms,
+                priority=message.priority,
+                flags=flags,
+                delay_ms=delay_ms,
             )
             self.count += 1
             at += 1
         return at
 
     def _declared(self) -> Queue:
-        """The queue, declared as it was; its bindings only under its old name."""
+        """Return the queue, declared as it was; with its bindings if it has its old name."""
         if self._queue is None:
             facts = self._reader.facts
             made = [table for table in self._tables if table["op"].value == "queue"]
@@ -197,11 +194,9 @@ class _Restoring:
             arguments = made[0]["arguments"].value
             self._queue = self._vhost.declare_queue(
                 self._name,
-                facts.get("durable") is True,
-                None,
-                None,
-                made[0]["auto_delete"].value is True,
-                arguments if isinstance(arguments, dict) else {},
+                durable=facts.get("durable") is True,
+                auto_delete=made[0]["auto_delete"].value is True,
+                arguments=arguments if isinstance(arguments, dict) else {},
             )
             if self._name == facts.get("queue"):
                 self._bind()
@@ -210,16 +205,16 @@ class _Restoring:
     def _bind(self) -> None:
         for table in self._tables:
             if table["op"].value == "bind" and table["vhost"].value == self._vhost.name:
-                define(self._broker, table)
+                apply_definition(self._broker, table)
 
     def undo(self) -> None:
-        """The backup is not whole: a queue that was made for it goes again."""
+        """Delete the queue that an incomplete backup has made."""
         if self._queue is not None and self._is_new:
             self._vhost.remove_queue(self._queue)
 
 
 async def _stream(pieces: Iterator[bytes], close: Callable[[], None]) -> AsyncIterator[bytes]:
-    """The pieces of an archive, each made in a thread; whoever stops early waits for that one."""
+    """Yield the pieces of an archive, each made in a thread. An early end waits for that thread."""
     loop = asyncio.get_running_loop()
     making: asyncio.Future[bytes | None] | None = None
     try:

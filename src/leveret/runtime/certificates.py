@@ -1,11 +1,11 @@
-"""The node's certificate and key: TLS contexts for the fronts, renewed while the node runs.
+"""TLS contexts from the certificate and key of the node, reloaded while the node runs.
 
-A listener's context decides nothing itself: at each handshake it hands over to the context of the
-files as they are now. The files are looked at then, at most once in `LOOK_S`, and on SIGHUP. New
-files are loaded into a new context, which takes over only when all of it is sound: a broken file
-changes nothing and is reported once. Connections that exist keep what they were made with.
+The context of a listener only hands each handshake over to the context of the current files. The
+files are checked for changes at a handshake, at most once in `LOOK_S`, and on SIGHUP. New files are
+loaded into a new context, which takes over only if all files are sound. A broken file changes
+nothing and is reported once. Existing connections keep their certificates.
 
-There are no session tickets: connections of a broker last long.
+There are no session tickets, because connections of a broker last long.
 """
 
 import logging
@@ -29,15 +29,15 @@ _VERIFY: Final = {
     "required": ssl.CERT_REQUIRED,
 }
 
-# Of each file: when it was changed, its size, and its inode, because a new file may replace it.
+# For each file: modification time, size, and inode, because a new file may replace the old one.
 Stamps = tuple[tuple[int, int, int], ...]
 
 
 class Certificates:
-    """The contexts of one node."""
+    """The TLS contexts of one node."""
 
     def __init__(self, settings: Settings, now_s: Callable[[], float] = time.monotonic) -> None:
-        """Load the files. Raises ConfigError where they cannot be used."""
+        """Load the files. Raises ConfigError if they cannot be used."""
         assert settings.tls_cert is not None
         self._settings = settings
         self._now_s = now_s
@@ -45,42 +45,42 @@ class Certificates:
         self._paths = [path for path in paths if path is not None]
         self._stamps = self._look()
         self._looked_s = now_s()
-        # Clients of AMQP may be asked for certificates; those of HTTP log in by passwords.
+        # AMQP clients may be asked for certificates; HTTP clients log in with passwords.
         self._verified, self._plain = self._load()
         self._peers, self._dialing = self._load_links()
         self.amqp = self._listening(settings.tls_verify, lambda: self._verified)
         self.http = self._listening("none", lambda: self._plain)
-        # Other nodes must have a certificate of the same authority, whoever dials.
+        # Other nodes must show a certificate of the same authority, in both directions.
         self.links = self._listening("required", lambda: self._peers)
 
     @property
     def name_rule(self) -> NameRule | None:
-        """How AMQP clients are named by their certificates; None where they show none."""
+        """Return how certificates of AMQP clients name users; None if clients show none."""
         settings = self._settings
         if settings.tls_verify == "none":
             return None
         return NameRule(settings.tls_login_from, settings.tls_login_san_type)
 
     def ends(self) -> list[tuple[str, int]]:
-        """The files of certificates, and when in milliseconds since 1970 each ends."""
+        """Return the certificate files, each with its end in milliseconds since 1970."""
         paths = (self._settings.tls_cert, self._settings.tls_ca)
         return [(str(path), _end_ms(path)) for path in paths if path is not None]
 
     def reload(self) -> bool:
-        """Load the files again; False, and a line in the log, where they cannot be used."""
+        """Load the files again. Log an error and return False if they cannot be used."""
         self._stamps = self._look()
         try:
             loaded, links = self._load(), self._load_links()
         except ConfigError as fault:
-            log.error("the certificates stay as they were: %s", fault)
+            log.error("the TLS certificates were not reloaded: %s", fault)
             return False
         self._verified, self._plain = loaded
         self._peers, self._dialing = links
-        log.info("the certificates of TLS are loaded anew")
+        log.info("the TLS certificates were reloaded")
         return True
 
     def dialing(self) -> ssl.SSLContext:
-        """For a link to another node: shows this node's certificate, and checks the other's."""
+        """Return the client context for links to other nodes: both sides show certificates."""
         self._maybe_reload()
         return self._dialing
 
@@ -96,7 +96,7 @@ class Certificates:
         return tuple(_stamp(path) for path in self._paths)
 
     def _load(self) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-        """A context that verifies clients, and one that does not ask them."""
+        """Return a server context that verifies clients, and one that does not ask them."""
         settings = self._settings
         try:
             verified = self._context(settings.tls_verify)
@@ -110,7 +110,7 @@ class Certificates:
         return verified, plain
 
     def _load_links(self) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-        """Contexts of both sides of a link between nodes."""
+        """Return the contexts of both sides of a link between nodes."""
         listening = self._context("required")
         dialing = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         dialing.minimum_version = listening.minimum_version
@@ -128,7 +128,9 @@ class Certificates:
         context.load_cert_chain(
             str(settings.tls_cert),
             str(settings.tls_key) if settings.tls_key is not None else None,
-            str(settings.tls_key_pass),  # even an empty one: OpenSSL would ask a terminal
+            str(
+                settings.tls_key_pass
+            ),  # even if empty: without one, OpenSSL would ask at the terminal
         )
 
     def _unusable(self, fault: Exception) -> ConfigError:
@@ -137,7 +139,7 @@ class Certificates:
         return ConfigError(f"{names}: cannot be used for TLS: {reason}")
 
     def _listening(self, verify: str, current: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
-        """A context for a listener, which hands each handshake over to the current one."""
+        """Return the context of a listener, which hands each handshake to the current context."""
 
         def on_hello(secured: Any, name: str | None, context: ssl.SSLContext) -> None:
             self._maybe_reload()
@@ -165,9 +167,9 @@ def _stamp(path: Path) -> tuple[int, int, int]:
 
 
 def _end_ms(path: Path) -> int:
-    """When the first certificate of a file ends; 0 where that cannot be read."""
+    """Return when the first certificate of a file ends; 0 if it cannot be read."""
     try:
-        # The one way to read a certificate with the standard library: it has no public name.
+        # The standard library has no public function that reads a certificate.
         found: dict[str, str] = ssl._ssl._test_decode_cert(str(path))  # type: ignore[attr-defined]
     except OSError:
         return 0

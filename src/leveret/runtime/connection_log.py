@@ -1,13 +1,13 @@
-"""The log's lines of connections: who came, who went and why."""
+"""Log when connections open and close, and why."""
 
 import logging
 from typing import Final
 
-from leveret.amqp.link import CLOSED, GONE_EARLY, OPENED, Link
+from leveret.amqp.connection_base import CLOSED, GONE_EARLY, OPENED, ConnectionBase
 
 log = logging.getLogger("leveret.amqp")
 
-CLIENT_CHARS_MAX: Final = 100  # of what a client calls itself
+CLIENT_CHARS_MAX: Final = 100  # of the product name that a client sends
 _LEVELS: Final = {
     OPENED: logging.INFO,
     CLOSED: logging.INFO,
@@ -15,16 +15,16 @@ _LEVELS: Final = {
 }
 
 
-def log_event(event: str, link: Link, why: str) -> None:
-    """Something happened to a connection."""
-    told: dict[str, object] = {"peer": link.peer, "connection": link.name}
-    if link.user is not None:
-        told["user"] = link.user.name
-    if link.vhost is not None:
-        told["vhost"] = link.vhost.name
-    product = link.client_properties.get("product")
+def log_event(event: str, connection: ConnectionBase, why: str) -> None:
+    """Log an event of a connection."""
+    facts: dict[str, object] = {"peer": connection.peer, "connection": connection.name}
+    if connection.user is not None:
+        facts["user"] = connection.user.name
+    if connection.vhost is not None:
+        facts["vhost"] = connection.vhost.name
+    product = connection.client_properties.get("product")
     if event == OPENED and isinstance(product, str):
-        told["client"] = product[:CLIENT_CHARS_MAX]
+        facts["client"] = product[:CLIENT_CHARS_MAX]
     if why:
-        told["reason"] = why
-    log.log(_LEVELS[event], event, extra={"facts": told})
+        facts["reason"] = why
+    log.log(_LEVELS[event], event, extra={"facts": facts})

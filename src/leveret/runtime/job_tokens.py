@@ -1,9 +1,9 @@
-"""Tokens of the jobs service: who may use which namespaces.
+"""Tokens of the jobs service: which namespaces a client may use.
 
 A token is a JWT with `exp` and a claim `namespaces`, a list of names; `*` stands for all. It is
-verified by the secret or the public key of the settings, and by no algorithm but the one of that
-kind of key. Where neither is set there is a secret in the data directory, made by whoever needs it
-first: the node, or `leveret jobs token`.
+verified with the secret or the public key of the settings, and only with the algorithm of that key
+type. If neither is set, a secret in the data directory is used. The node or `leveret jobs token`
+makes that secret at the first need.
 """
 
 import contextlib
@@ -21,16 +21,16 @@ SECRET_CHARACTERS_MIN: Final = 32
 ALL: Final = "*"
 NAMESPACES: Final = "namespaces"
 NAMESPACES_MAX: Final = 1_000  # in one token
-_KNOWN_MAX: Final = 1_000  # tokens that were verified lately
-_KNOWN_CHARACTERS_MAX: Final = 4_096  # a longer one is verified at each call
+_KNOWN_MAX: Final = 1_000  # verified tokens that are cached
+_KNOWN_CHARACTERS_MAX: Final = 4_096  # a longer token is not cached
 
 
 class JobTokens:
-    """Verifies tokens, and makes them where the secret is ours."""
+    """Verifies tokens of jobs, and signs them if the node has a secret."""
 
     def __init__(self, settings: Settings, folder: Path | None) -> None:
         from leveret.auth.keys import Key, pem_key, secret_key
-        from leveret.auth.tokens import TokenRules, Tokens
+        from leveret.auth.tokens import TokenRules, TokenVerifier
 
         self._secret = ""
         if settings.jobs_token_key is not None:
@@ -45,11 +45,11 @@ class JobTokens:
                 raise ConfigError(f"jobs_token_secret: it is shorter than {few} characters")
             key, allowed = secret_key(self._secret), frozenset(("HS256",))
         pinned = Key("", frozenset(allowed), key.material)
-        self._tokens = Tokens(TokenRules(frozenset(allowed), audience=""), [pinned])
-        self._known: dict[str, tuple[frozenset[str], int]] = {}  # namespaces, and until when
+        self._tokens = TokenVerifier(TokenRules(frozenset(allowed), audience=""), [pinned])
+        self._known: dict[str, tuple[frozenset[str], int]] = {}  # namespaces, and when they expire
 
     def namespaces(self, token: str, now_ms: int) -> frozenset[str]:
-        """The namespaces that a token is good for. Raises TokenRefusedError."""
+        """Return the namespaces that a token allows. Raises TokenRefusedError."""
         known = self._known.get(token)
         if known is not None and now_ms < known[1]:
             return known[0]
@@ -62,7 +62,7 @@ class JobTokens:
         return names
 
     def sign(self, namespaces: list[str], subject: str, now_ms: int, lasts_s: int) -> str:
-        """A token. Raises TokenRefusedError where tokens are made elsewhere."""
+        """Sign a token. Raises TokenRefusedError if the node has only a public key."""
         if not self._secret:
             raise TokenRefusedError("this node has a public key alone: tokens are made elsewhere")
         return make_token(self._secret, namespaces, subject, now_ms, lasts_s)
@@ -75,21 +75,24 @@ def _names(claim: Any) -> frozenset[str]:
 
 
 def make_token(secret: str, namespaces: list[str], subject: str, now_ms: int, lasts_s: int) -> str:
-    """A token for these namespaces, that ends after a time."""
-    from leveret.auth.signing import signed
+    """Return a token for these namespaces that expires after `lasts_s`."""
+    from leveret.auth.signing import sign_token
 
     now_s = now_ms // 1000
     claims = {"sub": subject, NAMESPACES: namespaces, "iat": now_s, "exp": now_s + lasts_s}
-    return signed(claims, secret)
+    return sign_token(claims, secret)
 
 
 def now_ms() -> int:
-    """The time, for a command that is no node."""
+    """Return the current time, for commands that run without a node."""
     return Clock().now_ms()
 
 
 def secret_in(folder: Path | None) -> str:
-    """The secret of a data directory, made if there is none; without one it ends with the node."""
+    """Return the secret of a data directory, and make it if it is missing.
+
+    Without a directory the secret is random and is lost when the node ends.
+    """
     made = secrets.token_urlsafe(48)
     if folder is None:
         return made
@@ -101,12 +104,12 @@ def secret_in(folder: Path | None) -> str:
     except OSError as fault:
         raise ConfigError(f"{path}: {fault.strerror}") from fault
     if len(found) < SECRET_CHARACTERS_MIN:
-        raise ConfigError(f"{path}: it has less than {SECRET_CHARACTERS_MIN} characters")
+        raise ConfigError(f"{path}: it has fewer than {SECRET_CHARACTERS_MIN} characters")
     return found
 
 
 def _write_new(path: Path, text: str) -> None:
-    """Write a file that only we can read, unless there is one; it appears whole or not at all."""
+    """Write a file with mode 0600 unless it exists; it appears complete or not at all."""
     if path.exists():
         return
     draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
@@ -116,7 +119,7 @@ def _write_new(path: Path, text: str) -> None:
             file.write(text + "\n")
             file.flush()
             os.fsync(file.fileno())
-        with contextlib.suppress(FileExistsError):  # somebody else was first
+        with contextlib.suppress(FileExistsError):  # another process was first
             os.link(draft, path)
     finally:
         draft.unlink()

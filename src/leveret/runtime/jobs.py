@@ -1,7 +1,7 @@
-"""The jobs service of a node: its store, opened when it is first needed, and its tokens.
+"""The jobs service of a node: open its store at the first need, and check its tokens.
 
-Without a job nothing of it is imported. What needs it at the start, schedules and the store on
-Redis and PostgreSQL, opens it there.
+Without jobs, nothing of the service is imported. A start opens the store only if there are
+schedules, or if the store is on Redis and PostgreSQL.
 """
 
 import asyncio
@@ -12,9 +12,9 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final, Protocol
 
-from leveret.auth import ADMINISTRATOR, Directory
+from leveret.auth import ADMINISTRATOR, UserDirectory
 from leveret.config.settings import Settings
-from leveret.definitions import Book
+from leveret.definitions import Definitions
 from leveret.engine.broker import Broker
 from leveret.engine.turns.session import Session
 from leveret.engine.vhosts.vhost import Vhost
@@ -22,19 +22,22 @@ from leveret.errors import ConfigError, JobsError
 from leveret.runtime.job_tokens import JobTokens
 
 STOP_WITHIN_S: Final = 10.0
-_AT_START: Final = ("job-schedule", "job-fair")  # kinds of entries that need the store at the start
+_AT_START: Final = (
+    "job-schedule",
+    "job-fair",
+)  # kinds of register entries that need the store at the start
 _EVERYTHING: Final = ".*"
 
 log = logging.getLogger(__name__)
 
 
-class Host(Protocol):
-    """The node, as seen from here."""
+class JobsHost(Protocol):
+    """The parts of the node that the jobs service uses."""
 
     settings: Settings
     broker: Broker
-    book: Book
-    directory: Directory
+    definitions: Definitions
+    directory: UserDirectory
 
     @property
     def node_name(self) -> str: ...
@@ -50,31 +53,32 @@ class Host(Protocol):
     def sessions(self) -> list[Session]: ...
 
 
-class Jobs:
-    """The service."""
+class NodeJobs:
+    """The jobs service of one node."""
 
-    def __init__(self, host: Host, folder: Path | None) -> None:
+    def __init__(self, host: JobsHost, folder: Path | None) -> None:
         self._host = host
         self._folder = folder
-        # A `leveret.job_service.store.Store`; naming it would import msgspec into every start.
+        # A `leveret.job_service.store.Store`. Importing the type would import msgspec at every
+        # start.
         self._store: Any = None
         self._opening = asyncio.Lock()
         self._tokens: JobTokens | None = None
-        self.has_failed = False  # the service could not stop as it should
+        self.has_failed = False  # the service could not stop cleanly
 
     async def start(self) -> None:
-        """Open the store if it has something to do by itself. Raises ConfigError."""
+        """Open the store if it has work without a call. Raises ConfigError."""
         settings = self._host.settings
         if bool(settings.jobs_redis) != bool(settings.jobs_postgres):
-            raise ConfigError("jobs_redis and jobs_postgres: one is of no use without the other")
+            raise ConfigError("jobs_redis and jobs_postgres: set both or neither")
         if settings.jobs_token_secret or settings.jobs_token_key is not None:
-            self._own_tokens()  # a key that cannot be used is told at once
+            self._own_tokens()  # raises ConfigError for a bad key
         kinds = self._host.broker.register.kinds()
         if settings.jobs_postgres or any(kind in kinds for kind in _AT_START):
             await self.store()
 
     async def store(self) -> Any:
-        """What keeps the jobs."""
+        """Return the store of jobs; the first call opens it."""
         if self._store is None:
             async with self._opening:
                 if self._store is None:
@@ -86,7 +90,7 @@ class Jobs:
     def _open(self) -> Any:
         settings = self._host.settings
         if settings.jobs_postgres:
-            # By its name: what it needs is an extra.
+            # Import by name, because its dependencies are an optional extra.
             from importlib import import_module
 
             shards = import_module("leveret.job_service.shards")
@@ -107,34 +111,32 @@ class Jobs:
         return EmbeddedStore(_EmbeddedHost(self._host), rate=settings.jobs_rate)
 
     def _log_folder(self) -> Path:
-        """Where the store on Redis and PostgreSQL keeps what is on its way there."""
+        """Return the folder of the buffer in front of Redis and PostgreSQL."""
         if self._folder is None:
             raise ConfigError("jobs on Redis and PostgreSQL need a data directory")
         return self._folder / "jobs"
 
     async def stop(self) -> None:
-        """Take no more and bring everything where it is safe; `has_failed` tells if that failed."""
+        """Refuse new calls and store all accepted jobs. Set `has_failed` if that fails."""
         if self._store is None:
             return
         try:
             await self._store.stop(STOP_WITHIN_S)
         except JobsError as fault:
             self.has_failed = True
-            log.error("not all jobs are where they belong: %s", fault)
+            log.error("not all accepted jobs could be stored: %s", fault)
 
     def sessions(self) -> list[Session]:
-        """What holds leased jobs in this node."""
+        """Return the sessions that hold leased jobs in this node."""
         found: list[Session] = getattr(self._store, "sessions", list)()
         return found
 
-    # Who may use it
-
     def namespaces(self, token: str) -> frozenset[str]:
-        """The namespaces that a token is good for. Raises TokenRefused."""
+        """Return the namespaces that a token allows. Raises TokenRefusedError."""
         return self._own_tokens().namespaces(token, self._host.now_ms())
 
     def sign(self, namespaces: list[str], subject: str, lasts_s: int) -> str:
-        """A token. Raises TokenRefused where they are made elsewhere."""
+        """Sign a token. Raises TokenRefusedError if the node has only a public key."""
         now_ms = self._host.now_ms()
         return self._own_tokens().sign(namespaces, subject, now_ms, lasts_s)
 
@@ -145,9 +147,9 @@ class Jobs:
 
 
 class _EmbeddedHost:
-    """What the embedded store asks, of the node."""
+    """The node, with the interface that the embedded store needs."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: JobsHost) -> None:
         self._host = host
         self.broker = host.broker
         self.node_name = host.node_name
@@ -158,10 +160,10 @@ class _EmbeddedHost:
         self.sessions = host.sessions
 
     def make_vhost(self, name: str) -> Vhost:
-        """A vhost. One that is new is open to administrators, who could open it to themselves."""
+        """Return a vhost. Administrators get all permissions on a new vhost."""
         host = self._host
         if name not in host.broker.vhosts:
-            host.book.vhosts.put(name, {})
+            host.definitions.vhosts.put(name, {})
             for account in host.directory.users.all():
                 if ADMINISTRATOR in account.tags:
                     permissions = host.directory.permissions

@@ -1,7 +1,7 @@
-"""Work that takes long, done beside the loop: the verification of passwords.
+"""Verify passwords in a thread, because their hashes are slow on purpose.
 
-One thread does one piece of work after the other, so that whoever floods the node with logins gets
-one core at most. What comes of it is told in a turn of the engine.
+One thread does one check after the other, so that a flood of logins uses at most one core. Each
+result is handed over in a turn of the engine.
 """
 
 import asyncio
@@ -9,22 +9,25 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from leveret.runtime.turns import Turns
+from leveret.runtime.turns import TurnRunner
 
 log = logging.getLogger(__name__)
 
 
 class LoginThread:
-    """A thread that starts with the first work."""
+    """The thread; it starts with the first check."""
 
-    def __init__(self, turns: Turns, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, turns: TurnRunner, loop: asyncio.AbstractEventLoop) -> None:
         self._turns = turns
         self._loop = loop
         self._pool: ThreadPoolExecutor | None = None
         self._stopped = False
 
     def run(self, work: Callable[[], bool], then: Callable[[bool], None]) -> None:
-        """Do the work, then tell what came of it; False where it failed. Nothing after `stop`."""
+        """Run `work` in the thread, then call `then` with its result; False if it raised.
+
+        After `stop` this does nothing.
+        """
         if self._stopped:
             return
         if self._pool is None:
@@ -48,7 +51,7 @@ class LoginThread:
             self._turns.end()
 
     async def stop(self) -> None:
-        """Do nothing more; what waits is dropped, what runs is waited for: it needs the loop."""
+        """Drop the waiting checks, and wait for the running one, which needs the loop."""
         self._stopped = True
         if self._pool is not None:
             await asyncio.to_thread(self._pool.shutdown, wait=True, cancel_futures=True)

@@ -1,11 +1,11 @@
-"""The node's log: one line for each event on stderr, as key=value or as JSON.
+"""The log of a node: one line per event on stderr, as key=value or as JSON.
 
     2026-01-31T12:00:00.123Z level=info logger=leveret.amqp msg="connection opened" user=guest
 
-A call gives a fixed text and its facts: `log.info("opened", extra={"facts": {"user": name}})`.
-Whatever is written goes through `masked`, so that no password, token or login header gets out, and
-has at most `LINE_CHARS_MAX` characters. Of lines that repeat one text, `REPEATS_PER_S` are written
-in a second; how many were left out is told after it. Rotation is the business of the platform.
+A caller gives a fixed text and its facts: `log.info("opened", extra={"facts": {"user": name}})`.
+Every line goes through `masked`, which hides passwords, tokens and login headers, and is cut to
+`LINE_CHARS_MAX` characters. At most `REPEATS_PER_S` lines with the same text are written per
+second; a later line says how many were left out. Log rotation is left to the platform.
 """
 
 import json
@@ -17,7 +17,7 @@ from typing import IO, Any, Final
 
 LINE_CHARS_MAX: Final = 16_384
 REPEATS_PER_S: Final = 50
-TEXTS_MAX: Final = 1000  # different texts of one second that are told apart
+TEXTS_MAX: Final = 1000  # different texts of one second that are counted
 
 TEXT: Final = "text"
 JSON: Final = "json"
@@ -40,14 +40,14 @@ _HIDDEN: Final = (
 
 
 def masked(text: str) -> str:
-    """The text without what must not be read."""
+    """Return the text with passwords and tokens replaced by stars."""
     for pattern, shown in _HIDDEN:
         text = pattern.sub(shown, text)
     return text
 
 
 class _Formatter(logging.Formatter):
-    """What both forms share."""
+    """Base of both formatters: masks and cuts the line."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = masked(self.line(_fields(record)))
@@ -58,7 +58,7 @@ class _Formatter(logging.Formatter):
 
 
 class TextFormatter(_Formatter):
-    """key=value."""
+    """Writes a line as key=value."""
 
     def line(self, fields: dict[str, object]) -> str:
         time = fields.pop("time")
@@ -66,7 +66,7 @@ class TextFormatter(_Formatter):
 
 
 class JsonFormatter(_Formatter):
-    """One JSON object."""
+    """Writes a line as one JSON object."""
 
     def line(self, fields: dict[str, object]) -> str:
         return json.dumps(fields, default=str, ensure_ascii=False)
@@ -93,15 +93,15 @@ def _quoted(value: object) -> str:
     return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)
 
 
-class Flood:
-    """Counts the lines of each text in the present second."""
+class RepeatLimiter:
+    """Counts the lines of each text in the current second."""
 
     def __init__(self) -> None:
         self._second = 0
         self._counts: dict[tuple[str, int, str], int] = {}
 
     def admits(self, record: logging.LogRecord) -> bool:
-        """Whether this line may be written."""
+        """Return True if this line may be written."""
         key = (record.name, record.levelno, str(record.msg))
         if key not in self._counts and len(self._counts) >= TEXTS_MAX:
             return False
@@ -109,7 +109,7 @@ class Flood:
         return self._counts[key] <= REPEATS_PER_S
 
     def left_out(self, second: int) -> list[logging.LogRecord]:
-        """A line arrives in this second: what to tell of the one before."""
+        """Return records of the lines that were left out before this second."""
         if second == self._second:
             return []
         counts, self._counts, self._second = self._counts, {}, second
@@ -126,22 +126,22 @@ def _repeated(name: str, level: int, text: str, count: int) -> logging.LogRecord
     return record
 
 
-class Handler(logging.StreamHandler[IO[str]]):
-    """Writes lines, but not a flood of them."""
+class LogHandler(logging.StreamHandler[IO[str]]):
+    """Writes lines, and limits repeated ones."""
 
     def __init__(self, stream: IO[str]) -> None:
         super().__init__(stream)
-        self._flood = Flood()
+        self._limiter = RepeatLimiter()
 
     def emit(self, record: logging.LogRecord) -> None:
-        for late in self._flood.left_out(int(record.created)):
+        for late in self._limiter.left_out(int(record.created)):
             super().emit(late)
-        if self._flood.admits(record):
+        if self._limiter.admits(record):
             super().emit(record)
 
 
 def configure(level: str, form: str, stream: IO[str] | None = None) -> None:
-    """Log to stderr from now on."""
-    handler: Any = Handler(stream if stream is not None else sys.stderr)
+    """Configure logging to stderr."""
+    handler: Any = LogHandler(stream if stream is not None else sys.stderr)
     handler.setFormatter(JsonFormatter() if form == JSON else TextFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

@@ -1,4 +1,4 @@
-"""Which event loop a node runs on: uvloop where it is installed, the standard one elsewhere."""
+"""Choose the event loop: uvloop if it is installed, otherwise the standard one."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from leveret.errors import ConfigError
 
 
 def loop_factory(name: str = "auto") -> Callable[[], asyncio.AbstractEventLoop]:
-    """The maker of loops by the setting `event_loop`; ConfigError when there is no uvloop."""
+    """Return the factory for the setting `event_loop`. Raises ConfigError if uvloop is missing."""
     if name == "asyncio":
         return asyncio.new_event_loop
     try:

@@ -1,8 +1,8 @@
-"""How late the loop runs: a timer is set while there is something to do, and its delay is the lag.
+"""Measure the lag of the event loop: how late a timer fires while there is work.
 
-The timer is armed by the first turn after a rest and goes on every `PROBE_S` while there are turns,
-so an idle broker has none. A loop that stands still for longer than that is always noticed; its lag
-is at most `PROBE_S` less than the stillness.
+The first turn after a rest arms the timer, which then fires every `PROBE_S` while there are turns.
+An idle broker has no timer. A loop that blocks for longer than `PROBE_S` is always noticed; the
+measured lag is at most `PROBE_S` shorter than the block.
 """
 
 import asyncio
@@ -20,19 +20,19 @@ LAG_BOUNDS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2
 
 
 class LoopWatch:
-    """Measures the lag of one loop."""
+    """Measures the lag of one event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, turn_number: Callable[[], int]) -> None:
         self.lags = Histogram(LAG_BOUNDS_S)
         self.is_armed = False
         self._loop = loop
         self._turn_number = turn_number
-        self._seen = 0  # the number of turns at the last look
+        self._seen = 0  # number of turns when the timer was armed
         self._due_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
     def arm(self) -> None:
-        """There is something to do: look how late a timer comes."""
+        """Start the timer."""
         self.is_armed = True
         self._seen = self._turn_number()
         self._due_s = self._loop.time() + PROBE_S
@@ -49,6 +49,6 @@ class LoopWatch:
             self.arm()
 
     def stop(self) -> None:
-        self.is_armed = True  # and stays so: no turn arms it again
+        self.is_armed = True  # keeps turns from arming it again
         if self._timer is not None:
             self._timer.cancel()

@@ -1,7 +1,6 @@
-"""What a node takes of its machine: memory, descriptors, disk, processors.
+"""Memory, descriptors, disk space and processors of the node, read from the operating system.
 
-Read from the operating system when somebody asks; on Linux that takes a fraction of a millisecond.
-Where a figure cannot be had it is 0.
+A read takes a fraction of a millisecond on Linux. A figure that the system does not give is 0.
 """
 
 import contextlib
@@ -13,7 +12,7 @@ _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4
 
 
 def memory_used_bytes() -> int:
-    """Memory of this process that is in use."""
+    """Return the resident memory of this process."""
     with contextlib.suppress(OSError, IndexError, ValueError):
         return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_BYTES
     return 0
@@ -43,7 +42,7 @@ def context_switches() -> int:
 
 
 def disk_free_bytes(folder: Path | None) -> int:
-    """What is free where the data directory lies; 0 where there is none."""
+    """Return the free space of the disk with the data directory; 0 without one."""
     if folder is None:
         return 0
     with contextlib.suppress(OSError):
@@ -53,14 +52,14 @@ def disk_free_bytes(folder: Path | None) -> int:
 
 
 def processors() -> int:
-    """How many this process may run on."""
+    """Return the number of processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def load() -> float:
-    """How many wanted to run, over the last minute."""
+    """Return the load average of the last minute."""
     with contextlib.suppress(OSError, AttributeError):
         return os.getloadavg()[0]
     return 0.0

@@ -1,66 +1,64 @@
-"""A node: one broker with its fronts on one event loop. This module wires and does nothing else."""
+"""A node: one broker with its fronts on one event loop.
+
+This module makes the parts of a node, connects them, starts them and stops them. Other modules do
+the work: `turns` drives the engine, `node_view` answers the HTTP front, `node_events` raises alarms
+and publishes events.
+"""
 
 import asyncio
-import contextlib
 import logging
-import os
 import secrets
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 
 from leveret import __version__
-from leveret.amqp.link import Front, Limits
+from leveret.amqp.connection_base import AmqpFront, ConnectionLimits
 from leveret.amqp.server import AmqpServer
-from leveret.arrow.reads import BulkReads
-from leveret.auth import Authority, Credentials, Directory, is_loopback
-from leveret.auth.throttle import Throttle
+from leveret.arrow.bulk_reads import BulkReads
+from leveret.auth import UserDirectory, is_loopback
+from leveret.auth.login_throttle import LoginThrottle
 from leveret.clock import Clock
 from leveret.config.settings import Settings, memory_high_bytes
-from leveret.definitions import Book
+from leveret.definitions import Definitions
 from leveret.engine.broker import Broker
 from leveret.engine.history.tracing import TracedMessages
-from leveret.engine.message import Message
-from leveret.engine.turns.events import facts_of, tell
-from leveret.engine.turns.session import Session
 from leveret.engine.vhosts import pausing
 from leveret.errors import ConfigError
-from leveret.http.framework.node import Listener, Machine
+from leveret.http.framework.node import Listener
 from leveret.http.transport.front import HttpFront
-from leveret.leases import Leases
-from leveret.runtime import machine
-from leveret.runtime.backups import Backups
+from leveret.leases import ReaderLeases
+from leveret.runtime.backups import NodeBackups
 from leveret.runtime.certificates import Certificates
 from leveret.runtime.connection_log import log_event
-from leveret.runtime.connections import Connections
-from leveret.runtime.jobs import Jobs
+from leveret.runtime.jobs import NodeJobs
 from leveret.runtime.login_thread import LoginThread
 from leveret.runtime.loop_watch import LoopWatch
-from leveret.runtime.memory import REASON, MemoryWatch, held_bytes, machine_bytes
+from leveret.runtime.memory_alarm import MemoryWatch, machine_bytes
+from leveret.runtime.node_events import NodeEvents
+from leveret.runtime.node_view import HttpNodeView
 from leveret.runtime.shovels import load_shovels, make_shovels
-from leveret.runtime.sync_barrier import Syncing
+from leveret.runtime.sync_barrier import SyncBarrier
 from leveret.runtime.telemetry import Telemetry
-from leveret.runtime.tracing import Tracer, otlp_exporter
-from leveret.runtime.turns import Turns
+from leveret.runtime.tracing import SpanExporter, otlp_exporter
+from leveret.runtime.turns import TurnRunner
 from leveret.storage.disk import Disk
 from leveret.storage.log import Log
-from leveret.storage.recovery import Recovered
-from leveret.storage.store import DISK_FULL, Store
+from leveret.storage.recovery import RecoveryResult
+from leveret.storage.store import Store
 from leveret.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
-# What clients are told they talk to. Client libraries choose behaviour by product and version, so
-# these are RabbitMQ's whose behaviour is the same; `platform` and `information` tell the rest.
+# Product and version that clients are told. Client libraries choose behaviour by them, so they name
+# the version of RabbitMQ whose behaviour this is; `platform` and `information` name Leveret.
 PRODUCT = "RabbitMQ"
 PRODUCT_VERSION = "4.3.0"
 
 DRAIN_S = 2.0
-ALARM_PAUSE_S = 0.25  # between two looks at an alarm, for parts of the node that publish
 NO_PASSWORD = (
     "host is {host}, which other machines can reach, and nobody has a password but the public"
     " guest/guest: give the default user one with --default-pass or LEVERET_DEFAULT_PASS"
 )
-NO_STORE = "none"  # the durability of a node that has no data directory
 
 
 class Node:
@@ -79,112 +77,127 @@ class Node:
         self.broker.parks = settings.park_over_limit
         self.broker.turn.node_name = settings.node
         self.broker.begin_turn(clock.now_ms())
-        self.directory = Directory(
-            self.broker.register, clock.now_ms, Throttle(settings.login_failures_max)
+        self.directory = UserDirectory(
+            self.broker.register, clock.now_ms, LoginThrottle(settings.login_failures_max)
         )
         self.directory.quotas.connections_max = settings.connections_max
-        self.book = Book(self.broker, settings.node, PRODUCT_VERSION)
-        self.front = Front(self.broker, self.directory, _limits(settings), _token)
+        self.definitions = Definitions(self.broker, settings.node, PRODUCT_VERSION)
+        self.front = AmqpFront(self.broker, self.directory, _limits(settings), _token)
         self.front.server_properties = _server_properties(settings.node)
+        self.front.on_event = log_event
         self.amqp_address = ("", 0)
         self.http_address = ("", 0)
-        # Where clients come in by TLS, if they can
+        # The addresses for TLS; None if the node does not serve it.
         self.amqps_address: tuple[str, int] | None = None
         self.https_address: tuple[str, int] | None = None
         self._certificates: Certificates | None = None
-        self._reloads: list[Callable[[], object]] = []  # of files that may change
-        self._key_care: asyncio.Task[None] | None = None
-        self.recovered: Recovered | None = None  # what was found on disk
+        self._reloads: list[Callable[[], object]] = []  # reload files that may change
+        self._key_refresher: asyncio.Task[None] | None = None
+        self.recovered: RecoveryResult | None = None  # what was found on disk
         self._store: Store | None = None
         if disk is not None:
             self._store = Store(disk, self.broker, settings.durability)
         self.bulk_reads = BulkReads(disk.folder if disk is not None else None)
-        self.front.on_event = log_event
-        self._tracer: Tracer | None = None
+        self._span_exporter: SpanExporter | None = None
         if settings.otel_endpoint:
-            trails = TracedMessages()
-            self._tracer = Tracer(trails, otlp_exporter(settings.otel_endpoint, settings.node))
-            self.broker.turn.trails = trails
+            traced_messages = TracedMessages()
+            export = otlp_exporter(settings.otel_endpoint, settings.node)
+            self._span_exporter = SpanExporter(traced_messages, export)
+            self.broker.turn.traced_messages = traced_messages
         self._clock = clock
         self._started_ms = clock.now_ms()
         self._serves_http = serves_http
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self, on_recovered: Callable[[], None] | None = None) -> None:
-        """Listen. Raises OSError where an address cannot be used, ConfigError where none may be.
+        """Recover from disk and listen.
 
-        `on_recovered` is told when all that is on disk was read: the loop is not blocked from then.
+        Raises OSError if an address cannot be used, and ConfigError or StorageError if the node
+        must not start. `on_recovered` is called when the data directory has been read: from then on
+        nothing blocks the loop.
         """
         loop = asyncio.get_running_loop()
         self._certificates = _certificates(self.settings)
-        self.turns = Turns(self.broker, self._clock, loop)
+        self.turns = TurnRunner(self.broker, self._clock, loop)
         self.watch = LoopWatch(loop, lambda: int(self.broker.turn.number))
         self.turns.watch = self.watch
-        self.metrics = Telemetry(self, self.front.alarms, self.watch.lags, self._log, self._tracer)
+        self._events = NodeEvents(self.front, self.turns)
         limit_bytes = memory_high_bytes(self.settings.memory_high, machine_bytes())
         self.memory_limit_bytes = limit_bytes
-        self._memory = MemoryWatch(self.broker, limit_bytes, loop, self._on_memory)
-        self.front.limits.sockets_end = self.machine().amqp_sockets_end()
+        self._memory = MemoryWatch(self.broker, limit_bytes, loop, self._events.on_memory)
         self.amqp = AmqpServer(self.front, loop, self.turns, self._memory.note_received)
-        self.connections = Connections(self.amqp)
+        self._events.amqp = self.amqp
+        self.view = self._make_view()
+        self.front.limits.sockets_end = self.view.machine().amqp_sockets_end()
         if self._store is not None:
             self.recovered = self._store.open(
                 loop,
-                end_turn=self._synced,
-                on_alarm=self._on_disk,
+                end_turn=self._run_empty_turn,
+                on_alarm=self._events.on_disk,
                 free_min_bytes=self.settings.disk_free_min,
             )
             self.turns.add_flusher(self._store.flush)
         if on_recovered is not None:
             on_recovered()
         self.turns.add_flusher(self.amqp.flush)
-        if self._tracer is not None:
-            self.turns.add_flusher(self._tracer.flush)
-        self._syncing = Syncing(self.broker, self.turns, self._store)
-        self.backups = Backups(
-            self.settings.node,
-            self.broker,
-            self.turns,
-            self._store,
-            self._syncing,
-            self._in_flight,
-        )
-        self.tasks = Tasks(
-            self.broker,
-            now_ms=self._clock.now_ms,
-            turn=self.turn,
-            synced=self.synced,
-            alarms=self.alarms,
-            in_flight=self._in_flight,
-        )
-        self.leases = Leases(self.broker, turn=self.turn, synced=self.synced)
-        self.shovels = make_shovels(self, self._clock)
-        self.jobs = Jobs(self, self._store.disk.folder if self._store is not None else None)
+        if self._span_exporter is not None:
+            self.turns.add_flusher(self._span_exporter.flush)
         self._load_users()
         await self._take_tokens()
         self.turns.begin()
-        pausing.load(self.broker.register, self.broker.slots.queues)
-        self.leases.load()
-        self.turns.on_pulse()  # what became due meanwhile comes before anything new
+        pausing.load_pauses(self.broker.register, self.broker.slots.queues)
+        self.view.leases.load()
+        self.turns.on_pulse()  # timers that became due before the start run before any new input
         await self._listen_amqp()
-        load_shovels(self)
+        load_shovels(self.view)
         await self.jobs.start()
         if self._serves_http:
-            self._http = HttpFront(self.settings.host, self.settings.http_port, self)
-            self.http_address = self._http.bind()
-            if self._certificates is not None and self.settings.https_port is not None:
-                self.https_address = self._http.bind_secured(
-                    self.settings.https_port,
-                    self._certificates.http,
-                    self.settings.handshake_timeout_ms / 1000,
-                )
-            task = loop.create_task(self._http.run(), name="http")
-            task.add_done_callback(_log_failure)
-            self._tasks.add(task)
+            self._listen_http()
+
+    def _make_view(self) -> HttpNodeView:
+        """Make the view of the node, and the parts that are used through it."""
+        sync_barrier = SyncBarrier(self.broker, self.turns, self._store)
+        view = HttpNodeView(
+            settings=self.settings,
+            clock=self._clock,
+            started_ms=self._started_ms,
+            memory_limit_bytes=self.memory_limit_bytes,
+            broker=self.broker,
+            directory=self.directory,
+            definitions=self.definitions,
+            front=self.front,
+            amqp=self.amqp,
+            turns=self.turns,
+            store=self._store,
+            sync_barrier=sync_barrier,
+            certificates=self._certificates,
+            bulk_reads=self.bulk_reads,
+        )
+        view.metrics = Telemetry(
+            view, self.front.alarms, self.watch.lags, self._log, self._span_exporter
+        )
+        view.backups = NodeBackups(
+            self.settings.node, self.broker, self.turns, self._store, sync_barrier, view.in_flight
+        )
+        view.tasks = Tasks(
+            self.broker,
+            now_ms=self._clock.now_ms,
+            turn=view.turn,
+            synced=view.synced,
+            alarms=view.alarms,
+            in_flight=view.in_flight,
+        )
+        view.leases = ReaderLeases(self.broker, turn=view.turn, synced=view.synced)
+        view.shovels = make_shovels(view, self._events, _token)
+        folder = self._store.disk.folder if self._store is not None else None
+        self.jobs = view.jobs = NodeJobs(view, folder)
+        return view
 
     async def _listen_amqp(self) -> None:
         settings = self.settings
+        bound = self.view.bound
         self.amqp_address = await self.amqp.listen(settings.host, settings.amqp_port)
+        bound.append(Listener("amqp", *self.amqp_address))
         certificates = self._certificates
         if certificates is not None:
             self._reloads.append(certificates.reload)
@@ -193,9 +206,27 @@ class Node:
             self.amqps_address = await self.amqp.listen(
                 settings.host, settings.amqps_port, certificates.amqp
             )
+            bound.append(Listener("amqp/ssl", *self.amqps_address))
+
+    def _listen_http(self) -> None:
+        settings = self.settings
+        bound = self.view.bound
+        self._http = HttpFront(settings.host, settings.http_port, self.view)
+        self.http_address = self._http.bind()
+        bound.append(Listener("http", *self.http_address))
+        if self._certificates is not None and settings.https_port is not None:
+            self.https_address = self._http.bind_secured(
+                settings.https_port,
+                self._certificates.http,
+                settings.handshake_timeout_ms / 1000,
+            )
+            bound.append(Listener("https", *self.https_address))
+        task = asyncio.get_running_loop().create_task(self._http.run(), name="http")
+        task.add_done_callback(_log_failure)
+        self._tasks.add(task)
 
     def reload(self) -> None:
-        """Read again what may change while the node runs: certificates and keys."""
+        """Read the certificates and the keys of tokens again."""
         for reload in self._reloads:
             reload()
 
@@ -206,189 +237,61 @@ class Node:
         if self.settings.load_definitions:
             from leveret.definitions.boot import load_definitions  # late: few starts need it
 
-            load_definitions(self.settings.load_definitions, self.book, directory)
+            load_definitions(self.settings.load_definitions, self.definitions, directory)
         self.turns.end()
         if not is_loopback(self.settings.host) and not directory.has_own_password():
             raise ConfigError(NO_PASSWORD.format(host=self.settings.host))
         directory.on_change = self.amqp.access_changed
         directory.on_gone = self.amqp.user_gone
-        directory.on_login = self._on_login
-        self._apart = LoginThread(self.turns, asyncio.get_running_loop())
-        directory.verification.apart = self._apart.run
+        directory.on_login = self._events.on_login
+        self._login_thread = LoginThread(self.turns, asyncio.get_running_loop())
+        directory.password_verifier.run_in_thread = self._login_thread.run
 
     async def _take_tokens(self) -> None:
-        """Where tokens are configured, take them as logins too."""
+        """Accept tokens as logins, if the settings configure them."""
         if not self.settings.oauth2_resource_server_id:
             return
-        from leveret.runtime.oauth2 import TokenLogins  # imports much that few need
+        from leveret.runtime.oauth2 import TokenLogins  # late: its imports take long
 
         logins = TokenLogins(self.settings, self.directory, self._clock.now_ms)
         await logins.start()
-        self.front.authority = logins.authority
+        self.front.authenticator = logins.authenticator
         self._reloads.append(logins.reload)
-        self._key_care = asyncio.get_running_loop().create_task(logins.run(), name="keys")
-        self._key_care.add_done_callback(_log_failure)
+        self._key_refresher = asyncio.get_running_loop().create_task(logins.run(), name="keys")
+        self._key_refresher.add_done_callback(_log_failure)
 
     async def stop(self) -> None:
-        """Say goodbye to every peer, answer what was asked, and end."""
+        """Answer pending requests, close all connections and stop all parts."""
         await self.jobs.stop()
         if self._serves_http:
             self._http.stop()
-        await self.shovels.stop()
-        await self.tasks.stop()
-        if self._key_care is not None:
-            self._key_care.cancel()
+        await self.view.shovels.stop()
+        await self.view.tasks.stop()
+        if self._key_refresher is not None:
+            self._key_refresher.cancel()
         await self.amqp.stop(DRAIN_S)
         await self.bulk_reads.stop()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._apart.stop()  # after all who may ask it
+        await self._login_thread.stop()  # after the fronts, which use it
         self._memory.stop()
         self.turns.stop()
         self.watch.stop()
         if self._store is not None:
             self._store.close()
-        if self._tracer is not None:
-            await asyncio.to_thread(self._tracer.stop)
-
-    # What the HTTP front may ask
-
-    @property
-    def node_name(self) -> str:
-        return self.settings.node
-
-    @property
-    def durability(self) -> str:
-        return self._store.durability if self._store is not None else NO_STORE
-
-    @property
-    def product_version(self) -> str:
-        return PRODUCT_VERSION
-
-    def now_ms(self) -> int:
-        return self._clock.now_ms()
-
-    def machine(self) -> Machine:
-        folder = self._store.disk.folder if self._store is not None else None
-        return Machine(
-            pid=os.getpid(),
-            started_ms=self._started_ms,
-            memory_used_bytes=machine.memory_used_bytes(),
-            memory_held_bytes=held_bytes(self.broker),
-            memory_limit_bytes=self.memory_limit_bytes,
-            disk_free_bytes=machine.disk_free_bytes(folder),
-            disk_limit_bytes=self.settings.disk_free_min,
-            descriptors_used=machine.descriptors_used(),
-            descriptors_max=machine.descriptors_max(),
-            processors=machine.processors(),
-            load=machine.load(),
-            context_switches=machine.context_switches(),
-            data=str(folder) if folder is not None else "",
-        )
-
-    def listeners(self) -> Sequence[Listener]:
-        found = [Listener("amqp", *self.amqp_address)]
-        if self.amqps_address is not None:
-            found.append(Listener("amqp/ssl", *self.amqps_address))
-        if self._serves_http:
-            found.append(Listener("http", *self.http_address))
-        if self.https_address is not None:
-            found.append(Listener("https", *self.https_address))
-        return found
-
-    def certificates(self) -> Sequence[tuple[str, int]]:
-        return [] if self._certificates is None else self._certificates.ends()
-
-    def alarms(self) -> Sequence[str]:
-        return [f"low on {reason}" for reason in self.front.alarms]
-
-    def sessions(self) -> list[Session]:
-        held_here = (self.shovels, self.jobs, self.leases)
-        found: list[Session] = [each for holder in held_here for each in holder.sessions()]
-        found.extend(c for link in self.amqp.protocols for c in link.channels.values())
-        return found
-
-    async def no_alarm(self) -> None:
-        """Return when publishers are not blocked."""
-        while self.front.alarms:  # noqa: ASYNC110  an alarm is no event, and lasts for long
-            await asyncio.sleep(ALARM_PAUSE_S)
-
-    def token(self) -> str:
-        """Random characters for a name."""
-        return _token()
+        if self._span_exporter is not None:
+            await asyncio.to_thread(self._span_exporter.stop)
 
     def _log(self) -> Log | None:
         return self._store.log if self._store is not None else None
 
-    def _in_flight(self) -> list[Message]:
-        """Everything that is delivered and not settled, or settled by a transaction to come."""
-        held: list[Message] = []
-        for session in self.sessions():
-            held.extend(session.unacked.messages())
-            held.extend(session.undecided())
-        return held
-
-    @property
-    def authority(self) -> Authority:
-        return self.front.authority
-
-    @contextlib.contextmanager
-    def turn(self) -> Iterator[None]:
-        self.turns.begin()
-        try:
-            yield
-        finally:
-            self.turns.end()
-
-    def send_away(self, vhost: str) -> None:
-        self.amqp.close_vhost(vhost)
-
-    async def synced(self) -> None:
-        await self._syncing.wait()
-
-    def _on_memory(self, is_low: bool) -> None:
-        self._set_alarm(REASON, is_low)
-
-    def _on_disk(self, is_full: bool) -> None:
-        self._set_alarm(DISK_FULL, is_full)
-
-    def tell(self, key: str, facts: dict[str, object]) -> None:
-        """Tell whoever listens at the event exchange; soon, as it may be the middle of a turn."""
-        if self.broker.turn.listens:
-            asyncio.get_running_loop().call_soon(self._tell, key, facts)
-
-    def _tell(self, key: str, facts: dict[str, object]) -> None:
-        with self.turn():
-            tell(self.broker.turn, key, facts_of(facts))
-
-    def _on_login(self, credentials: Credentials, succeeded: bool) -> None:
-        facts: dict[str, object] = {
-            "name": credentials.name,
-            "peer_host": credentials.host,
-            "protocol": credentials.protocol,
-        }
-        if not succeeded:
-            told = {"user": credentials.name, "peer": credentials.host}
-            told["protocol"] = credentials.protocol
-            log.warning("login refused", extra={"facts": told})
-        self.tell(f"user.authentication.{'success' if succeeded else 'failure'}", facts)
-
-    def _set_alarm(self, reason: str, is_on: bool) -> None:
-        self.tell(f"alarm.{'set' if is_on else 'cleared'}", {"resource": reason})
-        log.warning("alarm on" if is_on else "alarm off", extra={"facts": {"reason": reason}})
-        if is_on:
-            self.front.alarms.append(reason)
-        else:
-            self.front.alarms.remove(reason)
-            self.amqp.alarms_changed()
-
-    def _synced(self) -> None:
-        """The log is synced up to somewhere: what waited for it goes out."""
+    def _run_empty_turn(self) -> None:
+        """Send what waited for the log, after a sync."""
         self.turns.begin()
         self.turns.end()
 
 
 def _log_failure(task: asyncio.Task[None]) -> None:
-    """A task that ends by a fault says so at once, not when the node stops."""
+    """Log the failure of a task at once, not when the node stops."""
     if not task.cancelled() and task.exception() is not None:
         log.error("the task %s failed", task.get_name(), exc_info=task.exception())
 
@@ -399,8 +302,8 @@ def _certificates(settings: Settings) -> Certificates | None:
     return Certificates(settings)
 
 
-def _limits(settings: Settings) -> Limits:
-    limits = Limits()
+def _limits(settings: Settings) -> ConnectionLimits:
+    limits = ConnectionLimits()
     limits.channel_max = settings.channel_max
     limits.frame_max = settings.frame_max
     limits.heartbeat_s = settings.heartbeat_s

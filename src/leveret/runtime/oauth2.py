@@ -1,11 +1,11 @@
-"""Tokens as logins, from the settings: which keys verify them, and how the keys stay fresh.
+"""Accept tokens as logins: load the keys that the settings name, and keep them fresh.
 
-PyJWT and cryptography cost a tenth of a second to import, so this module is imported where tokens
-are configured and nowhere else.
+PyJWT and cryptography take a tenth of a second to import, so the node imports this module only if
+tokens are configured.
 
-Keys come from the secret, from files, and from a URL. They are loaded at the start; then every
-`REFRESH_S`, and when a token names a key that is not known, but not more often than every
-`PAUSE_S`. All of that happens in a thread. A source that fails keeps the keys it gave before.
+Keys come from a secret, from files, and from a URL. They are loaded at the start, then every
+`REFRESH_S`, and when a token names an unknown key, but at most once in `PAUSE_S`. Loading runs in a
+thread. If a source fails, its previous keys stay valid.
 """
 
 import asyncio
@@ -14,10 +14,17 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from leveret.auth.directory import Directory
-from leveret.auth.keys import KNOWN_ALGORITHMS, Key, fetch_set, pem_keys, read_set, secret_key
-from leveret.auth.oauth2 import TokenAuthority, TokenForm
-from leveret.auth.tokens import TokenRules, Tokens
+from leveret.auth.keys import (
+    KNOWN_ALGORITHMS,
+    Key,
+    fetch_key_set,
+    pem_keys,
+    read_key_set,
+    secret_key,
+)
+from leveret.auth.oauth2 import ClaimMapping, TokenAuthenticator
+from leveret.auth.tokens import TokenRules, TokenVerifier
+from leveret.auth.user_directory import UserDirectory
 from leveret.config.settings import Settings
 from leveret.errors import ConfigError
 
@@ -28,25 +35,29 @@ PAUSE_S: Final = 10.0
 
 
 class TokenLogins:
-    """The authority over tokens, and the care of its keys."""
+    """The authenticator for tokens, and the refresher of its keys."""
 
-    def __init__(self, settings: Settings, directory: Directory, now_ms: Callable[[], int]) -> None:
-        """Raises ConfigError for settings and files that cannot be used."""
+    def __init__(
+        self, settings: Settings, directory: UserDirectory, now_ms: Callable[[], int]
+    ) -> None:
+        """Raises ConfigError if settings or files cannot be used."""
         self._settings = settings
-        self._kept = kept_keys(settings)
+        self._local = local_keys(settings)
         self._fetched: list[Key] = []
         self._wanted = asyncio.Event()
-        self.tokens = Tokens(token_rules(settings), self._kept)
-        self.tokens.on_unknown_key = self._wanted.set
-        self.authority = TokenAuthority(self.tokens, token_form(settings), directory, now_ms)
+        self.verifier = TokenVerifier(token_rules(settings), self._local)
+        self.verifier.on_unknown_key = self._wanted.set
+        self.authenticator = TokenAuthenticator(
+            self.verifier, claim_mapping(settings), directory, now_ms
+        )
 
     async def start(self) -> None:
-        """Fetch keys before anybody can ask; where that fails the node starts without them."""
+        """Fetch keys before the node listens. If that fails, the node starts without them."""
         if self._settings.oauth2_jwks_url:
             await self.refresh()
 
     async def run(self) -> None:
-        """Keep the keys fresh until this is cancelled."""
+        """Refresh the keys until cancelled."""
         is_complete = True
         while True:
             with contextlib.suppress(TimeoutError):
@@ -57,38 +68,38 @@ class TokenLogins:
             self._wanted.clear()
 
     def reload(self) -> None:
-        """Load all keys again, soon."""
+        """Ask `run` to load all keys again."""
         self._wanted.set()
 
     async def refresh(self) -> bool:
-        """Load all keys again; False where some could not be loaded."""
+        """Load all keys again. Return False if some could not be loaded."""
         is_complete = await asyncio.to_thread(self._load)
-        self.tokens.keys = [*self._kept, *self._fetched]
+        self.verifier.keys = [*self._local, *self._fetched]
         return is_complete
 
     def _load(self) -> bool:
         is_complete = True
         try:
-            self._kept = kept_keys(self._settings)
+            self._local = local_keys(self._settings)
         except ConfigError as fault:
             is_complete = False
-            log.error("the keys of tokens stay as they were: %s", fault)
+            log.error("the keys of tokens were not reloaded: %s", fault)
         try:
             if self._settings.oauth2_jwks_url:
-                self._fetched = fetch_set(self._settings.oauth2_jwks_url)
+                self._fetched = fetch_key_set(self._settings.oauth2_jwks_url)
         except ConfigError as fault:
             is_complete = False
-            log.error("the keys of tokens stay as they were: %s", fault)
+            log.error("the keys of tokens were not reloaded: %s", fault)
         return is_complete
 
 
-def kept_keys(settings: Settings) -> list[Key]:
-    """The keys that are on this machine. Raises ConfigError."""
+def local_keys(settings: Settings) -> list[Key]:
+    """Return the keys of the settings that need no network. Raises ConfigError."""
     keys = pem_keys(settings.oauth2_keys)
     if settings.oauth2_secret:
         keys.append(secret_key(str(settings.oauth2_secret)))
     if settings.oauth2_jwks_file is not None:
-        keys += read_set(settings.oauth2_jwks_file)
+        keys += read_key_set(settings.oauth2_jwks_file)
     return keys
 
 
@@ -105,10 +116,10 @@ def token_rules(settings: Settings) -> TokenRules:
     )
 
 
-def token_form(settings: Settings) -> TokenForm:
+def claim_mapping(settings: Settings) -> ClaimMapping:
     server_id = settings.oauth2_resource_server_id
     prefix = settings.oauth2_scope_prefix
-    return TokenForm(
+    return ClaimMapping(
         server_id,
         prefix if prefix is not None else f"{server_id}.",
         _words(settings.oauth2_username_claims),
@@ -122,7 +133,7 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 def _aliases(text: str) -> dict[str, tuple[str, ...]]:
-    """`ALIAS=SCOPE SCOPE;ALIAS=SCOPE`. Raises ConfigError."""
+    """Parse `ALIAS=SCOPE SCOPE;ALIAS=SCOPE`. Raises ConfigError."""
     aliases: dict[str, tuple[str, ...]] = {}
     for part in filter(None, (part.strip() for part in text.split(";"))):
         alias, sign, scopes = part.partition("=")

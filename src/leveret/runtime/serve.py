@@ -1,11 +1,10 @@
-"""Runs one node until it is told to stop: loop, logging, signals, the ready line.
+"""Run one node until it is told to stop: event loop, logging, signals, the ready line.
 
-The ready line on stdout is a promise to scripts and is printed once, when all ports accept
-connections. SIGTERM and SIGINT drain the node and the exit code is 0; a second signal ends the
-process at once; SIGHUP reads certificates again. Until the node has recovered there is nothing to
-drain, and the loop would not run for as long: one signal ends the process at once, with code 0,
-which recovery survives as it survives a kill. A node that cannot start says why in one line on
-stderr, and the code is 1.
+The ready line on stdout is an interface for scripts. It is printed once, when all ports accept
+connections. SIGTERM and SIGINT drain the node, and the exit code is 0; a second signal ends the
+process at once. SIGHUP reads certificates again. During recovery the loop does not run and there is
+nothing to drain, so one signal ends the process at once, with code 0; the next start recovers as
+after a kill. A node that cannot start prints the reason as one line on stderr; the exit code is 1.
 """
 
 import asyncio
@@ -28,13 +27,13 @@ from leveret.storage.disk import Disk
 
 log = logging.getLogger(__name__)
 
-# Full collections walk every message object; at the default thresholds a million of them stopped
-# the loop for 171 ms. The core's objects are acyclic, so collecting rarely loses nothing.
+# A full collection visits every message object: with a million messages it blocked the loop for
+# 171 ms at the default thresholds. The core's objects form no cycles, so rare collections suffice.
 GC_THRESHOLDS = (100_000, 50, 1000)
 
 
 def serve(settings: Settings) -> int:
-    """Runs a node in this thread; returns the exit code of the process."""
+    """Run a node in this thread. Return the exit code of the process."""
     logs.configure(settings.log_level, settings.log_format)
     with asyncio.Runner(loop_factory=loop_factory(settings.event_loop)) as runner:
         return runner.run(_serve(settings))
@@ -44,7 +43,7 @@ async def _serve(settings: Settings) -> int:
     stopping = asyncio.Event()
     _raise_descriptor_limit()
     node = Node(settings, Clock(), disk=Disk(settings.data))
-    gc.disable()  # a start makes many objects that stay: looking through them is most of its time
+    gc.disable()  # a start makes many objects that stay; collections would take most of its time
     try:
         await node.start(on_recovered=lambda: _stop_on_signals(stopping))
     except OSError as fault:
@@ -60,7 +59,7 @@ async def _serve(settings: Settings) -> int:
     _reload_on_hangup(node)
     try:
         _say_ready(node)
-    except OSError as fault:  # nobody reads it, or the file is on a full disk: the node runs
+    except OSError as fault:  # stdout is a closed pipe or on a full disk: go on without it
         log.warning("the ready line was not printed: %s", fault.strerror)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     _log_start(node)
@@ -72,7 +71,7 @@ async def _serve(settings: Settings) -> int:
 
 
 def _reason(fault: OSError, settings: Settings) -> str:
-    """Why a file or an address cannot be used, and which one."""
+    """Return which file or address cannot be used, and why."""
     reason = fault.strerror or str(fault)
     if isinstance(fault, socket.gaierror):
         return f"host is {settings.host}: {reason}"
@@ -82,22 +81,22 @@ def _reason(fault: OSError, settings: Settings) -> str:
 
 
 def _log_start(node: Node) -> None:
-    told: dict[str, object] = {
+    facts: dict[str, object] = {
         "version": build_info.describe(),
-        "node": node.node_name,
+        "node": node.settings.node,
         "amqp": _shown(node.amqp_address),
         "http": _shown(node.http_address),
-        "durability": node.durability,
+        "durability": node.view.durability,
         "memory_limit": node.memory_limit_bytes,
     }
     if node.recovered is not None:
-        told["messages"] = node.recovered.messages
-        told["log_files"] = len(node.recovered.files)
-    log.info("the node has started", extra={"facts": told})
+        facts["messages"] = node.recovered.messages
+        facts["log_files"] = len(node.recovered.files)
+    log.info("the node has started", extra={"facts": facts})
 
 
 def _raise_descriptor_limit() -> None:
-    """Every connection is a descriptor: take as many as this process may have."""
+    """Raise the limit of descriptors to its maximum: each connection needs one."""
     try:
         import resource
     except ImportError:  # Windows has no such limit
@@ -108,7 +107,7 @@ def _raise_descriptor_limit() -> None:
 
 
 def _stop_on_signals(stopping: asyncio.Event) -> None:
-    """Drain from now on; before, signals ended the process (`cli.main`)."""
+    """Let signals drain the node from now on; before, they ended the process (`cli.main`)."""
     loop = asyncio.get_running_loop()
 
     def on_signal(number: int) -> None:
@@ -124,13 +123,13 @@ def _stop_on_signals(stopping: asyncio.Event) -> None:
 
 
 def _reload_on_hangup(node: Node) -> None:
-    """SIGHUP: read certificates again."""
+    """Read certificates again on SIGHUP."""
     with contextlib.suppress(AttributeError, NotImplementedError):  # Windows has no such signal
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, node.reload)
 
 
 def _say_ready(node: Node) -> None:
-    if sys.stdout is None:  # it was closed before the node began
+    if sys.stdout is None:  # the parent process has closed it
         return
     amqp = _shown(node.amqp_address)
     http = _shown(node.http_address)
@@ -141,7 +140,7 @@ def _say_ready(node: Node) -> None:
     sys.stdout.write(f"leveret ready {' '.join(ways)}\n")
     if sys.stdout.isatty():
         settings = node.settings
-        is_public = settings.default_pass == "guest"  # everybody knows this one
+        is_public = settings.default_pass == "guest"  # the public default
         login = f"{settings.default_user}:{'guest' if is_public else '…'}"
         sys.stdout.write(
             f"\n  Publish and consume   amqp://{login}@{amqp}/ with any RabbitMQ client\n"

@@ -1,61 +1,33 @@
-"""Puts the shovels into a node: what they need of it, and the parameters that describe them."""
+"""Connect the shovels to their node: its broker, and the parameters that define shovels."""
 
-from collections.abc import Awaitable
-from contextlib import AbstractContextManager
-from typing import Protocol
+from collections.abc import Callable
 
-from leveret.clock import Clock
-from leveret.config.settings import Settings
-from leveret.definitions import Book
-from leveret.engine.broker import Broker
-from leveret.shovels import Shovels
-from leveret.shovels.host import ThisNode
+from leveret.runtime.node_events import NodeEvents
+from leveret.runtime.node_view import HttpNodeView
+from leveret.shovels import ShovelManager
+from leveret.shovels.local_node import LocalNode
 from leveret.shovels.manager import COMPONENT
 
 
-class Host(Protocol):
-    """The node, as shovels see it."""
-
-    settings: Settings
-    broker: Broker
-    book: Book
-    shovels: Shovels
-
-    def turn(self) -> AbstractContextManager[None]:
-        """A turn of the engine."""
-
-    def synced(self) -> Awaitable[None]:
-        """Wait for the disk."""
-
-    def no_alarm(self) -> Awaitable[None]:
-        """Wait until publishers are not blocked."""
-
-    def token(self) -> str:
-        """Random characters for a name."""
-
-    def tell(self, key: str, facts: dict[str, object]) -> None:
-        """Tell whoever listens at the event exchange."""
-
-
-def make_shovels(host: Host, clock: Clock) -> Shovels:
-    """The shovels of a node; none runs yet."""
-    parameters = host.book.parameters
-    node = ThisNode(
-        broker=host.broker,
-        turn=host.turn,
-        no_alarm=host.no_alarm,
-        token=host.token,
-        consumer_timeout_ms=host.settings.consumer_timeout_ms,
-        synced=host.synced,
+def make_shovels(view: HttpNodeView, events: NodeEvents, token: Callable[[], str]) -> ShovelManager:
+    """Make the shovels of a node; `load_shovels` starts them."""
+    parameters = view.definitions.parameters
+    node = LocalNode(
+        broker=view.broker,
+        turn=view.turn,
+        no_alarm=events.no_alarm,
+        token=token,
+        consumer_timeout_ms=view.settings.consumer_timeout_ms,
+        synced=view.synced,
     )
 
     async def clear(vhost: str, name: str) -> None:
-        with host.turn():
+        with view.turn():
             parameters.drop(COMPONENT, vhost, name)
-        await host.synced()
+        await view.synced()
 
-    shovels = Shovels(
-        node, host.settings.node, now_ms=clock.now_ms, clear=clear, on_event=host.tell
+    shovels = ShovelManager(
+        node, view.settings.node, now_ms=view.now_ms, clear=clear, on_event=events.publish
     )
 
     def on_change(component: str, vhost: str, name: str) -> None:
@@ -66,7 +38,7 @@ def make_shovels(host: Host, clock: Clock) -> Shovels:
     return shovels
 
 
-def load_shovels(host: Host) -> None:
-    """Start the shovels that the node had when it ended."""
-    rows = host.book.parameters.all(COMPONENT)
-    host.shovels.load([(vhost, name, value) for _, vhost, name, value in rows])
+def load_shovels(view: HttpNodeView) -> None:
+    """Start the shovels that the parameters define."""
+    rows = view.definitions.parameters.all(COMPONENT)
+    view.shovels.load([(vhost, name, value) for _, vhost, name, value in rows])

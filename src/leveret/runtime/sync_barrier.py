@@ -1,27 +1,27 @@
-"""Waiting for the disk, for whoever is no channel: HTTP requests and backups."""
+"""Wait for the disk, for callers that are not channels: HTTP requests and backups."""
 
 import asyncio
 from typing import Final
 
 from leveret.engine.broker import Broker
-from leveret.engine.commands.sync_waiter import Waiting
+from leveret.engine.commands.sync_waiter import SyncWaiter
 from leveret.errors import StorageError
-from leveret.runtime.turns import Turns
+from leveret.runtime.turns import TurnRunner
 from leveret.storage.store import Store
 
-SYNC_WITHIN_S: Final = 60.0  # a full disk may be given room meanwhile
+SYNC_WITHIN_S: Final = 60.0  # an operator may free space on a full disk meanwhile
 
 
-class Syncing:
-    """Tells when everything up to now is on disk. Without a store there is nothing to wait for."""
+class SyncBarrier:
+    """Waits until all changes so far are on disk; at once if the node has no store."""
 
-    def __init__(self, broker: Broker, turns: Turns, store: Store | None) -> None:
+    def __init__(self, broker: Broker, turns: TurnRunner, store: Store | None) -> None:
         self._broker = broker
         self._turns = turns
         self._store = store
 
     async def wait(self) -> None:
-        """Return when everything up to now is on disk; StorageError where it cannot be."""
+        """Return when all changes so far are on disk. Raises StorageError if the log failed."""
         if self._store is None:
             return
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
@@ -31,7 +31,7 @@ class Syncing:
                 done.set_result(is_safe)
 
         self._turns.begin()
-        self._store.wait_for_sync(Waiting(self._broker.turn, tell))
+        self._store.wait_for_sync(SyncWaiter(self._broker.turn, tell))
         self._turns.end()
         async with asyncio.timeout(SYNC_WITHIN_S):
             if not await done:

@@ -1,18 +1,18 @@
-"""What the node tells of itself in numbers: metrics, and how its loop and its log keep up.
+"""Metrics of the node, and figures of its event loop and its log.
 
-The HTTP front asks for a scrape or for the figures of the loop; nothing is computed before. What
-writes a scrape is imported with the first one: no start waits for it.
+The HTTP front asks for a scrape or for the figures; nothing is computed before. The code that
+writes a scrape is imported with the first scrape, so that no start waits for it.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
 
 from leveret.engine.broker import Broker
 from leveret.histogram import Histogram
-from leveret.http.framework.node import LoopFacts, NodeView
-from leveret.http.framework.pace import Slices
-from leveret.http.framework.request_counts import Requests
+from leveret.http.framework.node import LoopStats, NodeView
+from leveret.http.framework.request_counts import RequestCounts
 from leveret.metrics.sources import Sources
-from leveret.runtime.tracing import Tracer
+from leveret.runtime.tracing import SpanExporter
+from leveret.slices import Slices
 from leveret.storage.log import Log
 
 
@@ -25,9 +25,9 @@ class Telemetry:
         alarms: Sequence[str],
         lags: Histogram,
         log_of_node: Callable[[], Log | None],
-        tracer: Tracer | None,
+        span_exporter: SpanExporter | None,
     ) -> None:
-        self.requests = Requests()
+        self.requests = RequestCounts()
         self._broker: Broker = facts.broker
         self._log = log_of_node
         self._lags = lags
@@ -37,11 +37,13 @@ class Telemetry:
             log=log_of_node,
             lags=lags,
             requests=self.requests,
-            spans=lambda: (0, 0) if tracer is None else (tracer.exported, tracer.dropped),
+            spans=lambda: (
+                (0, 0) if span_exporter is None else (span_exporter.exported, span_exporter.dropped)
+            ),
         )
 
     def scrape(self, endpoint: str, slices: Slices) -> AsyncIterator[bytes]:
-        """A whole answer: aggregated, or per object."""
+        """Return a whole scrape: aggregated, or per object."""
         from leveret.metrics.scrape import AGGREGATED, PER_OBJECT, Scrape
 
         scrape = Scrape(self._sources, slices)
@@ -55,16 +57,16 @@ class Telemetry:
         queues: tuple[str, ...],
         slices: Slices,
     ) -> AsyncIterator[bytes]:
-        """The answer to a detailed question."""
+        """Return the families of some groups, for some vhosts and queues."""
         from leveret.metrics.scrape import Filter, Scrape
 
         return Scrape(self._sources, slices).detailed(groups, Filter(vhosts, queues))
 
-    def loop(self) -> LoopFacts:
+    def loop(self) -> LoopStats:
         log = self._log()
         syncs = log.sync_times if log is not None else Histogram(())
         lags = self._lags
-        return LoopFacts(
+        return LoopStats(
             turns=int(self._broker.turn.number),
             lag_ms_p50=lags.quantile(0.5) * 1000,
             lag_ms_p99=lags.quantile(0.99) * 1000,

@@ -1,9 +1,9 @@
-"""Spans of traced messages, sent to a collector by OpenTelemetry (the extra `leveret[otel]`).
+"""Export spans of traced messages to an OpenTelemetry collector (the extra `leveret[otel]`).
 
-For each stay of a traced copy in a queue there are spans with the publisher's span as their parent:
-`<queue> wait` from when it came until it was delivered, and `<queue> hold` from its delivery until
-it was settled. The loop only keeps times and appends to a bounded list; a thread makes the spans
-and sends them in batches. What does not fit, or cannot be sent, is counted as dropped.
+For each stay of a traced message in a queue there are two spans, children of the publisher's span:
+`<queue> wait` from arrival to delivery, and `<queue> hold` from delivery to settlement. The loop
+only keeps times and appends to a bounded list; a thread makes the spans and sends them in batches.
+Spans that do not fit or cannot be sent are counted as dropped.
 """
 
 import logging
@@ -14,14 +14,22 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from leveret import __version__
-from leveret.engine.history.life_events import DELIVERED, FINAL, NACKED, QUEUED, REJECTED, REQUEUED
-from leveret.engine.history.life_events import TIMED_OUT as LATE
-from leveret.engine.history.tracing import TracedMessages, TrailEvent
+from leveret.engine.history.life_events import (
+    DELIVERED,
+    DUE,
+    FINAL,
+    NACKED,
+    QUEUED,
+    REJECTED,
+    REQUEUED,
+    TIMED_OUT,
+)
+from leveret.engine.history.tracing import TracedEvent, TracedMessages
 from leveret.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
-SPANS_MAX: Final = 10_000  # that wait to be sent
+SPANS_MAX: Final = 10_000  # spans that wait to be sent
 BATCH: Final = 512
 BATCH_WITHIN_S: Final = 1.0
 SEND_WITHIN_S: Final = 10.0
@@ -29,7 +37,7 @@ SEND_WITHIN_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One span, as the loop knows it."""
+    """The data of one span."""
 
     name: str
     parent: bytes
@@ -44,15 +52,17 @@ class Span:
 Export = Callable[[list[Span]], bool]
 
 
-class Tracer:
-    """Makes spans of trails, and has them sent."""
+class SpanExporter:
+    """Makes spans from the events of traced messages, and sends them from a thread."""
 
-    def __init__(self, trails: TracedMessages, export: Export) -> None:
+    def __init__(self, traced_messages: TracedMessages, export: Export) -> None:
         self.exported = 0
-        self._failed = 0  # spans that could not be sent, or for which there was no room
-        self._trails = trails
+        self._failed = 0  # spans that could not be sent or did not fit
+        self._traced_messages = traced_messages
         self._export = export
-        self._since: dict[int, tuple[int, bool]] = {}  # copy -> since when, and whether it is held
+        self._since: dict[
+            int, tuple[int, bool]
+        ] = {}  # message -> begin of the current span, and whether it is a hold
         self._waiting: list[Span] = []
         self._wake = threading.Condition()
         self._is_stopped = False
@@ -61,25 +71,25 @@ class Tracer:
 
     @property
     def dropped(self) -> int:
-        return self._failed + int(self._trails.missed)
+        return self._failed + int(self._traced_messages.missed)
 
     def flush(self) -> None:
-        """End of a turn: take its events."""
-        events = self._trails.events
+        """Take the events of a turn, at its end."""
+        events = self._traced_messages.events
         if events:
-            self._trails.events = []
+            self._traced_messages.events = []
             made = [span for event in events if (span := self._note(event)) is not None]
             if made:
                 self._hand_over(made)
 
-    def _note(self, event: TrailEvent) -> Span | None:
-        """The span that an event ends, if it ends one."""
+    def _note(self, event: TracedEvent) -> Span | None:
+        """Return the span that an event ends, or None."""
         number, now_ms = int(event.number), int(event.time_ms)
         before = self._since.pop(number, None)
-        if event.event not in FINAL:
+        if event.event not in FINAL and event.event != DUE:  # due: it goes on under another number
             self._since[number] = (now_ms, event.event == DELIVERED)
-        if event.event in (NACKED, REJECTED, LATE) and before is not None:
-            self._since[number] = before  # what is done about it follows
+        if event.event in (NACKED, REJECTED, TIMED_OUT) and before is not None:
+            self._since[number] = before  # another event says what becomes of the message
             return None
         if before is None or event.event == QUEUED:
             return None
@@ -109,13 +119,11 @@ class Tracer:
                 self._wake.notify()
 
     def stop(self) -> None:
-        """Send what waits, within a limit of time."""
+        """Send the waiting spans, within `SEND_WITHIN_S`."""
         with self._wake:
             self._is_stopped = True
             self._wake.notify()
         self._thread.join(SEND_WITHIN_S)
-
-    # In the thread
 
     def _run(self) -> None:
         while True:
@@ -142,7 +150,7 @@ class Tracer:
 
 
 def otlp_exporter(endpoint: str, node: str) -> Export:
-    """Sends spans to a collector; ConfigError where the extra is not installed."""
+    """Return a function that sends spans. Raises ConfigError if the extra is not installed."""
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import Resource
@@ -162,7 +170,7 @@ def otlp_exporter(endpoint: str, node: str) -> Export:
 
 
 def _readable(span: Span, resource: Any) -> Any:
-    """A span as the exporter takes it."""
+    """Return a span in the form of the OpenTelemetry SDK."""
     from opentelemetry.sdk.trace import ReadableSpan
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
     from opentelemetry.trace import SpanContext, SpanKind, TraceFlags

@@ -1,9 +1,9 @@
-"""Turns of the engine on the event loop, and the one timer behind the pulse.
+"""Run turns of the engine on the event loop, and keep the one timer behind the pulse.
 
-Every input (bytes, a timer, a command of the HTTP front) is a turn: `begin`, commands, `end`. `end`
-works off what the commands caused, lets the fronts encode it and calls the flushers that write it
-out. When something inside is left for later (a peer's credit was renewed, a wake-up is due at once)
-another turn follows soon.
+Every input (received bytes, a timer, an HTTP command) is a turn: `begin`, commands, `end`. `end`
+carries out the effects of the commands, lets the fronts encode them, and calls the flushers that
+write the output. If work is left over (a peer got new credit, a timer is due at once), another turn
+follows soon.
 """
 
 import asyncio
@@ -12,24 +12,24 @@ from collections.abc import Callable
 
 from leveret.clock import Clock
 from leveret.engine.broker import Broker
-from leveret.engine.pulse import NEVER
+from leveret.engine.timer_queue import NEVER
 from leveret.runtime.loop_watch import LoopWatch
 
 log = logging.getLogger(__name__)
 
 
-class Turns:
-    """Drives one broker on one loop."""
+class TurnRunner:
+    """Runs the turns of one broker on one event loop."""
 
     def __init__(self, broker: Broker, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
         self._broker = broker
         self._clock = clock
         self._loop = loop
-        self.watch: LoopWatch | None = None  # measures how late the loop runs
+        self.watch: LoopWatch | None = None  # measures the lag of the loop
         self._flushers: list[Callable[[], None]] = []
         self._is_soon = False
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_ms = NEVER  # what the timer is set for
+        self._timer_ms = NEVER  # the time that the timer is set for
         self._has_stopped = False
         clock.on_moved(self._on_moved)
 
@@ -45,7 +45,7 @@ class Turns:
         turn = broker.turn
         broker.end_turn()
         broker.perform()
-        while turn.dirty or turn.ended:  # performing may close channels, which gives back messages
+        while turn.dirty or turn.ended:  # effects may close channels, which requeue messages
             broker.end_turn()
             broker.perform()
         for flush in self._flushers:
@@ -58,12 +58,12 @@ class Turns:
             self.soon()
         if self.watch is not None and not self.watch.is_armed:
             self.watch.arm()
-        due_ms = broker.pulse.next_due_ms()
+        due_ms = broker.timers.next_due_ms()
         if due_ms != NEVER and (self._timer_ms == NEVER or due_ms < self._timer_ms):
             self._set_timer(due_ms)
 
     def soon(self) -> None:
-        """Another turn in the next round of the loop."""
+        """Run another turn in the next iteration of the loop."""
         if not self._is_soon:
             self._is_soon = True
             self._loop.call_soon(self._turn)
@@ -76,7 +76,7 @@ class Turns:
         self.end()
 
     def on_pulse(self) -> None:
-        """Wake what is due, whether the timer calls or somebody else."""
+        """Run a turn that handles all due timers of the pulse."""
         if self._has_stopped:
             return
         self._drop_timer()
@@ -84,9 +84,9 @@ class Turns:
         self.end()
 
     def _on_moved(self) -> int:
-        """The clock was moved by hand; when the next thing is due, or NEVER."""
+        """Handle due timers after a test moved the clock. Return the next due time, or NEVER."""
         self.on_pulse()
-        return self._broker.pulse.next_due_ms()
+        return self._broker.timers.next_due_ms()
 
     def _set_timer(self, due_ms: int) -> None:
         if not self._clock.moves or self._has_stopped:
@@ -97,7 +97,7 @@ class Turns:
         self._timer = self._loop.call_later(max(0, wait_ms) / 1000, self.on_pulse)
 
     def stop(self) -> None:
-        """No turn begins by itself any more: what is due may need files that are being closed."""
+        """Run no more turns by timer: they might need files that are being closed."""
         self._has_stopped = True
         self._drop_timer()
 

@@ -1,12 +1,13 @@
-"""Shovels: carry messages from one broker to another, or to an HTTP address, for as long as wanted.
+"""Shovels: move messages from one broker to another, or to an HTTP address.
 
-- `Shovels`       the shovels of a node: started, ended and shown
-- `settings`      what the value of a runtime parameter `shovel` means, checked; and how it is shown
+- `ShovelManager` starts, ends and lists the shovels of a node
+- `settings`      parses the value of a runtime parameter `shovel`
 
-A shovel has two ends. A *source* consumes: from this node (`local`) or over AMQP (`remote`). A
-*target* takes: this node, AMQP, or HTTP (`webhook`). `shovel` carries between them.
+A shovel has two ends. Its *source* consumes from this node (`local`) or over AMQP (`remote`). Its
+*target* publishes to this node, publishes over AMQP, or posts to HTTP (`webhook`). `shovel` moves
+messages between them.
 """
 
-from leveret.shovels.manager import Shovels
+from leveret.shovels.manager import ShovelManager
 
-__all__ = ["Shovels"]
+__all__ = ["ShovelManager"]

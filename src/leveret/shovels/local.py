@@ -1,7 +1,7 @@
-"""Ends of a shovel at this node: no socket, and no login.
+"""The ends of a shovel at this node: sessions of the engine, without a socket and a login.
 
-Who set the shovel up was asked for their permissions then. Commands are given in turns of their
-own; what the engine tells in the middle of a turn is only noted.
+The permissions of the user who set the shovel up were checked then. Each end sends its commands in
+turns of its own. Events that the engine raises in the middle of a turn are only noted.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from leveret.amqp_client.client import Delivery
 from leveret.engine.commands.consuming import consume, refill, set_prefetch
 from leveret.engine.commands.dead_letter import counted_header
 from leveret.engine.commands.local_session import LocalSession
@@ -19,19 +20,20 @@ from leveret.engine.queues.queue import Queue
 from leveret.engine.turns.session import Outlet
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import ClosedError
-from leveret.shovels.ends import Carrier, Delivery, Source, Target
-from leveret.shovels.host import ThisNode
-from leveret.shovels.remote import address_of
+from leveret.shovels.interfaces import ShovelListener, ShovelSource, ShovelTarget
+from leveret.shovels.local_node import LocalNode
+from leveret.shovels.remote import publish_address
 from leveret.shovels.settings import NO_ACK, ON_CONFIRM, ShovelSettings
 from leveret.wire.tables import table_of
 
-CREDIT_BYTES: Final = 1024 * 1024  # delivered before what came must have been passed on
+ROUTES_MAX: Final = 1024  # kept routes
+CREDIT_BYTES: Final = 1024 * 1024  # delivered at most before messages are passed on
 
 
 class _LocalEnd:
-    """A session, for as long as the end is open."""
+    """An end with a session of the engine, while it is open."""
 
-    def __init__(self, node: ThisNode, settings: ShovelSettings, vhost: str, name: str) -> None:
+    def __init__(self, node: LocalNode, settings: ShovelSettings, vhost: str, name: str) -> None:
         self._node = node
         self._settings = settings
         self._vhost_name = vhost
@@ -45,7 +47,7 @@ class _LocalEnd:
             self._on_confirm,
             self._on_ended,
         )
-        self._carrier: Carrier | None = None
+        self._listener: ShovelListener | None = None
 
     def _vhost(self) -> Vhost:
         return self._node.broker.vhost(self._vhost_name)
@@ -53,15 +55,15 @@ class _LocalEnd:
     def _on_deliveries(self, messages: list[Message]) -> None:
         raise NotImplementedError
 
-    def _on_confirm(self, seq: int, is_taken: bool) -> None:
+    def _on_confirm(self, seq: int, is_acked: bool) -> None:
         raise NotImplementedError
 
     def _on_ended(self) -> None:
-        assert self._carrier is not None
-        self._carrier.on_lost(ClosedError("the queue was deleted"))
+        assert self._listener is not None
+        self._listener.on_lost(ClosedError("the queue was deleted"))
 
     def _end(self) -> None:
-        """Give back what the session holds."""
+        """Close the session, which requeues its messages, and delete its exclusive queues."""
         if self._session.closed:
             return
         with self._node.turn():
@@ -73,17 +75,17 @@ class _LocalEnd:
                     vhost.remove_queue(target)
 
 
-class LocalSource(_LocalEnd, Source):
+class LocalSource(_LocalEnd, ShovelSource):
     """Consumes from this node."""
 
-    async def open(self, carrier: Carrier) -> None:
-        self._carrier = carrier
+    async def open(self, listener: ShovelListener) -> None:
+        self._listener = listener
         self.session = self._session
         settings = self._settings
         with self._node.turn():
             vhost = self._vhost()
             if settings.src_queue is not None:
-                queue = _ensured(
+                queue = _ensure_queue(
                     vhost, settings.src_queue, settings.src_predeclared, settings.src_queue_args
                 )
                 self.length = queue.message_count()
@@ -91,40 +93,43 @@ class LocalSource(_LocalEnd, Source):
                 queue = self._bound_queue(vhost)
             slots = self._node.broker.slots
             if settings.ack_mode != NO_ACK:
-                set_prefetch(slots, self._session, settings.prefetch, 0, False)
+                set_prefetch(slots, self._session, count=settings.prefetch, size=0, shared=False)
             consume(
                 self._session,
                 queue,
                 f"shovel-{self._node.token()}",
-                settings.ack_mode == NO_ACK,
-                False,
-                table_of(settings.src_consumer_args),
-                self._node.consumer_timeout_ms,
+                no_ack=settings.ack_mode == NO_ACK,
+                arguments=table_of(settings.src_consumer_args),
+                timeout_ms=self._node.consumer_timeout_ms,
             )
 
     def _bound_queue(self, vhost: Vhost) -> Queue:
-        """A queue of our own that gets what the exchange routes."""
+        """Declare an exclusive queue, bind it to the source exchange, and return it."""
         exchange = self._settings.src_exchange
         assert exchange is not None
         vhost.exchange(exchange)
         name = f"amq.gen-{self._node.token()}"
-        queue = vhost.declare_queue(name, False, self._outlet, self._outlet, False, {})
+        queue = vhost.declare_queue(
+            name, durable=False, owner=self._outlet, user=self._outlet, arguments={}
+        )
         vhost.bind(exchange, queue, self._settings.src_key, {})
         return queue
 
-    def settle(self, done: Sequence[int], again: Sequence[int], never: Sequence[int]) -> None:
+    def settle(
+        self, acked: Sequence[int], requeued: Sequence[int], rejected: Sequence[int]
+    ) -> None:
         if self._session.closed:
             return
         slots = self._node.broker.slots
         with self._node.turn():
-            for tag in done:
-                ack(slots, self._session, tag, False)
-            for tag in again:
-                reject(slots, self._session, tag, False, True, False)
-            for tag in never:
-                reject(slots, self._session, tag, False, False, False)
+            for tag in acked:
+                ack(slots, self._session, tag, multiple=False)
+            for tag in requeued:
+                reject(slots, self._session, tag, multiple=False, requeue=True, failed=False)
+            for tag in rejected:
+                reject(slots, self._session, tag, multiple=False, requeue=False, failed=False)
 
-    def more(self) -> None:
+    def request_more(self) -> None:
         if self._outlet.credit < CREDIT_BYTES and not self._session.closed:
             with self._node.turn():
                 refill(self._node.broker.slots, self._outlet, CREDIT_BYTES)
@@ -133,10 +138,10 @@ class LocalSource(_LocalEnd, Source):
         self._end()
 
     def _on_deliveries(self, messages: list[Message]) -> None:
-        assert self._carrier is not None
+        assert self._listener is not None
         for message in messages:
             header = counted_header(message) if message.flags & COUNTED else message.header
-            self._carrier.on_delivery(
+            self._listener.on_delivery(
                 Delivery(
                     message.tag,
                     message.address.exchange,
@@ -148,21 +153,21 @@ class LocalSource(_LocalEnd, Source):
             )
 
 
-class LocalTarget(_LocalEnd, Target):
+class LocalTarget(_LocalEnd, ShovelTarget):
     """Publishes to this node."""
 
-    def __init__(self, node: ThisNode, settings: ShovelSettings, vhost: str, name: str) -> None:
+    def __init__(self, node: LocalNode, settings: ShovelSettings, vhost: str, name: str) -> None:
         super().__init__(node, settings, vhost, name)
-        self._tags: dict[int, int] = {}  # by number of the publish
+        self._tags: dict[int, int] = {}  # delivery tag of the source, by number of the publish
         self._routes: dict[tuple[str, str], Route] = {}
 
-    async def open(self, carrier: Carrier) -> None:
-        self._carrier = carrier
+    async def open(self, listener: ShovelListener) -> None:
+        self._listener = listener
         settings = self._settings
         with self._node.turn():
             vhost = self._vhost()
             if settings.dest_queue is not None:
-                _ensured(
+                _ensure_queue(
                     vhost, settings.dest_queue, settings.dest_predeclared, settings.dest_queue_args
                 )
             elif settings.dest_exchange:
@@ -170,45 +175,49 @@ class LocalTarget(_LocalEnd, Target):
         await self._node.synced()
 
     async def send(self, deliveries: Sequence[Delivery]) -> None:
-        assert self._carrier is not None
+        assert self._listener is not None
         await self._node.no_alarm()
         is_confirming = self._settings.ack_mode == ON_CONFIRM
         with self._node.turn():
             vhost = self._vhost()
             for delivery in deliveries:
-                route = self._route(vhost, *address_of(self._settings, delivery))
+                route = self._route(vhost, *publish_address(self._settings, delivery))
                 seq = self._session.publish(vhost, route, delivery.header, delivery.body)
                 if is_confirming:
                     self._tags[seq] = delivery.tag
                 else:
-                    self._carrier.on_done(delivery.tag)
+                    self._listener.on_accepted(delivery.tag)
 
     def _route(self, vhost: Vhost, exchange: str, key: str) -> Route:
         route = self._routes.get((exchange, key))
         if route is None:
-            if len(self._routes) >= 1024:
+            if len(self._routes) >= ROUTES_MAX:
                 self._routes.clear()
-            route = Route(vhost.exchange(exchange), key, self._settings.dest_queue is not None)
+            route = Route(
+                vhost.exchange(exchange), key, mandatory=self._settings.dest_queue is not None
+            )
             self._routes[exchange, key] = route
         return route
 
     async def close(self) -> None:
         self._end()
 
-    def _on_confirm(self, seq: int, is_taken: bool) -> None:
-        assert self._carrier is not None
+    def _on_confirm(self, seq: int, is_acked: bool) -> None:
+        assert self._listener is not None
         for number in list(self._tags):
             if number > seq:
                 break
             tag = self._tags.pop(number)
-            if is_taken:
-                self._carrier.on_done(tag)
+            if is_acked:
+                self._listener.on_accepted(tag)
             else:
-                self._carrier.on_refused(tag, again=True)
+                self._listener.on_refused(tag, retry=True)
 
 
-def _ensured(vhost: Vhost, name: str, is_predeclared: bool, arguments: dict[str, object]) -> Queue:
-    """A queue, made as a durable one where it is missing and may be made."""
+def _ensure_queue(
+    vhost: Vhost, name: str, is_predeclared: bool, arguments: dict[str, object]
+) -> Queue:
+    """Return the queue. Declare it as durable if it is missing, unless it must be predeclared."""
     if name in vhost.queues or is_predeclared:
         return vhost.queue(name, None)
-    return vhost.declare_queue(name, True, None, None, False, table_of(arguments))
+    return vhost.declare_queue(name, durable=True, arguments=table_of(arguments))

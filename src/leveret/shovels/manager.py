@@ -1,10 +1,10 @@
-"""The shovels of a node: as many as there are runtime parameters of the component `shovel`.
+"""The shovels of a node: one for each runtime parameter of the component `shovel`.
 
-Whoever owns the parameters asks `faults` before it keeps one, and calls `on_parameter` when one was
-set or cleared; `load` starts those that the node had when it ended. A shovel that has carried what
-it was to carry clears its parameter itself.
+The owner of the parameters calls `faults` before it keeps one, and `on_parameter` after one was set
+or cleared. `load` starts the shovels of the parameters that the node had at its start. A shovel
+that has moved its number of messages clears its own parameter.
 
-Most nodes have no shovel: what runs one is imported when the first is set.
+Most nodes have no shovel, so the code that runs one is imported with the first.
 """
 
 import asyncio
@@ -15,9 +15,9 @@ from typing import Final
 
 from leveret.engine.turns.session import Session
 from leveret.errors import LeveretError, NotFoundError, PreconditionFailedError
-from leveret.shovels.host import ThisNode
-from leveret.shovels.settings import settings_of
-from leveret.shovels.state import TERMINATED, ShovelState
+from leveret.shovels.local_node import LocalNode
+from leveret.shovels.settings import parse_settings
+from leveret.shovels.status import TERMINATED, ShovelStatus
 
 log = logging.getLogger(__name__)
 
@@ -26,19 +26,19 @@ COMPONENT: Final = "shovel"
 
 @dataclass
 class _Runner:
-    """A shovel, and what runs it."""
+    """A shovel, its task and the value of its parameter."""
 
-    shovel: ShovelState
+    shovel: ShovelStatus
     task: asyncio.Task[None]
     value: object
 
 
-class Shovels:
-    """Starts, ends and shows shovels."""
+class ShovelManager:
+    """Starts, ends and lists shovels."""
 
     def __init__(
         self,
-        node: ThisNode,
+        node: LocalNode,
         node_name: str,
         *,
         now_ms: Callable[[], int],
@@ -48,21 +48,21 @@ class Shovels:
         self._node = node
         self._node_name = node_name
         self._now_ms = now_ms
-        self._clear = clear  # the parameter of a shovel: vhost, name
+        self._clear = clear  # clears a parameter: vhost, name
         self._on_event = on_event
         self._runners: dict[tuple[str, str], _Runner] = {}
         self._ending: set[asyncio.Task[None]] = set()
 
     def faults(self, vhost: str, name: str, value: object) -> list[str]:
-        """Why the value of a parameter describes no shovel."""
+        """Return what is wrong with the value of a parameter; an empty list if nothing is."""
         try:
-            settings_of(value, vhost)
+            parse_settings(value, vhost)
         except PreconditionFailedError as fault:
             return [f"Validation failed: {fault}"]
         return []
 
     def on_parameter(self, component: str, vhost: str, name: str, value: object | None) -> None:
-        """A parameter was set, or cleared."""
+        """Start or end a shovel after its parameter was set or cleared."""
         if component != COMPONENT:
             return
         self._end(vhost, name)
@@ -70,21 +70,21 @@ class Shovels:
             self._start(vhost, name, value)
 
     def load(self, parameters: list[tuple[str, str, object]]) -> None:
-        """Start the shovels that there are: vhost, name, value."""
+        """Start the shovels of these parameters: vhost, name, value."""
         for vhost, name, value in parameters:
             if (vhost, name) in self._runners:
-                continue  # a document that was loaded has set it just now
+                continue  # a definitions file has just set it
             try:
                 self._start(vhost, name, value)
             except LeveretError as fault:
                 log.error("shovel '%s' in vhost '%s' cannot run: %s", name, vhost, fault)
 
-    def all(self, vhost: str | None = None) -> list[ShovelState]:
-        """All shovels, or those of a vhost, by name."""
+    def all(self, vhost: str | None = None) -> list[ShovelStatus]:
+        """Return all shovels, or those of a vhost, sorted by name."""
         found = [self._runners[key].shovel for key in sorted(self._runners)]
         return [shovel for shovel in found if vhost is None or shovel.vhost == vhost]
 
-    def get(self, vhost: str, name: str) -> ShovelState:
+    def get(self, vhost: str, name: str) -> ShovelStatus:
         return self._runner(vhost, name).shovel
 
     def _runner(self, vhost: str, name: str) -> _Runner:
@@ -94,7 +94,7 @@ class Shovels:
         return found
 
     def sessions(self) -> list[Session]:
-        """Those of this node that hold messages."""
+        """Return the engine's sessions that hold messages for shovels."""
         found = [runner.shovel.session for runner in self._runners.values()]
         return [session for session in found if session is not None and not session.closed]
 
@@ -105,13 +105,13 @@ class Shovels:
         self._start(vhost, name, value)
 
     async def delete(self, vhost: str, name: str) -> None:
-        """End a shovel for good, with its parameter."""
+        """End a shovel and clear its parameter."""
         self._runner(vhost, name)
         await self._clear(vhost, name)
         self._end(vhost, name)
 
     async def stop(self) -> None:
-        """The node stops: end all; their parameters stay."""
+        """End all shovels; their parameters stay."""
         for vhost, name in list(self._runners):
             self._end(vhost, name)
         if self._ending:
@@ -123,7 +123,7 @@ class Shovels:
         shovel = Shovel(
             name,
             vhost,
-            settings_of(value, vhost),
+            parse_settings(value, vhost),
             self._node,
             self._node_name,
             self._now_ms,
@@ -134,7 +134,7 @@ class Shovels:
         self._runners[vhost, name] = _Runner(shovel, task, value)
         self._on_state(shovel)
 
-    async def _run(self, shovel: ShovelState) -> None:
+    async def _run(self, shovel: ShovelStatus) -> None:
         try:
             await shovel.run()
         except Exception:
@@ -143,7 +143,9 @@ class Shovels:
             shovel.reason = "internal error: see the log"
             return
         if shovel.state != TERMINATED:
-            log.info("shovel '%s' in vhost '%s' has carried all", shovel.name, shovel.vhost)
+            log.info(
+                "shovel '%s' in vhost '%s' has moved all its messages", shovel.name, shovel.vhost
+            )
             await self._clear(shovel.vhost, shovel.name)
             runner = self._runners.get((shovel.vhost, shovel.name))
             if runner is not None and runner.shovel is shovel:
@@ -155,7 +157,7 @@ class Shovels:
             return
         self._forget(vhost, name)
         if runner.task is asyncio.current_task():
-            return  # it has cleared its own parameter, and is about to end
+            return  # the shovel has cleared its own parameter and is about to end
         runner.task.cancel()
         self._ending.add(runner.task)
         runner.task.add_done_callback(self._ending.discard)
@@ -164,7 +166,7 @@ class Shovels:
         del self._runners[vhost, name]
         self._on_event("shovel.worker.removed", {"name": name, "vhost": vhost, "type": "dynamic"})
 
-    def _on_state(self, shovel: ShovelState) -> None:
+    def _on_state(self, shovel: ShovelStatus) -> None:
         facts: dict[str, object] = {
             "name": shovel.name,
             "vhost": shovel.vhost,

@@ -1,16 +1,23 @@
-"""What the value of the runtime parameter `shovel` means. Names and defaults are RabbitMQ's.
+"""Parse the value of the runtime parameter `shovel`. Names and defaults are RabbitMQ's.
 
-Ours besides: `dest-protocol` may be `http`; then `dest-uri` is where bodies are posted to, with
-`dest-http-headers`, `dest-timeout` (seconds), `dest-concurrency` and `dest-max-retries`.
+Leveret adds `dest-protocol` = `http`. Then `dest-uri` is the address to which bodies are posted,
+with `dest-http-headers`, `dest-timeout` (seconds), `dest-concurrency` and `dest-max-retries`.
 
-`settings_of` checks everything before anything is changed, and says in one sentence what is wrong.
+`parse_settings` checks everything before anything is changed. Its errors say in one sentence what
+is wrong.
 """
 
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from leveret.amqp_client.uri import (
+    AddressError,
+    AmqpUri,
+    hide_secrets,
+    parse_amqp_uri,
+    split_address,
+)
 from leveret.errors import PreconditionFailedError
-from leveret.shovels.uri import AmqpUri, amqp_uri, hidden, http_uri
 
 ON_CONFIRM: Final = "on-confirm"
 ON_PUBLISH: Final = "on-publish"
@@ -28,7 +35,7 @@ URIS_MAX: Final = 16
 PREFETCH_MAX: Final = 0xFFFF
 CONCURRENCY_MAX: Final = 64
 
-# Old names of keys, which RabbitMQ still takes.
+# Old names of keys, which RabbitMQ still accepts.
 _OLD_NAMES: Final[dict[str, str]] = {
     "prefetch-count": "src-prefetch-count",
     "delete-after": "src-delete-after",
@@ -54,14 +61,15 @@ _PROPERTIES: Final[dict[str, type]] = {
 }
 _OCTETS: Final = ("delivery_mode", "priority")
 _SHORT_BYTES_MAX: Final = 255
+_HTTP_SCHEMES: Final = ("http", "https")
 
 
 @dataclass(frozen=True)
 class ShovelSettings:
-    """Everything that one shovel was told."""
+    """The settings of one shovel."""
 
     src_uris: list[AmqpUri]
-    dest_uris: list[AmqpUri]  # empty where the target is HTTP
+    dest_uris: list[AmqpUri]  # empty if the target is HTTP
     shown_src_uri: str
     shown_dest_uri: str
     src_queue: str | None
@@ -88,28 +96,32 @@ class ShovelSettings:
     http_headers: dict[str, str] = field(default_factory=dict, repr=False)
     http_timeout_s: float = 30.0
     http_concurrency: int = 8
-    http_retries_max: int | None = None  # None: for ever
+    http_retries_max: int | None = None  # None: no limit
 
 
-def settings_of(value: object, vhost: str) -> ShovelSettings:
-    """The settings that a parameter's value describes. Raises PreconditionFailedError."""
+def parse_settings(value: object, vhost: str) -> ShovelSettings:
+    """Return the settings that a parameter's value describes. Raise PreconditionFailedError."""
+    try:
+        return _parse(value, vhost)
+    except AddressError as fault:
+        raise PreconditionFailedError(str(fault)) from fault
+
+
+def _parse(value: object, vhost: str) -> ShovelSettings:
     if not isinstance(value, dict):
         raise PreconditionFailedError("a shovel is described by an object")
     given = {str(name): found for name, found in value.items()}
-    keys = _Keys({_OLD_NAMES.get(name, name): found for name, found in given.items()})
+    keys = _KeyReader({_OLD_NAMES.get(name, name): found for name, found in given.items()})
     src_protocol = keys.choice("src-protocol", ("amqp091", "local"), AMQP)
     dest_protocol = keys.choice("dest-protocol", ("amqp091", "local", "http"), AMQP)
     src = keys.uris("src-uri", required=src_protocol != LOCAL)
     dest = keys.uris("dest-uri", required=dest_protocol != LOCAL)
     is_http = dest_protocol == HTTP
-    local = ["amqp://"]
-    made = ShovelSettings(
-        src_uris=[amqp_uri(text, vhost) for text in (local if src_protocol == LOCAL else src)],
-        dest_uris=[]
-        if is_http
-        else [amqp_uri(text, vhost) for text in (local if dest_protocol == LOCAL else dest)],
-        shown_src_uri=hidden(src[0]) if src else "",
-        shown_dest_uri=hidden(dest[0]) if dest else "",
+    settings = ShovelSettings(
+        src_uris=_amqp_uris(src, vhost, is_local=src_protocol == LOCAL),
+        dest_uris=[] if is_http else _amqp_uris(dest, vhost, is_local=dest_protocol == LOCAL),
+        shown_src_uri=hide_secrets(src[0]) if src else "",
+        shown_dest_uri=hide_secrets(dest[0]) if dest else "",
         src_queue=keys.text("src-queue"),
         src_exchange=keys.text("src-exchange"),
         src_key=keys.text("src-exchange-key") or "",
@@ -130,52 +142,37 @@ def settings_of(value: object, vhost: str) -> ShovelSettings:
         properties=_checked_properties(keys.table("dest-publish-properties")),
         src_protocol=src_protocol,
         dest_protocol=dest_protocol,
-        http_uris=[http_uri(text) for text in dest] if is_http else [],
+        http_uris=[_checked_http_uri(text) for text in dest] if is_http else [],
         http_headers=_checked_headers(keys.table("dest-http-headers")),
         http_timeout_s=keys.number("dest-timeout", 30, 0.1, 3600),
         http_concurrency=int(keys.number("dest-concurrency", 8, 1, CONCURRENCY_MAX)),
         http_retries_max=keys.retries_max(),
     )
     keys.require_known()
-    _require_sense(made)
-    _require_own_vhost([*made.src_uris, *made.dest_uris], vhost)
-    return made
+    _require_consistent(settings)
+    _require_own_vhost([*settings.src_uris, *settings.dest_uris], vhost)
+    return settings
 
 
-def obfuscated(value: dict[str, Any]) -> dict[str, Any]:
-    """The value of a parameter as it may be shown: without passwords and secret headers."""
-    shown = dict(value)
-    for name in ("src-uri", "dest-uri"):
-        found = shown.get(name)
-        if isinstance(found, str):
-            shown[name] = hidden(found)
-        elif isinstance(found, list):
-            shown[name] = [hidden(text) for text in found if isinstance(text, str)]
-    headers = shown.get("dest-http-headers")
-    if isinstance(headers, dict):
-        shown["dest-http-headers"] = dict.fromkeys(headers, "******")
-    return shown
-
-
-def _require_sense(made: ShovelSettings) -> None:
-    if made.src_queue is None and made.src_exchange is None:
+def _require_consistent(settings: ShovelSettings) -> None:
+    if settings.src_queue is None and settings.src_exchange is None:
         raise PreconditionFailedError("Must specify 'src-exchange' or 'src-queue'")
-    if made.src_queue is not None and made.src_exchange is not None:
+    if settings.src_queue is not None and settings.src_exchange is not None:
         raise PreconditionFailedError("Cannot specify 'src-exchange' and 'src-queue'")
-    if made.dest_queue is not None and made.dest_exchange is not None:
+    if settings.dest_queue is not None and settings.dest_exchange is not None:
         raise PreconditionFailedError("Cannot specify 'dest-exchange' and 'dest-queue'")
-    for name in (made.src_queue, made.src_exchange, made.src_key, made.dest_queue):
+    for name in (settings.src_queue, settings.src_exchange, settings.src_key, settings.dest_queue):
         _require_short(name)
-    for name in (made.dest_exchange, made.dest_key):
+    for name in (settings.dest_exchange, settings.dest_key):
         _require_short(name)
-    if made.dest_protocol == HTTP and (made.dest_queue or made.dest_exchange):
+    if settings.dest_protocol == HTTP and (settings.dest_queue or settings.dest_exchange):
         raise PreconditionFailedError("an HTTP target has neither 'dest-queue' nor 'dest-exchange'")
-    if made.delete_after == QUEUE_LENGTH and made.src_queue is None:
+    if settings.delete_after == QUEUE_LENGTH and settings.src_queue is None:
         raise PreconditionFailedError("'src-delete-after' of 'queue-length' needs 'src-queue'")
 
 
 def _require_own_vhost(uris: list[AmqpUri], vhost: str) -> None:
-    """This node asks nobody for a password, so a shovel works in its own vhost there."""
+    """Raise if a local end names another vhost: this node asks a shovel for no password."""
     for uri in uris:
         if not uri.host and uri.vhost != vhost:
             raise PreconditionFailedError(
@@ -187,6 +184,17 @@ def _require_own_vhost(uris: list[AmqpUri], vhost: str) -> None:
 def _require_short(name: str | None) -> None:
     if name is not None and len(name.encode("utf-8", "surrogateescape")) > _SHORT_BYTES_MAX:
         raise PreconditionFailedError("a name has at most 255 bytes")
+
+
+def _amqp_uris(texts: list[str], vhost: str, *, is_local: bool) -> list[AmqpUri]:
+    return [parse_amqp_uri(text, vhost) for text in (["amqp://"] if is_local else texts)]
+
+
+def _checked_http_uri(text: str) -> str:
+    parts, _ = split_address(text)
+    if parts.scheme not in _HTTP_SCHEMES or not parts.hostname:
+        raise AddressError(f"{hide_secrets(text)} is not an http:// or https:// address")
+    return text
 
 
 def _checked_properties(given: dict[str, Any]) -> dict[str, Any]:
@@ -213,8 +221,8 @@ def _checked_headers(given: dict[str, Any]) -> dict[str, str]:
     return given
 
 
-class _Keys:
-    """The keys of a value, each asked for once."""
+class _KeyReader:
+    """Reads the keys of a value by type, and notes which ones are known."""
 
     def __init__(self, value: dict[str, Any]) -> None:
         self._value = value
@@ -238,7 +246,7 @@ class _Keys:
 
     def table(self, name: str) -> dict[str, Any]:
         found = self._get(name)
-        if found == []:  # RabbitMQ's definitions write an empty table so
+        if found == []:  # RabbitMQ's definitions write an empty table as a list
             return {}
         if found is not None and not isinstance(found, dict):
             raise PreconditionFailedError(f"'{name}' must be an object")

@@ -1,15 +1,17 @@
-"""Bytes on disk: the node's one write-ahead log, and what is needed to start from it again.
+"""Files on disk: the node's write-ahead log, and recovery from it after a restart.
 
-- `Disk`        files as the log needs them; a fake with faults ships in `leveret.testing`
-- `blocks`      the frame around the records of a turn: length, checksum, number
-- `Log`         writes blocks and syncs them, in a thread of its own
-- `Checkpoint`  definitions and live positions as of the start of a log file
-- `recover`     from checkpoint and log to the state of the broker
-- `Pages`       reads waiting messages back
-- `damage`      bytes that are no block, and whose they were; `repair` takes them out
-- `backup`      the node at one moment, and `queue_backup` one queue, in an `archive`
-- `dump`        what stands in a file, for people
-- `Space`       room on the disk: the alarm, and the reserve for when there is none
+- `Disk`          file operations that the log needs; `leveret.testing` has a fake with faults
+- `blocks`        the frame around the records of a turn: length, checksum, number
+- `Log`           writes and syncs blocks in its own thread
+- `checkpoint`    definitions and live positions as of the start of a log file
+- `recover`       rebuilds the broker's state from checkpoint and log
+- `LogReader`     reads waiting messages back from the log
+- `Compactor`     copies messages out of nearly empty log files, so that the files can be removed
+- `damage`        finds bytes that are not a valid block, and the queues they belonged to
+- `repair`        takes damaged bytes out of the log of a stopped node
+- `backup`        saves a whole node into an `archive`; `queue_backup` saves one queue
+- `dump`          prints the content of a file for people
+- `DiskAlarm`     blocks publishers while disk space is short
 
-Confirmed means on disk: whoever waits for a block is told only after its sync returned.
+Confirmed means on disk: a publisher gets its confirm only after the sync of its block has returned.
 """

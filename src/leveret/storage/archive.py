@@ -1,11 +1,11 @@
-"""The file that a backup is: a tar archive, written and read as a stream.
+"""The file format of a backup: a tar archive, written and read as a stream.
 
-    backup.json      what it is: format, kind (node or queue), and what restoring must know
-    NAME …           files of a data directory, as `leveret.storage.names` has them
-    complete.json    sizes and checksums of all of them; without it the backup was cut short
+    backup.json      format, kind (node or queue), and the facts that a restore needs
+    NAME …           files of a data directory, named as in `leveret.storage.file_names`
+    complete.json    sizes and checksums of all files; a backup without it was cut short
 
-Writers yield pieces, readers are fed pieces: neither holds more than one member. Names are plain
-names of files, never paths.
+Writers yield pieces and readers are fed pieces, so that neither holds more than one member in
+memory. Members have plain file names, never paths.
 """
 
 import json
@@ -27,7 +27,7 @@ _NAME: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,98}")
 
 
 class ArchiveWriter:
-    """Makes the pieces of an archive, and notes what went into it."""
+    """Make the pieces of an archive, and record size and checksum of each member."""
 
     def __init__(self) -> None:
         self._files: dict[str, dict[str, int]] = {}
@@ -38,7 +38,7 @@ class ArchiveWriter:
         return _whole(FIRST, json.dumps({"format": FORMAT, **facts}).encode())
 
     def begin(self, name: str, size: int) -> bytes:
-        """The head of a member; its bytes follow through `data`, then `end`."""
+        """Return the head of a member; its bytes follow through `data`, then `end`."""
         self._size = 0
         self._crc = 0
         return _head(name, size)
@@ -57,8 +57,8 @@ class ArchiveWriter:
         return _whole(LAST, notes) + ENDING
 
 
-class Part:
-    """A piece of a member: the first one has `is_first`, the last one `is_last`."""
+class MemberPiece:
+    """A piece of one archive member. `is_first` and `is_last` mark the ends of the member."""
 
     def __init__(self, name: str, data: bytes, *, is_first: bool, is_last: bool) -> None:
         self.name = name
@@ -68,15 +68,15 @@ class Part:
 
 
 class ArchiveReader:
-    """Takes an archive apart as its bytes come. Corrupt where it is none."""
+    """Split an archive into members as its bytes arrive; raise CorruptionError for other input."""
 
     def __init__(self) -> None:
-        self.facts: dict[str, Any] = {}  # of backup.json, as soon as it was read
-        self.notes: dict[str, Any] = {}  # of complete.json
+        self.facts: dict[str, Any] = {}  # content of backup.json, once it was read
+        self.notes: dict[str, Any] = {}  # content of complete.json
         self._pending = b""
         self._name = ""
-        self._left = 0  # bytes of the present member to come
-        self._skip = 0  # padding to come
+        self._left = 0  # bytes of the current member that are still to come
+        self._skip = 0  # padding bytes that are still to come
         self._is_first = False
         self._json = b""
         self._crc = 0
@@ -87,12 +87,12 @@ class ArchiveReader:
     def is_complete(self) -> bool:
         return bool(self.notes)
 
-    def feed(self, data: bytes) -> list[Part]:
-        """The pieces of members in these bytes; the two notes are kept, not returned."""
+    def feed(self, data: bytes) -> list[MemberPiece]:
+        """Return the member pieces in these bytes. The two JSON members are kept, not returned."""
         data = self._pending + data
         self._pending = b""
         at = 0
-        parts: list[Part] = []
+        parts: list[MemberPiece] = []
         while at < len(data) and not self.is_complete:
             if self._skip:
                 step = min(self._skip, len(data) - at)
@@ -113,7 +113,7 @@ class ArchiveReader:
         return parts
 
     def finish(self) -> None:
-        """Everything was fed: it must have been a whole backup."""
+        """Raise CorruptionError if the bytes fed so far are not a whole backup."""
         if not self.is_complete:
             raise CorruptionError("the backup is cut short")
 
@@ -133,7 +133,7 @@ class ArchiveReader:
         self._is_first = True
         self._crc = 0
 
-    def _take(self, piece: bytes) -> list[Part]:
+    def _take(self, piece: bytes) -> list[MemberPiece]:
         name = self._name
         self._left -= len(piece)
         is_last = self._left == 0
@@ -148,7 +148,7 @@ class ArchiveReader:
         self._crc = crc32(piece, self._crc)
         if is_last:
             self._files[name] = {"size": self._size, "crc32": self._crc}
-        part = Part(name, piece, is_first=self._is_first, is_last=is_last)
+        part = MemberPiece(name, piece, is_first=self._is_first, is_last=is_last)
         self._is_first = False
         return [part]
 

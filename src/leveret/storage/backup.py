@@ -1,12 +1,12 @@
-"""Backup of a node while it runs, and restore into an empty directory.
+"""Backup of a running node, and restore into an empty directory.
 
-Full log files never change, and a checkpoint says what held when the next one began. So the log is
-made to begin a new file (`Log.roll`), and the backup is that checkpoint with every older log file
-and its index: exactly the state at that moment, whatever happens meanwhile. The log removes no file
-until the backup is closed (`Log.hold`), and a node that dies leaves nothing behind.
+Full log files never change, and a checkpoint holds the state at the moment when the next file
+began. So a backup makes the log begin a new file (`Log.roll`) and consists of that checkpoint with
+every older log file and its index: exactly the state at that moment. The log removes no file until
+the backup is closed (`Log.hold_files`). A node that dies during a backup leaves nothing behind.
 
-Segments of streams grow at their ends alone. Just after the log has begun a new file, they end
-where the checkpoint says (`Member.size`): what comes later is not in the backup.
+Segments of streams only grow at their ends. Just after the log has begun a new file, they end where
+the checkpoint says (`Member.size`). Later chunks are not in the backup.
 """
 
 import contextlib
@@ -17,10 +17,16 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from leveret.errors import CorruptionError, StorageError
-from leveret.storage.archive import ArchiveReader, ArchiveWriter, Part
+from leveret.storage.archive import ArchiveReader, ArchiveWriter, MemberPiece
 from leveret.storage.blocks import encode_head
 from leveret.storage.disk import Disk, DiskFile, make_folder, sync_folder
-from leveret.storage.names import checkpoint_name, index_name, log_name, segment_name, segments
+from leveret.storage.file_names import (
+    checkpoint_name,
+    index_name,
+    log_name,
+    segment_name,
+    segments_by_stream,
+)
 
 NODE: Final = "node"
 PIECE_BYTES: Final = 1024 * 1024
@@ -29,7 +35,7 @@ _HALFWAY: Final = ".restoring"  # ending of the directory until everything is in
 
 
 class Member:
-    """A file of a backup, open, and how much of it counts."""
+    """An open file of a backup, and how many of its bytes belong to the backup."""
 
     def __init__(self, name: str, file: DiskFile) -> None:
         self.name = name
@@ -58,7 +64,7 @@ class NodeBackup:
                     self._open(disk, log_name(older))
                     with contextlib.suppress(FileNotFoundError):
                         self._open(disk, index_name(older))
-            for stream, firsts in segments(disk.names()).items():
+            for stream, firsts in segments_by_stream(disk.names()).items():
                 for first in firsts:
                     self._open(disk, segment_name(stream, first))
         except OSError:
@@ -69,7 +75,7 @@ class NodeBackup:
         self._members.append(Member(name, disk.open(name)))
 
     def pieces(self) -> Iterator[bytes]:
-        """The archive, piece by piece; each is read when it is asked for."""
+        """Yield the archive piece by piece. A piece is read when the caller asks for it."""
         writer = ArchiveWriter()
         yield writer.first(self._facts)
         for member in self._members:
@@ -95,9 +101,9 @@ class NodeBackup:
 
 
 def restore_node(backup: BinaryIO, root: Path) -> dict[str, object]:
-    """Make a data directory of a backup; what the backup says of itself.
+    """Make a data directory from a backup, and return the facts from its backup.json.
 
-    The directory appears when everything is in it, or not at all.
+    The directory appears when all files are in it, or not at all.
     """
     _require_empty(root)
     halfway = root.with_name(root.name + _HALFWAY)
@@ -128,7 +134,7 @@ def _require_empty(root: Path) -> None:
     if "lock" in names:
         disk = Disk(root)
         try:
-            disk.prepare()  # StorageError where a node uses it
+            disk.prepare()  # raises StorageError if a node uses it
         finally:
             disk.release()
     if names - {"lock"}:
@@ -146,7 +152,7 @@ def _unpack(reader: ArchiveReader, pieces: Iterable[bytes], root: Path) -> None:
             file.close()
 
 
-def _put(part: Part, root: Path, file: BinaryIO | None) -> BinaryIO | None:
+def _put(part: MemberPiece, root: Path, file: BinaryIO | None) -> BinaryIO | None:
     if part.is_first:
         file = _create(root / part.name)
     assert file is not None
@@ -160,10 +166,10 @@ def _put(part: Part, root: Path, file: BinaryIO | None) -> BinaryIO | None:
 
 
 def _complete(root: Path, reader: ArchiveReader) -> None:
-    """Add what a start needs: the log file that the checkpoint is the beginning of."""
+    """Create the log file that begins with the checkpoint: a start needs it."""
     number = reader.facts.get("checkpoint")
     if not isinstance(number, int):
-        return  # the backup of a queue is a log from its beginning
+        return  # the backup of a queue is a complete log, without a checkpoint
     if not (root / checkpoint_name(number)).exists():
         raise CorruptionError("the backup has no checkpoint")
     with _create(root / log_name(number)) as file:

@@ -1,14 +1,14 @@
-"""Log files and their blocks, as bytes.
+"""Encoding of log files and their blocks.
 
     file   = head block*
     head   = "LEVERET" 0x01  version:u32  file:u64  crc:u32           24 bytes
     block  = size:u32  crc:u32  number:u64  records                   16 bytes and the records
 
-The head is the same in every version. `size` counts the records. The checksum covers the number and
-the records; that of the head, what stands before it. Numbers of blocks grow by one through all
-files of a node: a block that was left over from an older file, or written to the wrong place, does
-not fit in. Bytes after the last whole block are a torn write if no later block follows them, and
-damage if one does.
+The head is the same in every version, and its checksum covers the bytes before it. The `size` of a
+block counts the records; its checksum covers number and records. Block numbers grow by one through
+all files of a node. So a block that was left over from an older file, or written to the wrong
+place, is recognised by its number. Bytes after the last whole block are a torn write if no later
+block follows them, and damage if one does.
 """
 
 from typing import Final
@@ -29,7 +29,7 @@ def encode_head(file: int) -> bytes:
 
 
 def check_head(data: bytes, file: int, name: str) -> None:
-    """Raise where this is not the head of that file."""
+    """Raise CorruptionError if `data` does not begin with the head of this file."""
     if len(data) < HEAD_BYTES or data[:8] != MAGIC:
         raise CorruptionError(f"{name} is not a log file")
     if crc32(data[:20]) != int.from_bytes(data[20:24], "big"):
@@ -38,7 +38,7 @@ def check_head(data: bytes, file: int, name: str) -> None:
     if version > VERSION:
         raise NewerFormatError(f"{name} has format {version}; this version reads up to {VERSION}")
     if int.from_bytes(data[12:20], "big") != file:
-        raise CorruptionError(f"{name} holds another file of the log")
+        raise CorruptionError(f"{name} has the head of another log file")
 
 
 def encode_block_head(pieces: list[bytes], number: int) -> bytes:
@@ -53,7 +53,7 @@ def encode_block_head(pieces: list[bytes], number: int) -> bytes:
 
 
 def block_end(data: bytes, at: int, number: int) -> int:
-    """Where the block that starts at `at` ends; 0 where there is no whole block of that number."""
+    """Return the end of the block at `at`; 0 if no whole block of that number is there."""
     if at + BLOCK_HEAD_BYTES > len(data):
         return 0
     size = int.from_bytes(data[at : at + 4], "big")

@@ -1,15 +1,17 @@
-"""Checkpoints: what held when a log file began; and the indexes of full log files.
+"""Checkpoints, and the indexes of full log files.
 
-A checkpoint is a file in the format of the log with one block (number 0) of records: definitions,
-and for every durable queue what is gone of it, how far it was delivered, and which of its messages
-came back. With it, older log files are needed for the messages in them, and for nothing else.
+A checkpoint is the state of the broker at the moment when a log file began. It is a file in the
+format of the log, with one block (number 0) of records: definitions, and for every durable queue
+the settled messages, the last delivered message, and the returned messages. Once a checkpoint
+exists, older log files are needed only for the messages in them.
 
-It is written under another name, synced, and renamed: a checkpoint that has its name is whole.
+A checkpoint is written under another name, synced, and renamed. So a file with the name of a
+checkpoint is always whole.
 
-It lists the log files that are there, so that a start notices what is missing. A file that is
-no longer needed leaves an empty one behind that says so (`.gone`), until a checkpoint no longer
-lists it: whatever the moment of a crash, a listed file is there, or was removed on purpose. What
-that was up to is a block which was on disk: a start that does not find the block notices, too.
+A checkpoint lists the existing log files, so that a start notices a missing one. Removing a log
+file leaves an empty marker file (`.gone`) behind, until a checkpoint no longer lists the log file.
+Whenever a crash happens, a listed file either exists or has a marker. The marker also names a block
+that was on disk at the removal; a start that does not find this block knows that the log was cut.
 """
 
 import contextlib
@@ -25,23 +27,23 @@ from leveret.storage.blocks import (
     encode_head,
 )
 from leveret.storage.disk import Disk
-from leveret.storage.names import (
+from leveret.storage.file_names import (
     checkpoint_name,
-    gone_logs,
-    gone_name,
     index_name,
     log_name,
     numbers,
+    removal_marker_name,
+    removed_logs,
 )
 
 ONLY_BLOCK: Final = 0
-_NOTHING: Final = b"\x00\x00\x00\x00\x00"  # a record of no kind: a block is never empty
+_NOTHING: Final = b"\x00\x00\x00\x00\x00"  # an empty record, because a block is never empty
 
 
 def write_checkpoint(disk: Disk, number: int, files: dict[int, int], records: list[bytes]) -> None:
-    """Make this the checkpoint before log file `number`, then drop what older ones needed.
+    """Write the checkpoint at the start of log file `number`, then remove the files it replaces.
 
-    `files` are the older log files that are there, with their sizes (0 = not known).
+    `files` are the existing older log files with their sizes (0 = not known).
     """
     write_whole(disk, checkpoint_name(number), number, [*records, _files_record(files)])
     names = disk.names()
@@ -51,9 +53,9 @@ def write_checkpoint(disk: Disk, number: int, files: dict[int, int], records: li
     for index in numbers(names, ".index"):
         if index not in files:
             disk.remove(index_name(index))
-    for gone, block in gone_logs(names):
+    for gone, block in removed_logs(names):
         if gone not in files:
-            disk.remove(gone_name(gone, block))
+            disk.remove(removal_marker_name(gone, block))
 
 
 def _files_record(files: dict[int, int]) -> bytes:
@@ -63,29 +65,29 @@ def _files_record(files: dict[int, int]) -> bytes:
 
 
 def remove_logs(disk: Disk, files: list[int], block: int) -> None:
-    """Give back the room of log files that nobody needs, now that this block is on disk.
+    """Free the space of log files that are not needed once `block` is on disk.
 
-    It may be called again for the same files.
+    A second call for the same files has no effect.
     """
     for number in files:
         with contextlib.suppress(FileNotFoundError):
-            disk.rename(log_name(number), gone_name(number, block))
+            disk.rename(log_name(number), removal_marker_name(number, block))
     if files:
-        disk.sync_folder()  # before anything is lost of them
+        disk.sync_folder()  # make the renames durable before the files are emptied
     for number in files:
-        disk.create(gone_name(number, block)).close()
+        disk.create(removal_marker_name(number, block)).close()
         with contextlib.suppress(FileNotFoundError):
             disk.remove(index_name(number))
 
 
 def write_index(disk: Disk, number: int, index: bytes) -> None:
-    """Keep where the messages of a full log file stand."""
+    """Write the index of a full log file: the positions of its messages."""
     if index:
         write_whole(disk, index_name(number), number, [index])
 
 
 def write_whole(disk: Disk, name: str, number: int, pieces: list[bytes]) -> None:
-    """Write a file that is there either whole or not at all."""
+    """Write a file atomically: after a crash it exists whole or not at all."""
     file = disk.create(name + ".new")
     try:
         pieces = [piece for piece in pieces if piece] or [_NOTHING]
@@ -99,7 +101,7 @@ def write_whole(disk: Disk, name: str, number: int, pieces: list[bytes]) -> None
 
 
 def read_whole(disk: Disk, name: str, number: int) -> bytes | None:
-    """What `write_whole` wrote; None where it is damaged."""
+    """Return the content that `write_whole` wrote; None if it is damaged."""
     data = read_file(disk, name)
     check_head(data, number, name)
     end = block_end(data, HEAD_BYTES, ONLY_BLOCK)
@@ -107,7 +109,6 @@ def read_whole(disk: Disk, name: str, number: int) -> bytes | None:
 
 
 def read_file(disk: Disk, name: str) -> bytes:
-    """All bytes of a file."""
     file = disk.open(name)
     try:
         return file.read(file.size(), 0)

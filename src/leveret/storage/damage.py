@@ -1,10 +1,9 @@
-"""Damage in the middle of the log: which bytes, and whose records stood there.
+"""Damage in the middle of the log: which bytes, and which queues their records belonged to.
 
-Bytes that are no block were blocks once. Where their records can still be told apart, the queues
-that they name are the ones concerned: their messages there are set aside, their acks there are
-lost, which brings messages back. Nothing of it is believed otherwise, and no body is ever taken
-from it. Where the records cannot be told apart, or definitions are among them, nobody can say who
-is concerned (`is_clear` is not set).
+Damaged bytes were blocks once. If their records can still be separated, they name the queues that
+are affected: messages there are set aside, and acks there are lost, so that acked messages come
+back. Nothing else is taken from damaged bytes, and never a body. If the records cannot be
+separated, or definitions are among them, the affected queues are unknown (`is_clear` is False).
 """
 
 from typing import Final
@@ -32,36 +31,36 @@ from leveret.journal.records import (
     SPILLED,
     TRIM,
 )
+from leveret.storage.block_search import find_block
 from leveret.storage.blocks import BLOCK_HEAD_BYTES, HEAD_BYTES, block_end
-from leveret.storage.names import log_name
-from leveret.storage.replay import find_block
+from leveret.storage.file_names import log_name
 from leveret.wire.tables import decode_table
 
-ADVICE: Final = "`leveret ctl repair` shows the damage and mends it"
+ADVICE: Final = "`leveret ctl repair` shows the damage and repairs it"
 
 # Records that start with the number of a queue, or of an exchange that remembers keys.
 _NAMING: Final = (GONE, RETURNED, MARK, CHUNK, TRIM, CURSOR, KEYS)
-# Records whose size is known: one of another size is not what its kind says, which may be turned.
+# Records of fixed size. A record of another size shows that its kind byte is damaged.
 _SIZES: Final = {NOTHING: 0, END: 0, MARK: 16, TRIM: 16, RETURNED: 32, COPY: COPY_BYTES + 4}
 _MESSAGE_BYTES_MIN: Final = COPY_BYTES + 14
 _NAME_BYTES_MAX: Final = 255  # of a cursor
-_QUEUE_MAX: Final = (1 << 32) - 1  # an index has no room for more
-_SEQ_MAX: Final = 1 << 48  # nobody has published so many messages
-_BLOCK_MAX: Final = 1 << 48  # nor written so many blocks
+_QUEUE_MAX: Final = (1 << 32) - 1  # the index stores queue numbers as u32
+_SEQ_MAX: Final = 1 << 48  # more messages than a queue can ever get
+_BLOCK_MAX: Final = 1 << 48  # more blocks than a log can ever get
 
 
 class Damage:
-    """A stretch of a log file that is no block."""
+    """A range of bytes in a log file that is not a valid block."""
 
     def __init__(self, file: int, start: int, end: int) -> None:
         self.file = file
         self.start = start
         self.end = end
-        self.blocks = 0  # as many as it seems to have been
+        self.blocks = 0  # estimated number of blocks that stood there
         self.messages: list[tuple[int, int, int]] = []  # queue, sequence number, offset
-        self.settled: set[int] = set()  # queues whose acks, returns or deliveries stood there
+        self.settled: set[int] = set()  # queues whose acks, returns or delivery marks stood there
         self.has_definitions = False
-        self.is_clear = False  # the queues above are all that are concerned
+        self.is_clear = False  # `queues` returns every affected queue
 
     def queues(self) -> set[int]:
         return self.settled | {queue for queue, _, _ in self.messages}
@@ -70,18 +69,18 @@ class Damage:
         return f"{log_name(self.file)} is damaged from byte {self.start} to {self.end}"
 
     def refusal(self) -> str:
-        """Why the node cannot start over it."""
-        return f"{self.place()}, and it cannot be known which queues are concerned: {ADVICE}"
+        """Return the error text for a node that cannot start because of this damage."""
+        return f"{self.place()}, and the affected queues are unknown: {ADVICE}"
 
     def reason(self, queue: int) -> str:
-        """What it means for a queue."""
+        """Return the text that tells a queue how the damage affects it."""
         count = sum(owner == queue for owner, _, _ in self.messages)
-        text = f"{self.place()}: {count} messages stood there"
+        text = f"{self.place()}: {count} messages were there"
         return text + (", and acks, which are lost" if queue in self.settled else "")
 
 
-def examine(data: bytes, file: int, start: int, end: int, *, messages_only: bool) -> Damage:
-    """What stood in bytes that are no block; of an old file only its messages matter."""
+def examine_damage(data: bytes, file: int, start: int, end: int, *, messages_only: bool) -> Damage:
+    """Find out which records stood in damaged bytes. In an old file only messages matter."""
     parts = _parts(data, start, end)
     for guess in (parts, [(parts[0][0], end)] if parts else []):
         damage = Damage(file, start, end)
@@ -93,7 +92,7 @@ def examine(data: bytes, file: int, start: int, end: int, *, messages_only: bool
 
 
 def _parts(data: bytes, start: int, end: int) -> list[tuple[int, int]]:
-    """Where the records of each block stood, by the sizes that can be read."""
+    """Return the ranges of records of each block, as far as block sizes can be read."""
     at = HEAD_BYTES if start == 0 else start
     parts: list[tuple[int, int]] = []
     while at < end:
@@ -108,7 +107,7 @@ def _parts(data: bytes, start: int, end: int) -> list[tuple[int, int]]:
 
 
 def _read(data: bytes, at: int, end: int, damage: Damage, messages_only: bool) -> bool:
-    """Note what the records of a block concern; False where they make no sense."""
+    """Note what the records of a block concern; return False if they make no sense."""
     if at >= end:
         return False
     while at < end:
@@ -132,7 +131,7 @@ def _read(data: bytes, at: int, end: int, damage: Damage, messages_only: bool) -
 
 
 def _is_size(kind: int, size: int) -> bool:
-    """Whether a record of this kind, which a log file can have, may be of this size."""
+    """Return True if a log file can hold a record of this kind and size."""
     if kind == MESSAGE:
         return size >= _MESSAGE_BYTES_MIN
     if kind in (GONE, CAME):
@@ -147,7 +146,7 @@ def _is_size(kind: int, size: int) -> bool:
 
 
 def _is_sound(data: bytes, kind: int, start: int, size: int) -> bool:
-    """Whether a record says what its kind says: the kind may be turned."""
+    """Return True if the content fits the kind of the record. The kind byte may be damaged."""
     if kind == CHUNK:
         chunk = int.from_bytes(data[start + 8 : start + 12], "little")
         return chunk == size - 8 - CHUNK_HEAD_BYTES
@@ -180,11 +179,11 @@ def _note_settled(data: bytes, start: int, damage: Damage, messages_only: bool) 
     return True
 
 
-def salvage(checkpoint: bytes, log: bytes) -> bytes:
-    """The definitions that can still be read of a damaged checkpoint, as records.
+def salvage_definitions(checkpoint: bytes, log: bytes) -> bytes:
+    """Return the readable definitions of a damaged checkpoint, as records.
 
-    What it says of messages that are gone is not believed: a wrong number there would lose others.
-    The number of the last block before it is that of the log's first, less one.
+    Its settled messages are ignored, because a damaged number there would lose other messages. The
+    last block before the checkpoint is the one before the first block of `log`.
     """
     last_block = int.from_bytes(log[HEAD_BYTES + 8 : HEAD_BYTES + 16], "big") - 1
     head = bytes((BLOCK,)) + (8).to_bytes(4, "big")
@@ -211,8 +210,8 @@ def _is_table(data: bytes, start: int, stop: int) -> bool:
     return True
 
 
-def bad_ranges(data: bytes) -> list[tuple[int, int]]:
-    """All stretches of a log file that are no block."""
+def find_damaged_ranges(data: bytes) -> list[tuple[int, int]]:
+    """Return all ranges of a log file that are not a valid block."""
     found: list[tuple[int, int]] = []
     at = HEAD_BYTES
     if len(data) < HEAD_BYTES or crc32(data[:20]) != int.from_bytes(data[20:24], "big"):

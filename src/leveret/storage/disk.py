@@ -1,8 +1,8 @@
-"""Files as the log needs them: few operations, so that a fake can fail each of them.
+"""File operations that the log needs, few enough for a test double to fail each of them.
 
-Names are relative to the data directory. Every operation may raise OSError; none retries. A file
-that was created or renamed is safe after `sync_folder`. Where `syncs` is off, syncs do nothing: the
-operating system writes when it likes, and a loss of power loses what it has not written.
+Names are relative to the data directory. Every operation may raise OSError, and none retries. A
+created or renamed file is durable after `sync_folder`. If `syncs` is False, sync operations do
+nothing: the operating system writes at its own pace, and a power loss loses unwritten data.
 """
 
 import errno
@@ -13,23 +13,23 @@ from typing import Final
 
 from leveret.errors import StorageError
 
-LOCK_FILE: Final = "lock"  # every data directory has one
-# More pieces than this cannot go into one system call on every system.
+LOCK_FILE: Final = "lock"  # exists in every data directory
+# The most pieces that one writev call takes on every system (IOV_MAX).
 _PIECES_MAX: Final = 512
 
 
 def is_full(fault: OSError) -> bool:
-    """Whether there is no room."""
+    """Return True if the disk or the quota is full."""
     return fault.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
-def passes(fault: OSError) -> bool:
-    """Whether a fault passes by itself: no room, or too many open files (sockets are some, too)."""
+def is_temporary(fault: OSError) -> bool:
+    """Return True if the fault can pass by itself: a full disk, or too many open files."""
     return is_full(fault) or fault.errno in (errno.EMFILE, errno.ENFILE)
 
 
 def make_folder(folder: Path, *, syncs: bool = True) -> None:
-    """Make a directory, and what is missing above it, so that a loss of power leaves them there."""
+    """Make a directory and its missing parents, so that they survive a power loss."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     if syncs:
@@ -38,7 +38,7 @@ def make_folder(folder: Path, *, syncs: bool = True) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a directory survive a loss of power."""
+    """Make the names in a directory survive a power loss."""
     fd = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(fd)
@@ -55,7 +55,7 @@ class DiskFile:
         self._syncs = syncs
 
     def write(self, pieces: list[bytes], offset: int) -> None:
-        """Write all pieces, one after the other, from `offset` on."""
+        """Write all pieces one after the other, starting at `offset`."""
         for first in range(0, len(pieces), _PIECES_MAX):
             part = pieces[first : first + _PIECES_MAX]
             size = sum(map(len, part))
@@ -71,12 +71,12 @@ class DiskFile:
             offset += done
 
     def sync(self) -> None:
-        """Make everything written so far survive a loss of power."""
+        """Make everything written so far survive a power loss."""
         if self._syncs:
             os.fdatasync(self._fd)
 
     def read(self, size: int, offset: int) -> bytes:
-        """Up to `size` bytes; fewer only at the end of the file."""
+        """Return up to `size` bytes; fewer only at the end of the file."""
         data = os.pread(self._fd, size, offset)
         while len(data) < size:
             more = os.pread(self._fd, size - len(data), offset + len(data))
@@ -92,7 +92,7 @@ class DiskFile:
         os.ftruncate(self._fd, size)
 
     def allocate(self, size: int) -> None:
-        """Make an empty file so many bytes long, with room on the disk for all of them."""
+        """Make an empty file `size` bytes long, and allocate the space on the disk."""
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(self._fd, 0, size)
         else:  # macOS
@@ -111,7 +111,7 @@ class Disk:
         self.syncs = True
 
     def prepare(self) -> None:
-        """Make the directory and claim it; StorageError where another node uses it."""
+        """Make and lock the directory; raise StorageError if another node uses it."""
         make_folder(self._root, syncs=self.syncs)
         self._lock = os.open(self._root / LOCK_FILE, os.O_CREAT | os.O_RDWR, 0o600)
         try:
@@ -126,14 +126,14 @@ class Disk:
 
     @property
     def folder(self) -> Path | None:
-        """Where another process can read the files; None where none can."""
+        """The path for other processes; None if the files are not in a real directory."""
         return self._root
 
     def names(self) -> list[str]:
         return sorted(os.listdir(self._root))
 
     def create(self, name: str) -> DiskFile:
-        """A new, empty file, or an old one emptied."""
+        """Create an empty file, or truncate an existing one."""
         flags = os.O_CREAT | os.O_RDWR | os.O_TRUNC | os.O_CLOEXEC
         return DiskFile(os.open(self._root / name, flags, 0o600), name, syncs=self.syncs)
 

@@ -1,10 +1,10 @@
-"""Files of a data directory as lines that people can read: what stands where, and what is broken.
+"""Prints the content of data directory files as readable lines, including damage.
 
 `dump` takes the bytes of a file and yields an `Entry` for its head, each block, each record, and
-each stretch of bytes that is no block; the last one says where the file ends and how much of it is
-valid. Nothing is raised on damage: what can be read is shown, and said to be doubtful.
+each damaged range. The last entry gives the end of the file and the number of damaged bytes. Damage
+raises no error: readable records in damaged bytes are shown as doubtful.
 
-A further kind of file is a line in `FILE_KINDS`, a further kind of record one in `RECORDS`.
+To support another kind of file, add it to `FILE_KINDS`; another kind of record goes to `RECORDS`.
 """
 
 import re
@@ -37,9 +37,9 @@ from leveret.journal.records import (
     STREAM,
     TRIM,
 )
+from leveret.storage.block_search import find_block
 from leveret.storage.blocks import BLOCK_HEAD_BYTES, HEAD_BYTES, block_end, check_head
-from leveret.storage.messages import Copy, make_message
-from leveret.storage.replay import find_block
+from leveret.storage.message_records import CopyFields, make_message
 from leveret.wire.tables import decode_table, plain_table
 
 Fields = dict[str, object]
@@ -58,7 +58,7 @@ _FAULTS: Final = (LeveretError, error, IndexError, ValueError, OverflowError)
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One thing in a file."""
+    """One element of a file: the head, a block, a record or a damaged range."""
 
     offset: int
     kind: str  # head, block, damage, eof, or the kind of a record
@@ -70,7 +70,7 @@ class Entry:
 
 
 def dump(data: bytes, name: str, *, bodies: bool = False) -> Iterator[Entry]:
-    """Everything in a file of this name."""
+    """Yield every element of a file. The name decides the format."""
     taken_out = _TAKEN_OUT.fullmatch(name)
     if taken_out is not None:
         yield from _taken_out(data, int(taken_out[1]), bodies)
@@ -79,14 +79,11 @@ def dump(data: bytes, name: str, *, bodies: bool = False) -> Iterator[Entry]:
         if name.endswith(ending):
             yield from read(data, bodies)
             return
-    yield Entry(0, "unknown", {"size": len(data), "fault": "no file of a data directory"})
-
-
-# Files
+    yield Entry(0, "unknown", {"size": len(data), "fault": "not a file of a data directory"})
 
 
 def _blocks(data: bytes, bodies: bool) -> Iterator[Entry]:
-    """A log file or a checkpoint: a head, then blocks of records."""
+    """Dump a log file or a checkpoint: a head, then blocks of records."""
     yield from _file(data, bodies, _records)
 
 
@@ -95,7 +92,7 @@ def _index(data: bytes, bodies: bool) -> Iterator[Entry]:
 
 
 def _segment(data: bytes, bodies: bool) -> Iterator[Entry]:
-    """Chunks of a stream, one behind the other."""
+    """Dump the chunks of a stream segment."""
     yield _head(data)
     at = HEAD_BYTES
     while at < len(data):
@@ -116,7 +113,7 @@ Inside = Callable[[bytes, int, int, bool], Iterator[Entry]]
 def _file(data: bytes, bodies: bool, inside: Inside) -> Iterator[Entry]:
     yield _head(data)
     at = HEAD_BYTES
-    last = -1  # number of the block before
+    last = -1  # number of the previous block
     damaged = 0
     while at < len(data):
         number = int.from_bytes(data[at + 8 : at + BLOCK_HEAD_BYTES], "big")
@@ -129,7 +126,7 @@ def _file(data: bytes, bodies: bool, inside: Inside) -> Iterator[Entry]:
             found = find_block(data, at, last, _ANY_BLOCK)
             end = found if found >= 0 else len(data)
             damaged += end - at
-            yield Entry(at, "damage", {"size": end - at, "fault": _why(data, at, end, last)})
+            yield Entry(at, "damage", {"size": end - at, "fault": _fault_of(data, at, end, last)})
             for entry in inside(data, at + BLOCK_HEAD_BYTES, end, bodies):
                 yield Entry(entry.offset, entry.kind, {**entry.fields, "doubtful": True})
         at = end
@@ -137,8 +134,8 @@ def _file(data: bytes, bodies: bool, inside: Inside) -> Iterator[Entry]:
 
 
 def _taken_out(data: bytes, offset: int, bodies: bool) -> Iterator[Entry]:
-    """Bytes that a repair took out of a log file, shown where they stood."""
-    yield Entry(offset, "damage", {"size": len(data), "fault": _why(data, 0, len(data), -1)})
+    """Dump bytes that a repair took out of a log file, with their original offsets."""
+    yield Entry(offset, "damage", {"size": len(data), "fault": _fault_of(data, 0, len(data), -1)})
     for entry in _records(data, BLOCK_HEAD_BYTES, len(data), bodies):
         yield Entry(offset + entry.offset, entry.kind, {**entry.fields, "doubtful": True})
 
@@ -155,8 +152,8 @@ def _head(data: bytes) -> Entry:
     return Entry(0, "head", fields)
 
 
-def _why(data: bytes, at: int, end: int, last: int) -> str:
-    """What is wrong with bytes that are no block."""
+def _fault_of(data: bytes, at: int, end: int, last: int) -> str:
+    """Return why these bytes are not a valid block."""
     if end - at < BLOCK_HEAD_BYTES:
         return "too short for a block"
     size = int.from_bytes(data[at : at + 4], "big")
@@ -166,15 +163,12 @@ def _why(data: bytes, at: int, end: int, last: int) -> str:
     return "the block is out of order" if 0 <= number <= last else "the checksum is wrong"
 
 
-# Records
-
-
 def _records(data: bytes, at: int, end: int, bodies: bool) -> Iterator[Entry]:
     while at < end:
         size = int.from_bytes(data[at + 1 : at + RECORD_HEAD_BYTES], "big")
         stop = at + RECORD_HEAD_BYTES + size
         if end - at < RECORD_HEAD_BYTES or stop > end:
-            yield Entry(at, "waste", {"size": end - at, "fault": "no whole record"})
+            yield Entry(at, "waste", {"size": end - at, "fault": "incomplete record"})
             return
         yield _record(data[at:stop], at, bodies)
         at = stop
@@ -186,7 +180,7 @@ def _record(record: bytes, offset: int, bodies: bool) -> Entry:
     try:
         fields = read(payload)
         if bodies and record[0] == MESSAGE:
-            fields["body"] = make_message(Copy(payload), payload, 0).body
+            fields["body"] = make_message(CopyFields(payload), payload, 0).body
     except _FAULTS as fault:
         fields = {"size": len(payload), "fault": str(fault) or "cannot be read"}
     return Entry(offset, kind, fields)
@@ -205,7 +199,7 @@ def _copy(payload: bytes) -> Fields:
 
 def _message(payload: bytes) -> Fields:
     fields = _copy(payload)
-    message = make_message(Copy(payload), payload, 0)
+    message = make_message(CopyFields(payload), payload, 0)
     fields["exchange"] = message.address.exchange
     fields["routing_key"] = message.address.routing_key
     fields["header_bytes"] = len(message.header)

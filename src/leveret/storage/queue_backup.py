@@ -1,22 +1,28 @@
-"""Backup of one queue, and its messages read back from it.
+"""Backup of one queue, and reading its messages back.
 
-A backup of a queue is a data directory of its own, in the archive of `leveret.storage.archive`: log
-files from number 1 on, of one block each, with the definition of the queue and its bindings, and
-all its messages in the order of delivery: in flight, ready and scheduled. A node can be started
-from it, and a running node can take it in message by message.
+A backup of a queue is a small data directory inside the archive of `leveret.storage.archive`. It
+has log files from number 1 on, of one block each. They hold the definition of the queue, its
+bindings, and all its messages in delivery order: in flight, ready and scheduled. A node can start
+from such a directory, and a running node can import it message by message.
 
-`QueueSnapshot` is taken on the event loop, at one moment; it holds no message that the queue does
-not hold in memory anyway. `pieces` may run in a thread, once everything is on disk.
+`QueueSnapshot` is taken on the event loop in one turn. It holds only messages that the queue has in
+memory anyway. `pieces` may run in a thread, once everything is on disk.
 """
 
 from collections.abc import Iterator
 from typing import Final
 
-from leveret.engine.backlog.paged import QueuePages, Run
+from leveret.engine.backlog.page_reader import QueuePageReader
+from leveret.engine.backlog.paged import PagedRun
 from leveret.engine.insight.peek import read_on
 from leveret.engine.message import PERSISTENT, REDELIVERED, Message
 from leveret.engine.queues.queue import Queue
-from leveret.engine.vhosts.definition_records import binding_made, last_id, queue_made, vhost_made
+from leveret.engine.vhosts.definition_records import (
+    encode_binding,
+    encode_last_id,
+    encode_queue,
+    encode_vhost,
+)
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import CorruptionError
 from leveret.journal.journal import Journal
@@ -31,17 +37,18 @@ from leveret.storage.blocks import (
     encode_head,
 )
 from leveret.storage.disk import Disk, DiskFile
-from leveret.storage.messages import Copy, distance_of, make_message
-from leveret.storage.names import log_name, numbers
-from leveret.storage.pages import LogPages
+from leveret.storage.file_names import log_name, numbers
+from leveret.storage.log_reader import LogReader
+from leveret.storage.message_records import CopyFields, distance_to_message, make_message
 from leveret.wire.tables import Table, decode_table
 
 QUEUE: Final = "queue"
-FILE_BYTES: Final = 1024 * 1024  # of a log file of the archive; more only for one large message
+# Size of a log file in the archive; more only for a single large message.
+FILE_BYTES: Final = 1024 * 1024
 
 
 class QueueSnapshot:
-    """What a queue holds at one moment."""
+    """The content of a queue at one moment."""
 
     def __init__(self, vhost: Vhost, queue: Queue, flying: list[Message]) -> None:
         self.facts: dict[str, object] = {
@@ -63,14 +70,14 @@ class QueueSnapshot:
         self._files: dict[int, DiskFile] = {}
 
     def open_files(self, disk: Disk) -> None:
-        """Open the log files that are needed, when everything is on disk; they are held there."""
+        """Open the needed log files, once everything is on disk. Open files stay readable."""
         for _, runs in self._lines:
             for run in runs:
                 if run.file not in self._files:
                     try:
                         self._files[run.file] = disk.open(log_name(run.file))
                     except FileNotFoundError:
-                        continue  # it is being made, or it is damage that reading will find
+                        continue  # reading will report a damaged or missing file
 
     def close(self) -> None:
         for file in self._files.values():
@@ -83,14 +90,14 @@ class QueueSnapshot:
         return self._files[number].read(size, offset)
 
     def pieces(self) -> Iterator[bytes]:
-        """The archive, piece by piece."""
+        """Yield the archive, piece by piece."""
         writer = ArchiveWriter()
         yield writer.first(self.facts)
         journal = Journal()
         number = 1
         count = 0
         for definition in self._definitions:
-            journal.define(definition)
+            journal.write_definition(definition)
         for message, due_ms in self._messages():
             self._write(journal, message, due_ms, count)
             count += 1
@@ -102,10 +109,10 @@ class QueueSnapshot:
         yield writer.last({"messages": count, "unreadable": self.unreadable})
 
     def _messages(self) -> Iterator[tuple[Message, int]]:
-        """Every message and when it is due; 0 = now."""
+        """Yield every message and its due time; 0 = due now."""
         self.unreadable = 0
-        pages = LogPages(self._read)  # every block is checked
-        of_queue = QueuePages(pages, self._slot, self._returned, self._counts)
+        pages = LogReader(self._read)  # verifies every block
+        of_queue = QueuePageReader(pages, self._slot, self._returned, self._counts)
         of_queue.redelivered_through = self._redelivered_through
         for held, runs in self._lines:
             for message in held:
@@ -122,7 +129,7 @@ class QueueSnapshot:
 
     def _write(self, journal: Journal, message: Message, due_ms: int, seq: int) -> None:
         was_delivered = message.tag != 0 or message.flags & REDELIVERED
-        journal.message(
+        journal.write_message(
             self._id,
             seq,
             message.expires_ms,
@@ -134,24 +141,24 @@ class QueueSnapshot:
             message.body,
         )
         if message.returns:
-            journal.returned(self._id, seq, message.returns, message.failures, due_ms)
+            journal.write_returned(self._id, seq, message.returns, message.failures, due_ms)
 
 
 def _definitions(vhost: Vhost, queue: Queue) -> list[bytes]:
-    made = [last_id(int(queue.ledger.id)), vhost_made(vhost.name), queue_made(queue)]
+    made = [encode_last_id(int(queue.ledger.id)), encode_vhost(vhost.name), encode_queue(queue)]
     for exchange in vhost.sources.get(queue, {}).values():
         if exchange.name:
             bindings = [b for b in exchange.bindings.values() if b.target is queue]
-            made.extend(binding_made(vhost.name, binding) for binding in bindings)
+            made.extend(encode_binding(vhost.name, binding) for binding in bindings)
     return made
 
 
 def _lines(
     vhost: Vhost, queue: Queue, flying: list[Message]
-) -> list[tuple[list[Message], list[Run]]]:
-    """Messages in memory and positions in the log, in the order in which they are served.
+) -> list[tuple[list[Message], list[PagedRun]]]:
+    """Return messages in memory and positions in the log, in delivery order.
 
-    What is in flight stands where it came from.
+    Messages in flight are put back where they came from.
     """
     ready = queue.ready
     by_priority: dict[int, list[Message]] = {}
@@ -159,7 +166,7 @@ def _lines(
         if message.queue != queue.slot:
             continue
         by_priority.setdefault(message.priority if ready.prioritised else 0, []).append(message)
-    lines: list[tuple[int, list[Message], list[Run]]] = []
+    lines: list[tuple[int, list[Message], list[PagedRun]]] = []
     if ready.returns_first and not ready.back.is_empty():
         lines.append((1 << 62, ready.back.messages(), []))
     of_priority = {priority: ready.lines_at(priority) for priority in ready.lines}
@@ -167,7 +174,7 @@ def _lines(
         of_priority = {0: [ready.line]}
     for priority in by_priority.keys() | of_priority.keys():
         held = by_priority.get(priority, [])
-        runs: list[Run] = []
+        runs: list[PagedRun] = []
         for line in of_priority.get(priority, []):
             held = [*held, *line.messages()]
             runs.extend(run.copy() for run in line.paged.runs)
@@ -178,9 +185,9 @@ def _lines(
 
 
 def _file(writer: ArchiveWriter, journal: Journal, number: int) -> Iterator[bytes]:
-    """One log file of one block, as a member of the archive."""
-    pieces = journal.take()
-    journal.take_index()  # a start makes its own
+    """Yield one log file of one block, as a member of the archive."""
+    pieces = journal.take_block()
+    journal.take_index()  # the next start makes its own index
     data = b"".join([encode_head(number), encode_block_head(pieces, number), *pieces])
     name = log_name(number)
     yield writer.begin(name, len(data))
@@ -188,19 +195,16 @@ def _file(writer: ArchiveWriter, journal: Journal, number: int) -> Iterator[byte
     yield writer.end(name)
 
 
-# Reading
-
-
-class Kept:
-    """A message of a backup."""
+class BackedUpMessage:
+    """A message from a backup, and its due time."""
 
     def __init__(self, message: Message, due_ms: int) -> None:
         self.message = message
         self.due_ms = due_ms
 
 
-def read_log(data: bytes, name: str) -> tuple[list[Table], list[Kept]]:
-    """Definitions and messages of one log file of a backup."""
+def read_log(data: bytes, name: str) -> tuple[list[Table], list[BackedUpMessage]]:
+    """Return the definitions and messages of one log file of a backup."""
     found = numbers([name], ".log")
     if not found:
         raise CorruptionError(f"the backup of a queue has no file {name}")
@@ -209,7 +213,7 @@ def read_log(data: bytes, name: str) -> tuple[list[Table], list[Kept]]:
     if end != len(data):
         raise CorruptionError(f"{name} of the backup is damaged")
     tables: list[Table] = []
-    messages: list[Kept] = []
+    messages: list[BackedUpMessage] = []
     at = HEAD_BYTES + BLOCK_HEAD_BYTES
     while at < end:
         start = at + RECORD_HEAD_BYTES
@@ -222,11 +226,11 @@ def read_log(data: bytes, name: str) -> tuple[list[Table], list[Kept]]:
     return tables, messages
 
 
-def _kept(data: bytes, at: int, stop: int) -> Kept:
+def _kept(data: bytes, at: int, stop: int) -> BackedUpMessage:
     payload = data[at + RECORD_HEAD_BYTES : stop]
-    copy = Copy(payload)
+    copy = CopyFields(payload)
     if data[at] == COPY:
-        origin = at - distance_of(payload)
+        origin = at - distance_to_message(payload)
         start = origin + RECORD_HEAD_BYTES
         payload = data[start : start + int.from_bytes(data[origin + 1 : start], "big")]
-    return Kept(make_message(copy, payload, 0), int(copy.due_ms))
+    return BackedUpMessage(make_message(copy, payload, 0), int(copy.due_ms))

@@ -1,13 +1,13 @@
-"""Mends a data directory whose log is damaged, on a stopped node.
+"""Repair of a data directory whose log is damaged, on a stopped node.
 
-First everything is looked at and nothing is changed: the state is built as a start would build it,
-with all damage taken in, and every block of every file is checked. That gives the report: which
-bytes, which queues, how many messages of each.
+The first step changes nothing. It builds the state as a start would, accepts all damage, and checks
+every block of every file. The result is a report: the damaged bytes, the affected queues, and the
+number of lost messages of each queue.
 
-Then, in an order that a crash at any moment does not harm: the damaged bytes are copied to side
-files, a checkpoint says what is left, and last the damaged files are written anew without those
-bytes. Nothing unexplained is ever deleted. Queues whose definition is lost get a new one by the
-name `leveret.rescued.…`, so that their messages can be reached.
+The second step is safe against a crash at any moment. It copies the damaged bytes to side files,
+writes a checkpoint with the remaining state, and finally rewrites the damaged files without those
+bytes. Damaged bytes are never deleted. A queue whose definition is lost is declared again as
+`leveret.rescued.…`, so that its messages can be reached.
 """
 
 from collections.abc import Callable
@@ -20,31 +20,31 @@ from leveret.engine.queues.queue import Queue
 from leveret.journal.records import OFFSET_BITS, OFFSET_MASK
 from leveret.storage.blocks import HEAD_BYTES, encode_head
 from leveret.storage.checkpoint import read_file, write_checkpoint
-from leveret.storage.damage import bad_ranges
+from leveret.storage.damage import find_damaged_ranges
 from leveret.storage.disk import Disk, DiskFile
-from leveret.storage.names import (
+from leveret.storage.file_names import (
     checkpoint_name,
+    damaged_bytes_name,
     index_name,
     log_name,
     numbers,
     repair_name,
-    side_name,
 )
-from leveret.storage.pages import LogPages
-from leveret.storage.recovery import Recovered, rebuild
-from leveret.storage.restoring import restore
+from leveret.storage.log_reader import LogReader
+from leveret.storage.queue_recovery import restore_queue
+from leveret.storage.recovery import RecoveryResult, rebuild
 from leveret.storage.segment_files import SegmentFiles
-from leveret.storage.streams import restore_streams
+from leveret.storage.stream_recovery import restore_streams
 
 RESCUED: Final = "leveret.rescued."
 _ROOT: Final = "/"
 
-Ranges = dict[str, list[tuple[int, int]]]  # stretches that are no block, by name of file
+Ranges = dict[str, list[tuple[int, int]]]  # damaged ranges by file name
 
 
 @dataclass
 class Loss:
-    """What a queue has lost."""
+    """The messages that a queue has lost, and why."""
 
     vhost: str
     queue: str
@@ -53,12 +53,12 @@ class Loss:
 
 
 @dataclass
-class Report:
-    """What a repair found."""
+class RepairReport:
+    """The findings of a repair."""
 
     ranges: Ranges = field(default_factory=dict)
     losses: list[Loss] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)  # what concerns no queue, or all of them
+    notes: list[str] = field(default_factory=list)  # findings that do not concern a single queue
     side_files: list[str] = field(default_factory=list)
 
     @property
@@ -66,7 +66,7 @@ class Report:
         return not self.ranges
 
     def lines(self) -> list[str]:
-        """The report for people."""
+        """Return the report as lines of text."""
         said = [
             f"{name}: damaged from byte {start} to {end}"
             for name, ranges in self.ranges.items()
@@ -82,10 +82,11 @@ class Report:
 
 def repair(
     disk: Disk, *, dry_run: bool = False, prepare: Callable[[Broker], None] | None = None
-) -> Report:
-    """Look at a data directory, and mend it unless it is only to be looked at.
+) -> RepairReport:
+    """Examine a data directory, and repair it unless `dry_run` is set.
 
-    `prepare` is shown the broker whose state is built: policies say what some queues remember.
+    `prepare` is called with the broker before its state is built, to set up policies: they decide
+    what some queues remember.
     """
     disk.prepare()
     try:
@@ -97,21 +98,18 @@ def repair(
         disk.release()
 
 
-# Looking
-
-
 def _examine(
     disk: Disk, prepare: Callable[[Broker], None] | None
-) -> tuple[Report, Broker, Recovered]:
-    look = LookingDisk(disk)
+) -> tuple[RepairReport, Broker, RecoveryResult]:
+    look = ReadOnlyDisk(disk)
     broker = Broker(1)
     if prepare is not None:
         prepare(broker)
-    pages = LogPages(look.read_at)
-    found = Recovered()
+    pages = LogReader(look.read_at)
+    found = RecoveryResult()
     found.is_repair = True
     rebuild(look, broker, pages, SegmentFiles(look), found)
-    report = Report()
+    report = RepairReport()
     _find_ranges(disk, found, report)
     if found.has_lost_checkpoint or any(not damage.is_clear for damage in found.damage):
         _rescue(broker, pages, found, report)
@@ -121,19 +119,19 @@ def _examine(
     return report, broker, found
 
 
-def _find_ranges(disk: Disk, found: Recovered, report: Report) -> None:
+def _find_ranges(disk: Disk, found: RecoveryResult, report: RepairReport) -> None:
     for number in sorted(found.files):
-        ranges = bad_ranges(read_file(disk, log_name(number)))
+        ranges = find_damaged_ranges(read_file(disk, log_name(number)))
         if ranges:
             report.ranges[log_name(number)] = ranges
     if found.cut_bytes:
         _note_torn_end(disk, found, report)
     for damage in found.damage:
         if damage.start == damage.end:
-            text = f"{log_name(damage.file)}: blocks before byte {damage.end} are gone"
+            text = f"{log_name(damage.file)}: blocks before byte {damage.end} are missing"
             report.notes.append(text)
         elif not damage.is_clear:
-            report.notes.append(f"{damage.place()}: it is not known what stood there")
+            report.notes.append(f"{damage.place()}: its content is unknown")
     if found.has_lost_checkpoint:
         name = checkpoint_name(max(numbers(disk.names(), ".checkpoint")))
         report.ranges[name] = [(0, len(read_file(disk, name)))]
@@ -143,8 +141,8 @@ def _find_ranges(disk: Disk, found: Recovered, report: Report) -> None:
         )
 
 
-def _note_torn_end(disk: Disk, found: Recovered, report: Report) -> None:
-    """A write that was torn when the node died is no damage: a start cuts it off."""
+def _note_torn_end(disk: Disk, found: RecoveryResult, report: RepairReport) -> None:
+    """Report a torn write at the end of the log. It is not damage: a start cuts it off."""
     report.notes.append(f"the log ends in {found.cut_bytes} bytes of a torn write")
     name = log_name(max(found.files))
     if list(report.ranges) == [name] and len(report.ranges[name]) == 1:
@@ -153,31 +151,31 @@ def _note_torn_end(disk: Disk, found: Recovered, report: Report) -> None:
             del report.ranges[name]
 
 
-def _rescue(broker: Broker, pages: LogPages, found: Recovered, report: Report) -> None:
-    """Make a queue for messages whose queue is not defined any more, unless it was deleted."""
+def _rescue(broker: Broker, pages: LogReader, found: RecoveryResult, report: RepairReport) -> None:
+    """Declare a queue for messages whose queue definition is lost, unless it was deleted."""
     known = {int(queue.ledger.id) for queue in broker.slots.queues if queue is not None}
     undone = [table for table in found.replay.definitions if table["op"].value == "queue-"]
     known |= {table["id"].value for table in undone if isinstance(table["id"].value, int)}
     for number, log in sorted(found.replay.queues.items()):
-        if number in known or not log.parts:
+        if number in known or not log.by_file:
             continue
         queue = broker.make_vhost(_ROOT).declare_queue(
-            f"{RESCUED}{number}", True, None, None, False, {}
+            f"{RESCUED}{number}", durable=True, arguments={}
         )
         queue.ledger.id = number
         broker.slots.note_id(number)
         queue.open_pages(pages)
-        restore(queue, log, False, found.missing, found.superseded)
+        restore_queue(queue, log, False, found.missing, found.superseded)
         if queue.ready.count == 0 and not queue.damaged and len(queue.scheduled) == 0:
             broker.make_vhost(_ROOT).remove_queue(queue)
             continue
         report.notes.append(
-            f"queue {queue.name} is made for {queue.ready.count + len(queue.scheduled)} messages"
+            f"queue {queue.name} created for {queue.ready.count + len(queue.scheduled)} messages"
         )
 
 
-def _find_loss(queue: Queue, report: Report) -> None:
-    """Count the messages of a queue that stand in damaged bytes, and let go of them."""
+def _find_loss(queue: Queue, report: RepairReport) -> None:
+    """Count the messages of a queue in damaged bytes, and mark them as settled."""
     lost: set[int] = set()
     for run in queue.ready.damaged:
         lost.update(run.seqs[run.at :])
@@ -186,12 +184,12 @@ def _find_loss(queue: Queue, report: Report) -> None:
         if ranges:
             both = zip(run.seqs[run.at :], run.offsets[run.at :], strict=True)
             lost.update(seq for seq, offset in both if _is_in(ranges, offset))
-    for _, _, seq, position, _ in queue.scheduled.distant.entries():
+    for _, _, seq, position, _ in queue.scheduled.in_log.entries():
         ranges = report.ranges.get(log_name(position >> OFFSET_BITS), [])
         if _is_in(ranges, position & OFFSET_MASK):
             lost.add(seq)
     for seq in sorted(lost):
-        queue.ledger.gone.add(seq)
+        queue.ledger.settled.add(seq)
         queue.ledger.returned.pop(seq, None)
     if lost or queue.damage:
         report.losses.append(Loss(queue.vhost, queue.name, len(lost), list(queue.damage)))
@@ -201,18 +199,16 @@ def _is_in(ranges: list[tuple[int, int]], offset: int) -> bool:
     return any(start <= offset < end for start, end in ranges)
 
 
-# Mending
-
-
-def _mend(disk: Disk, report: Report, broker: Broker, found: Recovered) -> None:
+def _mend(disk: Disk, report: RepairReport, broker: Broker, found: RecoveryResult) -> None:
     for name, ranges in report.ranges.items():
         data = read_file(disk, name)
         for start, end in ranges:
-            side = side_name(name, start)
+            side = damaged_bytes_name(name, start)
             _write(disk, side, data[start:end])
             report.side_files.append(side)
     segments = SegmentFiles(disk)
-    restore_streams(disk, broker, found.replay, segments, surveys=True)  # now for real
+    # This time on the real disk.
+    restore_streams(disk, broker, found.replay, segments, surveys=True)
     segments.close()
     next_file = found.next_file
     _write(disk, log_name(next_file), encode_head(next_file))
@@ -220,13 +216,16 @@ def _mend(disk: Disk, report: Report, broker: Broker, found: Recovered) -> None:
     write_checkpoint(disk, next_file, kept, checkpoint_records(broker, found.last_block))
     for name, ranges in report.ranges.items():
         if name.endswith(".log"):
-            _write_anew(disk, name, ranges)
+            _remove_ranges(disk, name, ranges)
     said = "".join(line + "\n" for line in report.lines())
     _write(disk, repair_name(next_file), said.encode())
 
 
-def _write_anew(disk: Disk, name: str, ranges: list[tuple[int, int]]) -> None:
-    """A log file without its damaged bytes. Its index goes first: offsets are others then."""
+def _remove_ranges(disk: Disk, name: str, ranges: list[tuple[int, int]]) -> None:
+    """Write a log file without its damaged bytes.
+
+    Its index is removed first, because the offsets change.
+    """
     (number,) = numbers([name], ".log")
     if index_name(number) in disk.names():
         disk.remove(index_name(number))
@@ -251,8 +250,8 @@ def _write(disk: Disk, name: str, data: bytes) -> None:
     disk.sync_folder()
 
 
-class LookingDisk(Disk):
-    """A disk that can be read and never changes."""
+class ReadOnlyDisk(Disk):
+    """A view of a disk that can be read and never changes."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -261,22 +260,22 @@ class LookingDisk(Disk):
         return self._disk.names()
 
     def open(self, name: str) -> DiskFile:
-        return LookingFile(read_file(self._disk, name), name)
+        return ReadOnlyFile(read_file(self._disk, name), name)
 
     def create(self, name: str) -> DiskFile:
-        return LookingFile(b"", name)
+        return ReadOnlyFile(b"", name)
 
     def rename(self, name: str, to: str) -> None:
-        """Nothing changes."""
+        """Do nothing."""
 
     def remove(self, name: str) -> None:
-        """Nothing changes."""
+        """Do nothing."""
 
     def sync_folder(self) -> None:
-        """Nothing has changed."""
+        """Do nothing."""
 
     def read_at(self, number: int, offset: int, size: int) -> bytes:
-        """Bytes of a log file."""
+        """Return bytes of a log file."""
         file = self._disk.open(log_name(number))
         try:
             return file.read(size, offset)
@@ -284,18 +283,18 @@ class LookingDisk(Disk):
             file.close()
 
 
-class LookingFile(DiskFile):
-    """A file that can be read and never changes."""
+class ReadOnlyFile(DiskFile):
+    """A file in memory that ignores writes."""
 
     def __init__(self, data: bytes, name: str) -> None:
         super().__init__(-1, name)
         self._data = data
 
     def write(self, pieces: list[bytes], offset: int) -> None:
-        """Nothing changes."""
+        """Do nothing."""
 
     def sync(self) -> None:
-        """Nothing has changed."""
+        """Do nothing."""
 
     def read(self, size: int, offset: int) -> bytes:
         return self._data[offset : offset + size]
@@ -304,7 +303,7 @@ class LookingFile(DiskFile):
         return len(self._data)
 
     def truncate(self, size: int) -> None:
-        """Nothing changes."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no file is open."""

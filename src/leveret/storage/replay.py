@@ -1,8 +1,7 @@
-"""Reads records back: what is left of every queue, by position in the log.
+"""Replays records: collects the remaining messages of every queue, by position in the log.
 
-`Replay` is fed the records of a checkpoint and then those of the log files, in order. It keeps for
-each queue which messages stand where; messages that are gone are dropped as soon as that is known.
-Bodies are not looked at.
+`Replay` is fed the records of a checkpoint, then those of the log files in order. For each queue it
+keeps the positions of messages and the numbers of settled ones. It does not read bodies.
 """
 
 import sys
@@ -17,10 +16,9 @@ from librt.strings import (
 )
 from mypy_extensions import i32, i64
 
-from leveret.checksum import crc32
-from leveret.engine.backlog.ages import Ages
+from leveret.engine.backlog.arrival_times import ArrivalTimes
 from leveret.engine.backlog.settled_numbers import SettledNumbers
-from leveret.engine.deduplication.known_keys import PAGE_KEYS
+from leveret.engine.deduplication.recent_keys import PAGE_KEYS
 from leveret.errors import CorruptionError
 from leveret.journal.index import ENTRY_BYTES, signed32, write_entry
 from leveret.journal.records import (
@@ -51,20 +49,20 @@ from leveret.storage.blocks import HEAD_BYTES
 from leveret.wire.tables import Table, decode_table
 
 
-class Part:
-    """The messages of one queue in one log file, as columns, in the order of the file."""
+class FileMessages:
+    """The messages of one queue in one log file, as columns, in file order."""
 
     def __init__(self, file: i64) -> None:
         self.file = file
-        self.first: i64 = -1  # sequence numbers of its first and last message
+        self.first: i64 = -1  # sequence numbers of the first and the last message
         self.last: i64 = -1
-        self.is_ascending = True  # not where messages were copied from an older file
-        self.is_scheduled = False  # a message of it was to wait
+        self.is_ascending = True  # False if messages were copied from an older file
+        self.is_scheduled = False  # at least one message was scheduled
         self._seqs = BytesWriter()
         self._offsets = BytesWriter()
         self._sizes = BytesWriter()
         self._priorities = BytesWriter()
-        self._dues = BytesWriter()  # empty up to the first that was to wait
+        self._dues = BytesWriter()  # empty until the first scheduled message
 
     def add(self, seq: i64, offset: i64, size: i64, priority: i64, due_ms: i64) -> None:
         if seq <= self.last:
@@ -89,19 +87,19 @@ class Part:
         return _column("I", self._offsets)
 
     def sizes(self) -> "array[int]":
-        """Of the bodies."""
+        """Return the body sizes."""
         return _column("I", self._sizes)
 
     def priorities(self) -> "array[int]":
         return _column("i", self._priorities)
 
     def dues(self) -> "array[int]":
-        """When messages are due, 0 for those that are not to wait; empty where none is."""
+        """Return due times, 0 for messages that are not scheduled; empty if none is."""
         return _column("Q", self._dues)
 
 
 def _column(kind: str, writer: BytesWriter) -> "array[int]":
-    """Big-endian bytes as an array: a million numbers in a millisecond."""
+    """Convert big-endian bytes to an array: a million numbers take a millisecond."""
     column: array[int] = array(kind)
     column.frombytes(writer.getvalue())
     if sys.byteorder == "little":
@@ -110,28 +108,28 @@ def _column(kind: str, writer: BytesWriter) -> "array[int]":
 
 
 class QueueLog:
-    """What the log says of one queue: its messages, and their fate."""
+    """The messages of one queue in the log, and which of them are settled or returned."""
 
     def __init__(self) -> None:
-        self.parts: list[Part] = []  # by file
+        self.by_file: list[FileMessages] = []  # one for each log file
         self.gone = SettledNumbers()
         self.delivered_seq: i64 = -1
         self.next_seq: i64 = 0
         self.returned: dict[int, tuple[int, int, int]] = {}  # returns, failures, due_ms
-        self.damaged: dict[int, tuple[int, int]] = {}  # file and offset of what cannot be read
-        self.ages = Ages()
+        self.damaged: dict[int, tuple[int, int]] = {}  # file and offset of unreadable messages
+        self.ages = ArrivalTimes()
 
     def add(self, file: i64, seq: i64, offset: i64, size: i64, priority: i64, due_ms: i64) -> None:
-        """A message stands in the log."""
+        """Note the position of a message."""
         if seq >= self.next_seq:
             self.next_seq = seq + 1
-        if not self.parts or self.parts[-1].file != file:
-            self.parts.append(Part(file))
-        self.parts[-1].add(seq, offset, size, priority, due_ms)
+        if not self.by_file or self.by_file[-1].file != file:
+            self.by_file.append(FileMessages(file))
+        self.by_file[-1].add(seq, offset, size, priority, due_ms)
 
 
 class StreamLog:
-    """What the log says of one stream: where it was at the checkpoint, and its cursors."""
+    """The state of one stream at the checkpoint, and its cursors."""
 
     def __init__(self) -> None:
         self.first_offset: i64 = 0
@@ -144,14 +142,14 @@ class StreamLog:
 
 
 class KeyLog:
-    """Keys that one queue or exchange remembers, oldest first."""
+    """The deduplication keys of one queue or exchange, oldest first."""
 
     def __init__(self) -> None:
-        self.pages: list[bytes] = []  # full ones, from a checkpoint
-        self._rest = BytesWriter()  # what follows them, time and digest of each
+        self.pages: list[bytes] = []  # full pages from a checkpoint
+        self._rest = BytesWriter()  # keys after these pages: time and digest of each
 
     def add(self, data: bytes, at: i64, count: i64) -> None:
-        """Take in so many times, and the digests that follow them."""
+        """Add `count` keys: `data` holds their times at `at`, followed by their digests."""
         if count == PAGE_KEYS and len(self._rest) == 0:
             self.pages.append(data[at : at + KEY_BYTES * count])
             return
@@ -165,22 +163,24 @@ class KeyLog:
 
 
 class Replay:
-    """What the log says."""
+    """The content of a checkpoint and the log files after it."""
 
     def __init__(self) -> None:
         self.queues: dict[int, QueueLog] = {}
         self.streams: dict[int, StreamLog] = {}
-        self.chunks: list[tuple[int, int, int, int]] = []  # stream, file, offset and size of record
-        self.keys: dict[int, KeyLog] = {}  # by queue or exchange
+        # Stream, file, offset and size of each chunk record.
+        self.chunks: list[tuple[int, int, int, int]] = []
+        self.keys: dict[int, KeyLog] = {}  # by number of the queue or exchange
         self.definitions: list[Table] = []
-        self.last_block: i64 = 0  # before the checkpoint
+        self.last_block: i64 = 0  # number of the last block before the checkpoint
         self.files: dict[int, int] = {}  # sizes of older log files, as the checkpoint lists them
-        self.has_ended = False  # the last record says that the node has stopped as it should
-        self.index = BytesWriter()  # of the messages read since it was taken
-        self._body_size: i64 = 0  # of the last message, for the copies that follow it
+        self.has_ended = False  # the last record is END: the node was stopped, not killed
+        self.index = BytesWriter()  # index entries of the messages since the last `take_index`
+        # Body size of the last MESSAGE record, for the COPY records after it.
+        self._body_size: i64 = 0
 
     def take_index(self) -> bytes:
-        """The index of the file that was read last."""
+        """Return the index of the file that was replayed last."""
         index = self.index.getvalue()
         self.index = BytesWriter()
         return index
@@ -193,14 +193,14 @@ class Replay:
         return found
 
     def first_offset(self, stream: i64) -> i64:
-        """Where a stream begins, as far as the log says."""
+        """Return the first offset of a stream, as far as the log knows it."""
         found = self.streams.get(stream)
         return found.first_offset if found is not None else 0
 
     def read(self, data: bytes, at: i64, end: i64, file: i64, messages_only: bool) -> None:
-        """Take in the records between two offsets of a file's bytes.
+        """Replay the records between two offsets of a file's bytes.
 
-        Of files older than the checkpoint only the messages count: it knows the rest.
+        `messages_only` is for files older than the checkpoint, which holds everything else.
         """
         while at < end:
             if end - at < RECORD_HEAD_BYTES:
@@ -256,7 +256,7 @@ class Replay:
         self.queue(number).add(file, seq, offset, size, priority, due_ms)
 
     def read_index(self, data: bytes, file: i64) -> None:
-        """Take in the messages of a file by its index."""
+        """Replay the messages of a file from its index."""
         at: i64 = 0
         end: i64 = len(data)
         number: i64 = -1
@@ -343,7 +343,7 @@ class Replay:
 
 
 def body_size(data: bytes, start: i64, size: i64) -> i64:
-    """Size of the body of a MESSAGE record."""
+    """Return the size of the body of a MESSAGE record."""
     end = start + size
     at = start + COPY_BYTES
     keys = i64(read_i32_be(data, at)) & 0xFFFFFFFF
@@ -356,7 +356,7 @@ def body_size(data: bytes, start: i64, size: i64) -> i64:
 
 
 def _over(data: bytes, at: i64, width: i64, end: i64) -> i64:
-    """Where the octets behind a length end."""
+    """Return the end of a field that begins with its length in `width` bytes."""
     if width > end - at:
         raise CorruptionError("a message record is cut short")
     size: i64 = data[at]
@@ -365,44 +365,3 @@ def _over(data: bytes, at: i64, width: i64, end: i64) -> i64:
     if size > end - at - width:
         raise CorruptionError("a message record is cut short")
     return at + width + size
-
-
-def later_block(data: bytes, at: i64, last_block: i64) -> bool:
-    """Whether a whole block stands behind bytes that are none: then they are no torn end.
-
-    A block has at least 17 bytes, which bounds its number.
-    """
-    return find_block(data, at, last_block, last_block + 1 + (len(data) - at) // 17) >= 0
-
-
-def find_block(data: bytes, at: i64, after: i64, highest: i64) -> i64:
-    """Where the next whole block starts; -1 where there is none.
-
-    Its number lies above `after` and is not above `highest`. If the bytes at `at` look like a block
-    whose size leads to a whole one, that one is it: what stands inside a message is never taken for
-    a block of the log. Otherwise every offset is tried.
-    """
-    end: i64 = len(data)
-    if end - at >= 17 and not _is_block(data, at, after, highest):
-        stop = at + 16 + (i64(read_i32_be(data, at)) & 0xFFFFFFFF)
-        if stop != at + 16 and _is_block(data, stop, after, highest):
-            return stop
-    while end - at >= 17:
-        if _is_block(data, at, after, highest):
-            return at
-        at += 1
-    return -1
-
-
-def _is_block(data: bytes, at: i64, after: i64, highest: i64) -> bool:
-    end: i64 = len(data)
-    if end - at < 17:
-        return False
-    number = read_i64_be(data, at + 8)
-    if number <= after or number > highest:
-        return False
-    size = i64(read_i32_be(data, at)) & 0xFFFFFFFF
-    if size == 0 or size > end - at - 16:
-        return False
-    crc = i64(read_i32_be(data, at + 4)) & 0xFFFFFFFF
-    return crc32(data[at + 8 : at + 16 + size]) == crc

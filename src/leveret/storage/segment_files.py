@@ -1,8 +1,8 @@
-"""The segment files of all streams: appended to in the log's thread, read on the event loop.
+"""The segment files of all streams: appended in the log's thread, read on the event loop.
 
-A chunk comes here when the block of the log that holds it is synced, so the files need no sync of
-their own until the log wants to forget that block: `sync` is called before each checkpoint. A sync
-that failed is never tried again: what it was to save may be lost although the next one succeeds.
+A chunk is appended when its block of the log is synced. So segment files need no sync of their own
+until the log may remove that block: `sync` is called before each checkpoint. A failed sync is never
+tried again, because a later sync can succeed although the data is lost.
 """
 
 import errno
@@ -11,19 +11,22 @@ from contextlib import suppress
 from typing import Final
 
 from leveret.errors import CorruptionError, StorageError
-from leveret.journal.chunks import Written
+from leveret.journal.chunks import WrittenChunk
 from leveret.storage.blocks import HEAD_BYTES, check_head, encode_head
 from leveret.storage.disk import Disk, DiskFile
-from leveret.storage.names import segment_name
+from leveret.storage.file_names import segment_name
 from leveret.storage.segments import DiskSegmentStore
 
-OPEN_MAX: Final = 128  # files open at once, for reading and for writing each
+OPEN_MAX: Final = 128  # open files at once, for reading and for writing each
 
 Key = tuple[int, int]  # stream, first offset of the segment
 
 
 class SegmentFiles:
-    """Segment files of one data directory."""
+    """The segment files of one data directory.
+
+    `append`, `sync` and `remove` run in the log's thread, the other methods on the event loop.
+    """
 
     def __init__(self, disk: Disk) -> None:
         self.store = DiskSegmentStore(self.read)
@@ -33,10 +36,8 @@ class SegmentFiles:
         self._unsynced: set[Key] = set()
         self._has_created = False
 
-    # In the log's thread
-
-    def append(self, chunks: list[Written]) -> None:
-        """Put chunks into their places. Doing it twice does no harm."""
+    def append(self, chunks: list[WrittenChunk]) -> None:
+        """Write chunks to their positions. Writing them twice does no harm."""
         for chunk in chunks:
             key = (chunk.owner.stream, chunk.segment)
             self._writer(key, is_new=chunk.at == HEAD_BYTES).write([chunk.data], chunk.at)
@@ -75,7 +76,7 @@ class SegmentFiles:
         file.close()
 
     def sync(self) -> None:
-        """Make everything appended so far survive a loss of power."""
+        """Make everything appended so far survive a power loss."""
         for key in self._unsynced:
             _sync(self._writers[key])
         self._unsynced.clear()
@@ -84,7 +85,7 @@ class SegmentFiles:
             self._has_created = False
 
     def remove(self, keys: list[Key]) -> None:
-        """Nobody wants these any more."""
+        """Remove segments that are not needed."""
         for key in keys:
             self._unsynced.discard(key)
             file = self._writers.pop(key, None)
@@ -93,10 +94,8 @@ class SegmentFiles:
             with suppress(FileNotFoundError):
                 self._disk.remove(segment_name(*key))
 
-    # On the event loop
-
     def read(self, stream: int, segment: int, at: int, size: int) -> bytes:
-        """Bytes of a segment; raises Corrupt where it is missing or another file."""
+        """Return bytes of a segment; raise CorruptionError if it is missing or another file."""
         key = (stream, segment)
         file = self._readers.get(key)
         if file is None:
@@ -122,14 +121,14 @@ class SegmentFiles:
         return file
 
     def forget(self, keys: list[Key]) -> None:
-        """Files that have been removed are not read any more."""
+        """Close the readers of segments that were removed."""
         for key in keys:
             file = self._readers.pop(key, None)
             if file is not None:
                 file.close()
 
     def close(self) -> None:
-        """The node has stopped."""
+        """Close all files."""
         for files in (self._writers, self._readers):
             for file in files.values():
                 file.close()
@@ -137,7 +136,7 @@ class SegmentFiles:
 
 
 def _sync(file: DiskFile) -> None:
-    """Not even a lack of room passes here: only the log could write again what is in doubt."""
+    """Sync a file. Turn every fault into EIO, so that the log does not retry after a full disk."""
     try:
         file.sync()
     except OSError as fault:

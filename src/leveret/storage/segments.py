@@ -1,10 +1,10 @@
 """Segments of streams, read from disk.
 
-    segment = head chunk*          the head is that of every file, see `leveret.storage.blocks`
+    segment = head chunk*          the head of every file, see `leveret.storage.blocks`
 
-Which chunks stand where is found by reading their heads, when somebody asks for the first time.
-Every chunk that is read from disk is checked. Bytes are read by a function that the storage gives,
-so that this module opens no files.
+The positions of chunks are found by reading the chunk heads, when a segment is used for the first
+time. Every chunk that is read from disk is verified. This module opens no files: the storage passes
+in a function that reads bytes.
 """
 
 from collections.abc import Callable
@@ -14,15 +14,15 @@ from librt.strings import read_i64_le
 from mypy_extensions import i64
 
 from leveret.engine.streams.chunk import Chunk, chunk_bytes, read_chunk
-from leveret.engine.streams.segments import Index, Segment, Segments, SegmentStore
+from leveret.engine.streams.segments import Segment, SegmentIndex, Segments, SegmentStore
 from leveret.errors import CorruptionError
-from leveret.journal.chunks import CHUNK_HEAD_BYTES, Written
+from leveret.journal.chunks import CHUNK_HEAD_BYTES, WrittenChunk
 from leveret.storage.blocks import HEAD_BYTES
 
-INDEXES_MAX: Final = 64  # kept in memory for one stream
-_AHEAD_BYTES: Final = 64 * 1024  # read at a place without knowing how much is there
+INDEXES_MAX: Final = 64  # indexes kept in memory for one stream
+_AHEAD_BYTES: Final = 64 * 1024  # read at a position of unknown size
 
-# Stream, first offset of the segment, offset in the file, bytes: the bytes.
+# Stream, first offset of the segment, offset in the file, size -> bytes.
 Read = Callable[[int, int, int, int], bytes]
 
 
@@ -33,8 +33,8 @@ class DiskSegments(Segments):
         super().__init__(HEAD_BYTES)
         self._stream = stream
         self._read = read
-        self._indexes: dict[int, Index] = {}  # by segment, the one used last at the end
-        # What was read last, for the small chunks that follow each other.
+        self._indexes: dict[int, SegmentIndex] = {}  # by segment, in order of last use
+        # The bytes that were read last, for small chunks that follow each other.
         self._ahead = b""
         self._ahead_segment: i64 = -1
         self._ahead_at: i64 = 0
@@ -47,7 +47,7 @@ class DiskSegments(Segments):
         return read_chunk(self._bytes(segment, at, size), segment.first_offset, at)
 
     def _bytes(self, segment: Segment, at: i64, size: i64) -> bytes:
-        """Bytes of a segment, by one read for all that stand closely together."""
+        """Return bytes of a segment. One read serves all chunks that stand close together."""
         first = segment.first_offset
         start = at - self._ahead_at
         if first == self._ahead_segment and start >= 0 and at + size <= self._ahead_end:
@@ -57,14 +57,15 @@ class DiskSegments(Segments):
             self._ahead = data
             self._ahead_segment = first
             self._ahead_at = at
-            self._ahead_end = min(at + len(data), segment.end)  # what follows is being written
+            # Bytes after the end are still being written.
+            self._ahead_end = min(at + len(data), segment.end)
         return data[:size]
 
     def release(self) -> None:
         self._ahead = b""
         self._ahead_segment = -1
 
-    def index(self, segment: Segment) -> Index:
+    def index(self, segment: Segment) -> SegmentIndex:
         found = self._indexes.pop(segment.first_offset, None)
         if found is None:
             found = self._scan(segment)
@@ -73,14 +74,14 @@ class DiskSegments(Segments):
             del self._indexes[next(iter(self._indexes))]
         return found
 
-    def _scan(self, segment: Segment) -> Index:
-        """Read the heads of all chunks; those behind one that does not fit are not found."""
-        index = Index()
+    def _scan(self, segment: Segment) -> SegmentIndex:
+        """Read the heads of all chunks, up to the first head that is invalid."""
+        index = SegmentIndex()
         at: i64 = HEAD_BYTES
-        start: i64 = 0  # of the bytes at hand
+        start: i64 = 0  # position of `data` in the file
         data = b""
         offset = segment.first_offset
-        last_ms: i64 = 0  # heads are not checked, but their times ascend
+        last_ms: i64 = 0  # heads have no checksum, but their times must ascend
         while at < segment.end:
             if at + CHUNK_HEAD_BYTES > start + len(data):
                 start = at
@@ -98,12 +99,12 @@ class DiskSegments(Segments):
             index.note(segment.first_offset, 0, HEAD_BYTES)
         return index
 
-    def keep(self, written: Written) -> None:
+    def keep(self, written: WrittenChunk) -> None:
         index = self._indexes.get(written.segment)
         if index is None:
             if written.at != HEAD_BYTES:
-                return  # nobody has asked yet
-            index = Index()
+                return  # the index is made at the first use
+            index = SegmentIndex()
             self._indexes[written.segment] = index
         index.note(written.first_offset, written.first_ms, written.at)
 
@@ -114,7 +115,7 @@ class DiskSegments(Segments):
 
 
 class DiskSegmentStore(SegmentStore):
-    """Streams of one data directory."""
+    """The streams of one data directory."""
 
     def __init__(self, read: Read) -> None:
         self._read = read

@@ -1,10 +1,11 @@
-"""The store: puts the log under a broker, and tells whoever waits when it is safe.
+"""The store: attaches the log to a broker, and tells sessions when their data is on disk.
 
 At the end of every turn `flush` notes which sessions wait for the block that is being filled, and
-sends it on its way. When it is synced, their confirms and commits leave.
+starts to write it. When the block is synced, their confirms and commits are sent.
 
-Durability is `sync`, or `os`: then nothing is ever synced, and "safe" means handed to the operating
-system: a killed process loses nothing, a loss of power loses what was not written yet.
+Durability is `sync` or `os`. With `os` nothing is ever synced, and data counts as safe when it was
+handed to the operating system. Then a killed process loses nothing, but a power loss loses data
+that was not written yet.
 """
 
 import asyncio
@@ -15,17 +16,17 @@ from typing import Final
 
 from leveret.engine.broker import Broker
 from leveret.engine.checkpoint import checkpoint_records
-from leveret.engine.turns.session import Session
+from leveret.engine.turns.turn import SessionBase
 from leveret.journal.journal import Journal
 from leveret.storage.backup import NodeBackup
+from leveret.storage.compaction import SPARSE_PERCENT, Compactor
 from leveret.storage.damage import ADVICE
-from leveret.storage.disk import Disk, passes
+from leveret.storage.disk import Disk, is_temporary
+from leveret.storage.disk_space import RESERVE_BYTES, DiskAlarm, DiskReserve
 from leveret.storage.log import FILE_BYTES, Log
-from leveret.storage.pages import LogPages
-from leveret.storage.recovery import Recovered, recover
+from leveret.storage.log_reader import LogReader
+from leveret.storage.recovery import RecoveryResult, recover
 from leveret.storage.segment_files import SegmentFiles
-from leveret.storage.space import RESERVE_BYTES, Reserve, Space
-from leveret.storage.survivors import SPARSE_PERCENT, Survivors
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +36,7 @@ OS: Final = "os"
 
 
 class Store:
-    """Durability of one broker."""
+    """Durability of one broker: journal, log, recovery, compaction and the disk alarm."""
 
     def __init__(self, disk: Disk, broker: Broker, durability: str = SYNC) -> None:
         self.disk = disk
@@ -43,7 +44,8 @@ class Store:
         self.durability = durability
         self._broker = broker
         self.journal = Journal()
-        self._waiting: deque[tuple[int, Session, int]] = deque()  # block, session, publish
+        # Block, session, publish sequence number.
+        self._waiting: deque[tuple[int, SessionBase, int]] = deque()
         self.fault: OSError | None = None
 
     def open(
@@ -55,17 +57,17 @@ class Store:
         file_bytes: int = FILE_BYTES,
         free_min_bytes: int = 0,
         reserve_bytes: int = RESERVE_BYTES,
-    ) -> Recovered:
-        """Recover what the directory holds, and keep everything durable from now on."""
+    ) -> RecoveryResult:
+        """Recover the content of the directory, then log every durable change from now on."""
         if self.durability == OS:
-            log.warning("durability is os: nothing is synced, a loss of power loses messages")
+            log.warning("durability is os: nothing is synced, and a power loss loses messages")
         self.disk.prepare()
-        reserve = Reserve(self.disk, reserve_bytes)
+        reserve = DiskReserve(self.disk, reserve_bytes)
         reserve.find()
-        self.space = Space(self.disk, reserve, loop, free_min_bytes, self._on_space)
+        self.disk_alarm = DiskAlarm(self.disk, reserve, loop, free_min_bytes, self._on_disk_alarm)
         segments = SegmentFiles(self.disk)
         self.log = Log(self.disk, segments, self.journal, loop, reserve, file_bytes=file_bytes)
-        pages = LogPages(self.log.read)
+        pages = LogReader(self.log.read)
         found = recover(self.disk, self._broker, pages, segments)
         _report(found)
         self._end_turn = end_turn
@@ -77,24 +79,27 @@ class Store:
         self.journal.totals = found.totals
         fault = self.log.start(found.files, found.covered, found.next_file, found.last_block)
         if fault is not None:
-            log.error("nothing can be written: %s; consumers can take what is there", fault)
-            self.space.is_stuck = True
+            log.error(
+                "the log cannot be written: %s; publishes are refused, consumers can go on",
+                fault,
+            )
+            self.disk_alarm.is_stuck = True
         pages.trusted_from = found.next_file
         self._broker.attach(self.journal, pages, segments.store)
-        self.survivors = Survivors(
+        self.compactor = Compactor(
             self._broker, self.journal, pages, self.log.covered_files, self.log.read_index
         )
-        self.survivors.bytes_max = file_bytes * SPARSE_PERCENT // 100
-        self.survivors.superseded = found.superseded
-        self.survivors.look()
-        self.space.check()
+        self.compactor.bytes_max = file_bytes * SPARSE_PERCENT // 100
+        self.compactor.superseded = found.superseded
+        self.compactor.check()
+        self.disk_alarm.check()
         return found
 
     def _checkpoint(self) -> list[bytes]:
         return checkpoint_records(self._broker, self.log.taken_block)
 
     def flush(self) -> None:
-        """End of a turn: note who waits, and write."""
+        """End a turn: note which sessions wait for the current block, and start to write it."""
         turn = self._broker.turn
         if turn.unsynced:
             unsynced = turn.unsynced
@@ -107,59 +112,64 @@ class Store:
                     session.on_synced(session.publish_seq)
                 else:
                     self._waiting.append((block, session, session.publish_seq))
-        self.log.kick()
+        self.log.start_writing()
 
     def backup(self, number: int, facts: dict[str, object]) -> NodeBackup:
-        """The node as of the beginning of a log file, which the log has just begun."""
-        self.log.hold()
+        """Return a backup as of the beginning of a log file, which the log has just begun."""
+        self.log.hold_files()
         try:
-            return NodeBackup(self.disk, number, self.log.files(), facts, self.log.let_go)
+            return NodeBackup(self.disk, number, self.log.files(), facts, self.log.release_files)
         except OSError:
-            self.log.let_go()
+            self.log.release_files()
             raise
 
-    def wait_for_sync(self, session: Session) -> None:
-        """At the end of this turn: tell a session when everything up to here is on disk."""
+    def wait_for_sync(self, session: SessionBase) -> None:
+        """Tell a session when everything up to the end of this turn is on disk."""
         self.journal.must_sync = True
         self._broker.turn.unsynced.append(session)
 
-    def _on_space(self, is_short: bool) -> None:
-        self.log.is_short = is_short
-        log.warning("the disk is short of room" if is_short else "the disk has room again")
+    def _on_disk_alarm(self, is_short: bool) -> None:
+        self.log.is_disk_short = is_short
+        log.warning(
+            "disk space is short: publishers are blocked"
+            if is_short
+            else "disk space is sufficient again"
+        )
         self._on_alarm(is_short)
 
     def _on_synced(self, block: int) -> None:
-        self.space.note_written()
-        if self.survivors.wants_look():
-            self.survivors.look()
+        self.disk_alarm.note_written()
+        if self.compactor.is_check_due():
+            self.compactor.check()
         waiting = self._waiting
         while waiting and waiting[0][0] <= block:
             _, session, seq = waiting.popleft()
             session.on_synced(seq)
-        self._end_turn()  # also where nobody waits: publishers may, for the log to catch up
+        # Also without waiting sessions: publishers may wait for the log to catch up.
+        self._end_turn()
 
     def _on_fault(self, fault: OSError) -> None:
-        """The log cannot be written: nobody is told that anything is safe."""
+        """Tell all waiting sessions that their data is not safe."""
         log.error("the log cannot be written: %s", fault)
-        if not passes(fault):
+        if not is_temporary(fault):
             self.fault = fault
-            self.survivors.stop()
-        self.space.is_stuck = True
-        self.space.check()
+            self.compactor.stop()
+        self.disk_alarm.is_stuck = True
+        self.disk_alarm.check()
         for _, session, seq in self._waiting:
             session.on_unsafe(seq)
         self._waiting.clear()
         self._end_turn()
 
     def close(self) -> None:
-        """Write what is left; blocks until it is on disk."""
-        self.journal.end()
-        self.space.stop()
+        """Write the remaining blocks; blocks until they are on disk."""
+        self.journal.write_end()
+        self.disk_alarm.stop()
         self.log.stop()
         self.disk.release()
 
 
-def _report(found: Recovered) -> None:
+def _report(found: RecoveryResult) -> None:
     if found.cut_bytes:
         log.warning("the log ended in %d bytes of a torn write: cut off", found.cut_bytes)
     for loss in found.losses:

@@ -1,11 +1,11 @@
-"""Long work on messages: move, copy, delete and redrive.
+"""Long work on the messages of a queue: move, copy, delete and redrive.
 
-- `Order`    what somebody wants done
-- `Task`     an order that is carried out, and how far it is
-- `Tasks`    carries orders out, in turns, and remembers them
+- `TaskRequest`   what a user wants done
+- `Task`          a request that is carried out, and its progress
+- `Tasks`         carries requests out, in turns of bounded size, and keeps their records
 """
 
 from leveret.tasks.runner import Tasks
-from leveret.tasks.task import Order, Place, Task, Trial
+from leveret.tasks.task import DryRun, Task, TaskEndpoint, TaskRequest
 
-__all__ = ["Order", "Place", "Task", "Tasks", "Trial"]
+__all__ = ["TaskRequest", "TaskEndpoint", "Task", "Tasks", "DryRun"]

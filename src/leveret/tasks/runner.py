@@ -1,12 +1,12 @@
-"""Carries orders out: in turns of bounded size, each on disk before the next.
+"""Carry out requests: in turns of bounded size, each on disk before the next.
 
 A turn takes a batch of messages from the source, pushes them to their targets and settles them at
-the source, all in one block of the log: whenever the node ends, each message is in one place. A
-start knows nothing of the task that was running; what it had done is done.
+the source, all in one block of the log. So each message is in exactly one place whenever the node
+is killed. A restarted node does not continue the task; the finished turns stay done.
 
-Between two turns a task waits for the disk, for its rate, while an alarm blocks publishers
-(deleting goes on), and while a target has no room. It waits for as long as that takes: `waiting`
-says for what, and it can be cancelled at any time, which undoes nothing.
+Between two turns a task waits for the disk and for its rate, and it waits while an alarm blocks
+publishers (deletes continue) or a target has no room. Such a wait has no limit: `waiting` says why
+the task waits. A task can be cancelled at any time; cancelling undoes nothing.
 """
 
 import asyncio
@@ -19,28 +19,28 @@ from typing import Final
 
 from leveret.auth import READ, WRITE, User
 from leveret.engine.broker import Broker
-from leveret.engine.commands.moving import DELETE, Goal, Mover
-from leveret.engine.commands.picking import Look, Picked, plan
+from leveret.engine.commands.moving import DELETE, Destination, Mover
+from leveret.engine.commands.picking import Lookup, PickedMessage, plan
 from leveret.engine.insight.filters import READY, SCHEDULED, Filter
 from leveret.engine.insight.walk import arrived_ms
 from leveret.engine.message import Message
 from leveret.engine.queues.queue import Queue
 from leveret.engine.streams.stream import Stream
 from leveret.errors import AccessRefusedError, LeveretError, NotFoundError, PreconditionFailedError
-from leveret.tasks.task import CANCELLED, DONE, FAILED, RUNNING, Order, Task, Trial
+from leveret.tasks.task import CANCELLED, DONE, FAILED, RUNNING, DryRun, Task, TaskRequest
 
 log = logging.getLogger(__name__)
 
-TASKS_MAX: Final = 1000  # that are remembered
+TASKS_MAX: Final = 1000  # records that are kept
 RUNNING_MAX: Final = 64
-TURN_MESSAGES: Final = 250  # that are moved in a turn
+TURN_MESSAGES: Final = 250  # moved in one turn
 TURN_BYTES: Final = 1024 * 1024
-LOOK_MESSAGES: Final = 1000  # that are looked at in a turn, where a filter passes most over
-PAUSES_A_SECOND: Final = 10  # of a task with a rate: its turns are so much smaller
+LOOK_MESSAGES: Final = 1000  # examined in one turn if there is a filter
+TURNS_PER_SECOND: Final = 10  # of a task with a rate, which makes its turns small
 ALARM_PAUSE_S: Final = 0.25
-ROOM_PAUSE_S: Final = (0.05, 2.0)  # for a target without room: at first, and at most
+ROOM_PAUSE_S: Final = (0.05, 2.0)  # first and longest wait for a target without room
 
-# Why a message of the plan is passed over before anybody decides.
+# Reasons why a message of the plan is skipped.
 GONE: Final = "gone"
 UNACKED: Final = "unacked"
 
@@ -67,10 +67,8 @@ class Tasks:
         self._tasks: dict[str, Task] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
 
-    # What can be asked
-
     def all(self) -> list[Task]:
-        """All that are remembered, the newest first."""
+        """Return all records, newest first."""
         return list(reversed(self._tasks.values()))
 
     def get(self, number: str) -> Task:
@@ -79,17 +77,17 @@ class Tasks:
             raise NotFoundError(f"no task '{number}'")
         return found
 
-    def start(self, order: Order, user: User) -> Task:
-        """Begin to carry an order out. Refused orders raise EngineError."""
+    def start(self, request: TaskRequest, user: User) -> Task:
+        """Start a task. Raises EngineError if the request is refused."""
         if len(self._running) >= RUNNING_MAX:
             raise PreconditionFailedError(f"{RUNNING_MAX} tasks are running: wait for one to end")
-        work = _Work(self._broker, order, user)
+        work = _Work(self._broker, request, user)
         task = Task(
             id=secrets.token_hex(8),
-            kind=order.kind,
+            kind=request.kind,
             user=user.name,
-            source=order.source,
-            target=order.to,
+            source=request.source,
+            target=request.to,
             started_at_ms=self._now_ms(),
             total=work.total(),
         )
@@ -107,7 +105,7 @@ class Tasks:
                     return
 
     async def cancel(self, number: str) -> None:
-        """End a task after the turn that it is in; one that has ended stays as it is."""
+        """End a task after its current turn. Does nothing if the task has ended."""
         self.get(number)
         await self._end(self._running.get(number))
 
@@ -117,27 +115,25 @@ class Tasks:
             await asyncio.wait([runner])
 
     async def stop(self) -> None:
-        """The node stops: end all tasks."""
+        """End all tasks, when the node stops."""
         for runner in list(self._running.values()):
             await self._end(runner)
 
-    async def try_out(self, order: Order, user: User) -> Trial:
-        """What an order would do; nothing changes."""
-        work = _Work(self._broker, order, user)
+    async def dry_run(self, request: TaskRequest, user: User) -> DryRun:
+        """Return what a request would do, and change nothing."""
+        work = _Work(self._broker, request, user)
         while not work.is_done():
             with self._turn():
                 work.step(is_trial=True)
             await asyncio.sleep(0)
-        return Trial(work.matched, work.goal_vhost, work.mover.targets, work.mover.skipped)
-
-    # Carrying out
+        return DryRun(work.matched, work.goal_vhost, work.mover.targets, work.mover.skipped)
 
     async def _run(self, task: Task, work: "_Work") -> None:
         try:
             await self._carry_out(task, work)
             task.state = DONE
         except asyncio.CancelledError:
-            task.state = CANCELLED  # asked for, by `cancel` or `stop`
+            task.state = CANCELLED  # by `cancel` or `stop`
         except LeveretError as fault:
             task.state = FAILED
             task.error = str(fault)
@@ -161,7 +157,7 @@ class Tasks:
             before = work.mover.done
             with self._turn():
                 work.step(is_trial=False)
-                self._tell_missing(work)
+                self._count_missing(work)
             await asyncio.sleep(0)
             if work.mover.done != before:
                 await self._synced()
@@ -171,8 +167,8 @@ class Tasks:
             if work.mover.full:
                 await self._pause(task, f"queue '{work.mover.full}' has no room", pause_s)
                 pause_s = min(2 * pause_s, ROOM_PAUSE_S[1])
-            elif work.order.rate is not None:
-                await asyncio.sleep(started_s + task.done / work.order.rate - clock())
+            elif work.request.rate is not None:
+                await asyncio.sleep(started_s + task.done / work.request.rate - clock())
 
     def _note(self, task: Task, work: "_Work") -> None:
         task.done = work.mover.done
@@ -188,8 +184,8 @@ class Tasks:
         await asyncio.sleep(pause_s)
         task.waiting = None
 
-    def _tell_missing(self, work: "_Work") -> None:
-        """Messages that were asked for by number and are not there: say which are in flight."""
+    def _count_missing(self, work: "_Work") -> None:
+        """Count requested messages that are not in the queue: in flight, or gone."""
         if not work.missing:
             return
         held = 0
@@ -205,61 +201,67 @@ class Tasks:
 
 
 class _Work:
-    """An order on its way through the plan of its queue."""
+    """A request and its position in the plan: the list of messages to examine."""
 
-    def __init__(self, broker: Broker, order: Order, user: User) -> None:
-        self.order = order
+    def __init__(self, broker: Broker, request: TaskRequest, user: User) -> None:
+        self.request = request
         self._broker = broker
-        vhost = broker.vhost(order.source.vhost)
-        self.queue: Queue = vhost.queue(order.source.queue, None)
+        vhost = broker.vhost(request.source.vhost)
+        self.queue: Queue = vhost.queue(request.source.queue, None)
         if isinstance(self.queue, Stream):
             raise PreconditionFailedError(f"'{self.queue.name}' is a stream: its messages stay")
         self.at = 0
         self.matched = 0
-        self.missing: list[int] = []  # not there, of the messages of the last step
-        goal_vhost = broker.vhost(order.to.vhost) if order.to is not None else vhost
+        self.missing: list[int] = []  # requested in the last step, but not in the queue
+        goal_vhost = broker.vhost(request.to.vhost) if request.to is not None else vhost
         self.goal_vhost = goal_vhost.name
-        goal = Goal(goal_vhost, "", None, None)
-        if order.to is not None:
-            goal = Goal(goal_vhost, order.to.queue, order.to.exchange, order.to.routing_key)
+        goal = Destination(goal_vhost, "", None, None)
+        if request.to is not None:
+            goal = Destination(
+                goal_vhost, request.to.queue, request.to.exchange, request.to.routing_key
+            )
         self._user = user
-        self.mover = Mover(self.queue, order.kind, goal, order.keep_attempts, self._may_write)
-        states = order.filter.states if order.filter is not None else [READY, SCHEDULED]
+        self.mover = Mover(self.queue, request.kind, goal, request.keep_attempts, self._may_write)
+        states = request.filter.states if request.filter is not None else [READY, SCHEDULED]
         self._plan: array[int] | list[int]
-        if order.seqs is not None:
-            self._plan = order.seqs
+        if request.seqs is not None:
+            self._plan = request.seqs
         else:
-            self._plan = plan(self.queue, READY in states, SCHEDULED in states)
-        rate = order.rate if order.rate is not None else TURN_MESSAGES * PAUSES_A_SECOND
-        self._turn_messages = max(1, min(TURN_MESSAGES, int(rate / PAUSES_A_SECOND)))
+            self._plan = plan(
+                self.queue, with_ready=READY in states, with_scheduled=SCHEDULED in states
+            )
+        rate = request.rate if request.rate is not None else TURN_MESSAGES * TURNS_PER_SECOND
+        self._turn_messages = max(1, min(TURN_MESSAGES, int(rate / TURNS_PER_SECOND)))
 
     def total(self) -> int:
-        """How many messages will be looked at."""
+        """Return how many messages will be examined."""
         count = len(self._plan)
-        if self.order.filter is None and self.order.limit is not None:
-            return min(count, self.order.limit)
+        if self.request.filter is None and self.request.limit is not None:
+            return min(count, self.request.limit)
         return count
 
     def is_done(self) -> bool:
         return self.at >= len(self._plan) or self._left() <= 0
 
     def _left(self) -> int:
-        """Messages that may still go."""
-        limit = self.order.limit
+        """Return how many messages the limit still allows."""
+        limit = self.request.limit
         return self._turn_messages if limit is None else limit - self.mover.done
 
     def step(self, *, is_trial: bool) -> None:
-        """Look at the next messages, and do what is ordered with those that are meant."""
+        """Examine the next messages, and carry out the request for those that match."""
         if self.queue.deleted:
             raise NotFoundError(f"queue '{self.queue.name}' is deleted")
         if not self._may(READ, self.queue.vhost, "queue", self.queue.name):
             raise AccessRefusedError(f"user '{self._user.name}' may no longer read from the queue")
-        filtering = self.order.filter
+        filtering = self.request.filter
         count = self._turn_messages if filtering is None else LOOK_MESSAGES
         seqs = list(self._plan[self.at : self.at + count])
-        look = Look(self.queue, seqs, TURN_BYTES)
+        look = Lookup(self.queue, seqs, TURN_BYTES)
         meant = self._meant(look.picked, filtering)
-        carried = self.mover.carry_out(meant[: min(self._turn_messages, self._left())], is_trial)
+        carried = self.mover.carry_out(
+            meant[: min(self._turn_messages, self._left())], dry_run=is_trial
+        )
         self.matched += carried
         looked = look.count if carried == len(meant) else seqs.index(meant[carried].message.seq)
         if filtering is None:
@@ -267,7 +269,7 @@ class _Work:
             self.missing = [seq for seq in seqs[:looked] if seq not in there]
         self.at += looked
 
-    def _meant(self, found: list[Picked], filtering: Filter | None) -> list[Picked]:
+    def _meant(self, found: list[PickedMessage], filtering: Filter | None) -> list[PickedMessage]:
         if filtering is None:
             return found
         now_ms = self.queue.turn.now_ms
@@ -280,7 +282,7 @@ class _Work:
         ]
 
     def _may(self, permission: str, vhost: str, what: str, name: str) -> bool:
-        """Whether the user may do this now: permissions change while a task runs."""
+        """Return True if the user has the permission now: it may change while a task runs."""
         return self._user.may_open(vhost) and self._user.may(permission, vhost, what, name)
 
     def _may_write(self, vhost: str, what: str, name: str, key: str) -> bool:

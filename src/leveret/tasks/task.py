@@ -1,4 +1,4 @@
-"""What a task is: an order, and the record of how far it is. Records are kept in memory alone."""
+"""A request for work on messages, and the record of its progress, which is kept in memory."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -12,8 +12,8 @@ FAILED: Final = "failed"
 
 
 @dataclass(frozen=True)
-class Place:
-    """A queue, or an exchange with a routing key (None: each message's own)."""
+class TaskEndpoint:
+    """A queue, or an exchange with a routing key (None: the key of each message)."""
 
     vhost: str
     queue: str = ""
@@ -22,45 +22,47 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Order:
-    """What is to be done with messages of a queue."""
+class TaskRequest:
+    """What to do with the messages of a queue."""
 
-    kind: str  # of leveret.engine.commands.moving.KINDS
-    source: Place
+    kind: str  # one of leveret.engine.commands.moving.KINDS
+    source: TaskEndpoint
     seqs: list[int] | None = None  # messages by sequence number; None: all
     filter: Filter | None = None
-    to: Place | None = None  # None where nothing is pushed, or where the death record tells
+    to: TaskEndpoint | None = (
+        None  # None if nothing is pushed, or for a redrive, whose target is in the message
+    )
     limit: int | None = None  # messages
-    rate: float | None = None  # messages a second
+    rate: float | None = None  # messages per second
     keep_attempts: bool = False
 
 
 @dataclass
 class Task:
-    """An order that is, or was, carried out."""
+    """A request that is or was carried out."""
 
     id: str
     kind: str
     user: str
-    source: Place
-    target: Place | None
+    source: TaskEndpoint
+    target: TaskEndpoint | None
     started_at_ms: int
-    total: int = 0  # messages that are looked at
-    scanned: int = 0  # so many have been
+    total: int = 0  # messages to examine
+    scanned: int = 0  # messages examined so far
     done: int = 0
-    rate: float = 0.0  # messages a second, since the start
-    skipped: dict[str, int] = field(default_factory=dict)  # by reason
+    rate: float = 0.0  # messages per second, since the start
+    skipped: dict[str, int] = field(default_factory=dict)  # messages by reason
     state: str = RUNNING
-    waiting: str | None = None  # what it waits for, if it does
+    waiting: str | None = None  # why it waits; None if it does not
     ended_at_ms: int | None = None
     error: str | None = None
 
 
 @dataclass(frozen=True)
-class Trial:
-    """What an order would do."""
+class DryRun:
+    """What a request would do."""
 
     matched: int
-    vhost: str  # of the targets
+    vhost: str  # of the target queues
     targets: dict[str, int]  # messages by queue
     skipped: dict[str, int]

@@ -1,10 +1,15 @@
-"""Runs a broker in a thread of the test's process."""
+"""Run a real broker in a thread of the test's process.
+
+`broker()` starts a node on a free port and yields a `RunningBroker` that says how to reach it. The
+node keeps everything in memory unless the test gives it a disk. The node stops at the end of the
+`with` block.
+"""
 
 import asyncio
 import contextlib
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from leveret.clock import Clock
@@ -17,13 +22,17 @@ _START_WITHIN_S: Final = 10.0
 _STOP_WITHIN_S: Final = 10.0
 
 
-class BrokerUrl(str):
-    """The address of a broker, as clients take it; host and port for those that take them apart."""
+@dataclass(frozen=True, slots=True)
+class RunningBroker:
+    """A broker that accepts connections, and the ways to reach it."""
 
+    url: str  # amqp://USER:PASSWORD@HOST:PORT/
     host: str
-    port: int
-    http_port: int
-    node: Node
+    port: int  # of AMQP
+    http_url: str  # http://HOST:PORT, without a login; empty unless the broker serves HTTP
+    http_port: int  # 0 unless the broker serves HTTP
+    clock: Clock  # the clock that the test gave, or the real one
+    node: Node  # the node itself, for tests that look inside
 
 
 @contextlib.contextmanager
@@ -33,12 +42,13 @@ def broker(
     http: bool = False,
     disk: Disk | None = None,
     **settings: Any,
-) -> Iterator[BrokerUrl]:
-    """A broker of its own: in memory, on a free port, gone at the end of the block.
+) -> Iterator[RunningBroker]:
+    """Run a broker of its own on a free port until the end of the block.
 
-    With a `disk` everything durable is kept there, and is there again for the next broker.
-    `settings` are fields of `leveret.config.settings.Settings`. A broker whose clock is moved by
-    hand offers no heartbeats: its clients would be silent for hours of its time.
+    With a `disk`, durable objects and messages are kept there, and the next broker on the same disk
+    recovers them. `settings` are fields of `leveret.config.settings.Settings`. A broker with a
+    manual clock offers no heartbeats: when a test moves the clock by hours, the client would seem
+    to have been silent for hours.
     """
     clock = clock or Clock()
     base = Settings(amqp_port=0, http_port=0, node="test")
@@ -52,7 +62,7 @@ def broker(
 
 
 class _BrokerThread(threading.Thread):
-    """The loop of one broker."""
+    """The thread with the event loop of one broker."""
 
     def __init__(self, settings: Settings, clock: Clock, http: bool, disk: Disk | None) -> None:
         super().__init__(name="leveret-broker", daemon=True)
@@ -83,17 +93,24 @@ class _BrokerThread(threading.Thread):
         await self._stopping.wait()
         await node.stop()
 
-    def wait_ready(self) -> BrokerUrl:
+    def wait_ready(self) -> RunningBroker:
+        """Wait until the broker accepts connections. Raise its error if it could not start."""
         if not self._ready.wait(_START_WITHIN_S):
             raise TimeoutError("the broker did not start")
         if self._failure is not None:
             raise self._failure
         host, port = self.node.amqp_address
+        http_host, http_port = self.node.http_address
         settings = self._settings
-        url = BrokerUrl(f"amqp://{settings.default_user}:{settings.default_pass}@{host}:{port}/")
-        url.host, url.port, url.node = host, port, self.node
-        url.http_port = self.node.http_address[1]
-        return url
+        return RunningBroker(
+            url=f"amqp://{settings.default_user}:{settings.default_pass}@{host}:{port}/",
+            host=host,
+            port=port,
+            http_url=f"http://{http_host}:{http_port}" if http_port else "",
+            http_port=http_port,
+            clock=self._clock,
+            node=self.node,
+        )
 
     def stop(self) -> None:
         if self.is_alive():

@@ -12,7 +12,7 @@ _MOVE_WITHIN_S: Final = 30.0
 
 
 class ManualClock(Clock):
-    """The time of a broker under test, moved by hand from any thread."""
+    """The clock of a broker under test. A test may move it from any thread."""
 
     moves = False
 
@@ -29,13 +29,13 @@ class ManualClock(Clock):
         self._listeners.append((asyncio.get_running_loop(), callback))
 
     def advance(self, ms: int = 0, *, seconds: float = 0, minutes: float = 0) -> None:
-        """Let time pass, through every moment at which something is due on the way.
+        """Move the clock forward, and stop at each time at which a timer is due.
 
-        When this returns, everything that was due has happened.
+        When this returns, all timers that were due have run.
         """
         step_ms = ms + round(seconds * 1000) + round(minutes * 60_000)
         if step_ms < 0:
-            raise ValueError("time does not go back")
+            raise ValueError("the clock cannot go back")
         with self._lock:
             target_ms = self._now_ms + step_ms
             due_ms = self._run_due()
@@ -46,13 +46,13 @@ class ManualClock(Clock):
             self._run_due()
 
     def _run_due(self) -> int:
-        """Let every broker do what is due; when the next thing is, or 0."""
+        """Run the due timers of every broker. Return the next due time, or 0."""
         next_ms = [due for due in map(_call, self._listeners) if due > 0]
         return min(next_ms, default=0)
 
 
 def _call(listener: tuple[asyncio.AbstractEventLoop, Callable[[], int]]) -> int:
-    """Run a callback on its own loop and wait for it."""
+    """Run a callback on its event loop and wait for the result."""
     loop, callback = listener
     if loop.is_closed():
         return 0

@@ -1,9 +1,9 @@
-"""A disk in memory that forgets what was not synced, and fails when it is told to.
+"""A disk in memory that loses unsynced data in a crash, and fails when a test wants it to.
 
-`FakeDisk` has the interface of `leveret.storage.disk.Disk`. What the broker sees and what would
-survive a loss of power are kept apart: writes and truncations count after the sync of their file,
-names after the sync of the folder. Every change is kept in order, so that the disk as it may look
-after a crash can be made for each moment of a run:
+`FakeDisk` has the interface of `leveret.storage.disk.Disk`. It keeps two states: the files as the
+broker sees them, and the files that would survive a power loss. Writes and truncations survive
+after the sync of their file, names after the sync of the folder. All changes are kept in order, so
+that a test can make the disk as it may look after a crash at any moment of a run:
 
     disk = FakeDisk()
     ...                                    # run a broker on it
@@ -11,7 +11,7 @@ after a crash can be made for each moment of a run:
         survivor = disk.crash(Random(seed), moment)
 
 Faults: `fail_write`, `fail_sync`, `capacity_bytes`, `lies` (a sync that does nothing), `flip`,
-`short_writes`, `unplug`. `counts` tells how often each operation was called.
+`short_writes`, `unplug`. `counts` has the number of calls of each operation.
 """
 
 import errno
@@ -28,13 +28,12 @@ from leveret.storage.disk import Disk, DiskFile
 PAGE_BYTES: Final = 4096
 LOCK: Final = "lock"
 
-# What happened to a file or a name. `number` is of the file's content, which keeps it when renamed.
+# Kinds of changes. A change names a file by a number, which stays the same after a rename.
 WRITE: Final = "write"
 TRUNCATE: Final = "truncate"
 SYNC: Final = "sync"
-LOST_SYNC: Final = (
-    "lost sync"  # failed: nobody knows what is on disk, and a later one does not help
-)
+# A failed sync: the state on disk is unknown, and a later sync does not repair it.
+LOST_SYNC: Final = "lost sync"
 CREATE: Final = "create"
 RENAME: Final = "rename"
 REMOVE: Final = "remove"
@@ -59,26 +58,24 @@ class FakeDisk(Disk):
     def __init__(self, *, capacity_bytes: int | None = None) -> None:
         super().__init__(Path("memory"))
         self.capacity_bytes = capacity_bytes
-        self.lies = False  # syncs return and do nothing
-        self.short_writes = False  # writes happen in two parts, and power may fail between them
+        self.lies = False  # syncs return without effect
+        self.short_writes = False  # each write is two changes, with a possible crash between them
         self.counts: Counter[str] = Counter()
         self.changes: list[Change] = []
-        self._numbers: dict[str, int] = {}  # contents by name
+        self._numbers: dict[str, int] = {}  # number of the content, by file name
         self._contents: dict[int, bytearray] = {}
         self._next_number = 1
         self._is_claimed = False
         self._is_unplugged = False
-        self._faults: dict[tuple[str, int], int] = {}  # operation and its count -> errno
+        self._faults: dict[tuple[str, int], int] = {}  # (operation, its count) -> errno
         self._guard = threading.RLock()
 
     @property
     def folder(self) -> Path | None:
         return None
 
-    # Faults
-
     def fail_write(self, nth: int = 1, code: int = errno.ENOSPC) -> None:
-        """Fail the nth write from now; a part of it may have been written."""
+        """Fail the nth write from now, after a part of it was written."""
         self._faults[(WRITE, self.counts[WRITE] + nth)] = code
 
     def fail_sync(self, nth: int = 1, code: int = errno.EIO) -> None:
@@ -86,34 +83,32 @@ class FakeDisk(Disk):
         self._faults[(SYNC, self.counts[SYNC] + nth)] = code
 
     def unplug(self) -> None:
-        """Every operation fails from now on, and changes nothing."""
+        """Let every operation fail from now on, without effect."""
         with self._guard:
             self._is_unplugged = True
 
     def flip(self, name: str, bit: int) -> None:
-        """Turn one bit of a file."""
+        """Flip one bit of a file."""
         content = self.content(name)
         at = bit // 8
         self.put(name, content[:at] + bytes((content[at] ^ 1 << bit % 8,)) + content[at + 1 :])
 
-    # What is there
-
     @property
     def moment(self) -> int:
-        """How many changes there were."""
+        """Return the number of changes so far."""
         return len(self.changes)
 
     def content(self, name: str) -> bytes:
-        """What a file holds, synced or not."""
+        """Return the content of a file, synced or not."""
         with self._guard:
             return bytes(self._contents[self._numbers[name]])
 
     def contents(self) -> dict[str, bytes]:
-        """What every file but the lock holds."""
+        """Return the contents of all files except the lock."""
         return {name: self.content(name) for name in self.names() if name != LOCK}
 
     def put(self, name: str, content: bytes) -> None:
-        """Make a file hold this, safely."""
+        """Write and sync a file with this content."""
         with self._guard:
             if name in self._numbers:
                 self._apply(_named(REMOVE, name))
@@ -127,20 +122,18 @@ class FakeDisk(Disk):
         return sum(len(self._contents[number]) for number in self._numbers.values())
 
     def unsynced(self, moment: int | None = None) -> list[str]:
-        """Kinds of changes that a crash could still undo."""
+        """Return the kinds of the changes that a crash could still undo."""
         return [change.kind for change in _unsynced(self.changes[:moment])]
 
-    # Copies
-
     def copy(self) -> "FakeDisk":
-        """The same files, all of them safe, nobody using them."""
+        """Return a disk with the same files, all synced and not in use."""
         made = FakeDisk(capacity_bytes=self.capacity_bytes)
         for name, content in self.contents().items():
             made.put(name, content)
         return made
 
     def crash(self, rng: Random, moment: int | None = None) -> "FakeDisk":
-        """The disk as it may look when power was lost after so many changes."""
+        """Return the disk as it may look after a power loss at this moment."""
         made = FakeDisk(capacity_bytes=self.capacity_bytes)
         names, contents = _survivors(self.changes[:moment], rng)
         for name in sorted(names):
@@ -148,17 +141,15 @@ class FakeDisk(Disk):
         return made
 
     def killed(self, moment: int | None = None) -> "FakeDisk":
-        """The disk when the process was killed after so many changes: nothing written is lost.
+        """Return the disk after the process was killed at this moment: no write is lost.
 
-        What it had not synced is still unsynced: a loss of power can undo it later.
+        Unsynced changes stay unsynced: a later power loss can undo them.
         """
         made = FakeDisk(capacity_bytes=self.capacity_bytes)
         for change in self.changes[:moment]:
             made._apply(change)
         made._next_number = self._next_number
         return made
-
-    # The interface of Disk
 
     def prepare(self) -> None:
         with self._guard:
@@ -217,8 +208,6 @@ class FakeDisk(Disk):
             return 1 << 40
         return max(0, self.capacity_bytes - self.used_bytes())
 
-    # Behind the files
-
     def write_file(self, number: int, data: bytes, offset: int) -> None:
         with self._guard:
             self._begin(WRITE)
@@ -240,7 +229,7 @@ class FakeDisk(Disk):
             self._apply(Change(WRITE, number, offset + half, data[half:]))
 
     def _room(self, number: int, size: int, offset: int) -> int:
-        """How many of so many bytes can be written there."""
+        """Return how many of `size` bytes fit on the disk at this offset."""
         if self.capacity_bytes is None:
             return size
         have = len(self._contents[number])
@@ -352,15 +341,15 @@ def _change_names(numbers: dict[str, int], change: Change) -> None:
 
 
 def _unsynced(changes: list[Change]) -> list[Change]:
-    """The changes that no sync has made safe, in order."""
-    safe: set[int] = set()  # contents whose earlier changes are safe, reading backwards
+    """Return the changes that no sync has made durable, in order."""
+    safe: set[int] = set()  # contents whose earlier changes are durable, reading backwards
     folder_is_safe = False
     found: list[Change] = []
     for change in reversed(changes):
         if change.kind == SYNC:
             safe.add(change.number)
         elif change.kind == LOST_SYNC:
-            # What was written before it and after the sync before stays unsafe for ever.
+            # Changes between the previous sync and this one never become durable.
             safe.discard(change.number)
         elif change.kind == SYNC_FOLDER:
             folder_is_safe = True
@@ -374,7 +363,7 @@ def _unsynced(changes: list[Change]) -> list[Change]:
 
 
 def _survivors(changes: list[Change], rng: Random) -> tuple[dict[str, int], dict[int, bytearray]]:
-    """Names and contents after a loss of power: of what is unsynced, anything may be missing."""
+    """Return names and contents after a power loss, which may undo any unsynced change."""
     unsafe = {id(change) for change in _unsynced(changes)}
     names: dict[str, int] = {}
     contents: dict[int, bytearray] = {}
@@ -393,7 +382,7 @@ def _survivors(changes: list[Change], rng: Random) -> tuple[dict[str, int], dict
 
 
 def _parts(change: Change, rng: Random, mood: str) -> list[Change]:
-    """What is left of an unsynced change: all, nothing, a torn part, or some of its pages."""
+    """Return what survives of an unsynced change: all, nothing, a torn part, or some pages."""
     if mood == "all lost":
         return []
     if mood == "all kept":
@@ -414,7 +403,7 @@ def _parts(change: Change, rng: Random, mood: str) -> list[Change]:
 
 
 def _pages(change: Change, rng: Random) -> list[Change]:
-    """Some pages of a write, each whole."""
+    """Return a random choice of the pages of a write."""
     found: list[Change] = []
     at = 0
     while at < len(change.data):

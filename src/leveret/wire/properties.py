@@ -12,8 +12,8 @@ Each flag, from the highest bit down, says that one property follows, in this or
 
     shortstr = length:u8 bytes; 0002 means nothing; 0001 (more flags follow) is refused
 
-`parse_traits` is for the publish path: one pass, and after it the payload is known to be sound, so
-that whoever decodes it later cannot fail. `decode_properties` builds everything, for all others.
+`parse_traits` is for the publish path. It checks the whole payload in one pass, so that later
+decoding cannot fail. `decode_properties` builds all properties, for all other callers.
 """
 
 from typing import Final
@@ -48,13 +48,13 @@ _APP_ID: Final = 0x0008
 _CLUSTER_ID: Final = 0x0004
 _CONTINUATION: Final = 0x0001
 
-# All flags of `_note_texts`: most messages have none of them.
+# All flags that `_note_texts` handles: most messages have none of them.
 _TEXTS: Final = 0x07FC
 
 
 @mypyc_attr(acyclic=True)
 class Traits:
-    """What the broker must know of a content header to route, store and deliver its message."""
+    """The facts of a content header that the broker needs to route, store and deliver a message."""
 
     def __init__(self) -> None:
         self.body_size: i64 = 0
@@ -64,7 +64,7 @@ class Traits:
         self.expiration: str | None = None  # as sent, not checked
         self.reply_to: str | None = None
         self.user_id: str | None = None
-        # The entries of the headers table, without its length; 0 and 0 where there is no table.
+        # The span of the entries of the headers table, without its length; 0 and 0 = no table.
         self.headers_at: i64 = 0
         self.headers_end: i64 = 0
         self.has_cc: bool = False
@@ -94,11 +94,11 @@ class Properties:
 
 
 def parse_traits(payload: bytes, depth: i64 = 0) -> Traits:
-    """Check the whole payload and take out what the publish path needs.
+    """Check the whole payload and return the facts that the publish path needs.
 
-    Raises FrameError for a body size of 2^63 and over and for more flags, FieldSyntaxError for
-    properties that are cut short, malformed or followed by other bytes. The class is the caller's.
-    What a peer sent is parsed at the depth of `WRAPPING_MAX`.
+    Raise FrameError for a body size of 2^63 or more, and for a second word of flags. Raise
+    FieldSyntaxError for properties that are cut short, malformed or followed by other bytes. The
+    caller checks the class. Use the depth `WRAPPING_MAX` for bytes of a peer.
     """
     flags = _read_flags(payload)
     traits = Traits()
@@ -217,7 +217,7 @@ def _text(payload: bytes, at: i64) -> str:
 
 
 class _Cursor:
-    """A place in a payload that moves over each property as it is read."""
+    """Reads the properties of a payload one after the other."""
 
     def __init__(self, payload: bytes) -> None:
         self.payload = payload
@@ -253,8 +253,7 @@ class _Cursor:
 
 
 def decode_properties(payload: bytes) -> Properties:
-    """Every property of the payload; raises FieldSyntaxError or FrameError as `parse_traits`
-    does."""
+    """Decode all properties; raise FieldSyntaxError or FrameError as `parse_traits` does."""
     cursor = _Cursor(payload)
     properties = Properties()
     properties.content_type = cursor.text(_CONTENT_TYPE)
@@ -277,7 +276,7 @@ def decode_properties(payload: bytes) -> Properties:
 
 
 class _Builder:
-    """The properties written so far, and their flags."""
+    """Collects encoded properties and their flags."""
 
     def __init__(self) -> None:
         self.writer = BytesWriter()
@@ -307,7 +306,7 @@ class _Builder:
 
 
 def encode_header(properties: Properties, body_size: int) -> bytes:
-    """The whole payload. Raises ValueError where a text does not fit."""
+    """Encode a whole payload; raise ValueError if a text is too long."""
     assert 0 <= body_size < 1 << 63
     builder = _Builder()
     builder.text(_CONTENT_TYPE, properties.content_type)
@@ -334,7 +333,7 @@ def encode_header(properties: Properties, body_size: int) -> bytes:
 
 
 def with_headers(payload: bytes, headers: Table | None) -> bytes:
-    """The payload with these headers in place of its own; the other properties keep their bytes."""
+    """Return the payload with other headers; the other properties keep their bytes."""
     flags = _read_flags(payload)
     start: i64 = _PROPERTIES_AT
     if flags & _CONTENT_TYPE:

@@ -1,4 +1,4 @@
-"""AMQP 0-9-1 field tables in RabbitMQ's dialect: the octets, walked by index.
+"""Check and search encoded AMQP 0-9-1 field tables, in RabbitMQ's dialect, without decoding them.
 
     table  = length:u32  entry*                       length counts the bytes of the entries
     entry  = name_length:u8  name  value
@@ -15,9 +15,9 @@
     i    u32                     unsignedint     V    nothing                    void
     l L  i64                     long
 
-Nothing is built here: the functions find and check, on the publish path too. Whatever the bytes,
-they raise FieldSyntaxError or return; bytes that passed `check_entries` can be taken apart without
-fear.
+The functions go through the bytes by index and build no values, because the publish path uses
+them. For any input they return or raise FieldSyntaxError. Bytes that passed `check_entries` can be
+decoded without further checks.
 """
 
 from typing import Final
@@ -27,12 +27,12 @@ from mypy_extensions import i64
 
 from leveret.errors import FieldSyntaxError
 
-# Tables and arrays inside each other, as a peer may send them. Compiled code does not check its
-# stack: this is the check.
+# Nesting of tables and arrays that a peer may send. Compiled code does not check its stack, so
+# this limit protects it.
 NESTING_MAX: Final = 64
-# The broker itself puts a peer's table into one of its own: the arguments of a queue into its
-# definition, the headers of a traced message into those of the trace. So levels are counted up to
-# `NESTING_MAX + WRAPPING_MAX`, and what comes from a peer begins at `WRAPPING_MAX`.
+# The broker puts tables of peers into its own tables: the arguments of a queue into its definition,
+# the headers of a traced message into the headers of the trace. So the depth limit is
+# `NESTING_MAX + WRAPPING_MAX`, and the depth of a peer's table is counted from `WRAPPING_MAX`.
 WRAPPING_MAX: Final = 4
 DEPTH_MAX: Final = NESTING_MAX + WRAPPING_MAX
 
@@ -55,7 +55,7 @@ TABLE: Final = 0x46  # F
 ARRAY: Final = 0x41  # A
 VOID: Final = 0x56  # V
 
-# Bytes that a value holds after its tag, where that number is fixed.
+# Bytes of a value after its tag, for types of fixed size.
 SIZES: Final[dict[int, int]] = {
     BYTE: 1,
     UNSIGNED_BYTE: 1,
@@ -73,7 +73,7 @@ SIZES: Final[dict[int, int]] = {
     VOID: 0,
 }
 
-# What `_SIZE_CODES` holds instead of a size.
+# Entries of `_SIZE_CODES` that are not sizes.
 _COUNTED: Final = 254
 _UNKNOWN: Final = 255
 
@@ -87,15 +87,15 @@ def _size_codes() -> bytes:
     return bytes(codes)
 
 
-# Indexed by the tag: in compiled code a dict look-up per value would cost ten times as much.
+# Size by tag. In compiled code, a look-up in a dict would cost ten times as much.
 _SIZE_CODES: Final[bytes] = _size_codes()
 
 
 def counted_end(data: bytes, at: i64, end: i64) -> i64:
-    """The end of the bytes that the u32 at `at` counts; at most `end`."""
+    """Return the end of the bytes that the u32 at `at` counts; it must not be after `end`."""
     if at < 0 or end > len(data) or end - at < 4:
         raise FieldSyntaxError("field table: a length is cut short")
-    # As i64 a u32 of 2^31 and over stays positive once it is masked.
+    # The mask makes a u32 of 2^31 or more positive again.
     length: i64 = i64(read_i32_be(data, at)) & 0xFFFFFFFF
     if length > end - at - 4:
         raise FieldSyntaxError("field table: a length reaches past the end")
@@ -103,7 +103,7 @@ def counted_end(data: bytes, at: i64, end: i64) -> i64:
 
 
 def value_end(data: bytes, at: i64, end: i64) -> i64:
-    """The end of the value whose tag is at `at`. What is inside a table or array is not read."""
+    """Return the end of the value whose tag is at `at`; the inside of a table is not checked."""
     if at >= end:
         raise FieldSyntaxError("field table: a value is missing")
     code: i64 = _SIZE_CODES[data[at]]
@@ -117,7 +117,7 @@ def value_end(data: bytes, at: i64, end: i64) -> i64:
 
 
 def name_end(data: bytes, at: i64, end: i64) -> i64:
-    """The end of the entry name whose length octet is at `at`."""
+    """Return the end of the entry name whose length octet is at `at`."""
     stop: i64 = at + 1 + data[at]
     if stop >= end:
         raise FieldSyntaxError("field table: a name is cut short")
@@ -125,7 +125,7 @@ def name_end(data: bytes, at: i64, end: i64) -> i64:
 
 
 def check_value(data: bytes, at: i64, end: i64, depth: i64) -> i64:
-    """`value_end` that reads what is inside a table or array as well."""
+    """Return the end of a value as `value_end` does, and check inside tables and arrays too."""
     stop = value_end(data, at, end)
     tag: i64 = data[at]
     if tag == TABLE:
@@ -136,8 +136,7 @@ def check_value(data: bytes, at: i64, end: i64, depth: i64) -> i64:
 
 
 def check_entries(data: bytes, start: i64, end: i64, depth: i64) -> None:
-    """Raise FieldSyntaxError unless the bytes between start and end are entries, all the way
-    down."""
+    """Raise FieldSyntaxError unless the bytes are valid entries, with all nested values."""
     _require_depth(depth)
     at = start
     while at < end:
@@ -157,9 +156,9 @@ def _require_depth(depth: i64) -> None:
 
 
 def find_entry(data: bytes, start: i64, end: i64, name: bytes) -> i64:
-    """The index of the tag of the first entry called `name`, or -1.
+    """Return the index of the tag of the first entry called `name`, or -1.
 
-    The entries up to and with that one are checked, what is inside their values is not.
+    The entries up to that one are checked, but not the inside of nested tables and arrays.
     """
     require_span(data, start, end)
     length: i64 = len(name)
@@ -174,6 +173,6 @@ def find_entry(data: bytes, start: i64, end: i64, name: bytes) -> i64:
 
 
 def require_span(data: bytes, start: i64, end: i64) -> None:
-    """Raise FieldSyntaxError unless start and end lie in the data, in this order."""
+    """Raise FieldSyntaxError unless start and end are in the data, in this order."""
     if start < 0 or end < start or end > len(data):
         raise FieldSyntaxError("field table: cut short")

@@ -1,11 +1,11 @@
-"""AMQP 0-9-1 field tables in RabbitMQ's dialect: the values, from bytes and back.
+"""Encode and decode AMQP 0-9-1 field tables, in RabbitMQ's dialect.
 
-The format is drawn in `leveret.wire.scan`, which also checks it. RabbitMQ reads the tag `L` as a
-signed 64-bit number and writes it back as `l`; so do we. Of two entries with one name the first
-counts. Text is kept by surrogateescape, so that any bytes survive a round trip.
+`leveret.wire.scan` describes the format and checks it. RabbitMQ: the tag `L` is read as a signed
+64-bit number and written back as `l`; here too. If two entries have the same name, the first
+counts. Text is decoded with surrogateescape, so that any bytes survive a round trip.
 
-Bytes of a peer raise SyntaxFault and nothing else. Values of our own that no table can hold raise
-ValueError.
+Decoding raises FieldSyntaxError and nothing else. Encoding raises ValueError for a value that no
+table can hold.
 """
 
 from calendar import timegm
@@ -64,7 +64,7 @@ _UNSIGNED: Final[frozenset[int]] = frozenset((UNSIGNED_BYTE, UNSIGNED_SHORT, UNS
 
 INTEGERS: Final[frozenset[int]] = _SIGNED | _UNSIGNED
 
-# Kinds that compare with each other by value. RabbitMQ: a timestamp is a number, a decimal is not.
+# Kinds that are compared by value. RabbitMQ: a timestamp is a number, a decimal is not.
 _NUMBERS: Final[frozenset[int]] = INTEGERS | frozenset((DOUBLE, FLOAT, TIMESTAMP))
 
 _NAMES: Final[dict[int, str]] = {
@@ -101,7 +101,7 @@ class Field:
         self.value = value
 
     def __eq__(self, other: object) -> bool:
-        """The same kind and the same value; see `equal_values` for RabbitMQ's wider equality."""
+        """Compare kind and value; see `equal_values` for RabbitMQ's wider equality."""
         if not isinstance(other, Field):
             return False
         return self.kind == other.kind and self.value == other.value
@@ -117,17 +117,20 @@ Table = dict[str, Field]
 
 
 def kind_name(kind: int) -> str:
-    """RabbitMQ's name of a type, as its error texts spell it."""
+    """Return RabbitMQ's name of a type, as in its error texts."""
     return _NAMES[kind]
 
 
 def decode_table(data: bytes, start: i64, end: i64) -> Table:
-    """The entries between start and end, that is without the table's own length."""
+    """Decode the entries between start and end: a table without its length."""
     return _decode_table(data, start, end, 0)
 
 
 def decode_peer_table(data: bytes, start: i64, end: i64) -> Table:
-    """`decode_table` of what a peer sent: refused where the broker could not wrap it."""
+    """Decode a table of a peer as `decode_table` does, with a lower depth limit.
+
+    The limit leaves room for the tables into which the broker puts it (`WRAPPING_MAX`).
+    """
     return _decode_table(data, start, end, WRAPPING_MAX)
 
 
@@ -138,13 +141,13 @@ def _decode_table(data: bytes, start: i64, end: i64, depth: i64) -> Table:
 
 
 def decode_field(data: bytes, at: i64, end: i64) -> Field:
-    """The value whose tag is at `at`, for instance where `find_entry` found it."""
+    """Decode the value whose tag is at `at`, as `find_entry` returns it."""
     require_span(data, at, end)
     check_value(data, at, end, 0)
     return _read_field(data, at, end, 0)
 
 
-# The readers below get bytes that were checked, so they only take them apart.
+# The `_read_` functions get bytes that were checked before, and check nothing.
 
 
 def _read_entries(data: bytes, start: i64, end: i64, depth: i64) -> Table:
@@ -221,13 +224,13 @@ def _read_number(data: bytes, at: i64, tag: i64) -> int:
 
 
 def read_u64(data: bytes, at: i64) -> int:
-    """The unsigned number in the eight bytes at `at`: it may not fit an i64."""
+    """Return the unsigned number in the eight bytes at `at`; it may not fit an i64."""
     number = int(read_i64_be(data, at))
     return number if number >= 0 else number + (1 << 64)
 
 
 def encode_table(table: Table) -> bytes:
-    """The table with its length. Raises ValueError where a name does not fit."""
+    """Encode a table with its length; raise ValueError if a name is too long."""
     writer = BytesWriter()
     _write_table(writer, table, 0)
     return writer.getvalue()
@@ -296,12 +299,12 @@ def _require_depth(depth: i64) -> None:
 
 
 def field_of(value: object) -> Field:
-    """The field that carries a Python value; raises ValueError where none does."""
+    """Convert a Python value to a field; raise ValueError if no type fits."""
     return _field_of(value, WRAPPING_MAX)
 
 
 def table_of(values: Mapping[str, object]) -> Table:
-    """The table that carries a mapping of Python values."""
+    """Convert a mapping of Python values to a table."""
     return {name: _field_of(value, WRAPPING_MAX) for name, value in values.items()}
 
 
@@ -343,7 +346,7 @@ def _scalar_field(value: object) -> Field:
 
 
 def _seconds(moment: datetime) -> int:
-    """Seconds since 1970; a time without a zone is UTC, never the zone of the machine."""
+    """Return the seconds since 1970. A time without a zone is UTC, never the machine's zone."""
     seconds = int(timegm(moment.utctimetuple()))
     if seconds < 0:
         raise ValueError(f"{moment} is before 1970")
@@ -351,12 +354,12 @@ def _seconds(moment: datetime) -> int:
 
 
 def plain_table(table: Table) -> dict[str, object]:
-    """The values as JSON knows them: no types, and bytes that are no text shown as U+FFFD."""
+    """Convert a table to values for JSON: without types, and with U+FFFD for invalid UTF-8."""
     return {_shown(name): plain_value(field) for name, field in table.items()}
 
 
 def plain_value(field: Field) -> object:
-    """One value as JSON knows it."""
+    """Convert one value for JSON."""
     value = field.value
     if isinstance(value, str):
         return _shown(value)
@@ -376,11 +379,11 @@ def _shown(text: str) -> str:
 
 
 def equal_values(a: Field, b: Field) -> bool:
-    """RabbitMQ's equality of header values and arguments.
+    """Return True if RabbitMQ calls two header values or arguments equal.
 
-    Whole numbers are equal by value whatever their width, and so are floats; a float equals no
-    whole number (RabbitMQ 4), a bool no number at all. Text and binary are equal by their bytes.
-    Inside tables and arrays the kinds must be the same too.
+    Whole numbers are compared by value whatever their width, and so are floats. A float never
+    equals a whole number (RabbitMQ 4), and a bool never equals a number. Text and binary are
+    compared by their bytes. Inside tables and arrays the kinds must be equal too.
     """
     if a.kind == b.kind:
         return a.value == b.value

@@ -1,4 +1,7 @@
-"""A service whose every message fails for good, for a test to kill: url and queue are arguments."""
+"""A service that moves every message to the dead letters, for a test to kill.
+
+Arguments: url and queue.
+"""
 
 import asyncio
 import sys
@@ -7,7 +10,7 @@ from leveret.bus import Bus, Delivery, QueueType, topic
 
 
 async def main(url: str, queue: str) -> None:
-    bus = Bus(url, topic.layout(queue, queue_type=QueueType.CLASSIC, max_retries=0))
+    bus = Bus(url, topic.layout(queue, queue_type=QueueType.CLASSIC, retries_max=0))
 
     @bus.on_message()
     async def fail(delivery: Delivery) -> int:

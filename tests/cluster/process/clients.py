@@ -1,8 +1,8 @@
-"""Publishers and consumers over sockets: they find the leader, and repeat what is not answered.
+"""Publishers and consumers over sockets: they find the leader, and repeat unanswered requests.
 
-A client talks to the node that it believes to lead, learns better by refusals, and goes on to the
-next node when nothing comes. It ignores leaders of older terms than it has heard of, but for
-confirms: those are true for ever.
+A client talks to the node that it believes to lead, learns the leader from refusals, and tries the
+next node when no answer comes. It ignores leaders of older terms than it has heard, except for
+their confirms, which stay valid for ever.
 """
 
 from __future__ import annotations

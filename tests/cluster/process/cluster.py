@@ -1,8 +1,8 @@
-"""Processes of `tests.cluster.process.node` with a proxy in every link, and who of them leads.
+"""Runs processes of `tests.cluster.process.node` with a proxy in every link, and knows the leader.
 
-Every node tells a watcher of its roles as they change, so that nobody has to ask again and again.
-A link can be cut in one direction or both: bytes wait in the proxy, and nobody is told, as on a
-network that drops packets.
+Every node reports changes of its roles to a watcher, so that tests need not poll. A link can be cut
+in one direction or both: bytes wait in the proxy, and no side is told, as on a network that drops
+packets.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What can happen to a cluster of three, and how long it takes to get over each.
+"""Faults of a cluster of three nodes, and how long the recovery from each takes.
 
-A round strikes, waits for what must happen meanwhile, heals, and waits until all is well again. In
-every round publishers and a consumer go on; at its end everything is consumed and counted.
+A round causes a fault, waits for its effects, heals it, and waits for the recovery. Publishers and
+a consumer run in every round; at its end everything is consumed and counted.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What publishers and consumers have seen, and what of it must not be.
+"""The messages that publishers and consumers have seen, and the broken promises.
 
-A message is a publisher and its number. Broken promises are found as they happen or by `check` at
-the end: one that was confirmed and never came, one at two places of the log, one delivered after
-its settle was taken, one before an earlier one of its publisher.
+A message is a publisher and its number. Broken promises are found at once, or by `check` at the
+end: a confirmed message that never came, a message at two positions of the log, a delivery after an
+accepted settle, a delivery before an earlier message of the same publisher.
 """
 
 from __future__ import annotations

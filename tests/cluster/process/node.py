@@ -1,10 +1,10 @@
-"""A node of a cluster as a process, with a port for clients: lines of JSON both ways.
+"""A node of a cluster as a process, with a port for clients that speaks lines of JSON.
 
     python -m tests.cluster.process.node --node 1 --data DIR --peer 2=127.0.0.1:5002 …
 
-A request names what to `do`, and the `group`. Publishes are answered by confirms, verdicts by
-settled, each after it is committed and applied; what this node cannot do is refused with the number
-of the leader. Whoever watches is told of every change of a role.
+A request names what to `do`, and the `group`. Publishes are answered by confirms, and verdicts by
+settled, each after it is committed and applied. A request that only the leader can serve is refused
+with the number of the leader. Watchers are told of every change of a role.
 """
 
 from __future__ import annotations
@@ -25,8 +25,13 @@ from typing import Any, Final
 
 from leveret.clock import Clock
 from leveret.cluster.commands import SETTLE, body_of, encode_attach, encode_enqueue, encode_verdict
+from leveret.cluster.errors import (
+    BusyError,
+    ClusterError,
+    NotLeaderError,
+)
 from leveret.cluster.group import Group
-from leveret.cluster.hello import BULK, Identity
+from leveret.cluster.handshake import BULK, Identity
 from leveret.cluster.host import Host
 from leveret.cluster.incarnation import next_incarnation
 from leveret.cluster.links import PACE, Address, Links, Pace, Tls
@@ -38,7 +43,9 @@ from leveret.cluster.raft.state import LEADER, ROLE_NAMES
 from leveret.cluster.store.files import Files
 from leveret.cluster.store.store import Store
 from leveret.cluster.turn import Outcome
-from leveret.errors import BusyError, ClosedError, ClusterError, NotLeaderError
+from leveret.errors import (
+    ClosedError,
+)
 from leveret.runtime.loop import loop_factory
 from leveret.storage.disk import Disk
 

@@ -1,7 +1,7 @@
-"""Runs seeds and says which failed, on what, and how to see it again.
+"""Runs seeds, and prints which failed, why, and how to replay them.
 
 python -m tests.cluster.simulation --seeds 1000                   both schedules
-python -m tests.cluster.simulation --schedule harsh --seed 17     one run, told as it goes
+python -m tests.cluster.simulation --schedule harsh --seed 17     one run, with a trace
 """
 
 import argparse

@@ -1,9 +1,9 @@
-"""What must hold, looked at after every event.
+"""The rules for one group, checked after every event.
 
-Raft: election safety, log matching, leader completeness, state machine safety, terms and commits
-that never fall; what a message reveals is on disk before it leaves; what is committed is on the
-disks of a majority. Queue: no confirmed message is lost, none is queued twice, none is delivered
-after its settle was taken, each publisher's messages stay in order; reads see all that was
+Raft: election safety, log matching, leader completeness, state machine safety; terms and commit
+indexes never decrease; the content of a message is on disk before it is sent; committed entries are
+on the disks of a majority. Queue: no confirmed message is lost or queued twice, none is delivered
+after an accepted settle, each publisher's messages stay in order; reads see everything that was
 committed before them.
 """
 

@@ -1,8 +1,7 @@
-"""Publishers and consumers of the simulated queue: they send again what is not answered.
+"""Publishers and consumers of the simulated queue: they repeat unanswered requests.
 
-A client talks to the node that it believes to lead and learns better by refusals. It ignores what
-comes from a leader of an older term than it has heard of, but for confirms: those are true for
-ever.
+A client talks to the node that it believes to lead, and learns the leader from refusals. It ignores
+leaders of older terms than it has heard, except for their confirms, which stay valid for ever.
 """
 
 from collections.abc import Callable
@@ -15,9 +14,13 @@ from leveret.cluster.commands import (
     encode_enqueue,
     encode_verdict,
 )
+from leveret.cluster.errors import (
+    BusyError,
+    NotLeaderError,
+    UnknownGroupError,
+)
 from leveret.cluster.host import Host
 from leveret.cluster.turn import Outcome
-from leveret.errors import BusyError, NotLeaderError, UnknownGroupError
 from tests.cluster.simulation.node import Node
 from tests.cluster.simulation.stage import Stage
 

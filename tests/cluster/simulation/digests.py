@@ -1,4 +1,4 @@
-"""Prints the form, and the sum of a seed's run for each schedule: to compare the two forms."""
+"""Prints the form, and the digest of a seed's run for each schedule, to compare the two forms."""
 
 import sys
 

@@ -1,7 +1,7 @@
-"""A disk that may lose what was not synced, keep a part of it, or turn a bit of what was.
+"""A disk that may lose unsynced data, keep a part of it, or flip a bit of synced data.
 
-The real store with small files on a disk in memory. A power cut may come at any step of the write
-that is under way.
+It is the real store with small files on a disk in memory. Power may fail at any step of the current
+write.
 """
 
 import random

@@ -3,10 +3,12 @@
 from collections.abc import Callable
 
 from leveret.cluster.commands import PURGE, encode_bare, encode_configure
+from leveret.cluster.errors import (
+    ClusterError,
+)
 from leveret.cluster.host import Host
 from leveret.cluster.machine_state import Settings
 from leveret.cluster.raft.entry import Members
-from leveret.errors import ClusterError
 from tests.cluster.simulation.network import SHAPES, Network
 from tests.cluster.simulation.node import Condition, Node
 from tests.cluster.simulation.stage import Stage

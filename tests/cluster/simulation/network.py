@@ -1,4 +1,4 @@
-"""A network that drops, delays, reorders and duplicates, with links that can be cut one way."""
+"""A network that drops, delays, reorders and duplicates; links can be cut in one direction."""
 
 import random
 from collections.abc import Callable

@@ -1,8 +1,8 @@
-"""One node of the world: the edge of a real `Host`, with a simulated disk, network and clock.
+"""One node of the world: drives a real `Host`, with a simulated disk, network and clock.
 
-Its duties are those that `leveret.cluster.turn` names: write, sync, then send, and say that it is
-done. Beside the host's machines it keeps its own, to which it applies the same entries by the rules
-of docs/raft.md: states and effects must be the same.
+It has the duties that `leveret.cluster.turn` names: write, sync, then send, and report. Besides the
+host's machines it keeps its own, to which it applies the same entries by the rules of docs/raft.md:
+states and effects must be the same.
 """
 
 from collections.abc import Callable
@@ -10,6 +10,10 @@ from enum import Enum
 from functools import partial
 
 from leveret.cluster.commands import body_of
+from leveret.cluster.errors import (
+    BusyError,
+    UnknownGroupError,
+)
 from leveret.cluster.host import Host
 from leveret.cluster.host_config import HostConfig
 from leveret.cluster.machine import Effect, Machine
@@ -17,12 +21,14 @@ from leveret.cluster.raft.codec import decode_frame, encode_frame
 from leveret.cluster.raft.config import Config
 from leveret.cluster.raft.core import Raft
 from leveret.cluster.raft.entry import COMMAND, EMPTY, Entry, Members
-from leveret.cluster.raft.messages import NODE_BEAT, Message
+from leveret.cluster.raft.messages import NODE_HEARTBEAT, Message
 from leveret.cluster.raft.ready import Ready
 from leveret.cluster.raft.state import LEADER
 from leveret.cluster.store.store import FILE_BYTES
 from leveret.cluster.turn import HostTurn
-from leveret.errors import BusyError, CorruptionError, UnknownGroupError
+from leveret.errors import (
+    CorruptionError,
+)
 from tests.cluster.simulation.checks import require
 from tests.cluster.simulation.disk import Disk
 from tests.cluster.simulation.stage import Stage
@@ -116,7 +122,7 @@ class Node:
         config = HostConfig()
         config.election_ticks = schedule.election_ticks
         config.lease_ticks = schedule.election_ticks
-        config.beat_ticks = 1
+        config.heartbeat_ticks = 1
         config.sleep_ticks = schedule.sleep_ticks
         config.wakes_max = self.stage.rng.choice((1, 2, 250))
         return config
@@ -128,7 +134,7 @@ class Node:
         config.chunk_bytes = schedule.chunk_bytes
         config.inflight_count_max = 4
         config.election_ticks = schedule.election_ticks
-        config.beat_ticks = 1
+        config.heartbeat_ticks = 1
         config.apply_count_max = 5
         config.promote_lag_max = 10
         config.trailing = self.stage.rng.choice((0, 0, 5))
@@ -267,7 +273,7 @@ class Node:
 
     def _send(self, host: Host, target: int, messages: list[Message]) -> None:
         for message in messages:
-            if message.kind != NODE_BEAT and message.group in host.groups:
+            if message.kind != NODE_HEARTBEAT and message.group in host.groups:
                 raft = host.groups[message.group].raft
                 self.stage.checkers[message.group].on_send(raft, message)
         self.stage.transmit(self.number, target, encode_frame(self.number, target, messages))

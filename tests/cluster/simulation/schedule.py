@@ -1,8 +1,8 @@
-"""How hard a run is: a mild schedule as real clusters have it, a harsh one as none ever does.
+"""How hard a run is: mild like a real cluster, or harsh like none.
 
-The mild one finds what breaks in normal trouble. The harsh one has more nodes, single-entry
-messages, many crashes and cuts, long delays: it finds what needs several rare things at once, as
-the overwritten entries of Figure 8 in Raft's paper do.
+The mild schedule finds faults of normal trouble. The harsh one has more nodes, single-entry
+messages, many crashes and cuts, and long delays. It finds faults that need several rare events at
+once, like the overwritten entries of Figure 8 in the Raft paper.
 """
 
 from dataclasses import dataclass

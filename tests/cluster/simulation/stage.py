@@ -1,6 +1,6 @@
-"""What a host sees of the world: time, chance, the network, and who watches.
+"""The world as a host sees it: time, random numbers, the network, and the checkers.
 
-`World` is the one stage of the simulator; this class keeps the parts apart from it.
+`World` is the only stage of the simulator; this class keeps the other parts independent of it.
 """
 
 import random

@@ -1,7 +1,7 @@
-"""What a member must find on its disk when it starts: everything that it was told is synced.
+"""The state that a member must find on its disk when it starts: everything reported as synced.
 
-Kept apart from the store, from what the member asked to be written, so that neither can cover for
-the other.
+It is computed from the writes that the member asked for, independently of the store, so that
+neither can hide a fault of the other.
 """
 
 from leveret.cluster.raft.entry import Entry

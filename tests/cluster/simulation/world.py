@@ -10,6 +10,9 @@ from leveret.cluster.commands import (
     encode_bare,
     encode_verdict,
 )
+from leveret.cluster.errors import (
+    ClusterError,
+)
 from leveret.cluster.host import Host
 from leveret.cluster.machine import (
     CONFIRM,
@@ -22,7 +25,6 @@ from leveret.cluster.machine import (
 )
 from leveret.cluster.raft.entry import Entry, Members
 from leveret.cluster.turn import Outcome
-from leveret.errors import ClusterError
 from tests.cluster.simulation.checks import Checker, ViolationError, mark, require
 from tests.cluster.simulation.clients import Publisher, Taker
 from tests.cluster.simulation.nemesis import Nemesis

@@ -1,5 +1,5 @@
-"""The store of Raft groups against a model: random work, power cuts at every step of it.
+"""The store of Raft groups against a model: random work, with power cuts at every step.
 
-- `model`  what each group must find again, as of every block
+- `model`  the state that each group must find again, for every block
 - `run`    one run: groups, their work, power cuts and starts, all from one seed
 """

@@ -1,4 +1,4 @@
-"""Runs seeds and says which failed, on what.
+"""Runs seeds, and prints which failed and why.
 
 python -m tests.cluster.storage --seeds 100
 python -m tests.cluster.storage --first 17 --seeds 1

@@ -1,4 +1,4 @@
-"""What the groups of a node have on disk, as plain values; makes the work that changes it."""
+"""The state of a node's groups on disk, as plain values; also makes the work that changes it."""
 
 import random
 

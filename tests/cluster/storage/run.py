@@ -1,8 +1,8 @@
 """One run of the store on a disk that loses power, checked against the model at every step.
 
-After a power cut the store must have exactly what it had when the last block was synced, or what
-the block under way would have made of it. Every state of the disk between the beginning and the end
-of each write is tried, with any part of what was not synced lost.
+After a power cut the store must have exactly the state of the last synced block, or the state after
+the block that was being written. Every state of the disk between the beginning and the end of each
+write is tried, with any part of the unsynced data lost.
 """
 
 import random

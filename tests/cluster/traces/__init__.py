@@ -1,6 +1,6 @@
-"""Scripted cases: what members do, command by command, as text that can be read.
+"""Scripted cases: the actions of members, command by command, as readable text.
 
-A file is prose and steps, apart by empty lines. A step is commands, a line `----`, and what they
-print. `python -m tests.cluster.traces NAME` runs files and shows where they differ; `--write`
-writes what is printed now, to be read before it is believed. `Theatre` lists the commands.
+A file is prose and steps, separated by empty lines. A step is commands, a line `----`, and their
+output. `python -m tests.cluster.traces NAME` runs files and shows where they differ. `--write`
+writes the current output, which must be read before it is committed. `Theatre` lists the commands.
 """

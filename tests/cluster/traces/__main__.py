@@ -1,4 +1,4 @@
-"""Runs traces: all, or those that are named; `--write` keeps what they print now."""
+"""Runs all traces, or the named ones; `--write` keeps their current output."""
 
 import sys
 

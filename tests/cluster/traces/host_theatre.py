@@ -1,22 +1,25 @@
-"""Runs the commands of a trace on hosts, whose network and disks do what the trace says.
+"""Runs the commands of a trace on hosts, with a network and disks that the trace controls.
 
     nodes 1 2 3                 nodes that begin together, with one group
-    lead 1                      node 1 asks for votes
+    lead 1                      node 1 starts an election
     tick 5 [1 2]                ticks of all hosts, or of these
     propose 1 2                 two commands; also `read 1 7`, `transfer 1 2`
     cut 1->2, heal              messages of a cut link are lost
     crash 1, restart 1          a restart is a new incarnation
     inject 2->1 sleep term=1 index=1 log_term=1 hint=1 context=1
-    count 10 [1 2]              which messages ten ticks bring
+    count 10 [1 2]              count the messages of ten ticks
     status [1]
 
-All that follows from a command without time going on happens at once. What is printed is who falls
-asleep, wakes, leads or follows, with the tick of the command, and what is answered.
+All effects of a command that need no time happen at once. The output shows which member falls
+asleep, wakes, leads or follows, with the tick of the command, and the answers.
 """
 
 from collections import Counter
 
 from leveret.cluster.commands import PURGE, encode_bare
+from leveret.cluster.errors import (
+    ClusterError,
+)
 from leveret.cluster.host import Host
 from leveret.cluster.host_config import HostConfig
 from leveret.cluster.machine import Machine
@@ -25,7 +28,6 @@ from leveret.cluster.raft.entry import Members
 from leveret.cluster.raft.messages import GRANTED, NAMES, SLEEP_REPLY, Message
 from leveret.cluster.raft.state import CANDIDATE, LEADER, PRE_CANDIDATE, ROLE_NAMES
 from leveret.cluster.turn import HostTurn
-from leveret.errors import ClusterError
 from tests.cluster.simulation.disk import Disk
 
 GROUP = 7

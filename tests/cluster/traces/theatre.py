@@ -1,18 +1,18 @@
-"""Runs the commands of a trace on members whose network and disks do what the trace says.
+"""Runs the commands of a trace on members, with a network and disks that the trace controls.
 
     group 1 2 3                 members that begin together; `join 4`: one that waits to be added
-    log 1 term=2 vote=1 1 1 2   what a node has on disk: terms of its entries; before it acts
-    chunks 1 1000               how large the chunks of a snapshot are; 40 bytes otherwise
-    timeout 1                   the leader was not heard of for too long; `tick 1 5`: five ticks
+    log 1 term=2 vote=1 1 1 2   the disk of a node before it starts: terms of its entries
+    chunks 1 1000               the size of snapshot chunks; 40 bytes otherwise
+    timeout 1                   an election timeout; `tick 1 5`: five ticks
     propose 1 a b               commands; also `read 1 7`, `transfer 1 2`, `add 1 4`, `promote 1 4`,
                                 `remove 1 3`, `compact 1`
     work 1                      one ready: written, synced, sent, applied
     write 1, sync 1             the same in two steps, to crash between them
-    deliver 1->2                messages under way, all or from and to; `drop 1->2` loses them
-    repeat 1->2                 messages that were delivered last arrive once more
-    settle                      everything, until nothing happens; prints what is applied
-    cut 1->2, heal              messages of a cut link are lost when they are sent
-    crash 1, restart 1          what was not synced is lost
+    deliver 1->2                messages in flight, all or from and to; `drop 1->2` loses them
+    repeat 1->2                 the last delivered messages arrive once more
+    settle                      everything, until nothing happens; prints the applied entries
+    cut 1->2, heal              messages sent over a cut link are lost
+    crash 1, restart 1          unsynced data is lost
     inject 2->1 append term=1 index=3 log_term=1 commit=9 entries=1,1
     status [1]                  roles, terms, logs
 
@@ -21,13 +21,15 @@ A command that a member refuses prints why.
 
 from collections.abc import Callable
 
+from leveret.cluster.errors import (
+    ClusterError,
+)
 from leveret.cluster.raft.config import Config
 from leveret.cluster.raft.core import Raft
 from leveret.cluster.raft.entry import CONFIG, EMPTY, NOBODY, Entry, Members, decode_members
-from leveret.cluster.raft.messages import APPEND, BEAT, NAMES, SNAPSHOT, Message
+from leveret.cluster.raft.messages import APPEND, HEARTBEAT, NAMES, SNAPSHOT, Message
 from leveret.cluster.raft.ready import Ready
 from leveret.cluster.raft.state import LEADER, ROLE_NAMES
-from leveret.errors import ClusterError
 from tests.cluster.simulation.disk import Disk
 
 GROUP = 7
@@ -298,6 +300,6 @@ def _text(message: Message) -> str:
         parts.append(f"entries [{', '.join(map(_entry, message.entries))}]")
     elif message.kind == SNAPSHOT:
         parts.append(f"{len(message.data)} bytes")
-    elif message.kind == BEAT and not message.commit:
+    elif message.kind == HEARTBEAT and not message.commit:
         parts.append("commit 0")
     return ", ".join(parts)

@@ -180,9 +180,6 @@ def _(t: Stage) -> list[str]:
     return [*closed, bodies(t.drain(other, queue))]
 
 
-# --- requeue ---
-
-
 @topic.case(
     "reject-first", "reject with requeue puts the first of three back in its place", "0! 1 2"
 )
@@ -330,9 +327,6 @@ def _(t: Stage) -> list[str]:
     second = channel.get_soon(queue, no_ack=False)
     channel.send("basic.nack", delivery_tag=2, requeue=True)
     return briefs([second, channel.get_soon(queue)])
-
-
-# --- recover ---
 
 
 @topic.case("recover-none", "recover with nothing unacked", "basic.recover-ok")

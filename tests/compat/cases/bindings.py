@@ -192,8 +192,6 @@ topic.add(
     "queue.bind-ok",
 )
 
-# --- delete and purge ---
-
 
 @topic.case("delete-missing", "delete of a missing queue", "queue.delete-ok message_count=0")
 def _(t: Stage) -> str:

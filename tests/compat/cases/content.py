@@ -13,9 +13,6 @@ from tests.compat.stage import Stage
 topic = Topic("content")
 
 
-# --- bodies ---
-
-
 def _body(size_bytes: int) -> bytes:
     """A body whose every part is different."""
     return b"".join(b"%08d" % number for number in range(size_bytes // 8 + 1))[:size_bytes]
@@ -113,8 +110,6 @@ def _(t: Stage) -> str:
     return show(channel.get_soon(queue))
 
 
-# --- properties ---
-
 _ALL: Final[dict[str, object]] = {
     "content_type": "application/json",
     "content_encoding": "gzip",
@@ -197,8 +192,6 @@ for _name in _ALL:
         returned({_name: _ALL[_name]}),
         f"{_name}={'{k=S:v}' if _name == 'headers' else _ALL[_name]}",
     )
-
-# --- field types ---
 
 _FIELDS: Final[tuple[tuple[str, object, str], ...]] = (
     ("bool-true", ("t", True), "t:true"),

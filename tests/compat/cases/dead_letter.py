@@ -40,9 +40,6 @@ def headers_of(message: Method, *names: str) -> list[str]:
     return [f"{name} {value(headers[name]) if name in headers else 'none'}" for name in names]
 
 
-# --- reasons ---
-
-
 @topic.case(
     "rejected",
     "reject without requeue",
@@ -194,9 +191,6 @@ def _(t: Stage) -> str:
     return death_counts(channel.get_soon(dead))
 
 
-# --- what is kept and what is written ---
-
-
 @topic.case(
     "properties",
     "a dead message keeps its properties",
@@ -300,9 +294,6 @@ def _(t: Stage) -> str:
     return bodies([channel.get_soon(dead)])
 
 
-# --- keys ---
-
-
 @topic.case(
     "routing-key",
     "x-dead-letter-routing-key takes the place of the key",
@@ -400,9 +391,6 @@ def _(t: Stage) -> list[str]:
     rejected(t, channel, queue, headers={"CC": ["cc"], "BCC": ["bcc"]})
     channel.get_soon(first)
     return [f"cc {t.count(second, channel, 1)}", f"bcc {t.count(third, channel, 1)}"]
-
-
-# --- not dead-lettered ---
 
 
 @topic.case("exchange-missing", "a missing dead-letter exchange drops the message", "left 0")

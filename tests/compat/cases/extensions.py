@@ -148,8 +148,6 @@ add("x-random", "declare", "declare of a random exchange", "accepted", _accepted
 add("x-random", "spread", "each message to one queue", "40 messages, both used True", _spread)
 
 
-# --- delays ---
-
 _LATE: Final = "x-delayed-message"
 
 

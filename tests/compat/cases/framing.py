@@ -341,9 +341,6 @@ def _(t: Stage) -> str:
     return "socket closed"
 
 
-# --- contents in pieces ---
-
-
 @topic.case("interleaved", "contents of three channels in turns, frame by frame", "ax by cz")
 def _(t: Stage) -> str:
     channels = [t.channel(), t.channel(), t.channel()]

@@ -118,9 +118,6 @@ def _(t: Stage) -> str:
     return show(connection.receive(0))
 
 
-# --- login ---
-
-
 def connected(options: Handshake) -> Script:
     """Connects with options; shows the last answer."""
 
@@ -199,8 +196,6 @@ topic.add(
     connected(Handshake(capabilities={})),
     "connection.open-ok known_hosts=",
 )
-
-# --- tuning ---
 
 _TUNES: Final[tuple[tuple[str, Handshake], ...]] = (
     ("frame-max-1024", Handshake(frame_max=1024)),
@@ -336,9 +331,6 @@ def _(t: Stage) -> str:
     return f"{inbox} {show(connection.receive(0))}"
 
 
-# --- silence ---
-
-
 def _closed_after(connection: Connection) -> str:
     connection.answer_s = _TIMEOUT_S + 4
     event = connection.await_closed()
@@ -390,9 +382,6 @@ def _(t: Stage) -> str:
     connection = t.raw()
     connection.send_bytes(b"AMQP")
     return _closed_after(connection)
-
-
-# --- heartbeats ---
 
 
 def missed(heartbeat_s: int) -> Script:

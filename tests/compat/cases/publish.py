@@ -338,9 +338,6 @@ def _(t: Stage) -> list[str]:
     return [*briefs(channel.take()), f"messages {t.count(queue, channel, 1)}"]
 
 
-# --- several mistakes ---
-
-
 topic.add(
     "two-mistakes",
     "a user id that is not the user's, and an expiration that is none",

@@ -180,8 +180,6 @@ topic.add(
     difference="consumer-timeout",
 )
 
-# --- queue types ---
-
 for _flags, _property in (
     ({"durable": False}, "non-durable"),
     ({"durable": True, "exclusive": True}, "exclusive-owner"),
@@ -273,9 +271,6 @@ for _name, _words in _QUORUM_ACCEPTS:
 )
 def _(t: Stage) -> str:
     return show(t.channel().call("queue.declare", durable=True, arguments=_QUORUM))
-
-
-# --- tables that cannot be read ---
 
 
 @topic.case(

@@ -41,9 +41,6 @@ def counts(message: Method) -> str:
     return f"{'redelivered ' if message.fields['redelivered'] else ''}{table(headers)}"
 
 
-# --- redelivery ---
-
-
 @topic.case(
     "requeue-first",
     "a rejected message is served before those that wait",
@@ -177,9 +174,6 @@ def _(t: Stage) -> str:
     return counts(channel.get_soon(queue))
 
 
-# --- delivery limit ---
-
-
 def is_dead(t: Stage, channel: Channel, queue: str, dead: str) -> bool:
     """Whether a message that is on its way to one of two queues has come to the second one."""
     places: dict[str, object] = {}
@@ -244,9 +238,6 @@ def _(t: Stage) -> list[str]:
     return deaths(channel.get_soon(dead))
 
 
-# --- priorities ---
-
-
 @topic.case(
     "priority",
     "priorities 0 to 31 without an argument, none as 4, above as 31",
@@ -278,9 +269,6 @@ def _(t: Stage) -> str:
     t.put(channel, "", queue, "high", properties={"priority": 9})
     channel.send("basic.nack", delivery_tag=1, requeue=True)
     return ready(t, channel, queue, 2)
-
-
-# --- as other queues ---
 
 
 @topic.case("order", "publish and get in order", "0 1 2 3 4")

@@ -99,9 +99,6 @@ def _(t: Stage) -> str:
     return " ".join(map(str, steps))
 
 
-# --- consumer timeout ---
-
-
 def timed_out(
     arguments: Mapping[str, object], consumer: Mapping[str, object], *, quorum: bool
 ) -> Script:
@@ -195,9 +192,6 @@ def _(t: Stage) -> list[str]:
     channel.next()
     channel.send("basic.ack", delivery_tag=1)
     return ["1 delivered", "nothing" if channel.quiet(400) else show(channel.next())]
-
-
-# --- parking and the limit on classic queues ---
 
 
 def find_parked(t: Stage, message_id: str) -> str:

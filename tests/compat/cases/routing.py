@@ -136,9 +136,6 @@ for _number, (_pattern, _hits, _misses) in enumerate(_PATTERNS, start=1):
     )
 
 
-# --- exchange to exchange ---
-
-
 @topic.case(
     "e2e",
     "exchange to exchange: the message keeps its exchange and key",
@@ -227,9 +224,6 @@ def _(t: Stage) -> list[str]:
     channel.call("exchange.bind", source=source, destination=destination)
     channel.publish(source, "k", b"x", mandatory=True)
     return briefs(channel.sync())
-
-
-# --- alternate exchange ---
 
 
 @topic.case(

@@ -205,9 +205,6 @@ def _(t: Stage) -> str:
     return taken(follow(t, queue, x_stream_offset="first"), 1)
 
 
-# --- publishing ---
-
-
 @topic.case(
     "publish-mandatory", "a mandatory publish is not returned", ["acked 1", "0=a", "then nothing"]
 )
@@ -361,9 +358,6 @@ def _(t: Stage) -> str:
     return show(channel.call("queue.declare", queue=t.name(), durable=True, arguments=given))
 
 
-# --- transactions ---
-
-
 @topic.case(
     "tx-commit",
     "publishes of a transaction are there after the commit",
@@ -408,9 +402,6 @@ def _(t: Stage) -> list[str]:
     return [first, quiet, answer, taken(reader, 1)]
 
 
-# --- following ---
-
-
 @topic.case("follow", "a consumer gets what is published while it waits", ["0=a", "1=b 2=c 3=d"])
 def _(t: Stage) -> list[str]:
     channel = t.channel()
@@ -432,9 +423,6 @@ def _(t: Stage) -> list[str]:
     readers = [follow(t, queue) for _ in range(3)]
     t.put(channel, "", queue, *"abc")
     return [taken(reader, 3) for reader in readers]
-
-
-# --- retention ---
 
 
 @topic.case("max-bytes", "x-max-length-bytes forgets nothing of what is small", "0=a 1=b 2=c")

@@ -214,9 +214,6 @@ def _(t: Stage) -> list[str]:
     return found
 
 
-# --- what is refused ---
-
-
 _CONSUMES = (
     (
         "no-qos",

@@ -194,9 +194,6 @@ def _(t: Stage) -> str:
     return " ".join(str(len(message.body)) for message in messages)
 
 
-# --- settling ---
-
-
 @topic.case(
     "prefetch",
     "a prefetch of 2: two, then one for each ack",

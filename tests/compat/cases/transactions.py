@@ -249,9 +249,6 @@ def _(t: Stage) -> str:
     return brief(channel.next())
 
 
-# --- confirms ---
-
-
 @topic.case(
     "confirms-all",
     "ten publishes at once are all acked, whatever the bundling",

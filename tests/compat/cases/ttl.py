@@ -186,9 +186,6 @@ def _(t: Stage) -> str:
     return bodies([channel.get_soon(queue)])
 
 
-# --- queues that expire ---
-
-
 @topic.case(
     "queue-expires",
     "x-expires: gone after idling, kept by gets",

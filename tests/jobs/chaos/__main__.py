@@ -1,4 +1,4 @@
-"""`make chaos-jobs STORE=embedded`: kills for ten minutes, then the account of every job."""
+"""`make chaos-jobs STORE=embedded`: kills for ten minutes, then checks every job."""
 
 import argparse
 import sys

@@ -1,4 +1,4 @@
-"""The ledger: what workers tell of jobs, one line each, over TCP.
+"""The ledger: workers report each job over TCP, one line each.
 
 `took ID TOKEN KEY` when a job was handed out, `apply ID TOKEN` before it is acknowledged (answered
 `yes`, or `no` where the ledger knows a larger token), `acked ID TOKEN` when the service has said

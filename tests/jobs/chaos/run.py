@@ -1,4 +1,4 @@
-"""One run: nodes and workers are killed for a while, then everything must come to rest."""
+"""One run: nodes and workers are killed for a while, then every job must end."""
 
 import os
 import subprocess
@@ -120,7 +120,7 @@ class Producer(threading.Thread):
         """With keys until there is an answer; without them a lost answer is not known of."""
         while not self.stopping.is_set():
             with suppress(CallError):
-                ids = self._client.enqueue_many(jobs)
+                ids = self._client.enqueue_many(jobs).ids
                 self.told.update(dict.fromkeys(ids, time.monotonic()))
                 return
             if not has_keys:

@@ -1,1 +1,1 @@
-"""What holds for every store, asked over HTTP. Each test has a namespace of its own."""
+"""The contract of every store, tested over HTTP. Each test has a namespace of its own."""

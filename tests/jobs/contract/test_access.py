@@ -1,4 +1,4 @@
-"""Who is let in, and what is refused: tokens, namespaces, limits, problem documents."""
+"""Access and refusals: tokens, namespaces, limits, problem documents."""
 
 import base64
 from typing import Any

@@ -1,4 +1,4 @@
-"""Jobs that failed too often: kept with what went wrong, shown, made ready again, deleted."""
+"""Dead jobs: kept with their errors, listed, redriven, deleted."""
 
 from leveret import job_model
 from tests.jobs.api import Api

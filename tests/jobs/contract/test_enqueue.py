@@ -1,4 +1,4 @@
-"""Putting in: shapes, order, batches, keys."""
+"""Enqueue: fields, order, batches, idempotency keys."""
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""Schedules: jobs that come again and again."""
+"""Schedules: jobs that are enqueued at regular times."""
 
 from typing import Any
 

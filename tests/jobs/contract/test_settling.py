@@ -1,4 +1,4 @@
-"""Ack, nack, extend: what is done, stale and unknown, one by one and in batches."""
+"""Ack, nack and extend: the outcomes done, stale and unknown, for one job and in batches."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Topics: settings, concurrency, fair shares, waiting, single jobs, figures."""
+"""Topics: settings, concurrency, fair shares, waiting, single jobs, statistics."""
 
 import socket
 import threading

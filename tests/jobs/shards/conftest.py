@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.jobs.shards.nodes import Place
+from tests.jobs.shards.deployment import Deployment
 from tools.services import Postgres, RedisServer, shared_postgres, shared_redis
 
 
@@ -20,10 +20,12 @@ def redis_server() -> RedisServer:
 
 
 @pytest.fixture
-def place(postgres: Postgres, redis_server: RedisServer, tmp_path: Path) -> Iterator[Place]:
+def deployment(
+    postgres: Postgres, redis_server: RedisServer, tmp_path: Path
+) -> Iterator[Deployment]:
     """Two empty shards and an empty Redis."""
     with postgres.databases(2) as dsns:
-        yield Place(redis_server.fresh_url(), dsns, tmp_path)
+        yield Deployment(redis_server.fresh_url(), dsns, tmp_path)
 
 
 @pytest.fixture(scope="session")
@@ -40,10 +42,10 @@ def other_postgres() -> Iterator[Postgres]:
 @pytest.fixture
 def apart(
     postgres: Postgres, other_postgres: Postgres, redis_server: RedisServer, tmp_path: Path
-) -> Iterator[Place]:
+) -> Iterator[Deployment]:
     """Two shards in two clusters: the second can be taken away."""
     with postgres.databases(1) as first, other_postgres.databases(1) as second:
-        yield Place(redis_server.fresh_url(), first + second, tmp_path)
+        yield Deployment(redis_server.fresh_url(), first + second, tmp_path)
 
 
 @pytest.fixture

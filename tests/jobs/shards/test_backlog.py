@@ -6,7 +6,7 @@ import asyncpg
 import pytest
 
 from leveret.job_service.shards.shard import SERVER_SETTINGS
-from tests.jobs.shards.nodes import Place, new, topic_on
+from tests.jobs.shards.deployment import Deployment, new, topic_on
 
 pytestmark = pytest.mark.compiled_only("the store is the same in both forms")
 
@@ -23,13 +23,13 @@ FROM generate_series($4::BIGINT, $4 + $5 - 1) AS n
 READ = "SELECT seq_tup_read, idx_tup_fetch FROM pg_stat_xact_user_tables WHERE relname = 'items'"
 
 
-def test_a_claim_looks_at_the_jobs_that_it_leases_and_no_more(place: Place) -> None:
+def test_a_claim_looks_at_the_jobs_that_it_leases_and_no_more(deployment: Deployment) -> None:
     topic = topic_on(0)
 
     async def main() -> None:
-        async with place.node() as store:
+        async with deployment.node() as store:
             await store.enqueue([new(topic)])
-        connection = await asyncpg.connect(place.dsns[0], server_settings=SERVER_SETTINGS)
+        connection = await asyncpg.connect(deployment.dsns[0], server_settings=SERVER_SETTINGS)
         await claim(connection, topic)  # plans are made while there is next to nothing
         for number, status in enumerate(("ready", "scheduled", "processing", "dead")):
             ahead_h = 1 if status == "scheduled" else -1

@@ -1,4 +1,4 @@
-"""What each failure does: shards, Redis, the network and nodes go away, with real servers."""
+"""Failures of shards, Redis, the network and nodes, with real servers."""
 
 import asyncio
 import signal
@@ -11,12 +11,12 @@ import pytest
 from leveret.errors import JobsDrainingError, JobsUnavailableError
 from leveret.job_model import Handle, Outcome
 from leveret.job_service.shards import ShardsStore
-from leveret.job_service.shards.entries import decode
+from leveret.job_service.shards.buffered_job import decode_job
 from leveret.testing import ManualClock
-from tests.jobs.shards.nodes import (
+from tests.jobs.shards.deployment import (
     QUICK,
     WITHIN_S,
-    Place,
+    Deployment,
     abandon,
     drain,
     eventually,
@@ -74,11 +74,8 @@ class Shaken:
                     await asyncio.sleep(0.05)
 
 
-# ---- a shard is down
-
-
 def test_a_shard_that_is_down_is_named_and_the_others_work(
-    apart: Place, other_postgres: Postgres
+    apart: Deployment, other_postgres: Postgres
 ) -> None:
     here, there = topic_on(0), topic_on(1)
 
@@ -107,7 +104,7 @@ def test_a_shard_that_is_down_is_named_and_the_others_work(
 
 
 def test_what_was_buffered_for_a_shard_is_kept_until_it_is_back(
-    apart: Place, other_postgres: Postgres
+    apart: Deployment, other_postgres: Postgres
 ) -> None:
     there = topic_on(1)
 
@@ -131,7 +128,7 @@ def test_what_was_buffered_for_a_shard_is_kept_until_it_is_back(
     asyncio.run(main())
 
 
-def test_a_node_starts_while_a_shard_is_down(apart: Place, other_postgres: Postgres) -> None:
+def test_a_node_starts_while_a_shard_is_down(apart: Deployment, other_postgres: Postgres) -> None:
     here, there = topic_on(0), topic_on(1)
 
     async def main() -> None:
@@ -149,7 +146,7 @@ def test_a_node_starts_while_a_shard_is_down(apart: Place, other_postgres: Postg
     asyncio.run(main())
 
 
-def test_a_restarted_postgresql_loses_nothing(apart: Place, other_postgres: Postgres) -> None:
+def test_a_restarted_postgresql_loses_nothing(apart: Deployment, other_postgres: Postgres) -> None:
     there = topic_on(1)
 
     async def main() -> None:
@@ -174,14 +171,11 @@ def test_a_restarted_postgresql_loses_nothing(apart: Place, other_postgres: Post
     asyncio.run(main())
 
 
-# ---- Redis is down
-
-
 def test_without_redis_writes_fail_and_reads_go_to_postgresql(
-    place: Place, own_redis: RedisServer
+    deployment: Deployment, own_redis: RedisServer
 ) -> None:
     async def main() -> None:
-        async with place.at(redis_url=own_redis.url).node() as store:
+        async with deployment.at(redis_url=own_redis.url).node() as store:
             await store.enqueue([new(payload=b"1"), new(payload=b"2")])
             (first,) = await store.dequeue("n", "t", 1, None, 0)
             own_redis.end()
@@ -196,10 +190,10 @@ def test_without_redis_writes_fail_and_reads_go_to_postgresql(
 
 
 def test_nothing_of_a_call_that_failed_is_delivered_later(
-    place: Place, own_redis: RedisServer
+    deployment: Deployment, own_redis: RedisServer
 ) -> None:
     async def main() -> None:
-        there = place.at(redis_url=own_redis.url)
+        there = deployment.at(redis_url=own_redis.url)
         store = await there.started()
         own_redis.end()
         await refuses(store.enqueue([new(payload=b"failed")]), JobsUnavailableError)
@@ -213,14 +207,14 @@ def test_nothing_of_a_call_that_failed_is_delivered_later(
     asyncio.run(main())
 
 
-def test_slow_mode_writes_to_postgresql(place: Place, own_redis: RedisServer) -> None:
+def test_slow_mode_writes_to_postgresql(deployment: Deployment, own_redis: RedisServer) -> None:
     async def main() -> None:
-        async with place.at(redis_url=own_redis.url).node(settings=SLOW_MODE) as store:
-            (first,) = await store.enqueue([new(payload=b"1", idempotency_key="k")])
+        async with deployment.at(redis_url=own_redis.url).node(settings=SLOW_MODE) as store:
+            (first,) = (await store.enqueue([new(payload=b"1", idempotency_key="k")])).ids
             assert await drain(store, "t") == [b"1"]
             own_redis.end()
             await refuses(store.enqueue([new()]), JobsUnavailableError)  # which finds it gone
-            ids = await store.enqueue([new(payload=b"2"), new(idempotency_key="k")])
+            ids = (await store.enqueue([new(payload=b"2"), new(idempotency_key="k")])).ids
             assert ids[1] == first
             assert await drain(store, "t") == [b"2"]
             own_redis.start()
@@ -229,25 +223,25 @@ def test_slow_mode_writes_to_postgresql(place: Place, own_redis: RedisServer) ->
 
 
 def test_slow_mode_makes_ids_also_when_the_lease_in_redis_is_over(
-    place: Place, own_redis: RedisServer
+    deployment: Deployment, own_redis: RedisServer
 ) -> None:
     brief = msgspec.structs.replace(SLOW_MODE, node_lease_ms=400)
 
     async def main() -> None:
-        async with place.at(redis_url=own_redis.url).node(settings=brief) as store:
+        async with deployment.at(redis_url=own_redis.url).node(settings=brief) as store:
             own_redis.end()
-            await eventually(lambda: (store._numbers.number or 0) >= 768)
+            await eventually(lambda: (store._id_generator.node_number or 0) >= 768)
             await Shaken(store).recovers("t")  # a lease so brief may be over again by now
             assert await until(store, "t", 1) == [b"again"]
             own_redis.start()
-            await eventually(lambda: (store._numbers.number or 1023) < 768)
+            await eventually(lambda: (store._id_generator.node_number or 1023) < 768)
 
     asyncio.run(main())
 
 
-def test_a_wiped_redis_loses_nothing(place: Place, redis_server: RedisServer) -> None:
+def test_a_wiped_redis_loses_nothing(deployment: Deployment, redis_server: RedisServer) -> None:
     async def main() -> None:
-        async with place.node() as store:
+        async with deployment.node() as store:
             hold_flushers(store)
             await store.enqueue([new(payload=b"%d" % number) for number in range(20)])
             redis_server.wipe()
@@ -257,57 +251,57 @@ def test_a_wiped_redis_loses_nothing(place: Place, redis_server: RedisServer) ->
     asyncio.run(main())
 
 
-def test_a_shard_that_refuses_statements_is_named_and_others_go_on(place: Place) -> None:
+def test_a_shard_that_refuses_statements_is_named_and_others_go_on(deployment: Deployment) -> None:
     refusing, fine = topic_on(0), topic_on(1)
 
     async def main() -> None:
-        async with place.node() as store:
+        async with deployment.node() as store:
             for topic in (refusing, fine):
                 await store.enqueue([new(topic)])
                 await store._flush(("n", topic))
-            await place.rows("ALTER TABLE items RENAME TO elsewhere", shard=0)
+            await deployment.rows("ALTER TABLE items RENAME TO elsewhere", shard=0)
             told = await refuses(store.dequeue("n", refusing, 1, None, 0), JobsUnavailableError)
             assert "shard 0" in told
             assert "refuses" in told
             assert await drain(store, fine) == [b"x"]
-            await place.rows("ALTER TABLE elsewhere RENAME TO items", shard=0)
+            await deployment.rows("ALTER TABLE elsewhere RENAME TO items", shard=0)
             assert await drain(store, refusing) == [b"x"]
 
     asyncio.run(main())
 
 
 def test_what_is_done_in_a_shard_is_told_so_though_redis_dies_meanwhile(
-    place: Place, own_redis: RedisServer
+    deployment: Deployment, own_redis: RedisServer
 ) -> None:
     late = msgspec.structs.replace(QUICK, probe_s=600.0)
 
     async def main() -> None:
-        async with place.at(redis_url=own_redis.url).node(settings=late) as store:
+        async with deployment.at(redis_url=own_redis.url).node(settings=late) as store:
             await store.enqueue([new(), new()])
             first, second = await store.dequeue("n", "t", 2, None, 0)
             own_redis.end()
             given_back = [Handle(first.id, first.token)]
             assert await store.nack("n", "t", given_back, "no", 0) == [Outcome.DONE]
-            store._memory.is_up = True  # as long as nobody has noticed
+            store._redis.is_up = True  # as long as nobody has noticed
             buried = [Handle(second.id, second.token)]
             assert await store.nack("n", "t", buried, "no", None, is_dead=True) == [Outcome.DONE]
-            store._memory.is_up = True
+            store._redis.is_up = True
             assert await store.redrive("n", "t", None) == 1
 
     asyncio.run(main())
 
 
 def test_prefetched_jobs_come_back_when_redis_is_wiped(
-    place: Place, redis_server: RedisServer
+    deployment: Deployment, redis_server: RedisServer
 ) -> None:
     clock = ManualClock()
 
     async def main() -> None:
-        async with place.node(clock=clock) as store:
+        async with deployment.node(clock=clock) as store:
             await store.enqueue([new(payload=b"%d" % number) for number in range(5)])
             await store._flush(("n", "t"))
             await store._prefetcher.prefetch(("n", "t"))
-            rows = await place.rows("SELECT status FROM items")
+            rows = await deployment.rows("SELECT status FROM items")
             assert {row["status"] for row in rows} == {"leased"}
             redis_server.wipe()
             clock.advance(ms=QUICK.prefetch_lease_ms + 1)
@@ -317,17 +311,14 @@ def test_prefetched_jobs_come_back_when_redis_is_wiped(
     asyncio.run(main())
 
 
-# ---- nodes die
-
-
-def test_a_killed_node_replays_its_log(place: Place, redis_server: RedisServer) -> None:
+def test_a_killed_node_replays_its_log(deployment: Deployment, redis_server: RedisServer) -> None:
     async def main() -> None:
-        store = await place.started()
+        store = await deployment.started()
         hold_flushers(store)
         await store.enqueue([new(payload=b"%d" % number) for number in range(50)])
         await abandon(store)
         redis_server.wipe()
-        async with place.node() as store:
+        async with deployment.node() as store:
             found = await drain(store, "t")
             assert found == [b"%d" % number for number in range(50)]
 
@@ -335,16 +326,16 @@ def test_a_killed_node_replays_its_log(place: Place, redis_server: RedisServer) 
 
 
 def test_a_replay_does_not_bring_back_what_another_node_flushed_and_workers_acked(
-    place: Place,
+    deployment: Deployment,
 ) -> None:
     async def main() -> None:
-        store = await place.started("a")
+        store = await deployment.started("a")
         await store.enqueue([new(payload=b"1")])
         await abandon(store)  # before its flusher had a turn
-        assert not await place.rows("SELECT FROM items")
-        async with place.node("b") as other:
+        assert not await deployment.rows("SELECT FROM items")
+        async with deployment.node("b") as other:
             assert await until(other, "t", 1) == [b"1"]
-            async with place.node("a") as store:
+            async with deployment.node("a") as store:
                 assert await drain(store, "t") == []
                 assert await drain(other, "t") == []
                 assert not store._wal.outstanding
@@ -352,9 +343,9 @@ def test_a_replay_does_not_bring_back_what_another_node_flushed_and_workers_acke
     asyncio.run(main())
 
 
-def test_two_nodes_that_flush_the_same_buffer_insert_each_job_once(place: Place) -> None:
+def test_two_nodes_that_flush_the_same_buffer_insert_each_job_once(deployment: Deployment) -> None:
     async def main() -> None:
-        async with place.node("a") as first, place.node("b") as second:
+        async with deployment.node("a") as first, deployment.node("b") as second:
             for _ in range(20):
                 await first.enqueue([new(payload=b"x") for _ in range(20)])
                 await asyncio.gather(first._flush(("n", "t")), second._flush(("n", "t")))
@@ -363,14 +354,14 @@ def test_two_nodes_that_flush_the_same_buffer_insert_each_job_once(place: Place)
     asyncio.run(main())
 
 
-def test_a_flusher_that_comes_late_does_not_bring_back_what_is_done(place: Place) -> None:
+def test_a_flusher_that_comes_late_does_not_bring_back_what_is_done(deployment: Deployment) -> None:
     async def main() -> None:
-        async with place.node("a") as first, place.node("b") as second:
+        async with deployment.node("a") as first, deployment.node("b") as second:
             topic = "n", topic_on(0)
             hold_flushers(first)
             hold_flushers(second)
             await first.enqueue([new(topic[1], b"1")])
-            read = [decode(raw) for raw in await second._memory.read(topic, 10)]
+            read = [decode_job(raw) for raw in await second._redis.read(topic, 10)]
             assert await until(first, topic[1], 1) == [b"1"]
             await second._tables.put(second._shards[0], read)
             assert await drain(first, topic[1]) == []
@@ -379,23 +370,20 @@ def test_a_flusher_that_comes_late_does_not_bring_back_what_is_done(place: Place
     asyncio.run(main())
 
 
-# ---- the network stalls
-
-
 @pytest.mark.parametrize("which", ["redis", "postgres"])
 def test_a_stalled_network_ends_every_call_by_its_deadline(
-    place: Place, redis_server: RedisServer, postgres: Postgres, which: str
+    deployment: Deployment, redis_server: RedisServer, postgres: Postgres, which: str
 ) -> None:
     async def main() -> None:
         port = redis_server.port if which == "redis" else postgres.port
         async with proxy(port) as line:
-            dsns = [dsn.replace(f":{postgres.port}/", f":{line.port}/") for dsn in place.dsns]
+            dsns = [dsn.replace(f":{postgres.port}/", f":{line.port}/") for dsn in deployment.dsns]
             behind = (
-                place.at(redis_url=_through(line, place.redis_url))
+                deployment.at(redis_url=_through(line, deployment.redis_url))
                 if which == "redis"
-                else place.at(dsns=dsns)
+                else deployment.at(dsns=dsns)
             )
-            async with place.node("before"):
+            async with deployment.node("before"):
                 pass  # tables are made without a short deadline
             async with behind.node(settings=SHORT) as store:
                 await Shaken(store).recovers("t")
@@ -416,15 +404,15 @@ def test_a_stalled_network_ends_every_call_by_its_deadline(
 
 
 def test_a_push_that_arrives_after_its_call_failed_is_void(
-    place: Place, redis_server: RedisServer
+    deployment: Deployment, redis_server: RedisServer
 ) -> None:
     """The bytes are on their way when the deadline passes, and Redis gets them later."""
 
     async def main() -> None:
         async with proxy(redis_server.port) as line:
-            behind = place.at(redis_url=_through(line, place.redis_url))
+            behind = deployment.at(redis_url=_through(line, deployment.redis_url))
             # No sweep: the call itself makes it void, before it raises.
-            async with place.node("b") as other, behind.node(settings=UNSWEPT) as store:
+            async with deployment.node("b") as other, behind.node(settings=UNSWEPT) as store:
                 await Shaken(store).recovers("t", idempotency_key="first")
                 assert await until(other, "t", 1) == [b"again"]
                 line.stall()
@@ -440,52 +428,51 @@ def test_a_push_that_arrives_after_its_call_failed_is_void(
     asyncio.run(main())
 
 
-def test_a_job_whose_call_still_waits_is_not_swept(place: Place, redis_server: RedisServer) -> None:
+def test_a_job_whose_call_still_waits_is_not_swept(
+    deployment: Deployment, redis_server: RedisServer
+) -> None:
     """Redis takes longer than the sweeper: it may yet say that the key is another job's."""
     still = msgspec.structs.replace(QUICK, sweep_after_s=600.0, flush_interval_ms=600_000)
 
     async def main() -> None:
         async with proxy(redis_server.port) as line:
-            behind = place.at(redis_url=_through(line, place.redis_url))
-            beside = place.node("b", settings=still)
+            behind = deployment.at(redis_url=_through(line, deployment.redis_url))
+            beside = deployment.node("b", settings=still)
             async with beside as other, behind.node(settings=still) as store:
                 hold_flushers(other)
-                ids = await other.enqueue([new(payload=b"first", idempotency_key="k")])
+                ids = (await other.enqueue([new(payload=b"first", idempotency_key="k")])).ids
                 line.stall()
                 late = new(payload=b"late", idempotency_key="k")
                 async with asyncio.TaskGroup() as group:
                     call = group.create_task(store.enqueue([late]))
                     await eventually(lambda: len(store._wal.outstanding) == 1)
                     await store._sweeper.sweep(0.0)
-                    assert not await place.rows("SELECT FROM items")
+                    assert not await deployment.rows("SELECT FROM items")
                     line.flow()
-                assert call.result() == ids
+                assert call.result().ids == ids
                 assert await until(other, "t", 1) == [b"first"]
             redis_server.wipe()
-            async with place.node("b") as other:
-                assert await other.enqueue([late]) == ids  # as the tables have it
+            async with deployment.node("b") as other:
+                assert (await other.enqueue([late])).ids == ids  # as the tables have it
                 assert await drain(other, "t") == []
 
     asyncio.run(main())
 
 
-# ---- stopping
-
-
-def test_a_graceful_stop_brings_everything_to_the_tables(place: Place) -> None:
+def test_a_graceful_stop_brings_everything_to_the_tables(deployment: Deployment) -> None:
     async def main() -> None:
-        store = await place.started()
+        store = await deployment.started()
         await store.enqueue([new(payload=b"x") for _ in range(500)])
         await store.stop(WITHIN_S)
-        rows = await place.rows("SELECT count(*) AS jobs FROM items")
+        rows = await deployment.rows("SELECT count(*) AS jobs FROM items")
         assert sum(row["jobs"] for row in rows) == 500
-        assert not list((place.folder / "a").glob("*.wal"))
+        assert not list((deployment.folder / "a").glob("*.wal"))
 
     asyncio.run(main())
 
 
 def test_a_stop_without_postgresql_fails_and_keeps_the_rest(
-    apart: Place, other_postgres: Postgres
+    apart: Deployment, other_postgres: Postgres
 ) -> None:
     there = topic_on(1)
 

@@ -1,4 +1,4 @@
-"""Another number of shards while nodes are at work."""
+"""Changes of the number of shards while nodes run."""
 
 import asyncio
 import threading
@@ -12,12 +12,12 @@ from msgspec.structs import replace
 
 from leveret.errors import ConfigError, JobsUnavailableError
 from leveret.job_model import Handle, Outcome, Schedule, TopicSettings
-from leveret.job_service.shards.resharding.bulk import copy_parts, parts_of
-from leveret.job_service.shards.resharding.moving import CopyDiffersError, mover
+from leveret.job_service.shards.resharding.copying_ahead import copy_ranges, split_topic
+from leveret.job_service.shards.resharding.topic_mover import CopyDiffersError, open_mover
 from leveret.job_service.shards.routing import slot_of
 from leveret.job_service.shards.shard import TopicStoppedError
-from leveret.pipeline.flows.reshard import Asked, Progress, Resharded, plan, reshard
-from tests.jobs.shards.nodes import QUICK, Place, abandon, drain, new, refuses
+from leveret.pipeline.flows.reshard import Resharded, ReshardProgress, ReshardRequest, plan, reshard
+from tests.jobs.shards.deployment import QUICK, Deployment, abandon, drain, new, refuses
 from tools.services import Postgres, RedisServer
 
 pytestmark = pytest.mark.compiled_only("the store is the same in both forms")
@@ -25,13 +25,15 @@ Step = Callable[[str, tuple[str, str] | None], None]
 
 
 @pytest.fixture
-def place(postgres: Postgres, redis_server: RedisServer, tmp_path: Path) -> Iterator[Place]:
+def deployment(
+    postgres: Postgres, redis_server: RedisServer, tmp_path: Path
+) -> Iterator[Deployment]:
     """Three shards, of which two are used: the map says so."""
     with postgres.databases(3) as dsns:
-        wide = Place(redis_server.fresh_url(), dsns, tmp_path)
+        wide = Deployment(redis_server.fresh_url(), dsns, tmp_path)
 
         async def begin() -> None:
-            async with mover(dsns):
+            async with open_mover(dsns):
                 await wide.rows("INSERT INTO map_state VALUES (2)", shard=0)
 
         asyncio.run(begin())
@@ -47,7 +49,7 @@ def fresh_topic(old: int, before: int, new_: int, after: int, number: int = 0) -
 MOVING = fresh_topic(0, 2, 2, 3)
 
 
-def silent(progress: Progress) -> None:
+def silent(progress: ReshardProgress) -> None:
     pass
 
 
@@ -55,10 +57,12 @@ def nothing(step: str, topic: tuple[str, str] | None) -> None:
     pass
 
 
-async def resharded(place: Place, to: int, on_step: Step | None = None, **more: Any) -> Resharded:
+async def resharded(
+    deployment: Deployment, to: int, on_step: Step | None = None, **more: Any
+) -> Resharded:
     """Run it beside the loop of the nodes, as another process would."""
-    asked = Asked(tuple(place.dsns), to, **{"ahead_from": 20, **more})
-    return await asyncio.to_thread(reshard, lambda: copy_parts, asked, silent, on_step or nothing)
+    asked = ReshardRequest(tuple(deployment.dsns), to, **{"ahead_from": 20, **more})
+    return await asyncio.to_thread(reshard, lambda: copy_ranges, asked, silent, on_step or nothing)
 
 
 def apart(work: Any) -> None:
@@ -68,38 +72,39 @@ def apart(work: Any) -> None:
     thread.join()
 
 
-async def shards_of(place: Place, topic: str) -> list[int]:
+async def shards_of(deployment: Deployment, topic: str) -> list[int]:
     """The shards that have rows of a topic."""
     sql = "SELECT FROM items WHERE topic = $1"
-    return [n for n in range(len(place.dsns)) if await place.rows(sql, topic, shard=n)]
+    return [n for n in range(len(deployment.dsns)) if await deployment.rows(sql, topic, shard=n)]
 
 
-def test_everything_that_belongs_to_a_topic_moves_with_it(place: Place) -> None:
+def test_everything_that_belongs_to_a_topic_moves_with_it(deployment: Deployment) -> None:
     async def main() -> None:
-        async with place.node() as store:
+        async with deployment.node() as store:
             await store.set_settings("n", MOVING, TopicSettings(retries_max=0, backoff_ms=0))
-            ids = await store.enqueue(
+            enqueued = await store.enqueue(
                 [new(MOVING, b"%d" % n, fair_key=f"k{n % 2}") for n in range(30)]
                 + [new(MOVING, b"later", deliver_after_ms=2**42, idempotency_key="once")]
             )
+            ids = enqueued.ids
             dead, leased = await store.dequeue("n", MOVING, 2, 60_000, 1000)
             await store.nack("n", MOVING, [Handle(dead.id, dead.token)], "broken", None)
             schedule = Schedule(name="y", namespace="n", topic=MOVING, cron="0 0 1 1 *")
             await store.set_schedule(schedule)
-            turns = await place.rows("SELECT * FROM turns", shard=0)
-            before = await place.rows("SELECT * FROM items ORDER BY id", shard=0)
+            turns = await deployment.rows("SELECT * FROM turns", shard=0)
+            before = await deployment.rows("SELECT * FROM items ORDER BY id", shard=0)
 
-            done = await resharded(place, 3)
+            done = await resharded(deployment, 3)
 
             (moved,) = [each for each in done.topics if each.topic == MOVING]
             assert (moved.source, moved.target, moved.rows["items"]) == (0, 2, 31)
             assert moved.rows["keys"] == moved.rows["schedules"] == 1
             assert done.copied_ahead == 31 and moved.frozen_ms > 0
-            assert await place.rows("SELECT * FROM items ORDER BY id", shard=2) == before
-            assert await place.rows("SELECT * FROM turns", shard=2) == turns != []
+            assert await deployment.rows("SELECT * FROM items ORDER BY id", shard=2) == before
+            assert await deployment.rows("SELECT * FROM turns", shard=2) == turns != []
             for table in ("items", "keys", "turns", "rounds", "schedules", "topics"):
-                assert not await place.rows(f"SELECT FROM {table}", shard=0), table
-            marks = await place.rows("SELECT id FROM flush_marks", shard=2)
+                assert not await deployment.rows(f"SELECT FROM {table}", shard=0), table
+            marks = await deployment.rows("SELECT id FROM flush_marks", shard=2)
             assert {row["id"] for row in marks} == set(ids)
 
             for late in (
@@ -116,19 +121,19 @@ def test_everything_that_belongs_to_a_topic_moves_with_it(place: Place) -> None:
             own = Handle(leased.id, leased.token)
             assert await store.ack("n", MOVING, [own]) == [Outcome.DONE]
             again = new(MOVING, b"later", deliver_after_ms=2**42, idempotency_key="once")
-            assert await store.enqueue([again]) == [ids[-1]]
+            assert (await store.enqueue([again])).ids == [ids[-1]]
             assert await store.schedules("n") == [schedule]
             assert len(await drain(store, MOVING)) == 28
 
     asyncio.run(main())
 
 
-def test_nodes_agree_on_new_topics_at_every_moment(place: Place) -> None:
+def test_nodes_agree_on_new_topics_at_every_moment(deployment: Deployment) -> None:
     names = [fresh_topic(0, 2, 2, 3, number) for number in range(8)]
     steps = ["begun", "narrowed", "marked", "counted", "opened", "tidied"]
 
     async def main() -> None:
-        async with place.node("a") as first, place.node("b") as second:
+        async with deployment.node("a") as first, deployment.node("b") as second:
             loop = asyncio.get_running_loop()
 
             async def put(name: str) -> None:
@@ -150,7 +155,7 @@ def test_nodes_agree_on_new_topics_at_every_moment(place: Place) -> None:
                     work = put(names[steps.index(step)])
                     asyncio.run_coroutine_threadsafe(work, loop).result(20)
 
-            done = await resharded(place, 3, on_step)
+            done = await resharded(deployment, 3, on_step)
             assert (done.shards_before, done.shards) == (2, 3)
             async with asyncio.timeout(20):
                 for name in names[: len(steps)]:
@@ -160,15 +165,15 @@ def test_nodes_agree_on_new_topics_at_every_moment(place: Place) -> None:
                 first.enqueue([new(last, b"1")]), second.enqueue([new(last, b"2")])
             )
             await first.stats(None)
-            assert await shards_of(place, last) == [2]
-        assert not await place.rows("SELECT FROM shard_map", shard=0)
+            assert await shards_of(deployment, last) == [2]
+        assert not await deployment.rows("SELECT FROM shard_map", shard=0)
 
     asyncio.run(main())
 
 
-def test_a_planted_difference_is_found_and_nothing_is_switched(place: Place) -> None:
+def test_a_planted_difference_is_found_and_nothing_is_switched(deployment: Deployment) -> None:
     async def spoil() -> None:
-        connection = await asyncpg.connect(place.dsns[2])
+        connection = await asyncpg.connect(deployment.dsns[2])
         await connection.execute(
             "UPDATE items SET payload = 'other' WHERE id = (SELECT max(id) FROM items)"
         )
@@ -179,24 +184,24 @@ def test_a_planted_difference_is_found_and_nothing_is_switched(place: Place) -> 
             apart(spoil())
 
     async def main() -> None:
-        async with place.node() as store:
+        async with deployment.node() as store:
             await store.enqueue([new(MOVING, b"%d" % n) for n in range(50)])
             await store.stats(None)
             with pytest.raises(CopyDiffersError, match=r"items of the topic .* differ: 50 rows"):
-                await resharded(place, 3, on_step)
-            assert not await place.rows("SELECT FROM shard_map", shard=0)
+                await resharded(deployment, 3, on_step)
+            assert not await deployment.rows("SELECT FROM shard_map", shard=0)
             assert len(await drain(store, MOVING, 20)) == 50
             await store.enqueue([new(MOVING, b"more")])
-            await resharded(place, 3)
+            await resharded(deployment, 3)
             assert await drain(store, MOVING) == [b"more"]
-            assert await shards_of(place, MOVING) == []
+            assert await shards_of(deployment, MOVING) == []
 
     asyncio.run(main())
 
 
-def test_what_changes_while_a_topic_is_copied_ahead_is_made_right(place: Place) -> None:
+def test_what_changes_while_a_topic_is_copied_ahead_is_made_right(deployment: Deployment) -> None:
     async def main() -> None:
-        async with place.node() as store:
+        async with deployment.node() as store:
             await store.enqueue([new(MOVING, b"%d" % n) for n in range(40)])
             await store.stats(None)
             loop = asyncio.get_running_loop()
@@ -212,7 +217,7 @@ def test_what_changes_while_a_topic_is_copied_ahead_is_made_right(place: Place) 
                 if step == "copied":
                     asyncio.run_coroutine_threadsafe(change(), loop).result(20)
 
-            done = await resharded(place, 3, on_step)
+            done = await resharded(deployment, 3, on_step)
             (moved,) = done.topics
             assert done.copied_ahead == 40 and moved.rows["items"] == 36
             assert 5 + 5 + 1 <= moved.carried < 20  # gone, leased, new: not all of them
@@ -221,99 +226,101 @@ def test_what_changes_while_a_topic_is_copied_ahead_is_made_right(place: Place) 
     asyncio.run(main())
 
 
-def test_a_copy_that_comes_too_late_brings_nothing_back(place: Place) -> None:
+def test_a_copy_that_comes_too_late_brings_nothing_back(deployment: Deployment) -> None:
     async def main() -> None:
-        async with place.node() as store:
+        async with deployment.node() as store:
             await store.enqueue([new(MOVING, b"%d" % n) for n in range(5)])
             await store.stats(None)
-            async with mover(place.dsns) as moving:
+            async with open_mover(deployment.dsns) as moving:
                 topic = "n", MOVING
                 await moving.arrive(topic, 2)
-                source, target = place.dsns[0], place.dsns[2]
-                parts = await parts_of(moving.databases[0], source, target, topic, 100)
+                source, target = deployment.dsns[0], deployment.dsns[2]
+                parts = await split_topic(moving.databases[0], source, target, topic, 100)
                 await moving.move(topic, 2)
                 assert len(await drain(store, MOVING)) == 5
                 old = parts[0]._replace(source=target, target=source)
-                assert await asyncio.to_thread(copy_parts, [*parts, old], 100, None) == 0
+                assert await asyncio.to_thread(copy_ranges, [*parts, old], 100, None) == 0
             assert await drain(store, MOVING) == []
 
     asyncio.run(main())
 
 
-def test_a_replay_after_the_change_brings_nothing_back(place: Place) -> None:
+def test_a_replay_after_the_change_brings_nothing_back(deployment: Deployment) -> None:
     async def main() -> None:
-        store = await place.started("a")
+        store = await deployment.started("a")
         await store.enqueue([new(MOVING, b"1")])
         await abandon(store)
-        async with place.node("b") as other:
+        async with deployment.node("b") as other:
             (job,) = await other.dequeue("n", MOVING, 1, None, 30_000)
             await other.ack("n", MOVING, [Handle(job.id)])
-            done = await resharded(place, 3)
+            done = await resharded(deployment, 3)
             assert done.topics == []  # nothing is left of it but its mark
-            assert len(await place.rows("SELECT FROM flush_marks", shard=2)) == 1
+            assert len(await deployment.rows("SELECT FROM flush_marks", shard=2)) == 1
             assert await other.dequeue("n", MOVING, 1, None, 0) == []  # and learns of the change
-        gone = place.at(dsns=["postgresql://leveret@127.0.0.1:1/none", *place.dsns[1:]])
+        gone = deployment.at(dsns=["postgresql://leveret@127.0.0.1:1/none", *deployment.dsns[1:]])
         async with gone.node("a", missing=1) as store:  # cannot ask the shard that had the job
             assert await drain(store, MOVING) == []
-        assert not await place.rows("SELECT FROM items", shard=2)
+        assert not await deployment.rows("SELECT FROM items", shard=2)
 
     asyncio.run(main())
 
 
-def test_fewer_shards_and_a_node_that_is_given_only_those(place: Place) -> None:
+def test_fewer_shards_and_a_node_that_is_given_only_those(deployment: Deployment) -> None:
     topics = [f"t{n}" for n in range(12)]
 
     async def main() -> None:
-        async with place.node() as store:
-            await resharded(place, 3)
+        async with deployment.node() as store:
+            await resharded(deployment, 3)
             await store.enqueue([new(topic, b"1") for topic in topics])
             await store.stats(None)
-            assert await place.rows("SELECT FROM items", shard=2)
-            short = place.at(dsns=place.dsns[:2])
+            assert await deployment.rows("SELECT FROM items", shard=2)
+            short = deployment.at(dsns=deployment.dsns[:2])
             async with short.node("b", settings=replace(QUICK, node_lease_ms=2_000)) as lacking:
                 on_third = next(t for t in topics if slot_of(("n", t)) % 3 == 2)
                 text = await refuses(lacking.enqueue([new(on_third)]), JobsUnavailableError)
                 assert "shard 2, which this node was not given" in text
-        done = await resharded(place, 2)
+        done = await resharded(deployment, 2)
         assert done.jobs == sum(slot_of(("n", t)) % 3 != slot_of(("n", t)) % 2 for t in topics)
         for table in ("items", "topics", "keys"):
-            assert not await place.rows(f"SELECT FROM {table}", shard=2)
-        async with place.at(dsns=place.dsns[:2]).node("b") as store:
+            assert not await deployment.rows(f"SELECT FROM {table}", shard=2)
+        async with deployment.at(dsns=deployment.dsns[:2]).node("b") as store:
             for topic in topics:
                 assert await drain(store, topic) == [b"1"]
 
     asyncio.run(main())
 
 
-def test_a_node_that_lacks_a_shard_keeps_it_from_beginning(place: Place) -> None:
+def test_a_node_that_lacks_a_shard_keeps_it_from_beginning(deployment: Deployment) -> None:
     async def main() -> None:
-        async with place.at(dsns=place.dsns[:2]).node():
+        async with deployment.at(dsns=deployment.dsns[:2]).node():
             with pytest.raises(ConfigError, match="1 of 1 nodes do not know shard 2"):
-                await resharded(place, 3, nodes_within_s=0.1)
+                await resharded(deployment, 3, nodes_within_s=0.1)
 
     asyncio.run(main())
 
 
-def test_what_cannot_be_right_is_refused(place: Place) -> None:
+def test_what_cannot_be_right_is_refused(deployment: Deployment) -> None:
     with pytest.raises(ConfigError, match="give all 3 databases"):
-        plan(Asked(tuple(place.dsns[:2]), 3))
+        plan(ReshardRequest(tuple(deployment.dsns[:2]), 3))
 
     async def main() -> None:
-        async with place.node() as store:
+        async with deployment.node() as store:
             await store.enqueue([new(MOVING)])
             await store.stats(None)
-            count, planned = await asyncio.to_thread(plan, Asked(tuple(place.dsns), 3))
+            count, planned = await asyncio.to_thread(
+                plan, ReshardRequest(tuple(deployment.dsns), 3)
+            )
             assert count == 2
             assert [(p.topic[1], p.shard, p.home, p.jobs, p.bytes) for p in planned] == [
                 (MOVING, 0, 2, 1, 1)
             ]
-            await resharded(place, 3)
-        turned = tuple(reversed(place.dsns))
+            await resharded(deployment, 3)
+        turned = tuple(reversed(deployment.dsns))
         with pytest.raises(ConfigError, match=r"no node has used|given as shard 0 is shard 2"):
-            await asyncio.to_thread(plan, Asked(turned, 3))
-        await place.rows("UPDATE map_state SET next_shards = 2", shard=0)
+            await asyncio.to_thread(plan, ReshardRequest(turned, 3))
+        await deployment.rows("UPDATE map_state SET next_shards = 2", shard=0)
         with pytest.raises(ConfigError, match="a change to 2 shards has begun"):
-            await resharded(place, 1)
-        await resharded(place, 3)  # back
+            await resharded(deployment, 1)
+        await resharded(deployment, 3)  # back
 
     asyncio.run(main())

@@ -1,4 +1,4 @@
-"""The local log: what survives, what is cut off, what is taken back."""
+"""The local log: jobs survive a crash, torn ends are cut off, jobs are taken back."""
 
 import asyncio
 import os
@@ -9,15 +9,14 @@ from pathlib import Path
 import pytest
 
 from leveret.errors import CorruptionError, JobsUnavailableError, NewerFormatError, StorageError
-from leveret.job_service.shards import entries
-from leveret.job_service.shards.entries import Entry
+from leveret.job_service.shards.buffered_job import BufferedJob, encode_job
 from leveret.job_service.shards.wal import Wal
 
 SEGMENT_BYTES = 4_096
 
 
-def entry(id: int, payload: bytes = b"x" * 100) -> Entry:
-    return Entry(id, "n", "t", 0, 1, 2, None, None, payload)
+def entry(id: int, payload: bytes = b"x" * 100) -> BufferedJob:
+    return BufferedJob(id, "n", "t", 0, 1, 2, None, None, payload)
 
 
 def opened(folder: Path, sync: str = "never") -> Wal:
@@ -26,8 +25,8 @@ def opened(folder: Path, sync: str = "never") -> Wal:
     return wal
 
 
-def append(wal: Wal, jobs: list[Entry]) -> None:
-    wal.append(jobs, [entries.encode(job) for job in jobs], 0.0)
+def append(wal: Wal, jobs: list[BufferedJob]) -> None:
+    wal.append(jobs, [encode_job(job) for job in jobs], 0.0)
 
 
 def segments(folder: Path) -> list[Path]:

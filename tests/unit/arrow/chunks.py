@@ -1,15 +1,15 @@
-"""Chunks of messages, and what a read makes of them."""
+"""Makes chunks of messages for tests, and reads them as Arrow tables."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import pyarrow as pa
 
+from leveret.arrow.chunk_sources import chunks_from_broker
 from leveret.arrow.encoding import encode
 from leveret.arrow.requests import COLUMNS, Request
-from leveret.arrow.segments import chunks_received
 from leveret.engine.message import Address
-from leveret.journal.chunks import ChunkWriter, Place
+from leveret.journal.chunks import ChunkWriter, WritePosition
 from leveret.wire.properties import Properties, encode_header
 
 NUMBER = 7  # of the stream in the log
@@ -31,7 +31,7 @@ class Sent(NamedTuple):
 
 def chunks(*groups: list[Sent], first_offset: int = 0) -> list[bytes]:
     """One chunk for each group of messages."""
-    writer = ChunkWriter(Place(1 << 40, 0, 24))
+    writer = ChunkWriter(WritePosition(1 << 40, 0, 24))
     writer.next_offset = first_offset
     made = []
     for group in groups:
@@ -45,10 +45,12 @@ def chunks(*groups: list[Sent], first_offset: int = 0) -> list[bytes]:
 def read(
     made: list[bytes], first: int, end: int, columns: tuple[str, ...] = COLUMNS, bytes_max: int = 0
 ) -> pa.Table:
-    """A range as a table, checked in every buffer."""
+    """Read a range as a table, with every buffer checked."""
     request = Request("s", NUMBER, first, end, list(columns), bytes_max)
     sent: Iterator[bytes] = iter(made)
-    data = b"".join(bytes(p) for p in encode(request, chunks_received(sent.__next__, first, end)))
+    data = b"".join(
+        bytes(p) for p in encode(request, chunks_from_broker(sent.__next__, first, end))
+    )
     table = pa.ipc.open_stream(data).read_all()
     table.validate(full=True)
     return table

@@ -1,4 +1,4 @@
-"""Messages as Arrow: every column is what was published, whatever the chunks look like."""
+"""Messages as Arrow: every column equals the published message, for any chunks."""
 
 from datetime import UTC, datetime
 from random import Random
@@ -9,7 +9,7 @@ import pytest
 
 from leveret.arrow.requests import COLUMNS
 from leveret.arrow.schema import TYPES
-from leveret.engine.streams.rows import ROWS_MAX
+from leveret.engine.streams.row_batch import ROWS_MAX
 from leveret.errors import CorruptionError
 from leveret.wire.properties import Properties, decode_properties
 from leveret.wire.tables import Field, field_of, table_of
@@ -38,7 +38,7 @@ def full_properties() -> Properties:
 
 
 def row(sent: Sent, **columns: Any) -> dict[str, Any]:
-    """The only row of a stream with one message."""
+    """Return the only row of a stream with one message."""
     found: dict[str, Any] = read(chunks([sent]), 0, 1).to_pylist()[0]
     return found
 
@@ -376,5 +376,5 @@ def test_changed_chunk_is_never_read() -> None:
 
 def test_chunk_that_does_not_follow_is_refused() -> None:
     made = chunks([Sent()], [Sent()], [Sent()])
-    with pytest.raises(CorruptionError, match="offset 1 is not where it should be"):
+    with pytest.raises(CorruptionError, match="offset 1 is missing or out of order"):
         read([made[0], made[2]], 0, 3)

@@ -1,4 +1,4 @@
-"""Names in certificates: as RabbitMQ writes them, and those that are logins."""
+"""Names in certificates: RabbitMQ's form, and the names that are logins."""
 
 import pytest
 

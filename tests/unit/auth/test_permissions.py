@@ -1,4 +1,4 @@
-"""Permissions: patterns over names, topics, and decisions that follow every change."""
+"""Permissions: patterns for names and topics, and a cache that follows every change."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tokens: which are trusted, which are not, and why."""
+"""Tokens: which are valid, which are refused, and why."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
-from leveret.auth.keys import Key, fetch_set, pem_keys, read_set, secret_key, set_keys
-from leveret.auth.tokens import TokenRules, Tokens, looks_like_token
+from leveret.auth.keys import Key, fetch_key_set, parse_key_set, pem_keys, read_key_set, secret_key
+from leveret.auth.tokens import TokenRules, TokenVerifier, looks_like_token
 from leveret.errors import ConfigError, TokenRefusedError
 
 NOW_MS = 1_700_000_000_000
@@ -63,9 +63,9 @@ def forged(header: dict[str, object], claims: dict[str, object], signature: str 
 def test_token_of_each_algorithm_is_trusted(keys: list[Key], algorithm: str) -> None:
     token = signed(algorithm)
     assert looks_like_token(token)
-    claims = Tokens(RULES, keys).verify(token, NOW_MS)
+    claims = TokenVerifier(RULES, keys).verify(token, NOW_MS)
     assert claims["sub"] == "hare"
-    assert Tokens(RULES, keys).expires_ms(claims) == NOW_MS + 60_000
+    assert TokenVerifier(RULES, keys).expires_ms(claims) == NOW_MS + 60_000
 
 
 def deep() -> str:
@@ -111,11 +111,11 @@ OTHER_RSA = rsa.generate_private_key(65537, 2048)
 )
 def test_token_that_is_not_trusted(keys: list[Key], token: str, reason: str) -> None:
     with pytest.raises(TokenRefusedError, match=reason):
-        Tokens(RULES, keys).verify(token, NOW_MS)
+        TokenVerifier(RULES, keys).verify(token, NOW_MS)
 
 
 def test_public_key_is_no_secret(keys: list[Key]) -> None:
-    """An HMAC made with the public key, as PEM, is the oldest trick."""
+    """An HMAC with the public key as its secret must not verify."""
     import hashlib
     import hmac
 
@@ -123,19 +123,19 @@ def test_public_key_is_no_secret(keys: list[Key]) -> None:
     digest = hmac.new(pem(RSA), head.encode(), hashlib.sha256).digest()
     token = f"{head}.{base64.urlsafe_b64encode(digest).decode().rstrip('=')}"
     with pytest.raises(TokenRefusedError):
-        Tokens(RULES, keys[1:]).verify(token, NOW_MS)
+        TokenVerifier(RULES, keys[1:]).verify(token, NOW_MS)
 
 
 def test_changed_claims_are_noticed(keys: list[Key]) -> None:
     head, _, signature = signed("ES256").split(".")
     body = forged({}, {**CLAIMS, "sub": "fox"}).split(".")[1]
     with pytest.raises(TokenRefusedError, match="signed"):
-        Tokens(RULES, keys).verify(f"{head}.{body}.{signature}", NOW_MS)
+        TokenVerifier(RULES, keys).verify(f"{head}.{body}.{signature}", NOW_MS)
 
 
 def test_audience_may_be_one_of_several_and_the_issuer_is_checked(keys: list[Key]) -> None:
     rules = TokenRules(RULES.algorithms, "broker", issuer="https://issuer")
-    tokens = Tokens(rules, keys)
+    tokens = TokenVerifier(rules, keys)
     token = signed(aud=["x", "broker"], iss="https://issuer")
     assert tokens.verify(token, NOW_MS)["aud"] == ["x", "broker"]
     for issuer in ("https://other", None):
@@ -144,7 +144,7 @@ def test_audience_may_be_one_of_several_and_the_issuer_is_checked(keys: list[Key
 
 
 def test_leeway_is_given_at_both_ends(keys: list[Key]) -> None:
-    tokens = Tokens(TokenRules(RULES.algorithms, "broker", leeway_ms=5000), keys)
+    tokens = TokenVerifier(TokenRules(RULES.algorithms, "broker", leeway_ms=5000), keys)
     claims = tokens.verify(signed(exp=NOW_S - 4, nbf=NOW_S + 4), NOW_MS)
     assert tokens.expires_ms(claims) == NOW_MS + 1000
     for changes in ({"exp": NOW_S - 5}, {"nbf": NOW_S + 6}):
@@ -173,12 +173,12 @@ KEY_SET = {
 
 def test_key_set_gives_public_keys_for_signatures_only(tmp_path: Path) -> None:
     (tmp_path / "set").write_text(json.dumps(KEY_SET))
-    keys = read_set(tmp_path / "set")
+    keys = read_key_set(tmp_path / "set")
     assert [(key.id, sorted(key.algorithms)) for key in keys] == [
         ("one", ["RS256"]),
         ("two", ["ES256"]),
     ]
-    tokens = Tokens(RULES, keys)
+    tokens = TokenVerifier(RULES, keys)
     assert tokens.verify(signed("RS256", kid="one"), NOW_MS)
     assert tokens.verify(signed("ES256", kid="two"), NOW_MS)
     assert tokens.verify(signed("ES256"), NOW_MS)
@@ -188,7 +188,7 @@ def test_key_set_gives_public_keys_for_signatures_only(tmp_path: Path) -> None:
 
 
 def test_unknown_key_is_told_and_a_wrong_signature_is_not() -> None:
-    tokens = Tokens(RULES, set_keys(json.dumps(KEY_SET).encode()))
+    tokens = TokenVerifier(RULES, parse_key_set(json.dumps(KEY_SET).encode()))
     told: list[int] = []
     tokens.on_unknown_key = lambda: told.append(1)
     with pytest.raises(TokenRefusedError):
@@ -204,16 +204,16 @@ def test_unknown_key_is_told_and_a_wrong_signature_is_not() -> None:
 @pytest.mark.parametrize("data", [b"", b"[]", b'{"keys": 5}', b"\xff", b"[" * 100_000])
 def test_what_is_no_key_set_is_refused(data: bytes) -> None:
     with pytest.raises(ConfigError):
-        set_keys(data)
+        parse_key_set(data)
 
 
 def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="absent"):
         pem_keys(str(tmp_path / "absent"))
     with pytest.raises(ConfigError, match="absent"):
-        read_set(tmp_path / "absent")
+        read_key_set(tmp_path / "absent")
     (tmp_path / "text").write_text("no key")
-    with pytest.raises(ConfigError, match="text: is no public key"):
+    with pytest.raises(ConfigError, match="text: is not a public key"):
         pem_keys(str(tmp_path / "text"))
 
 
@@ -244,14 +244,14 @@ def answering(status: int, body: bytes, **headers: str) -> Iterator[str]:
 
 def test_key_set_is_fetched() -> None:
     with answering(200, json.dumps(KEY_SET).encode()) as url:
-        assert [key.id for key in fetch_set(url)] == ["one", "two"]
+        assert [key.id for key in fetch_key_set(url)] == ["one", "two"]
 
 
 def test_key_set_that_cannot_be_fetched_is_named() -> None:
     for answer in ((500, b""), (200, b"no JSON"), (200, b" " * 2_000_000)):
         with answering(*answer) as url, pytest.raises(ConfigError, match="127"):
-            fetch_set(url)
+            fetch_key_set(url)
     with answering(302, b"", Location="file:///etc/passwd") as url, pytest.raises(ConfigError):
-        fetch_set(url)
+        fetch_key_set(url)
     with pytest.raises(ConfigError, match="refused"):
-        fetch_set(url)
+        fetch_key_set(url)

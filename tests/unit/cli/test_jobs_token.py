@@ -7,9 +7,9 @@ import jwt
 import pytest
 from typer.testing import CliRunner
 
-from leveret.cli.tree import app_for
+from leveret.cli.app import make_app
 
-APP = app_for("")
+APP = make_app("")
 
 RUNNER = CliRunner()
 
@@ -43,7 +43,7 @@ def test_a_secret_of_the_settings_signs_instead(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("span", ["12", "h", "0s", "-1h", "1w", "99999999d", ""])
-def test_a_span_of_time_that_is_none_is_refused(tmp_path: Path, span: str) -> None:
+def test_an_invalid_time_span_is_refused(tmp_path: Path, span: str) -> None:
     code, _ = asked("--data", str(tmp_path), "-n", "a", "--expires", span)
     assert code == 2
 

@@ -1,4 +1,4 @@
-"""The command line as a user meets it: a process, its output and its exit code."""
+"""The command line as a process: its output and its exit code."""
 
 import json
 import os
@@ -20,7 +20,7 @@ def leveret(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_version_tells_the_form(compiled: bool) -> None:
+def test_version_shows_the_form(compiled: bool) -> None:
     done = leveret("--version")
     form = "compiled" if compiled else "pure Python"
     assert done.returncode == 0
@@ -54,7 +54,7 @@ def test_unknown_command_is_misuse() -> None:
     assert "sreve" in done.stderr
 
 
-def test_faults_of_the_configuration_are_all_told_before_anything_starts() -> None:
+def test_all_configuration_errors_are_printed_before_anything_starts() -> None:
     done = leveret("serve", "--amqp-port", "99999", LEVERET_HEARTBEAT_S="soon")
     assert done.returncode == 2
     assert done.stderr.splitlines() == [
@@ -74,7 +74,7 @@ def test_ctl_without_a_broker_says_so_in_one_line() -> None:
 
 
 class Answer(BaseHTTPRequestHandler):
-    """A broker that is well, or one that is none."""
+    """Answers like a healthy broker, or like a server that is not a broker."""
 
     def do_GET(self) -> None:
         bodies = {
@@ -108,7 +108,7 @@ def test_ctl_status_prints_what_the_broker_says(answering: str) -> None:
     assert done.stdout.splitlines() == [
         "node     hare",
         "health   ok",
-        "safe     confirmed messages can be lost with the power (durability os)",
+        "safe     a power failure can lose confirmed messages (durability os)",
         "version  0.1.0 (compiled)",
     ]
 
@@ -118,7 +118,7 @@ def test_ctl_status_prints_json_for_programs(answering: str) -> None:
     assert json.loads(done.stdout)["health"]["status"] == "ok"
 
 
-def test_ctl_at_something_that_is_no_broker_says_so(answering: str) -> None:
+def test_ctl_reports_an_address_that_is_not_a_broker(answering: str) -> None:
     done = leveret("ctl", "status", "--url", answering + "/elsewhere")
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1

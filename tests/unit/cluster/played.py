@@ -1,4 +1,4 @@
-"""Tests that await: each on a loop of its own, of the kind that a node runs on."""
+"""Runs async tests, each on its own event loop, of the kind that a node uses."""
 
 from __future__ import annotations
 

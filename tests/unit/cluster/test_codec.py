@@ -1,4 +1,4 @@
-"""Messages survive their bytes; whatever else comes in is refused by an error, never by a crash."""
+"""Messages survive encoding; any other bytes are refused by an error, never by a crash."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""A host drives many groups: one block for all of them, and only what has something to do."""
+"""A host drives many groups: one block for all of them, and only groups with work."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -6,17 +6,20 @@ from collections.abc import Callable
 import pytest
 
 from leveret.cluster.commands import encode_enqueue
+from leveret.cluster.errors import (
+    NotLeaderError,
+    UnknownGroupError,
+)
 from leveret.cluster.host import Host
 from leveret.cluster.host_config import HostConfig
 from leveret.cluster.machine import CONFIRM, Machine
 from leveret.cluster.raft.codec import decode_frame, encode_frame
 from leveret.cluster.raft.entry import Members
-from leveret.cluster.raft.messages import NODE_BEAT, Message
-from leveret.cluster.raft.ready import Answer
+from leveret.cluster.raft.messages import NODE_HEARTBEAT, Message
+from leveret.cluster.raft.ready import ReadAnswer
 from leveret.cluster.raft.state import LEADER
 from leveret.cluster.raft.stored import Stored
 from leveret.cluster.turn import Outcome
-from leveret.errors import NotLeaderError, UnknownGroupError
 
 NODES = (1, 2, 3)
 
@@ -27,7 +30,7 @@ class Nodes:
     def __init__(self, groups: int) -> None:
         self.hosts = {node: Host(node, 1, node) for node in NODES}
         self.outcomes: list[tuple[int, Outcome]] = []
-        self.kinds: Counter[int] = Counter()  # of messages
+        self.kinds: Counter[int] = Counter()  # counts of messages
         for host in self.hosts.values():
             for group in range(1, groups + 1):
                 host.add_group(group, Stored(Members(list(NODES), [])), Machine())
@@ -71,7 +74,7 @@ class Nodes:
         return None
 
     def lead(self) -> None:
-        """Until every group has a leader that everybody knows."""
+        """Run until every group has a leader that all members know."""
         self.until(
             lambda: all(
                 group.raft.leader for host in self.hosts.values() for group in host.groups.values()
@@ -159,7 +162,7 @@ def test_a_read_is_answered_when_all_that_it_needs_is_applied() -> None:
     follower = next(host for host in nodes.hosts.values() if host is not leader)
     follower.read(1, 77)
     nodes.settle()
-    answers: list[Answer] = [a for _, outcome in nodes.outcomes for a in outcome.answers]
+    answers: list[ReadAnswer] = [a for _, outcome in nodes.outcomes for a in outcome.answers]
     assert [answer.number for answer in answers] == [77]
     assert answers[0].index <= follower.groups[1].raft.applied
 
@@ -195,8 +198,8 @@ def test_idle_groups_sleep_and_only_nodes_beat() -> None:
     nodes.until(lambda: all(host.awake_count() == 0 for host in nodes.hosts.values()))
     nodes.kinds.clear()
     nodes.tick(20)
-    assert set(nodes.kinds) == {NODE_BEAT}
-    assert nodes.kinds[NODE_BEAT] == 20 // HostConfig().beat_ticks * len(NODES) * 2
+    assert set(nodes.kinds) == {NODE_HEARTBEAT}
+    assert nodes.kinds[NODE_HEARTBEAT] == 20 // HostConfig().heartbeat_ticks * len(NODES) * 2
     assert all(host.sleeps == 50 for host in nodes.hosts.values())
 
 
@@ -227,7 +230,7 @@ def test_a_lost_node_wakes_its_groups_a_few_at_a_time() -> None:
         woken.append(nodes.hosts[2].awake_count() - awake)
         awake = nodes.hosts[2].awake_count()
     assert awake == 60
-    # Its own and those that ask the other node for votes: each has its limit.
+    # Its own groups, and groups that ask the other node for votes: each kind has its limit.
     assert max(woken) <= 20
     nodes.until(lambda: all(nodes.leader(group) for group in range(1, 61)))
 

@@ -1,4 +1,4 @@
-"""The number of a node's start."""
+"""The incarnation of a node."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Connections between nodes over loopback: kept up, bounded, and closed to strangers."""
+"""Connections between nodes over loopback: kept open, bounded, and closed to strangers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from random import Random
 
 import pytest
 
-from leveret.cluster.hello import (
+from leveret.cluster.handshake import (
     BULK,
     NONCE_BYTES,
     PURPOSES,
@@ -27,7 +27,7 @@ from leveret.cluster.link import WAITING_BYTES_MAX, Link
 from leveret.cluster.links import PACE, STRANGERS_MAX, Address, Links, Pace, Tls
 from leveret.cluster.raft.codec import FRAME_BYTES_MAX
 from leveret.cluster.raft.entry import COMMAND, Entry
-from leveret.cluster.raft.messages import APPEND, BEAT, SNAPSHOT, Message
+from leveret.cluster.raft.messages import APPEND, HEARTBEAT, SNAPSHOT, Message
 from leveret.config.settings import Settings
 from leveret.runtime.certificates import Certificates
 from tests.proxy import Proxy, proxy
@@ -108,8 +108,8 @@ async def until_connected(one: End, other: End) -> None:
     await until(lambda: one.links.is_connected(other.node) and other.links.is_connected(one.node))
 
 
-def beat(source: int, target: int, group: int = 1) -> Message:
-    return Message(BEAT, source, target, group, 5)
+def heartbeat(source: int, target: int, group: int = 1) -> Message:
+    return Message(HEARTBEAT, source, target, group, 5)
 
 
 def append(source: int, target: int, size_bytes: int) -> Message:
@@ -122,9 +122,9 @@ def append(source: int, target: int, size_bytes: int) -> Message:
 async def test_messages_of_a_turn_arrive_in_order_on_either_side() -> None:
     one, two = End(1), End(2)
     async with connected(one, two):
-        two.links.send(1, [beat(2, 1, group) for group in (1, 2, 3)])
+        two.links.send(1, [heartbeat(2, 1, group) for group in (1, 2, 3)])
         assert [(await one.next()).group for _ in range(3)] == [1, 2, 3]
-        one.links.send(2, [beat(1, 2, 9)])
+        one.links.send(2, [heartbeat(1, 2, 9)])
         assert (await two.next()).group == 9
         chunk = Message(SNAPSHOT, 1, 2, 4, 5)
         chunk.data = bytes(60_000)
@@ -149,8 +149,8 @@ async def test_a_lost_connection_comes_back() -> None:
         line.reset()
         await until(lambda: two.links.dials == before + len(PURPOSES))
         await until_connected(one, two)
-        two.links.send(1, [beat(2, 1)])
-        assert (await one.next()).kind == BEAT
+        two.links.send(1, [heartbeat(2, 1)])
+        assert (await one.next()).kind == HEARTBEAT
 
 
 @played
@@ -162,10 +162,10 @@ async def test_a_silent_peer_is_given_up_and_found_again() -> None:
         await until(lambda: two.links.dials >= before + len(PURPOSES))
         # The other one may not have given up yet: it takes the new link for the old one.
         await until_connected(one, two)
-        two.links.send(1, [beat(2, 1)])
-        assert (await one.next()).kind == BEAT
-        one.links.send(2, [beat(1, 2)])
-        assert (await two.next()).kind == BEAT
+        two.links.send(1, [heartbeat(2, 1)])
+        assert (await one.next()).kind == HEARTBEAT
+        one.links.send(2, [heartbeat(1, 2)])
+        assert (await two.next()).kind == HEARTBEAT
 
 
 @played
@@ -176,8 +176,8 @@ async def test_a_node_that_was_held_up_itself_gives_nobody_up() -> None:
         for _ in range(5):
             time.sleep(2 * QUICK.silent_s)  # noqa: ASYNC251 - the whole process is held up
             await asyncio.sleep(QUICK.watch_s / 2)
-        two.links.send(1, [beat(2, 1)])
-        assert (await one.next()).kind == BEAT
+        two.links.send(1, [heartbeat(2, 1)])
+        assert (await one.next()).kind == HEARTBEAT
         assert two.links.dials == before
 
 
@@ -200,7 +200,7 @@ async def test_frames_to_a_peer_that_does_not_read_are_dropped_and_counted() -> 
 async def test_what_nobody_is_connected_for_is_dropped_and_counted() -> None:
     one = End(1)
     async with ends(one):
-        one.links.send(2, [beat(1, 2)])
+        one.links.send(2, [heartbeat(1, 2)])
         assert one.links.dropped == 1
 
 
@@ -239,7 +239,7 @@ async def test_a_second_process_of_a_number_is_refused_until_the_first_is_gone(
         twin.knows(one)
         await until(lambda: "another process of the same number" in caplog.text)
         assert not twin.links.is_connected(1)
-        two.links.send(1, [beat(2, 1, 7)])
+        two.links.send(1, [heartbeat(2, 1, 7)])
         assert (await one.next()).group == 7
         await two.links.stop()
         await until_connected(one, twin)
@@ -309,7 +309,7 @@ async def test_a_peer_may_not_speak_for_another(caplog: pytest.LogCaptureFixture
         await until_connected(one, three)
         link = two.links._open[1, TALK]
         link._handshake.me = Identity(3, "test", SECRET, 1)
-        two.links.send(1, [beat(3, 1)])
+        two.links.send(1, [heartbeat(3, 1)])
         await until(lambda: "a frame from 3 for 1" in caplog.text)
         assert one.inbox.empty()
 
@@ -359,12 +359,12 @@ async def test_a_paused_node_reads_nothing_until_it_goes_on() -> None:
     one, two = End(1), End(2)
     async with connected(one, two):
         one.links.pause()
-        two.links.send(1, [beat(2, 1)])
+        two.links.send(1, [heartbeat(2, 1)])
         two.links.send(1, [chunk_of(2, 1)], BULK)
         await asyncio.sleep(0.05)
         assert one.inbox.empty()
         one.links.resume()
-        assert {(await one.next()).kind, (await one.next()).kind} == {BEAT, SNAPSHOT}
+        assert {(await one.next()).kind, (await one.next()).kind} == {HEARTBEAT, SNAPSHOT}
 
 
 def chunk_of(source: int, target: int) -> Message:
@@ -391,7 +391,7 @@ async def test_nodes_of_one_authority_connect_and_those_of_another_do_not(tmp_pa
         for end in (two, three, four):
             introduce(one, end)
         await until_connected(one, two)
-        two.links.send(1, [beat(2, 1, 7)])
+        two.links.send(1, [heartbeat(2, 1, 7)])
         assert (await one.next()).group == 7
         # A dial that fails is followed by another: after some of them nothing is connected.
         await until(lambda: three.links.dials > 4 and four.links.dials > 4)

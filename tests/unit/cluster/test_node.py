@@ -1,4 +1,4 @@
-"""Nodes on one loop, with real links and real files: turns, answers, and ends."""
+"""Nodes on one event loop, with real links and real files: turns, answers, and shutdown."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ import pytest
 from leveret.cluster import node as node_module
 from leveret.cluster import writer as writer_module
 from leveret.cluster.commands import encode_enqueue
-from leveret.cluster.hello import Identity
+from leveret.cluster.errors import NotLeaderError
+from leveret.cluster.handshake import Identity
 from leveret.cluster.host import Host
 from leveret.cluster.links import Address, Links
 from leveret.cluster.machine import CONFIRM, Machine
@@ -32,7 +33,6 @@ from leveret.cluster.store.store import Store
 from leveret.cluster.turn import Outcome
 from leveret.errors import (
     ClosedError,
-    NotLeaderError,
     PreconditionFailedError,
     ProtocolError,
     StorageError,

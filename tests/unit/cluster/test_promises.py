@@ -1,4 +1,4 @@
-"""What rounds of faults must keep to, and what of it the suite may take longer for."""
+"""The promised times of fault rounds, and the wider times for the suite."""
 
 import pytest
 

@@ -1,14 +1,18 @@
-"""Limits and corners of a member that traces do not show."""
+"""Limits and corner cases of a member that traces do not show."""
 
 import pytest
 
+from leveret.cluster.errors import (
+    BusyError,
+    NotLeaderError,
+)
 from leveret.cluster.raft.config import Config
 from leveret.cluster.raft.core import Raft
 from leveret.cluster.raft.entry import COMMAND, Entry, Members
 from leveret.cluster.raft.messages import (
     APPEND,
-    BEAT,
     GRANTED,
+    HEARTBEAT,
     PRE_VOTE_REPLY,
     SNAPSHOT,
     SNAPSHOT_REPLY,
@@ -17,13 +21,12 @@ from leveret.cluster.raft.messages import (
 )
 from leveret.cluster.raft.state import FOLLOWER, LEADER
 from leveret.cluster.raft.stored import Stored
-from leveret.errors import BusyError, NotLeaderError
 
 GROUP = 7
 
 
 class Trio:
-    """Three members with a perfect network, but for nodes that hear nothing."""
+    """Three members with a perfect network, except for nodes that hear nothing."""
 
     def __init__(self, **limits: int) -> None:
         self.deaf: set[int] = set()
@@ -45,7 +48,7 @@ class Trio:
             pass
 
     def turn(self) -> bool:
-        """One `Ready` of each; whether there was any."""
+        """Process one `Ready` of each member; return True if there was any."""
         is_busy = False
         for raft in self.rafts.values():
             ready = raft.ready()
@@ -117,7 +120,7 @@ def test_follower_names_the_leader_when_it_refuses() -> None:
 
 def test_message_of_another_incarnation_of_the_group_is_ignored() -> None:
     trio = Trio()
-    message = Message(BEAT, 3, 2, GROUP + 1, 99)
+    message = Message(HEARTBEAT, 3, 2, GROUP + 1, 99)
     trio.rafts[2].step(message)
     assert trio.rafts[2].term == 1
     assert trio.rafts[2].ready() is None
@@ -176,7 +179,7 @@ def test_leader_of_an_older_term_learns_of_the_newer_one() -> None:
 
 
 def test_what_is_committed_at_once_makes_room_for_as_much() -> None:
-    # Entries of more than the limit, committed by one answer, must not stay counted.
+    # Entries over the limit that are committed by one reply must not stay counted.
     raft = Raft(Config(1, GROUP), Stored(Members([1], [])), 1)
     raft.config.uncommitted_bytes_max = 1000
     raft.elapsed = raft.timeout
@@ -190,7 +193,7 @@ def test_what_is_committed_at_once_makes_room_for_as_much() -> None:
 
 
 def settle(raft: Raft) -> None:
-    """All that a member which is alone has to do."""
+    """Do all work of a single member."""
     while (ready := raft.ready()) is not None:
         raft.advance(ready)
 
@@ -254,14 +257,14 @@ def test_chunks_of_two_leaders_are_never_mixed() -> None:
     raft.step(granted)
     assert (raft.term, raft.vote) == (2, 2)
     settle(raft)
-    raft.step(chunk(3, term=2, offset=10))  # who has won the election that this node has lost
+    raft.step(chunk(3, term=2, offset=10))  # node 3 has won the election that this node has lost
     ready = raft.ready()
     assert ready is not None
     assert [(m.kind, m.hint) for m in ready.messages] == [(SNAPSHOT_REPLY, 0)]
 
 
 def chunk(leader: int, term: int, offset: int) -> Message:
-    """Half of a snapshot of 20 bytes."""
+    """Return half of a snapshot of 20 bytes."""
     message = Message(SNAPSHOT, leader, 2, GROUP, term)
     message.index, message.log_term, message.commit, message.hint = 50, 1, 20, offset
     message.data = bytes(10)

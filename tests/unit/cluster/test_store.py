@@ -1,4 +1,4 @@
-"""What members wrote is what they find; a torn end is cut off, damage is refused."""
+"""Members find what they wrote; a torn end is cut off, and damage is refused."""
 
 import errno
 import time

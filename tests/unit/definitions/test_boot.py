@@ -1,34 +1,34 @@
-"""Definitions from a file at a start: all of it, or a sentence and nothing."""
+"""Definitions from a file at the start: imported as a whole, or an error and no change."""
 
 from pathlib import Path
 
 import pytest
 
-from leveret.auth import Directory
-from leveret.definitions import Book
+from leveret.auth import UserDirectory
+from leveret.definitions import Definitions
 from leveret.definitions.boot import load_definitions
 from leveret.engine.broker import Broker
 from leveret.errors import ConfigError
 
 
-def node() -> tuple[Book, Directory]:
+def node() -> tuple[Definitions, UserDirectory]:
     broker = Broker(1)
-    return Book(broker, "hare", "4.3.0"), Directory(broker.register, lambda: 1)
+    return Definitions(broker, "hare", "4.3.0"), UserDirectory(broker.register, lambda: 1)
 
 
 def test_a_file_is_taken_in(tmp_path: Path) -> None:
-    book, directory = node()
+    definitions, directory = node()
     path = tmp_path / "d.json"
     path.write_text('{"vhosts": [{"name": "v"}], "queues": [{"name": "q", "vhost": "v"}]}')
-    load_definitions(str(path), book, directory)
-    assert list(book.broker.vhost("v").queues) == ["q"]
+    load_definitions(str(path), definitions, directory)
+    assert list(definitions.broker.vhost("v").queues) == ["q"]
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
         ("{", "truncated"),
-        ("[]", "the definitions are no object"),
+        ("[]", "the definitions are not an object"),
         ("[" * 100_000, "nested too deep"),
         (
             '{"vhosts": [{"name": "v"}], "queues": [{"name": "x", "vhost": "none"}]}',
@@ -39,12 +39,12 @@ def test_a_file_is_taken_in(tmp_path: Path) -> None:
 def test_a_fault_stops_the_start_and_changes_nothing(
     tmp_path: Path, text: str, reason: str
 ) -> None:
-    book, directory = node()
+    definitions, directory = node()
     path = tmp_path / "d.json"
     path.write_text(text)
     with pytest.raises(ConfigError, match=f"load_definitions: .*{reason}"):
-        load_definitions(str(path), book, directory)
-    assert list(book.broker.vhosts) == ["/"]
+        load_definitions(str(path), definitions, directory)
+    assert list(definitions.broker.vhosts) == ["/"]
 
 
 def test_a_file_that_is_not_there_stops_the_start(tmp_path: Path) -> None:

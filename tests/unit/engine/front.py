@@ -1,7 +1,7 @@
-"""The engine as a client sees it: one broker, one connection, and few words for each command.
+"""The engine as a client sees it: one broker, one connection, and a short method for each command.
 
-Compiled classes cannot be subclassed by a test's own, so tests drive the engine through the real
-AMQP front, without sockets (`tests.protocol.stage`).
+Tests cannot subclass compiled classes, so they drive the engine through the real AMQP front,
+without sockets (`tests.protocol.stage`).
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class Client:
     # Commands
 
     def send(self, name: str, *, on: int = 1, **fields: object) -> list[Event]:
-        """Any method; what came back."""
+        """Send any method. Return the frames that came back."""
         return self.peer.send(on, name, **fields)
 
     def queue(self, name: str, **arguments: object) -> Queue:
-        """Declare a queue; `x_max_length=2` is the argument x-max-length."""
+        """Declare a queue. `x_max_length=2` is the argument x-max-length."""
         durable = arguments.get("x_queue_type") in ("quorum", "stream")
         table = {key.replace("_", "-"): value for key, value in arguments.items()}
         events = self.send("queue.declare", queue=name, durable=durable, arguments=table)
@@ -43,7 +43,7 @@ class Client:
     def publish(
         self, key: str, *bodies: str, exchange: str = "", on: int = 1, **properties: object
     ) -> list[Event]:
-        """Publish messages in one turn; what came back."""
+        """Publish messages in one turn. Return the frames that came back."""
         frames = [publish(on, key, b.encode(), properties, exchange=exchange) for b in bodies]
         self.peer.feed(b"".join(frames))
         return self.peer.take()
@@ -58,7 +58,7 @@ class Client:
         no_ack: bool = False,
         **arguments: object,
     ) -> list[Event]:
-        """Subscribe; what came back but consume-ok."""
+        """Subscribe. Return the frames that came back, without consume-ok."""
         self.send("basic.qos", on=on, prefetch_count=prefetch)
         table = {key.replace("_", "-"): value for key, value in arguments.items()}
         events = self.send(
@@ -73,7 +73,7 @@ class Client:
         return event if event.name == "basic.get-ok" else None
 
     def drain(self, queue: str) -> list[str]:
-        """The bodies of everything that is ready."""
+        """Return the bodies of all ready messages."""
         bodies: list[str] = []
         while (found := self.get(queue)) is not None:
             bodies.append(found.body.decode())
@@ -106,7 +106,7 @@ def names(events: list[Event]) -> list[str]:
 
 
 def got(events: list[Event]) -> list[str]:
-    """Deliveries as `consumer:body`, those delivered before with a `!`."""
+    """Return deliveries as `consumer:body`, redelivered ones with a `!`."""
     return [
         f"{event.fields['consumer_tag']}:{event.body.decode()}"
         + ("!" if event.fields["redelivered"] else "")
@@ -116,19 +116,19 @@ def got(events: list[Event]) -> list[str]:
 
 
 def headers(event: Method | None) -> dict[str, object]:
-    """The header table of a message, without types."""
+    """Return the header table of a message, without types."""
     assert event is not None and event.content is not None
     return cast("dict[str, object]", wire.plain(event.content.headers))
 
 
 def deaths(event: Method | None) -> list[tuple[object, object, object]]:
-    """x-death as (queue, reason, count), newest first."""
+    """Return x-death as (queue, reason, count), newest first."""
     entries = cast("list[dict[str, object]]", headers(event).get("x-death", []))
     return [(entry["queue"], entry["reason"], entry["count"]) for entry in entries]
 
 
 def refusal(events: list[Event]) -> tuple[str, int, str]:
-    """The one close among what came: level, code, text."""
+    """Return the one close among the frames: level, code, text."""
     (found,) = closes(events)
     return found
 

@@ -6,12 +6,12 @@ _ADDRESS = Address("", "q")
 
 
 def message(seq: int, *, priority: int = 0, expires_ms: int = 0, body: bytes = b"") -> Message:
-    """A message as a queue makes it; `seq` says which one it is."""
+    """Return a message as a queue makes it, identified by `seq`."""
     return Message(_ADDRESS, b"", body, seq, expires_ms, priority, 0, 0)
 
 
 def tagged(tag: int) -> Message:
-    """A message that is in flight under a tag."""
+    """Return a message that is in flight under a tag."""
     made = message(tag)
     made.tag = tag
     return made

@@ -1,9 +1,9 @@
-"""Turns: what commands cause is worked off at their end, whatever leads to what."""
+"""Turns: the end of a turn carries out everything that its commands have caused."""
 
 import pytest
 
 from leveret.engine.broker import Broker
-from leveret.engine.pulse import NEVER
+from leveret.engine.timer_queue import NEVER
 from leveret.errors import NotFoundError
 from tests.protocol.stage import method
 from tests.unit.engine.front import Client, got, names
@@ -12,7 +12,7 @@ from tests.unit.engine.front import Client, got, names
 def test_a_new_broker_has_one_vhost_and_waits_for_nothing() -> None:
     broker = Broker(1)
     assert list(broker.vhosts) == ["/"]
-    assert broker.pulse.next_due_ms() == NEVER
+    assert broker.timers.next_due_ms() == NEVER
     with pytest.raises(NotFoundError, match="vhost other not found"):
         broker.vhost("other")
     assert broker.add_vhost("other") is broker.vhost("other")
@@ -83,13 +83,13 @@ def test_many_that_are_due_at_one_time_are_one_wake_up() -> None:
     assert (queue.ready.count, len(queue.scheduled)) == (500, 0)
 
 
-def test_a_purge_of_much_is_freed_over_several_beats() -> None:
+def test_a_large_purge_is_freed_over_several_wake_ups() -> None:
     client = Client()
     client.queue("q")
     client.publish("q", *["x"] * 50_000)
     client.send("queue.purge", queue="q")
     beats = 0
-    while client.stage.broker.pulse.next_due_ms() == 1 or client.stage.next_due_ms() == 0:
+    while client.stage.broker.timers.next_due_ms() == 1 or client.stage.next_due_ms() == 0:
         client.stage.broker.on_pulse(client.stage.now_ms)
         client.stage.end_turn()
         beats += 1

@@ -1,4 +1,4 @@
-"""Cron expressions: when they are due next."""
+"""Cron expressions: the next due time."""
 
 import random
 from datetime import UTC, datetime, timedelta

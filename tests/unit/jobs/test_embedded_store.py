@@ -1,4 +1,4 @@
-"""The embedded store on an engine whose disk answers when it is told to."""
+"""The embedded store on an engine with a disk that the test controls."""
 
 import asyncio
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from leveret.engine.turns.session import Session
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.job_model import Handle, NewJob
-from leveret.job_service.embedded import dead_set
+from leveret.job_service.embedded import dead_jobs
 from leveret.job_service.embedded.store import EmbeddedStore
 from tests.protocol.stage import Stage
 
@@ -57,14 +57,14 @@ def test_a_job_is_not_handed_out_before_it_is_on_disk() -> None:
             assert not putting.done()
             assert not taking.done(), "a kill could take the job back after somebody has seen it"
             host.on_disk.set()
-        assert [job.id for job in taking.result()] == putting.result()
+        assert [job.id for job in taking.result()] == putting.result().ids
 
     for wait_ms in (0, 60_000):
         asyncio.run(script(wait_ms))
 
 
 def test_all_of_the_dead_are_changed_in_slices_that_reach_the_disk() -> None:
-    count = 2 * dead_set.SLICE + 1
+    count = 2 * dead_jobs.SLICE + 1
 
     async def script(change: str) -> None:
         host = SlowHost()
@@ -80,7 +80,7 @@ def test_all_of_the_dead_are_changed_in_slices_that_reach_the_disk() -> None:
             for _ in range(50):
                 await asyncio.sleep(0)
             (stats,) = await store.stats("/")
-            assert stats.dead == count - dead_set.SLICE, "nobody else has had a turn"
+            assert stats.dead == count - dead_jobs.SLICE, "nobody else has had a turn"
             host.on_disk.set()
         assert changing.result() == count
 

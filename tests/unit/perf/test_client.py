@@ -1,4 +1,4 @@
-"""A load through TLS: a relay with a certificate of its own stands before the broker."""
+"""A load over TLS, through a relay with a self-signed certificate in front of the broker."""
 
 import contextlib
 import shutil
@@ -20,7 +20,7 @@ from leveret.testing import broker
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate and its key, trusted by nobody."""
+    """Make a certificate and its key that no machine trusts."""
     if shutil.which("openssl") is None:
         pytest.skip("openssl is not installed")
     path = tmp_path_factory.mktemp("tls") / "both.pem"
@@ -34,7 +34,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextlib.contextmanager
 def relay(certificate: Path, port: int) -> Iterator[int]:
-    """TLS outside, plain to `port` inside; the port to connect to."""
+    """Relay TLS to the plain `port`. Yield the port to connect to."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
     threads: list[threading.Thread] = []
@@ -78,18 +78,18 @@ def _pump(source: socket.socket, target: socket.socket) -> None:
 
 
 def test_load_goes_through_tls(certificate: Path) -> None:
-    with broker() as url, relay(certificate, url.port) as port:
+    with broker() as server, relay(certificate, server.port) as port:
         load = Load(port=port, tls=True, tls_verify=False, seconds=0, messages=100, prefetch=10)
         result = run(load)
     assert (result.sent, result.received) == (100, 100)
 
 
-def test_certificate_that_nobody_trusts_is_refused(certificate: Path) -> None:
+def test_untrusted_certificate_is_refused(certificate: Path) -> None:
     with broker() as url, relay(certificate, url.port) as port:
         with pytest.raises(ssl.SSLCertVerificationError):
             Client(Load(port=port, tls=True), Parser())
 
 
 @pytest.mark.parametrize(("given", "sent"), [("first", "first"), ("17", 17), ("1h", "1h")])
-def test_place_in_a_stream(given: str, sent: object) -> None:
+def test_stream_offset_is_a_word_an_age_or_a_number(given: str, sent: object) -> None:
     assert stream_arguments(given) == {"x-stream-offset": sent}

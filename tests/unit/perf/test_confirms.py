@@ -5,7 +5,7 @@ import random
 from mypy_extensions import i64
 
 from leveret.amqp.methods import BASIC_ACK, BASIC_NACK, BASIC_RETURN, FRAME_METHOD
-from leveret.amqp.writer import Writer
+from leveret.amqp.writer import MethodWriter
 from leveret.perf.confirms import Confirms
 from leveret.perf.protocol import CHANNEL, frame
 
@@ -13,7 +13,7 @@ from leveret.perf.protocol import CHANNEL, frame
 def settle(
     confirms: Confirms, method: int, tag: int, multiple: bool = False, now_ns: int = 1
 ) -> None:
-    payload = Writer(method).longlong(tag).octet(multiple).payload()
+    payload = MethodWriter(method).longlong(tag).octet(multiple).payload()
     confirms.feed(frame(FRAME_METHOD, CHANNEL, payload), i64(now_ns))
 
 
@@ -23,7 +23,7 @@ def sent(window: int, burst: int, count: int) -> Confirms:
     return confirms
 
 
-def test_without_window_every_burst_may_go() -> None:
+def test_without_window_every_burst_is_allowed() -> None:
     assert sent(0, 32, 1_000_000).allowed() == 32
 
 
@@ -45,7 +45,7 @@ def test_multiple_settles_all_before_it() -> None:
     assert (confirms.confirmed, confirms.nacked, confirms.unsettled()) == (12, 3, 5)
 
 
-def test_multiple_does_not_count_again_what_was_settled_out_of_order() -> None:
+def test_multiple_does_not_count_settled_tags_again() -> None:
     confirms = sent(100, 10, 6)
     settle(confirms, BASIC_ACK, 5)
     settle(confirms, BASIC_NACK, 2)
@@ -68,7 +68,7 @@ def test_any_order_settles_each_message_once(seed: int) -> None:
         assert confirms.unsettled() == len(open_tags)
 
 
-def test_time_to_confirm_is_that_of_whole_blocks() -> None:
+def test_time_to_confirm_is_measured_per_block() -> None:
     confirms = Confirms(100, 10)
     confirms.note_block(3, 10)
     confirms.note_block(3, 20)
@@ -89,6 +89,6 @@ def test_settled_blocks_are_forgotten() -> None:
 
 def test_returned_messages_are_counted() -> None:
     confirms = Confirms(10, 1)
-    method = Writer(BASIC_RETURN).short(312).short_string("NO_ROUTE").short_string("e")
+    method = MethodWriter(BASIC_RETURN).short(312).short_string("NO_ROUTE").short_string("e")
     confirms.feed(frame(FRAME_METHOD, CHANNEL, method.short_string("k").payload()), i64(1))
     assert (confirms.returned, confirms.answers) == (1, [])

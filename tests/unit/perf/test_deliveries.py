@@ -1,4 +1,4 @@
-"""Deliveries are counted and acknowledged the same, however the bytes were cut."""
+"""Deliveries are counted and acknowledged the same, however the bytes are split."""
 
 import random
 
@@ -13,7 +13,7 @@ from leveret.amqp.methods import (
     FRAME_HEADER,
     FRAME_METHOD,
 )
-from leveret.amqp.writer import Writer
+from leveret.amqp.writer import MethodWriter
 from leveret.errors import ClosedError
 from leveret.perf.deliveries import Deliveries
 from leveret.perf.protocol import CHANNEL, frame
@@ -22,8 +22,8 @@ SENT_NS = 1_000_000
 
 
 def delivery(tag: int, *body: bytes) -> bytes:
-    """The frames of a delivery whose body comes in these parts."""
-    method = Writer(BASIC_DELIVER).short_string("ctag-1").longlong(tag).octet(0)
+    """Return the frames of a delivery with these body parts."""
+    method = MethodWriter(BASIC_DELIVER).short_string("ctag-1").longlong(tag).octet(0)
     method.short_string("").short_string("queue")
     size = sum(len(part) for part in body)
     header = b"\x00\x3c\x00\x00" + size.to_bytes(8, "big") + b"\x00\x00"
@@ -36,14 +36,14 @@ def stamped(rest: bytes = b"") -> bytes:
 
 
 def ack(tag: int) -> bytes:
-    return frame(FRAME_METHOD, CHANNEL, Writer(BASIC_ACK).longlong(tag).octet(1).payload())
+    return frame(FRAME_METHOD, CHANNEL, MethodWriter(BASIC_ACK).longlong(tag).octet(1).payload())
 
 
 def feed(deliveries: Deliveries, data: bytes, now_ns: int = SENT_NS) -> None:
     deliveries.feed(data, i64(now_ns))
 
 
-def test_so_many_at_once_are_acknowledged() -> None:
+def test_one_ack_covers_several_deliveries() -> None:
     deliveries = Deliveries(5, 1)
     feed(deliveries, b"".join(delivery(tag, b"body") for tag in range(1, 13)))
     assert deliveries.received == 12
@@ -89,13 +89,13 @@ def test_without_samples_no_latency_is_measured() -> None:
 
 
 @pytest.mark.parametrize("body", [b"x" * 16, b"\x00" * 16])
-def test_other_peoples_messages_have_no_latency(body: bytes) -> None:
+def test_messages_without_a_send_time_have_no_latency(body: bytes) -> None:
     deliveries = Deliveries(0, 1)
     feed(deliveries, delivery(1, body), 4_000_000_000_000)
     assert (deliveries.received, deliveries.latency.count) == (1, 0)
 
 
-def test_consumer_that_ends_acknowledges_what_came_whole() -> None:
+def test_consumer_that_ends_acknowledges_complete_deliveries() -> None:
     deliveries = Deliveries(100, 1)
     feed(deliveries, delivery(1, b"one") + delivery(2, b"two") + delivery(3, b"three")[:-3])
     deliveries.ack_rest()
@@ -104,7 +104,7 @@ def test_consumer_that_ends_acknowledges_what_came_whole() -> None:
     assert deliveries.take_acks() == b""
 
 
-def test_message_counts_when_its_last_byte_has_come() -> None:
+def test_message_counts_when_its_last_byte_has_arrived() -> None:
     deliveries = Deliveries(1, 1)
     data = delivery(1, stamped(b"x" * 5000), b"y" * 100)
     feed(deliveries, data[:-1])
@@ -113,7 +113,7 @@ def test_message_counts_when_its_last_byte_has_come() -> None:
     assert (deliveries.received, deliveries.take_acks()) == (1, ack(1))
 
 
-def test_any_cut_gives_the_same_counts(seed: int) -> None:
+def test_counts_do_not_depend_on_how_bytes_are_split(seed: int) -> None:
     print(f"seed {seed}")
     chance = random.Random(seed)
     bodies = [b"", b"short", stamped(), stamped(b"x" * 900)]
@@ -131,6 +131,6 @@ def test_any_cut_gives_the_same_counts(seed: int) -> None:
 
 
 def test_cancel_by_the_broker_is_an_error() -> None:
-    payload = Writer(BASIC_CANCEL).short_string("ctag-1").octet(1).payload()
+    payload = MethodWriter(BASIC_CANCEL).short_string("ctag-1").octet(1).payload()
     with pytest.raises(ClosedError, match="cancelled"):
         feed(Deliveries(0, 1), frame(FRAME_METHOD, CHANNEL, payload))

@@ -40,21 +40,21 @@ def test_percentiles_are_near_the_exact_ones(seed: int) -> None:
     assert made.percentile(100) <= made.max_ns == values[-1]
 
 
-def test_too_long_and_negative_go_to_the_ends() -> None:
+def test_latencies_out_of_range_count_in_first_and_last_bucket() -> None:
     made = histogram([-5, 2**62])
     assert made.percentile(0) == 0
     assert made.max_ns < 2**43
     assert made.percentile(100) == pytest.approx(made.max_ns, rel=0.03)
 
 
-def test_merge_is_as_if_all_were_counted_in_one() -> None:
+def test_merge_equals_counting_in_one_histogram() -> None:
     left, right = histogram([1, 500, 70_000]), histogram([2, 10**9])
     left.merge(right.buckets, right.max_ns)
     both = histogram([1, 500, 70_000, 2, 10**9])
     assert (left.count, left.max_ns, left.buckets) == (both.count, both.max_ns, both.buckets)
 
 
-def test_since_tells_what_was_added_and_counts_take_it_over() -> None:
+def test_counts_of_since_can_be_added_to_another_histogram() -> None:
     before, later = histogram([1, 500]), histogram([1, 500, 500, 70_000])
     added = later.since(before)
     assert sum(added.values()) == 2

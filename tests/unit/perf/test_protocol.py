@@ -1,4 +1,4 @@
-"""Blocks of publishes are what a broker would parse, and the parser reads what is cut anywhere."""
+"""Blocks of publishes are valid frames, and the parser reads frames that are split anywhere."""
 
 import random
 
@@ -14,8 +14,8 @@ from leveret.amqp.methods import (
     FRAME_METHOD,
     QUEUE_DECLARE_OK,
 )
-from leveret.amqp.reader import Reader
-from leveret.amqp.writer import Writer
+from leveret.amqp.reader import MethodReader
+from leveret.amqp.writer import MethodWriter
 from leveret.errors import ClosedError, FrameError
 from leveret.perf.protocol import CHANNEL, FRAME_BYTES, Parser, Publishes, Template, frame
 from leveret.wire.properties import decode_properties
@@ -33,7 +33,7 @@ def publishes(
 
 
 def frames_of(data: bytes) -> list[tuple[int, int, bytes]]:
-    """Type, channel and payload of each frame, read plainly."""
+    """Return type, channel and payload of each frame, by a simple parser."""
     found = []
     at = 0
     while at < len(data):
@@ -63,7 +63,7 @@ def test_block_has_method_header_and_stamped_body_of_each_message(count: int) ->
 def test_publish_names_default_exchange_and_queue() -> None:
     (_, _, method), (_, _, header), _ = frames_of(publishes("orders", 9).block(1, NOW_NS))
     assert int.from_bytes(method[:4], "big") == BASIC_PUBLISH
-    reader = Reader(method)
+    reader = MethodReader(method)
     assert (reader.short(), reader.short_string(), reader.short_string()) == (0, "", "orders")
     assert reader.octet() == 0
     reader.finish()
@@ -76,14 +76,14 @@ def test_bodies_without_stamps_are_all_x() -> None:
     assert [p for kind, _, p in frames_of(block) if kind == 3] == [b"x" * 9] * 2
 
 
-def test_keys_and_sizes_come_in_turn_across_blocks() -> None:
+def test_keys_and_sizes_alternate_across_blocks() -> None:
     template = Template("e", True, table_of({"colour": "red"}), True)
     made = Publishes(template, ["a", "b", "c"], [10, 20], True, 4)
     data = b"".join(made.block(count, NOW_NS) for count in (4, 1, 2, 4))
     frames = frames_of(data)
     keys = []
     for _, _, method in frames[::3]:
-        reader = Reader(method)
+        reader = MethodReader(method)
         assert (reader.short(), reader.short_string()) == (0, "e")
         keys.append(reader.short_string())
         assert reader.octet() == 1  # mandatory
@@ -109,7 +109,7 @@ def test_body_over_the_frame_limit_is_split() -> None:
 
 
 def answers_of(data: bytes, cuts: list[int]) -> list[bytes]:
-    """The methods that a parser finds in bytes that come in pieces."""
+    """Return the methods that a parser finds in these pieces."""
     parser = Parser()
     for start, stop in zip([0, *cuts], [*cuts, len(data)], strict=True):
         parser.feed(data[start:stop], i64(1))
@@ -117,8 +117,8 @@ def answers_of(data: bytes, cuts: list[int]) -> list[bytes]:
 
 
 def conversation() -> tuple[bytes, list[bytes]]:
-    """Methods with content between them, and the payloads of the methods."""
-    payloads = [Writer(QUEUE_DECLARE_OK).long(n).payload() for n in range(3)]
+    """Return frames of methods with content between them, and the payloads of the methods."""
+    payloads = [MethodWriter(QUEUE_DECLARE_OK).long(n).payload() for n in range(3)]
     header = frame(FRAME_HEADER, CHANNEL, b"\x00\x3c\x00\x00" + (700).to_bytes(8, "big") + b"\0\0")
     bodies = [frame(FRAME_BODY, CHANNEL, b"\x01" * size) for size in (0, 1, 8, 600, 91)]
     methods = [frame(FRAME_METHOD, CHANNEL, payload) for payload in payloads]
@@ -131,7 +131,7 @@ def test_parser_reads_the_same_byte_by_byte() -> None:
     assert answers_of(data, list(range(1, len(data)))) == payloads
 
 
-def test_parser_reads_the_same_whatever_the_cuts(seed: int) -> None:
+def test_parser_reads_the_same_however_bytes_are_split(seed: int) -> None:
     print(f"seed {seed}")
     chance = random.Random(seed)
     data, payloads = conversation()
@@ -142,14 +142,16 @@ def test_parser_reads_the_same_whatever_the_cuts(seed: int) -> None:
 
 @pytest.mark.parametrize("method", [CONNECTION_CLOSE, CHANNEL_CLOSE])
 def test_close_by_the_broker_is_raised_with_its_reason(method: int) -> None:
-    payload = Writer(method).short(404).short_string("NOT_FOUND - no").short(0).short(0).payload()
+    payload = (
+        MethodWriter(method).short(404).short_string("NOT_FOUND - no").short(0).short(0).payload()
+    )
     with pytest.raises(ClosedError, match="404 NOT_FOUND - no"):
         Parser().feed(frame(FRAME_METHOD, CHANNEL, payload), i64(1))
 
 
-def test_frame_that_does_not_end_well_is_refused() -> None:
+def test_frame_with_a_wrong_end_octet_is_refused() -> None:
     bad = frame(FRAME_METHOD, CHANNEL, b"\x00\x32\x00\x0b")[:-1] + b"\x00"
-    with pytest.raises(FrameError, match="ends with 0"):
+    with pytest.raises(FrameError, match="frame end 0"):
         Parser().feed(bad, i64(1))
 
 

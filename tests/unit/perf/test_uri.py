@@ -1,10 +1,9 @@
-"""Addresses as clients write them."""
+"""AMQP URIs as clients write them."""
 
 import pytest
 
 from leveret.errors import ConfigError
-from leveret.perf.load import Load
-from leveret.perf.uri import with_uri
+from leveret.perf.load import Load, with_uri
 
 
 @pytest.mark.parametrize(

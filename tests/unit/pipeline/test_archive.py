@@ -1,4 +1,4 @@
-"""A query whose reader is slow to start."""
+"""Restarts of a query whose reader starts too slowly."""
 
 from typing import Any, cast
 
@@ -6,14 +6,14 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
-from leveret.pipeline.flows.archive import STARTS, started_again
-from leveret.pipeline.progress import Watch
+from leveret.pipeline.flows.archive import STARTS, run_with_restarts
+from leveret.pipeline.query_progress import QueryMonitor
 
 SLOW = "Python worker failed to connect back"
 
 
 class Query:
-    """One run of a query: rows by batch, and what it ends with."""
+    """One run of a query: rows by batch, and the error that ends it."""
 
     def __init__(self, batches: dict[int, int], fault: str | None) -> None:
         self.recentProgress: list[Any] = [
@@ -34,23 +34,23 @@ class Query:
 
 def run(*queries: Query) -> int:
     left = list(queries)
-    watch = Watch(lambda progress: None, lambda: None)
+    monitor = QueryMonitor(lambda progress: None, lambda: None)
     try:
-        return started_again(lambda: cast(StreamingQuery, left.pop(0)), watch).rows
+        return run_with_restarts(lambda: cast(StreamingQuery, left.pop(0)), monitor).rows
     finally:
         assert all(query.is_stopped for query in queries if query not in left)
 
 
-def test_a_slow_start_is_tried_again_and_its_rows_count() -> None:
+def test_query_is_restarted_after_a_slow_start_and_its_rows_count() -> None:
     assert run(Query({0: 5, 1: 7}, SLOW), Query({1: 7, 2: 3}, None)) == 15
 
 
-def test_it_is_not_tried_for_ever_nor_for_other_faults() -> None:
+def test_restarts_are_limited_and_only_for_slow_starts() -> None:
     with pytest.raises(StreamingQueryException, match="connect back"):
         run(*(Query({}, SLOW) for _ in range(STARTS)))
     with pytest.raises(StreamingQueryException, match="gone"):
         run(Query({}, "offsets 0 to 4 are gone"))
 
 
-def test_a_query_that_gets_on_is_tried_as_often_as_a_new_one() -> None:
+def test_progress_resets_the_limit_of_restarts() -> None:
     assert run(*(Query({n: 1}, SLOW) for n in range(3 * STARTS)), Query({}, None)) == 3 * STARTS

@@ -27,7 +27,7 @@ def test_java_of_the_environment_comes_first(
     assert session.find_java() == tmp_path / "new"
 
 
-def test_an_old_java_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_java_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     java(tmp_path / "old", "11.0.1")
     java(tmp_path / "new", "17.0.2")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "old"))

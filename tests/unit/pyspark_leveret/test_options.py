@@ -1,4 +1,4 @@
-"""Options and schemas: what they mean, and what is said where they are wrong."""
+"""Options and schemas: defaults, and errors."""
 
 import pickle
 from typing import Any
@@ -8,10 +8,10 @@ from pyspark.sql.types import StructType
 
 from pyspark_leveret import DefaultSource
 from pyspark_leveret.errors import BrokerError, DataLostError, OptionError
-from pyspark_leveret.messages import Composer
-from pyspark_leveret.options import PARTITION_RECORDS, parse
+from pyspark_leveret.messages import MessageBuilder
+from pyspark_leveret.options import PARTITION_RECORDS, parse_options
 from pyspark_leveret.queue import PeekReader, QueueStreamReader
-from pyspark_leveret.schema import columns_of
+from pyspark_leveret.schema import require_columns
 
 
 def typed(columns: str) -> StructType:
@@ -27,7 +27,9 @@ URL = {"url": "http://me:p%40ss@host:8080"}
 
 
 def test_options_have_defaults_and_any_case() -> None:
-    found = parse({"URL": "http://me:p%40ss@host:8080", "Stream": "s", "MAXRECORDSPERTRIGGER": "5"})
+    found = parse_options(
+        {"URL": "http://me:p%40ss@host:8080", "Stream": "s", "MAXRECORDSPERTRIGGER": "5"}
+    )
     assert (found.url.host, found.url.port, found.url.user) == ("host", 8080, "me")
     assert found.url.password == "p@ss"
     assert (found.vhost, found.stream, found.trigger_records) == ("/", "s", 5)
@@ -36,8 +38,8 @@ def test_options_have_defaults_and_any_case() -> None:
 
 
 def test_ports_have_defaults() -> None:
-    assert parse({"url": "http://host"}).url.port == 15672
-    assert parse({"url": "https://host"}).url.port == 15671
+    assert parse_options({"url": "http://host"}).url.port == 15672
+    assert parse_options({"url": "https://host"}).url.port == 15671
 
 
 @pytest.mark.parametrize(
@@ -62,19 +64,19 @@ def test_ports_have_defaults() -> None:
 )
 def test_wrong_options_say_what_is_wrong(options: dict[str, str], text: str) -> None:
     with pytest.raises(OptionError, match=text):
-        parse(options)
+        parse_options(options)
 
 
-def test_options_of_spark_itself_are_none_of_ours() -> None:
-    parse({**URL, "checkpointLocation": "/somewhere", "path": "/lake", "queryName": "q"})
+def test_unknown_options_are_left_to_spark() -> None:
+    parse_options({**URL, "checkpointLocation": "/somewhere", "path": "/lake", "queryName": "q"})
 
 
 def test_schema_of_the_caller_is_some_of_our_columns() -> None:
-    assert columns_of(typed("body binary, offset long")) == ["body", "offset"]
+    assert require_columns(typed("body binary, offset long")) == ["body", "offset"]
     with pytest.raises(OptionError, match="is of type bigint, not int"):
-        columns_of(typed("offset integer"))
+        require_columns(typed("offset integer"))
     with pytest.raises(OptionError, match="no column 'value'"):
-        columns_of(typed("value binary"))
+        require_columns(typed("value binary"))
 
 
 @pytest.mark.parametrize(
@@ -88,20 +90,20 @@ def test_schema_of_the_caller_is_some_of_our_columns() -> None:
         ({}, "body string, routing_key string", "give one of 'queue', 'stream', 'exchange'"),
     ],
 )
-def test_what_cannot_be_written_is_refused(
+def test_table_that_cannot_be_written_is_refused(
     options: dict[str, str], columns: str, text: str
 ) -> None:
     with pytest.raises(OptionError, match=text):
-        Composer(parse({**URL, **options}), typed(columns))
+        MessageBuilder(parse_options({**URL, **options}), typed(columns))
 
 
-def test_queues_are_leased_by_streams_and_looked_at_by_batches() -> None:
+def test_streaming_queries_lease_queues_and_batches_peek() -> None:
     with pytest.raises(OptionError, match="give the option 'reader'"):
-        QueueStreamReader(parse({**URL, "queue": "q"}), [])
+        QueueStreamReader(parse_options({**URL, "queue": "q"}), [])
     with pytest.raises(OptionError, match=r"'peek' is for spark\.read"):
-        QueueStreamReader(parse({**URL, "queue": "q", "reader": "r", "mode": "peek"}), [])
-    with pytest.raises(OptionError, match=r"to consume it use spark\.readStream"):
-        PeekReader(parse({**URL, "queue": "q", "mode": "lease"}), [])
+        QueueStreamReader(parse_options({**URL, "queue": "q", "reader": "r", "mode": "peek"}), [])
+    with pytest.raises(OptionError, match=r"use spark\.readStream"):
+        PeekReader(parse_options({**URL, "queue": "q", "mode": "lease"}), [])
 
 
 def copied(thing: object) -> Any:

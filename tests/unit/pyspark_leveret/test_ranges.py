@@ -1,16 +1,16 @@
-"""Offset ranges: sharing a limit among streams, cutting ranges into partitions."""
+"""Offset ranges: sharing a limit among streams, splitting ranges into partitions."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_leveret.ranges import Range, cut, share
+from pyspark_leveret.ranges import Range, share_limit, split_ranges
 
 WAITING = st.dictionaries(st.text(max_size=3), st.integers(0, 10_000), min_size=1, max_size=8)
 
 
 @given(WAITING, st.integers(1, 20_000))
 def test_shares_use_the_limit_and_never_more(waiting: dict[str, int], most: int) -> None:
-    shares = share(waiting, most)
+    shares = share_limit(waiting, most)
     assert shares.keys() == waiting.keys()
     assert sum(shares.values()) == min(most, sum(waiting.values()))
     assert all(0 <= shares[name] <= waiting[name] for name in waiting)
@@ -21,11 +21,11 @@ def test_shares_use_the_limit_and_never_more(waiting: dict[str, int], most: int)
     st.integers(1, 50),
     st.integers(1, 1000),
 )
-def test_cut_ranges_hold_every_offset_once(
+def test_split_ranges_hold_every_offset_once(
     given_ranges: list[tuple[int, int]], least: int, most: int
 ) -> None:
     whole = [Range(str(n), first, first + size) for n, (first, size) in enumerate(given_ranges)]
-    parts = cut(whole, least, most)
+    parts = split_ranges(whole, least, most)
     found = [(part.stream, n) for part in parts for n in range(part.first, part.end)]
     assert found == [(one.stream, n) for one in whole for n in range(one.first, one.end)]
     assert all(0 < part.end - part.first <= most for part in parts)

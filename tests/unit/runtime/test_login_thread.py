@@ -1,4 +1,4 @@
-"""Work beside the loop ends before the loop does, whenever the node is told to stop."""
+"""The login thread ends before the loop does, at any moment of a stop."""
 
 import asyncio
 import threading
@@ -9,24 +9,24 @@ import pytest
 from leveret.clock import Clock
 from leveret.engine.broker import Broker
 from leveret.runtime.login_thread import LoginThread
-from leveret.runtime.turns import Turns
+from leveret.runtime.turns import TurnRunner
 
 WITHIN_S = 30.0
 
 
-def make_apart() -> LoginThread:
+def make_login_thread() -> LoginThread:
     loop = asyncio.get_running_loop()
-    return LoginThread(Turns(Broker(1), Clock(), loop), loop)
+    return LoginThread(TurnRunner(Broker(1), Clock(), loop), loop)
 
 
 def outcome_of(work: Callable[[], bool]) -> bool:
     async def run() -> bool:
-        apart = make_apart()
+        thread = make_login_thread()
         told: asyncio.Queue[bool] = asyncio.Queue()
-        apart.run(work, told.put_nowait)
+        thread.run(work, told.put_nowait)
         async with asyncio.timeout(WITHIN_S):
             outcome = await told.get()
-        await apart.stop()
+        await thread.stop()
         return outcome
 
     return asyncio.run(run())
@@ -53,16 +53,16 @@ def test_running_work_is_over_when_the_loop_is_closed(caplog: pytest.LogCaptureF
         return True
 
     async def stop_in_the_middle() -> None:
-        apart = make_apart()
-        apart.run(work, told.append)
-        apart.run(lambda: True, told.append)  # waits for the first, and is dropped
+        thread = make_login_thread()
+        thread.run(work, told.append)
+        thread.run(lambda: True, told.append)  # waits for the first, and is dropped
         assert await asyncio.to_thread(has_begun.wait, WITHIN_S)
         async with asyncio.timeout(WITHIN_S), asyncio.TaskGroup() as tasks:
-            tasks.create_task(apart.stop())
+            tasks.create_task(thread.stop())
             await asyncio.sleep(0)
             may_end.set()
         assert has_ended.is_set()
-        apart.run(lambda: True, told.append)  # nothing any more
+        thread.run(lambda: True, told.append)  # nothing any more
 
     asyncio.run(stop_in_the_middle())
     assert told == []

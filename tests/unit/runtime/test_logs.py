@@ -1,4 +1,4 @@
-"""The log: one line for each event, without secrets, and never a flood."""
+"""The log: one line per event, without secrets, with a limit on repeated lines."""
 
 import io
 import json
@@ -11,8 +11,8 @@ import pytest
 from leveret.runtime.logs import (
     LINE_CHARS_MAX,
     REPEATS_PER_S,
-    Handler,
     JsonFormatter,
+    LogHandler,
     TextFormatter,
     masked,
 )
@@ -21,7 +21,7 @@ from leveret.runtime.logs import (
 @contextmanager
 def logging_to(form: str = "text") -> Iterator[tuple[logging.Logger, io.StringIO]]:
     stream = io.StringIO()
-    handler = Handler(stream)
+    handler = LogHandler(stream)
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     log = logging.Logger("leveret.test")
     log.addHandler(handler)

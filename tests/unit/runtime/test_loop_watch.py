@@ -1,4 +1,4 @@
-"""The watch of the loop: it sleeps with the broker, and sees the loop stand still."""
+"""The loop watch: idle with the broker, and notices a blocked loop."""
 
 import asyncio
 import time

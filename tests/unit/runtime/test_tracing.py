@@ -1,11 +1,11 @@
-"""Spans of traced messages: which there are, and that nothing else is."""
+"""Spans of traced messages, and no spans of others."""
 
 import threading
 
 import pytest
 
 from leveret.engine.history.tracing import TracedMessages, sampled_parent
-from leveret.runtime.tracing import SPANS_MAX, Span, Tracer
+from leveret.runtime.tracing import SPANS_MAX, Span, SpanExporter
 from leveret.wire.properties import Properties, encode_header
 from leveret.wire.tables import table_of
 from tests.protocol.stage import START_MS, Stage
@@ -32,15 +32,15 @@ class Collector:
         return True
 
 
-def traced_client() -> tuple[Client, Tracer, Collector]:
+def traced_client() -> tuple[Client, SpanExporter, Collector]:
     stage = Stage()
-    trails = TracedMessages()
-    stage.broker.turn.trails = trails
+    traced_messages = TracedMessages()
+    stage.broker.turn.traced_messages = traced_messages
     collector = Collector()
-    return Client(stage), Tracer(trails, collector.export), collector
+    return Client(stage), SpanExporter(traced_messages, collector.export), collector
 
 
-def shown(tracer: Tracer, collector: Collector) -> list[tuple[str, int, int, str]]:
+def shown(tracer: SpanExporter, collector: Collector) -> list[tuple[str, int, int, str]]:
     tracer.flush()
     tracer.stop()
     spans = collector.spans
@@ -83,6 +83,23 @@ def test_a_retry_and_a_dead_letter_are_in_the_same_trace() -> None:
         ("dead hold", 5, 5, "acked: automatic"),
     ]
     assert {span.parent for span in collector.spans} == {PARENT.encode()}
+
+
+def test_scheduled_message_has_a_span_until_it_is_due_and_one_until_it_is_delivered() -> None:
+    client, tracer, collector = traced_client()
+    client.queue("q", x_delayed=True)
+    client.publish("q", "a", headers={"traceparent": PARENT, "x-delay": 1000})
+    client.publish("q", "b", headers={"x-delay": 1000})
+    client.advance(1000)
+    client.advance(5)
+    client.get("q", no_ack=True)
+    client.get("q", no_ack=True)
+    assert shown(tracer, collector) == [
+        ("q wait", 0, 1000, "due"),
+        ("q wait", 1000, 1005, "delivered"),
+        ("q hold", 1005, 1005, "acked: automatic"),
+    ]
+    assert not tracer._since
 
 
 def test_a_purge_ends_what_waits() -> None:

@@ -1,18 +1,18 @@
-"""Turns on a loop: what is due begins one, until they are stopped."""
+"""Turns on a loop: a due timer begins a turn, until the runner is stopped."""
 
 import asyncio
 from collections.abc import Callable
 
 from leveret.clock import Clock
 from leveret.engine.broker import Broker
-from leveret.engine.pulse import NEVER, Waking
-from leveret.runtime.turns import Turns
+from leveret.engine.timer_queue import NEVER, TimedCallback
+from leveret.runtime.turns import TurnRunner
 
 
 async def rings(stop_first: bool) -> bool:
     clock = Clock()
     broker = Broker(1)
-    turns = Turns(broker, clock, asyncio.get_running_loop())
+    turns = TurnRunner(broker, clock, asyncio.get_running_loop())
     rung = asyncio.Event()
 
     def ring(now_ms: int) -> int:
@@ -22,7 +22,7 @@ async def rings(stop_first: bool) -> bool:
     if stop_first:
         turns.stop()
     turns.begin()
-    broker.pulse.arm(Waking(ring), clock.now_ms())
+    broker.timers.arm(TimedCallback(ring), clock.now_ms())
     turns.end()  # as the last block of the log does, when it is reported
     turns.soon()
     for _ in range(100):
@@ -45,7 +45,7 @@ async def timers_left() -> list[asyncio.TimerHandle]:
     clock = Clock()
     broker = Broker(1)
     loop = asyncio.get_running_loop()
-    turns = Turns(broker, clock, loop)
+    turns = TurnRunner(broker, clock, loop)
     set_timers: list[asyncio.TimerHandle] = []
     call_later = loop.call_later
 
@@ -56,7 +56,7 @@ async def timers_left() -> list[asyncio.TimerHandle]:
 
     vars(loop)["call_later"] = noting
     turns.begin()
-    broker.pulse.arm(Waking(lambda now_ms: NEVER), clock.now_ms() + 60_000)
+    broker.timers.arm(TimedCallback(lambda now_ms: NEVER), clock.now_ms() + 60_000)
     turns.end()
     turns.on_pulse()  # as a node does when it starts: nothing is due yet
     turns.stop()

@@ -1,4 +1,4 @@
-"""Files of a data directory as readable entries, sound or damaged."""
+"""Files of a data directory as readable entries, valid or damaged."""
 
 from random import Random
 

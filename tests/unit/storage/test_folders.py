@@ -1,4 +1,4 @@
-"""What is synced on a real disk: the names of new directories, and files as they are in the end."""
+"""Syncs on a real disk: names of new directories, and the final content of files."""
 
 import io
 import os
@@ -13,7 +13,7 @@ from tests.simulation.storage_stage import Client, StorageStage
 
 
 class Syncs:
-    """Every path that was synced, with its size at the last time."""
+    """Every synced path, with its size at the last sync."""
 
     def __init__(self) -> None:
         self.sizes: dict[Path, int] = {}
@@ -34,7 +34,7 @@ def syncs(monkeypatch: pytest.MonkeyPatch) -> Syncs:
 
 
 def test_names_of_new_directories_are_synced(tmp_path: Path, syncs: Syncs) -> None:
-    """Else a loss of power may take the whole data directory, with all that was confirmed."""
+    """Otherwise a power loss may take the whole data directory, with all confirmed messages."""
     disk = Disk(tmp_path / "new" / "data")
     disk.prepare()
     disk.release()

@@ -1,4 +1,4 @@
-"""The fake disk's faults: each does what it says, and nothing else."""
+"""The faults of the fake disk."""
 
 import errno
 from collections.abc import Callable
@@ -21,7 +21,7 @@ def made(disk: FakeDisk, name: str = "a", content: bytes = b"") -> DiskFile:
 
 
 def crashes(disk: FakeDisk, moment: int | None = None) -> list[dict[str, bytes]]:
-    """What a loss of power may leave, by many seeds."""
+    """Return the disks that a power loss may leave, for many seeds."""
     return [disk.crash(Random(seed), moment).contents() for seed in range(60)]
 
 

@@ -9,13 +9,13 @@ import pytest
 from leveret.perf.load import Load
 from tools.benchmark import history, profile, report
 from tools.benchmark.backlog import measure_backlog
-from tools.benchmark.bounds import MEASURES, Bound
 from tools.benchmark.brokers import leveret
 from tools.benchmark.measure import LoadError, generate, measure, medians
+from tools.benchmark.measures import MEASURES, Bound
 from tools.benchmark.results import Row, load_all
 from tools.benchmark.scaling import CURVES, scale_page
 from tools.benchmark.scenarios import BACKLOG, IDLE, SCENARIOS, Scenario, choose
-from tools.benchmark.syncs import SyncProbe
+from tools.benchmark.sync_probe import SyncProbe
 
 
 @pytest.mark.parametrize(
@@ -41,15 +41,15 @@ def test_bound(bound: Bound, ours: float, theirs: float | None, met: bool | None
 
 @pytest.mark.parametrize(("sync_us", "met"), [(900.0, False), (1100.0, True)])
 def test_more_is_asked_where_syncs_are_quick(sync_us: float, met: bool) -> None:
-    bound = Bound("rate", ratio_least=3, ratio_least_quick=5)
+    bound = Bound("rate", ratio_least=3, ratio_least_fast_sync=5)
     assert bound.is_met({"rate": 40, "sync_us": sync_us}, {"rate": 10}) is met
 
 
 def test_bound_reads_as_a_sentence() -> None:
     bound = Bound("rate", least=453_000, ratio_least=6)
     assert str(bound) == "received/s ≥ 453,000/s or ≥ 6× RabbitMQ"
-    quick = Bound("rate", ratio_least=3, ratio_least_quick=5)
-    assert str(quick) == "received/s ≥ 3× RabbitMQ (5× where a sync takes < 1 ms)"
+    quick = Bound("rate", ratio_least=3, ratio_least_fast_sync=5)
+    assert str(quick) == "received/s ≥ 3× RabbitMQ (5× if a sync takes < 1 ms)"
 
 
 def test_median_is_taken_of_each_figure() -> None:

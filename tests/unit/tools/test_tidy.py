@@ -41,7 +41,11 @@ def test_clean_tree_has_no_fault(root: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "line", "fault"),
     [
-        ("engine/a.py", "from leveret.amqp.frames import x", "engine may not import leveret.amqp"),
+        (
+            "engine/a.py",
+            "from leveret.amqp.frame_errors import x",
+            "engine may not import leveret.amqp",
+        ),
         ("engine/a.py", "import leveret.runtime.node", "engine may not import leveret.runtime"),
         ("wire/a.py", "from leveret import engine", "wire may not import leveret.engine"),
         ("amqp/a.py", "from leveret.http.app import x", "amqp may not import leveret.http"),
@@ -59,10 +63,10 @@ def test_clean_tree_has_no_fault(root: Path) -> None:
         ),
         (
             "engine/message.py",
-            "from leveret.engine.pulse import x",
-            "engine/message may not import leveret.engine.pulse",
+            "from leveret.engine.timer_queue import x",
+            "engine/message may not import leveret.engine.timer_queue",
         ),
-        ("engine/odd.py", "import leveret.engine.pulse", "engine/odd has no place"),
+        ("engine/odd.py", "import leveret.engine.timer_queue", "engine/odd has no place"),
         ("misc/a.py", "x = 1", "the part misc has no place in MAY_IMPORT"),
     ],
 )
@@ -180,3 +184,8 @@ def test_generated_page_that_is_stale_is_found(root: Path) -> None:
 def test_file_that_is_not_python_is_a_fault_not_a_crash(root: Path) -> None:
     write(root, "runtime/a.py", "def (:\n")
     assert only_fault(root).startswith("src/leveret/runtime/a.py:2: ")
+
+
+def test_section_banner_is_found(root: Path) -> None:
+    write(root, "errors.py", "# ---- errors\n")
+    assert "section banners" in only_fault(root)

@@ -1,4 +1,4 @@
-"""Content headers: every property, the traits of the publish path, and bytes that are none."""
+"""Content headers: every property, the traits for the publish path, and malformed bytes."""
 
 import random
 import struct
@@ -134,7 +134,7 @@ def test_names_of_headers_are_matched_whole(name: str, seen: str) -> None:
         assert getattr(traits, f"has_{trait}") == (trait == seen)
 
 
-def test_text_that_is_no_utf_8_survives() -> None:
+def test_text_that_is_not_utf_8_survives() -> None:
     encoded = payload(0x8200, b"\x02\xff\xfe\x01\x80")
     assert parse_traits(encoded).reply_to == "\udc80"
     assert encode_header(decode_properties(encoded), 0) == encoded
@@ -171,14 +171,14 @@ MALFORMED = [
     (0x2000, b"\xff\xff\xff\xff"),
     (0x2000, b"\x00\x00\x00\x03\x01az"),
     (0x2000, b"\x00\x00\x00\x02\x05a"),
-    # Malformed deep inside: whoever decodes the headers later must not be surprised.
+    # Malformed inside a nested table: later decoding of the headers must not fail.
     (0x2000, b"\x00\x00\x00\x0a\x01aF\x00\x00\x00\x03\x01kz"),
     (0x2000, b"\x00\x00\x00\x08\x01aA\x00\x00\x00\x01I"),
 ]
 
 
 @pytest.mark.parametrize(("flags", "properties"), MALFORMED)
-def test_malformed_properties_are_a_syntax_fault(flags: int, properties: bytes) -> None:
+def test_malformed_properties_raise_a_field_syntax_error(flags: int, properties: bytes) -> None:
     with pytest.raises(FieldSyntaxError):
         parse_traits(payload(flags, properties))
     with pytest.raises(FieldSyntaxError):
@@ -186,14 +186,14 @@ def test_malformed_properties_are_a_syntax_fault(flags: int, properties: bytes) 
 
 
 @pytest.mark.parametrize("size", range(14))
-def test_payload_shorter_than_its_fixed_part_is_a_syntax_fault(size: int) -> None:
+def test_payload_shorter_than_its_fixed_part_raises_a_field_syntax_error(size: int) -> None:
     with pytest.raises(FieldSyntaxError):
         parse_traits(bytes(size))
     with pytest.raises(FieldSyntaxError):
         decode_properties(bytes(size))
 
 
-def test_every_truncation_is_a_syntax_fault() -> None:
+def test_every_truncation_raises_a_field_syntax_error() -> None:
     encoded = encode_header(properties_of(ALL), 5)
     for end in range(len(encoded)):
         with pytest.raises(FieldSyntaxError):
@@ -260,8 +260,8 @@ def test_any_properties_survive_a_round_trip(values: dict[str, object], body_siz
     assert traits.has_death == ("x-death" in headers)
 
 
-def test_mutated_headers_give_protocol_errors_and_nothing_else(seed: int) -> None:
-    """What `parse_traits` lets through, `decode_properties` takes too, and the reverse."""
+def test_mutated_headers_raise_only_protocol_errors(seed: int) -> None:
+    """`parse_traits` and `decode_properties` accept the same payloads."""
     print("seed", seed)
     rng = random.Random(seed)
     valid = encode_header(properties_of(ALL), 5)

@@ -1,4 +1,4 @@
-"""Walking field tables by index: lengths, names and nesting that lie."""
+"""Checking encoded field tables: wrong lengths, names and nesting."""
 
 import pytest
 
@@ -22,8 +22,8 @@ def test_length_past_the_end_is_refused(tag: str, length: int) -> None:
         check(entries)
 
 
-def test_inner_length_may_not_reach_past_its_own_table() -> None:
-    inner = entry("k", b"S\x00\x00\x00\x05ab")  # 5 bytes are there only outside the inner table
+def test_inner_length_cannot_reach_past_its_own_table() -> None:
+    inner = entry("k", b"S\x00\x00\x00\x05ab")  # the length reaches past the inner table
     entries = entry("a", b"F" + len(inner).to_bytes(4, "big") + inner) + entry("bcd", b"V")
     with pytest.raises(FieldSyntaxError, match="past the end"):
         check(entries)
@@ -37,7 +37,7 @@ def test_find_entry_finds_the_tag_of_the_whole_name_only() -> None:
     assert find_entry(entries, 0, len(entries), b"") == -1
 
 
-def test_find_entry_refuses_what_is_malformed_on_its_way() -> None:
+def test_find_entry_refuses_malformed_entries_before_the_one_it_seeks() -> None:
     entries = entry("a", b"z")
     with pytest.raises(FieldSyntaxError):
         find_entry(entries, 0, len(entries), b"b")
@@ -51,7 +51,7 @@ def test_counted_bytes_end_where_their_length_says() -> None:
             counted_end(b"..\x00\x00\x00\x02ab", at, end)
 
 
-def test_name_needs_a_tag_behind_it() -> None:
+def test_name_must_be_followed_by_a_tag() -> None:
     assert name_end(b"\x02abV", 0, 4) == 3
     with pytest.raises(FieldSyntaxError, match="name is cut short"):
         name_end(b"\x02ab", 0, 3)

@@ -1,7 +1,7 @@
-"""Field tables: RabbitMQ's dialect byte by byte, round trips, and bytes that are no table.
+"""Field tables: RabbitMQ's dialect byte by byte, round trips, and malformed bytes.
 
-The expected bytes were recorded from RabbitMQ, which was sent each value in a header and made to
-write it again by dead-lettering the message.
+The expected bytes were recorded from RabbitMQ: each value was sent in a header, and RabbitMQ wrote
+it again when it dead-lettered the message.
 """
 
 import math
@@ -40,7 +40,7 @@ def decode(entries: bytes) -> Table:
     return decode_peer_table(entries, 0, len(entries))
 
 
-# tag and data as sent, the value it means, and what is written back where that differs
+# Tag and data as sent, the value, and the bytes that are written back if they differ
 VALUES: list[tuple[bytes, object, bytes | None]] = [
     (b"S\x00\x00\x00\x02hi", "hi", None),
     (b"x\x00\x00\x00\x02\xff\x00", b"\xff\x00", None),
@@ -101,7 +101,7 @@ def test_order_of_entries_is_kept() -> None:
     assert list(decode(entry("z", b"V") + entry("a", b"V") + entry("m", b"V"))) == ["z", "a", "m"]
 
 
-def test_bytes_that_are_no_utf_8_survive_in_names_and_text() -> None:
+def test_bytes_that_are_not_utf_8_survive_in_names_and_text() -> None:
     entries = b"\x02\xff\xfeS\x00\x00\x00\x02\x80\xff"
     assert encode_table(decode(entries))[4:] == entries
 
@@ -133,7 +133,7 @@ def test_span_outside_the_data_is_refused(start: int, end: int) -> None:
 
 
 def nested(tag: str, depth: int) -> bytes:
-    """Entries that hold `depth` tables (F) or arrays (A) inside each other."""
+    """Return entries with `depth` nested tables (F) or arrays (A)."""
     inside = b""
     for level in range(depth):
         value = tag.encode() + len(inside).to_bytes(4, "big") + inside
@@ -152,7 +152,7 @@ def test_nesting_is_bounded(tag: str) -> None:
 
 
 @pytest.mark.parametrize("tag", list("FA"))
-def test_what_a_peer_may_send_can_be_wrapped(tag: str) -> None:
+def test_deepest_table_of_a_peer_can_be_wrapped(tag: str) -> None:
     table = decode(nested(tag, NESTING_MAX))
     for _ in range(scan.WRAPPING_MAX):
         table = {"inside": Field(ord("F"), table)}
@@ -160,7 +160,7 @@ def test_what_a_peer_may_send_can_be_wrapped(tag: str) -> None:
     assert decode_table(encoded, 4, len(encoded)) == table
 
 
-def test_own_values_nested_too_deep_are_refused() -> None:
+def test_python_values_nested_too_deep_are_refused() -> None:
     endless: list[object] = []
     endless.append(endless)
     with pytest.raises(ValueError, match="nested deeper"):
@@ -214,7 +214,7 @@ def test_time_is_taken_in_utc() -> None:
     assert field_of(east).value == 0
 
 
-def test_plain_values_suit_json() -> None:
+def test_plain_values_fit_json() -> None:
     table = table_of({"text": "a\udcff", "binary": b"\xfe", "deep": {"l": [1, None]}})
     table["decimal"] = Field(ord("D"), (2, 314))
     table["time"] = Field(ord("T"), 2**63)
@@ -227,8 +227,8 @@ def test_plain_values_suit_json() -> None:
     }
 
 
-# One group per line: values that a headers exchange of RabbitMQ takes for equal. Values of
-# different groups are different to it.
+# One group per line: values that are equal for a headers exchange of RabbitMQ. Values of different
+# groups are different.
 EQUALS: list[list[Field]] = [
     [Field(ord(kind), 1) for kind in "bBsuIilT"],
     [Field(ord("d"), 1.0), Field(ord("f"), 1.0)],
@@ -317,7 +317,7 @@ def test_every_entry_is_found_where_it_is(table: Table) -> None:
 
 
 @given(TABLES.filter(bool))
-def test_every_truncation_is_a_syntax_fault(table: Table) -> None:
+def test_every_truncation_raises_a_field_syntax_error(table: Table) -> None:
     encoded = encode_table(table)
     ends = {4}  # a cut between two entries leaves a shorter table
     for count in range(1, len(table) + 1):
@@ -331,7 +331,7 @@ def test_every_truncation_is_a_syntax_fault(table: Table) -> None:
 
 
 @given(st.binary(max_size=60))
-def test_any_bytes_give_a_table_or_a_syntax_fault(data: bytes) -> None:
+def test_any_bytes_give_a_table_or_a_field_syntax_error(data: bytes) -> None:
     try:
         table = decode_table(data, 0, len(data))
     except FieldSyntaxError:
@@ -350,7 +350,7 @@ def sample_table() -> bytes:
     return encode_table(table)[4:]
 
 
-def test_mutated_tables_give_syntax_faults_and_nothing_else(seed: int) -> None:
+def test_mutated_tables_raise_only_field_syntax_errors(seed: int) -> None:
     print("seed", seed)
     rng = random.Random(seed)
     valid = sample_table()

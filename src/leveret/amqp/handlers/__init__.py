@@ -1,7 +1,7 @@
-"""What the methods of each AMQP class do: one module for each class.
+"""Handlers for the methods of AMQP, one module per AMQP class.
 
-A handler takes the channel and a reader at the first argument. It checks, gives the command to the
-engine, and answers; errors are raised and become closes in `leveret.amqp.closing`.
-`leveret.amqp.dispatch` is the table from method to handler. The class `connection` is apart: its
-methods come on no channel, and `leveret.amqp.rare_frames` leads there.
+A handler gets the channel, and a reader that stands at the first argument. It checks permissions,
+gives the command to the engine, and answers. Errors that it raises become closes in
+`leveret.amqp.closing`. `leveret.amqp.dispatch` maps methods to handlers. The class `connection` is
+different: its methods come on channel 0, and `leveret.amqp.rare_frames` calls its handlers.
 """

@@ -1,41 +1,41 @@
-"""Classes confirm and tx: what a publisher may rely on.
+"""Handlers of the classes confirm and tx: publisher confirms and transactions.
 
-In a transaction, publishes and settlements wait for the commit. They are then carried out in one
-turn of the engine, publishes first, and the commit is answered with the turn's effects.
+In a transaction, publishes and settlements wait for the commit. The commit carries them out in one
+turn of the engine, publishes first. Its answer waits until the log is synced.
 """
 
-from leveret.amqp.channel import Channel, Publish
+from leveret.amqp.channel import Channel, PendingPublish
 from leveret.amqp.methods import (
     CONFIRM_SELECT_OK,
     TX_COMMIT_OK,
     TX_ROLLBACK_OK,
     TX_SELECT_OK,
 )
-from leveret.amqp.reader import Reader
-from leveret.amqp.writer import Writer
+from leveret.amqp.reader import MethodReader
+from leveret.amqp.writer import MethodWriter
 from leveret.engine.commands.settling import ack_taken, reject_taken
 from leveret.errors import PreconditionFailedError
 
 
-def on_confirm_select(channel: Channel, reader: Reader) -> None:
+def on_confirm_select(channel: Channel, reader: MethodReader) -> None:
     no_wait = reader.bit()
     reader.finish()
     if channel.transactional:
         raise PreconditionFailedError("cannot switch from tx to confirm mode")
     channel.confirming = True
     if not no_wait:
-        channel.reply(Writer(CONFIRM_SELECT_OK))
+        channel.reply(MethodWriter(CONFIRM_SELECT_OK))
 
 
-def on_tx_select(channel: Channel, reader: Reader) -> None:
+def on_tx_select(channel: Channel, reader: MethodReader) -> None:
     reader.finish()
     if channel.confirming:
         raise PreconditionFailedError("cannot switch from confirm to tx mode")
     channel.transactional = True
-    channel.reply(Writer(TX_SELECT_OK))
+    channel.reply(MethodWriter(TX_SELECT_OK))
 
 
-def on_tx_commit(channel: Channel, reader: Reader) -> None:
+def on_tx_commit(channel: Channel, reader: MethodReader) -> None:
     reader.finish()
     _require_tx(channel)
     publishes = channel.tx_publishes
@@ -45,26 +45,26 @@ def on_tx_commit(channel: Channel, reader: Reader) -> None:
     for waiting in publishes:
         if not _publish(channel, waiting):
             accepted = False
-    slots = channel.link.front.broker.slots
+    slots = channel.connection.front.broker.slots
     for settle in settles:
         if settle.is_ack:
             channel.acked += len(settle.messages)
             ack_taken(slots, settle.messages)
         else:
-            reject_taken(slots, settle.messages, settle.requeue, settle.failed)
+            reject_taken(slots, settle.messages, requeue=settle.requeue, failed=settle.failed)
     if not accepted:
         raise PreconditionFailedError("partial tx completion")
     journal = channel.turn.journal
     if journal is None or not (publishes or settles):
-        channel.reply(Writer(TX_COMMIT_OK))
+        channel.reply(MethodWriter(TX_COMMIT_OK))
         return
     journal.must_sync = True
     channel.commits_waiting += 1
     channel.turn.unsynced.append(channel)
 
 
-def _publish(channel: Channel, waiting: Publish) -> bool:
-    """Publish what waited for the commit; an exchange that is gone by now routes nothing."""
+def _publish(channel: Channel, waiting: PendingPublish) -> bool:
+    """Publish a message of the transaction. If its exchange was deleted, it is unroutable."""
     name = waiting.route.exchange.name
     if name not in channel.vhost.exchanges:
         channel.return_unrouted(waiting.route, waiting.content, waiting.body)
@@ -72,12 +72,12 @@ def _publish(channel: Channel, waiting: Publish) -> bool:
     return channel.publish_now(waiting.route, waiting.content, waiting.body)
 
 
-def on_tx_rollback(channel: Channel, reader: Reader) -> None:
-    """Forget what was published and settled; what is in flight stays so."""
+def on_tx_rollback(channel: Channel, reader: MethodReader) -> None:
+    """Drop the publishes and settlements of the transaction; deliveries stay in flight."""
     reader.finish()
     _require_tx(channel)
     channel.roll_back()
-    channel.reply(Writer(TX_ROLLBACK_OK))
+    channel.reply(MethodWriter(TX_ROLLBACK_OK))
 
 
 def _require_tx(channel: Channel) -> None:

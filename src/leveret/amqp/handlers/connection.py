@@ -1,12 +1,13 @@
-"""Methods of the class `connection`: what a peer may say on channel 0, and when.
+"""Handlers of the class connection: the methods that a peer may send on channel 0.
 
-The handshake's methods lead from one state to the next; what they mean is in `amqp.handshake`. In
-RUNNING a peer may close, or renew its credentials. Anything else ends the connection.
+The methods of the handshake lead from one state to the next; `amqp.handshake` carries them out. In
+RUNNING a peer may close the connection or renew its credentials. Every other method is an error.
 """
 
 from mypy_extensions import i64
 
 from leveret.amqp.closing import release
+from leveret.amqp.connection_base import OPENED
 from leveret.amqp.connection_state import (
     LOGGING_IN,
     OPENING,
@@ -19,7 +20,6 @@ from leveret.amqp.connection_state import (
 from leveret.amqp.events import tell_opened
 from leveret.amqp.handshake import on_open, on_start_ok, on_tune_ok
 from leveret.amqp.heartbeat import start_heartbeat
-from leveret.amqp.link import OPENED
 from leveret.amqp.methods import (
     CONNECTION_CLOSE,
     CONNECTION_CLOSE_OK,
@@ -29,17 +29,17 @@ from leveret.amqp.methods import (
     CONNECTION_UPDATE_SECRET,
     CONNECTION_UPDATE_SECRET_OK,
 )
-from leveret.amqp.reader import Reader
-from leveret.amqp.writer import Writer
+from leveret.amqp.reader import MethodReader
+from leveret.amqp.writer import MethodWriter
 from leveret.auth import READ
 from leveret.engine.commands.settling import end_consumer
-from leveret.engine.pulse import NEVER
-from leveret.engine.turns.session import REFUSED
+from leveret.engine.timer_queue import NEVER
+from leveret.engine.turns.session import PERMISSION_LOST
 from leveret.errors import ChannelError, LeveretError, NotAllowedError
 
 
-def on_connection_method(connection: ConnectionState, method: i64, reader: Reader) -> None:
-    """A method on channel 0."""
+def on_connection_method(connection: ConnectionState, method: i64, reader: MethodReader) -> None:
+    """Handle a method on channel 0. Raise ChannelError if the state does not allow it."""
     state = connection.state
     if state == RUNNING and method == CONNECTION_CLOSE:
         _on_close(connection, reader)
@@ -59,7 +59,7 @@ def on_connection_method(connection: ConnectionState, method: i64, reader: Reade
 
 
 def _run(connection: ConnectionState) -> None:
-    """The connection is open: from now on it has channels and heartbeats."""
+    """Enter RUNNING: from now on the connection has channels and heartbeats."""
     connection.is_counted = True
     connection.state = RUNNING
     turn = connection.front.broker.turn
@@ -71,26 +71,23 @@ def _run(connection: ConnectionState) -> None:
     connection.front.on_event(OPENED, connection, "")
 
 
-def _on_close(connection: ConnectionState, reader: Reader) -> None:
+def _on_close(connection: ConnectionState, reader: MethodReader) -> None:
     connection.note_end(f"closed by the peer: {_close_text(reader)}")
     release(connection)
-    connection.send(0, Writer(CONNECTION_CLOSE_OK))
+    connection.send(0, MethodWriter(CONNECTION_CLOSE_OK))
     connection.hang_up()
 
 
-def _close_text(reader: Reader) -> str:
-    """Code and text of a close that a peer sent; what cannot be read is left out."""
+def _close_text(reader: MethodReader) -> str:
+    """Return code and text of the peer's close, or an empty string if they are malformed."""
     try:
         return f"{reader.short()} {reader.short_string()}"
     except LeveretError:
         return ""
 
 
-# Credentials
-
-
-def _on_update_secret(connection: ConnectionState, reader: Reader) -> None:
-    """The peer renews its credentials: the same user, who may be allowed less from now on."""
+def _on_update_secret(connection: ConnectionState, reader: MethodReader) -> None:
+    """Renew the credentials. The user stays the same, but may lose permissions."""
     secret = reader.long_string().decode("utf-8", "replace")
     reader.short_string()  # the reason, for people
     reader.finish()
@@ -98,7 +95,7 @@ def _on_update_secret(connection: ConnectionState, reader: Reader) -> None:
     vhost = connection.vhost
     assert user is not None
     assert vhost is not None
-    renewed = connection.front.authority.renew(user, secret)
+    renewed = connection.front.authenticator.renew(user, secret)
     if renewed is None:
         raise NotAllowedError("New secret was refused by one of the backends")
     if not renewed.may_open(vhost.name):
@@ -106,19 +103,19 @@ def _on_update_secret(connection: ConnectionState, reader: Reader) -> None:
     connection.user = renewed
     _watch_expiry(connection)
     on_access_changed(connection)
-    connection.send(0, Writer(CONNECTION_UPDATE_SECRET_OK))
+    connection.send(0, MethodWriter(CONNECTION_UPDATE_SECRET_OK))
 
 
 def _watch_expiry(connection: ConnectionState) -> None:
-    """Credentials that end by themselves end the connection, unless they are renewed."""
+    """Arm a timer that ends the connection when its credentials expire."""
     assert connection.user is not None
     connection.expires_ms = connection.user.expires_ms
     if connection.expires_ms != NEVER:
-        connection.front.broker.pulse.arm(connection, connection.expires_ms)
+        connection.front.broker.timers.arm(connection, connection.expires_ms)
 
 
 def on_access_changed(connection: ConnectionState) -> None:
-    """What the user may do has changed: nothing that was allowed before counts any more."""
+    """Drop cached permissions, and end consumers that may no longer read their queue."""
     user = connection.user
     assert user is not None
     slots = connection.front.broker.slots
@@ -127,4 +124,4 @@ def on_access_changed(connection: ConnectionState) -> None:
         for consumer in list(channel.consumers.values()):
             queue = slots.queue(consumer.queue)
             if not user.may(READ, channel.vhost.name, "queue", queue.name):
-                end_consumer(slots, channel, consumer, REFUSED)
+                end_consumer(slots, channel, consumer, PERMISSION_LOST)

@@ -1,4 +1,4 @@
-"""Class exchange: declare, delete, bind, unbind."""
+"""Handlers of the class exchange: declare, delete, bind, unbind."""
 
 from typing import Final
 
@@ -10,8 +10,8 @@ from leveret.amqp.methods import (
     EXCHANGE_DELETE_OK,
     EXCHANGE_UNBIND_OK,
 )
-from leveret.amqp.reader import Reader
-from leveret.amqp.writer import Writer
+from leveret.amqp.reader import MethodReader
+from leveret.amqp.writer import MethodWriter
 from leveret.auth import CONFIGURE, READ, WRITE
 from leveret.engine.exchanges.super_stream import SUPER_STREAM, partition_names
 from leveret.engine.vhosts.names import require_known_kind, require_not_default
@@ -27,7 +27,7 @@ _IF_UNUSED: Final = 1
 _DELETE_NO_WAIT: Final = 2
 
 
-def on_declare(channel: Channel, reader: Reader) -> None:
+def on_declare(channel: Channel, reader: MethodReader) -> None:
     reader.short()
     name = reader.short_string()
     kind = reader.short_string()
@@ -37,55 +37,55 @@ def on_declare(channel: Channel, reader: Reader) -> None:
     vhost = channel.vhost
     if flags & _PASSIVE:
         require_not_default(name)
-        channel.link.require_any("exchange", name)
+        channel.connection.require_any("exchange", name)
         vhost.exchange(name)
     else:
         require_known_kind(kind)
         require_not_default(name)
-        channel.link.require(CONFIGURE, "exchange", name)
+        channel.connection.require(CONFIGURE, "exchange", name)
         if name not in vhost.exchanges:
             _require_new(channel, name, kind, arguments)
         vhost.declare_exchange(
             name,
             kind,
-            (flags & _DURABLE) != 0,
-            (flags & _AUTO_DELETE) != 0,
-            (flags & _INTERNAL) != 0,
-            arguments,
+            durable=(flags & _DURABLE) != 0,
+            auto_delete=(flags & _AUTO_DELETE) != 0,
+            internal=(flags & _INTERNAL) != 0,
+            arguments=arguments,
         )
     if not flags & _NO_WAIT:
-        channel.reply(Writer(EXCHANGE_DECLARE_OK))
+        channel.reply(MethodWriter(EXCHANGE_DECLARE_OK))
 
 
 def _require_new(channel: Channel, name: str, kind: str, arguments: Table) -> None:
-    """RabbitMQ: whoever sets an alternate exchange must be allowed to read and to write there."""
-    link = channel.link
+    """Check the permissions for a new exchange. RabbitMQ: an alternate exchange needs two more."""
+    connection = channel.connection
     alternate = arguments.get("alternate-exchange")
     if alternate is not None and isinstance(alternate.value, str):
-        link.require(READ, "exchange", name)
-        link.require(WRITE, "exchange", alternate.value)
+        connection.require(READ, "exchange", name)
+        connection.require(WRITE, "exchange", alternate.value)
     require_remembering(channel, arguments)
     if kind == SUPER_STREAM:
         for partition in partition_names(name, arguments):
-            link.require(CONFIGURE, "queue", partition)
+            connection.require(CONFIGURE, "queue", partition)
 
 
-def on_delete(channel: Channel, reader: Reader) -> None:
+def on_delete(channel: Channel, reader: MethodReader) -> None:
     reader.short()
     name = reader.short_string()
     flags = reader.octet()
     reader.finish()
     require_not_default(name)
-    channel.link.require(CONFIGURE, "exchange", name)
+    channel.connection.require(CONFIGURE, "exchange", name)
     is_there = name in channel.vhost.exchanges
-    channel.vhost.delete_exchange(name, (flags & _IF_UNUSED) != 0)
+    channel.vhost.delete_exchange(name, if_unused=(flags & _IF_UNUSED) != 0)
     if is_there:
-        channel.link.note("exchange.delete", name)
+        channel.connection.note("exchange.delete", name)
     if not flags & _DELETE_NO_WAIT:
-        channel.reply(Writer(EXCHANGE_DELETE_OK))
+        channel.reply(MethodWriter(EXCHANGE_DELETE_OK))
 
 
-def on_bind(channel: Channel, reader: Reader) -> None:
+def on_bind(channel: Channel, reader: MethodReader) -> None:
     reader.short()
     target = reader.short_string()
     source = reader.short_string()
@@ -98,10 +98,10 @@ def on_bind(channel: Channel, reader: Reader) -> None:
     vhost.exchange(source)
     vhost.bind(source, vhost.exchange(target), routing_key, arguments)
     if not no_wait:
-        channel.reply(Writer(EXCHANGE_BIND_OK))
+        channel.reply(MethodWriter(EXCHANGE_BIND_OK))
 
 
-def on_unbind(channel: Channel, reader: Reader) -> None:
+def on_unbind(channel: Channel, reader: MethodReader) -> None:
     reader.short()
     target = reader.short_string()
     source = reader.short_string()
@@ -114,10 +114,10 @@ def on_unbind(channel: Channel, reader: Reader) -> None:
     if found is not None:
         channel.vhost.unbind(source, found, routing_key, arguments)
     if not no_wait:
-        channel.reply(Writer(EXCHANGE_UNBIND_OK))
+        channel.reply(MethodWriter(EXCHANGE_UNBIND_OK))
 
 
 def _require(channel: Channel, target: str, source: str, routing_key: str) -> None:
     require_not_default(target)
-    channel.link.require(WRITE, "exchange", target)
+    channel.connection.require(WRITE, "exchange", target)
     require_source(channel, source, routing_key)

@@ -1,4 +1,4 @@
-"""Class queue: declare, bind, unbind, purge, delete."""
+"""Handlers of the class queue: declare, bind, unbind, purge, delete."""
 
 from typing import Final
 
@@ -10,8 +10,8 @@ from leveret.amqp.methods import (
     QUEUE_PURGE_OK,
     QUEUE_UNBIND_OK,
 )
-from leveret.amqp.reader import Reader
-from leveret.amqp.writer import Writer
+from leveret.amqp.reader import MethodReader
+from leveret.amqp.writer import MethodWriter
 from leveret.auth import CONFIGURE, READ, WRITE
 from leveret.engine.commands.publishing import REPLY_NAME, REPLY_PREFIX
 from leveret.engine.vhosts.names import require_not_default, require_not_reserved
@@ -29,7 +29,7 @@ _IF_EMPTY: Final = 2
 _DELETE_NO_WAIT: Final = 4
 
 
-def on_declare(channel: Channel, reader: Reader) -> None:
+def on_declare(channel: Channel, reader: MethodReader) -> None:
     reader.short()
     name = reader.short_string()
     flags = reader.octet()
@@ -39,19 +39,19 @@ def on_declare(channel: Channel, reader: Reader) -> None:
         _declare_reply(channel, name, flags)
         return
     if flags & _PASSIVE:
-        channel.link.require_any("queue", name)
-        queue = channel.vhost.queue(name, channel.link)
+        channel.connection.require_any("queue", name)
+        queue = channel.vhost.queue(name, channel.connection)
         queue.used_ms = channel.turn.now_ms
     else:
         name = _name_to_declare(channel, name)
         _require_declare(channel, name, arguments)
         queue = channel.vhost.declare_queue(
             name,
-            (flags & _DURABLE) != 0,
-            channel.link if flags & _EXCLUSIVE else None,
-            channel.link,
-            (flags & _AUTO_DELETE) != 0,
-            arguments,
+            durable=(flags & _DURABLE) != 0,
+            owner=channel.connection if flags & _EXCLUSIVE else None,
+            user=channel.connection,
+            auto_delete=(flags & _AUTO_DELETE) != 0,
+            arguments=arguments,
         )
     queue.catch_up()
     channel.last_queue = queue.name
@@ -61,34 +61,34 @@ def on_declare(channel: Channel, reader: Reader) -> None:
 
 def _name_to_declare(channel: Channel, name: str) -> str:
     if not name:
-        return "amq.gen-" + channel.link.front.token()
+        return "amq.gen-" + channel.connection.front.token()
     require_not_reserved("queue", name)
     return name
 
 
 def _require_declare(channel: Channel, name: str, arguments: Table) -> None:
-    """RabbitMQ: whoever sets a dead-letter exchange must be allowed to read and to write there."""
-    link = channel.link
-    link.require(CONFIGURE, "queue", name)
+    """Check the permissions for a declare. RabbitMQ: a dead-letter exchange needs two more."""
+    connection = channel.connection
+    connection.require(CONFIGURE, "queue", name)
     if name in channel.vhost.queues:
         return
     require_remembering(channel, arguments)
     exchange = arguments.get("x-dead-letter-exchange")
     if exchange is not None and isinstance(exchange.value, str):
-        link.require(READ, "queue", name)
-        link.require(WRITE, "exchange", exchange.value)
+        connection.require(READ, "queue", name)
+        connection.require(WRITE, "exchange", exchange.value)
 
 
 def require_remembering(channel: Channel, arguments: Table) -> None:
-    """Whoever remembers in a stream must be allowed to make it, and to write there."""
+    """Require permission to configure and write the stream that `x-remember` names."""
     stream = arguments.get("x-remember")
     if stream is not None and isinstance(stream.value, str):
-        channel.link.require(CONFIGURE, "queue", stream.value)
-        channel.link.require(WRITE, "queue", stream.value)
+        channel.connection.require(CONFIGURE, "queue", stream.value)
+        channel.connection.require(WRITE, "queue", stream.value)
 
 
 def _declare_reply(channel: Channel, name: str, flags: int) -> None:
-    """The names of direct reply-to are no queues; declaring one asks whether somebody listens."""
+    """Answer the declare of a direct reply-to name: it succeeds if a consumer has that name."""
     if name != REPLY_NAME and name not in channel.vhost.replies:
         raise NotFoundError(f"no queue '{name}' in vhost '{channel.vhost.name}'")
     if not flags & _NO_WAIT:
@@ -96,11 +96,11 @@ def _declare_reply(channel: Channel, name: str, flags: int) -> None:
 
 
 def _declared(channel: Channel, name: str, messages: int, consumers: int) -> None:
-    channel.reply(Writer(QUEUE_DECLARE_OK).short_string(name).long(messages).long(consumers))
+    channel.reply(MethodWriter(QUEUE_DECLARE_OK).short_string(name).long(messages).long(consumers))
 
 
-def named(channel: Channel, name: str) -> str:
-    """The queue that a method means: an empty name is the one declared last on the channel."""
+def queue_name(channel: Channel, name: str) -> str:
+    """Return the queue name of a method. An empty name means the last declared queue."""
     if name:
         return name
     if not channel.last_queue:
@@ -108,7 +108,7 @@ def named(channel: Channel, name: str) -> str:
     return channel.last_queue
 
 
-def on_bind(channel: Channel, reader: Reader) -> None:
+def on_bind(channel: Channel, reader: MethodReader) -> None:
     reader.short()
     given = reader.short_string()
     source = reader.short_string()
@@ -116,75 +116,78 @@ def on_bind(channel: Channel, reader: Reader) -> None:
     no_wait = reader.bit()
     arguments = reader.table()
     reader.finish()
-    name = named(channel, given)
+    name = queue_name(channel, given)
     if not given and not routing_key:
         routing_key = name
     _require_binding(channel, name, source, routing_key)
     channel.vhost.exchange(source)
-    queue = channel.vhost.queue(name, channel.link)
+    queue = channel.vhost.queue(name, channel.connection)
     channel.vhost.bind(source, queue, routing_key, arguments)
     if not no_wait:
-        channel.reply(Writer(QUEUE_BIND_OK))
+        channel.reply(MethodWriter(QUEUE_BIND_OK))
 
 
-def on_unbind(channel: Channel, reader: Reader) -> None:
+def on_unbind(channel: Channel, reader: MethodReader) -> None:
     reader.short()
     given = reader.short_string()
     source = reader.short_string()
     routing_key = reader.short_string()
     arguments = reader.table()
     reader.finish()
-    name = named(channel, given)
+    name = queue_name(channel, given)
     if not given and not routing_key:
         routing_key = name
     _require_binding(channel, name, source, routing_key)
     queue = channel.vhost.queues.get(name)
     if queue is not None and channel.vhost.has_binding(source, queue, routing_key, arguments):
-        channel.vhost.queue(name, channel.link)
+        channel.vhost.queue(name, channel.connection)
         channel.vhost.unbind(source, queue, routing_key, arguments)
-    channel.reply(Writer(QUEUE_UNBIND_OK))
+    channel.reply(MethodWriter(QUEUE_UNBIND_OK))
 
 
 def _require_binding(channel: Channel, name: str, source: str, routing_key: str) -> None:
-    channel.link.require(WRITE, "queue", name)
+    channel.connection.require(WRITE, "queue", name)
     require_source(channel, source, routing_key)
 
 
 def require_source(channel: Channel, source: str, routing_key: str) -> None:
-    """Whoever binds must be allowed to read from the exchange, with this key if it is a topic."""
+    """Require read permission on the exchange; for a topic exchange, on this routing key too."""
     require_not_default(source)
-    channel.link.require(READ, "exchange", source)
+    channel.connection.require(READ, "exchange", source)
     exchange = channel.vhost.exchanges.get(source)
     if exchange is not None:
-        channel.link.require_topic(READ, exchange, routing_key)
+        channel.connection.require_topic(READ, exchange, routing_key)
 
 
-def on_purge(channel: Channel, reader: Reader) -> None:
+def on_purge(channel: Channel, reader: MethodReader) -> None:
     reader.short()
     given = reader.short_string()
     no_wait = reader.bit()
     reader.finish()
-    name = named(channel, given)
-    channel.link.require(READ, "queue", name)
-    count = channel.vhost.queue(name, channel.link).purge()
-    if name not in channel.link.exclusive_queues:
-        channel.link.note("queue.purge", name)
+    name = queue_name(channel, given)
+    channel.connection.require(READ, "queue", name)
+    count = channel.vhost.queue(name, channel.connection).purge()
+    if name not in channel.connection.exclusive_queues:
+        channel.connection.note("queue.purge", name)
     if not no_wait:
-        channel.reply(Writer(QUEUE_PURGE_OK).long(count))
+        channel.reply(MethodWriter(QUEUE_PURGE_OK).long(count))
 
 
-def on_delete(channel: Channel, reader: Reader) -> None:
+def on_delete(channel: Channel, reader: MethodReader) -> None:
     reader.short()
     given = reader.short_string()
     flags = reader.octet()
     reader.finish()
-    name = named(channel, given)
-    channel.link.require(CONFIGURE, "queue", name)
-    is_own = name in channel.link.exclusive_queues or name not in channel.vhost.queues
+    name = queue_name(channel, given)
+    channel.connection.require(CONFIGURE, "queue", name)
+    is_own = name in channel.connection.exclusive_queues or name not in channel.vhost.queues
     count = channel.vhost.delete_queue(
-        name, (flags & _IF_UNUSED) != 0, (flags & _IF_EMPTY) != 0, channel.link
+        name,
+        if_unused=(flags & _IF_UNUSED) != 0,
+        if_empty=(flags & _IF_EMPTY) != 0,
+        user=channel.connection,
     )
     if not is_own:
-        channel.link.note("queue.delete", name)
+        channel.connection.note("queue.delete", name)
     if not flags & _DELETE_NO_WAIT:
-        channel.reply(Writer(QUEUE_DELETE_OK).long(count))
+        channel.reply(MethodWriter(QUEUE_DELETE_OK).long(count))

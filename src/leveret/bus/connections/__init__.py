@@ -1,1 +1,1 @@
-"""Connections of the event bus to a broker: open, declare, detect loss, recover."""
+"""Connections to the broker: one that answers in time, one that recovers, and declaring."""

@@ -1,10 +1,9 @@
-"""One connection to a broker that answers in time or is cut.
+"""One connection to a broker. A broker that does not answer in time loses it.
 
-aio-pika's plain connection, with two things added. Every call has a deadline, which large messages
-on their way extend: `ask` waits for it without cancelling the call, because a cancelled call of
-aiormq may itself wait for a socket that takes nothing more. And the socket can be cut at once: a
-peer that is silent is not waited for. Nothing is recovered here; whoever lost a connection opens a
-new one.
+This is aio-pika's plain connection with two additions. First, every call has a deadline, which is
+extended while large messages pass. `call` does not cancel a late call, because a cancelled call of
+aiormq may itself wait for a socket that accepts no more data. Second, the socket can be aborted at
+once, without waiting for a silent peer. This module does not reconnect.
 """
 
 import asyncio
@@ -19,31 +18,35 @@ import aiormq.abc
 from aio_pika.abc import ConnectionParameter
 from yarl import URL
 
-from leveret.bus.connections.transports import Transports
+from leveret.bus.connections.counting_transport import CountingTransportFactory
+from leveret.bus.errors import NotConnectedError
 from leveret.bus.settings import BusSettings
-from leveret.errors import ConfigError, NotConnectedError
+from leveret.errors import (
+    ConfigError,
+)
 
-CLOSE_S: Final = 1.0  # for goodbyes
-# A broker that passes so much within the time for an answer is not silent. Heartbeats are less.
+CLOSE_TIMEOUT_S: Final = 1.0
+# If more bytes than this pass within the time for an answer, the broker is busy and not silent.
+# Heartbeats are fewer bytes.
 BUSY_BYTES: Final = 4_096
 
 _T = TypeVar("_T")
 _log: Final = logging.getLogger(__name__)
 
 
-class SilentBrokerError(Exception):
-    """The broker did not answer in time; the connection was cut."""
+class NoAnswerError(Exception):
+    """The broker did not answer: the connection was aborted, or the channel was closed."""
 
 
 def require_address(url: str) -> None:
-    """Raise ConfigError for what is no address of a broker; a wrong one is not tried for long."""
+    """Raise ConfigError unless the text is the address of a broker."""
     try:
         address = URL(url)
         is_usable = address.scheme in ("amqp", "amqps") and bool(address.host)
     except ValueError:
         is_usable = False
     if not is_usable:
-        # It is not repeated here, because it may have a password in it.
+        # The error does not repeat the address, because it may hold a password.
         form = "amqp://user:password@host:port/vhost, with special characters percent-encoded"
         raise ConfigError(f"the broker's address is {form}")
 
@@ -59,36 +62,36 @@ class BrokerConnection:
     """One open connection."""
 
     def __init__(
-        self, connection: _Connection, transports: Transports, settings: BusSettings
+        self, connection: _Connection, transport: CountingTransportFactory, settings: BusSettings
     ) -> None:
         self._connection = connection
-        self._transports = transports
-        self._answer_s = settings.answer_timeout_ms / 1000
+        self._transport = transport
+        self._answer_s = settings.answer_timeout_s
         assert connection.transport is not None
         self._underlay = connection.transport.connection
 
     @classmethod
     async def open(
-        cls, url: str, name: str, settings: BusSettings, *, is_careful: bool = False
+        cls, url: str, name: str, settings: BusSettings, *, repairs_headers: bool = False
     ) -> "BrokerConnection":
-        """Connect and log in. Raises NotConnectedError.
+        """Connect and log in. Raise NotConnectedError.
 
-        A careful one reads what made the client library give up another one before.
+        With `repairs_headers` it reads messages that the client library cannot decode.
         """
-        transports = Transports(is_careful=is_careful)
+        transport = CountingTransportFactory(repairs_headers=repairs_headers)
         address = URL(url).update_query(heartbeat=str(settings.heartbeat_s), name=name)
-        connection = _Connection(address, transport_factory=transports)
+        connection = _Connection(address, transport_factory=transport)
         try:
-            await connection.connect(timeout=settings.connect_timeout_ms / 1000)
+            await connection.connect(timeout=settings.connect_timeout_s)
         except asyncio.CancelledError:
-            transports.cut()
+            transport.abort()
             raise
         except (OSError, TimeoutError, aiormq.AMQPError) as fault:
-            transports.cut()
-            await connection.close()  # nothing is open, but it would look after itself later
+            transport.abort()
+            await connection.close()  # otherwise aio-pika would clean up later
             text = str(fault) or type(fault).__name__
             raise NotConnectedError(f"{_without_password(address)}: {text}") from fault
-        return cls(connection, transports, settings)
+        return cls(connection, transport, settings)
 
     @property
     def server_properties(self) -> Mapping[str, Any]:
@@ -96,7 +99,7 @@ class BrokerConnection:
 
     @property
     def frame_bytes_max(self) -> int:
-        """As agreed with the broker; 0 is no limit."""
+        """The frame size agreed with the broker; 0 means no limit."""
         return int(self._underlay.connection_tune.frame_max or 0)
 
     @property
@@ -105,38 +108,38 @@ class BrokerConnection:
         return self._underlay.closing
 
     async def channel(self) -> aiormq.abc.AbstractChannel:
-        """A channel with publisher confirms, on which a returned publish raises."""
+        """Open a channel with publisher confirms, on which a returned publish raises."""
         opening = self._underlay.channel(publisher_confirms=True, on_return_raises=True)
-        return await self.ask(opening)
+        return await self.call(opening)
 
-    async def ask(self, call: Coroutine[Any, Any, _T]) -> _T:
-        """Wait for the answer to a call. Without one in time, cut the connection: Silent."""
-        asking = asyncio.get_running_loop().create_task(call)
+    async def call(self, call: Coroutine[Any, Any, _T]) -> _T:
+        """Return the answer to a call. If none comes in time, abort and raise NoAnswerError."""
+        running = asyncio.get_running_loop().create_task(call)
         try:
-            done = await self._is_answered(asking)
+            done = await self._is_answered(running)
         except asyncio.CancelledError:
-            asking.cancel()
-            asking.add_done_callback(_forget)
+            running.cancel()
+            running.add_done_callback(_ignore_result)
             raise
         if not done:
-            asking.add_done_callback(_forget)
-            self.cut()
-            raise SilentBrokerError(f"the broker did not answer for {self._answer_s} s")
-        if asking.cancelled():
-            raise SilentBrokerError("the channel was closed")
-        return asking.result()
+            running.add_done_callback(_ignore_result)
+            self.abort()
+            raise NoAnswerError(f"the broker did not answer for {self._answer_s} s")
+        if running.cancelled():
+            raise NoAnswerError("the channel was closed")
+        return running.result()
 
-    async def _is_answered(self, asking: "asyncio.Task[Any]") -> bool:
-        """Whether a call is over in time; while much passes, the answer may stand behind it."""
-        passed_bytes = self._transports.passed_bytes
+    async def _is_answered(self, running: "asyncio.Task[Any]") -> bool:
+        """Wait for a call as long as bytes pass, because its answer may be behind them."""
+        passed_bytes = self._transport.passed_bytes
         while True:
-            done, _ = await asyncio.wait({asking}, timeout=self._answer_s)
-            before_bytes, passed_bytes = passed_bytes, self._transports.passed_bytes
+            done, _ = await asyncio.wait({running}, timeout=self._answer_s)
+            before_bytes, passed_bytes = passed_bytes, self._transport.passed_bytes
             if done or passed_bytes - before_bytes < BUSY_BYTES:
                 return bool(done)
 
     async def is_blocked(self) -> bool:
-        """Whether the broker takes no publishes now."""
+        """Return True while the broker accepts no publishes (connection.blocked)."""
         try:
             async with asyncio.timeout(0.01):
                 await self._underlay.ready()
@@ -144,33 +147,33 @@ class BrokerConnection:
             return True
         return False
 
-    def cut(self) -> None:
-        """Drop the socket, without goodbye."""
-        self._transports.cut()
+    def abort(self) -> None:
+        """Drop the socket without closing AMQP first."""
+        self._transport.abort()
 
     async def close(self) -> None:
-        """Say goodbye, shortly; then cut."""
-        # A close of aio-pika waits for a callback too, which may have been cancelled, and does not
-        # end by a cancellation: what it closes is closed here, and it finds nothing left to do.
+        """Close AMQP, with a short deadline, then drop the socket."""
+        # aio-pika's close also waits for a callback, which may have been cancelled, and it ignores
+        # cancellation. So the transport is closed here, and aio-pika finds nothing left to do.
         self._connection.transport = None
         await self._connection.close()
-        goodbye = self._underlay.close(aiormq.exceptions.ConnectionClosed)
-        closing = asyncio.get_running_loop().create_task(goodbye)
-        closing.add_done_callback(_forget)
+        close = self._underlay.close(aiormq.exceptions.ConnectionClosed)
+        closing = asyncio.get_running_loop().create_task(close)
+        closing.add_done_callback(_ignore_result)
         try:
-            await asyncio.wait({closing}, timeout=CLOSE_S)
+            await asyncio.wait({closing}, timeout=CLOSE_TIMEOUT_S)
         finally:
-            self.cut()
+            self.abort()
         if not closing.done():
-            await asyncio.wait({closing}, timeout=CLOSE_S)
+            await asyncio.wait({closing}, timeout=CLOSE_TIMEOUT_S)
             closing.cancel()
 
 
-def _forget(task: "asyncio.Task[Any]") -> None:
-    """Nobody waits for this one any more; its end is not an error."""
+def _ignore_result(task: "asyncio.Task[Any]") -> None:
+    """Read the exception of a task that nobody awaits, so that asyncio does not log it."""
     with contextlib.suppress(asyncio.CancelledError):
         if (fault := task.exception()) is not None:
-            _log.debug("a call ended by %r after nobody waited for it", fault)
+            _log.debug("a call that nobody awaits any more ended with %r", fault)
 
 
 def _without_password(url: URL) -> str:

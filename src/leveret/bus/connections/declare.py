@@ -1,8 +1,9 @@
-"""Applies a topology to a broker: everything is declared again, and what is there stays.
+"""Declare a topology at a broker.
 
-A redeclare with the same arguments changes nothing, so a topology that another program set up is
-taken as it is. Where this user may not configure, what is there is looked up instead. Where it is
-there with other arguments the topology would not do what it says: that raises.
+Declaring again with the same arguments changes nothing, so a topology that another program set up
+is accepted. If the user has no configure permission, the declare becomes a passive one. If an
+exchange or queue exists with other arguments, TopologyMismatchError is raised, because messages
+would not take the way that the topology promises.
 """
 
 from typing import Final
@@ -11,26 +12,28 @@ import aiormq
 import aiormq.abc
 
 from leveret.bus.connections.connection import BrokerConnection
+from leveret.bus.errors import (
+    TopologyMismatchError,
+)
 from leveret.bus.topology import DEFAULT_EXCHANGE, Binding, Exchange, Queue, Topology
-from leveret.errors import TopologyMismatchError
 
 _MISSING: Final = "is missing, and this user may not declare it"
 
 
-async def declare(connection: BrokerConnection, topology: Topology) -> None:
-    """Make the broker have the whole topology. Raises TopologyMismatchError."""
-    work = _Declaring(connection)
+async def declare_topology(connection: BrokerConnection, topology: Topology) -> None:
+    """Declare the whole topology. Raise TopologyMismatchError."""
+    declarer = _Declarer(connection)
     for exchange in topology.exchanges:
-        await work.exchange(exchange)
+        await declarer.exchange(exchange)
     for queue in topology.queues:
-        await work.queue(queue)
+        await declarer.queue(queue)
     for binding in topology.bindings:
-        await work.bind(binding)
-    await work.close()
+        await declarer.bind(binding)
+    await declarer.close()
 
 
-class _Declaring:
-    """A channel for declaring; a refusal closes it, and the next step opens a new one."""
+class _Declarer:
+    """Declares on one channel; if the broker closes it, the next step opens another."""
 
     def __init__(self, connection: BrokerConnection) -> None:
         self._connection = connection
@@ -60,7 +63,7 @@ class _Declaring:
             durable=True,
             arguments=dict(exchange.arguments),
         )
-        await self._connection.ask(call)
+        await self._connection.call(call)
 
     async def queue(self, queue: Queue) -> None:
         try:
@@ -81,15 +84,15 @@ class _Declaring:
         call = channel.queue_declare(
             queue.name, passive=passive, durable=True, arguments=dict(queue.arguments)
         )
-        await self._connection.ask(call)
+        await self._connection.call(call)
 
     async def bind(self, binding: Binding) -> None:
         channel = await self._open()
         call = channel.queue_bind(binding.queue, binding.exchange, binding.routing_key)
         try:
-            await self._connection.ask(call)
+            await self._connection.call(call)
         except aiormq.exceptions.ChannelAccessRefused:
-            # Whoever may declare it has bound it; a binding cannot be looked up over AMQP.
+            # AMQP cannot look up a binding. The user who may configure is trusted to have made it.
             self._channel = None
 
     async def _open(self) -> aiormq.abc.AbstractChannel:
@@ -99,4 +102,4 @@ class _Declaring:
 
     async def close(self) -> None:
         if self._channel is not None and not self._channel.is_closed:
-            await self._connection.ask(self._channel.close())
+            await self._connection.call(self._channel.close())

@@ -1,6 +1,6 @@
-"""Doubles of the event bus for tests.
+"""Fakes of the event bus for tests.
 
-`FakeBus` is a `Bus` in memory; `FakeHub` connects several of them.
+`FakeBus` is a `Bus` in memory; a `FakeHub` connects several of them.
 """
 
 from leveret.bus.testing.fake_bus import FakeBus, FakeHub

@@ -1,4 +1,4 @@
-"""The double for tests: a bus without a broker, with the same decisions and a clock to move.
+"""A bus in memory for tests, with the decisions of the real bus and a clock that the test moves.
 
     hub = FakeHub()
     bus = FakeBus(fanout.layout("shop-billing"), hub=hub)
@@ -8,12 +8,12 @@
         return 503
 
     async with bus:
-        await bus.publish(OrderPlaced(1))        # handlers have run when it returns
-        await hub.advance(ms=10 * 5_000)         # ten retries, each after five seconds
+        await bus.publish(OrderPlaced(1))        # returns after the handlers have run
+        await hub.advance(10 * 5.0)              # ten retries, each after five seconds
         assert bus.dead_letters[0].headers["x-final-retry-count"] == 10
 
-Statuses, retries, delays, dead letters and their headers come from the code that the real bus runs.
-Deliveries are handled one at a time in the order of their time, so every run is the same.
+Statuses, retries, delays, dead letters and their headers come from the code of the real bus.
+Deliveries are handled one at a time, in the order of their due times, so every run is the same.
 """
 
 import asyncio
@@ -24,53 +24,60 @@ from random import Random
 from typing import Final
 
 from leveret.bus import codec
-from leveret.bus import headers as names
-from leveret.bus.bus import START_TIMEOUT_MS, Bus
+from leveret.bus import headers as bus_headers
+from leveret.bus.bus import START_TIMEOUT_S, Bus
+from leveret.bus.consuming import early_wait_s
 from leveret.bus.delivery import Delivery
 from leveret.bus.dispatch import Middleware
-from leveret.bus.early import wait_ms
-from leveret.bus.health import Health
-from leveret.bus.idempotency import IdempotencyStore
-from leveret.bus.outcome import TOO_EARLY, Act, Decision, Handled, decide
-from leveret.bus.outgoing import PublishOptions, of_event, require_size
-from leveret.bus.settings import BusSettings
-from leveret.bus.testing.fakes import START_MS, FakeClock, Inline, Message, died, matches
-from leveret.bus.topology import DEFAULT_EXCHANGE, Layout, Target
-from leveret.errors import (
+from leveret.bus.errors import (
     BusError,
     NotConnectedError,
     PublishClosedError,
     PublishError,
     UnroutableError,
 )
+from leveret.bus.handler_result import TOO_EARLY, Action, Decision, HandlerResult, decide
+from leveret.bus.health import Health
+from leveret.bus.idempotency import IdempotencyStore
+from leveret.bus.outgoing_message import PublishOptions, message_of_event, require_body_size
+from leveret.bus.settings import BusSettings
+from leveret.bus.testing.fakes import (
+    START_S,
+    FakeClock,
+    FakeMessage,
+    InlineExecutor,
+    headers_after_retry,
+    is_routed,
+)
+from leveret.bus.topology import DEFAULT_EXCHANGE, Layout, PublishAddress
 
-STEPS_MAX: Final = 100_000  # deliveries of one call, so that a loop of events ends as an error
+DELIVERIES_MAX: Final = 100_000  # in one call, so that an endless loop of events fails
 
 
 @dataclass(order=True)
-class _Waiting:
-    """A message in a queue, from when it may be delivered on."""
+class _QueuedMessage:
+    """A message in the queue of a bus, with the time of its delivery."""
 
     due_ms: int
     position: int
     bus: "FakeBus" = field(compare=False)
-    message: Message = field(compare=False)
+    message: FakeMessage = field(compare=False)
 
 
 class FakeHub:
-    """What several fake buses share instead of a broker: time, and who gets what."""
+    """Stands for the broker: time and routing, shared by several fake buses."""
 
-    def __init__(self, start_ms: int = START_MS) -> None:
-        self.clock = FakeClock(start_ms)
-        self.rng = Random(0)  # the same ids and waits in every run
+    def __init__(self, start_s: float = START_S) -> None:
+        self.clock = FakeClock(start_s)
+        self.rng = Random(0)  # a fixed seed: the same ids and waits in every run
         self.buses: list[FakeBus] = []
-        self._queue: list[_Waiting] = []
+        self._queue: list[_QueuedMessage] = []
         self._position = 0
         self._is_settling = False
 
-    async def advance(self, ms: int = 0, *, seconds: float = 0) -> None:
-        """Let time pass; whatever falls due is handled at its own time."""
-        target_ms = self.clock.at_ms + ms + round(seconds * 1000)
+    async def advance(self, by_s: float) -> None:
+        """Let time pass, and handle each message at its due time."""
+        target_ms = self.clock.at_ms + round(by_s * 1000)
         while self._queue and self._queue[0].due_ms <= target_ms:
             self.clock.at_ms = max(self.clock.at_ms, self._queue[0].due_ms)
             await self.settle()
@@ -78,40 +85,40 @@ class FakeHub:
         await self.settle()
 
     async def settle(self) -> None:
-        """Handle everything that is due now."""
+        """Handle every message that is due now."""
         if self._is_settling:
-            return  # a handler publishes: what it published is handled after it
+            return  # a handler publishes: its messages are handled after it
         self._is_settling = True
         try:
-            steps = 0
+            count = 0
             while self._queue and self._queue[0].due_ms <= self.clock.at_ms:
                 waiting = heapq.heappop(self._queue)
                 await waiting.bus.deliver(waiting.message)
-                steps += 1
-                assert steps < STEPS_MAX, "the handlers publish without end"
+                count += 1
+                assert count < DELIVERIES_MAX, "the handlers publish without end"
         finally:
             self._is_settling = False
 
-    def route(self, target: Target, message: Message) -> bool:
-        """Put a message into every queue that takes it; whether one does."""
-        takers = [bus for bus in self.buses if bus.takes(target)]
-        for bus in takers:
+    def route(self, address: PublishAddress, message: FakeMessage) -> bool:
+        """Put a message into every queue that it is routed to. Return False if there is none."""
+        receivers = [bus for bus in self.buses if bus.receives(address)]
+        for bus in receivers:
             self.put(bus, message, 0)
-        return bool(takers)
+        return bool(receivers)
 
-    def put(self, bus: "FakeBus", message: Message, delay_ms: int) -> None:
-        """Put a message into the queue of one bus, to be delivered after a time."""
+    def put(self, bus: "FakeBus", message: FakeMessage, delay_ms: int) -> None:
+        """Put a message into the queue of one bus, to be delivered after a delay."""
         self._position += 1
         due_ms = self.clock.at_ms + delay_ms
-        heapq.heappush(self._queue, _Waiting(due_ms, self._position, bus, message))
+        heapq.heappush(self._queue, _QueuedMessage(due_ms, self._position, bus, message))
 
-    def waiting(self, bus: "FakeBus") -> int:
-        """Messages that a bus has not settled."""
+    def waiting_count(self, bus: "FakeBus") -> int:
+        """Return the number of messages in the queue of a bus."""
         return sum(1 for each in self._queue if each.bus is bus)
 
 
 class FakeBus(Bus):
-    """A bus in memory. `published`, `handled` and `dead_letters` are for a test to look at."""
+    """A bus in memory. A test reads `published`, `handled` and `dead_letters`."""
 
     def __init__(
         self,
@@ -133,15 +140,13 @@ class FakeBus(Bus):
             rng=self.hub.rng,
         )
         self.published: list[object] = []
-        self.handled: list[tuple[Delivery, Handled]] = []
-        self.dead_letters: list[Message] = []
-        self.fail_next: list[type[PublishError]] = []  # what the next publishes raise
+        self.handled: list[tuple[Delivery, HandlerResult]] = []
+        self.dead_letters: list[FakeMessage] = []
+        self.fail_next: list[type[PublishError]] = []  # the next publishes raise these errors
         self._is_started = False
         self._failures: list[BusError] = []
 
-    # What a bus does
-
-    async def start(self, timeout_ms: int = START_TIMEOUT_MS) -> None:
+    async def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
         self._require_not_started()
         self._loop = asyncio.get_running_loop()
         self._ended = asyncio.Event()
@@ -150,7 +155,7 @@ class FakeBus(Bus):
             self.hub.buses.append(self)
         self._is_started = True
 
-    async def stop(self, deadline_ms: int | None = None) -> None:
+    async def stop(self, deadline_s: float | None = None) -> None:
         if self in self.hub.buses:
             self.hub.buses.remove(self)
         self._is_started = False
@@ -169,7 +174,7 @@ class FakeBus(Bus):
             self._failures.append(fault)
         return self._last_id
 
-    async def wait_for_confirms(self, timeout_ms: int) -> bool:
+    async def wait_for_confirms(self, timeout_s: float) -> bool:
         await self.hub.settle()
         return not self._failures
 
@@ -188,54 +193,52 @@ class FakeBus(Bus):
             raise PublishClosedError(message_id, "the bus was stopped")
 
     def _publish(self, event: object, options: PublishOptions) -> None:
-        made = of_event(event, options, self._layout, self._clock.now_ms(), self._rng)
+        made = message_of_event(event, options, self._layout, self._clock.now_ms(), self._rng)
         self._last_id = made.message_id
         self._require_running(made.message_id)
         if self.fail_next:
-            raise self.fail_next.pop(0)(made.message_id, "as the test asked")
-        require_size(made, self._settings.body_bytes_max)
-        message = Message(
+            raise self.fail_next.pop(0)(made.message_id, "the test asked for this failure")
+        require_body_size(made, self._settings.body_bytes_max)
+        message = FakeMessage(
             made.body,
             made.message_id,
             codec.name_of(type(event)),
-            made.target.routing_key,
-            made.target.exchange,
+            made.address.routing_key,
+            made.address.exchange,
             dict(made.properties.headers or {}),
             self._clock.now_ms() // 1000,
             correlation_id=options.correlation_id or "",
         )
-        if not self.hub.route(made.target, message) and made.mandatory:
-            raise UnroutableError(made.message_id, f"nobody takes {made.target}")
+        if not self.hub.route(made.address, message) and made.mandatory:
+            raise UnroutableError(made.message_id, f"no queue takes {made.address}")
         self.published.append(event)
 
-    # What a broker does
-
-    def takes(self, target: Target) -> bool:
-        """Whether what is published there comes to this bus."""
-        if target.exchange == DEFAULT_EXCHANGE:
-            return target.routing_key == self._layout.queue
+    def receives(self, address: PublishAddress) -> bool:
+        """Return True if a message that is published there is routed to this bus."""
+        if address.exchange == DEFAULT_EXCHANGE:
+            return address.routing_key == self._layout.queue
         types = {each.name: each.type for each in self._layout.consuming.exchanges}
         return any(
-            matches(types[each.exchange], each.routing_key, target.routing_key)
+            is_routed(types[each.exchange], each.routing_key, address.routing_key)
             for each in self._layout.consuming.bindings
-            if each.exchange == target.exchange and each.queue == self._layout.queue
+            if each.exchange == address.exchange and each.queue == self._layout.queue
         )
 
-    async def deliver(self, message: Message) -> None:
-        """Hand a message to its handler and do what follows."""
+    async def deliver(self, message: FakeMessage) -> None:
+        """Handle a message and settle it."""
         delivery = self._delivery(message)
-        due_ms = delivery.due_ms
-        if due_ms is not None and self._clock.now_ms() < due_ms:
-            self._settle(message, delivery, Decision(Act.REQUEUE), TOO_EARLY)
+        due_s = delivery.due_s
+        if due_s is not None and self._clock.now_ms() / 1000 < due_s:
+            self._settle(message, delivery, Decision(Action.REQUEUE), TOO_EARLY)
             return
-        outcome = await self._dispatcher.handle(delivery, Inline())
-        self.handled.append((delivery, outcome))
+        result = await self._dispatcher.handle(delivery, InlineExecutor())
+        self.handled.append((delivery, result))
         policy = self._dispatcher.policy(delivery)
-        decision = decide(outcome, delivery.retry_count, self._layout, policy)
-        self._settle(message, delivery, decision, outcome)
+        decision = decide(result, delivery.retry_count, self._layout, policy)
+        self._settle(message, delivery, decision, result)
 
-    def _delivery(self, message: Message) -> Delivery:
-        count = names.retry_count(message.headers, self._layout.queue)
+    def _delivery(self, message: FakeMessage) -> Delivery:
+        count = bus_headers.retry_count(message.headers, self._layout.queue)
         return Delivery(
             queue=self._layout.queue,
             body=message.body,
@@ -245,36 +248,40 @@ class FakeBus(Bus):
             exchange=message.exchange,
             content_type=codec.CONTENT_TYPE,
             correlation_id=message.correlation_id,
-            headers={**message.headers, names.RETRY_COUNT: count},
+            headers={**message.headers, bus_headers.RETRY_COUNT: count},
             retry_count=count,
             timestamp_s=message.timestamp_s,
             is_redelivered=message.is_redelivered,
         )
 
     def _settle(
-        self, message: Message, delivery: Delivery, decision: Decision, outcome: Handled
+        self, message: FakeMessage, delivery: Delivery, decision: Decision, result: HandlerResult
     ) -> None:
         queue = self._layout.queue
-        if decision.act is Act.REQUEUE:
-            pause_ms = wait_ms(self._clock.now_ms(), delivery.due_ms, self._settings, self._rng)
-            self.hub.put(self, replace(message, is_redelivered=True), pause_ms)
-        elif decision.act is Act.REJECT:
-            headers = died(message.headers, queue, self._layout.retry_queue)
+        if decision.action is Action.REQUEUE:
+            now_s = self._clock.now_ms() / 1000
+            pause_s = early_wait_s(now_s, delivery.due_s, self._settings, self._rng)
+            again = replace(message, is_redelivered=True)
+            self.hub.put(self, again, max(1, round(pause_s * 1000)))
+        elif decision.action is Action.REJECT:
+            headers = headers_after_retry(message.headers, queue, self._layout.retry_queue)
             self.hub.put(self, replace(message, headers=headers), decision.delay_ms)
-        elif decision.act is Act.DELAY:
+        elif decision.action is Action.DELAY:
             count = delivery.retry_count + 1
-            headers = names.carried(message.headers, queue, count, continues=True)
+            headers = bus_headers.copy_headers(message.headers, queue, count, continues=True)
             self.hub.put(self, replace(message, headers=headers), decision.delay_ms)
-        elif decision.act is Act.DEAD:
-            self.dead_letters.append(self._dead(message, delivery, outcome))
+        elif decision.action is Action.DEAD_LETTER:
+            self.dead_letters.append(self._dead_letter(message, delivery, result))
 
-    def _dead(self, message: Message, delivery: Delivery, outcome: Handled) -> Message:
+    def _dead_letter(
+        self, message: FakeMessage, delivery: Delivery, result: HandlerResult
+    ) -> FakeMessage:
         count = delivery.retry_count
-        headers = names.dead_letter(
-            message.headers, self._layout.queue, count, outcome.code, outcome.error
+        headers = bus_headers.dead_letter_headers(
+            message.headers, self._layout.queue, count, result.status_code, result.error
         )
         if self._layout.counts_in_header:
-            headers[names.RETRY_COUNT] = count
+            headers[bus_headers.RETRY_COUNT] = count
         return replace(message, headers=headers)
 
     _last_id = ""

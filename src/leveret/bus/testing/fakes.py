@@ -1,32 +1,32 @@
-"""What the double for tests is made of: messages, time, routing and dying, as a broker has them."""
+"""Parts of the fake bus: clock, message, executor, routing and death headers of a broker."""
 
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from typing import Any, Final
 
-from leveret.bus import headers as names
+from leveret.bus import headers as bus_headers
 from leveret.bus.topology import ExchangeType
 from leveret.clock import Clock
 
-START_MS: Final = 1_700_000_000_000
+START_S: Final = 1_700_000_000.0
 
 
 class FakeClock(Clock):
-    """Stands still until a hub moves it."""
+    """A clock that only a hub moves."""
 
     moves = False
 
-    def __init__(self, start_ms: int = START_MS) -> None:
+    def __init__(self, start_s: float = START_S) -> None:
         super().__init__()
-        self.at_ms = start_ms
+        self.at_ms = round(start_s * 1000)
 
     def now_ms(self) -> int:
         return self.at_ms
 
 
 @dataclass(frozen=True)
-class Message:
+class FakeMessage:
     """A message of a fake bus."""
 
     body: bytes
@@ -34,14 +34,14 @@ class Message:
     type: str
     routing_key: str
     exchange: str
-    headers: names.Headers
+    headers: bus_headers.Headers
     timestamp_s: int
     is_redelivered: bool = False
     correlation_id: str = ""
 
 
-class Inline(Executor):
-    """Runs plain handlers where they are called."""
+class InlineExecutor(Executor):
+    """Runs plain handlers in the calling thread."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
         found: Future[Any] = Future()
@@ -52,19 +52,22 @@ class Inline(Executor):
         return found
 
 
-def died(headers: names.Headers, queue: str, retry_queue: str) -> names.Headers:
-    """A reject of the queue and the end of the wait after it, as a broker writes them."""
-    deaths = [dict(death) for death in headers.get(names.DEATHS, [])]
-    for place, reason in ((queue, names.REJECTED), (retry_queue, "expired")):
+def headers_after_retry(
+    headers: bus_headers.Headers, queue: str, retry_queue: str
+) -> bus_headers.Headers:
+    """Return the headers after a reject and the wait in the retry queue, as a broker sets them."""
+    deaths = [dict(death) for death in headers.get(bus_headers.DEATHS, [])]
+    for place, reason in ((queue, bus_headers.REJECTED), (retry_queue, "expired")):
         known = [each for each in deaths if (each["queue"], each["reason"]) == (place, reason)]
         entry: dict[str, Any] = {"queue": place, "reason": reason, "count": 0}
         entry = known[0] if known else entry
         entry["count"] += 1
         deaths = [entry, *(each for each in deaths if each is not entry)]
-    return {**headers, names.DEATHS: deaths}
+    return {**headers, bus_headers.DEATHS: deaths}
 
 
-def matches(kind: ExchangeType, pattern: str, key: str) -> bool:
+def is_routed(kind: ExchangeType, pattern: str, key: str) -> bool:
+    """Return True if a binding with this pattern matches the routing key."""
     if kind is ExchangeType.FANOUT:
         return True
     if kind is ExchangeType.DIRECT:

@@ -1,7 +1,7 @@
-"""A port that answers whether a service consumes: for probes of whatever keeps the service alive.
+"""A TCP port that tells whether a service consumes, for probes of a supervisor.
 
-Any GET gives 200 and a JSON document while the broker lists the consumer, 503 and the same document
-when not. It is no web server: one request for each connection, read up to its limit and deadline.
+Any GET gets a JSON document, with status 200 while the broker lists the consumer and 503 otherwise.
+This is no web server: each connection serves one request, with a size limit and a deadline.
 """
 
 import asyncio
@@ -12,29 +12,29 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 REQUEST_BYTES_MAX: Final = 8192
-REQUEST_S: Final = 5.0
+REQUEST_TIMEOUT_S: Final = 5.0
 
 log = logging.getLogger(__name__)
 
-Ask = Callable[[], Awaitable[tuple[bool, dict[str, Any]]]]  # is it well, and what to tell
+GetHealth = Callable[[], Awaitable[tuple[bool, dict[str, Any]]]]  # is it healthy; the document
 
 
 class HealthPort:
-    """Listens on a port and asks somebody else."""
+    """Listens on a port and answers with the result of `get_health`."""
 
-    def __init__(self, ask: Ask) -> None:
-        self._ask = ask
+    def __init__(self, get_health: GetHealth) -> None:
+        self._get_health = get_health
         self._server: asyncio.Server | None = None
 
     async def start(self, host: str, port: int) -> int:
-        """Listens; the port, which is a free one where 0 was asked for."""
+        """Listen, and return the port. Port 0 means a free one."""
         self._server = await asyncio.start_server(
             self._on_connection, host, port, limit=REQUEST_BYTES_MAX
         )
         return int(self._server.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
-        """Listens no more."""
+        """Close the port."""
         if self._server is not None:
             self._server.close()
             await self._server.wait_closed()
@@ -43,22 +43,22 @@ class HealthPort:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         try:
-            async with asyncio.timeout(REQUEST_S):
+            async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 await reader.readuntil(b"\r\n\r\n")
-                is_well, document = await self._ask()
-                writer.write(_answer(is_well, document))
+                is_healthy, document = await self._get_health()
+                writer.write(_answer(is_healthy, document))
                 await writer.drain()
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            log.debug("a health request broke off", exc_info=True)
+            log.debug("a health request was cut off", exc_info=True)
         finally:
             writer.close()
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
 
 
-def _answer(is_well: bool, document: dict[str, Any]) -> bytes:
+def _answer(is_healthy: bool, document: dict[str, Any]) -> bytes:
     body = json.dumps(document).encode() + b"\n"
-    status = "200 OK" if is_well else "503 Service Unavailable"
+    status = "200 OK" if is_healthy else "503 Service Unavailable"
     head = (
         f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"

@@ -1,60 +1,56 @@
-"""The webhook runner: posts every message of a service to a URL, and the answer settles it.
+"""Post every message of a service to a URL. The HTTP status of the answer settles the message.
 
-The body of a message is the body of the request. What else it has are headers of the request, by
-the names that shovels use too:
+The body of a message is the body of the request. Request headers carry the rest, by the names that
+shovels use too:
 
     Content-Type                                 content type
     X-Message-Id, X-Type, X-Correlation-Id       properties
     X-Queue, X-Exchange, X-Routing-Key           where it comes from
     X-Attempt                                    1 at the first delivery, 11 at the last one
     X-Header-<name>                              each header; tables and arrays as JSON
-    traceparent, tracestate                      as they are, so that a trace goes on
+    traceparent, tracestate                      unchanged, so that a trace goes on
 
-The status of the answer is what a handler of the bus would have returned: 2xx acks, 425 waits and
-gives back, all else is tried again later. No answer in time, no connection and no HTTP are an
-exception, with the same end. The bus does the counting, the retries and the dead letters.
+The status means the same as one that a handler of the bus returns: 2xx acks, 425 holds and
+requeues, every other status is retried. A request without an answer is retried too. The bus counts,
+retries and moves dead letters.
 
-A failure is one line of the log. Stopping lets requests end that run.
+Each failure is one line in the log. `stop` waits for running requests.
 """
 
 import asyncio
-import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
-from urllib.parse import quote
+from typing import Final
 
-from leveret.bus.bus import Bus
+from leveret.bus.bus import START_TIMEOUT_S, Bus
 from leveret.bus.delivery import Delivery
+from leveret.bus.handler_result import DeliveryOutcome, HandlerResult, result_of_return
 from leveret.bus.health import Health
-from leveret.bus.outcome import ConsumerStatus, Handled, handled
 from leveret.bus.settings import BusSettings
 from leveret.bus.topology import Layout
-from leveret.bus.webhook.posting import Poster, PostError
 from leveret.clock import Clock
+from leveret.http_post import HttpPoster, PostError, message_header, printable
 
-HEADERS_MAX: Final = 64  # of a message that are sent on; servers take about 100 in all
-HEADER_CHARS_MAX: Final = 4096  # of one value; a longer one is left out
+HEADERS_MAX: Final = 64  # of a message that are sent; servers accept about 100 in all
+HEADER_CHARS_MAX: Final = 4096  # a longer value is left out
 TIMEOUT_S: Final = 30.0
-_TRACE: Final = ("traceparent", "tracestate")
 _DEFAULT_TYPE: Final = "application/octet-stream"
-_SAFE: Final = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Counts:
-    """What became of the requests so far."""
+class RequestCounts:
+    """Results of the requests so far."""
 
     acked: int = 0
-    failed: int = 0  # to be tried again, or dead
+    failed: int = 0  # retried, or moved to the dead letters
     early: int = 0  # 425
 
 
 class Webhook:
-    """A bus whose only handler posts."""
+    """A bus with one handler, which posts each message."""
 
     def __init__(
         self,
@@ -67,72 +63,72 @@ class Webhook:
         headers: Mapping[str, str] | None = None,  # sent with every request
         clock: Clock | None = None,
     ) -> None:
-        self.counts = Counts()
+        self.counts = RequestCounts()
         self._layout = layout
-        self._own = dict(headers or {})
+        self._headers = dict(headers or {})
         self._clock = clock or Clock()
-        self._poster = Poster(target_url, concurrency=concurrency, timeout_s=timeout_s)
-        # A bus that stops waits for its handlers: longer than any request takes.
-        stop_ms = round(timeout_s * 1000) + BusSettings.answer_timeout_ms
-        settings = BusSettings(concurrency=concurrency, stop_deadline_ms=stop_ms)
+        self._poster = HttpPoster(target_url, concurrency=concurrency, timeout_s=timeout_s)
+        # `stop` waits for the handlers, so the deadline is longer than any request.
+        stop_s = timeout_s + BusSettings.answer_timeout_s
+        settings = BusSettings(concurrency=concurrency, stop_deadline_s=stop_s)
         self.bus = Bus(broker_url, layout, settings=settings)
         self.bus.on_message()(self._handle)
 
-    async def start(self, timeout_ms: int = 30_000) -> None:
-        """Connects, applies the topology and consumes."""
-        await self.bus.start(timeout_ms)
+    async def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Connect, declare the topology and consume."""
+        await self.bus.start(timeout_s)
 
     async def stop(self) -> None:
-        """Takes nothing more, lets running requests end, and lets go of everything."""
+        """Stop consuming, wait for running requests, and close all connections."""
         try:
             await self.bus.stop()
         finally:
             self._poster.close()
 
     async def health(self) -> Health:
-        """Whether the broker lists the consumer."""
+        """Ask the broker whether it lists the consumer."""
         return await self.bus.health()
 
-    async def _handle(self, delivery: Delivery) -> Handled:
+    async def _handle(self, delivery: Delivery) -> HandlerResult:
         started_ms = self._clock.now_ms()
         try:
-            status = await self._poster.post(
-                request_headers(delivery, self._own), bytes(delivery.body)
+            answer = await self._poster.post(
+                request_headers(delivery, self._headers), bytes(delivery.body)
             )
         except PostError as fault:
-            # Not raised: the bus would log it a second time.
-            outcome = Handled(ConsumerStatus.DROP, None, f"{type(fault).__name__}: {fault}")
+            # Returned instead of raised, because the bus would log an exception a second time.
+            result = HandlerResult(DeliveryOutcome.RETRY, None, f"{type(fault).__name__}: {fault}")
         else:
-            outcome = handled(status, self._layout)
-        self._count(outcome, delivery, started_ms)
-        return outcome
+            result = result_of_return(answer.status, self._layout)
+        self._count(result, delivery, started_ms)
+        return result
 
-    def _count(self, outcome: Handled, delivery: Delivery, started_ms: int) -> None:
-        if outcome.status is ConsumerStatus.ACK:
+    def _count(self, result: HandlerResult, delivery: Delivery, started_ms: int) -> None:
+        if result.outcome is DeliveryOutcome.ACK:
             self.counts.acked += 1
-        elif outcome.status is ConsumerStatus.REQUEUE:
+        elif result.outcome is DeliveryOutcome.REQUEUE:
             self.counts.early += 1  # expected, not a failure
         else:
             self.counts.failed += 1
-            self._note(outcome, delivery, self._clock.now_ms() - started_ms)
+            self._log_failure(result, delivery, self._clock.now_ms() - started_ms)
 
-    def _note(self, outcome: Handled, delivery: Delivery, took_ms: int) -> None:
-        """The one line of a failure."""
+    def _log_failure(self, result: HandlerResult, delivery: Delivery, took_ms: int) -> None:
+        """Log a failure."""
         facts: dict[str, object] = {
             "queue": delivery.queue,
             "message_id": delivery.message_id,
             "attempt": delivery.retry_count + 1,
             "ms": took_ms,
         }
-        if outcome.code is not None:
-            facts["status"] = outcome.code
-        if outcome.error is not None:
-            facts["error"] = outcome.error
+        if result.status_code is not None:
+            facts["status"] = result.status_code
+        if result.error is not None:
+            facts["error"] = result.error
         log.warning("webhook failed", extra={"facts": facts})
 
 
-def request_headers(delivery: Delivery, own: Mapping[str, str]) -> dict[str, str]:
-    """The headers of the request that carries a message."""
+def request_headers(delivery: Delivery, configured: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers of the request that carries a message."""
     given = {
         "X-Message-Id": delivery.message_id,
         "X-Type": delivery.type,
@@ -141,31 +137,20 @@ def request_headers(delivery: Delivery, own: Mapping[str, str]) -> dict[str, str
         "X-Exchange": delivery.exchange,
         "X-Routing-Key": delivery.routing_key,
     }
-    headers = {"Content-Type": _printable(delivery.content_type or _DEFAULT_TYPE)}
-    headers.update({name: _printable(text) for name, text in given.items() if text})
+    headers = {"Content-Type": printable(delivery.content_type or _DEFAULT_TYPE)}
+    headers.update({name: printable(text) for name, text in given.items() if text})
     headers["X-Attempt"] = str(delivery.retry_count + 1)
     headers["X-Redelivered"] = "true" if delivery.is_redelivered else "false"
     for name, value in list(delivery.headers.items())[:HEADERS_MAX]:
-        text = _printable(_text(value))
+        shown, text = message_header(name, value)
         if len(text) <= HEADER_CHARS_MAX:
-            headers[name if name in _TRACE else f"X-Header-{quote(name, safe='')}"] = text
-    headers.update(own)
+            headers[shown] = text
+    headers.update(configured)
     return headers
 
 
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, default=str)
-
-
-def _printable(text: str) -> str:
-    """A text as a header can carry it: what is not printable ASCII is percent-encoded."""
-    if text.isascii() and text.isprintable() and "%" not in text:
-        return text
-    return quote(text, safe=_SAFE, errors="surrogateescape")
-
-
-async def run_until(webhook: Webhook, stop: asyncio.Event) -> None:
-    """Runs a started webhook until it is told to stop, then stops it gracefully."""
+async def run_until_stopped(webhook: Webhook, stop: asyncio.Event) -> None:
+    """Wait for the event, then stop a started webhook gracefully."""
     try:
         await stop.wait()
     finally:

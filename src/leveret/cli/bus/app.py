@@ -1,7 +1,6 @@
-"""`leveret bus …`: the event bus from a shell.
+"""The Typer application `leveret bus`, and the options of its command `run`.
 
-`run` posts the messages of a service to a URL; the words and options are here, the work is in
-`bus_run.py`, which is imported when the command runs. `dlq` is in `dlq.py`.
+`run.py` carries out `run` and is imported when the command runs. `dlq.py` has the commands `dlq`.
 """
 
 from enum import StrEnum
@@ -17,70 +16,85 @@ from leveret.cli.bus.options import (
     RunOptions,
     one_line_on_failure,
 )
-from leveret.cli.ctl.objects import arguments_of
+from leveret.cli.ctl.objects import parse_pairs
 
-app = typer.Typer(no_args_is_help=True, help="The event bus: webhooks and dead letters.")
+app = typer.Typer(
+    no_args_is_help=True, help="The event bus: post messages to a URL, handle dead letters."
+)
 app.add_typer(dlq.app, name="dlq")
 
 
 class TopologyName(StrEnum):
-    """Which topology a service uses."""
+    """The topologies a service can use."""
 
     FANOUT = "fanout"
     TOPIC = "topic"
 
 
 class QueueTypeName(StrEnum):
-    """How the queues of the topic topology are kept."""
+    """The queue types of the topic topology."""
 
     QUORUM = "quorum"
     CLASSIC = "classic"
 
 
+ServiceName = Annotated[
+    str,
+    typer.Option(
+        "--service", help="Name of the service; with the topic topology, name of its queue."
+    ),
+]
+MaxRetries = Annotated[
+    int | None,
+    typer.Option("--max-retries", min=0, help="Retries before a message becomes a dead letter."),
+]
+
+
 @app.command()
 def run(
-    service: Annotated[
-        str, typer.Option("--service", help="The service; with topic, the name of its queue.")
-    ],
-    target_url: Annotated[str, typer.Option("--url", help="Where each message is posted.")],
+    service: ServiceName,
+    target_url: Annotated[str, typer.Option("--url", help="URL that each message is posted to.")],
     topology: Annotated[
         TopologyName, typer.Option("--topology", help="fanout or topic.")
     ] = TopologyName.FANOUT,
     exchange: Annotated[
-        str, typer.Option("--exchange", help="With topic: the exchange it listens to.")
+        str, typer.Option("--exchange", help="Topic topology: the exchange to consume from.")
     ] = "",
     routing_key: Annotated[
-        list[str] | None, typer.Option("--routing-key", help="With topic: repeat it.")
+        list[str] | None,
+        typer.Option("--routing-key", help="Topic topology: a routing key. Repeatable."),
     ] = None,
     queue_type: Annotated[
-        QueueTypeName, typer.Option("--queue-type", help="With topic: quorum or classic.")
+        QueueTypeName, typer.Option("--queue-type", help="Topic topology: quorum or classic.")
     ] = QueueTypeName.QUORUM,
-    max_retries: Annotated[
-        int | None, typer.Option("--max-retries", min=0, help="Before it is a dead letter.")
-    ] = None,
-    retry_delay_ms: Annotated[
-        int | None, typer.Option("--retry-delay-ms", min=1, help="Between two attempts.")
+    max_retries: MaxRetries = None,
+    retry_delay_s: Annotated[
+        float | None,
+        typer.Option("--retry-delay-s", min=0.001, help="Seconds between two attempts."),
     ] = None,
     concurrency: Annotated[
-        int, typer.Option("--concurrency", min=1, help="Requests that run at once.")
+        int, typer.Option("--concurrency", min=1, help="Maximum number of concurrent requests.")
     ] = 8,
     timeout_s: Annotated[
-        float, typer.Option("--timeout", min=0.001, help="Seconds for a whole request.")
+        float, typer.Option("--timeout", min=0.001, help="Timeout of a request in seconds.")
     ] = 30.0,
     header: Annotated[
-        list[str] | None, typer.Option("--header", help="Sent with each request: KEY=VALUE.")
+        list[str] | None,
+        typer.Option("--header", help="HTTP header KEY=VALUE for each request. Repeatable."),
     ] = None,
     health_port: Annotated[
         int | None,
-        typer.Option("--health-port", min=0, help="Answers probes: 200 while it consumes."),
+        typer.Option(
+            "--health-port", min=0, help="Port for health checks: answers 200 while it consumes."
+        ),
     ] = None,
     health_host: Annotated[
-        str, typer.Option("--health-host", help="Address of the health port.")
+        str, typer.Option("--health-host", help="Address that the health port listens on.")
     ] = "127.0.0.1",
     amqp_url: AmqpUrl = DEFAULT_AMQP_URL,
     print_json: PrintJson = False,
 ) -> None:
-    """Post each message of a service to a URL; the status of the answer settles it."""
+    """Post each message of a service to a URL. The HTTP status decides how it is settled."""
     with one_line_on_failure():
         from leveret.cli.bus import run
 
@@ -92,10 +106,10 @@ def run(
             routing_keys=tuple(routing_key or ()),
             queue_type=str(queue_type),
             max_retries=max_retries,
-            retry_delay_ms=retry_delay_ms,
+            retry_delay_s=retry_delay_s,
             concurrency=concurrency,
             timeout_s=timeout_s,
-            headers={name: str(value) for name, value in arguments_of(header).items()},
+            headers={name: str(value) for name, value in parse_pairs(header).items()},
             health_host=health_host,
             health_port=health_port,
             amqp_url=amqp_url,

@@ -1,7 +1,7 @@
-"""`leveret bus dlq list|show|redrive|drop`: the commands and their options.
+"""Commands and options of `leveret bus dlq list|show|redrive|drop`.
 
-What they do is in `dlq_work.py`, which is imported when a command runs. Looking changes nothing;
-redrive and drop end between two messages on Ctrl+C, with the rest of the queue as it was.
+`dlq_actions.py` carries them out and is imported when a command runs. `list` and `show` change
+nothing. On Ctrl+C, `redrive` and `drop` stop between two messages and leave the rest in the queue.
 """
 
 import inspect
@@ -13,130 +13,141 @@ import typer
 from leveret.cli.bus.options import (
     DEFAULT_AMQP_URL,
     AmqpUrl,
-    Asked,
+    DlqRequest,
     PrintJson,
     Queue,
     Service,
     one_line_on_failure,
 )
-from leveret.cli.ctl.objects import arguments_of
-from leveret.cli.shared.output import Output, with_parameters
+from leveret.cli.ctl.objects import parse_pairs
+from leveret.cli.shared.output import Output, set_parameters
 
-SCAN_MAX: Final = 100_000  # messages that one command looks at, if nothing else is said
-LISTED: Final = 100  # rows of a list, if nothing else is said
+SCAN_MAX: Final = 100_000  # default of --scan: messages that one command reads
+LIST_LIMIT: Final = 100  # default of `list --limit`
 
-app = typer.Typer(no_args_is_help=True, help="Look at dead letters, send them back, drop them.")
+app = typer.Typer(no_args_is_help=True, help="List, show, redrive and delete dead letters.")
 
-Limit = Annotated[int | None, typer.Option("--limit", min=1, help="At most so many.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done.")]
+Limit = Annotated[int | None, typer.Option("--limit", min=1, help="Maximum number of messages.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")]
 
 
-def _asked(
+def _make_request(
     service: Service = None,
     queue: Queue = None,
-    dlq: Annotated[str | None, typer.Option("--dlq", help="A dead-letter queue by name.")] = None,
+    dlq: Annotated[str | None, typer.Option("--dlq", help="Name of a dead-letter queue.")] = None,
     id_: Annotated[
-        list[str] | None, typer.Option("--id", help="Only the message with this id; repeat it.")
+        list[str] | None, typer.Option("--id", help="Only the message with this id. Repeatable.")
     ] = None,
     header: Annotated[
         list[str] | None,
-        typer.Option("--header", help="A header has this value: KEY=VALUE; repeat it."),
+        typer.Option("--header", help="Messages with this header: KEY=VALUE. Repeatable."),
     ] = None,
-    status: Annotated[int | None, typer.Option("--status", help="Its last status code.")] = None,
-    error: Annotated[str | None, typer.Option("--error", help="Text in its last error.")] = None,
+    status: Annotated[
+        int | None, typer.Option("--status", help="Messages with this last HTTP status.")
+    ] = None,
+    error: Annotated[
+        str | None, typer.Option("--error", help="Messages whose last error contains this text.")
+    ] = None,
     json_path: Annotated[
-        list[str] | None, typer.Option("--json-path", help="In a JSON body: $.order.id=5.")
+        list[str] | None,
+        typer.Option("--json-path", help="JSON bodies with this value: $.order.id=5. Repeatable."),
     ] = None,
-    text: Annotated[str | None, typer.Option("--text", help="The body holds this text.")] = None,
+    text: Annotated[
+        str | None, typer.Option("--text", help="Bodies that contain this text.")
+    ] = None,
     older_than_s: Annotated[
-        float | None, typer.Option("--older-than-s", min=0, help="Died so long ago.")
+        float | None,
+        typer.Option("--older-than-s", min=0, help="Dead-lettered at least this many seconds ago."),
     ] = None,
     scan: Annotated[
-        int, typer.Option("--scan", min=1, help="Look at no more than so many messages.")
+        int, typer.Option("--scan", min=1, help="Maximum number of messages to read.")
     ] = SCAN_MAX,
     amqp_url: AmqpUrl = DEFAULT_AMQP_URL,
     print_json: PrintJson = False,
-) -> Asked:
+) -> DlqRequest:
     conditions = {
         "ids": frozenset(id_ or ()),
-        "headers": arguments_of(header),
-        "json_fields": arguments_of(json_path),
+        "headers": parse_pairs(header),
+        "json_fields": parse_pairs(json_path),
         "status": status,
         "error": error,
         "text": text,
-        "older_than_ms": None if older_than_s is None else round(older_than_s * 1000),
+        "older_than_s": older_than_s,
     }
-    return Asked(amqp_url, service, queue, dlq, conditions, scan, Output(print_json))
+    return DlqRequest(amqp_url, service, queue, dlq, conditions, scan, Output(print_json))
 
 
-def _works(function: Callable[..., None]) -> Callable[..., None]:
-    """A command of a function whose first parameter is what was asked."""
-    options = inspect.signature(_asked, eval_str=True).parameters
+def _dlq_command(function: Callable[..., None]) -> Callable[..., None]:
+    """Make a command of a function whose first parameter is a DlqRequest."""
+    options = inspect.signature(_make_request, eval_str=True).parameters
     _, *own = inspect.signature(function, eval_str=True).parameters.values()
 
     def command(**given: Any) -> None:
         with one_line_on_failure():
-            function(_asked(**{name: given.pop(name) for name in options}), **given)
+            function(_make_request(**{name: given.pop(name) for name in options}), **given)
 
-    # What has no default, an argument, stands first.
-    return with_parameters(command, function, [*own, *options.values()])
+    # Parameters without a default must come first.
+    return set_parameters(command, function, [*own, *options.values()])
 
 
-@_works
+@_dlq_command
 def list_letters(
-    asked: Asked,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = LISTED,
+    request: DlqRequest,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, help="Maximum number of messages.")
+    ] = LIST_LIMIT,
 ) -> None:
-    """List dead letters: how each ended, where it would go back to. The queue stays as it is."""
-    from leveret.cli.bus import dlq_work
+    """List dead letters with their error and original queue. Does not change the queue."""
+    from leveret.cli.bus import dlq_actions
 
-    dlq_work.list_letters(asked, limit)
+    dlq_actions.list_letters(request, limit)
 
 
-@_works
+@_dlq_command
 def show(
-    asked: Asked,
-    message: Annotated[str, typer.Argument(help="Its message id, or its place in the list.")],
+    request: DlqRequest,
+    message: Annotated[str, typer.Argument(help="Message id, or position in the list.")],
 ) -> None:
-    """Show everything of one dead letter: headers, properties, body. The queue stays as it is."""
-    from leveret.cli.bus import dlq_work
+    """Show headers, properties and body of one dead letter. Does not change the queue."""
+    from leveret.cli.bus import dlq_actions
 
-    dlq_work.show(asked, message)
+    dlq_actions.show(request, message)
 
 
-@_works
+@_dlq_command
 def redrive(
-    asked: Asked,
-    to: Annotated[str | None, typer.Option("--to", help="Another queue than they died in.")] = None,
-    reset: Annotated[
-        bool, typer.Option("--reset", help="Count their retries from zero again.")
-    ] = False,
+    request: DlqRequest,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", help="Send them to this queue instead of their original queue."),
+    ] = None,
+    reset: Annotated[bool, typer.Option("--reset", help="Reset their retry counters.")] = False,
     limit: Limit = None,
     rate: Annotated[
-        float | None, typer.Option("--rate", min=0.001, help="At most so many a second.")
+        float | None, typer.Option("--rate", min=0.001, help="Maximum messages per second.")
     ] = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Send dead letters back to the queue they died in; each leaves only after the confirm."""
-    from leveret.cli.bus import dlq_work
+    """Send dead letters back to their original queue. Each is removed only after the confirm."""
+    from leveret.cli.bus import dlq_actions
 
-    dlq_work.redrive(asked, to=to, reset=reset, limit=limit, rate=rate, dry_run=dry_run)
+    dlq_actions.redrive(request, to=to, reset=reset, limit=limit, rate=rate, dry_run=dry_run)
 
 
-@_works
+@_dlq_command
 def drop(
-    asked: Asked,
+    request: DlqRequest,
     everything: Annotated[
-        bool, typer.Option("--all", help="Without any condition: all of them.")
+        bool, typer.Option("--all", help="Delete all messages, if no filter is given.")
     ] = False,
     limit: Limit = None,
     dry_run: DryRun = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """Remove dead letters for good; asks first."""
-    from leveret.cli.bus import dlq_work
+    """Delete dead letters. Asks for confirmation first."""
+    from leveret.cli.bus import dlq_actions
 
-    dlq_work.drop(asked, everything=everything, limit=limit, dry_run=dry_run, yes=yes)
+    dlq_actions.drop(request, everything=everything, limit=limit, dry_run=dry_run, yes=yes)
 
 
 app.command("list")(list_letters)

@@ -1,7 +1,7 @@
-"""What the commands of `leveret bus` share: the broker's address, a place, and how they end.
+"""Shared options of `leveret bus`, the names of dead-letter queues, and one-line errors.
 
-The event bus is an extra of Leveret and its client library takes a while to import: both are why
-`leveret.bus` is imported by the commands that run, not with the command line.
+The event bus is an optional extra of Leveret, and its client library takes a while to import. The
+commands therefore import `leveret.bus` when they run.
 """
 
 import asyncio
@@ -20,20 +20,22 @@ from leveret.errors import LeveretError
 DEFAULT_AMQP_URL: Final = "amqp://guest:guest@127.0.0.1:5672/"
 
 AmqpUrl = Annotated[
-    str, typer.Option("--amqp-url", envvar="LEVERET_AMQP_URL", help="Address of the broker.")
+    str, typer.Option("--amqp-url", envvar="LEVERET_AMQP_URL", help="AMQP address of the broker.")
 ]
 Service = Annotated[
-    str | None, typer.Option("--service", help="A service of the fanout bus: wms-orders.")
+    str | None,
+    typer.Option("--service", help="A service of the fanout topology, such as wms-orders."),
 ]
 Queue = Annotated[
-    str | None, typer.Option("--queue", help="A queue of the topic topology: my-service.events.")
+    str | None,
+    typer.Option("--queue", help="A queue of the topic topology, such as my-service.events."),
 ]
-PrintJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+PrintJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What every command is told: the broker, the queue, and which of its messages."""
+class DlqRequest:
+    """Options of all `dlq` commands: the broker, the queue, and a filter for its messages."""
 
     amqp_url: str
     service: str | None
@@ -46,7 +48,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What `leveret bus run` is told."""
+    """Options of `leveret bus run`."""
 
     service: str
     target_url: str
@@ -54,8 +56,8 @@ class RunOptions:
     exchange: str
     routing_keys: tuple[str, ...]
     queue_type: str
-    max_retries: int | None  # None = as the topology has it
-    retry_delay_ms: int | None
+    max_retries: int | None  # None = the topology's default
+    retry_delay_s: float | None
     concurrency: int
     timeout_s: float
     headers: dict[str, str]
@@ -65,48 +67,48 @@ class RunOptions:
     as_json: bool
 
 
-class Place(NamedTuple):
-    """A dead-letter queue, and where its messages came from."""
+class DlqNames(NamedTuple):
+    """Names of a dead-letter queue and of the queue that its messages came from."""
 
     dlq: str
-    queue: str | None  # None = only the messages themselves can say
+    queue: str | None  # None = unknown; the headers of each message tell it
 
 
-def place_of(service: str | None, queue: str | None, dlq: str | None) -> Place:
-    """The place that the options name: exactly one of the three."""
+def dlq_names(service: str | None, queue: str | None, dlq: str | None) -> DlqNames:
+    """Return the queue names for the one option of the three that is given."""
     from leveret.bus import fanout, topic
 
     if sum(given is not None for given in (service, queue, dlq)) != 1:
-        raise typer.BadParameter("say --service, --queue or --dlq, one of them")
+        raise typer.BadParameter("give exactly one of --service, --queue and --dlq")
     if service is not None:
-        return Place(fanout.dlq_name(service), fanout.queue_name(service))
+        return DlqNames(fanout.dlq_name(service), fanout.queue_name(service))
     if queue is not None:
-        return Place(topic.dlq_name(queue), queue)
+        return DlqNames(topic.dlq_name(queue), queue)
     assert dlq is not None
-    return Place(dlq, None)
+    return DlqNames(dlq, None)
 
 
 @contextmanager
 def one_line_on_failure() -> Iterator[None]:
-    """What goes wrong is one line and exit code 1."""
+    """Turn an error into one line on stderr and exit code 1."""
     try:
         yield
     except (LeveretError, ValueError) as fault:
         typer.echo(f"leveret bus: {fault}", err=True)
         raise typer.Exit(1) from fault
     except ModuleNotFoundError as fault:
-        text = f"{fault.name} is missing: install leveret with its extra `bus`"
+        text = f"{fault.name} is missing: pip install 'leveret[bus]'"
         typer.echo(f"leveret bus: {text}", err=True)
         raise typer.Exit(1) from fault
 
 
-def quieten_client() -> None:
-    """The client library tells of each lost connection by a traceback; one line is enough."""
+def silence_client_log() -> None:
+    """Hide the client library's tracebacks for lost connections: our own error line is enough."""
     logging.getLogger("aiormq").setLevel(logging.CRITICAL)
 
 
-def on_signal(stop: Callable[[], object]) -> None:
-    """Ctrl+C and SIGTERM end the work between two messages, instead of breaking it off."""
+def stop_on_signal(stop: Callable[[], object]) -> None:
+    """Call `stop` on Ctrl+C and SIGTERM, so that work ends between two messages."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop)

@@ -1,7 +1,7 @@
-"""What `leveret bus run` does: a webhook from its ready line to a graceful end.
+"""Carry out `leveret bus run`: start a webhook, run it until a signal, and stop it gracefully.
 
-Standard output gets two lines, one when the broker lists the consumer and one at the end, as text
-or as JSON; standard error gets the log, in the same form.
+Standard output gets two lines: one when the broker lists the consumer, and one at the end.
+Standard error gets the log. Both are text, or JSON with `--json`.
 """
 
 import asyncio
@@ -14,39 +14,39 @@ import typer
 from leveret.bus import fanout, topic
 from leveret.bus.topology import Layout, QueueType
 from leveret.bus.webhook.health_port import HealthPort
-from leveret.bus.webhook.webhook import Webhook, run_until
-from leveret.cli.bus.options import RunOptions, on_signal, quieten_client
+from leveret.bus.webhook.webhook import Webhook, run_until_stopped
+from leveret.cli.bus.options import RunOptions, silence_client_log, stop_on_signal
 from leveret.runtime import logs
 
 
 def run(options: RunOptions) -> None:
-    """Posts messages until SIGTERM or Ctrl+C."""
+    """Post messages until SIGTERM or Ctrl+C."""
     logs.configure("info", logs.JSON if options.as_json else logs.TEXT)
-    quieten_client()
+    silence_client_log()
     asyncio.run(_serve(options))
 
 
-def layout_of(options: RunOptions) -> Layout:
-    """The layout that the options describe."""
-    delay = {} if options.retry_delay_ms is None else {"retry_delay_ms": options.retry_delay_ms}
+def make_layout(options: RunOptions) -> Layout:
+    """Return the layout that the options describe."""
+    kind = topic if options.is_topic else fanout
+    delay_s = kind.RETRY_DELAY_S if options.retry_delay_s is None else options.retry_delay_s
+    retries_max = kind.RETRIES_MAX if options.max_retries is None else options.max_retries
     if not options.is_topic:
         if options.exchange or options.routing_keys:
-            raise ValueError("--exchange and --routing-key are for --topology topic")
-        most = {} if options.max_retries is None else {"retries_max": options.max_retries}
-        return fanout.layout(options.service, **delay, **most)
-    most = {} if options.max_retries is None else {"max_retries": options.max_retries}
+            raise ValueError("--exchange and --routing-key need --topology topic")
+        return fanout.layout(options.service, retry_delay_s=delay_s, retries_max=retries_max)
     return topic.layout(
         options.service,
         exchange=options.exchange,
         routing_keys=options.routing_keys,
         queue_type=QueueType(options.queue_type),
-        **delay,
-        **most,
+        retry_delay_s=delay_s,
+        retries_max=retries_max,
     )
 
 
 async def _serve(options: RunOptions) -> None:
-    layout = layout_of(options)
+    layout = make_layout(options)
     webhook = Webhook(
         options.amqp_url,
         layout,
@@ -56,7 +56,7 @@ async def _serve(options: RunOptions) -> None:
         headers=options.headers,
     )
     stop = asyncio.Event()
-    on_signal(stop.set)
+    stop_on_signal(stop.set)
     port = HealthPort(lambda: _status(webhook, layout))
     started: dict[str, Any] = {"service": layout.service, "queue": layout.queue}
     if options.health_port is not None:
@@ -64,15 +64,15 @@ async def _serve(options: RunOptions) -> None:
     try:
         await _start(webhook, stop)
         if not stop.is_set():
-            _say(options, "ready", {**started, "url": options.target_url})
-        await run_until(webhook, stop)
+            _print_event(options, "ready", {**started, "url": options.target_url})
+        await run_until_stopped(webhook, stop)
     finally:
         await port.stop()
-    _say(options, "ended", {**started, **asdict(webhook.counts)})
+    _print_event(options, "ended", {**started, **asdict(webhook.counts)})
 
 
 async def _start(webhook: Webhook, stop: asyncio.Event) -> None:
-    """Starts it, unless it is told to stop before there is a broker."""
+    """Start the webhook, or return if a signal arrives before the broker is reachable."""
     loop = asyncio.get_running_loop()
     starting = loop.create_task(webhook.start(), name="start")
     stopping = loop.create_task(stop.wait(), name="stop")
@@ -86,11 +86,13 @@ async def _start(webhook: Webhook, stop: asyncio.Event) -> None:
 
 async def _status(webhook: Webhook, layout: Layout) -> tuple[bool, dict[str, Any]]:
     health = await webhook.health()
-    told = {"service": layout.service, "queue": layout.queue}
-    return health.is_consuming, {**told, **asdict(health), **asdict(webhook.counts)}
+    status: dict[str, Any] = {"service": layout.service, "queue": layout.queue}
+    since_ms = None if health.since_s is None else round(health.since_s * 1000)
+    status.update(is_consuming=health.is_consuming, since_ms=since_ms, reason=health.reason)
+    return health.is_consuming, {**status, **asdict(webhook.counts)}
 
 
-def _say(options: RunOptions, event: str, facts: dict[str, Any]) -> None:
+def _print_event(options: RunOptions, event: str, facts: dict[str, Any]) -> None:
     if options.as_json:
         typer.echo(json.dumps({"event": event, **facts}))
     else:

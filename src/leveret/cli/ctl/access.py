@@ -1,4 +1,4 @@
-"""`leveret ctl user`, `permission`, `policy`, `parameter`, `limit` and `definitions`."""
+"""Commands `leveret ctl user`, `permission`, `policy`, `parameter`, `limit` and `definitions`."""
 
 import json
 import sys
@@ -7,74 +7,93 @@ from typing import Annotated, Any
 
 import typer
 
-from leveret.cli.ctl.objects import arguments_of
-from leveret.cli.shared.management import Broker, in_path
+from leveret.cli.ctl.objects import parse_pairs
+from leveret.cli.shared.management import ManagementClient, quote_path
 from leveret.cli.shared.options import Vhost, print_json
-from leveret.cli.shared.output import Output, asks
+from leveret.cli.shared.output import Output, broker_command
 
-user = typer.Typer(no_args_is_help=True, help="Users: who may log in.")
-permission = typer.Typer(no_args_is_help=True, help="What users may do in a vhost.")
-policy = typer.Typer(no_args_is_help=True, help="Rules for queues and exchanges by name.")
-parameter = typer.Typer(no_args_is_help=True, help="Runtime parameters, shovels among them.")
-limit = typer.Typer(no_args_is_help=True, help="Limits of a vhost or a user.")
-definitions = typer.Typer(no_args_is_help=True, help="Everything but messages, as one file.")
+user = typer.Typer(no_args_is_help=True, help="Create, change and delete users.")
+permission = typer.Typer(no_args_is_help=True, help="Set what a user may do in a vhost.")
+policy = typer.Typer(
+    no_args_is_help=True,
+    help="Set policies: rules for queues and exchanges whose names match a pattern.",
+)
+parameter = typer.Typer(no_args_is_help=True, help="Set runtime parameters, such as shovels.")
+limit = typer.Typer(no_args_is_help=True, help="Set limits of a vhost or a user.")
+definitions = typer.Typer(
+    no_args_is_help=True, help="Export and import everything except messages."
+)
 
-Name = Annotated[str, typer.Argument(help="Its name.")]
+Name = Annotated[str, typer.Argument(help="The name.")]
 Tags = Annotated[
-    str, typer.Option("--tags", help="administrator, monitoring, policymaker, management.")
+    str,
+    typer.Option(
+        "--tags",
+        help="Tags, separated by commas: administrator, monitoring, policymaker, management.",
+    ),
 ]
 NewPassword = Annotated[
-    str | None, typer.Option("--new-password", help="Asked for where it is not given.")
+    str | None,
+    typer.Option("--new-password", help="The password. Without this option you are asked for it."),
 ]
-_HIDDEN = "password of the user"
+_PASSWORD_PROMPT = "password of the user"
 
 
 @user.command("set")
-@asks
+@broker_command
 def set_user(
-    broker: Broker, output: Output, name: Name, new_password: NewPassword = None, tags: Tags = ""
+    broker: ManagementClient,
+    output: Output,
+    name: Name,
+    new_password: NewPassword = None,
+    tags: Tags = "",
 ) -> None:
-    """Make a user, or change password and tags."""
+    """Create a user, or change the password and tags of a user."""
     secret = new_password if new_password is not None else _ask_password()
-    broker.put(f"/api/users/{in_path(name)}", {"password": secret, "tags": tags})
+    broker.put(f"/api/users/{quote_path(name)}", {"password": secret, "tags": tags})
     output.done(f"user {name} is set")
 
 
 @user.command("tags")
-@asks
+@broker_command
 def set_tags(
-    broker: Broker, output: Output, name: Name, tags: Annotated[str, typer.Argument(help="Tags.")]
+    broker: ManagementClient,
+    output: Output,
+    name: Name,
+    tags: Annotated[str, typer.Argument(help="The new tags, separated by commas.")],
 ) -> None:
     """Change the tags of a user."""
-    have = broker.get(f"/api/users/{in_path(name)}")
+    have = broker.get(f"/api/users/{quote_path(name)}")
     body = {key: have[key] for key in ("password_hash", "hashing_algorithm") if key in have}
-    broker.put(f"/api/users/{in_path(name)}", {**body, "tags": tags})
+    broker.put(f"/api/users/{quote_path(name)}", {**body, "tags": tags})
     output.done(f"user {name} has tags {tags}")
 
 
 @user.command("delete")
-@asks
-def delete_user(broker: Broker, output: Output, name: Name) -> None:
+@broker_command
+def delete_user(broker: ManagementClient, output: Output, name: Name) -> None:
     """Delete a user."""
-    broker.delete(f"/api/users/{in_path(name)}")
+    broker.delete(f"/api/users/{quote_path(name)}")
     output.done(f"user {name} is deleted")
 
 
 def _ask_password() -> str:
     if not sys.stdin.isatty():
         return sys.stdin.readline().rstrip("\n")
-    found: str = typer.prompt(_HIDDEN, hide_input=True, confirmation_prompt=True)
+    found: str = typer.prompt(_PASSWORD_PROMPT, hide_input=True, confirmation_prompt=True)
     return found
 
 
 Who = Annotated[str, typer.Argument(help="The user.")]
-Pattern = Annotated[str, typer.Option(help="A regular expression over names; empty for none.")]
+Pattern = Annotated[
+    str, typer.Option(help="Regular expression for names of queues and exchanges; empty = none.")
+]
 
 
 @permission.command("set")
-@asks
+@broker_command
 def set_permission(
-    broker: Broker,
+    broker: ManagementClient,
     output: Output,
     name: Who,
     configure: Pattern = ".*",
@@ -82,24 +101,26 @@ def set_permission(
     read: Pattern = ".*",
     vhost: Vhost = "/",
 ) -> None:
-    """Let a user work in a vhost."""
+    """Give a user permissions in a vhost."""
     body = {"configure": configure, "write": write, "read": read}
-    broker.put(f"/api/permissions/{in_path(vhost, name)}", body)
-    output.done(f"user {name} may work in vhost {vhost}")
+    broker.put(f"/api/permissions/{quote_path(vhost, name)}", body)
+    output.done(f"user {name} has permissions in vhost {vhost}")
 
 
 @permission.command("clear")
-@asks
-def clear_permission(broker: Broker, output: Output, name: Who, vhost: Vhost = "/") -> None:
-    """Keep a user out of a vhost."""
-    broker.delete(f"/api/permissions/{in_path(vhost, name)}")
-    output.done(f"user {name} may no longer work in vhost {vhost}")
+@broker_command
+def clear_permission(
+    broker: ManagementClient, output: Output, name: Who, vhost: Vhost = "/"
+) -> None:
+    """Remove all permissions of a user in a vhost."""
+    broker.delete(f"/api/permissions/{quote_path(vhost, name)}")
+    output.done(f"user {name} has no permissions in vhost {vhost}")
 
 
 @permission.command("set-topic")
-@asks
+@broker_command
 def set_topic_permission(
-    broker: Broker,
+    broker: ManagementClient,
     output: Output,
     name: Who,
     exchange: Annotated[str, typer.Argument(help="The topic exchange.")],
@@ -107,65 +128,78 @@ def set_topic_permission(
     read: Pattern = ".*",
     vhost: Vhost = "/",
 ) -> None:
-    """Limit the routing keys of a user at a topic exchange."""
+    """Limit the routing keys that a user may use with a topic exchange."""
     body = {"exchange": exchange, "write": write, "read": read}
-    broker.put(f"/api/topic-permissions/{in_path(vhost, name)}", body)
-    output.done(f"user {name} is limited at {exchange}")
+    broker.put(f"/api/topic-permissions/{quote_path(vhost, name)}", body)
+    output.done(f"topic permissions of user {name} for {exchange} are set")
 
 
-Operator = Annotated[bool, typer.Option("--operator", help="An operator policy.")]
+Operator = Annotated[bool, typer.Option("--operator", help="Use an operator policy.")]
 
 
-def _policies(is_operator: bool, vhost: str, name: str) -> str:
+def _policy_path(is_operator: bool, vhost: str, name: str) -> str:
     kind = "operator-policies" if is_operator else "policies"
-    return f"/api/{kind}/{in_path(vhost, name)}"
+    return f"/api/{kind}/{quote_path(vhost, name)}"
 
 
 @policy.command("set")
-@asks
+@broker_command
 def set_policy(
-    broker: Broker,
+    broker: ManagementClient,
     output: Output,
     name: Name,
-    pattern: Annotated[str, typer.Argument(help="A regular expression over names.")],
-    definition: Annotated[list[str], typer.Argument(help="KEY=VALUE: message-ttl=60000 …")],
-    priority: Annotated[int, typer.Option("--priority", help="The highest one counts.")] = 0,
-    apply_to: Annotated[str, typer.Option("--apply-to", help="queues, exchanges, all, …")] = "all",
+    pattern: Annotated[str, typer.Argument(help="Regular expression for the names it applies to.")],
+    definition: Annotated[
+        list[str], typer.Argument(help="Settings as KEY=VALUE: message-ttl=60000 …")
+    ],
+    priority: Annotated[
+        int,
+        typer.Option(
+            "--priority", help="Of several matching policies, the highest priority applies."
+        ),
+    ] = 0,
+    apply_to: Annotated[
+        str, typer.Option("--apply-to", help="What it applies to: queues, exchanges, all, …")
+    ] = "all",
     operator: Operator = False,
     vhost: Vhost = "/",
 ) -> None:
-    """Set a policy."""
+    """Create or change a policy."""
     body = {
         "pattern": pattern,
-        "definition": arguments_of(definition),
+        "definition": parse_pairs(definition),
         "priority": priority,
         "apply-to": apply_to,
     }
-    broker.put(_policies(operator, vhost, name), body)
+    broker.put(_policy_path(operator, vhost, name), body)
     output.done(f"policy {name} is set")
 
 
 @policy.command("clear")
-@asks
+@broker_command
 def clear_policy(
-    broker: Broker, output: Output, name: Name, operator: Operator = False, vhost: Vhost = "/"
+    broker: ManagementClient,
+    output: Output,
+    name: Name,
+    operator: Operator = False,
+    vhost: Vhost = "/",
 ) -> None:
     """Remove a policy."""
-    broker.delete(_policies(operator, vhost, name))
+    broker.delete(_policy_path(operator, vhost, name))
     output.done(f"policy {name} is removed")
 
 
-Component = Annotated[str, typer.Argument(help="shovel, …")]
+Component = Annotated[str, typer.Argument(help="The component: shovel, …")]
 
 
 @parameter.command("set")
-@asks
+@broker_command
 def set_parameter(
-    broker: Broker,
+    broker: ManagementClient,
     output: Output,
     component: Component,
     name: Name,
-    value: Annotated[str, typer.Argument(help="JSON.")],
+    value: Annotated[str, typer.Argument(help="The value, as JSON.")],
     vhost: Vhost = "/",
 ) -> None:
     """Set a runtime parameter."""
@@ -174,87 +208,95 @@ def set_parameter(
     except ValueError as fault:
         raise typer.BadParameter(f"the value is not JSON: {fault}") from None
     body = {"component": component, "vhost": vhost, "name": name, "value": decoded}
-    broker.put(f"/api/parameters/{in_path(component, vhost, name)}", body)
+    broker.put(f"/api/parameters/{quote_path(component, vhost, name)}", body)
     output.done(f"parameter {name} of {component} is set")
 
 
 @parameter.command("clear")
-@asks
+@broker_command
 def clear_parameter(
-    broker: Broker, output: Output, component: Component, name: Name, vhost: Vhost = "/"
+    broker: ManagementClient, output: Output, component: Component, name: Name, vhost: Vhost = "/"
 ) -> None:
     """Remove a runtime parameter."""
-    broker.delete(f"/api/parameters/{in_path(component, vhost, name)}")
+    broker.delete(f"/api/parameters/{quote_path(component, vhost, name)}")
     output.done(f"parameter {name} of {component} is removed")
 
 
 LimitName = Annotated[str, typer.Argument(help="max-connections, max-queues or max-channels.")]
-OfUser = Annotated[str | None, typer.Option("--of-user", help="Of a user, not of a vhost.")]
+OfUser = Annotated[
+    str | None, typer.Option("--of-user", help="Limit this user instead of a vhost.")
+]
 
 
-def _limits(vhost: str, of_user: str | None, name: str) -> str:
+def _limit_path(vhost: str, of_user: str | None, name: str) -> str:
     if of_user is not None:
-        return f"/api/user-limits/{in_path(of_user, name)}"
-    return f"/api/vhost-limits/{in_path(vhost, name)}"
+        return f"/api/user-limits/{quote_path(of_user, name)}"
+    return f"/api/vhost-limits/{quote_path(vhost, name)}"
 
 
 @limit.command("set")
-@asks
+@broker_command
 def set_limit(
-    broker: Broker,
+    broker: ManagementClient,
     output: Output,
     name: LimitName,
-    value: Annotated[int, typer.Argument(help="-1 for none.")],
+    value: Annotated[int, typer.Argument(help="The limit; -1 = no limit.")],
     of_user: OfUser = None,
     vhost: Vhost = "/",
 ) -> None:
     """Set a limit."""
-    broker.put(_limits(vhost, of_user, name), {"value": value})
+    broker.put(_limit_path(vhost, of_user, name), {"value": value})
     output.done(f"{name} is {value}")
 
 
 @limit.command("clear")
-@asks
+@broker_command
 def clear_limit(
-    broker: Broker, output: Output, name: LimitName, of_user: OfUser = None, vhost: Vhost = "/"
+    broker: ManagementClient,
+    output: Output,
+    name: LimitName,
+    of_user: OfUser = None,
+    vhost: Vhost = "/",
 ) -> None:
     """Remove a limit."""
-    broker.delete(_limits(vhost, of_user, name))
+    broker.delete(_limit_path(vhost, of_user, name))
     output.done(f"{name} is removed")
 
 
-OfVhost = Annotated[str | None, typer.Option("--vhost", help="Of this vhost alone.")]
+OfVhost = Annotated[str | None, typer.Option("--vhost", help="Only this vhost.")]
 
 
 @definitions.command("export")
-@asks
+@broker_command
 def export(
-    broker: Broker,
+    broker: ManagementClient,
     output: Output,
-    file: Annotated[Path | None, typer.Argument(help="Where to; standard output if none.")] = None,
+    file: Annotated[
+        Path | None, typer.Argument(help="The file to write. Default: standard output.")
+    ] = None,
     vhost: OfVhost = None,
 ) -> None:
     """Write users, permissions, policies, exchanges, queues and bindings to a file."""
-    found = broker.get("/api/definitions" + (f"/{in_path(vhost)}" if vhost is not None else ""))
+    found = broker.get("/api/definitions" + (f"/{quote_path(vhost)}" if vhost is not None else ""))
     if file is None:
         print_json(found)
         return
     file.write_text(json.dumps(found, indent=2) + "\n")
-    output.done(f"{file} holds the definitions")
+    output.done(f"the definitions are in {file}")
 
 
 @definitions.command("import")
-@asks
+@broker_command
 def import_(
-    broker: Broker,
+    broker: ManagementClient,
     output: Output,
-    file: Annotated[Path, typer.Argument(help="Definitions of Leveret or RabbitMQ.")],
+    file: Annotated[Path, typer.Argument(help="A definitions file of Leveret or RabbitMQ.")],
     vhost: OfVhost = None,
 ) -> None:
-    """Add the definitions of a file to what is there."""
+    """Import definitions from a file. Existing objects stay."""
     try:
         found = json.loads(file.read_text())
     except ValueError as fault:
         raise typer.BadParameter(f"{file} is not JSON: {fault}") from None
-    broker.post("/api/definitions" + (f"/{in_path(vhost)}" if vhost is not None else ""), found)
+    broker.post("/api/definitions" + (f"/{quote_path(vhost)}" if vhost is not None else ""), found)
     output.done(f"the definitions of {file} are imported")

@@ -1,26 +1,27 @@
-"""`leveret ctl …`: asks a running broker over HTTP, or works on the files of a stopped one.
+"""The Typer application `leveret ctl`, and its command `status`.
 
-Every command takes `--json`; whatever goes wrong is one line, and the exit code is 1.
+The commands ask a running broker over HTTP, or read the files of a stopped one. Every command takes
+`--json`. An error is one line, and the exit code is 1.
 """
 
 import typer
 
 from leveret.cli.ctl import access, backup, files, listing, messages, objects, tasks
-from leveret.cli.shared.management import Broker
-from leveret.cli.shared.output import Output, asks
+from leveret.cli.shared.management import ManagementClient
+from leveret.cli.shared.output import Output, broker_command
 
-app = typer.Typer(no_args_is_help=True, help="Ask and steer a running broker.")
+app = typer.Typer(no_args_is_help=True, help="Inspect and change a running broker.")
 
-_SAFE = {
+_DURABILITY_TEXTS = {
     "sync": "confirmed messages are on disk (durability sync)",
-    "os": "confirmed messages can be lost with the power (durability os)",
+    "os": "a power failure can lose confirmed messages (durability os)",
     "none": "nothing is stored",
 }
 
 
-@asks
-def status(broker: Broker, output: Output) -> None:
-    """Show whether the broker is well, and what it is."""
+@broker_command
+def status(broker: ManagementClient, output: Output) -> None:
+    """Show the health and version of the broker."""
     health = broker.get_any("/api/health")
     version = broker.get_any("/api/version")
     if output.as_json:
@@ -28,7 +29,7 @@ def status(broker: Broker, output: Output) -> None:
     else:
         typer.echo(f"node     {health.get('node')}")
         typer.echo(f"health   {health.get('reason') or health.get('status')}")
-        typer.echo(f"safe     {_SAFE.get(str(health.get('durability')), 'unknown')}")
+        typer.echo(f"safe     {_DURABILITY_TEXTS.get(str(health.get('durability')), 'unknown')}")
         typer.echo(f"version  {version.get('version')} ({version.get('form')})")
     raise typer.Exit(0 if health.get("status") == "ok" else 1)
 

@@ -1,7 +1,7 @@
 """`leveret ctl backup` and `leveret ctl restore`.
 
-A backup is written beside its name and gets it when it is whole. Before a backup is sent to a
-broker it is read once from end to end, so that a damaged one changes nothing there.
+A backup is written to FILE.part and renamed when it is complete. Before a backup is sent to a
+broker, the whole file is read and checked once, so that a damaged file changes nothing there.
 """
 
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from typing import Annotated, BinaryIO, Final
 
 import typer
 
-from leveret.cli.shared.management import Broker, in_path
+from leveret.cli.shared.management import ManagementClient, quote_path
 from leveret.cli.shared.options import (
     DEFAULT_URL,
     Json,
@@ -30,24 +30,24 @@ _PIECE_BYTES: Final = 1024 * 1024
 
 def backup(
     file: Annotated[Path, typer.Argument(help="Where to write the backup.")],
-    queue: Annotated[str | None, typer.Option("--queue", help="This queue alone.")] = None,
+    queue: Annotated[str | None, typer.Option("--queue", help="Back up only this queue.")] = None,
     vhost: Vhost = "/",
     url: Url = DEFAULT_URL,
     user: User = None,
     password: Password = None,
     as_json: Json = False,
 ) -> None:
-    """Back up a running broker, or one of its queues, as it is now."""
+    """Write a backup of a running broker, or of one queue."""
     path = "/api/backup"
     if queue is not None:
-        path += f"/{in_path(vhost)}/{in_path(queue)}"
+        path += f"/{quote_path(vhost)}/{quote_path(queue)}"
     with one_line_on_failure():
-        reader, size = _write(file, Broker(url, user, password).stream(path))
-    _say(as_json, f"{file} holds {_what(reader)} in {size} bytes", {"bytes": size, **reader.notes})
+        reader, size = _write(file, ManagementClient(url, user, password).stream(path))
+    _print(as_json, f"{file}: {_describe(reader)}, {size} bytes", {"bytes": size, **reader.notes})
 
 
 def _write(file: Path, pieces: Iterator[bytes]) -> tuple[ArchiveReader, int]:
-    """Write a backup and check it on the way; it has its name only when it is whole."""
+    """Write and check a backup. The file gets its name only when it is complete."""
     reader = ArchiveReader()
     size = 0
     unfinished = file.with_name(file.name + ".part")
@@ -65,21 +65,26 @@ def _write(file: Path, pieces: Iterator[bytes]) -> tuple[ArchiveReader, int]:
 
 
 def restore(
-    file: Annotated[Path, typer.Argument(help="The backup.")],
+    file: Annotated[Path, typer.Argument(help="The backup file.")],
     data: Annotated[
-        Path | None, typer.Option("--data", help="Make this data directory of it; the node rests.")
+        Path | None,
+        typer.Option(
+            "--data", help="Restore into this new data directory. The node must be stopped."
+        ),
     ] = None,
     queue: Annotated[
-        str | None, typer.Option("--queue", help="Publish it into this queue of a running broker.")
+        str | None, typer.Option("--queue", help="Restore this queue into a running broker.")
     ] = None,
-    into: Annotated[str | None, typer.Option("--into", help="Give the queue another name.")] = None,
+    into: Annotated[
+        str | None, typer.Option("--into", help="Restore into a queue of this name instead.")
+    ] = None,
     vhost: Vhost = "/",
     url: Url = DEFAULT_URL,
     user: User = None,
     password: Password = None,
     as_json: Json = False,
 ) -> None:
-    """Restore a backup: into an empty data directory, or a queue into a running broker."""
+    """Restore a node into an empty data directory, or a queue into a running broker."""
     if (data is None) == (queue is None):
         typer.echo("leveret ctl restore: give either --data or --queue", err=True)
         raise typer.Exit(2)
@@ -87,37 +92,37 @@ def restore(
         if data is not None:
             with file.open("rb") as backup_file:
                 facts = restore_node(backup_file, data)
-            _say(as_json, f"{data} holds the {facts['kind']} of {file}", facts)
+            _print(as_json, f"{file} is restored into {data} ({facts['kind']})", facts)
             return
         assert queue is not None
-        _check(file, queue)
-        path = f"/api/restore/{in_path(vhost)}/{in_path(into or queue)}"
+        _require_backup_of(file, queue)
+        path = f"/api/restore/{quote_path(vhost)}/{quote_path(into or queue)}"
         with file.open("rb") as backup_file:
-            pieces = _with_progress(_pieces(backup_file))
-            found = Broker(url, user, password).send(path, pieces)
-        _say(as_json, f"{found['messages']} messages restored into {found['queue']}", found)
+            pieces = _with_progress(_read_pieces(backup_file))
+            found = ManagementClient(url, user, password).send(path, pieces)
+        _print(as_json, f"{found['messages']} messages restored into {found['queue']}", found)
 
 
-def _check(file: Path, queue: str) -> None:
-    """The file must be a whole backup of that queue."""
+def _require_backup_of(file: Path, queue: str) -> None:
+    """Raise CorruptionError unless the file is a complete backup of that queue."""
     reader = ArchiveReader()
     with file.open("rb") as backup_file:
-        for piece in _pieces(backup_file):
+        for piece in _read_pieces(backup_file):
             reader.feed(piece)
     reader.finish()
     if reader.facts.get("kind") != "queue":
-        raise CorruptionError(f"{file} is not the backup of a queue: restore it by --data")
+        raise CorruptionError(f"{file} is not the backup of a queue: restore it with --data")
     if reader.facts.get("queue") != queue:
         raise CorruptionError(f"{file} is the backup of queue {reader.facts.get('queue')}")
 
 
-def _pieces(file: BinaryIO) -> Iterator[bytes]:
+def _read_pieces(file: BinaryIO) -> Iterator[bytes]:
     while piece := file.read(_PIECE_BYTES):
         yield piece
 
 
 def _with_progress(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """The same pieces, and on a terminal how many bytes there were."""
+    """Yield the pieces and show the number of bytes, if stderr is a terminal."""
     from rich.console import Console
     from rich.progress import DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
@@ -130,7 +135,7 @@ def _with_progress(pieces: Iterator[bytes]) -> Iterator[bytes]:
             yield piece
 
 
-def _what(reader: ArchiveReader) -> str:
+def _describe(reader: ArchiveReader) -> str:
     if reader.facts.get("kind") == "queue":
         text = f"{reader.notes.get('messages')} messages of queue {reader.facts.get('queue')}"
         unreadable = reader.notes.get("unreadable")
@@ -138,7 +143,7 @@ def _what(reader: ArchiveReader) -> str:
     return f"node {reader.facts.get('node')}"
 
 
-def _say(as_json: bool, text: str, found: object) -> None:
+def _print(as_json: bool, text: str, found: object) -> None:
     if as_json:
         print_json(found)
     else:

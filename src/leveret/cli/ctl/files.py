@@ -1,4 +1,4 @@
-"""`leveret ctl dump` and `leveret ctl repair`: the files of a data directory, without a broker."""
+"""`leveret ctl dump` and `leveret ctl repair`: read and repair the files of a stopped broker."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,24 +11,27 @@ from leveret.cli.shared.options import Json
 def dump(
     file: Annotated[Path, typer.Argument(help="A file of a data directory.")],
     as_json: Json = False,
-    limit: Annotated[int | None, typer.Option("--limit", help="Print so many entries.")] = None,
-    bodies: Annotated[bool, typer.Option("--bodies", help="Print bodies too.")] = False,
+    limit: Annotated[
+        int | None, typer.Option("--limit", help="Print at most this number of entries.")
+    ] = None,
+    bodies: Annotated[bool, typer.Option("--bodies", help="Also print message bodies.")] = False,
 ) -> None:
-    """Print a file of a data directory, record by record."""
-    from leveret.cli.ctl.files_work import show_file
+    """Print the records of a file in a data directory."""
+    from leveret.cli.ctl.files_actions import dump_data_file
 
-    show_file(file, as_json=as_json, limit=limit, bodies=bodies)
+    dump_data_file(file, as_json=as_json, limit=limit, bodies=bodies)
 
 
 def repair(
     data: Annotated[Path, typer.Option("--data", help="The data directory of a stopped node.")],
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what is damaged; exit code 1 if it is.")
+        bool,
+        typer.Option("--dry-run", help="Only report damage; the exit code is 1 if there is any."),
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Mend a data directory whose log is damaged; damaged bytes go to files beside it."""
-    from leveret.cli.ctl.files_work import mend_directory
+    """Repair a data directory with a damaged log. Damaged bytes are kept in separate files."""
+    from leveret.cli.ctl.files_actions import repair_data
 
-    is_sound = mend_directory(data, dry_run=dry_run, as_json=as_json)
+    is_sound = repair_data(data, dry_run=dry_run, as_json=as_json)
     raise typer.Exit(1 if dry_run and not is_sound else 0)

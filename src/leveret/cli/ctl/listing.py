@@ -1,13 +1,13 @@
-"""`leveret ctl list …` and `show`: what the broker has, as tables."""
+"""Commands `leveret ctl list`, `queues`, `show` and `environment`: objects as tables."""
 
 from typing import Annotated, Final
 
 import typer
 
-from leveret.cli.shared.management import Broker, in_path
-from leveret.cli.shared.output import Output, Row, asks, field
+from leveret.cli.shared.management import ManagementClient, quote_path
+from leveret.cli.shared.output import Output, Row, broker_command, field_at
 
-# What can be listed: path, whether it can be of one vhost, and the columns that are shown.
+# Kind → path in the API, whether the path can end with a vhost, and the default columns.
 KINDS: Final[dict[str, tuple[str, bool, str]]] = {
     "queues": (
         "queues",
@@ -57,36 +57,38 @@ def _kinds(incomplete: str) -> list[str]:
     return [kind for kind in KINDS if kind.startswith(incomplete)]
 
 
-@asks
+@broker_command
 def list_objects(
-    broker: Broker,
+    broker: ManagementClient,
     output: Output,
     kind: Annotated[str, typer.Argument(help=f"One of {', '.join(KINDS)}.", autocompletion=_kinds)],
-    vhost: Annotated[str | None, typer.Option("--vhost", help="Of this vhost alone.")] = None,
+    vhost: Annotated[str | None, typer.Option("--vhost", help="Only this vhost.")] = None,
     columns: Annotated[
-        str | None, typer.Option("--columns", help="Other columns, with commas between.")
+        str | None, typer.Option("--columns", help="Columns to show, separated by commas.")
     ] = None,
-    sort: Annotated[str | None, typer.Option("--sort", help="By this column.")] = None,
-    reverse: Annotated[bool, typer.Option("--reverse", help="From the largest.")] = False,
-    name: Annotated[str | None, typer.Option("--name", help="Whose name holds this.")] = None,
+    sort: Annotated[str | None, typer.Option("--sort", help="Sort by this column.")] = None,
+    reverse: Annotated[bool, typer.Option("--reverse", help="Sort in descending order.")] = False,
+    name: Annotated[
+        str | None, typer.Option("--name", help="Only objects whose name contains this text.")
+    ] = None,
 ) -> None:
-    """List queues, exchanges, connections, users and all the rest."""
+    """List queues, exchanges, connections, users and other objects."""
     if kind not in KINDS:
-        raise typer.BadParameter(f"nothing is called {kind}; there are {', '.join(KINDS)}")
-    found = _found(broker, kind, vhost)
+        raise typer.BadParameter(f"unknown kind {kind}; use one of {', '.join(KINDS)}")
+    found = _fetch(broker, kind, vhost)
     if name is not None:
         found = [row for row in found if name in str(row.get("name", ""))]
     if sort is not None:
         by = sort
-        found.sort(key=lambda row: _order(field(row, by)), reverse=reverse)
+        found.sort(key=lambda row: _sort_key(field_at(row, by)), reverse=reverse)
     _print(output, kind, found, columns)
 
 
-def _found(broker: Broker, kind: str, vhost: str | None) -> list[Row]:
-    path, can_be_of_vhost, _ = KINDS[kind]
-    of_vhost = f"/{in_path(vhost)}" if vhost is not None and can_be_of_vhost else ""
+def _fetch(broker: ManagementClient, kind: str, vhost: str | None) -> list[Row]:
+    path, takes_vhost, _ = KINDS[kind]
+    of_vhost = f"/{quote_path(vhost)}" if vhost is not None and takes_vhost else ""
     found: list[Row] = broker.get(f"/api/{path}{of_vhost}")
-    if vhost is not None and not can_be_of_vhost:
+    if vhost is not None and not takes_vhost:
         found = [row for row in found if row.get("vhost") == vhost]
     return found
 
@@ -99,8 +101,8 @@ def _print(output: Output, kind: str, found: list[Row], columns: str | None) -> 
                 typer.echo(f"{queue['vhost']} {queue['name']}: {reason}")
 
 
-def _order(value: object) -> tuple[int, float, str]:
-    """Numbers before texts, and what is missing first."""
+def _sort_key(value: object) -> tuple[int, float, str]:
+    """Return a sort key: missing values first, then numbers, then texts."""
     if value is None:
         return (0, 0.0, "")
     if isinstance(value, int | float):
@@ -108,17 +110,17 @@ def _order(value: object) -> tuple[int, float, str]:
     return (2, 0.0, str(value))
 
 
-@asks
+@broker_command
 def queues(
-    broker: Broker,
+    broker: ManagementClient,
     output: Output,
-    vhost: Annotated[str | None, typer.Option("--vhost", help="Of this vhost alone.")] = None,
+    vhost: Annotated[str | None, typer.Option("--vhost", help="Only this vhost.")] = None,
 ) -> None:
-    """List the queues, with what cannot be read of them: the same as `list queues`."""
-    _print(output, "queues", _found(broker, "queues", vhost), None)
+    """List the queues and their damage. Same as `list queues`."""
+    _print(output, "queues", _fetch(broker, "queues", vhost), None)
 
 
-_ONE: Final = {
+_API_PATHS: Final = {
     "queue": "queues",
     "exchange": "exchanges",
     "connection": "connections",
@@ -133,22 +135,22 @@ _ONE: Final = {
 _IN_VHOST: Final = ("queue", "exchange", "policy", "stream")
 
 
-@asks
+@broker_command
 def show(
-    broker: Broker,
+    broker: ManagementClient,
     output: Output,
-    kind: Annotated[str, typer.Argument(help=f"One of {', '.join(_ONE)}.")],
-    name: Annotated[str, typer.Argument(help="Its name.")],
-    vhost: Annotated[str, typer.Option("--vhost", help="Its vhost.")] = "/",
+    kind: Annotated[str, typer.Argument(help=f"One of {', '.join(_API_PATHS)}.")],
+    name: Annotated[str, typer.Argument(help="The name.")],
+    vhost: Annotated[str, typer.Option("--vhost", help="The vhost.")] = "/",
 ) -> None:
-    """Show everything about one object."""
-    if kind not in _ONE:
-        raise typer.BadParameter(f"nothing is called {kind}; there are {', '.join(_ONE)}")
+    """Show all fields of one object."""
+    if kind not in _API_PATHS:
+        raise typer.BadParameter(f"unknown kind {kind}; use one of {', '.join(_API_PATHS)}")
     names = (vhost, name) if kind in _IN_VHOST else (name,)
-    output.facts(broker.get(f"/api/{_ONE[kind]}/{in_path(*names)}"))
+    output.facts(broker.get(f"/api/{_API_PATHS[kind]}/{quote_path(*names)}"))
 
 
-@asks
-def environment(broker: Broker, output: Output) -> None:
-    """Show the settings that are in force on the node."""
+@broker_command
+def environment(broker: ManagementClient, output: Output) -> None:
+    """Show the settings that the node uses."""
     output.facts(broker.get("/api/config/effective"))

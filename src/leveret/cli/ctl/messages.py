@@ -1,4 +1,4 @@
-"""`leveret ctl` for messages: publish, get, peek, search, explain, trace, and who holds them."""
+"""Commands of `leveret ctl` that publish, get, find, explain and trace messages."""
 
 import sys
 from base64 import b64encode
@@ -7,10 +7,10 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from leveret.cli.ctl.objects import arguments_of
-from leveret.cli.shared.management import Broker, in_path
+from leveret.cli.ctl.objects import parse_pairs
+from leveret.cli.shared.management import ManagementClient, quote_path
 from leveret.cli.shared.options import Vhost
-from leveret.cli.shared.output import Output, Row, asks, moment
+from leveret.cli.shared.output import Output, Row, broker_command, format_time
 
 _COLUMNS: Final = (
     "id",
@@ -22,37 +22,49 @@ _COLUMNS: Final = (
     "properties",
     "payload",
 )
-_SHOWN_BYTES: Final = 200  # of a body in a table
+_SHOWN_CHARS: Final = 200  # of a body in a table
 
 Queue = Annotated[str, typer.Argument(help="The queue.")]
-Count = Annotated[int, typer.Option("--count", "-n", help="How many.")]
+Count = Annotated[int, typer.Option("--count", "-n", help="Maximum number of messages.")]
 
 
-@asks
+@broker_command
 def publish(
-    broker: Broker,
+    broker: ManagementClient,
     output: Output,
-    body: Annotated[str, typer.Argument(help="The body; - reads it from standard input.")] = "-",
-    exchange: Annotated[str, typer.Option("--exchange", "-e", help="Where to.")] = "",
-    routing_key: Annotated[str, typer.Option("--routing-key", "-k", help="Key, or queue.")] = "",
-    file: Annotated[Path | None, typer.Option("--file", help="The body is this file.")] = None,
+    body: Annotated[str, typer.Argument(help="The body; - reads standard input.")] = "-",
+    exchange: Annotated[
+        str, typer.Option("--exchange", "-e", help="The exchange. Default: the default exchange.")
+    ] = "",
+    routing_key: Annotated[
+        str,
+        typer.Option(
+            "--routing-key", "-k", help="The routing key; for the default exchange the queue name."
+        ),
+    ] = "",
+    file: Annotated[
+        Path | None, typer.Option("--file", help="Read the body from this file.")
+    ] = None,
     persistent: Annotated[
-        bool, typer.Option("--persistent/--transient", help="Outlives a restart.")
+        bool,
+        typer.Option("--persistent/--transient", help="Whether the message survives a restart."),
     ] = True,
     header: Annotated[
-        list[str] | None, typer.Option("--header", help="KEY=VALUE; repeat it.")
+        list[str] | None, typer.Option("--header", help="Header KEY=VALUE. Repeatable.")
     ] = None,
     property_: Annotated[
         list[str] | None,
-        typer.Option("--property", "-p", help="content_type=text/plain and so on; repeat it."),
+        typer.Option(
+            "--property", "-p", help="Property such as content_type=text/plain. Repeatable."
+        ),
     ] = None,
     vhost: Vhost = "/",
 ) -> None:
-    """Publish one message; it is on disk when this returns."""
-    data = file.read_bytes() if file is not None else _given(body)
-    properties = {"delivery_mode": 2 if persistent else 1, **arguments_of(property_)}
+    """Publish one message. A persistent message is on disk when the command returns."""
+    data = file.read_bytes() if file is not None else _read_body(body)
+    properties = {"delivery_mode": 2 if persistent else 1, **parse_pairs(property_)}
     if header:
-        properties["headers"] = arguments_of(header)
+        properties["headers"] = parse_pairs(header)
     message = {
         "routing_key": routing_key,
         "properties": properties,
@@ -60,64 +72,64 @@ def publish(
         "payload_encoding": "base64",
     }
     name = exchange or "amq.default"
-    found = broker.post(f"/api/exchanges/{in_path(vhost, name)}/publish", message)
+    found = broker.post(f"/api/exchanges/{quote_path(vhost, name)}/publish", message)
     if not found["routed"]:
-        typer.echo("leveret ctl: no queue takes it: it was not published", err=True)
+        typer.echo("leveret ctl: not published: no queue is bound for it", err=True)
         raise typer.Exit(1)
     output.done("published", found)
 
 
-def _given(body: str) -> bytes:
+def _read_body(body: str) -> bytes:
     return sys.stdin.buffer.read() if body == "-" else body.encode()
 
 
-@asks
+@broker_command
 def get(
-    broker: Broker,
+    broker: ManagementClient,
     output: Output,
     queue: Queue,
     count: Count = 1,
     requeue: Annotated[
-        bool, typer.Option("--requeue/--consume", help="Give them back, or take them for good.")
+        bool, typer.Option("--requeue/--consume", help="Put the messages back, or remove them.")
     ] = True,
     vhost: Vhost = "/",
 ) -> None:
-    """Take messages as a client would. `peek` looks without a trace."""
+    """Get messages as a client would. `peek` shows messages without changing anything."""
     mode = "ack_requeue_true" if requeue else "ack_requeue_false"
     body = {"count": count, "ackmode": mode, "encoding": "auto"}
-    _print(output, broker.post(f"/api/queues/{in_path(vhost, queue)}/get", body))
+    _print(output, broker.post(f"/api/queues/{quote_path(vhost, queue)}/get", body))
 
 
-@asks
+@broker_command
 def peek(
-    broker: Broker,
+    broker: ManagementClient,
     output: Output,
     queue: Queue,
     count: Count = 10,
-    offset: Annotated[int, typer.Option("--offset", help="Pass over so many.")] = 0,
-    newest: Annotated[bool, typer.Option("--newest", help="From the end.")] = False,
+    offset: Annotated[int, typer.Option("--offset", help="Skip this number of messages.")] = 0,
+    newest: Annotated[bool, typer.Option("--newest", help="Start at the newest message.")] = False,
     vhost: Vhost = "/",
 ) -> None:
-    """Look at messages; nothing changes."""
+    """Show messages without changing anything."""
     query = f"count={count}&offset={offset}&from_end={'true' if newest else 'false'}"
-    _print(output, broker.get(f"/api/queues/{in_path(vhost, queue)}/peek?{query}"))
+    _print(output, broker.get(f"/api/queues/{quote_path(vhost, queue)}/peek?{query}"))
 
 
-def filter_of(
+def make_filter(
     headers: list[str] | None,
     properties: list[str] | None,
     json_paths: list[str] | None,
     text: str | None,
     older_than_s: float | None,
 ) -> dict[str, Any]:
-    """A filter as the search takes it."""
+    """Return the filter object of the HTTP API."""
     found: dict[str, Any] = {}
     if headers:
-        found["headers"] = arguments_of(headers)
+        found["headers"] = parse_pairs(headers)
     if properties:
-        found["properties"] = arguments_of(properties)
+        found["properties"] = parse_pairs(properties)
     if json_paths:
-        found["json"] = arguments_of(json_paths)
+        found["json"] = parse_pairs(json_paths)
     if text is not None:
         found["text"] = text
     if older_than_s is not None:
@@ -126,21 +138,27 @@ def filter_of(
 
 
 Header = Annotated[
-    list[str] | None, typer.Option("--header", help="A header has this value: KEY=VALUE.")
+    list[str] | None,
+    typer.Option("--header", help="Messages with this header: KEY=VALUE. Repeatable."),
 ]
 Property = Annotated[
-    list[str] | None, typer.Option("--property", help="A property has this value: KEY=VALUE.")
+    list[str] | None,
+    typer.Option("--property", help="Messages with this property: KEY=VALUE. Repeatable."),
 ]
 JsonPath = Annotated[
-    list[str] | None, typer.Option("--json-path", help="In a JSON body: $.order.id=5.")
+    list[str] | None,
+    typer.Option("--json-path", help="JSON bodies with this value: $.order.id=5. Repeatable."),
 ]
-Text = Annotated[str | None, typer.Option("--text", help="The body holds this text.")]
-OlderThan = Annotated[float | None, typer.Option("--older-than-s", help="At least so old.")]
+Text = Annotated[str | None, typer.Option("--text", help="Bodies that contain this text.")]
+OlderThan = Annotated[
+    float | None,
+    typer.Option("--older-than-s", help="Messages that are at least this many seconds old."),
+]
 
 
-@asks
+@broker_command
 def search(
-    broker: Broker,
+    broker: ManagementClient,
     output: Output,
     queue: Queue,
     header: Header = None,
@@ -151,9 +169,9 @@ def search(
     count: Count = 100,
     vhost: Vhost = "/",
 ) -> None:
-    """Find messages in a queue, wherever they are in it; nothing changes."""
-    body = filter_of(header, property_, json_path, text, older_than_s)
-    path = f"/api/queues/{in_path(vhost, queue)}/search"
+    """Find messages anywhere in a queue without changing anything."""
+    body = make_filter(header, property_, json_path, text, older_than_s)
+    path = f"/api/queues/{quote_path(vhost, queue)}/search"
     found: list[Row] = []
     cursor: str | None = None
     while len(found) < count:
@@ -165,49 +183,49 @@ def search(
     _print(output, found)
 
 
-@asks
-def unacked(broker: Broker, output: Output, queue: Queue, vhost: Vhost = "/") -> None:
-    """List what is delivered and not settled, and who holds it."""
-    found = broker.get(f"/api/queues/{in_path(vhost, queue)}/unacked")
+@broker_command
+def unacked(broker: ManagementClient, output: Output, queue: Queue, vhost: Vhost = "/") -> None:
+    """List unacknowledged messages and the consumers that hold them."""
+    found = broker.get(f"/api/queues/{quote_path(vhost, queue)}/unacked")
     columns = (
         "id,age_ms,deliveries,holder.connection,holder.channel,holder.consumer_tag,routing_key"
     )
     output.table(found["items"], columns.split(","))
 
 
-@asks
+@broker_command
 def explain(
-    broker: Broker,
+    broker: ManagementClient,
     output: Output,
     queue: Queue,
-    message: Annotated[str | None, typer.Argument(help="The id of one message.")] = None,
+    message: Annotated[str | None, typer.Argument(help="Id of one message.")] = None,
     vhost: Vhost = "/",
 ) -> None:
-    """Say why a queue, or a message, does not move."""
-    path = f"/api/queues/{in_path(vhost, queue)}"
+    """Explain why messages of a queue, or one message, are not delivered."""
+    path = f"/api/queues/{quote_path(vhost, queue)}"
     if message is not None:
-        path += f"/messages/{in_path(message)}"
+        path += f"/messages/{quote_path(message)}"
     found = broker.get(f"{path}/explain")
     if output.as_json:
         output.facts(found)
         return
     if found["moving"] and not found["reasons"]:
-        typer.echo("Nothing holds it up.")
+        typer.echo("Nothing blocks delivery.")
     for reason in found["reasons"]:
         typer.echo(reason["text"])
 
 
-@asks
+@broker_command
 def trace(
-    broker: Broker,
+    broker: ManagementClient,
     output: Output,
-    message_id: Annotated[str, typer.Argument(help="The message_id that its publisher gave.")],
-    vhost: Annotated[str | None, typer.Option("--vhost", help="Of this vhost alone.")] = None,
+    message_id: Annotated[str, typer.Argument(help="The message_id property of the message.")],
+    vhost: Annotated[str | None, typer.Option("--vhost", help="Only this vhost.")] = None,
 ) -> None:
-    """Show where a message is, and what became of it."""
-    query = f"?message_id={in_path(message_id)}"
+    """Show which queues hold a message, and its recorded events."""
+    query = f"?message_id={quote_path(message_id)}"
     if vhost is not None:
-        query += f"&vhost={in_path(vhost)}"
+        query += f"&vhost={quote_path(vhost)}"
     found = broker.get(f"/api/trace{query}")
     if output.as_json:
         output.facts(found)
@@ -215,27 +233,27 @@ def trace(
     for place in found["places"]:
         typer.echo(f"{place['state']} in {place['queue']} of vhost {place['vhost']}")
     for event in found["events"]:
-        when = moment(event["time_ms"])
+        when = format_time(event["time_ms"])
         typer.echo(f"{when}  {event['event']}  {event.get('queue') or ''}")
     if not found["places"] and not found["events"]:
-        typer.echo("It is nowhere.")
+        typer.echo("The message was not found.")
 
 
-@asks
+@broker_command
 def route(
-    broker: Broker,
+    broker: ManagementClient,
     output: Output,
     exchange: Annotated[str, typer.Argument(help="The exchange.")],
-    routing_key: Annotated[str, typer.Option("--routing-key", "-k", help="The key.")] = "",
+    routing_key: Annotated[str, typer.Option("--routing-key", "-k", help="The routing key.")] = "",
     header: Annotated[
-        list[str] | None, typer.Option("--header", help="KEY=VALUE; repeat it.")
+        list[str] | None, typer.Option("--header", help="Header KEY=VALUE. Repeatable.")
     ] = None,
     vhost: Vhost = "/",
 ) -> None:
-    """Show which queues a message would reach; none is published."""
-    body = {"routing_key": routing_key, "headers": arguments_of(header)}
+    """Show which queues a message would reach, without publishing it."""
+    body = {"routing_key": routing_key, "headers": parse_pairs(header)}
     name = exchange or "amq.default"
-    found = broker.post(f"/api/exchanges/{in_path(vhost, name)}/route", body)
+    found = broker.post(f"/api/exchanges/{quote_path(vhost, name)}/route", body)
     if output.as_json:
         output.facts(found)
     else:
@@ -244,6 +262,6 @@ def route(
 
 def _print(output: Output, messages: list[Row]) -> None:
     if not output.as_json:
-        messages = [{**m, "payload": str(m.get("payload", ""))[:_SHOWN_BYTES]} for m in messages]
+        messages = [{**m, "payload": str(m.get("payload", ""))[:_SHOWN_CHARS]} for m in messages]
     known = [name for name in _COLUMNS if not messages or any(name in m for m in messages)]
     output.table(messages, known)

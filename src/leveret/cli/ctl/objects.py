@@ -1,29 +1,35 @@
-"""`leveret ctl` for what messages pass through: declare, delete, bind, purge, pause, close."""
+"""Commands of `leveret ctl` for queues, exchanges, bindings, vhosts and connections."""
 
 import json
 from typing import Annotated, Any
 
 import typer
 
-from leveret.cli.shared.management import Broker, in_path
+from leveret.cli.shared.management import ManagementClient, quote_path
 from leveret.cli.shared.options import Vhost
-from leveret.cli.shared.output import Output, asks
+from leveret.cli.shared.output import Output, broker_command
 
-declare = typer.Typer(no_args_is_help=True, help="Make an exchange, a queue or a vhost.")
+declare = typer.Typer(no_args_is_help=True, help="Create an exchange, a queue or a vhost.")
 delete = typer.Typer(no_args_is_help=True, help="Delete an exchange, a queue or a vhost.")
 
-Name = Annotated[str, typer.Argument(help="Its name.")]
+Name = Annotated[str, typer.Argument(help="The name.")]
 Arguments = Annotated[
     list[str] | None,
-    typer.Option("--argument", "-a", help="KEY=VALUE, the value as JSON or text; repeat it."),
+    typer.Option(
+        "--argument", "-a", help="Argument KEY=VALUE; the value is JSON or text. Repeatable."
+    ),
 ]
-Durable = Annotated[bool, typer.Option("--durable/--transient", help="Outlives a restart.")]
-AutoDelete = Annotated[bool, typer.Option("--auto-delete", help="Goes when nobody uses it.")]
-IfUnused = Annotated[bool, typer.Option("--if-unused", help="Only where nobody uses it.")]
+Durable = Annotated[
+    bool, typer.Option("--durable/--transient", help="Whether it survives a restart.")
+]
+AutoDelete = Annotated[
+    bool, typer.Option("--auto-delete", help="Delete it when it is no longer used.")
+]
+IfUnused = Annotated[bool, typer.Option("--if-unused", help="Delete only if unused.")]
 
 
-def arguments_of(given: list[str] | None) -> dict[str, Any]:
-    """KEY=VALUE pairs as a table; a value that is no JSON is text."""
+def parse_pairs(given: list[str] | None) -> dict[str, Any]:
+    """Parse KEY=VALUE pairs. A value that is not valid JSON is text."""
     found: dict[str, Any] = {}
     for pair in given or ():
         name, sign, text = pair.partition("=")
@@ -37,9 +43,9 @@ def arguments_of(given: list[str] | None) -> dict[str, Any]:
 
 
 @declare.command("queue")
-@asks
+@broker_command
 def declare_queue(
-    broker: Broker,
+    broker: ManagementClient,
     output: Output,
     name: Name,
     kind: Annotated[str | None, typer.Option("--type", help="classic, quorum or stream.")] = None,
@@ -48,105 +54,118 @@ def declare_queue(
     argument: Arguments = None,
     vhost: Vhost = "/",
 ) -> None:
-    """Make a queue."""
-    table = arguments_of(argument)
+    """Create a queue."""
+    table = parse_pairs(argument)
     if kind is not None:
         table["x-queue-type"] = kind
     body = {"durable": durable, "auto_delete": auto_delete, "arguments": table}
-    broker.put(f"/api/queues/{in_path(vhost, name)}", body)
+    broker.put(f"/api/queues/{quote_path(vhost, name)}", body)
     output.done(f"queue {name} is declared")
 
 
 @declare.command("exchange")
-@asks
+@broker_command
 def declare_exchange(
-    broker: Broker,
+    broker: ManagementClient,
     output: Output,
     name: Name,
     kind: Annotated[str, typer.Option("--type", help="direct, topic, fanout, headers, …")],
     durable: Durable = True,
     auto_delete: AutoDelete = False,
-    internal: Annotated[bool, typer.Option("--internal", help="Not for publishers.")] = False,
+    internal: Annotated[
+        bool, typer.Option("--internal", help="Clients cannot publish to it.")
+    ] = False,
     argument: Arguments = None,
     vhost: Vhost = "/",
 ) -> None:
-    """Make an exchange."""
+    """Create an exchange."""
     body = {
         "type": kind,
         "durable": durable,
         "auto_delete": auto_delete,
         "internal": internal,
-        "arguments": arguments_of(argument),
+        "arguments": parse_pairs(argument),
     }
-    broker.put(f"/api/exchanges/{in_path(vhost, name)}", body)
+    broker.put(f"/api/exchanges/{quote_path(vhost, name)}", body)
     output.done(f"exchange {name} is declared")
 
 
 @declare.command("vhost")
-@asks
+@broker_command
 def declare_vhost(
-    broker: Broker,
+    broker: ManagementClient,
     output: Output,
     name: Name,
-    description: Annotated[str, typer.Option("--description", help="For people.")] = "",
+    description: Annotated[str, typer.Option("--description", help="Description.")] = "",
     default_queue_type: Annotated[
-        str | None, typer.Option("--default-queue-type", help="Of queues declared without one.")
+        str | None,
+        typer.Option(
+            "--default-queue-type", help="Type of queues that are declared without a type."
+        ),
     ] = None,
-    tracing: Annotated[bool, typer.Option("--tracing", help="Copy every message.")] = False,
+    tracing: Annotated[
+        bool, typer.Option("--tracing", help="Turn on the firehose: copy every message.")
+    ] = False,
 ) -> None:
-    """Make a vhost, or change it."""
+    """Create or change a vhost."""
     body: dict[str, Any] = {"description": description, "tracing": tracing}
     if default_queue_type is not None:
         body["default_queue_type"] = default_queue_type
-    broker.put(f"/api/vhosts/{in_path(name)}", body)
+    broker.put(f"/api/vhosts/{quote_path(name)}", body)
     output.done(f"vhost {name} is declared")
 
 
 @delete.command("queue")
-@asks
+@broker_command
 def delete_queue(
-    broker: Broker,
+    broker: ManagementClient,
     output: Output,
     name: Name,
     if_unused: IfUnused = False,
-    if_empty: Annotated[bool, typer.Option("--if-empty", help="Only without messages.")] = False,
+    if_empty: Annotated[
+        bool, typer.Option("--if-empty", help="Delete only if it has no messages.")
+    ] = False,
     vhost: Vhost = "/",
 ) -> None:
-    """Delete a queue with all its messages."""
+    """Delete a queue and its messages."""
     wanted = [name for name, is_on in (("if-unused", if_unused), ("if-empty", if_empty)) if is_on]
     query = "?" + "&".join(f"{each}=true" for each in wanted) if wanted else ""
-    broker.delete(f"/api/queues/{in_path(vhost, name)}{query}")
+    broker.delete(f"/api/queues/{quote_path(vhost, name)}{query}")
     output.done(f"queue {name} is deleted")
 
 
 @delete.command("exchange")
-@asks
+@broker_command
 def delete_exchange(
-    broker: Broker, output: Output, name: Name, if_unused: IfUnused = False, vhost: Vhost = "/"
+    broker: ManagementClient,
+    output: Output,
+    name: Name,
+    if_unused: IfUnused = False,
+    vhost: Vhost = "/",
 ) -> None:
-    """Delete an exchange with its bindings."""
+    """Delete an exchange and its bindings."""
     query = "?if-unused=true" if if_unused else ""
-    broker.delete(f"/api/exchanges/{in_path(vhost, name)}{query}")
+    broker.delete(f"/api/exchanges/{quote_path(vhost, name)}{query}")
     output.done(f"exchange {name} is deleted")
 
 
 @delete.command("vhost")
-@asks
-def delete_vhost(broker: Broker, output: Output, name: Name) -> None:
-    """Delete a vhost with everything in it."""
-    broker.delete(f"/api/vhosts/{in_path(name)}")
+@broker_command
+def delete_vhost(broker: ManagementClient, output: Output, name: Name) -> None:
+    """Delete a vhost and everything in it."""
+    broker.delete(f"/api/vhosts/{quote_path(name)}")
     output.done(f"vhost {name} is deleted")
 
 
-Source = Annotated[str, typer.Argument(help="The exchange that messages come from.")]
-Destination = Annotated[str, typer.Argument(help="The queue that they go to.")]
-Key = Annotated[str, typer.Option("--routing-key", "-k", help="The key of the binding.")]
+Source = Annotated[str, typer.Argument(help="The source exchange.")]
+Destination = Annotated[str, typer.Argument(help="The destination queue.")]
+Key = Annotated[str, typer.Option("--routing-key", "-k", help="The binding key.")]
 ToExchange = Annotated[bool, typer.Option("--to-exchange", help="The destination is an exchange.")]
 
 
-@asks
+@broker_command
 def bind(
-    broker: Broker,
+    broker: ManagementClient,
     output: Output,
     source: Source,
     destination: Destination,
@@ -155,15 +174,15 @@ def bind(
     to_exchange: ToExchange = False,
     vhost: Vhost = "/",
 ) -> None:
-    """Bind a queue, or an exchange, to an exchange."""
-    body = {"routing_key": routing_key, "arguments": arguments_of(argument)}
-    broker.post(_bindings(vhost, source, destination, to_exchange), body)
+    """Bind a queue or an exchange to an exchange."""
+    body = {"routing_key": routing_key, "arguments": parse_pairs(argument)}
+    broker.post(_bindings_path(vhost, source, destination, to_exchange), body)
     output.done(f"{destination} is bound to {source}")
 
 
-@asks
+@broker_command
 def unbind(
-    broker: Broker,
+    broker: ManagementClient,
     output: Output,
     source: Source,
     destination: Destination,
@@ -173,53 +192,57 @@ def unbind(
     vhost: Vhost = "/",
 ) -> None:
     """Remove a binding."""
-    path = _bindings(vhost, source, destination, to_exchange)
-    table = arguments_of(argument)
+    path = _bindings_path(vhost, source, destination, to_exchange)
+    table = parse_pairs(argument)
     for binding in broker.get(path):
         if binding["routing_key"] == routing_key and binding["arguments"] == table:
-            broker.delete(f"{path}/{in_path(binding['properties_key'])}")
+            broker.delete(f"{path}/{quote_path(binding['properties_key'])}")
             output.done(f"{destination} is no longer bound to {source} by '{routing_key}'")
             return
     typer.echo(f"leveret ctl: {destination} has no such binding to {source}", err=True)
     raise typer.Exit(1)
 
 
-def _bindings(vhost: str, source: str, destination: str, to_exchange: bool) -> str:
+def _bindings_path(vhost: str, source: str, destination: str, to_exchange: bool) -> str:
     to = "e" if to_exchange else "q"
-    return f"/api/bindings/{in_path(vhost)}/e/{in_path(source)}/{to}/{in_path(destination)}"
+    return (
+        f"/api/bindings/{quote_path(vhost)}/e/{quote_path(source)}/{to}/{quote_path(destination)}"
+    )
 
 
-@asks
-def purge(broker: Broker, output: Output, name: Name, vhost: Vhost = "/") -> None:
-    """Drop every ready message of a queue."""
-    found = broker.delete(f"/api/queues/{in_path(vhost, name)}/contents")
+@broker_command
+def purge(broker: ManagementClient, output: Output, name: Name, vhost: Vhost = "/") -> None:
+    """Delete all ready messages of a queue."""
+    found = broker.delete(f"/api/queues/{quote_path(vhost, name)}/contents")
     count = found.get("messages_deleted", 0) if isinstance(found, dict) else 0
-    output.done(f"{count} messages of {name} are dropped", found)
+    output.done(f"{count} messages of {name} are deleted", found)
 
 
-@asks
-def pause(broker: Broker, output: Output, name: Name, vhost: Vhost = "/") -> None:
-    """Deliver nothing of a queue until it is resumed; it goes on taking messages."""
-    broker.put(f"/api/queues/{in_path(vhost, name)}/pause")
+@broker_command
+def pause(broker: ManagementClient, output: Output, name: Name, vhost: Vhost = "/") -> None:
+    """Stop deliveries from a queue. It still accepts messages."""
+    broker.put(f"/api/queues/{quote_path(vhost, name)}/pause")
     output.done(f"queue {name} is paused")
 
 
-@asks
-def resume(broker: Broker, output: Output, name: Name, vhost: Vhost = "/") -> None:
-    """Deliver again what a paused queue holds."""
-    broker.delete(f"/api/queues/{in_path(vhost, name)}/pause")
+@broker_command
+def resume(broker: ManagementClient, output: Output, name: Name, vhost: Vhost = "/") -> None:
+    """Resume deliveries from a paused queue."""
+    broker.delete(f"/api/queues/{quote_path(vhost, name)}/pause")
     output.done(f"queue {name} is no longer paused")
 
 
-@asks
+@broker_command
 def close_connection(
-    broker: Broker,
+    broker: ManagementClient,
     output: Output,
-    name: Annotated[str, typer.Argument(help="Its name, as `list connections` shows it.")],
-    reason: Annotated[str, typer.Option("--reason", help="What its client is told.")] = (
+    name: Annotated[
+        str, typer.Argument(help="Name of the connection, as shown by `list connections`.")
+    ],
+    reason: Annotated[str, typer.Option("--reason", help="Reason sent to the client.")] = (
         "closed by an operator"
     ),
 ) -> None:
     """Close a connection."""
-    broker.delete(f"/api/connections/{in_path(name)}", {"X-Reason": reason})
+    broker.delete(f"/api/connections/{quote_path(name)}", {"X-Reason": reason})
     output.done(f"connection {name} is closed")

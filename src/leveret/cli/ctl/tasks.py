@@ -1,7 +1,7 @@
-"""`leveret ctl move`, `copy`, `drop` and `redrive`: long work of the broker, watched to its end.
+"""Commands `leveret ctl move`, `copy`, `drop` and `redrive`: start a task and watch it.
 
-The broker does the work; the command shows how far it is. Ctrl+C stops the watching and cancels
-the task: every message is either moved or where it was.
+The broker does the work. The command shows the progress. Ctrl+C cancels the task: each message is
+then either moved or still in its queue.
 """
 
 import time
@@ -9,37 +9,43 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from leveret.cli.ctl.messages import Header, JsonPath, OlderThan, Property, Queue, Text, filter_of
-from leveret.cli.shared.management import Broker, RefusedError, in_path
+from leveret.cli.ctl.messages import Header, JsonPath, OlderThan, Property, Queue, Text, make_filter
+from leveret.cli.shared.management import ManagementClient, RefusedError, quote_path
 from leveret.cli.shared.options import Vhost
-from leveret.cli.shared.output import Output, Row, asks, takes
+from leveret.cli.shared.output import Output, Row, broker_command, with_options_of
 
 POLL_S: Final = 0.2
 
-app = typer.Typer(no_args_is_help=True, help="Long work of the broker.")
+app = typer.Typer(no_args_is_help=True, help="List and cancel tasks.")
 
-To = Annotated[str, typer.Option("--to", help="The queue that they go to.")]
-ToVhost = Annotated[str | None, typer.Option("--to-vhost", help="Its vhost, if another.")]
-Asked = dict[str, Any]  # a task as the broker takes it
+To = Annotated[str, typer.Option("--to", help="The destination queue.")]
+ToVhost = Annotated[
+    str | None, typer.Option("--to-vhost", help="Vhost of the destination, if it is another one.")
+]
+TaskBody = dict[str, Any]  # a task, as the HTTP API takes it
 
 
-def _which(
+def _task_body(
     queue: Queue,
     id_: Annotated[
-        list[str] | None, typer.Option("--id", help="Only this message; repeat it.")
+        list[str] | None, typer.Option("--id", help="Only the message with this id. Repeatable.")
     ] = None,
     header: Header = None,
     property_: Property = None,
     json_path: JsonPath = None,
     text: Text = None,
     older_than_s: OlderThan = None,
-    limit: Annotated[int | None, typer.Option("--limit", help="At most so many.")] = None,
-    rate: Annotated[int | None, typer.Option("--rate", help="At most so many a second.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done.")] = False,
+    limit: Annotated[
+        int | None, typer.Option("--limit", help="Maximum number of messages.")
+    ] = None,
+    rate: Annotated[int | None, typer.Option("--rate", help="Maximum messages per second.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")
+    ] = False,
     vhost: Vhost = "/",
-) -> Asked:
-    """What every such task is told: which messages, and how."""
-    chosen = filter_of(header, property_, json_path, text, older_than_s)
+) -> TaskBody:
+    """Return the fields that all kinds of task have."""
+    chosen = make_filter(header, property_, json_path, text, older_than_s)
     return {
         "vhost": vhost,
         "queue": queue,
@@ -51,71 +57,80 @@ def _which(
     }
 
 
-@asks
-@takes(_which)
-def move(broker: Broker, output: Output, task: Asked, to: To, to_vhost: ToVhost = None) -> None:
-    """Move messages to another queue; each is in exactly one of the two at any time."""
+@broker_command
+@with_options_of(_task_body)
+def move(
+    broker: ManagementClient, output: Output, task: TaskBody, to: To, to_vhost: ToVhost = None
+) -> None:
+    """Move messages to another queue. No message is ever in both queues, or in neither."""
     _run(broker, output, "move", {**task, "to": {"vhost": to_vhost or task["vhost"], "queue": to}})
 
 
-@asks
-@takes(_which)
-def copy(broker: Broker, output: Output, task: Asked, to: To, to_vhost: ToVhost = None) -> None:
+@broker_command
+@with_options_of(_task_body)
+def copy(
+    broker: ManagementClient, output: Output, task: TaskBody, to: To, to_vhost: ToVhost = None
+) -> None:
     """Copy messages to another queue."""
     _run(broker, output, "copy", {**task, "to": {"vhost": to_vhost or task["vhost"], "queue": to}})
 
 
-@asks
-@takes(_which)
-def drop(broker: Broker, output: Output, task: Asked) -> None:
-    """Delete chosen messages of a queue; `purge` drops all."""
+@broker_command
+@with_options_of(_task_body)
+def drop(broker: ManagementClient, output: Output, task: TaskBody) -> None:
+    """Delete selected messages of a queue. `purge` deletes all of them."""
     if task["filter"] is None and not task["ids"]:
-        raise typer.BadParameter("say which messages; `leveret ctl purge` drops all")
+        raise typer.BadParameter("give a filter or --id; `leveret ctl purge` deletes all messages")
     _run(broker, output, "delete", task)
 
 
-@asks
-@takes(_which)
+@broker_command
+@with_options_of(_task_body)
 def redrive(
-    broker: Broker,
+    broker: ManagementClient,
     output: Output,
-    task: Asked,
-    to: Annotated[str | None, typer.Option("--to", help="Another queue than they died in.")] = None,
+    task: TaskBody,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", help="Send them to this queue instead of their original queue."),
+    ] = None,
     keep_attempts: Annotated[
-        bool, typer.Option("--keep-attempts", help="Do not begin to count anew.")
+        bool, typer.Option("--keep-attempts", help="Keep the counted delivery attempts.")
     ] = False,
 ) -> None:
-    """Send dead letters back to where they died."""
+    """Send dead letters back to the queues where they were dead-lettered first."""
     target = None if to is None else {"vhost": task["vhost"], "queue": to}
     _run(broker, output, "redrive", {**task, "to": target, "keep_attempts": keep_attempts})
 
 
 @app.command("list")
-@asks
-def list_tasks(broker: Broker, output: Output) -> None:
-    """List running and finished work."""
+@broker_command
+def list_tasks(broker: ManagementClient, output: Output) -> None:
+    """List running and finished tasks."""
     columns = "id,kind,state,done,total,rate,source,target,user,error"
     output.table(broker.get("/api/tasks"), columns.split(","))
 
 
 @app.command("cancel")
-@asks
+@broker_command
 def cancel(
-    broker: Broker, output: Output, task: Annotated[str, typer.Argument(help="Its id.")]
+    broker: ManagementClient,
+    output: Output,
+    task: Annotated[str, typer.Argument(help="Id of the task.")],
 ) -> None:
-    """Stop a task; what it has done stays done."""
-    broker.delete(f"/api/tasks/{in_path(task)}")
+    """Cancel a task. Messages that it has handled stay as they are."""
+    broker.delete(f"/api/tasks/{quote_path(task)}")
     output.done(f"task {task} is cancelled")
 
 
-def _run(broker: Broker, output: Output, kind: str, task: Asked) -> None:
-    """Have a task done and watch it, or show what it would do."""
+def _run(broker: ManagementClient, output: Output, kind: str, task: TaskBody) -> None:
+    """Start a task and watch it, or show what it would do."""
     found = broker.post("/api/tasks", {**task, "kind": kind})
     if task["dry_run"]:
         if output.as_json:
             output.facts(found)
             return
-        typer.echo(f"{found['matched']} messages would be taken")
+        typer.echo(f"{found['matched']} messages match")
         output.table(found["targets"], ("vhost", "queue", "messages"))
         return
     ended = _watch(broker, output, str(found["id"]))
@@ -127,12 +142,12 @@ def _run(broker: Broker, output: Output, kind: str, task: Asked) -> None:
         raise typer.Exit(1)
 
 
-def _watch(broker: Broker, output: Output, task: str) -> Row:
-    """Follow a task to its end, with a bar where somebody looks."""
+def _watch(broker: ManagementClient, output: Output, task: str) -> Row:
+    """Wait for the end of a task, with a progress bar on a terminal."""
     from rich.console import Console
     from rich.progress import Progress
 
-    path = f"/api/tasks/{in_path(task)}"
+    path = f"/api/tasks/{quote_path(task)}"
     console = Console(stderr=True)
     with Progress(console=console, disable=output.as_json or not console.is_terminal) as progress:
         bar = progress.add_task("messages", total=None)
@@ -148,9 +163,9 @@ def _watch(broker: Broker, output: Output, task: str) -> Row:
             raise typer.Exit(130) from None
 
 
-def _cancel(broker: Broker, path: str) -> None:
+def _cancel(broker: ManagementClient, path: str) -> None:
     try:
         broker.delete(path)
         typer.echo("cancelled", err=True)
     except RefusedError:
-        typer.echo("it had ended", err=True)
+        typer.echo("the task had already ended", err=True)

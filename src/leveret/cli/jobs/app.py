@@ -1,19 +1,19 @@
-"""The commands of `leveret jobs` that ask a running service."""
+"""The Typer application `leveret jobs` with all its commands."""
 
-from leveret.cli.jobs import watch, work
+from leveret.cli.jobs import lifecycle, topics
 from leveret.cli.jobs.token import app
 
 for command in (
-    work.enqueue,
-    work.dequeue,
-    work.ack,
-    work.nack,
-    work.cancel,
-    work.deliver_now,
-    watch.stats,
-    watch.top,
-    watch.dead,
-    watch.redrive,
+    lifecycle.enqueue,
+    lifecycle.dequeue,
+    lifecycle.ack,
+    lifecycle.nack,
+    lifecycle.cancel,
+    lifecycle.deliver_now,
+    topics.stats,
+    topics.top,
+    topics.dead,
+    topics.redrive,
 ):
     app.command()(command)
 

@@ -1,8 +1,4 @@
-"""`leveret jobs`: the jobs service from the command line.
-
-`token` works on the data directory and needs no running node; what asks the service is in modules
-of its own.
-"""
+"""`leveret jobs token`: create a token. It reads the data directory and needs no running node."""
 
 from pathlib import Path
 from typing import Annotated, Final
@@ -15,47 +11,55 @@ SECOND: Final = 1
 UNITS: Final = {"s": SECOND, "m": 60, "h": 3_600, "d": 86_400}
 SECONDS_MAX: Final = 10 * 366 * 86_400
 
-app = typer.Typer(no_args_is_help=True, help="Jobs: tokens of the service, and work with it.")
+app = typer.Typer(no_args_is_help=True, help="Enqueue, dequeue and watch jobs, and create tokens.")
 
 
 def _seconds(text: str) -> int:
-    """A span of time: a number with s, m, h or d behind it."""
+    """Parse a time span: a number followed by s, m, h or d. Return seconds."""
     number, unit = text[:-1], text[-1:]
     if not number.isdecimal() or unit not in UNITS:
-        raise typer.BadParameter("a span of time is a number with s, m, h or d: 12h")
+        raise typer.BadParameter("a time span is a number followed by s, m, h or d, such as 12h")
     seconds = int(number[:12]) * UNITS[unit]
     if not 0 < seconds <= SECONDS_MAX:
-        raise typer.BadParameter("a token lasts from a second to ten years")
+        raise typer.BadParameter("a token must last between one second and ten years")
     return seconds
 
 
 @app.callback()
 def jobs() -> None:
-    """Options that stand before a command."""
+    """Make `leveret jobs` a group even while it has one command."""
 
 
 @app.command()
 def token(
     namespace: Annotated[
-        list[str], typer.Option("--namespace", "-n", help="May be used; repeat it; * is all.")
+        list[str],
+        typer.Option(
+            "--namespace",
+            "-n",
+            help="Namespace that the token gives access to; * = all. Repeatable.",
+        ),
     ],
     data: Annotated[Path, typer.Option("--data", help="Data directory of the node.")] = Path(
         "leveret-data"
     ),
     expires: Annotated[
-        int, typer.Option("--expires", parser=_seconds, metavar="SPAN", help="How long it lasts.")
+        int,
+        typer.Option(
+            "--expires", parser=_seconds, metavar="SPAN", help="Lifetime of the token, such as 12h."
+        ),
     ] = "30d",  # type: ignore[assignment]
-    subject: Annotated[str, typer.Option("--subject", help="Whom it is for.")] = "jobs",
+    subject: Annotated[str, typer.Option("--subject", help="Name of the token's owner.")] = "jobs",
     secret: Annotated[
         str,
         typer.Option(
             envvar="LEVERET_JOBS_TOKEN_SECRET",
-            help="The node's jobs_token_secret, where it has one.",
+            help="The node's jobs_token_secret, if it is set.",
             show_envvar=True,
         ),
     ] = "",
 ) -> None:
-    """Print a token, signed by the secret of a data directory; the secret is made if need be."""
+    """Print a new token, signed with the secret in a data directory. Creates a missing secret."""
     from leveret.runtime.job_tokens import make_token, now_ms, secret_in
 
     try:

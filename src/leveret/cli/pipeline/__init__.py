@@ -1,1 +1,1 @@
-"""`leveret pipeline`: flows of the data pipeline on Spark."""
+"""`leveret pipeline`: the data pipeline on Spark."""

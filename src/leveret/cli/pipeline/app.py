@@ -1,4 +1,4 @@
-"""`leveret pipeline …`: the data pipeline on Spark. Commands are in modules by subject."""
+"""The Typer application `leveret pipeline` with all its commands."""
 
 import typer
 
@@ -6,7 +6,7 @@ from leveret.cli.pipeline import audit, lake, messages, reports, shards
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Messages as tables: archive, query, replay, load and report, on Spark.",
+    help="Archive, query, replay, load and report messages with Spark.",
 )
 
 for command in (

@@ -1,122 +1,135 @@
-"""`leveret pipeline archive`, `refine`, `compact` and `files`: from streams to the lake."""
+"""Commands `leveret pipeline archive`, `refine`, `compact` and `files`: fill the data lake."""
 
 import sys
 from typing import Annotated
 
 import typer
 
-from leveret.cli.pipeline.options import flow, told
+from leveret.cli.pipeline.options import pipeline_command, show_progress
 from leveret.cli.shared.options import print_json
 from leveret.cli.shared.output import Output
-from leveret.pipeline.layout import BRONZE, Lake, table_name
-from leveret.pipeline.site import Site
+from leveret.pipeline.environment import Environment
+from leveret.pipeline.lake_layout import BRONZE, Lake, table_name
 
-Table = Annotated[str, typer.Argument(help="A table of the lake: the name of its stream.")]
+Table = Annotated[
+    str, typer.Argument(help="Name of the lake table, which is the name of its stream.")
+]
 
 
-@flow
+@pipeline_command
 def archive(
-    site: Site,
+    environment: Environment,
     output: Output,
     stream: Annotated[
-        str | None, typer.Argument(help="A stream, or a super stream: all of its partitions.")
+        str | None, typer.Argument(help="A stream, or a super stream with all its partitions.")
     ] = None,
     queue: Annotated[
         str | None,
-        typer.Option("--queue", help="The life events of a queue that remembers (x-remember)."),
+        typer.Option(
+            "--queue", help="Archive the life events of this queue (it needs x-remember)."
+        ),
     ] = None,
     once: Annotated[
-        bool, typer.Option("--once", help="Archive what is there now, and end.")
+        bool, typer.Option("--once", help="Archive the messages that exist now, then stop.")
     ] = False,
     every_s: Annotated[
         float, typer.Option("--every", min=0.1, help="Without --once: seconds between batches.")
     ] = 10.0,
     file_mb: Annotated[
-        int, typer.Option("--file-mb", min=1, help="About so many MiB of messages in a file.")
+        int, typer.Option("--file-mb", min=1, help="Approximate file size in MiB.")
     ] = 128,
     allow_loss: Annotated[
         bool,
-        typer.Option("--allow-loss", help="Go on where retention has taken messages."),
+        typer.Option(
+            "--allow-loss",
+            help="Continue if retention has deleted messages that were not archived.",
+        ),
     ] = False,
 ) -> None:
-    """Write a stream into the lake as it is, each message once; run it again to go on."""
+    """Archive a stream in the lake, each message once. Run it again to continue."""
     if (stream is None) == (queue is None):
-        raise typer.BadParameter("give a stream, or --queue")
-    from leveret.pipeline import readiness
+        raise typer.BadParameter("give either a stream or --queue")
+    from leveret.pipeline import preflight
     from leveret.pipeline.flows import archive as flows
 
-    readiness.require_writable(site.lake_path)
-    readiness.require_broker(site)
+    preflight.require_writable(environment.lake_path)
+    preflight.require_broker(environment)
     if queue is not None:
-        readiness.require_queue(site, queue)
-    name = stream if stream is not None else flows.remembered_stream(site, str(queue))
-    readiness.require_stream(site, name)
-    spark = site.session("archive")
-    asked = flows.Archiving(name, once, every_s, file_mb * 1024 * 1024, not allow_loss)
-    with told() as on_progress:
-        done = flows.archive(spark, site, asked, on_progress)
+        preflight.require_queue(environment, queue)
+    name = stream if stream is not None else flows.life_event_stream(environment, str(queue))
+    preflight.require_stream(environment, name)
+    spark = environment.session("archive")
+    asked = flows.ArchiveRequest(name, once, every_s, file_mb * 1024 * 1024, not allow_loss)
+    with show_progress() as on_progress:
+        done = flows.archive(spark, environment, asked, on_progress)
     found = {"stream": name, "rows": done.rows, "lag": done.lag, "seconds": round(done.seconds, 1)}
     output.done(f"archived {done.rows:,} messages of {name}", found)
 
 
-@flow
+@pipeline_command
 def refine(
-    site: Site,
+    environment: Environment,
     output: Output,
     table: Table,
     schema: Annotated[
         str | None,
-        typer.Option("--schema", help="Fields of the JSON, such as 'id bigint, name string'."),
+        typer.Option("--schema", help="Schema of the JSON, such as 'id bigint, name string'."),
     ] = None,
-    all_: Annotated[bool, typer.Option("--all", help="All dates, not only changed ones.")] = False,
+    all_: Annotated[
+        bool, typer.Option("--all", help="Refine all dates, not only the changed ones.")
+    ] = False,
 ) -> None:
-    """Decode bronze by content type into silver, set bad messages apart, and count into gold."""
-    lake = Lake(site.lake_path)
-    name = table_name(site.vhost, table)
+    """Decode bronze tables into silver, quarantine bad messages, and aggregate into gold."""
+    lake = Lake(environment.lake_path)
+    name = table_name(environment.vhost, table)
     lake.require(BRONZE, name)
-    from leveret.pipeline import readiness
+    from leveret.pipeline import preflight
     from leveret.pipeline.flows import refine as flows
 
-    readiness.require_writable(lake.path)
-    spark = site.session("refine")
+    preflight.require_writable(lake.path)
+    spark = environment.session("refine")
 
     done = flows.refine(spark, lake, name, schema, all_)
     text = f"refined {done.messages:,} messages of {done.dates} dates; {done.bad:,} are bad"
     output.done(text, vars(done))
 
 
-@flow
+@pipeline_command
 def compact(
-    site: Site,
+    environment: Environment,
     output: Output,
     table: Table,
     file_mb: Annotated[
-        int, typer.Option("--file-mb", min=1, help="Size of the files that are made, in MiB.")
+        int, typer.Option("--file-mb", min=1, help="Size of the merged files in MiB.")
     ] = 128,
     keep_h: Annotated[
         float,
-        typer.Option("--keep-hours", min=0, help="Delete what was merged so long ago."),
+        typer.Option(
+            "--keep-hours",
+            min=0,
+            help="Delete source files this many hours after they were merged.",
+        ),
     ] = 24.0,
 ) -> None:
-    """Merge small files of bronze, also while archive runs; delete what was merged a day ago."""
-    lake = Lake(site.lake_path)
-    name = table_name(site.vhost, table)
+    """Merge small bronze files, also while archive runs, and delete files merged a day ago."""
+    lake = Lake(environment.lake_path)
+    name = table_name(environment.vhost, table)
     lake.require(BRONZE, name)
-    from leveret.pipeline import readiness
+    from leveret.pipeline import preflight
     from leveret.pipeline.flows import compact as flows
 
-    readiness.require_writable(lake.path)
-    spark = site.session("compact")
+    preflight.require_writable(lake.path)
+    spark = environment.session("compact")
 
     done = flows.compact(spark, lake, name, file_mb * 1024 * 1024, keep_h * 3600)
     text = f"{done.files_before} files became {done.files_after}: {done.messages:,} messages"
     output.done(f"{text} were merged, {done.deleted} old files deleted", vars(done))
 
 
-@flow
-def files(site: Site, output: Output, table: Table) -> None:
-    """List the bronze files that count: for readers other than Spark."""
-    found = Lake(site.lake_path).bronze_files(table_name(site.vhost, table))
+@pipeline_command
+def files(environment: Environment, output: Output, table: Table) -> None:
+    """List the current bronze files, for readers other than Spark."""
+    found = Lake(environment.lake_path).bronze_files(table_name(environment.vhost, table))
     if output.as_json:
         print_json([str(path) for path in found])
     else:

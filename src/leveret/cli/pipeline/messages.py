@@ -1,4 +1,4 @@
-"""`leveret pipeline replay`, `load` and `sql`: from tables to messages and back."""
+"""Commands `leveret pipeline replay`, `load` and `sql`: publish from tables and query messages."""
 
 import sys
 import uuid
@@ -7,11 +7,11 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from leveret.cli.pipeline.options import Token, flow, one_line_on_failure
+from leveret.cli.pipeline.options import Token, one_line_on_failure, pipeline_command
 from leveret.cli.shared.options import print_json
 from leveret.cli.shared.output import Output
-from leveret.pipeline.site import Site
-from leveret.pipeline.times import time_of
+from leveret.pipeline.environment import Environment
+from leveret.pipeline.time_options import parse_time_option
 
 ROWS_SHOWN: Final = 1000
 PROMPT: Final = "leveret> "
@@ -19,27 +19,30 @@ PROMPT: Final = "leveret> "
 Queue = Annotated[str | None, typer.Option("--to-queue", help="Publish to this queue.")]
 Stream = Annotated[str | None, typer.Option("--to-stream", help="Publish to this stream.")]
 Exchange = Annotated[str | None, typer.Option("--to-exchange", help="Publish to this exchange.")]
-Key = Annotated[str | None, typer.Option("--routing-key", help="This key for all messages.")]
-Rate = Annotated[int | None, typer.Option("--rate", min=1, help="At most so many a second.")]
+Key = Annotated[str | None, typer.Option("--routing-key", help="Routing key for all messages.")]
+Rate = Annotated[int | None, typer.Option("--rate", min=1, help="Maximum messages per second.")]
 
 
-@flow
+@pipeline_command
 def replay(
-    site: Site,
+    environment: Environment,
     output: Output,
-    stream: Annotated[str, typer.Argument(help="Whose messages: a stream or super stream.")],
+    stream: Annotated[str, typer.Argument(help="The stream or super stream to replay.")],
     from_lake: Annotated[
-        bool, typer.Option("--from-lake", help="From bronze instead of the broker.")
+        bool, typer.Option("--from-lake", help="Read from the lake (bronze) instead of the broker.")
     ] = False,
     since: Annotated[
-        str | None, typer.Option("--since", help="From this time on (ISO 8601, UTC).")
+        str | None, typer.Option("--since", help="Only messages since this time (ISO 8601, UTC).")
     ] = None,
-    until: Annotated[str | None, typer.Option("--until", help="Up to this time.")] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", help="Only messages before this time (ISO 8601, UTC).")
+    ] = None,
     key: Annotated[
-        str | None, typer.Option("--key", help="Routing keys by pattern: 'orders.*', 'orders.#'.")
+        str | None,
+        typer.Option("--key", help="Only routing keys that match: 'orders.*', 'orders.#'."),
     ] = None,
     where: Annotated[
-        str | None, typer.Option("--where", help="A condition of SQL on the columns.")
+        str | None, typer.Option("--where", help="Only rows that match this SQL condition.")
     ] = None,
     to_exchange: Exchange = None,
     to_queue: Queue = None,
@@ -47,171 +50,187 @@ def replay(
     rate: Rate = None,
     replay_id: Annotated[
         str | None,
-        typer.Option("--id", help="Name of this replay; the same again sends nothing twice."),
+        typer.Option(
+            "--id",
+            help="Name of this replay. Repeating it with the same name sends no message twice.",
+        ),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; without this it is counted.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count: the default.")] = False,
+    yes: Annotated[
+        bool,
+        typer.Option("--yes", help="Publish the messages. Without --yes they are only counted."),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only count the messages. This is the default.")
+    ] = False,
 ) -> None:
-    """Publish chosen messages of a stream or of the lake once more; counts them unless --yes."""
+    """Publish messages of a stream or of the lake again. Without --yes, only count them."""
     if (to_exchange is None) == (to_queue is None):
-        raise typer.BadParameter("give one of --to-exchange and --to-queue")
-    since, until = time_of("--since", since), time_of("--until", until)
-    from leveret.pipeline import readiness
+        raise typer.BadParameter("give either --to-exchange or --to-queue")
+    since, until = parse_time_option("--since", since), parse_time_option("--until", until)
+    from leveret.pipeline import preflight
     from leveret.pipeline.flows import replay as flows
 
-    choice = flows.Choice(stream, from_lake, since, until, key, where)
+    choice = flows.Selection(stream, from_lake, since, until, key, where)
     target = flows.Target(to_exchange, routing_key, to_queue, rate)
-    readiness.require_broker(site)
-    flows.require(site, choice, target)
-    is_once = flows.drops_duplicates(site, target)
-    spark = site.session("replay")
-    frame = flows.choose(spark, site, choice)
+    preflight.require_broker(environment)
+    flows.require_source_and_target(environment, choice, target)
+    is_once = flows.drops_duplicates(environment, target)
+    spark = environment.session("replay")
+    frame = flows.select_messages(spark, environment, choice)
     is_done = yes and not dry_run
     name = replay_id or f"replay-{uuid.uuid4().hex[:12]}"
-    found: dict[str, Any] = {"id": name, **flows.count(frame), "deduplicated": is_once}
+    found: dict[str, Any] = {"id": name, **flows.summarize(frame), "deduplicated": is_once}
     found["replayed"] = is_done
     if is_done:
-        flows.replay(frame, site, target, name)
+        flows.replay(frame, environment, target, name)
     output.facts(found)
     if not is_done and not output.as_json:
-        typer.echo("nothing was sent: add --yes to do it")
+        typer.echo("nothing was sent; add --yes to send the messages")
     if not is_once:
-        text = "the target has no x-deduplication: the same id again would send all again"
+        text = "the target has no x-deduplication: repeating this id would send all messages again"
         typer.echo(f"leveret pipeline: {text}", err=True)
 
 
-@flow
+@pipeline_command
 def load(
-    site: Site,
+    environment: Environment,
     output: Output,
-    files: Annotated[list[Path], typer.Argument(help="Parquet, CSV or JSON lines.")],
+    files: Annotated[list[Path], typer.Argument(help="Parquet, CSV or JSON-lines files.")],
     to_queue: Queue = None,
     to_stream: Stream = None,
     to_exchange: Exchange = None,
     routing_key: Key = None,
     key_column: Annotated[
-        str | None, typer.Option("--key-column", help="A column with the routing keys.")
+        str | None, typer.Option("--key-column", help="Column that holds the routing key.")
     ] = None,
     kind: Annotated[
-        str | None, typer.Option("--format", help="parquet, csv or json; else by the name.")
+        str | None,
+        typer.Option("--format", help="parquet, csv or json. Default: from the file name."),
     ] = None,
     rate: Rate = None,
     load_id: Annotated[
-        str | None, typer.Option("--id", help="Name of this load; else made of the files.")
+        str | None, typer.Option("--id", help="Name of this load. Default: derived from the files.")
     ] = None,
     to_jobs: Annotated[
         str | None,
-        typer.Option("--jobs", metavar="NAMESPACE/TOPIC", help="Put in jobs of this topic."),
+        typer.Option(
+            "--jobs", metavar="NAMESPACE/TOPIC", help="Enqueue the rows as jobs of this topic."
+        ),
     ] = None,
     token: Token = None,
 ) -> None:
-    """Publish the rows of files: a column `body` as it is, any other row as a JSON object."""
+    """Publish the rows of files: the column `body` as it is, or the whole row as JSON."""
     if sum(place is not None for place in (to_queue, to_stream, to_exchange, to_jobs)) != 1:
         raise typer.BadParameter("give one of --to-queue, --to-stream, --to-exchange and --jobs")
     if to_jobs is not None:
         if routing_key is not None or key_column is not None:
             raise typer.BadParameter("jobs have no routing keys")
-        _load_jobs(site, output, files, kind, to_jobs, token, rate, load_id)
+        _enqueue_jobs(environment, output, files, kind, to_jobs, token, rate, load_id)
         return
     if to_exchange is not None and routing_key is None and key_column is None:
         routing_key = ""
-    from leveret.pipeline import readiness
+    from leveret.pipeline import preflight
     from leveret.pipeline.flows import load as flows
 
     for path in files:
         flows.format_of(path, kind)
-    readiness.require_broker(site)
+    preflight.require_broker(environment)
     if to_queue is not None:
-        readiness.require_queue(site, to_queue)
+        preflight.require_queue(environment, to_queue)
     elif to_stream is not None:
-        readiness.require_stream(site, to_stream)
+        preflight.require_stream(environment, to_stream)
     elif to_exchange:
-        readiness.require_exchange(site, to_exchange)
-    spark = site.session("load")
-    to = flows.Loading(to_queue, to_stream, to_exchange, routing_key, key_column, rate, load_id)
-    count = flows.load(spark, site, files, kind, to)
-    found = {"messages": count, "id": load_id or flows.id_of(files)}
+        preflight.require_exchange(environment, to_exchange)
+    spark = environment.session("load")
+    to = flows.LoadTarget(to_queue, to_stream, to_exchange, routing_key, key_column, rate, load_id)
+    count = flows.load(spark, environment, files, kind, to)
+    found = {"messages": count, "id": load_id or flows.files_id(files)}
     output.done(f"published {count:,} messages", found)
 
 
-def _load_jobs(
-    site: Site,
+def _enqueue_jobs(
+    environment: Environment,
     output: Output,
     files: list[Path],
     kind: str | None,
-    place: str,
+    namespace_and_topic: str,
     token: str | None,
     rate: int | None,
     load_id: str | None,
 ) -> None:
-    namespace, _, topic = place.partition("/")
+    namespace, _, topic = namespace_and_topic.partition("/")
     if not namespace or not topic:
-        raise typer.BadParameter("--jobs is a namespace and a topic: payments/refund")
-    from leveret.pipeline import readiness
+        raise typer.BadParameter("--jobs needs NAMESPACE/TOPIC, such as payments/refund")
+    from leveret.pipeline import preflight
     from leveret.pipeline.flows import load_jobs as flows
-    from leveret.pipeline.flows.load import format_of, id_of
+    from leveret.pipeline.flows.load import files_id, format_of
 
     for path in files:
         format_of(path, kind)
-    if token is None:  # else it is not the login that counts
-        readiness.require_broker(site)
-    spark = site.session("load")
-    name = load_id or id_of(files)
-    to = flows.JobsTarget(site, namespace, topic, token, rate)
+    if token is None:  # with a token, the broker's login is not used
+        preflight.require_broker(environment)
+    spark = environment.session("load")
+    name = load_id or files_id(files)
+    to = flows.JobsTarget(environment, namespace, topic, token, rate)
     loaded = flows.load_jobs(spark, files, kind, to, name)
-    text = f"put in {loaded.new:,} {'job' if loaded.new == 1 else 'jobs'}"
+    text = f"enqueued {loaded.new:,} {'job' if loaded.new == 1 else 'jobs'}"
     if loaded.known:
-        text += f"; {loaded.known:,} were there already"
+        text += f"; {loaded.known:,} already existed"
     output.done(text, {"jobs": loaded.new, "known": loaded.known, "id": name})
 
 
-@flow
+@pipeline_command
 def sql(
-    site: Site,
+    environment: Environment,
     output: Output,
     query: Annotated[
-        str | None, typer.Option("--query", "-q", help="Run this and end; else a prompt.")
+        str | None,
+        typer.Option(
+            "--query", "-q", help="Run this query and exit. Default: an interactive prompt."
+        ),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Most rows shown.")] = ROWS_SHOWN,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, help="Maximum number of rows shown.")
+    ] = ROWS_SHOWN,
 ) -> None:
-    """Ask SQL of streams, queues (queue.NAME, without consuming) and the lake (silver.NAME …)."""
-    from leveret.pipeline import readiness
+    """Query streams, queues (queue.NAME, not consumed) and the lake (silver.NAME …) in SQL."""
+    from leveret.pipeline import preflight
     from leveret.pipeline.flows.sql import Tables
 
-    if site.lake_dir is None:
-        readiness.require_broker(site)
-    spark = site.session("sql")
-    tables = Tables(spark, site)
+    if environment.lake_dir is None:
+        preflight.require_broker(environment)
+    spark = environment.session("sql")
+    tables = Tables(spark, environment)
     if query is not None:
-        _answer(tables, query, output, limit)
+        _run_query(tables, query, output, limit)
         return
-    _help(tables)
-    for text in _statements():
+    _print_help(tables)
+    for text in _read_statements():
         try:
             with one_line_on_failure():
-                _answer(tables, text, output, limit)
+                _run_query(tables, text, output, limit)
         except typer.Exit:
-            continue  # it was told why; the prompt goes on
+            continue  # the error was printed; continue with the next statement
 
 
-def _answer(tables: Any, query: str, output: Output, limit: int) -> None:
+def _run_query(tables: Any, query: str, output: Output, limit: int) -> None:
     rows = tables.rows(query, limit + 1)
     if output.as_json:
         print_json(rows[:limit])
     elif rows:
         output.table(rows[:limit], list(rows[0]))
     if len(rows) > limit:
-        typer.echo(f"only {limit} rows are shown: --limit shows more", err=True)
+        typer.echo(f"only {limit} rows are shown; use --limit to show more", err=True)
 
 
-def _help(tables: Any) -> None:
+def _print_help(tables: Any) -> None:
     if sys.stdin.isatty():
-        typer.echo("Statements end with ;  \\d lists tables, \\q ends.")
+        typer.echo("Statements end with ;  \\d lists tables, \\q quits.")
         typer.echo("  ".join(tables.names()))
 
 
-def _statements() -> Any:
-    """Statements from the prompt, or from a pipe, up to its end."""
+def _read_statements() -> Any:
+    """Yield statements from the prompt or from a pipe."""
     import readline  # noqa: F401  arrow keys and history
 
     text = ""

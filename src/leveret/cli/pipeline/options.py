@@ -1,8 +1,8 @@
-"""Commands of `leveret pipeline`: what they share.
+"""Shared options and decorator of the `leveret pipeline` commands, their progress and errors.
 
-`@flow` turns a function of a `Site`, an `Output` and its own options into a command: it adds
-`--url`, `--user`, `--password`, `--vhost`, `--lake`, `--master` and `--json`, and lets whatever
-goes wrong end in one line and exit code 1. Spark is imported when a command runs, not before.
+`@pipeline_command` makes a command of a function `(Environment, Output, *options)`.
+It adds `--url`, `--user`, `--password`, `--vhost`, `--lake`, `--master` and `--json`, and turns an
+error into one line and exit code 1. Spark is imported only when a command runs.
 """
 
 import inspect
@@ -14,26 +14,28 @@ from typing import Annotated, Any, Final, Protocol
 import typer
 
 from leveret.cli.shared.options import DEFAULT_URL, Json, Password, Url, User
-from leveret.cli.shared.output import Output, with_parameters
+from leveret.cli.shared.output import Output, set_parameters
 from leveret.errors import LeveretError
-from leveret.pipeline.site import LOCAL, Site, require_spark, with_login
+from leveret.pipeline.environment import LOCAL, Environment, require_spark, with_login
 
-Vhost = Annotated[str, typer.Option("--vhost", help="Vhost of streams, queues and exchanges.")]
+Vhost = Annotated[str, typer.Option("--vhost", help="Vhost of the streams, queues and exchanges.")]
 Lake = Annotated[
     str | None,
-    typer.Option("--lake", envvar="LEVERET_LAKE", help="Directory of the lake."),
+    typer.Option("--lake", envvar="LEVERET_LAKE", help="Directory of the data lake."),
 ]
 Master = Annotated[
     str,
-    typer.Option("--master", envvar="LEVERET_SPARK_MASTER", help="Spark's master."),
+    typer.Option("--master", envvar="LEVERET_SPARK_MASTER", help="URL of the Spark master."),
 ]
 Token = Annotated[
     str | None,
     typer.Option(
-        "--token", envvar="LEVERET_JOBS_TOKEN", help="Of the jobs service; else by the login."
+        "--token",
+        envvar="LEVERET_JOBS_TOKEN",
+        help="Token for the jobs service. Default: a token for the login.",
     ),
 ]
-SHARED: Final[dict[str, tuple[Any, Any]]] = {
+SHARED_OPTIONS: Final[dict[str, tuple[Any, Any]]] = {
     "url": (Url, DEFAULT_URL),
     "user": (User, None),
     "password": (Password, None),
@@ -44,28 +46,28 @@ SHARED: Final[dict[str, tuple[Any, Any]]] = {
 }
 
 
-def flow(function: Callable[..., None]) -> Callable[..., None]:
-    """A command of a function whose first two parameters are the site and the output."""
+def pipeline_command(function: Callable[..., None]) -> Callable[..., None]:
+    """Make a command of a function whose first parameters are environment and output."""
     own = list(inspect.signature(function, eval_str=True).parameters.values())[2:]
 
     def command(**given: Any) -> None:
-        shared = {name: given.pop(name) for name in SHARED}
+        shared = {name: given.pop(name) for name in SHARED_OPTIONS}
         with one_line_on_failure():
             require_spark()
             url = with_login(shared["url"], shared["user"], shared["password"])
-            site = Site(url, shared["vhost"], shared["lake"], shared["master"])
-            function(site, Output(shared["as_json"]), **given)
+            environment = Environment(url, shared["vhost"], shared["lake"], shared["master"])
+            function(environment, Output(shared["as_json"]), **given)
 
     shared = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-        for name, (kind, default) in SHARED.items()
+        for name, (kind, default) in SHARED_OPTIONS.items()
     ]
-    return with_parameters(command, function, [*own, *shared])
+    return set_parameters(command, function, [*own, *shared])
 
 
 @contextmanager
 def one_line_on_failure() -> Iterator[None]:
-    """What goes wrong is one line and exit code 1; Ctrl+C is 130."""
+    """Turn an error into one line on stderr and exit code 1, and Ctrl+C into exit code 130."""
     try:
         yield
     except typer.Exit:
@@ -74,66 +76,66 @@ def one_line_on_failure() -> Iterator[None]:
         if _is_interrupt(fault):
             typer.echo("leveret pipeline: interrupted", err=True)
             raise typer.Exit(130) from None
-        text = _sentence_of(fault)
+        text = _user_message(fault)
         if text is None:
             raise
-        raise _failed(text) from fault
+        raise _exit_with(text) from fault
 
 
 def _is_interrupt(fault: BaseException | None) -> bool:
-    """Whether Ctrl+C is behind it: tidying up may fail too, as Spark has heard the signal."""
+    """Return True if Ctrl+C caused the error. Cleanup may fail, as Spark gets the signal too."""
     while fault is not None and not isinstance(fault, KeyboardInterrupt):
         fault = fault.__context__
     return fault is not None
 
 
-def _sentence_of(fault: BaseException) -> str | None:
-    """What went wrong, where a user can do something about it."""
+def _user_message(fault: BaseException) -> str | None:
+    """Return the error as text for the user, or None for a bug, which needs its traceback."""
     if isinstance(fault, LeveretError):
         return str(fault)
     if isinstance(fault, OSError):
         reason = fault.strerror or str(fault)
         return f"{fault.filename}: {reason}" if fault.filename else reason
-    return _of_spark(fault)
+    return _spark_message(fault)
 
 
-def _of_spark(fault: BaseException) -> str | None:
-    """What Spark says; None where it is not Spark who says it."""
+def _spark_message(fault: BaseException) -> str | None:
+    """Return the text of an error from Spark, or None for other errors."""
     if "pyspark" not in sys.modules:
         return None
-    from leveret.pipeline.faults import FAULTS, sentence
+    from leveret.pipeline.spark_errors import SPARK_ERRORS, error_sentence
 
-    return sentence(fault) if isinstance(fault, FAULTS) else None
+    return error_sentence(fault) if isinstance(fault, SPARK_ERRORS) else None
 
 
-def _failed(text: str) -> typer.Exit:
+def _exit_with(text: str) -> typer.Exit:
     typer.echo(f"leveret pipeline: {text}", err=True)
     return typer.Exit(1)
 
 
-class Telling(Protocol):
-    """How far a flow is."""
+class Progress(Protocol):
+    """Progress of a flow."""
 
     def line(self) -> str: ...
 
-    def place(self) -> object:
-        """Another one each time that the flow got on; false before it has."""
+    def change_key(self) -> object:
+        """Return a value that changes whenever the flow advances; falsy before it has."""
 
 
 @contextmanager
-def told() -> Iterator[Callable[[Telling], None]]:
-    """Tells on stderr how far a flow is: one line that moves, or for a log a line when it moved."""
+def show_progress() -> Iterator[Callable[[Progress], None]]:
+    """Show progress on stderr: on a terminal one updated line, otherwise a line per change."""
     is_shown = sys.stderr.isatty()
     last: object = None
 
-    def show(progress: Telling) -> None:
+    def show(progress: Progress) -> None:
         nonlocal last
-        place = progress.place()
+        key = progress.change_key()
         if is_shown:
             sys.stderr.write(f"\r\x1b[K{progress.line()}")
-        elif place and place != last:
+        elif key and key != last:
             sys.stderr.write(f"{progress.line()}\n")
-            last = place
+            last = key
         sys.stderr.flush()
 
     try:

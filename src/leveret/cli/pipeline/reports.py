@@ -1,4 +1,4 @@
-"""`leveret pipeline deadletters`, `latency` and `jobs-report`: reports, and pages of charts."""
+"""Commands `leveret pipeline deadletters`, `latency` and `jobs-report`: tables and chart pages."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -6,100 +6,116 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from leveret.cli.pipeline.options import Token, flow
+from leveret.cli.pipeline.options import Token, pipeline_command
 from leveret.cli.shared.options import print_json
 from leveret.cli.shared.output import Output
 from leveret.clock import Clock
 from leveret.errors import ConfigError
-from leveret.pipeline.layout import replace
-from leveret.pipeline.site import Site
-from leveret.pipeline.times import time_of
+from leveret.pipeline.environment import Environment
+from leveret.pipeline.lake_layout import replace_file
+from leveret.pipeline.time_options import parse_time_option
 
 UNITS_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 WINDOWS_S: Final = (1, 31 * 86_400)
 
-Since = Annotated[str | None, typer.Option("--since", help="From this time on (ISO 8601, UTC).")]
-Until = Annotated[str | None, typer.Option("--until", help="Up to this time.")]
-Html = Annotated[
-    Path | None, typer.Option("--html", help="Write a page with charts to this file as well.")
+Since = Annotated[
+    str | None, typer.Option("--since", help="Only messages since this time (ISO 8601, UTC).")
 ]
-Top = Annotated[int, typer.Option("--top", min=1, max=1000, help="Rows of each table.")]
+Until = Annotated[
+    str | None, typer.Option("--until", help="Only messages before this time (ISO 8601, UTC).")
+]
+Html = Annotated[
+    Path | None, typer.Option("--html", help="Also write a page with charts to this file.")
+]
+Top = Annotated[
+    int, typer.Option("--top", min=1, max=1000, help="Maximum number of rows per table.")
+]
 
 
-@flow
+@pipeline_command
 def deadletters(
-    site: Site,
+    environment: Environment,
     output: Output,
     queues: Annotated[
         list[str] | None,
-        typer.Argument(help="Queues with dead letters; they are looked at, and stay as they are."),
+        typer.Argument(
+            help="Dead-letter queues; they are not changed. Default: all that are found."
+        ),
     ] = None,
     streams: Annotated[
-        list[str] | None, typer.Option("--stream", help="A stream of dead letters or life events.")
+        list[str] | None,
+        typer.Option("--stream", help="A stream with dead letters or life events. Repeatable."),
     ] = None,
     tables: Annotated[
-        list[str] | None, typer.Option("--table", help="The same, archived: a table of the lake.")
+        list[str] | None,
+        typer.Option("--table", help="A lake table with dead letters or life events. Repeatable."),
     ] = None,
     since: Since = None,
     until: Until = None,
     top: Top = 10,
     html: Html = None,
 ) -> None:
-    """Count dead letters by queue, reason, error, key, service and hour; finds their queues."""
-    since, until = time_of("--since", since), time_of("--until", until)
+    """Count dead letters by queue, reason, error, routing key, service and hour."""
+    since, until = parse_time_option("--since", since), parse_time_option("--until", until)
     from leveret.pipeline.flows import deadletters as flows
 
     named = flows.Sources(list(queues or ()), list(streams or ()), list(tables or ()))
-    flows.require(site, named)
-    sources = named if named.names() else flows.Sources(flows.dead_letter_queues(site))
-    spark = site.session("deadletters")
-    found = flows.report(flows.letters_of(spark, site, sources, since, until), top)
+    flows.require_sources(environment, named)
+    sources = named if named.names() else flows.Sources(flows.dead_letter_queues(environment))
+    spark = environment.session("deadletters")
+    found = flows.report(flows.read_dead_letters(spark, environment, sources, since, until), top)
     found = {"sources": sources.names(), **found}
     if html is not None:
         from leveret.pipeline.report_pages import dead_letter_page
 
         _write(html, dead_letter_page(found, sources.names()))
-    _show(output, found, ("sources", "letters", "first", "last", "retries_max", *_LIVES))
+    _show(output, found, ("sources", "letters", "first", "last", "retries_max", *_AGE_FIELDS))
     if not output.as_json and found["letters"]:
         for name, rows in found["by"].items():
             _table(output, f"by {name.replace('_', ' ')}", rows, ["value", "letters", "retries"])
         worst = ["queue", "reason", "error_class", "routing_key", "service", "letters", "error"]
         _table(output, "top offenders", found["offenders"], worst)
-    _told(html)
+    _print_chart_path(html)
 
 
-_LIVES: Final = ("alive_ms_p50", "alive_ms_p95")
+_AGE_FIELDS: Final = ("alive_ms_p50", "alive_ms_p95")
 
 
-@flow
+@pipeline_command
 def latency(
-    site: Site,
+    environment: Environment,
     output: Output,
     stream: Annotated[
-        str | None, typer.Argument(help="The stream in which queues remember (x-remember).")
+        str | None, typer.Argument(help="The stream with the life events of queues (x-remember).")
     ] = None,
     queue: Annotated[
-        str | None, typer.Option("--queue", help="One queue; its stream is found by itself.")
+        str | None,
+        typer.Option("--queue", help="Only this queue. Its stream is found automatically."),
     ] = None,
     from_lake: Annotated[
-        bool, typer.Option("--from-lake", help="From bronze instead of the broker.")
+        bool, typer.Option("--from-lake", help="Read from the lake (bronze) instead of the broker.")
     ] = False,
-    window: Annotated[str, typer.Option("--window", help="Such as 30s, 5m, 1h or 1d.")] = "1h",
+    window: Annotated[
+        str, typer.Option("--window", help="Length of a time window: 30s, 5m, 1h, 1d.")
+    ] = "1h",
     since: Since = None,
     until: Until = None,
     html: Html = None,
 ) -> None:
-    """Percentiles of the time in queue, in flight and to ack, by queue, service and window."""
-    window_s = _seconds(window)
+    """Show percentiles of the time in queue, in flight and until the ack."""
+    window_s = _parse_window(window)
     if stream is None and (queue is None or from_lake):
         raise typer.BadParameter("give the stream with the life events, or --queue")
-    since, until = time_of("--since", since), time_of("--until", until)
+    since, until = parse_time_option("--since", since), parse_time_option("--until", until)
     from leveret.pipeline.flows import latency as flows
 
-    name = flows.stream_of(site, stream, queue, is_from_lake=from_lake)
-    spark = site.session("latency")
-    asked = flows.Measuring(name, window_s, from_lake, since, until, queue)
-    found = {"stream": name, **flows.report(flows.spans_of(spark, site, asked), window_s)}
+    name = flows.find_stream(environment, stream, queue, is_from_lake=from_lake)
+    spark = environment.session("latency")
+    asked = flows.LatencyRequest(name, window_s, from_lake, since, until, queue)
+    found = {
+        "stream": name,
+        **flows.report(flows.read_durations(spark, environment, asked), window_s),
+    }
     if html is not None:
         from leveret.pipeline.report_pages import latency_page
 
@@ -112,12 +128,12 @@ def latency(
         if found["services"]:
             _table(output, "by service", found["services"], ["queue", "service", *measures])
         _table(output, f"by {window}", found["windows"], ["start", "queue", *measures])
-    _told(html)
+    _print_chart_path(html)
 
 
-@flow
+@pipeline_command
 def jobs_report(
-    site: Site,
+    environment: Environment,
     output: Output,
     postgres: Annotated[
         list[str] | None,
@@ -125,34 +141,36 @@ def jobs_report(
             "--jobs-postgres",
             envvar="LEVERET_JOBS_POSTGRES",
             metavar="DSN",
-            help="A shard of the jobs service, in their order; without it the service is asked.",
+            help="PostgreSQL shard of the jobs service, in order. Default: ask the service.",
         ),
     ] = None,
-    namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Only this.")] = None,
+    namespace: Annotated[
+        str | None, typer.Option("--namespace", "-n", help="Only this namespace.")
+    ] = None,
     token: Token = None,
     top: Top = 20,
     html: Html = None,
 ) -> None:
-    """Jobs by topic and state, the age of the oldest, retries, and what dead jobs died of."""
+    """Show jobs by topic and state, the age of the oldest, retries, and errors of dead jobs."""
     now = datetime.fromtimestamp(Clock().now_ms() / 1000, UTC)
     dsns = [dsn for given in postgres or () for dsn in given.split()]
     if dsns:
-        spark = site.session("jobs-report")
+        spark = environment.session("jobs-report")
         from leveret.pipeline.flows import jobs_report as flows
 
-        found = flows.report(flows.jobs_of(spark, dsns, namespace, now), top, now)
+        found = flows.report(flows.read_job_states(spark, dsns, namespace, now), top, now)
         place = f"{len(dsns)} PostgreSQL shards"
     else:
-        from leveret.pipeline import readiness
+        from leveret.pipeline import preflight
         from leveret.pipeline.flows import jobs_report as flows
         from leveret.pipeline.jobs_access import JobsAccess
 
-        if token is None:  # else it is not the login that counts
-            readiness.require_broker(site)
-        access = JobsAccess(site, token, namespace or "default")
+        if token is None:  # with a token, the broker's login is not used
+            preflight.require_broker(environment)
+        access = JobsAccess(environment, token, namespace or "default")
         found = flows.report_over_http(access.client(), namespace, top, now)
         access.close()
-        place = f"As the service tells it, {now:%Y-%m-%d %H:%M} UTC"
+        place = f"From the jobs service, {now:%Y-%m-%d %H:%M} UTC"
     if html is not None:
         from leveret.pipeline.report_pages import jobs_page
 
@@ -165,17 +183,17 @@ def jobs_report(
         if found["errors"]:
             columns = ["namespace", "topic", "jobs", "last", "error"]
             _table(output, "dead jobs by their last error", found["errors"], columns)
-    _told(html)
+    _print_chart_path(html)
 
 
-def _seconds(text: str) -> int:
-    """A span of time: a number with its unit."""
+def _parse_window(text: str) -> int:
+    """Parse a time window such as 5m into seconds. Raise ConfigError."""
     number, unit = text[:-1], text[-1:]
     if not (number.isascii() and number.isdigit() and len(number) < 10) or unit not in UNITS_S:
-        raise ConfigError("a window is a number with s, m, h or d: 5m")
+        raise ConfigError("a window is a number followed by s, m, h or d, such as 5m")
     found = int(number) * UNITS_S[unit]
     if not WINDOWS_S[0] <= found <= WINDOWS_S[1]:
-        raise ConfigError("a window is from 1s to 31d")
+        raise ConfigError("a window must be between 1s and 31d")
     return found
 
 
@@ -192,11 +210,11 @@ def _table(output: Output, title: str, rows: list[dict[str, Any]], columns: list
 
 
 def _write(path: Path, page: Any) -> None:
-    from leveret.pipeline.charts import page_html
+    from leveret.charts.page import page_html
 
-    replace(path.absolute(), page_html(page))
+    replace_file(path.absolute(), page_html(page))
 
 
-def _told(path: Path | None) -> None:
+def _print_chart_path(path: Path | None) -> None:
     if path is not None:
-        typer.echo(f"charts are in {path}", err=True)
+        typer.echo(f"charts written to {path}", err=True)

@@ -1,4 +1,4 @@
-"""`leveret pipeline reshard`: jobs between numbers of PostgreSQL shards."""
+"""`leveret pipeline reshard`: change the number of PostgreSQL shards of the jobs service."""
 
 import importlib.util
 from collections.abc import Callable
@@ -8,10 +8,10 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from leveret.cli.pipeline.options import flow, told
+from leveret.cli.pipeline.options import pipeline_command, show_progress
 from leveret.cli.shared.output import Output
 from leveret.errors import ConfigError
-from leveret.pipeline.site import Site
+from leveret.pipeline.environment import Environment
 
 NO_JOBS: Final = "jobs in PostgreSQL need asyncpg: pip install 'leveret[jobs]'"
 
@@ -21,67 +21,68 @@ Postgres = Annotated[
         "--jobs-postgres",
         envvar="LEVERET_JOBS_POSTGRES",
         metavar="DSN",
-        help="A PostgreSQL database of the jobs service; repeat per shard, in their order.",
+        help="PostgreSQL shard of the jobs service, in order. Repeatable.",
     ),
 ]
 
 
-@flow
+@pipeline_command
 def reshard(
-    site: Site,
+    environment: Environment,
     output: Output,
     jobs_postgres: Postgres,
-    to: Annotated[
-        int | None, typer.Option("--to", min=1, help="So many shards there are to be.")
-    ] = None,
+    to: Annotated[int | None, typer.Option("--to", min=1, help="New number of shards.")] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show which topics would move.")
     ] = False,
     verify_only: Annotated[
-        bool, typer.Option("--verify-only", help="Only compare all jobs with the shard map.")
+        bool, typer.Option("--verify-only", help="Only check that every job is on the right shard.")
     ] = False,
     rate: Annotated[
-        int | None, typer.Option("--rate", min=1, help="Copy at most so many jobs a second ahead.")
+        int | None, typer.Option("--rate", min=1, help="Maximum jobs per second copied in advance.")
     ] = None,
     batch_rows: Annotated[
-        int, typer.Option("--batch-rows", min=1, help="Jobs in one insert.")
+        int, typer.Option("--batch-rows", min=1, help="Jobs per insert statement.")
     ] = 1_000,
     ahead_from: Annotated[
-        int, typer.Option("--ahead-from", min=1, help="Copy topics of so many jobs ahead.")
+        int,
+        typer.Option(
+            "--ahead-from", min=1, help="Copy topics with at least this many jobs in advance."
+        ),
     ] = 1_000,
 ) -> None:
-    """Move jobs to another number of shards while the service runs; run it again to go on."""
+    """Change the number of shards while the service runs. Run it again after an interruption."""
     if importlib.util.find_spec("asyncpg") is None:
         raise ConfigError(NO_JOBS)
     if (to is None) == (not verify_only):
-        raise typer.BadParameter("give --to, or --verify-only")
+        raise typer.BadParameter("give either --to or --verify-only")
     from leveret.pipeline.flows import reshard as flows
 
     dsns = tuple(jobs_postgres)
     if to is None:
-        _verify(site, output, dsns)
+        _verify(environment, output, dsns)
         return
-    asked = flows.Asked(dsns, to, rate, batch_rows, ahead_from)
+    asked = flows.ReshardRequest(dsns, to, rate, batch_rows, ahead_from)
     if dry_run:
         _show_plan(output, to, *flows.plan(asked))
         return
-    with told() as on_progress:
-        done = flows.reshard(partial(_ahead, site), asked, on_progress)
-    text = f"{len(done.topics)} topics with {done.jobs:,} jobs moved; there are {to} shards now"
+    with show_progress() as on_progress:
+        done = flows.reshard(partial(_start_copier, environment), asked, on_progress)
+    text = f"{len(done.topics)} topics with {done.jobs:,} jobs moved; there are now {to} shards"
     output.done(f"{text}; frozen for {done.frozen_ms_max:.0f} ms at most", asdict(done))
 
 
-def _ahead(site: Site) -> Callable[..., int]:
-    """Spark is started when there is something to copy."""
+def _start_copier(environment: Environment) -> Callable[..., int]:
+    """Start Spark and return the function that copies jobs in advance."""
     from leveret.pipeline.shards import copy_ahead
 
-    return partial(copy_ahead, site.session("reshard"))
+    return partial(copy_ahead, environment.session("reshard"))
 
 
-def _verify(site: Site, output: Output, dsns: tuple[str, ...]) -> None:
+def _verify(environment: Environment, output: Output, dsns: tuple[str, ...]) -> None:
     from leveret.pipeline.flows import reshard as flows
 
-    found = flows.verify(site.session("reshard"), dsns)
+    found = flows.verify(environment.session("reshard"), dsns)
     output.facts({**asdict(found), "is_right": found.is_right})
     if not found.is_right:
         raise typer.Exit(1)

@@ -1,1 +1,1 @@
-"""What several commands share: options, output, and the HTTP client of the management API."""
+"""Code that several command groups use: options, output, and a client of the management API."""

@@ -1,4 +1,4 @@
-"""Options that several commands of `leveret ctl` share, and how they end when all is not well."""
+"""Options that several commands share, and the one-line error that ends a failed command."""
 
 import json
 from collections.abc import Iterator
@@ -15,21 +15,23 @@ Url = Annotated[
     typer.Option(
         "--url",
         envvar="LEVERET_URL",
-        help="Address of the broker's HTTP API; may hold user:password@.",
+        help="Address of the broker's HTTP API. May contain user:password@.",
     ),
 ]
-User = Annotated[str | None, typer.Option("--user", envvar="LEVERET_USER", help="Who asks.")]
-Password = Annotated[
-    str | None, typer.Option("--password", envvar="LEVERET_PASSWORD", help="The password.")
+User = Annotated[
+    str | None, typer.Option("--user", envvar="LEVERET_USER", help="User name for the broker.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-Vhost = Annotated[str, typer.Option("--vhost", help="In this vhost.")]
+Password = Annotated[
+    str | None, typer.Option("--password", envvar="LEVERET_PASSWORD", help="Password of the user.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Vhost = Annotated[str, typer.Option("--vhost", help="The vhost.")]
 DEFAULT_URL = "http://127.0.0.1:15672"
 
 
 @contextmanager
 def one_line_on_failure(program: str = "leveret ctl") -> Iterator[None]:
-    """What goes wrong is one line and exit code 1."""
+    """Turn an error into one line on stderr and exit code 1."""
     try:
         yield
     except (NoAnswerError, LeveretError) as fault:
@@ -41,7 +43,7 @@ def one_line_on_failure(program: str = "leveret ctl") -> Iterator[None]:
         typer.echo(f"{program}: {text}", err=True)
         raise typer.Exit(1) from fault
     except UnicodeEncodeError as fault:
-        typer.echo(f"{program}: {fault.object!a} is not text in {fault.encoding}", err=True)
+        typer.echo(f"{program}: {fault.object!a} cannot be encoded as {fault.encoding}", err=True)
         raise typer.Exit(1) from fault
 
 

@@ -1,8 +1,8 @@
-"""Commands that ask a running broker: what they share.
+"""Decorators for commands that ask a running broker, and the printing of their results.
 
-`@asks` turns a function of a `Broker`, an `Output` and its own options into a command: it adds
-`--url`, `--user`, `--password` and `--json`, makes the two, and lets whatever goes wrong end in one
-line and exit code 1. An `Output` prints tables for people, or JSON for programs.
+`@broker_command` turns a function with the parameters `(ManagementClient, Output, *options)` into a
+command. It adds `--url`, `--user`, `--password` and `--json`, creates client and output, and
+turns an error into one line and exit code 1. `Output` prints tables, or JSON with `--json`.
 """
 
 import inspect
@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import typer
 
-from leveret.cli.shared.management import Broker
+from leveret.cli.shared.management import ManagementClient
 from leveret.cli.shared.options import (
     DEFAULT_URL,
     Json,
@@ -25,16 +25,16 @@ from leveret.cli.shared.options import (
     print_json,
 )
 
-_UNLIMITED: Final = 1000  # columns where no terminal limits them
-# Parameters that every such command has.
-SHARED: Final = {
+_WIDTH_WITHOUT_TERMINAL: Final = 1000  # characters
+# Parameters that `@broker_command` adds: name → (type, default).
+SHARED_OPTIONS: Final = {
     "url": (Url, DEFAULT_URL),
     "user": (User, None),
     "password": (Password, None),
     "as_json": (Json, False),
 }
 
-# Fields that have a shorter name in tables.
+# Shorter column headings for some fields.
 _HEADINGS: Final = {
     "messages_ready": "ready",
     "messages_unacknowledged": "unacked",
@@ -49,19 +49,19 @@ _HEADINGS: Final = {
     "channel_details.name": "channel",
     "time_ms": "time",
 }
-_MOMENTS: Final = ("connected_at", "_at_ms", "time_ms")
+_TIME_SUFFIXES: Final = ("connected_at", "_at_ms", "time_ms")
 
 Row = dict[str, Any]
 
 
 class Output:
-    """Prints what a command found."""
+    """Prints the result of a command, as text or as JSON."""
 
     def __init__(self, as_json: bool) -> None:
         self.as_json = as_json
 
     def table(self, rows: Sequence[Row], columns: Iterable[str]) -> None:
-        """Rows of JSON objects; a column is a field, `a.b` a field in a field."""
+        """Print rows as a table. A column is a field name; `a.b` is a field of a nested object."""
         if self.as_json:
             print_json(list(rows))
             return
@@ -71,20 +71,20 @@ class Output:
         table = Table(box=None, pad_edge=False)
         names = list(columns)
         for name in names:
-            is_number = bool(rows) and all(_is_number(field(row, name)) for row in rows)
+            is_number = bool(rows) and all(_is_number(field_at(row, name)) for row in rows)
             heading = _HEADINGS.get(name, name)
             table.add_column(heading, justify="right" if is_number else "left", no_wrap=True)
         for row in rows:
             style = "red" if row.get("messages_damaged") else None
-            table.add_row(*(_shown(field(row, name), name) for name in names), style=style)
-        # Without colour where nobody looks, and as wide as it has to be: programs read it too.
-        width = None if sys.stdout is not None and sys.stdout.isatty() else _UNLIMITED
+            table.add_row(*(_shown(field_at(row, name), name) for name in names), style=style)
+        # Without a terminal: no colour, and wide enough for every cell, because programs read it.
+        width = None if sys.stdout is not None and sys.stdout.isatty() else _WIDTH_WITHOUT_TERMINAL
         console = Console(highlight=False, markup=False, width=width)
         measured = console.measure(table).maximum
         console.print(table, width=max(measured, 1), crop=False, overflow="ignore")
 
     def facts(self, found: Row) -> None:
-        """One JSON object: a line for each field."""
+        """Print one object, a line for each field."""
         if self.as_json:
             print_json(found)
             return
@@ -93,52 +93,54 @@ class Output:
             typer.echo(f"{name:<{width}}  {_shown(value, name)}")
 
     def done(self, text: str, found: object = None) -> None:
-        """What was done: a sentence, or JSON."""
+        """Print that the command succeeded: `text`, or `found` as JSON."""
         if self.as_json:
             print_json(found if found is not None else {"done": text})
         else:
             typer.echo(text)
 
 
-def asks(function: Callable[..., None]) -> Callable[..., None]:
-    """A command of a function whose first two parameters are the broker and the output."""
+def broker_command(function: Callable[..., None]) -> Callable[..., None]:
+    """Make a command of a function whose first two parameters are the client and the output."""
     own = list(inspect.signature(function, eval_str=True).parameters.values())[2:]
 
     def command(**given: Any) -> None:
         url, user, password = given.pop("url"), given.pop("user"), given.pop("password")
         output = Output(given.pop("as_json"))
         with one_line_on_failure():
-            function(Broker(url, user, password), output, **given)
+            function(ManagementClient(url, user, password), output, **given)
 
     shared = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-        for name, (kind, default) in SHARED.items()
+        for name, (kind, default) in SHARED_OPTIONS.items()
     ]
-    return with_parameters(command, function, [*own, *shared])
+    return set_parameters(command, function, [*own, *shared])
 
 
-def takes(gather: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Gives a command's third parameter the options of `gather`, and what that makes of them."""
+def with_options_of(
+    gather: Callable[..., Any],
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add the options of `gather` to a command and pass their result as its third parameter."""
     options = inspect.signature(gather, eval_str=True).parameters
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         first, second, _, *own = inspect.signature(function, eval_str=True).parameters.values()
 
-        def command(broker: Broker, output: Output, **given: Any) -> None:
+        def command(broker: ManagementClient, output: Output, **given: Any) -> None:
             gathered = gather(**{name: given.pop(name) for name in options})
             function(broker, output, gathered, **given)
 
-        return with_parameters(command, function, [first, second, *options.values(), *own])
+        return set_parameters(command, function, [first, second, *options.values(), *own])
 
     return decorate
 
 
-def with_parameters(
+def set_parameters(
     command: Callable[..., None],
     function: Callable[..., None],
     parameters: list[inspect.Parameter],
 ) -> Callable[..., None]:
-    """The command under the name of a function, with these parameters, by keyword for Typer."""
+    """Give `command` the name and docstring of `function` and these parameters, for Typer."""
     named = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
     command.__name__ = function.__name__
     command.__doc__ = function.__doc__
@@ -147,16 +149,16 @@ def with_parameters(
     return command
 
 
-def field(row: Row, name: str) -> Any:
-    """A field by its path; None where there is none."""
+def field_at(row: Row, name: str) -> Any:
+    """Return the field at a path such as `a.b`, or None."""
     found: Any = row
     for part in name.split("."):
         found = found.get(part) if isinstance(found, dict) else None
     return found
 
 
-def moment(time_ms: int) -> str:
-    """A time in milliseconds since 1970, as people write it, in UTC."""
+def format_time(time_ms: int) -> str:
+    """Format a time in milliseconds since 1970 as date and time in UTC."""
     return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
@@ -165,13 +167,13 @@ def _is_number(value: object) -> bool:
 
 
 def _shown(value: object, name: str = "") -> str:
-    """A value for people. Moments are fields whose names say so, in milliseconds since 1970."""
+    """Format a value. A field whose name ends in one of `_TIME_SUFFIXES` is a time in ms."""
     if value is None:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, int) and name.endswith(_MOMENTS) and value > 0:
-        return moment(value)
+    if isinstance(value, int) and name.endswith(_TIME_SUFFIXES) and value > 0:
+        return format_time(value)
     if isinstance(value, float):
         return f"{value:.1f}"
     if isinstance(value, list) and not any(isinstance(each, dict | list) for each in value):
@@ -180,11 +182,13 @@ def _shown(value: object, name: str = "") -> str:
         return " ".join(f"{key}={_nested(each)}" for key, each in value.items())
     if isinstance(value, list):
         return _nested(value)
-    return "".join(c if c.isprintable() else "�" for c in str(value))  # a name may hold escapes
+    return "".join(
+        c if c.isprintable() else "�" for c in str(value)
+    )  # a name may contain escape sequences
 
 
 def _nested(value: object) -> str:
-    """A value inside another: what has parts of its own is shown as JSON."""
+    """Format a value inside another value. Lists and objects become JSON."""
     if isinstance(value, dict | list):
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return _shown(value)

@@ -1,4 +1,4 @@
-"""Messages as bytes: frames that carry messages of any groups between two nodes.
+"""Encoding of messages: frames that carry messages of any groups between two nodes.
 
     frame   = size:u32 version:u8 source:u64 target:u64 count:u32 message*
     message = kind:u8 group:u64 term:u64 field:u64* tail
@@ -6,9 +6,9 @@
             | size:u32 data            of SNAPSHOT
             | nothing
 
-`size` counts what follows it. Which fields a kind has, of index, log_term, commit, hint and context
-in this order, is the table `FIELDS`. docs/formats/raft.md draws it. Whatever bytes come in, reading
-them gives messages or raises `FrameError` or `FieldSyntaxError`.
+`size` counts the bytes after it. The table `FIELDS` says which of the fields index, log_term,
+commit, hint and context a kind has, in this order. docs/formats/raft.md draws it. Decoding any
+bytes returns messages, or raises `FrameError` or `FieldSyntaxError`.
 """
 
 from typing import Final
@@ -36,9 +36,9 @@ from leveret.errors import FieldSyntaxError, FrameError
 VERSION: Final = 1
 FRAME_BYTES_MAX: Final = 64 * 1024 * 1024
 SIZE_BYTES: Final = 4
-HEAD_BYTES: Final = 21  # of a frame, after its size
+HEAD_BYTES: Final = 21  # size of a frame head, after the frame's size
 MESSAGE_HEAD_BYTES: Final = 17
-_COUNT_AT: Final = SIZE_BYTES + HEAD_BYTES - 4  # in a frame
+_COUNT_AT: Final = SIZE_BYTES + HEAD_BYTES - 4  # position of the count in a frame
 
 _INDEX: Final = 1
 _LOG_TERM: Final = 2
@@ -46,7 +46,7 @@ _COMMIT: Final = 4
 _HINT: Final = 8
 _CONTEXT: Final = 16
 
-# By kind: which fields are written.
+# Which fields a message has, by kind.
 FIELDS: Final = (
     0,
     _INDEX | _LOG_TERM | _CONTEXT,  # PRE_VOTE
@@ -56,7 +56,7 @@ FIELDS: Final = (
     _INDEX | _LOG_TERM | _COMMIT,  # APPEND
     _INDEX,
     _INDEX | _LOG_TERM | _HINT,  # APPEND_REFUSAL
-    _COMMIT | _CONTEXT,  # BEAT
+    _COMMIT | _CONTEXT,  # HEARTBEAT
     _CONTEXT,
     _INDEX | _LOG_TERM | _COMMIT | _HINT,  # SNAPSHOT
     _INDEX | _LOG_TERM | _HINT,
@@ -67,19 +67,19 @@ FIELDS: Final = (
     _INDEX | _LOG_TERM | _HINT | _CONTEXT,  # SLEEP
     _HINT | _CONTEXT,
     0,  # WAKE
-    _INDEX | _CONTEXT,  # NODE_BEAT
+    _INDEX | _CONTEXT,  # NODE_HEARTBEAT
 )
 
 
 def encode_frame(source: i64, target: i64, messages: list[Message]) -> bytes:
-    """One frame of messages that all go from one node to another."""
+    """Encode messages from one node to another as one frame."""
     frames = encode_frames(source, target, messages, FRAME_BYTES_MAX)
     assert len(frames) == 1
     return frames[0]
 
 
 def encode_frames(source: i64, target: i64, messages: list[Message], full: i64) -> list[bytes]:
-    """As few frames as there can be; one that has reached `full` bytes gets no more messages."""
+    """Encode messages as few frames. A frame of `full` bytes or more gets no more messages."""
     frames: list[bytes] = []
     writer = _begin_frame(source, target)
     count: i64 = 0
@@ -137,7 +137,7 @@ def _write_message(writer: BytesWriter, message: Message) -> None:
 
 
 def frame_size(data: bytes, at: i64) -> i64:
-    """The bytes of the frame that begins at `at`, with its size; 0 if that is not there yet."""
+    """Return the size of the frame at `at`, including its size field; 0 if that has not arrived."""
     if len(data) - at < SIZE_BYTES:
         return 0
     reader = Reader(data, at, len(data))
@@ -148,7 +148,7 @@ def frame_size(data: bytes, at: i64) -> i64:
 
 
 def decode_frame(data: bytes) -> list[Message]:
-    """The messages of one whole frame."""
+    """Decode the messages of one whole frame."""
     if not data or frame_size(data, 0) != len(data):
         raise FrameError(f"a frame of another size than {len(data)} bytes")
     reader = Reader(data, SIZE_BYTES, len(data))
@@ -190,7 +190,7 @@ def _read_message(reader: Reader, source: i64, target: i64) -> Message:
 
 
 def _read_entries(reader: Reader, message: Message) -> list[Entry]:
-    """Entries that follow `index`, of terms that a log can have in this order."""
+    """Decode entries that follow `index`, and check that their terms can stand in this order."""
     count = reader.count(ENTRY_HEAD_BYTES)
     index = message.index
     if index > U64_MAX - count:

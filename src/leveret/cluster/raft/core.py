@@ -1,37 +1,40 @@
 """One member of a Raft group, without I/O: inputs go in, a `Ready` comes out.
 
-    step(message)   from another member         ready()    what to write, send, apply; or None
-    tick()          time goes on                advance()  that is done
-    propose(data)   commands, if this leads     read()     a read that must see all before it
+    step(message)   from another member         ready()    work to write, send, apply; or None
+    tick()          one tick has passed         advance()  that work is done
+    propose(data)   commands, if this leads     read()     a linearizable read
 
-`leveret.cluster.raft` says what the host owes; the parts of the algorithm are `election`,
-`replication`, `snapshots`, `reads`, `sleep` and `membership`. This module decides which of them an
-input goes to, by kind and term, and keeps the order of what is handed out.
+`leveret.cluster.raft` describes the duties of the host. The parts of the algorithm are `election`,
+`replication`, `snapshot_transfer`, `reads`, `sleep` and `membership`. This module dispatches inputs
+to them by kind and term, and keeps the order of the output.
 
 Asserts are Raft's own invariants. They stay on: a member that breaks one must stop.
 """
 
 from mypy_extensions import i64
 
+from leveret.cluster.errors import (
+    BusyError,
+    NotLeaderError,
+)
 from leveret.cluster.raft import membership
-from leveret.cluster.raft.chance import Chance
 from leveret.cluster.raft.config import Config
 from leveret.cluster.raft.election import (
-    ask_before,
     on_pre_vote,
     on_timeout_now,
     on_vote,
     on_vote_reply,
+    start_pre_vote,
 )
 from leveret.cluster.raft.entry import COMMAND, NOBODY, Entry
 from leveret.cluster.raft.messages import (
     APPEND,
     APPEND_REFUSAL,
     APPEND_REPLY,
-    BEAT,
-    BEAT_REPLY,
     COMMIT,
     GRANTED,
+    HEARTBEAT,
+    HEARTBEAT_REPLY,
     PRE_VOTE,
     PRE_VOTE_REPLY,
     READ,
@@ -51,15 +54,16 @@ from leveret.cluster.raft.ready import Ready
 from leveret.cluster.raft.replication import (
     append_own,
     broadcast_append,
-    broadcast_beat,
+    broadcast_commit,
+    broadcast_heartbeat,
     maybe_commit,
     on_append,
     on_append_refusal,
     on_append_reply,
-    on_beat,
-    on_beat_reply,
-    tell_commit,
+    on_heartbeat,
+    on_heartbeat_reply,
 )
+from leveret.cluster.raft.rng import Rng
 from leveret.cluster.raft.sleep import (
     begin_sleep,
     call_leader,
@@ -69,39 +73,36 @@ from leveret.cluster.raft.sleep import (
     wake,
 )
 from leveret.cluster.raft.snapshot import Snapshot
-from leveret.cluster.raft.snapshots import on_snapshot, on_snapshot_reply
+from leveret.cluster.raft.snapshot_transfer import on_snapshot, on_snapshot_reply
 from leveret.cluster.raft.state import LEADER, State
 from leveret.cluster.raft.stored import Stored
-from leveret.errors import BusyError, NotLeaderError
 
 
 class Raft(State):
-    """One member; see the module."""
+    """One member of a group; see the module docstring."""
 
     def __init__(self, config: Config, stored: Stored, seed: i64) -> None:
-        super().__init__(config, stored, Chance(seed))
+        super().__init__(config, stored, Rng(seed))
         self._under_way: Ready | None = None
-        # What the last `Ready` had to write
+        # State that the last `Ready` had to write.
         self._written_term: i64 = self.term
         self._written_vote: i64 = self.vote
         self._written_commit: i64 = self.commit
 
-    # Time
-
     def tick(self) -> None:
-        """A tick of the host's clock."""
+        """Advance the clock by one tick."""
         assert not self.is_asleep
         self.elapsed += 1
         if self.role == LEADER:
             self._tick_leader()
         elif self.elapsed >= self.timeout:
             if self.may_lead():
-                ask_before(self)
+                start_pre_vote(self)
             else:
                 self._miss_leader()
 
     def _miss_leader(self) -> None:
-        """A member that cannot lead can still ask: its leader may sleep, and not know of it."""
+        """Wake the leader: it may be asleep, and a non-voter cannot start an election."""
         self.elapsed = 0
         self.draw_timeout()
         call_leader(self)
@@ -109,21 +110,21 @@ class Raft(State):
     def _tick_leader(self) -> None:
         if self.elapsed >= self.config.election_ticks:
             self.elapsed = 0
-            self.transfer_target = NOBODY  # it had its time
+            self.transfer_target = NOBODY  # the transfer has timed out
             if not self._hears_quorum():
                 self.become_follower(self.term, NOBODY)
                 return
             if self.is_drowsy:
-                wake(self, 0)  # somebody does not answer
-        self.beat_elapsed += 1
-        if self.beat_elapsed >= self.config.beat_ticks:
+                wake(self, 0)  # at least one follower does not answer
+        self.heartbeat_elapsed += 1
+        if self.heartbeat_elapsed >= self.config.heartbeat_ticks:
             if self.is_drowsy:
                 send_sleeps(self)
             else:
-                broadcast_beat(self)
+                broadcast_heartbeat(self)
 
     def _hears_quorum(self) -> bool:
-        """Whether a majority was heard of since the last check; begins the next one."""
+        """Return True if a majority was heard since the last check, and begin the next check."""
         count: i64 = 0
         for node, progress in self.progress.items():
             is_voter = self.log.members().is_voter(node)
@@ -132,10 +133,8 @@ class Raft(State):
             progress.is_active = False
         return self.has_quorum(count)
 
-    # Messages
-
     def step(self, message: Message) -> None:
-        """A message of another member; one of another group is of an old incarnation."""
+        """Handle a message. Messages of an older incarnation of the group are ignored."""
         if message.group != self.group or message.target != self.node:
             return
         if message.source == self.node:
@@ -153,21 +152,21 @@ class Raft(State):
             self._step_follower(message)
 
     def _follow_term(self, message: Message) -> bool:
-        """A later term; whether the message is to be looked at."""
+        """Move to a later term; return True if the message is to be processed."""
         kind = message.kind
         if kind == VOTE and message.context == 0 and (self.is_in_lease() or self.role == LEADER):
             return False
         if kind == PRE_VOTE_REPLY and message.context == GRANTED:
-            on_vote_reply(self, message)  # its term is the one that was asked for
+            on_vote_reply(self, message)  # a reply carries the term that was asked for
             return False
         self.become_follower(message.term, message.source if is_of_leader(kind) else NOBODY)
         return True
 
     def _answer_late(self, message: Message) -> None:
-        """Tell a leader or candidate of the past which term it is; all else is of no use."""
+        """Tell a leader or candidate of an older term the current term; ignore other messages."""
         kind = message.kind
         if is_of_leader(kind):
-            self.send(self.message(BEAT_REPLY, message.source))
+            self.send(self.message(HEARTBEAT_REPLY, message.source))
         elif kind == VOTE:
             self.send(self.message(VOTE_REPLY, message.source))
 
@@ -176,8 +175,8 @@ class Raft(State):
         if kind == APPEND_REPLY:
             if on_append_reply(self, message):
                 self._on_committed()
-        elif kind == BEAT_REPLY:
-            on_beat_reply(self, message)
+        elif kind == HEARTBEAT_REPLY:
+            on_heartbeat_reply(self, message)
             answer_reads(self)
         elif kind == APPEND_REFUSAL:
             on_append_refusal(self, message)
@@ -206,7 +205,7 @@ class Raft(State):
             on_read_reply(self, message)
 
     def _on_leader(self, message: Message) -> None:
-        """A message of this term's leader."""
+        """Handle a message of this term's leader."""
         if self.leader != message.source:
             assert self.leader == NOBODY, "two leaders in one term"
             self.become_follower(self.term, message.source)
@@ -216,29 +215,27 @@ class Raft(State):
             on_append(self, message)
         elif kind == COMMIT:
             self.commit_to(message.commit)
-        elif kind == BEAT:
-            on_beat(self, message)
+        elif kind == HEARTBEAT:
+            on_heartbeat(self, message)
         elif kind == SLEEP:
             on_sleep(self, message)
         else:
             on_snapshot(self, message)
 
     def _on_committed(self) -> None:
-        """The leader has committed more."""
-        tell_commit(self)
+        """Handle a higher commit index of the leader."""
+        broadcast_commit(self)
         begin_round(self)
         membership.on_members_committed(self)
 
-    # What the host asks for
-
     def propose(self, commands: list[bytes]) -> i64:
-        """Take commands into the log; the index of the first."""
+        """Append commands to the log, and return the index of the first."""
         if self.role != LEADER:
             raise NotLeaderError(self.leader)
         if self.transfer_target != NOBODY:
             raise BusyError("another node is about to lead")
         if self.uncommitted_bytes > self.config.uncommitted_bytes_max:
-            raise BusyError("too much is not committed yet")
+            raise BusyError("too many bytes are not committed yet")
         first = self.log.last_index() + 1
         index = first
         entries: list[Entry] = []
@@ -250,7 +247,7 @@ class Raft(State):
         return first
 
     def read(self, number: i64) -> None:
-        """Begin a read; a later `Ready` answers it by this number, or nothing does."""
+        """Begin a read. A later `Ready` answers it by this number, or it gets no answer."""
         begin_read(self, number)
 
     def add_non_voter(self, node: i64) -> i64:
@@ -266,15 +263,17 @@ class Raft(State):
         membership.transfer(self, target)
 
     def compact(self, state: bytes, live: list[int]) -> Snapshot:
-        """Begin from the machine's state, as of the last applied entry."""
+        """Take a snapshot with the machine's state as of the last applied entry."""
         if self.log.unsaved is not None:
             raise BusyError("another snapshot is not written yet")
         trailing = max(self.config.trailing, self._behind_snapshots())
         return self.log.compact(self.applied, state, live, trailing)
 
     def _behind_snapshots(self) -> i64:
-        """How many entries those need who are getting a snapshot: without them the end of it would
-        find its continuation gone, and the next one would begin, for as long as there is load.
+        """Return how many entries followers need that are receiving a snapshot.
+
+        Without these entries the log would lack the continuation of the snapshot when it arrives.
+        Under load such a follower would get one snapshot after the other.
         """
         behind: i64 = 0
         for progress in self.progress.values():
@@ -283,7 +282,7 @@ class Raft(State):
         return min(behind, self.config.trailing_max)
 
     def is_quiet(self) -> bool:
-        """Whether nothing will happen but beats: every member has and has committed all."""
+        """Return True if every member has committed everything, so that only heartbeats remain."""
         last = self.log.last_index()
         if self.commit != last or self.applied != last or self.reads or self.outbox:
             return False
@@ -295,21 +294,22 @@ class Raft(State):
         return self.role == LEADER or self.leader != NOBODY
 
     def begin_sleep(self) -> None:
-        """Ask the followers to sleep, and sleep when all do; the host knows that all are there."""
+        """Ask the followers to sleep, and sleep when all have agreed.
+
+        The host must know that all members are alive.
+        """
         begin_sleep(self)
 
     def wake(self, silent_ticks: i64) -> None:
-        """Go on; a follower has not heard of its leader for so long."""
+        """Wake up. `silent_ticks` is the time since this follower heard its leader."""
         wake(self, silent_ticks)
 
     def call_leader(self) -> None:
-        """Wake the leader too."""
+        """Wake the leader, too."""
         call_leader(self)
 
-    # Ready
-
     def ready(self) -> Ready | None:
-        """What is to be done now, if anything and if the last one is done."""
+        """Return the next work for the host; None if there is none, or the last is not done."""
         if self._under_way is not None or not self.has_work():
             return None
         ready = Ready(self.term, self.vote, self.commit)
@@ -318,7 +318,8 @@ class Raft(State):
         ready.is_received = self.log.is_received
         ready.entries = self.log.unstable()
         ready.must_sync = is_vote or ready.snapshot is not None or bool(ready.entries)
-        # A commit index may be lost, as it will be told again: it goes along with what is written.
+        # A commit index may be lost, because the leader sends it again. It is written only along
+        # with other data.
         is_commit = ready.must_sync and self.commit != self._written_commit
         ready.is_changed = is_vote or is_commit
         ready.messages = self.outbox
@@ -334,25 +335,25 @@ class Raft(State):
         return ready
 
     def has_work(self) -> bool:
-        """Whether there is something to hand out, when the last one is done."""
-        if self.outbox or self.answers or self.handed < self.commit:
+        """Return True if there is work, apart from the `Ready` that is not done yet."""
+        if self.outbox or self.answers or self.applying < self.commit:
             return True
         if self.log.stable < self.log.last_index() or self.log.unsaved is not None:
             return True
         return self.term != self._written_term or self.vote != self._written_vote
 
     def _committed(self) -> list[Entry]:
-        count = min(self.commit - self.handed, self.config.apply_count_max)
+        count = min(self.commit - self.applying, self.config.apply_count_max)
         if count == 0:
             return []
         entries = self.log.entries
-        at = self.handed - self.log.base_index
+        at = self.applying - self.log.base_index
         assert at >= 0
-        self.handed += count
+        self.applying += count
         return entries[at : at + count]
 
     def advance(self, ready: Ready) -> None:
-        """All that this asked for is done: written and synced, sent, applied."""
+        """Note that all work of `ready` is done: written, synced, sent and applied."""
         assert ready is self._under_way
         self._under_way = None
         if ready.snapshot is not None:
@@ -369,7 +370,7 @@ class Raft(State):
                 self._count_own()
 
     def _count_own(self) -> None:
-        """The leader's own entries count when they are synced, like everyone's."""
+        """Count the leader's own entries once they are synced, like those of every member."""
         own = self.progress.get(self.node)
         if own is not None and own.on_match(self.log.stable) and maybe_commit(self):
             self._on_committed()

@@ -1,12 +1,12 @@
-"""Elections: who leads in a term.
+"""Elections: which member leads in a term.
 
-A member that misses its leader first asks whether it would get votes (pre-vote): nobody's term
-changes by that, so a node that was cut off does not disturb the others when it comes back. Only
-with a majority of such answers does it raise its term and ask in earnest. Who has heard of a leader
-within the election timeout refuses both, unless the leader itself has chosen its successor.
+A member that misses its leader first asks whether it would get votes (pre-vote). This changes no
+term, so a node that was cut off does not disturb the others when it comes back. Only with a
+majority of granted pre-votes it raises its term and starts an election. A member that has heard its
+leader within the election timeout refuses both, unless the leader itself has chosen its successor.
 
-A vote goes to one candidate in a term, and only to one whose log has at least all that one's own
-has; it is synced before the answer leaves, as everything in a `Ready`.
+A member votes for one candidate in a term, and only if the candidate's log is at least as up to
+date as its own. The vote is synced before the reply is sent, like everything in a `Ready`.
 """
 
 from mypy_extensions import i64
@@ -27,24 +27,24 @@ from leveret.cluster.raft.replication import append_own, broadcast_append
 from leveret.cluster.raft.state import CANDIDATE, LEADER, PRE_CANDIDATE, State
 
 
-def ask_before(state: State) -> None:
-    """Ask the others whether an election could be won."""
+def start_pre_vote(state: State) -> None:
+    """Ask the other voters whether an election could be won."""
     assert state.role != LEADER
     state.role = PRE_CANDIDATE
     state.leader = NOBODY
     _start(state)
     _ask(state, PRE_VOTE, state.term + 1, is_forced=False)
     if _is_won(state):
-        campaign(state, is_forced=False)
+        start_election(state, is_forced=False)
 
 
-def campaign(state: State, is_forced: bool) -> None:
-    """Ask for votes in a new term, one's own among them."""
+def start_election(state: State, is_forced: bool) -> None:
+    """Start an election: raise the term, vote for this member and ask the others."""
     assert state.role != LEADER
     assert state.may_lead()
     state.term += 1
     state.vote = state.node
-    state.incoming = None  # as when following another leader: chunks of two are never mixed
+    state.incoming = None  # chunks of two leaders are never mixed
     state.role = CANDIDATE
     state.leader = NOBODY
     _start(state)
@@ -73,7 +73,7 @@ def _ask(state: State, kind: i64, term: i64, is_forced: bool) -> None:
 
 
 def on_pre_vote(state: State, message: Message) -> None:
-    """Would this node vote for it? Nothing is promised."""
+    """Answer whether this member would vote for the candidate. Nothing is promised."""
     is_new = message.term > state.term
     is_fresh = state.log.is_up_to_date(message.index, message.log_term)
     reply = state.message(PRE_VOTE_REPLY, message.source)
@@ -86,7 +86,7 @@ def on_pre_vote(state: State, message: Message) -> None:
 
 
 def on_vote(state: State, message: Message) -> None:
-    """A candidate of the present term asks."""
+    """Answer a candidate of the current term."""
     assert message.term == state.term
     is_free = state.vote == message.source or (state.vote == NOBODY and state.leader == NOBODY)
     is_fresh = state.log.is_up_to_date(message.index, message.log_term)
@@ -101,17 +101,17 @@ def on_vote(state: State, message: Message) -> None:
 
 
 def on_vote_reply(state: State, message: Message) -> None:
-    """An answer to a vote or a pre-vote of this node, whichever it is asking for now."""
+    """Count the reply to a vote or pre-vote, if this member is still asking for it."""
     wanted = PRE_VOTE_REPLY if state.role == PRE_CANDIDATE else VOTE_REPLY
     if message.kind != wanted or state.role not in (PRE_CANDIDATE, CANDIDATE):
         return
     if message.kind == PRE_VOTE_REPLY and message.context == GRANTED:
         if message.term != state.term + 1:
-            return  # an answer to an older question
+            return  # the reply belongs to an earlier pre-vote
     state.votes[message.source] = message.context == GRANTED
     if _is_won(state):
         if state.role == PRE_CANDIDATE:
-            campaign(state, is_forced=False)
+            start_election(state, is_forced=False)
         else:
             become_leader(state)
     elif _is_lost(state):
@@ -135,13 +135,13 @@ def _is_lost(state: State) -> bool:
 
 
 def become_leader(state: State) -> None:
-    """Lead: begin with an empty entry, the first that this term can commit."""
+    """Become leader. Append an empty entry, the first one that this term can commit."""
     assert state.role == CANDIDATE
     assert state.vote == state.node
     state.role = LEADER
     state.leader = state.node
     state.elapsed = 0
-    state.beat_elapsed = 0
+    state.heartbeat_elapsed = 0
     state.votes.clear()
     state.uncommitted_bytes = state.log.size_bytes(state.commit, state.log.last_index())
     state.transfer_target = NOBODY
@@ -150,7 +150,7 @@ def become_leader(state: State) -> None:
     state.progress.clear()
     for node in state.log.members().everyone():
         state.progress[node] = Progress(next_index)
-    own = state.progress.get(state.node)  # None: it leads to be removed
+    own = state.progress.get(state.node)  # None if the leader itself is being removed
     if own is not None:
         own.is_active = True
         own.match = state.log.stable
@@ -159,6 +159,6 @@ def become_leader(state: State) -> None:
 
 
 def on_timeout_now(state: State) -> None:
-    """The leader has chosen this node: no need to ask before."""
+    """Start an election without pre-vote, because the leader has chosen this member."""
     if state.may_lead():
-        campaign(state, is_forced=True)
+        start_election(state, is_forced=True)

@@ -1,10 +1,10 @@
 """Entries of the log, and the members of a group, as values and as bytes.
 
-    entry    = term:u64 kind:u8 size:u32 data        the index follows from the place
+    entry    = term:u64 kind:u8 size:u32 data        the index follows from the position
     members  = voters non_voters                      each: count:u32 node:u64*
 
-An entry never changes once it is made: logs, messages and snapshots share it. An empty entry is
-what a new leader writes to have something of its own term to commit.
+An entry never changes once it is made, so logs, messages and snapshots share it. A new leader
+writes an empty entry, to have an entry of its own term to commit.
 """
 
 from typing import Final
@@ -17,10 +17,10 @@ from leveret.errors import FieldSyntaxError
 
 NOBODY: Final = 0  # no member has this number
 
-# Kinds of entries
+# Kinds of entries.
 EMPTY: Final = 0
 COMMAND: Final = 1
-CONFIG: Final = 2  # the data is the members from here on
+CONFIG: Final = 2  # the data is the members from this entry on
 
 ENTRY_HEAD_BYTES: Final = 13
 MEMBERS_MAX: Final = 64
@@ -36,19 +36,19 @@ class Entry:
         self.data = data
 
     def size_bytes(self) -> i64:
-        """What it takes in a message or on disk."""
+        """Return the size in a message or on disk."""
         return ENTRY_HEAD_BYTES + len(self.data)
 
 
 class Members:
-    """Who belongs to a group. Non-voters get the log, and have no say; no node is both."""
+    """The members of a group. Non-voters receive the log but do not vote. No node is both."""
 
     def __init__(self, voters: list[int], non_voters: list[int]) -> None:
         self.voters = voters
         self.non_voters = non_voters
 
     def quorum(self) -> i64:
-        """How many voters are a majority."""
+        """Return the number of voters in a majority."""
         return len(self.voters) // 2 + 1
 
     def has(self, node: i64) -> bool:
@@ -76,7 +76,7 @@ def read_entry(reader: Reader, index: i64) -> Entry:
         raise FieldSyntaxError(f"an entry of kind {kind}")
     entry = Entry(index, term, kind, reader.raw(reader.u32()))
     if kind == CONFIG:
-        decode_members(entry.data)  # whoever appends it relies on it
+        decode_members(entry.data)  # check the data now: later code relies on it
     return entry
 
 

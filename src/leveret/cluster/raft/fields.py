@@ -1,9 +1,8 @@
-"""Numbers and bytes in formats of the cluster: written by functions, read by `Reader`.
+"""Numbers and bytes in the formats of the cluster: written by functions, read by `Reader`.
 
-Numbers are big-endian and never negative. What comes from a peer or a disk is read by a `Reader`
-only: it raises `FieldSyntaxError` where bytes are missing or a number cannot be, and never reads
-beyond
-its end.
+Numbers are big-endian and never negative. Bytes from a peer or a disk are read only by a `Reader`.
+It raises `FieldSyntaxError` if bytes are missing or a number is out of range, and never reads
+beyond its end.
 """
 
 from typing import Final
@@ -13,7 +12,7 @@ from mypy_extensions import i32, i64, u8
 
 from leveret.errors import FieldSyntaxError
 
-U32_MAX: Final = 0x7FFF_FFFF  # sizes and counts; nothing here is as large as 2 GiB
+U32_MAX: Final = 0x7FFF_FFFF  # for sizes and counts; nothing here is as large as 2 GiB
 U64_MAX: Final = 0x3FFF_FFFF_FFFF_FFFF  # leaves room for arithmetic that must not wrap
 
 
@@ -28,13 +27,13 @@ def write_u64(writer: BytesWriter, value: i64) -> None:
 
 
 def write_bytes(writer: BytesWriter, value: bytes) -> None:
-    """A size and that many bytes."""
+    """Write a size and that many bytes."""
     write_u32(writer, len(value))
     writer.write(value)
 
 
 def patch_u32(writer: BytesWriter, at: i64, value: i64) -> None:
-    """Put a number where room for it was left."""
+    """Overwrite a number at a position that was reserved for it."""
     assert 0 <= value <= U32_MAX
     writer[at] = u8((value >> 24) & 0xFF)
     writer[at + 1] = u8((value >> 16) & 0xFF)
@@ -52,7 +51,7 @@ class Reader:
         self.end: i64 = end
 
     def _take(self, size: i64) -> i64:
-        """Where the next `size` bytes are, which are then behind us."""
+        """Return the position of the next `size` bytes, and move past them."""
         at = self.at
         if size > self.end - at:
             raise FieldSyntaxError(f"{size} bytes wanted at {at}, {self.end - at} left")
@@ -78,7 +77,7 @@ class Reader:
         return value
 
     def count(self, bytes_each: i64) -> i64:
-        """A count of things that take so many bytes at least: no more than there is room for."""
+        """Read a count of items of at least `bytes_each` bytes; raise if they cannot fit."""
         value = self.u32()
         if value * bytes_each > self.end - self.at:
             raise FieldSyntaxError(f"{value} things cannot be in {self.end - self.at} bytes")
@@ -92,11 +91,11 @@ class Reader:
         return self.data[at : at + size]
 
     def sized(self) -> bytes:
-        """A size and that many bytes."""
+        """Read a size and that many bytes."""
         return self.raw(self.u32())
 
     def numbers(self) -> list[int]:
-        """A count and that many numbers."""
+        """Read a count and that many numbers."""
         return [self.u64() for _ in range(self.count(8))]
 
     def require_end(self) -> None:

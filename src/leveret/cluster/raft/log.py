@@ -1,18 +1,18 @@
-"""The log of one member, as it is in memory.
+"""The log of one member, in memory.
 
     live entries … │ base │ base+1 … stable │ stable+1 … last │
     needed by the  │      │ synced          │ to be written   │
-    machine only   └ gone, its term is known
+    machine only   └ removed, its term is known
 
-`entries` are those after `base_index`, without gaps. A snapshot moves the base forward; of what
-goes, the entries that the machine still needs stay in `live`. What is not `stable` has to be
-written: a `Ready` hands it out, and `stable_to` is told when it is synced.
+`entries` are the entries after `base_index`, without gaps. A snapshot moves the base forward;
+entries before the base that the machine still needs stay in `live`. Entries after `stable` must be
+written: a `Ready` carries them, and `stable_to` is called when they are synced.
 
-The members in force are those of the newest CONFIG entry, committed or not, as in Raft's paper: so
-the log keeps each that could become valid again when entries are cut off.
+The members in force are those of the newest CONFIG entry, committed or not, as in the Raft paper.
+So the log keeps every membership that could become valid again when entries are truncated.
 
-Invariants: base_index <= stable <= last; terms never fall; entries are cut only where they
-conflict.
+Invariants: base_index <= stable <= last; terms never decrease; entries are truncated only where
+they conflict.
 """
 
 from mypy_extensions import i64
@@ -23,13 +23,13 @@ from leveret.cluster.raft.stored import Stored
 
 
 class Log:
-    """Entries by index, and how far they are safe."""
+    """Entries by index, and how far they are synced."""
 
     def __init__(self, stored: Stored) -> None:
         snapshot = stored.snapshot
-        self.snapshot = snapshot  # the newest, made here or received
-        self.unsaved: Snapshot | None = None  # the same, while it has to be written
-        self.is_received = False  # whether the unsaved one came from the leader
+        self.snapshot = snapshot  # the newest snapshot, taken here or received
+        self.unsaved: Snapshot | None = None  # the newest snapshot, while it must be written
+        self.is_received = False  # the unsaved snapshot came from the leader
         self.base_index: i64 = 0 if snapshot is None else snapshot.index
         self.base_term: i64 = 0 if snapshot is None else snapshot.term
         self.entries: list[Entry] = []
@@ -37,14 +37,12 @@ class Log:
         if snapshot is not None:
             for entry in snapshot.live:
                 self.live[entry.index] = entry
-        # Members by the index from which on they are in force, ascending.
+        # Members and the index from which on they are in force, ascending.
         self._members_from: list[int] = [int(self.base_index)]
         self._members: list[Members] = [stored.members]
         for entry in stored.entries:
             self._add(entry)
         self.stable: i64 = self.last_index()
-
-    # Looking
 
     def last_index(self) -> i64:
         return self.base_index + len(self.entries)
@@ -53,32 +51,32 @@ class Log:
         return self.entries[-1].term if self.entries else self.base_term
 
     def term(self, index: i64) -> i64:
-        """The term of an entry from the base on."""
+        """Return the term of an entry, from the base on."""
         assert self.base_index <= index <= self.last_index()
         if index == self.base_index:
             return self.base_term
         return self.entries[index - self.base_index - 1].term
 
     def matches(self, index: i64, term: i64) -> bool:
-        """Whether there is an entry of this index and term, or the base is that."""
+        """Return True if this index has an entry of this term, or is the base with this term."""
         if index < self.base_index or index > self.last_index():
             return False
         return self.term(index) == term
 
     def is_up_to_date(self, index: i64, term: i64) -> bool:
-        """Whether a log that ends like this has all that this one has committed (§5.4.1)."""
+        """Return True if a log that ends with this entry is at least as up to date (§5.4.1)."""
         last_term = self.last_term()
         return term > last_term or (term == last_term and index >= self.last_index())
 
     def entry(self, index: i64) -> Entry | None:
-        """An entry after the base, or one that is kept for the machine."""
+        """Return an entry after the base, or a live entry before it."""
         if index > self.base_index:
             at = index - self.base_index - 1
             return self.entries[at] if at < len(self.entries) else None
         return self.live.get(index)
 
     def slice(self, first: i64, count_max: i64, bytes_max: i64) -> list[Entry]:
-        """Entries from `first` on within both limits; the first whatever its size."""
+        """Return entries from `first` on, within both limits; at least one entry."""
         assert first > self.base_index
         at = first - self.base_index - 1
         end = min(at + count_max, i64(len(self.entries)))
@@ -92,35 +90,33 @@ class Log:
         return self.entries[at:here]
 
     def size_bytes(self, after: i64, last: i64) -> i64:
-        """Of all entries after one index up to another."""
+        """Return the size of all entries after one index, up to another."""
         total: i64 = 0
         for at in range(after - self.base_index, last - self.base_index):
             total += self.entries[at].size_bytes()
         return total
 
-    def guess(self, index: i64, term: i64) -> i64:
-        """The last index up to `index` whose term is not over `term`: where logs may agree."""
+    def find_match_hint(self, index: i64, term: i64) -> i64:
+        """Return the last index, at most `index`, with a term of at most `term`."""
         at = min(index, self.last_index())
         while at > self.base_index and self.term(at) > term:
             at -= 1
         return at
 
     def members(self) -> Members:
-        """The members in force."""
+        """Return the members in force."""
         return self._members[-1]
 
     def members_index(self) -> i64:
-        """Since when they are."""
+        """Return the index since which the members are in force."""
         return self._members_from[-1]
 
     def members_at(self, index: i64) -> Members:
-        """The members as of an entry from the base on."""
+        """Return the members as of an entry, from the base on."""
         at = len(self._members) - 1
         while at > 0 and self._members_from[at] > index:
             at -= 1
         return self._members[at]
-
-    # Changing
 
     def _add(self, entry: Entry) -> None:
         assert entry.index == self.last_index() + 1
@@ -131,15 +127,15 @@ class Log:
             self._members.append(decode_members(entry.data))
 
     def append(self, entries: list[Entry]) -> None:
-        """Entries that follow the last one."""
+        """Append entries that follow the last one."""
         for entry in entries:
             self._add(entry)
 
     def merge(self, entries: list[Entry], commit: i64) -> None:
-        """A leader's entries, of which the one before the first matches (§5.3).
+        """Merge entries of the leader. The entry before the first one matches (§5.3).
 
-        What matches stays, and all that follows it: the message may be old, and what follows may
-        have been acknowledged since. Only an entry of another term cuts the log off.
+        Matching entries stay, with all entries after them: the message may be old, and the entries
+        after it may have been acknowledged since. Only an entry of another term truncates the log.
         """
         at = 0
         while at < len(entries) and self.matches(entries[at].index, entries[at].term):
@@ -153,7 +149,7 @@ class Log:
         self.append(entries[at:] if at else entries)
 
     def _cut(self, first: i64) -> None:
-        """Drop the entries from `first` on."""
+        """Remove the entries from `first` on."""
         assert first > self.base_index
         del self.entries[first - self.base_index - 1 :]
         while len(self._members) > 1 and self._members_from[-1] >= first:
@@ -161,24 +157,20 @@ class Log:
             self._members_from.pop()
         self.stable = min(self.stable, first - 1)
 
-    # What is safe
-
     def unstable(self) -> list[Entry]:
-        """What has to be written. The first of it replaces all that storage has from there on."""
+        """Return the entries to write. The first one replaces all stored entries from there on."""
         at = self.stable - self.base_index
         return self.entries[at:] if at < len(self.entries) else []
 
     def stable_to(self, index: i64, term: i64) -> None:
-        """All up to this entry is synced, unless it has been cut off meanwhile."""
+        """Note that entries up to this one are synced, unless it was truncated meanwhile."""
         if index > self.stable and self.matches(index, term):
             self.stable = index
 
-    # Snapshots
-
     def compact(self, index: i64, state: bytes, live: list[int], trailing: i64) -> Snapshot:
-        """Begin from a snapshot of the machine at `index`, which is applied.
+        """Begin the log with a snapshot of the machine at `index`, which is applied.
 
-        The last `trailing` entries before it stay as well, for followers that are a little behind.
+        The last `trailing` entries before `index` stay as well, for slow followers.
         """
         assert self.base_index <= index <= self.last_index()
         kept: list[Entry] = []
@@ -195,7 +187,7 @@ class Log:
         return snapshot
 
     def _forget(self, base: i64, kept: list[Entry]) -> None:
-        """Move the base, and keep only these of the entries before it."""
+        """Move the base, and keep only the `kept` entries before it."""
         base_term = self.term(base)
         del self.entries[: base - self.base_index]
         self.base_index = base
@@ -207,7 +199,7 @@ class Log:
         self.stable = max(self.stable, base)
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Begin from a snapshot of the leader: nothing of this log is of use."""
+        """Replace the whole log by a snapshot of the leader."""
         self.snapshot = snapshot
         self.unsaved = snapshot
         self.is_received = True

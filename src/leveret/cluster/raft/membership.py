@@ -1,37 +1,42 @@
-"""Changes of the members, one node at a time (§4 of Raft's dissertation).
+"""Membership changes, one node at a time (§4 of the Raft dissertation).
 
 A change is an entry that is in force as soon as it is in the log. Two majorities of neighbouring
-configurations always share a voter, so one change at a time is safe, if it begins where all know
-what was before: the last change must be committed, and the leader must have committed an entry of
-its own term. A node joins as a non-voter and votes when it has caught up, so that the group never
-waits for one with an empty log. A leader that removes itself leads until that is committed.
+memberships always share a voter, so one change at a time is safe under two conditions: the last
+change is committed, and the leader has committed an entry of its own term. A node joins as a
+non-voter, and becomes a voter when it has caught up, so that the group never waits for a node with
+an empty log. A leader that removes itself leads until that change is committed.
 """
 
 from mypy_extensions import i64
 
+from leveret.cluster.errors import (
+    BusyError,
+    ChangeRefusedError,
+    NotLeaderError,
+)
 from leveret.cluster.raft.entry import CONFIG, MEMBERS_MAX, NOBODY, Entry, Members, encode_members
 from leveret.cluster.raft.messages import TIMEOUT_NOW
 from leveret.cluster.raft.progress import Progress
-from leveret.cluster.raft.replication import append_own, broadcast_append, maybe_hand_over
+from leveret.cluster.raft.replication import append_own, broadcast_append, maybe_send_timeout_now
 from leveret.cluster.raft.state import LEADER, State
-from leveret.errors import BusyError, ChangeRefusedError, NotLeaderError
 
 
 def add_non_voter(state: State, node: i64) -> i64:
-    """Let a node have the log; the index of the change."""
+    """Add a node as non-voter; return the index of the change."""
     require_change(state)
     members = state.log.members()
     if members.has(node):
         raise ChangeRefusedError(f"node {node} is a member already")
     if len(members.everyone()) >= MEMBERS_MAX:
-        raise ChangeRefusedError(f"there are {MEMBERS_MAX} members, no more can be")
+        raise ChangeRefusedError(f"there are {MEMBERS_MAX} members, the maximum")
     return _change(state, Members(members.voters, [*members.non_voters, int(node)]))
 
 
 def promote(state: State, node: i64) -> i64:
-    """Let a non-voter vote, when it has nearly all of the log and lives.
+    """Make a non-voter a voter, if it is alive and has nearly the whole log.
 
-    Two voters of whom one is gone would be no majority, and nobody could take the change back.
+    With two voters, of which one is dead, there would be no majority, and the change could not be
+    undone.
     """
     require_change(state)
     members = state.log.members()
@@ -46,7 +51,7 @@ def promote(state: State, node: i64) -> i64:
 
 
 def remove(state: State, node: i64) -> i64:
-    """Let a node go, voter or not."""
+    """Remove a voter or non-voter."""
     require_change(state)
     members = state.log.members()
     if not members.has(node):
@@ -58,7 +63,7 @@ def remove(state: State, node: i64) -> i64:
 
 
 def require_change(state: State) -> None:
-    """Whether a change may begin now."""
+    """Raise if a change may not begin now."""
     if state.role != LEADER:
         raise NotLeaderError(state.leader)
     if state.transfer_target != NOBODY:
@@ -82,7 +87,7 @@ def _change(state: State, members: Members) -> i64:
 
 
 def sync_progress(state: State) -> None:
-    """Follow exactly the members in force; a leader that removed itself needs no progress."""
+    """Keep a progress for each member in force; a leader that removed itself has none."""
     everyone = state.log.members().everyone()
     for node in list(state.progress):
         if node not in everyone:
@@ -94,7 +99,7 @@ def sync_progress(state: State) -> None:
 
 
 def transfer(state: State, target: i64) -> None:
-    """Hand the lead to a voter, once it has all entries; until then nothing new is taken."""
+    """Transfer the lead to a voter, once it has all entries. Until then proposals are refused."""
     if state.role != LEADER:
         raise NotLeaderError(state.leader)
     if not state.log.members().is_voter(target) or target == state.node:
@@ -103,11 +108,11 @@ def transfer(state: State, target: i64) -> None:
         raise BusyError("another node is about to lead")
     state.transfer_target = target
     state.elapsed = 0
-    maybe_hand_over(state)
+    maybe_send_timeout_now(state)
 
 
 def on_members_committed(state: State) -> None:
-    """A leader that is no voter any more has done its last duty: it hands over and is gone."""
+    """Step down if this leader is no longer a voter, and let another voter start an election."""
     members = state.log.members()
     if state.log.members_index() > state.commit or members.is_voter(state.node):
         return

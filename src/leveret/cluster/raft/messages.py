@@ -1,7 +1,7 @@
 """Messages between the members of a group.
 
-Every message has a kind, a sender, a receiver, the group, and the sender's term (that of the
-coming election for PRE_VOTE). What the other fields mean:
+Every message has a kind, a sender, a receiver, the group, and the sender's term (for PRE_VOTE the
+term of the coming election). The other fields mean:
 
     kind             index               log_term       commit    hint         context
     PRE_VOTE         last of candidate   of that                               1: forced
@@ -10,8 +10,8 @@ coming election for PRE_VOTE). What the other fields mean:
     APPEND           entry before        of that        leader's
     APPEND_REPLY     last that matches
     APPEND_REFUSAL   entry before        term at hint             where to try
-    BEAT                                                receiver's             round of reads
-    BEAT_REPLY                                                                 round of reads
+    HEARTBEAT                                           receiver's             round of reads
+    HEARTBEAT_REPLY                                                            round of reads
     SNAPSHOT         of the snapshot     of that        total     offset
     SNAPSHOT_REPLY   of the snapshot     of that                  next offset
     TIMEOUT_NOW
@@ -21,11 +21,11 @@ coming election for PRE_VOTE). What the other fields mean:
     SLEEP            last of leader      of that                  round        its incarnation
     SLEEP_REPLY                                                   round        1: granted
     WAKE
-    NODE_BEAT        its incarnation                                           count
+    NODE_HEARTBEAT   its incarnation                                           count
 
-`commit` of a BEAT or COMMIT is never beyond what the receiver is known to have. NODE_BEAT is
-between nodes, of no group. `entries` belong to APPEND
-and follow `index`; `data` is a chunk of SNAPSHOT.
+`commit` of a HEARTBEAT or COMMIT is never beyond the receiver's known `match`. NODE_HEARTBEAT goes
+between nodes and belongs to no group. `entries` belong to APPEND and follow `index`; `data` is a
+chunk of a SNAPSHOT.
 """
 
 from typing import Final
@@ -41,8 +41,8 @@ VOTE_REPLY: Final = 4
 APPEND: Final = 5
 APPEND_REPLY: Final = 6
 APPEND_REFUSAL: Final = 7
-BEAT: Final = 8
-BEAT_REPLY: Final = 9
+HEARTBEAT: Final = 8
+HEARTBEAT_REPLY: Final = 9
 SNAPSHOT: Final = 10
 SNAPSHOT_REPLY: Final = 11
 TIMEOUT_NOW: Final = 12
@@ -52,9 +52,9 @@ COMMIT: Final = 15
 SLEEP: Final = 16
 SLEEP_REPLY: Final = 17
 WAKE: Final = 18
-NODE_BEAT: Final = 19
+NODE_HEARTBEAT: Final = 19
 
-KIND_MAX: Final = NODE_BEAT
+KIND_MAX: Final = NODE_HEARTBEAT
 
 NAMES: Final = (
     "",
@@ -65,8 +65,8 @@ NAMES: Final = (
     "append",
     "append reply",
     "append refusal",
-    "beat",
-    "beat reply",
+    "heartbeat",
+    "heartbeat reply",
     "snapshot",
     "snapshot reply",
     "timeout now",
@@ -76,7 +76,7 @@ NAMES: Final = (
     "sleep",
     "sleep reply",
     "wake",
-    "node beat",
+    "node heartbeat",
 )
 
 REFUSED: Final = 0
@@ -87,15 +87,17 @@ _NO_ENTRIES: Final[list[Entry]] = []
 
 
 def is_of_leader(kind: i64) -> bool:
-    """Whether only a leader sends such messages."""
-    return kind == APPEND or kind == COMMIT or kind == BEAT or kind == SNAPSHOT or kind == SLEEP
+    """Return True if only a leader sends messages of this kind."""
+    return (
+        kind == APPEND or kind == COMMIT or kind == HEARTBEAT or kind == SNAPSHOT or kind == SLEEP
+    )
 
 
 def is_reply(kind: i64) -> bool:
-    """Whether such messages only answer, and ask nobody for anything."""
+    """Return True if messages of this kind only answer, and expect no answer."""
     return (
         kind == APPEND_REPLY
-        or kind == BEAT_REPLY
+        or kind == HEARTBEAT_REPLY
         or kind == SLEEP_REPLY
         or kind == PRE_VOTE_REPLY
         or kind == VOTE_REPLY
@@ -106,7 +108,7 @@ def is_reply(kind: i64) -> bool:
 
 
 class Message:
-    """One message; fields that its kind has no use for are 0 or empty."""
+    """One message; fields that its kind does not use are 0 or empty."""
 
     def __init__(self, kind: i64, source: i64, target: i64, group: i64, term: i64) -> None:
         self.kind: i64 = kind

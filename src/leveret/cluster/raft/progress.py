@@ -1,12 +1,12 @@
-"""What the leader knows of one follower, and what is under way to it.
+"""The leader's knowledge about one follower, and the messages in flight to it.
 
-    PROBE      where the logs agree is not known: one message, then wait for its answer
-    REPLICATE  the answers come: send ahead, within the window
-    SNAPSHOT   the follower needs entries that are gone: chunk after chunk of a snapshot
+    PROBE      it is unknown where the logs agree: send one message, then wait for the reply
+    REPLICATE  the logs agree: send ahead of the replies, within the window
+    SNAPSHOT   the follower needs entries that are removed: send a snapshot, chunk by chunk
 
-`match` is what the follower is known to have synced; it only grows. `next` is what to send next.
-The window counts messages and bytes that are not answered; an answer to a later message answers
-those before it.
+`match` is the last entry that the follower is known to have synced; it only grows. `next` is the
+next entry to send. The window counts messages and bytes without a reply. A reply to a later message
+also counts for all messages before it.
 """
 
 from collections import deque
@@ -22,20 +22,20 @@ SNAPSHOT: Final = 2
 
 
 class Progress:
-    """One follower, or the leader itself."""
+    """The progress of one follower, or of the leader itself."""
 
     def __init__(self, next_index: i64) -> None:
         self.match: i64 = 0
         self.next: i64 = next_index
         self.state: i64 = PROBE
-        self.is_paused = False  # in PROBE: a message is under way
-        self.is_active = False  # heard of since the last check of the quorum
+        self.is_paused = False  # in PROBE: a message is in flight
+        self.is_active = False  # heard since the last check of the quorum
         self.is_asleep = False  # has agreed to sleep
-        self.told: i64 = 0  # the commit index that a message has carried to it
-        self.read_round: i64 = 0  # the newest round of reads that it has answered
-        self.snapshot: Snapshot | None = None  # the one that is being sent
-        self.offset: i64 = 0  # of its next chunk
-        # The window: the last index and the bytes of each message that is not answered
+        self.commit_sent: i64 = 0  # highest commit index that was sent to it
+        self.read_round: i64 = 0  # newest round of reads that it has confirmed
+        self.snapshot: Snapshot | None = None  # the snapshot that is being sent
+        self.offset: i64 = 0  # offset of the next chunk
+        # The window: last index and size of each message without a reply.
         self._ends: deque[int] = deque()
         self._sizes: deque[int] = deque()
         self._bytes: i64 = 0
@@ -62,7 +62,7 @@ class Progress:
         self._bytes = 0
 
     def note_sent(self, last: i64, size_bytes: i64) -> None:
-        """A message with entries up to `last` is under way, and more may follow it."""
+        """Note that a message with entries up to `last` is in flight."""
         assert self.state == REPLICATE
         self.next = last + 1
         self._ends.append(int(last))
@@ -73,7 +73,7 @@ class Progress:
         return len(self._ends) >= count_max or self._bytes >= bytes_max
 
     def on_match(self, index: i64) -> bool:
-        """The follower has all up to `index`; whether that is news."""
+        """Note that the follower has everything up to `index`; return True if that is new."""
         while self._ends and self._ends[0] <= index:
             self._ends.popleft()
             self._bytes -= self._sizes.popleft()
@@ -85,7 +85,7 @@ class Progress:
         return True
 
     def on_refusal(self, refused: i64, guess: i64) -> bool:
-        """The entry before a message did not match; false if that message was an old one."""
+        """Note that the entry before a message did not match; return False for an old message."""
         if self.state == REPLICATE:
             if refused <= self.match:
                 return False

@@ -1,28 +1,30 @@
-"""Reads that see all that was committed before them, without writing to the log (§6.4 of Raft's
-dissertation).
+"""Linearizable reads without writing to the log: ReadIndex (§6.4 of the Raft dissertation).
 
-A read remembers the commit index of the moment and waits until a majority has answered a round of
-beats begun after it: then no other leader had committed anything more when it came. A leader that
-has not committed an entry of its own term does not know yet what is committed; its reads wait for
-that. A follower passes reads on to the leader. A read that gets no answer, for a lost message or a
-leader that stepped down, is for the host to ask again.
+A read remembers the current commit index and waits until a majority has answered a round of
+heartbeats that began after the read. Then no other leader had committed anything newer when the
+read arrived. A leader that has not committed an entry of its own term does not know the commit
+index yet, so its reads wait for that. A follower passes reads on to the leader. A read can stay
+without answer, after a lost message or a step-down of the leader; then the host must ask again.
 """
 
 from mypy_extensions import i64
 
+from leveret.cluster.errors import (
+    BusyError,
+    NotLeaderError,
+)
 from leveret.cluster.raft.entry import NOBODY
 from leveret.cluster.raft.messages import READ, READ_REPLY, Message
-from leveret.cluster.raft.ready import Answer
-from leveret.cluster.raft.replication import broadcast_beat
-from leveret.cluster.raft.state import LEADER, State, Waiting
-from leveret.errors import BusyError, NotLeaderError
+from leveret.cluster.raft.ready import ReadAnswer
+from leveret.cluster.raft.replication import broadcast_heartbeat
+from leveret.cluster.raft.state import LEADER, PendingRead, State
 
 
 def read(state: State, number: i64) -> None:
-    """Begin a read of this node's own."""
+    """Begin a read of this node."""
     if state.role == LEADER:
         if len(state.reads) >= state.config.reads_max:
-            raise BusyError("too many reads wait")
+            raise BusyError("too many reads are waiting")
         _add(state, state.node, number)
         return
     if state.leader == NOBODY:
@@ -33,22 +35,22 @@ def read(state: State, number: i64) -> None:
 
 
 def on_read(state: State, message: Message) -> None:
-    """A follower asks on behalf of its reader; what is too much is dropped, to be asked again."""
+    """Begin a read for a follower. Reads over the limit are dropped; the follower asks again."""
     if state.role == LEADER and len(state.reads) < state.config.reads_max:
         _add(state, message.source, message.context)
 
 
 def on_read_reply(state: State, message: Message) -> None:
-    state.answers.append(Answer(message.context, message.index))
+    state.answers.append(ReadAnswer(message.context, message.index))
 
 
 def _add(state: State, source: i64, number: i64) -> None:
-    state.reads.append(Waiting(source, number))
+    state.reads.append(PendingRead(source, number))
     begin_round(state)
 
 
 def begin_round(state: State) -> None:
-    """Begin a round of beats for the reads that wait for one, when the round before is over."""
+    """Begin a round of heartbeats for waiting reads, if the last round is over."""
     if not state.has_committed_own_term():
         return
     is_begun = False
@@ -60,7 +62,7 @@ def begin_round(state: State) -> None:
         is_begun = True
     if is_begun:
         state.read_round += 1
-        broadcast_beat(state)
+        broadcast_heartbeat(state)
         answer_reads(state)
 
 
@@ -69,7 +71,7 @@ def answer_reads(state: State) -> None:
     if not state.reads:
         return
     confirmed = _confirmed_round(state)
-    left: list[Waiting] = []
+    left: list[PendingRead] = []
     for waiting in state.reads:
         if waiting.round == 0 or waiting.round > confirmed:
             left.append(waiting)
@@ -81,7 +83,7 @@ def answer_reads(state: State) -> None:
 
 
 def _confirmed_round(state: State) -> i64:
-    """The newest round that a majority of voters has answered; the leader answers at once."""
+    """Return the newest round that a majority of voters has confirmed, including the leader."""
     rounds: list[int] = []
     for node in state.log.members().voters:
         progress = state.progress.get(node)
@@ -93,9 +95,9 @@ def _confirmed_round(state: State) -> i64:
     return rounds[len(rounds) - state.log.members().quorum()]
 
 
-def _answer(state: State, waiting: Waiting) -> None:
+def _answer(state: State, waiting: PendingRead) -> None:
     if waiting.source == state.node:
-        state.answers.append(Answer(waiting.number, waiting.index))
+        state.answers.append(ReadAnswer(waiting.number, waiting.index))
         return
     reply = state.message(READ_REPLY, waiting.source)
     reply.index = waiting.index

@@ -1,9 +1,9 @@
-"""Entries from the leader to its followers, and what is committed by that.
+"""Replication: entries from the leader to its followers, and the commit index.
 
-The leader sends ahead of the answers, as far as the window of a follower allows; a follower takes
-what fits its log, cuts off only what conflicts, and answers how far the logs agree. An entry is
-committed when a majority of voters has it synced and it is of the leader's own term (§5.4.2): one
-of an older term may sit on a majority and still be overwritten.
+The leader sends ahead of the replies, as far as the window of a follower allows. A follower appends
+entries that fit its log, truncates only entries that conflict, and replies how far the logs agree.
+An entry is committed when a majority of voters has synced it and it is of the leader's own term
+(§5.4.2): an entry of an older term may be on a majority and still be overwritten.
 """
 
 from mypy_extensions import i64
@@ -13,28 +13,26 @@ from leveret.cluster.raft.messages import (
     APPEND,
     APPEND_REFUSAL,
     APPEND_REPLY,
-    BEAT,
-    BEAT_REPLY,
     COMMIT,
+    HEARTBEAT,
+    HEARTBEAT_REPLY,
     TIMEOUT_NOW,
     Message,
 )
 from leveret.cluster.raft.progress import PROBE, REPLICATE, SNAPSHOT, Progress
-from leveret.cluster.raft.snapshots import begin_snapshot, send_chunk
+from leveret.cluster.raft.snapshot_transfer import begin_snapshot, send_chunk
 from leveret.cluster.raft.state import State
-
-# The leader's side
 
 
 def append_own(state: State, entries: list[Entry]) -> None:
-    """New entries of the leader; it counts them for itself when they are synced."""
+    """Append new entries of the leader. They count for the leader itself once they are synced."""
     state.log.append(entries)
     for entry in entries:
         state.uncommitted_bytes += entry.size_bytes()
 
 
 def broadcast_append(state: State) -> None:
-    """Send every follower what it lacks, as far as may be."""
+    """Send every follower the entries that it lacks, within its window."""
     for node, progress in state.progress.items():
         if node != state.node:
             send_appends(state, node, progress)
@@ -46,7 +44,7 @@ def send_appends(state: State, node: i64, progress: Progress) -> None:
 
 
 def _send_append(state: State, node: i64, progress: Progress, may_be_empty: bool) -> bool:
-    """One message of entries; whether there may be more to send."""
+    """Send one message of entries; return True if there may be more to send."""
     log = state.log
     if progress.state == SNAPSHOT:
         return False
@@ -73,7 +71,7 @@ def _send_entries(state: State, node: i64, progress: Progress, entries: list[Ent
     message.index = progress.next - 1
     message.log_term = state.log.term(message.index)
     message.commit = state.commit
-    progress.told = state.commit
+    progress.commit_sent = state.commit
     message.entries = entries
     state.send(message)
     if progress.state == PROBE:
@@ -86,7 +84,7 @@ def _send_entries(state: State, node: i64, progress: Progress, entries: list[Ent
 
 
 def on_append_reply(state: State, message: Message) -> bool:
-    """A follower has synced all up to an index; whether more is committed by that."""
+    """Note the entries that a follower has synced; return True if the commit index rises."""
     progress = state.progress.get(message.source)
     if progress is None:
         return False
@@ -103,25 +101,25 @@ def on_append_reply(state: State, message: Message) -> bool:
     is_committed = is_news and maybe_commit(state)
     send_appends(state, message.source, progress)
     if not is_committed:
-        _maybe_tell(state, message.source, progress)
+        _maybe_send_commit(state, message.source, progress)
     if state.transfer_target == message.source:
-        maybe_hand_over(state)
+        maybe_send_timeout_now(state)
     return is_committed
 
 
 def on_append_refusal(state: State, message: Message) -> None:
-    """The follower's log differs before what was sent."""
+    """Handle a follower whose log differs before the entries that were sent."""
     progress = state.progress.get(message.source)
     if progress is None:
         return
     progress.is_active = True
-    guess = state.log.guess(min(message.hint, state.log.last_index()), message.log_term)
+    guess = state.log.find_match_hint(min(message.hint, state.log.last_index()), message.log_term)
     if progress.on_refusal(message.index, guess):
         send_appends(state, message.source, progress)
 
 
 def maybe_commit(state: State) -> bool:
-    """Commit what a majority of voters has synced, if it is of this term."""
+    """Commit entries of this term that a majority of voters has synced."""
     index = majority_match(state)
     if index <= state.commit or state.log.term(index) != state.term:
         return False
@@ -132,7 +130,7 @@ def maybe_commit(state: State) -> bool:
 
 
 def majority_match(state: State) -> i64:
-    """The highest index that a majority of voters has."""
+    """Return the highest index that a majority of voters has synced."""
     matches: list[int] = []
     for node in state.log.members().voters:
         progress = state.progress.get(node)
@@ -141,45 +139,45 @@ def majority_match(state: State) -> i64:
     return matches[len(matches) - state.log.members().quorum()]
 
 
-def tell_commit(state: State) -> None:
-    """Tell followers what is committed, where no entries will soon carry it."""
+def broadcast_commit(state: State) -> None:
+    """Send the commit index to followers that will not soon get it with entries."""
     for node, progress in state.progress.items():
         if node != state.node:
-            _maybe_tell(state, node, progress)
+            _maybe_send_commit(state, node, progress)
 
 
-def _maybe_tell(state: State, node: i64, progress: Progress) -> None:
-    """Nobody answers such a message: should it be lost, the next beat says the same."""
+def _maybe_send_commit(state: State, node: i64, progress: Progress) -> None:
+    """Send the commit index. No reply is needed: the next heartbeat repeats a lost message."""
     has_all = progress.state == REPLICATE and progress.match == state.log.last_index()
-    if has_all and progress.told < state.commit:
+    if has_all and progress.commit_sent < state.commit:
         message = state.message(COMMIT, node)
         message.commit = state.commit
-        progress.told = state.commit
+        progress.commit_sent = state.commit
         state.send(message)
 
 
-def maybe_hand_over(state: State) -> None:
-    """Let the chosen successor ask for votes at once, when it has all entries."""
+def maybe_send_timeout_now(state: State) -> None:
+    """Tell the chosen successor to start an election at once, if it has all entries."""
     progress = state.progress.get(state.transfer_target)
     assert state.transfer_target != NOBODY
     if progress is not None and progress.match == state.log.last_index():
         state.send(state.message(TIMEOUT_NOW, state.transfer_target))
 
 
-def broadcast_beat(state: State) -> None:
-    """Say that this node leads, and begin a round that confirms reads."""
-    state.beat_elapsed = 0
+def broadcast_heartbeat(state: State) -> None:
+    """Send heartbeats, and begin a round that confirms reads."""
+    state.heartbeat_elapsed = 0
     for node, progress in state.progress.items():
         if node == state.node:
             continue
-        message = state.message(BEAT, node)
+        message = state.message(HEARTBEAT, node)
         message.commit = min(progress.match, state.commit)
         message.context = state.read_round
         state.send(message)
 
 
-def on_beat_reply(state: State, message: Message) -> None:
-    """A follower lives. What was lost on its way is sent again, or asked for."""
+def on_heartbeat_reply(state: State, message: Message) -> None:
+    """Note that a follower is alive, and send again what may have been lost."""
     progress = state.progress.get(message.source)
     if progress is None:
         return
@@ -189,18 +187,15 @@ def on_beat_reply(state: State, message: Message) -> None:
     if progress.state == SNAPSHOT:
         send_chunk(state, message.source, progress)
     elif progress.match < state.log.last_index():
-        # In REPLICATE all may be under way, or lost: an empty message makes the follower say.
+        # In REPLICATE, entries may be in flight or lost. An empty message makes the follower tell.
         _send_append(state, message.source, progress, may_be_empty=True)
 
 
-# The follower's side
-
-
 def on_append(state: State, message: Message) -> None:
-    """Entries of the leader."""
+    """Append entries of the leader."""
     log = state.log
     if message.index < state.commit:
-        # Old, and all that this node has committed matches the leader's log anyway.
+        # An old message. Everything that this node has committed matches the leader's log anyway.
         _reply(state, message.source, state.commit)
         return
     if not log.matches(message.index, message.log_term):
@@ -219,9 +214,9 @@ def _reply(state: State, leader: i64, index: i64) -> None:
 
 
 def _refuse(state: State, message: Message) -> None:
-    """Say where the logs might agree, so that the leader need not go back one by one."""
+    """Reply where the logs might agree, so that the leader need not go back one by one."""
     log = state.log
-    guess = log.guess(message.index, message.log_term)
+    guess = log.find_match_hint(message.index, message.log_term)
     reply = state.message(APPEND_REFUSAL, message.source)
     reply.index = message.index
     reply.hint = guess
@@ -229,8 +224,8 @@ def _refuse(state: State, message: Message) -> None:
     state.send(reply)
 
 
-def on_beat(state: State, message: Message) -> None:
+def on_heartbeat(state: State, message: Message) -> None:
     state.commit_to(message.commit)
-    reply = state.message(BEAT_REPLY, message.source)
+    reply = state.message(HEARTBEAT_REPLY, message.source)
     reply.context = message.context
     state.send(reply)

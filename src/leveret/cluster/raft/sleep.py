@@ -1,26 +1,24 @@
-"""Sleep: a group in which nothing happens needs no beats, as long as the nodes are known to live.
+"""Sleep: an idle group sends no heartbeats, as long as its nodes are known to be alive.
 
-A leader whose followers have and have committed all asks them to sleep. A follower agrees if its
-log, term and commit are exactly the leader's, and if its host says that it hears the leader's node
-(`may_sleep`). When all have agreed the leader sleeps too; while they have not it asks again instead
-of beating, and after an election timeout gives it up. Whoever sleeps is not ticked.
+A leader asks its followers to sleep when all of them have and have committed everything. A follower
+agrees if its log, term and commit index are exactly the leader's, and if its host hears the
+leader's node (`may_sleep`). When all have agreed, the leader sleeps, too. Until then it repeats the
+request instead of sending heartbeats, and gives up after an election timeout. A sleeping member
+gets no ticks.
 
-What wakes a member, and when, is the host's business (`leveret.cluster.host`): this module only
-says what sleeping and waking do to it. Sleep changes no term, vote, entry or commit: at worst a
-group sleeps when it should not, and that is a matter of time, never of what is agreed on.
+The host decides when to wake a member (`leveret.cluster.host`). Sleep changes no term, vote, entry
+or commit index. At worst a group sleeps when it should not, which costs time but never safety.
 
-A leader that sleeps has heard every member of its group in its own term. So no member sleeps under
-an older leader while a newer one sleeps: whoever was not reached keeps the newer one awake.
+A sleeping leader has heard every member of its group in its own term. So no member sleeps under an
+older leader while a newer one sleeps: a member that was not reached keeps the newer leader awake.
 """
 
 from mypy_extensions import i64
 
 from leveret.cluster.raft.entry import NOBODY
 from leveret.cluster.raft.messages import GRANTED, REFUSED, SLEEP, SLEEP_REPLY, WAKE, Message
-from leveret.cluster.raft.replication import broadcast_beat
+from leveret.cluster.raft.replication import broadcast_heartbeat
 from leveret.cluster.raft.state import LEADER, State
-
-# The leader's side
 
 
 def begin_sleep(state: State) -> None:
@@ -34,8 +32,8 @@ def begin_sleep(state: State) -> None:
 
 
 def send_sleeps(state: State) -> None:
-    """Ask those that have not agreed yet."""
-    state.beat_elapsed = 0
+    """Ask the followers that have not agreed yet."""
+    state.heartbeat_elapsed = 0
     for node, progress in state.progress.items():
         if node != state.node and not progress.is_asleep:
             message = state.message(SLEEP, node)
@@ -52,7 +50,7 @@ def on_sleep_reply(state: State, message: Message) -> None:
         return
     progress.is_active = True
     if not state.is_drowsy or message.hint != state.sleep_round:
-        return  # an answer to an older question
+        return  # the reply belongs to an earlier request
     if message.context == GRANTED:
         progress.is_asleep = True
         _maybe_sleep(state)
@@ -67,11 +65,8 @@ def _maybe_sleep(state: State) -> None:
     state.is_asleep = True
 
 
-# The follower's side
-
-
 def on_sleep(state: State, message: Message) -> None:
-    """The leader finds that nothing happens. A message that is late finds that something did."""
+    """Agree to sleep if nothing has happened since the leader sent this request."""
     log = state.log
     is_same = message.index == log.last_index() and message.log_term == log.last_term()
     has_all = is_same and state.commit == message.index
@@ -83,21 +78,21 @@ def on_sleep(state: State, message: Message) -> None:
 
 
 def wake(state: State, silent_ticks: i64) -> None:
-    """Go on. A leader says so at once; a follower has not heard of its leader for so long."""
+    """Wake up. A leader sends heartbeats; a follower gets the time since it heard its leader."""
     state.is_asleep = False
     if state.role == LEADER:
         state.is_drowsy = False
         state.elapsed = 0
         for progress in state.progress.values():
             progress.is_asleep = False
-            progress.is_active = False  # what it said before the sleep says nothing of now
-        broadcast_beat(state)
+            progress.is_active = False  # replies from before the sleep do not count
+        broadcast_heartbeat(state)
     else:
         state.elapsed = silent_ticks
         state.draw_timeout()
 
 
 def call_leader(state: State) -> None:
-    """Something woke this follower: its leader may sleep, and must not."""
+    """Wake the leader, because something has woken this follower."""
     if state.leader != NOBODY and state.leader != state.node:
         state.send(state.message(WAKE, state.leader))

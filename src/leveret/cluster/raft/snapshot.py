@@ -4,8 +4,8 @@
            count:u32 (index:u64 entry)*                          the live entries, by index
 
 The state of a queue names its messages by index and leaves the bodies in the log. So a snapshot
-lists the *live* entries: those before its index that the state needs. They outlive the snapshot
-in the log of whoever made it, and travel with it to a follower that has to begin from it.
+lists the *live* entries: entries before its index that the state needs. They stay in the log of the
+member that took the snapshot, and are sent along with it to a follower.
 """
 
 from typing import Final
@@ -29,27 +29,27 @@ SNAPSHOT_VERSION: Final = 1
 
 
 class Snapshot:
-    """What a log can begin with instead of its first `index` entries."""
+    """A state that replaces the first `index` entries of a log."""
 
     def __init__(
         self, index: i64, term: i64, members: Members, state: bytes, live: list[Entry]
     ) -> None:
-        self.index: i64 = index  # the last entry that the state has seen
-        self.term: i64 = term  # of that entry
-        self.members = members  # as of that entry
+        self.index: i64 = index  # the last entry that is applied in the state
+        self.term: i64 = term  # term of that entry
+        self.members = members  # members as of that entry
         self.state = state
         self.live = live  # ascending, all at or before `index`
         self._blob = b""
 
     def blob(self) -> bytes:
-        """All of it as bytes, made once."""
+        """Return the encoded snapshot, made once."""
         if not self._blob:
             self._blob = encode_snapshot(self)
         return self._blob
 
 
-class Incoming:
-    """A snapshot on its way in: its chunks come in order, or are asked for again."""
+class IncomingSnapshot:
+    """A snapshot that is being received. Chunks come in order, or are requested again."""
 
     def __init__(self, index: i64, term: i64, total_bytes: i64) -> None:
         self.index: i64 = index
@@ -61,7 +61,7 @@ class Incoming:
         return self.index == index and self.term == term and self.total_bytes == total_bytes
 
     def add(self, offset: i64, chunk: bytes) -> None:
-        """Take a chunk if it is the next one."""
+        """Add a chunk if it is the next one."""
         if offset == len(self.data) and offset + len(chunk) <= self.total_bytes:
             self.data += chunk
 

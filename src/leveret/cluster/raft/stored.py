@@ -1,4 +1,4 @@
-"""What a member begins with: all that it had synced when it stopped."""
+"""The state that a member starts with: everything it had synced when it stopped."""
 
 from mypy_extensions import i64
 
@@ -7,15 +7,15 @@ from leveret.cluster.raft.snapshot import Snapshot
 
 
 class Stored:
-    """The state on disk. A new member has nothing but the members that the group begins with.
+    """The state on disk. A new member has only the first members of the group.
 
-    A node that joins a group begins with no members at all: it waits to be told by the leader.
+    A node that joins a group starts without members: the leader tells it.
     """
 
     def __init__(self, members: Members) -> None:
-        self.members = members  # before the first of `entries`
+        self.members = members  # members before the first of `entries`
         self.term: i64 = 0
         self.vote: i64 = NOBODY
-        self.commit: i64 = 0  # known to be committed; may lag behind
+        self.commit: i64 = 0  # known to be committed; may be older than the real commit index
         self.snapshot: Snapshot | None = None
-        self.entries: list[Entry] = []  # after the snapshot, or from 1 on
+        self.entries: list[Entry] = []  # entries after the snapshot, or from 1 on

@@ -2,18 +2,17 @@
 
 Nouns:
 
-- `Store`     collects what the members of a turn ask to be written into one `Block`, and knows
-              where each entry stands
-- `Block`     what is written and synced at once; nothing of it counts before that
-- `Files`     the edge: writes blocks, reads back, removes; the only part that touches a disk
-- `Index`     where the snapshot and the entries of every group stand, by file and offset
-- `records`   the bytes of what a block says; `blocks` those of blocks and files
+- `Store`     collects the writes of a turn into one `Block`, and knows the position of each entry
+- `Block`     the unit of writing and syncing; it counts only as a whole
+- `Files`     writes, reads and removes files; the only part that touches a disk
+- `Index`     positions of the snapshot and the entries of every group, by file and offset
+- `records`   encoding of the content of a block; `blocks` of blocks and files
 
-A log is a row of files. Each begins with a checkpoint, the whole index as of then, so that a start
-replays the last file only; of the others it reads what the index points to. A file that nothing
-points to is removed; from one that little points to, that little is written once more.
+A log is a sequence of files. Each begins with a checkpoint: the whole index at that time. So a
+start replays only the last file, and reads from the others what the index points to. A file without
+references is removed; the few referenced records of a sparse file are written again.
 
-Only one block is ever under way, and it is synced before the next one is begun. So whatever is not
-whole at the end of the last file was never relied upon, and anything else that is not whole is
-damage: the member has forgotten what it promised, and the node does not start.
+Only one block is being written at a time, and it is synced before the next one begins. So an
+incomplete block at the end of the last file was never relied upon. Any other incomplete block is
+damage: the member has lost data that it promised to keep, and the node does not start.
 """

@@ -1,13 +1,13 @@
-"""Files and blocks of the log, as bytes.
+"""Encoding of the files and blocks of the log.
 
     file      = file_head block*
     file_head = "LEVRAFT" 0x01  version:u32 cluster:u64 node:u64 file:u64 block:u64 salt:u64 crc:u32
     block     = size:u32 number:u64 crc:u32 head_crc:u32 records          20 bytes and the records
 
-Blocks are numbered through all files; `block` is the number of the file's first one. `crc` is that
-of the records. `head_crc` is that of what stands before it, begun with the salt, a random number of
-the log: nobody who writes messages can make one that looks like the head of a block. So whether
-anything follows a block that is not whole is found by looking at each place once.
+Blocks are numbered through all files; `block` is the number of the file's first one. `crc` covers
+the records. `head_crc` covers the bytes before it, and starts with the salt, a random number of the
+log. So a client cannot publish a message that looks like the head of a block. A search for blocks
+after an incomplete one needs to look at each position only once.
 """
 
 from typing import Final

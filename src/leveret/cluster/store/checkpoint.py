@@ -4,11 +4,11 @@
     files      = count:u32 (file:u64 size:u64)*                           all before this one
     groups     = count:u32 (group:u64 members term:u64 vote:u64 commit:u64
                             snapshot:u64 at:u64 size:u64 first:u64 stretches kept)*
-    stretches  = total:u32 (at:u64 count:u32 size:u32*)*                  entries side by side
+    stretches  = total:u32 (at:u64 count:u32 size:u32*)*                  adjacent entries
     kept       = count:u32 (index:u64 at:u64 size:u32)*
 
-It points to entries and snapshots, it does not repeat them. A file that it names may be gone when
-it is read: later records have let go of all that stood there.
+It points to entries and snapshots and does not repeat them. A file that it names may be gone when
+it is read, if later records have dropped all references to it.
 """
 
 from librt.strings import BytesWriter

@@ -1,8 +1,8 @@
-"""Gives room back: what is left of a file with few live bytes is written once more.
+"""Compaction: writes the remaining data of a sparse file again, so that the file can be removed.
 
-A step reads some blocks of the file and copies what the index still points to into the next block
-of the log. When the whole file was read nothing points to it any more, and it goes as any other
-dead file does: after the copies are synced. A block whose sum is wrong is never copied.
+A step reads some blocks of the file and copies the referenced records into the next block of the
+log. When the whole file was read, it has no references left, and is removed like any other such
+file: after the copies are synced. A block with a wrong checksum is never copied.
 """
 
 from typing import Final

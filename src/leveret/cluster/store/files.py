@@ -1,11 +1,11 @@
-"""The files of the log: the one part of the store that touches a disk.
+"""The files of the log: the only part of the store that touches a disk.
 
     0000000000000007.raft       see `blocks`
-    0000000000000008.raft.new   being written; not yet anything
+    0000000000000008.raft.new   incomplete file
 
-`write` may run in another thread than everything else, one block at a time. A file gets its name
-when its head and first block are synced, so that what bears the name was once whole. A write or
-sync that fails ends it all: what is on disk is not known any more, and nothing is tried again.
+`write` may run in another thread than all other methods, one block at a time. A file gets its name
+when its head and first block are synced, so a named file was complete once. A failed write or sync
+ends everything, because the content of the disk is unknown then, and nothing is tried again.
 """
 
 import os

@@ -1,9 +1,9 @@
-"""Where one group's snapshot and entries stand: columns, not an object for each entry.
+"""Positions of one group's snapshot and entries, as columns instead of an object for each entry.
 
-The entries after the snapshot have consecutive indexes, so their columns have none; of the entries
-up to it only the live ones are kept, with theirs. Every change tells the `Space` what is no longer
-pointed to. The store makes the same changes when it writes a record as a start does when it reads
-it back: that is what makes both agree.
+The entries after the snapshot have consecutive indexes, so their columns hold no index. Of the
+entries up to the snapshot only the live ones are kept, with their indexes. Every change tells the
+`Space` which bytes are no longer referenced. The store makes the same changes when it writes a
+record as a start does when it reads it back, so that both agree.
 """
 
 from array import array

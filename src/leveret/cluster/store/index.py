@@ -1,7 +1,7 @@
-"""All groups of a log and where their records stand; how a start reads that from the log.
+"""The positions of the records of all groups, and how a start reads them from the log.
 
-The checkpoint at the beginning of a file is the whole index as of then. The records that follow are
-applied to it one after the other, exactly as the store changed its own index when it wrote them.
+The checkpoint at the beginning of a file is the whole index at that time. The records after it are
+applied one by one, exactly as the store changed its own index when it wrote them.
 """
 
 from mypy_extensions import i64

@@ -1,7 +1,7 @@
-"""Entries and snapshots read back from where the index says they stand.
+"""Reads entries and snapshots back from the positions in the index.
 
-Entries that stand near each other are read together. What the index points to was checked by its
-sum when the store was opened; bytes that do not fit what is expected there are damage.
+Entries that stand near each other are read together. The checksums of all referenced bytes were
+verified when the store was opened; bytes of an unexpected form are damage.
 """
 
 from array import array

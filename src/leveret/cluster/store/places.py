@@ -1,7 +1,7 @@
-"""Where things stand in the log, and how much of each file is still of use.
+"""Positions in the log, and how much of each file is still in use.
 
-A place is one number: the file and the offset in it. `Space` counts, for each file, its size and
-the bytes that somebody still points to; what nobody points to can go.
+A position is one number: the file and the offset in it. `Space` counts the size of each file and
+its referenced bytes. A file without referenced bytes can be removed.
 """
 
 from typing import Final

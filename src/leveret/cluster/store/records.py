@@ -1,20 +1,20 @@
-"""What a block says, record by record.
+"""The records of a block.
 
     record         = kind:u8 group:u64 payload
     1 STATE          = term:u64 vote:u64 commit:u64
     2 ENTRIES        = first:u64 count:u32 entry*          replaces all from `first` on
-    3 SNAPSHOT       = snapshot                            of what is before, live entries stay
+    3 SNAPSHOT       = snapshot                            live entries before it stay
     4 INSTALL        = snapshot entry*                     the leader's and its live entries;
                                                            replaces everything
-    5 CREATE         = members                             the group begins here, with these
-    6 DELETE         =                                     and is gone
-    7 MOVED          = index:u64 entry                     the entry stands here now
-    8 MOVED_SNAPSHOT = snapshot                            the snapshot stands here now
+    5 CREATE         = members                             the group begins with these members
+    6 DELETE         =                                     the group is deleted
+    7 MOVED          = index:u64 entry                     the new position of the entry
+    8 MOVED_SNAPSHOT = snapshot                            the new position of the snapshot
     9 CHECKPOINT       see `checkpoint`; the first record of a file, and nowhere else
 
     snapshot = index:u64 term:u64 members state_size:u32 state count:u32 live:u64*
 
-Reading does not decode entries: it finds out where they stand.
+Reading finds the positions of entries without decoding them.
 """
 
 from typing import Final

@@ -1,8 +1,8 @@
-"""How a log is read when its node starts: all files are checked, the last one is replayed.
+"""Reads a log when its node starts: checks all files, and replays the last one.
 
-What is not whole at the end of the last file was being written, and is cut off. A block that is not
-whole anywhere else, a file that is missing while something points to it, or one that belongs to
-another node: `CorruptionError`. The node has forgotten what it promised and must not start.
+An incomplete block at the end of the last file was being written, and is cut off. Any other
+incomplete block, a missing file with references, or a file of another node raises
+`CorruptionError`: the node has lost data that it promised to keep, and must not start.
 """
 
 from mypy_extensions import i64

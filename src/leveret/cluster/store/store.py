@@ -1,17 +1,16 @@
-"""One log for all groups of a node: what a turn writes is one block.
+"""One log for all groups of a node: the writes of a turn are one block.
 
-    store = Store.open(files, node)        reads what is there; `CorruptionError` if that cannot be
-    trusted
-    store.groups()                         what each member begins with
-    store.create(group, members)           a group of a number that was never used before
-    store.add(group, ready)                what a member asks to be written
+    store = Store.open(files, node)        reads the log; `CorruptionError` if it cannot be trusted
+    store.groups()                         the state that each member starts with
+    store.create(group, members)           a group with a number that was never used before
+    store.add(group, ready)                the writes of a member
     block = store.take()                   None: nothing has to be synced now
     files.write(block)                     in any thread; then, back in this one:
-    store.written(block)                   all that was added before `take` is safe
-    store.housekeep(bytes)                 a step of giving room back, now and then
+    store.written(block)                   everything added before `take` is safe
+    store.housekeep(bytes)                 a step of compaction, now and then
 
-A commit index alone starts no sync: it waits in memory for the next block. There is one block under
-way at a time; what is added meanwhile is the next one.
+A commit index alone starts no sync: it waits in memory for the next block. One block is being
+written at a time; everything added meanwhile goes to the next one.
 
 Invariant: the index is what a start would make of the blocks taken and of the one being made.
 """

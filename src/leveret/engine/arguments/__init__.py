@@ -1,4 +1,4 @@
-"""Check what clients and operators ask of a queue, a consumer, an exchange or a policy.
+"""Check the arguments of queues, consumers, exchanges and policies, and turn them into settings.
 
-Everything here is pure: it turns a table of arguments into settings, or refuses it.
+Everything here is pure: a table of arguments becomes settings, or is refused with an error.
 """

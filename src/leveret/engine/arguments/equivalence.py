@@ -1,9 +1,9 @@
-"""Whether a second declaration asks for what is there already.
+"""Compare a second declaration of a queue or exchange with the existing one.
 
-A queue is compared by durable, auto_delete and the arguments that its kind knows, an exchange by
-type, durable, auto_delete, internal, its alternate exchange and its deduplication; everything else
-may differ. The first difference is told in RabbitMQ's words. Whose an exclusive queue is, the vhost
-decides.
+A queue is compared by durable, auto_delete and the arguments that its kind knows. An exchange is
+compared by type, durable, auto_delete, internal, alternate exchange, `x-remember` and
+`x-deduplication`. Everything else may differ. The error names the first difference, in RabbitMQ's
+words. The vhost checks the owner of an exclusive queue.
 """
 
 from typing import Final
@@ -14,7 +14,7 @@ from leveret.errors import PreconditionFailedError
 from leveret.wire.scan import LONGSTR
 from leveret.wire.tables import Field, Table, equal_values, kind_name
 
-# RabbitMQ: of a quorum queue the second argument is compared right after the first.
+# RabbitMQ: for a quorum queue the second argument is compared right after the first.
 _QUORUM_NEXT: Final[dict[str, str]] = {
     "x-dead-letter-strategy": "x-expires",
     "x-delivery-limit": "x-message-ttl",
@@ -35,7 +35,7 @@ def require_equivalent_queue(
     arguments: Table,
     kind: str,
 ) -> None:
-    """Raise PreconditionFailedError unless the queue of this kind is what is asked for."""
+    """Raise PreconditionFailedError unless a declaration matches an existing queue of this kind."""
     what = f"queue '{name}' in vhost '{vhost}'"
     _require_same_flag("durable", what, have_durable, durable)
     _require_same_flag("auto_delete", what, have_auto_delete, auto_delete)
@@ -47,7 +47,7 @@ def require_equivalent_queue(
 def require_equivalent_exchange(
     name: str, vhost: str, have: ExchangeShape, want: ExchangeShape
 ) -> None:
-    """Raise PreconditionFailedError unless the exchange is what is asked for."""
+    """Raise PreconditionFailedError unless a declaration matches an existing exchange."""
     what = f"exchange '{name}' in vhost '{vhost}'"
     if have[0] != want[0]:
         raise _differs("type", what, f"'{want[0]}'", f"'{have[0]}'")
@@ -60,7 +60,7 @@ def require_equivalent_exchange(
 
 
 def _compared(kind: str) -> list[str]:
-    """The arguments that count, in RabbitMQ's order."""
+    """Return the names of the arguments to compare, in RabbitMQ's order."""
     keys = [rule.name for rule in QUEUE_RULES if kind in rule.kinds]
     if kind == QUORUM:
         for first, second in _QUORUM_NEXT.items():
@@ -75,7 +75,7 @@ def _require_same_flag(key: str, what: str, have: bool, want: bool) -> None:
 
 
 def _are_classic(key: str, have: Table, want: Table) -> bool:
-    """The absence of x-queue-type equals classic."""
+    """Return True if both tables mean a classic queue: no x-queue-type is the same as classic."""
     return key == "x-queue-type" and _is_classic(have) and _is_classic(want)
 
 
@@ -96,7 +96,11 @@ def _require_same_argument(key: str, what: str, have: Table, want: Table) -> Non
 
 
 def _are_equal(key: str, old: Field, new: Field) -> bool:
-    """RabbitMQ wants the same types inside of tables; in one of ours a number is a number."""
+    """Return True if two values of an argument are equal.
+
+    RabbitMQ: inside a table the types must be equal too. Inside `x-deduplication`, which is ours,
+    integers of different width are equal.
+    """
     if key != "x-deduplication":
         return equal_values(old, new)
     have, want = old.value, new.value
@@ -119,7 +123,7 @@ def _without_type(field: Field) -> str:
 
 
 def _shown(field: Field) -> str:
-    """The text itself, and other values as Erlang prints them."""
+    """Return a text as it is, and any other value as Erlang prints it."""
     value = field.value
     if isinstance(value, str):
         return value

@@ -1,12 +1,12 @@
-"""The expiration property of a message: text that must be a number of milliseconds.
+"""Read the expiration property of a message: a text that must be a number of milliseconds.
 
-RabbitMQ reads it with Erlang's string to integer conversion, and its refusals show: a sign is
-taken, white space is not, and the text left over is quoted.
+RabbitMQ uses Erlang's conversion of strings to integers, and its error texts show it: a sign is
+allowed, white space is not, and the text after the number is quoted.
 """
 
 from typing import Final
 
-from leveret.engine.arguments.rules import TIME_MS_MAX, quoted
+from leveret.engine.arguments.rules import TIME_MS_MAX, erlang_string
 from leveret.errors import PreconditionFailedError
 
 _LINE_COLUMNS: Final = 78  # where Erlang breaks a tuple into lines
@@ -14,12 +14,15 @@ _DIGITS: Final = "0123456789"
 
 
 def read_expiration(text: str) -> int:
-    """The milliseconds, 0 to `TIME_MS_MAX`; raises PreconditionFailedError in RabbitMQ's words."""
+    """Return the milliseconds, 0 to `TIME_MS_MAX`.
+
+    Raise PreconditionFailedError, in RabbitMQ's words, for every other text.
+    """
     end = _number_end(text)
     if end == 0:
         raise PreconditionFailedError(f"invalid expiration '{text}': no_integer")
     if end < len(text):
-        raise _refused(text, "leftover_string", quoted(text[end:]))
+        raise _refused(text, "leftover_string", erlang_string(text[end:]))
     number = int(text)
     if number < 0:
         raise _refused(text, "value_negative", str(number))
@@ -29,7 +32,7 @@ def read_expiration(text: str) -> int:
 
 
 def _number_end(text: str) -> int:
-    """Where the number at the start of the text ends; 0 where there is none."""
+    """Return where the number at the start of a text ends; 0 if there is none."""
     start = 1 if text[:1] in ("+", "-") else 0
     end = start
     while end < len(text) and text[end] in _DIGITS:

@@ -1,7 +1,7 @@
-"""Values as RabbitMQ shows them in its error texts, and texts that it takes for numbers.
+"""Format field values as RabbitMQ's error texts show them, and parse texts as whole numbers.
 
-The notation is that of Erlang terms. Clients and their tests compare these texts, so they are spelt
-the same way; RabbitMQ breaks long values into lines, we do not.
+The format is that of Erlang terms. It is copied because clients and their tests compare error
+texts. RabbitMQ breaks long values into lines; Leveret does not.
 """
 
 from typing import Final
@@ -11,7 +11,7 @@ from mypy_extensions import i64
 from leveret.wire.scan import DEPTH_MAX
 from leveret.wire.tables import Field, Table, kind_name
 
-# No number that makes sense anywhere is longer; Python refuses to convert very long ones.
+# Longer than every useful number. Python refuses to convert very long texts.
 _DIGITS_MAX: Final = 255
 
 _ESCAPES: Final[dict[str, str]] = {
@@ -28,7 +28,7 @@ _ESCAPES: Final[dict[str, str]] = {
 
 
 def shown_text(text: str) -> str:
-    """A string: quoted where it can be printed, otherwise byte by byte."""
+    """Format a text: quoted if all of it is printable, otherwise as a list of bytes."""
     if not text:
         return "<<>>"
     quoted = "".join([_ESCAPES.get(char, char) for char in text])
@@ -40,7 +40,7 @@ def shown_text(text: str) -> str:
 
 
 def parse_integer(text: str) -> int | None:
-    """The whole number that a text is: ASCII digits, perhaps after a sign. None when it is none."""
+    """Return the number of a text of ASCII digits with an optional sign; None for other texts."""
     digits = text[1:] if text[:1] in ("+", "-") else text
     if len(digits) > _DIGITS_MAX or not digits.isascii() or not digits.isdigit():
         return None
@@ -48,7 +48,7 @@ def parse_integer(text: str) -> int | None:
 
 
 def shown_value(field: Field) -> str:
-    """The value of a field, without its type."""
+    """Format the value of a field, without its type."""
     return _shown(field, 0)
 
 
@@ -85,7 +85,7 @@ def _shown_item(field: Field, depth: i64) -> str:
 
 
 def _shown_float(value: float) -> str:
-    """The shortest digits, always with a point: 1.0e22, not 1e+22."""
+    """Format with the fewest digits, but always with a point: 1.0e22, not 1e+22."""
     text = str(value)
     mantissa, mark, exponent = text.partition("e")
     if not mark:
@@ -95,6 +95,6 @@ def _shown_float(value: float) -> str:
 
 
 def _is_printable(char: str) -> bool:
-    """Not a control character, and not half of a surrogate pair (a byte that is not UTF-8)."""
+    """Return False for control characters, and for surrogates (bytes that are not UTF-8)."""
     code = ord(char)
     return 0x20 <= code < 0x7F or (code >= 0xA0 and not 0xD800 <= code < 0xE000)

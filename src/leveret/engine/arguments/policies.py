@@ -1,10 +1,11 @@
-"""Policies: rules for queues and exchanges, given by a pattern of their names.
+"""Policies: settings for all queues and exchanges whose names match a pattern.
 
-Exactly one of the users' policies and one of the operators' apply to an object: of those that match
-it the one of the highest priority, and of these the first by name. What the two say together is an
-`Effect`; objects that the same two policies match share it.
+At most one user policy and one operator policy apply to an object. Among the policies that match
+it, the one with the highest priority applies; among equal priorities, the first by name. The two
+merged are a `CombinedPolicy`. Objects with the same two policies share one.
 
-How a pattern is matched is given from outside (`Policy.matches`), so that this stays pure.
+The caller supplies the function that matches a pattern (`Policy.matches`), so that this module
+stays pure.
 """
 
 from collections.abc import Callable
@@ -16,13 +17,13 @@ from leveret.wire.tables import Table
 ALL: Final = "all"
 QUEUES: Final = "queues"
 EXCHANGES: Final = "exchanges"
-EXCHANGE: Final = "exchange"  # what stands in the place of a kind of queue
-_OF_KIND: Final[dict[str, str]] = {
+EXCHANGE: Final = "exchange"  # used where a queue has its kind
+_APPLY_TO_KIND: Final[dict[str, str]] = {
     "classic": "classic_queues",
     "quorum": "quorum_queues",
     "stream": "streams",
 }
-APPLY_TO: Final = (ALL, EXCHANGES, QUEUES, *_OF_KIND.values())
+APPLY_TO: Final = (ALL, EXCHANGES, QUEUES, *_APPLY_TO_KIND.values())
 
 
 class Policy:
@@ -44,10 +45,10 @@ class Policy:
         self.definition = definition
 
     def applies_to(self, kind: str) -> bool:
-        """Whether it is meant for exchanges, or for a kind of queue."""
+        """Return True if the policy can apply to exchanges, or to a kind of queue."""
         if kind == EXCHANGE:
             return self.apply_to == ALL or self.apply_to == EXCHANGES
-        if self.apply_to not in (ALL, QUEUES, _OF_KIND[kind]):
+        if self.apply_to not in (ALL, QUEUES, _APPLY_TO_KIND[kind]):
             return False
         for key in UNSUPPORTED[kind]:
             if key in self.definition:
@@ -55,8 +56,8 @@ class Policy:
         return True
 
 
-class Effect:
-    """What two policies say together of the objects that they match."""
+class CombinedPolicy:
+    """A user policy and an operator policy, merged. Either may be missing."""
 
     def __init__(self, user: Policy | None, operator: Policy | None) -> None:
         self.policy: str | None = user.name if user is not None else None
@@ -67,50 +68,50 @@ class Effect:
         )
 
 
-NO_EFFECT: Final = Effect(None, None)
+NO_POLICY: Final = CombinedPolicy(None, None)
 
 
 class Policies:
-    """The policies of one vhost, of users and of operators."""
+    """The user policies and operator policies of one vhost."""
 
     def __init__(self) -> None:
-        self._user: list[Policy] = []  # in the order in which they are asked
+        self._user: list[Policy] = []  # best first: the first that matches applies
         self._operator: list[Policy] = []
-        self._effects: dict[tuple[str, str], Effect] = {}  # by the names of the two
+        self._combined: dict[tuple[str, str], CombinedPolicy] = {}  # by the names of the two
 
     def put(self, policy: Policy, is_operator: bool) -> None:
-        """Add a policy, in the place of the one of its name if there is one."""
+        """Add a policy, or replace the one with the same name."""
         self.drop(policy.name, is_operator)
         policies = self._operator if is_operator else self._user
         policies.append(policy)
         policies.sort(key=_order)
 
     def drop(self, name: str, is_operator: bool) -> bool:
-        """Remove a policy; False where there is none."""
+        """Remove a policy; return False if there is none."""
         policies = self._operator if is_operator else self._user
         left = [policy for policy in policies if policy.name != name]
-        self._effects.clear()
+        self._combined.clear()
         if is_operator:
             self._operator = left
         else:
             self._user = left
         return len(left) != len(policies)
 
-    def effect_on(self, name: str, kind: str) -> Effect:
-        """What holds for an exchange, or for a queue of some kind."""
+    def combined_for(self, name: str, kind: str) -> CombinedPolicy:
+        """Return the combined policy of a queue of this kind; EXCHANGE is the kind of exchanges."""
         user = _first(self._user, name, kind)
         operator = _first(self._operator, name, kind)
         if user is None and operator is None:
-            return NO_EFFECT
-        both = (
+            return NO_POLICY
+        names = (
             user.name if user is not None else "",
             operator.name if operator is not None else "",
         )
-        effect = self._effects.get(both)
-        if effect is None:
-            effect = Effect(user, operator)
-            self._effects[both] = effect
-        return effect
+        combined = self._combined.get(names)
+        if combined is None:
+            combined = CombinedPolicy(user, operator)
+            self._combined[names] = combined
+        return combined
 
 
 def _order(policy: Policy) -> tuple[float, str]:

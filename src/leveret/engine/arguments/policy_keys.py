@@ -1,48 +1,64 @@
-"""The keys of policies: who takes each, what is wrong with a value, how two values become one.
+"""The keys of policies: which values each accepts, and how two values become one.
 
-A policy's definition is a table from key to value. Three rules make the settings of a queue of it:
+The definition of a policy is a table from key to value. It changes a queue in three steps:
 
-- `merged`: the user's and the operator's policy that match it, key by key;
-- `effective_arguments`: the queue's own arguments and the merged policy, argument by argument;
-- `UNSUPPORTED`: a policy with a key that a kind of queue cannot have is passed over for that kind.
+- `UNSUPPORTED`: a policy with a key that a kind of queue cannot have does not apply to that kind;
+- `merged`: the user policy and the operator policy become one definition, key by key;
+- `effective_arguments`: the queue's arguments and that definition become the arguments in effect.
 
-To add a key, add a row to `POLICY_KEYS`. Where it stands for an argument, the table of arguments
-(`leveret.engine.arguments.rules`) says the rest. A key that stands for none is kept and shown, and
-changes nothing here. Reasons are in RabbitMQ's words, values in them as Erlang prints them.
+To add a key, add a row to `POLICY_KEYS`. If the key means the same as an argument, the argument is
+checked in `leveret.engine.arguments.rules`. A key without an argument is stored and shown, and
+changes nothing. Errors are in RabbitMQ's words, with values as Erlang prints them.
 """
 
 from typing import Final
 
-from leveret.engine.arguments.rules import CLASSIC, DEDUPLICATION, QUORUM, STREAM, age_ms, binary
+from leveret.engine.arguments.queue_arguments import (
+    FILTER_BYTES_MAX,
+    FILTER_BYTES_MIN,
+    SEGMENT_BYTES_MAX,
+)
+from leveret.engine.arguments.rules import (
+    CLASSIC,
+    DEAD_LETTER_STRATEGIES,
+    DEDUPLICATION,
+    LEADER_LOCATORS,
+    NO_MAX,
+    OVERFLOWS,
+    QUEUE_MODES,
+    QUORUM,
+    RETRY_TYPES,
+    STREAM,
+    age_ms,
+    erlang_binary,
+)
 from leveret.wire.scan import BOOL, LONGSTR
 from leveret.wire.tables import INTEGERS, NAME_BYTES_MAX, Field, Table
 
-# What becomes of a user's and an operator's value of the same key.
-NO_OPERATOR: Final = 0  # operators cannot set it
-LEAST: Final = 1
-GREATEST: Final = 2
-OPERATOR: Final = 3  # the operator's
-LIMIT: Final = 4  # the lesser, but a negative one means no limit
+# `PolicyKey.merge`: how a user's and an operator's value of the same key become one.
+NO_OPERATOR: Final = 0  # only user policies can set the key
+LEAST: Final = 1  # the lesser value
+GREATEST: Final = 2  # the greater value
+OPERATOR: Final = 3  # the operator's value
+LIMIT: Final = 4  # the lesser value, but a negative value means no limit
 
-# What becomes of an argument and a policy of the same name.
-ARGUMENT_WINS: Final = 0
-ARGUMENT_OR_LEAST: Final = 1
-POLICY_WINS: Final = 2
-ARGUMENT_LIMIT: Final = 3  # as LIMIT
-
-_SEGMENT_BYTES_MAX: Final = 3_000_000_000
-_NO_MAX: Final = 1 << 63
+# `PolicyKey.combine`: how the queue argument `x-<key>` and the policy's value become one.
+NO_ARGUMENT: Final = 0  # there is no such argument: the key changes nothing here
+ARGUMENT_WINS: Final = 1
+LESSER_OF_BOTH: Final = 2
+POLICY_WINS: Final = 3
+LIMIT_OF_BOTH: Final = 4  # the lesser value, but a negative value means no limit
 
 
-class Kind:
-    """What a value may be. This one takes any text."""
+class ValueType:
+    """The values that a key accepts. The base class accepts any text."""
 
     def allows(self, field: Field) -> bool:
         return field.kind == LONGSTR
 
 
-class Number(Kind):
-    """A whole number in a range."""
+class NumberType(ValueType):
+    """A whole number from `least` to `most`."""
 
     def __init__(self, least: int, most: int) -> None:
         self.least = least
@@ -55,8 +71,8 @@ class Number(Kind):
         )
 
 
-class Word(Kind):
-    """One of some words."""
+class WordType(ValueType):
+    """One of the given words."""
 
     def __init__(self, words: tuple[str, ...]) -> None:
         self.words = words
@@ -65,7 +81,7 @@ class Word(Kind):
         return field.kind == LONGSTR and field.value in self.words
 
 
-class Age(Kind):
+class AgeType(ValueType):
     """A number and a unit, such as 7D."""
 
     def allows(self, field: Field) -> bool:
@@ -73,7 +89,7 @@ class Age(Kind):
         return field.kind == LONGSTR and isinstance(value, str) and age_ms(value) > 0
 
 
-class Name(Kind):
+class NameType(ValueType):
     """A text that can name a queue."""
 
     def allows(self, field: Field) -> bool:
@@ -83,14 +99,14 @@ class Name(Kind):
         return 0 < len(value.encode("utf-8", "surrogateescape")) <= NAME_BYTES_MAX
 
 
-class Anything(Kind):
-    """What nobody here reads."""
+class AnyType(ValueType):
+    """Any value: the key is stored, and nothing reads it."""
 
     def allows(self, field: Field) -> bool:
         return True
 
 
-class Memory(Kind):
+class DeduplicationType(ValueType):
     """The table of `x-deduplication`."""
 
     def allows(self, field: Field) -> bool:
@@ -98,20 +114,24 @@ class Memory(Kind):
 
 
 class PolicyKey:
-    """One known key."""
+    """One known key of policies."""
 
     def __init__(
-        self, name: str, kind: Kind, noun: str, merge: int, argument: str, combine: int
+        self,
+        name: str,
+        kind: ValueType,
+        noun: str,
+        merge: int = NO_OPERATOR,
+        combine: int = NO_ARGUMENT,
     ) -> None:
         self.name = name
         self.kind = kind
         self.noun = noun  # "-1 is not a valid <noun>"
         self.merge = merge
-        self.argument = argument  # the queue's argument that it stands for, or the empty string
         self.combine = combine
 
     def merged(self, user: Field, operator: Field) -> Field:
-        """The value where both policies have one."""
+        """Return the value if the user policy and the operator policy both have one."""
         if self.merge == LEAST:
             return lesser(user, operator)
         if self.merge == GREATEST:
@@ -121,16 +141,19 @@ class PolicyKey:
         return operator
 
     def combined(self, kind: str, own: Field, policy: Field) -> Field:
-        """The value where the argument and the policy have one. RabbitMQ: as the kind of queue."""
+        """Return the value if the queue's argument and the policy both have one.
+
+        RabbitMQ: it depends on the kind of queue.
+        """
         if kind == STREAM and self.combine != ARGUMENT_WINS:
             return policy
         if self.name == "overflow":
             return policy if kind == QUORUM else own
         if self.combine == POLICY_WINS or (own.kind not in INTEGERS and policy.kind in INTEGERS):
             return policy
-        if self.combine == ARGUMENT_OR_LEAST:
+        if self.combine == LESSER_OF_BOTH:
             return lesser(own, policy)
-        return limiting(own, policy) if self.combine == ARGUMENT_LIMIT else own
+        return limiting(own, policy) if self.combine == LIMIT_OF_BOTH else own
 
 
 def _number(field: Field) -> int:
@@ -148,18 +171,14 @@ def greater(a: Field, b: Field) -> Field:
 
 
 def limiting(a: Field, b: Field) -> Field:
-    """RabbitMQ: the lesser limit; a negative one is none, and then the other one holds."""
+    """Return the stricter limit. RabbitMQ: a negative value means no limit."""
     return greater(a, b) if _number(a) < 0 or _number(b) < 0 else lesser(a, b)
 
 
-_TEXT: Final = Kind()
-_ANY: Final = Anything()
-_COUNT: Final = Number(0, _NO_MAX)
-_POSITIVE: Final = Number(1, _NO_MAX)
-_STRATEGIES: Final = ("at-most-once", "at-least-once")
-_OVERFLOWS: Final = ("drop-head", "reject-publish", "reject-publish-dlx")
-_RETRY_TYPES: Final = ("disabled", "all", "failed", "returned")
-_LOCATORS: Final = ("client-local", "balanced", "random", "least-leaders", "min-masters")
+_TEXT: Final = ValueType()
+_ANY: Final = AnyType()
+_COUNT: Final = NumberType(0, NO_MAX)
+_POSITIVE: Final = NumberType(1, NO_MAX)
 _RETRY: Final = "delayed retry type. Must be one of: all, failed, returned, disabled"
 _RETRY_MIN: Final = "delayed retry minimum delay. Must be a positive integer"
 _RETRY_MAX: Final = "delayed retry maximum delay. Must be a positive integer"
@@ -169,70 +188,85 @@ _IN_MEMORY: Final = "maximum memory in bytes"
 POLICY_KEYS: Final[dict[str, PolicyKey]] = {
     key.name: key
     for key in (
-        PolicyKey("alternate-exchange", _TEXT, "alternate exchange name", 0, "", 0),
-        PolicyKey("dead-letter-exchange", _TEXT, "dead letter exchange name", 0, "x-", 0),
-        PolicyKey("dead-letter-routing-key", _TEXT, "dead letter routing key", 0, "x-", 0),
-        PolicyKey("dead-letter-strategy", Word(_STRATEGIES), "dead letter strategy", 0, "x-", 0),
-        PolicyKey("expires", _POSITIVE, "queue expiry", LEAST, "x-", ARGUMENT_OR_LEAST),
-        PolicyKey("message-ttl", _COUNT, "message TTL", LEAST, "x-", ARGUMENT_OR_LEAST),
-        PolicyKey("max-length", _COUNT, "maximum length", LEAST, "x-", ARGUMENT_OR_LEAST),
+        PolicyKey("alternate-exchange", _TEXT, "alternate exchange name"),
         PolicyKey(
-            "max-length-bytes", _COUNT, "maximum length in bytes", LEAST, "x-", ARGUMENT_OR_LEAST
+            "dead-letter-exchange", _TEXT, "dead letter exchange name", NO_OPERATOR, ARGUMENT_WINS
         ),
-        PolicyKey("max-in-memory-length", _COUNT, _IN_MEMORY, LEAST, "", 0),
-        PolicyKey("max-in-memory-bytes", _COUNT, _IN_MEMORY, LEAST, "", 0),
-        PolicyKey("overflow", Word(_OVERFLOWS), "overflow value", OPERATOR, "x-", 0),
         PolicyKey(
-            "delivery-limit",
-            Number(-_NO_MAX, _NO_MAX),
-            "delivery limit",
-            LIMIT,
-            "x-",
-            ARGUMENT_LIMIT,
+            "dead-letter-routing-key", _TEXT, "dead letter routing key", NO_OPERATOR, ARGUMENT_WINS
         ),
-        PolicyKey("queue-version", Number(1, 2), "queue-version value", OPERATOR, "", 0),
-        PolicyKey("queue-mode", Word(("default", "lazy")), "queue-mode value", 0, "x-", 0),
-        PolicyKey("consumer-timeout", _COUNT, "consumer timeout", 0, "x-", ARGUMENT_OR_LEAST),
+        PolicyKey(
+            "dead-letter-strategy",
+            WordType(DEAD_LETTER_STRATEGIES),
+            "dead letter strategy",
+            NO_OPERATOR,
+            ARGUMENT_WINS,
+        ),
+        PolicyKey("expires", _POSITIVE, "queue expiry", LEAST, LESSER_OF_BOTH),
+        PolicyKey("message-ttl", _COUNT, "message TTL", LEAST, LESSER_OF_BOTH),
+        PolicyKey("max-length", _COUNT, "maximum length", LEAST, LESSER_OF_BOTH),
+        PolicyKey("max-length-bytes", _COUNT, "maximum length in bytes", LEAST, LESSER_OF_BOTH),
+        PolicyKey("max-in-memory-length", _COUNT, _IN_MEMORY, LEAST),
+        PolicyKey("max-in-memory-bytes", _COUNT, _IN_MEMORY, LEAST),
+        PolicyKey("overflow", WordType(OVERFLOWS), "overflow value", OPERATOR, ARGUMENT_WINS),
+        PolicyKey(
+            "delivery-limit", NumberType(-NO_MAX, NO_MAX), "delivery limit", LIMIT, LIMIT_OF_BOTH
+        ),
+        PolicyKey("queue-version", NumberType(1, 2), "queue-version value", OPERATOR),
+        PolicyKey(
+            "queue-mode", WordType(QUEUE_MODES), "queue-mode value", NO_OPERATOR, ARGUMENT_WINS
+        ),
+        PolicyKey("consumer-timeout", _COUNT, "consumer timeout", NO_OPERATOR, LESSER_OF_BOTH),
         PolicyKey(
             "consumer-disconnected-timeout",
             _COUNT,
             "consumer disconnected timeout",
-            0,
-            "x-",
-            ARGUMENT_OR_LEAST,
+            NO_OPERATOR,
+            LESSER_OF_BOTH,
         ),
-        PolicyKey("delayed-retry-type", Word(_RETRY_TYPES), _RETRY, OPERATOR, "x-", POLICY_WINS),
-        PolicyKey("delayed-retry-min", _POSITIVE, _RETRY_MIN, GREATEST, "x-", ARGUMENT_OR_LEAST),
-        PolicyKey("delayed-retry-max", _POSITIVE, _RETRY_MAX, LEAST, "x-", ARGUMENT_OR_LEAST),
-        PolicyKey("target-group-size", _POSITIVE, "qq target count value", GREATEST, "", 0),
-        PolicyKey("queue-leader-locator", Word(_LOCATORS), "queue leader locator value", 0, "", 0),
-        PolicyKey("initial-cluster-size", _COUNT, "cluster size", 0, "", 0),
-        PolicyKey("max-age", Age(), "max age", 0, "x-", POLICY_WINS),
+        PolicyKey("delayed-retry-type", WordType(RETRY_TYPES), _RETRY, OPERATOR, POLICY_WINS),
+        PolicyKey("delayed-retry-min", _POSITIVE, _RETRY_MIN, GREATEST, LESSER_OF_BOTH),
+        PolicyKey("delayed-retry-max", _POSITIVE, _RETRY_MAX, LEAST, LESSER_OF_BOTH),
+        PolicyKey("target-group-size", _POSITIVE, "qq target count value", GREATEST),
+        PolicyKey("queue-leader-locator", WordType(LEADER_LOCATORS), "queue leader locator value"),
+        PolicyKey("initial-cluster-size", _COUNT, "cluster size"),
+        PolicyKey("max-age", AgeType(), "max age", NO_OPERATOR, POLICY_WINS),
         PolicyKey(
             "stream-max-segment-size-bytes",
-            Number(0, _SEGMENT_BYTES_MAX),
+            NumberType(0, SEGMENT_BYTES_MAX),
             "segment size",
-            0,
-            "x-",
+            NO_OPERATOR,
             POLICY_WINS,
         ),
-        PolicyKey("stream-filter-size-bytes", Number(16, 255), _FILTER, 0, "x-", POLICY_WINS),
-        # Of plugins, and of mirrored classic queues: they have no meaning here.
-        PolicyKey("federation-upstream", _TEXT, "federation upstream name", 0, "", 0),
-        PolicyKey("federation-upstream-set", _TEXT, "federation upstream set name", 0, "", 0),
-        PolicyKey("federation-upstream-pattern", _TEXT, "federation upstream pattern", 0, "", 0),
-        PolicyKey("shards-per-node", _COUNT, "number of shards", 0, "", 0),
-        PolicyKey("routing-key", _TEXT, "routing key", 0, "", 0),
-        PolicyKey("ha-mode", _ANY, "", OPERATOR, "", 0),
-        PolicyKey("ha-params", _ANY, "", OPERATOR, "", 0),
-        PolicyKey("ha-sync-mode", _ANY, "", OPERATOR, "", 0),
-        PolicyKey("ha-sync-batch-size", _ANY, "", 0, "", 0),
-        PolicyKey("ha-promote-on-shutdown", _ANY, "", 0, "", 0),
-        PolicyKey("ha-promote-on-failure", _ANY, "", 0, "", 0),
-        PolicyKey("queue-master-locator", _ANY, "", 0, "", 0),
+        PolicyKey(
+            "stream-filter-size-bytes",
+            NumberType(FILTER_BYTES_MIN, FILTER_BYTES_MAX),
+            _FILTER,
+            NO_OPERATOR,
+            POLICY_WINS,
+        ),
+        # Keys of RabbitMQ's plugins and mirrored queues: stored, without effect.
+        PolicyKey("federation-upstream", _TEXT, "federation upstream name"),
+        PolicyKey("federation-upstream-set", _TEXT, "federation upstream set name"),
+        PolicyKey("federation-upstream-pattern", _TEXT, "federation upstream pattern"),
+        PolicyKey("shards-per-node", _COUNT, "number of shards"),
+        PolicyKey("routing-key", _TEXT, "routing key"),
+        PolicyKey("ha-mode", _ANY, "", OPERATOR),
+        PolicyKey("ha-params", _ANY, "", OPERATOR),
+        PolicyKey("ha-sync-mode", _ANY, "", OPERATOR),
+        PolicyKey("ha-sync-batch-size", _ANY, ""),
+        PolicyKey("ha-promote-on-shutdown", _ANY, ""),
+        PolicyKey("ha-promote-on-failure", _ANY, ""),
+        PolicyKey("queue-master-locator", _ANY, ""),
         # Leveret's own
-        PolicyKey("remember", Name(), "name of a stream", 0, "x-", 0),
-        PolicyKey("deduplication", Memory(), "table of header, window_ms and size", 0, "x-", 0),
+        PolicyKey("remember", NameType(), "name of a stream", NO_OPERATOR, ARGUMENT_WINS),
+        PolicyKey(
+            "deduplication",
+            DeduplicationType(),
+            "table of header, window_ms and size",
+            NO_OPERATOR,
+            ARGUMENT_WINS,
+        ),
     )
 }
 
@@ -244,7 +278,8 @@ _OF_QUORUM: Final = (
     "max-in-memory-bytes",
     "target-group-size",
 )
-# RabbitMQ, but for `delivery-limit`, which classic queues have here, and for our own `remember`.
+# RabbitMQ: the same, except for `delivery-limit`, which classic queues have here, and our own
+# `remember`.
 UNSUPPORTED: Final[dict[str, tuple[str, ...]]] = {
     CLASSIC: (*_OF_STREAMS, *_OF_QUORUM),
     QUORUM: (*_OF_STREAMS, *_MIRRORING, "queue-mode", "queue-master-locator"),
@@ -266,16 +301,16 @@ UNSUPPORTED: Final[dict[str, tuple[str, ...]]] = {
 
 
 def definition_fault(definition: Table, is_operator: bool) -> str:
-    """Why a definition is refused, in RabbitMQ's words, or the empty string."""
+    """Return why a definition is refused, in RabbitMQ's words; empty if it is accepted."""
     if not definition:
         return "no policy provided"
     unknown: list[str] = []
     for name, field in definition.items():
         key = POLICY_KEYS.get(name)
         if key is None or (is_operator and key.merge == NO_OPERATOR):
-            unknown.append(f"{{{binary(name)},{term_of(field)}}}")
+            unknown.append(f"{{{erlang_binary(name)},{erlang_term(field)}}}")
         elif not key.kind.allows(field):
-            return f"{term_of(field)} is not a valid {key.noun}"
+            return f"{erlang_term(field)} is not a valid {key.noun}"
     if unknown:
         return f"[{','.join(unknown)}] are not recognised policy settings"
     return _retry_fault(definition)
@@ -296,7 +331,7 @@ def _retry_fault(definition: Table) -> str:
 
 
 def merged(user: Table, operator: Table) -> Table:
-    """A user's and an operator's definition as one, in the order of their keys."""
+    """Merge a user's and an operator's definition; the keys are sorted."""
     both: Table = {}
     for name in sorted({*user, *operator}):
         mine = user.get(name)
@@ -311,13 +346,13 @@ def merged(user: Table, operator: Table) -> Table:
 
 
 def effective_arguments(kind: str, arguments: Table, definition: Table) -> Table:
-    """What a queue obeys: its arguments, and what a policy says of the same things."""
+    """Return the arguments in effect: a queue's own, combined with the definition of its policy."""
     effective: Table = dict(arguments)
     for name, field in definition.items():
         key = POLICY_KEYS[name]
-        if not key.argument:
+        if key.combine == NO_ARGUMENT:
             continue
-        argument = key.argument + name
+        argument = "x-" + name
         own = arguments.get(argument)
         if own is None:
             effective[argument] = field
@@ -328,7 +363,10 @@ def effective_arguments(kind: str, arguments: Table, definition: Table) -> Table
 
 
 def _settle_retry(arguments: Table) -> None:
-    """Argument and policy may say things that do not fit: without a least delay there is none."""
+    """Resolve conflicts between an argument and a policy about delayed retries.
+
+    Without a minimum delay there is no delayed retry. A maximum is never below the minimum.
+    """
     least = arguments.get("x-delayed-retry-min")
     most = arguments.get("x-delayed-retry-max")
     if least is None:
@@ -337,16 +375,16 @@ def _settle_retry(arguments: Table) -> None:
         arguments["x-delayed-retry-max"] = least
 
 
-def term_of(field: Field) -> str:
-    """A value as Erlang prints it."""
+def erlang_term(field: Field) -> str:
+    """Format a value as Erlang prints it."""
     value = field.value
     if isinstance(value, dict):
-        entries = [f"{binary(name)} => {term_of(item)}" for name, item in value.items()]
+        entries = [f"{erlang_binary(name)} => {erlang_term(item)}" for name, item in value.items()]
         return f"#{{{','.join(entries)}}}"
     if isinstance(value, list):
-        return f"[{','.join([term_of(item) for item in value])}]"
+        return f"[{','.join([erlang_term(item) for item in value])}]"
     if field.kind == BOOL:
         return "true" if value is True else "false"
     if isinstance(value, str):
-        return binary(value)
+        return erlang_binary(value)
     return "null" if value is None else str(value)

@@ -1,8 +1,8 @@
-"""The arguments of queues, consumers and exchanges: checked once, then plain fields.
+"""Turn the arguments of queues, consumers and exchanges into settings.
 
-`queue_settings` and `consumer_settings` turn the table that a client sent into an object whose
-fields are in range, so that nobody else looks at arguments. What is refused, and in which words,
-is in the tables of `leveret.engine.arguments.rules`; comparing on a redeclare is in
+`queue_settings` and `consumer_settings` check the table that a client sent, and return an object
+whose fields are in range. No other code reads arguments. The rules and the error texts are in
+`leveret.engine.arguments.rules`. A redeclaration is compared in
 `leveret.engine.arguments.equivalence`.
 """
 
@@ -10,24 +10,17 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from leveret.engine.arguments.equivalence import (
-    require_equivalent_exchange as require_equivalent_exchange,
-)
-from leveret.engine.arguments.equivalence import (
-    require_equivalent_queue as require_equivalent_queue,
-)
-from leveret.engine.arguments.expiration import read_expiration as read_expiration
 from leveret.engine.arguments.rules import (
     CLASSIC,
     CONSUMER_RULES,
     DEDUPLICATION,
-    KIND,
     NAME,
+    QUEUE_KIND,
     QUEUE_RULES,
     QUORUM,
     STREAM,
     TIME_MS_MAX,
-    Rule,
+    ArgumentRule,
     age_ms,
 )
 from leveret.errors import PreconditionFailedError
@@ -39,21 +32,21 @@ REJECT_PUBLISH: Final = 1
 REJECT_PUBLISH_DLX: Final = 2
 
 QUORUM_PRIORITY_MAX: Final = 31
-QUORUM_PRIORITY: Final = 4  # of a message that names none
+QUORUM_PRIORITY: Final = 4  # of a message without a priority
 QUORUM_DELIVERY_LIMIT: Final = 20
-# Priorities of a queue of jobs are any 32 bits, the least is the most urgent. Its own front pushes
-# them raised by this, so that they are told from the octet of a client.
+# A job has a priority of 32 bits, and the lowest is the most urgent. The jobs service pushes
+# JOB_PRIORITY - priority, which no priority octet of an AMQP client can be.
 JOB_PRIORITY: Final = 1 << 40
 QUORUM_GROUP_SIZE: Final = 3
 CONSUMER_DISCONNECTED_TIMEOUT_MS: Final = 60_000
 SEGMENT_BYTES: Final = 64 * 1024 * 1024
-SEGMENT_BYTES_MIN: Final = 1024 * 1024  # of a stream that has a limit and names no size
+SEGMENT_BYTES_MIN: Final = 1024 * 1024  # of a stream with a size limit and no segment size
 SEGMENTS_OF_LIMIT: Final = 8
 SEGMENT_BYTES_MAX: Final = 3_000_000_000
 FILTER_BYTES_MIN: Final = 16
 FILTER_BYTES_MAX: Final = 255
 
-# What `x-deduplication` means where it does not say.
+# Defaults of `x-deduplication`
 DEDUPLICATION_HEADER: Final = "x-deduplication-id"
 DEDUPLICATION_WINDOW_MS: Final = 600_000
 DEDUPLICATION_SIZE: Final = 100_000
@@ -63,22 +56,22 @@ _OVERFLOWS: Final[dict[str, int]] = {
     "reject-publish": REJECT_PUBLISH,
     "reject-publish-dlx": REJECT_PUBLISH_DLX,
 }
-# No client may declare a queue of this name: who makes one is the server, for an empty name.
+# Prefix of the names that the server gives to queues that are declared with an empty name.
 _SERVER_NAMED: Final = "amq.gen-"
 
 
 class DeduplicationSettings:
-    """What a queue or an exchange was asked to remember of what is published."""
+    """Which keys of published messages a queue or exchange remembers, and for how long."""
 
     def __init__(self, table: Table) -> None:
-        # Whose value is the key; `message_id` is the property of that name.
+        # The header whose value is the key; `message_id` means the property of that name.
         self.header: str = _text(table, "header") or DEDUPLICATION_HEADER
         self.window_ms: i64 = _number(table, "window_ms", DEDUPLICATION_WINDOW_MS)
-        self.size: i64 = _number(table, "size", DEDUPLICATION_SIZE)  # most keys
+        self.size: i64 = _number(table, "size", DEDUPLICATION_SIZE)  # most keys in memory
 
 
 class QueueSettings:
-    """What a queue was asked to be. -1 means none; times are at most ten years."""
+    """The settings of a queue. -1 means none; times are at most ten years."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind  # classic, quorum or stream
@@ -89,30 +82,30 @@ class QueueSettings:
         self.overflow: i64 = DROP_HEAD
         self.dead_letter_exchange: str | None = None
         self.dead_letter_key: str | None = None
-        # Only where the strategy, a dead-letter exchange and reject-publish come together.
+        # Only with the strategy at-least-once, a dead-letter exchange and reject-publish together.
         self.dead_letter_at_least_once: bool = False
         self.single_active: bool = False
         self.priority_max: i64 = -1  # priorities are strict, 0 to this
         self.has_jobs: bool = False  # a topic of the jobs service
         self.lazy: bool = False
         self.delivery_limit: i64 = -1
-        self.consumer_timeout_ms: i64 = -1  # -1: the node's
+        self.consumer_timeout_ms: i64 = -1  # -1: the timeout of the node
         self.consumer_disconnected_timeout_ms: i64 = CONSUMER_DISCONNECTED_TIMEOUT_MS
         self.retry_type: str = "disabled"  # or all, failed, returned
         self.retry_min_ms: i64 = 0
         self.retry_max_ms: i64 = 0  # never less than retry_min_ms
-        self.delayed: bool = False  # honours the header x-delay
+        self.delayed: bool = False  # obeys the header x-delay
         self.deduplication: DeduplicationSettings | None = None
         self.leader_locator: str = "client-local"  # or balanced
-        self.group_size: i64 = 1  # members of a new group; 0: as many as there are nodes
+        self.group_size: i64 = 1  # members of a new group; 0: all nodes
         self.max_age_ms: i64 = -1
         self.segment_bytes: i64 = SEGMENT_BYTES
         self.filter_bytes: i64 = FILTER_BYTES_MIN
 
     def clamp(self, priority: i64) -> i64:
-        """The priority that a message gets; -1 stands for none given.
+        """Return the priority that a message gets in the queue; -1 = it has none.
 
-        In a queue of jobs the octet of a client means the job priority with its sign turned.
+        In a queue of jobs, the priority octet of an AMQP client is negated to a job priority.
         """
         if self.has_jobs:
             job_priority = JOB_PRIORITY - priority if priority > 255 else -max(priority, 0)
@@ -122,9 +115,9 @@ class QueueSettings:
         return min(priority, self.priority_max)
 
     def retry_delay_ms(self, failures: i64, failed: bool) -> i64:
-        """How long a message that came back waits.
+        """Return how long a message that came back waits.
 
-        RabbitMQ 4.3: linear back-off by failures, for the kinds of return that ask for it.
+        RabbitMQ 4.3: linear back-off by failures, for the kinds of return in `retry_type`.
         """
         if self.retry_type == "disabled":
             return 0
@@ -134,15 +127,15 @@ class QueueSettings:
 
 
 class ConsumerSettings:
-    """What a consumer was asked to be."""
+    """The settings of a consumer."""
 
     def __init__(self) -> None:
         self.priority: i64 = 0
-        self.timeout_ms: i64 = -1  # -1: the queue's
+        self.timeout_ms: i64 = -1  # -1: the timeout of the queue
         self.cancel_on_failover: bool = False
         self.stream_offset: Field | None = None  # as sent; None means next
         self.stream_filters: list[str] = []
-        self.stream_cursor: str = ""  # the name of a position that the broker keeps
+        self.stream_cursor: str = ""  # name of a position that the broker stores
         self.match_unfiltered: bool = False
 
 
@@ -154,9 +147,9 @@ def queue_settings(
     auto_delete: bool,
     arguments: Table,
 ) -> QueueSettings:
-    """Check a new queue's properties and arguments, in RabbitMQ's order.
+    """Return the settings of a new queue after all checks, in RabbitMQ's order.
 
-    Raises PreconditionFailedError.
+    Raise PreconditionFailedError for a wrong property or argument.
     """
     what = f"queue '{name}' in vhost '{vhost}'"
     _require_name_type("x-dead-letter-exchange", what, arguments)
@@ -173,7 +166,7 @@ def queue_settings(
 
 
 def settings_of(kind: str, arguments: Table) -> QueueSettings:
-    """The settings that arguments mean which have been checked, or combined with a policy."""
+    """Return the settings for arguments that were checked, or combined with a policy."""
     settings = QueueSettings(kind)
     _read_limits(settings, arguments)
     _read_dead_lettering(settings, arguments)
@@ -186,9 +179,9 @@ def settings_of(kind: str, arguments: Table) -> QueueSettings:
 
 
 def with_default_kind(kind: str, durable: bool, auto_delete: bool, arguments: Table) -> Table:
-    """The arguments of a declaration that names no kind, where the vhost has a default.
+    """Add the vhost's default kind to the arguments of a declaration without a kind.
 
-    RabbitMQ: where the default does not fit the queue's properties, the queue is a classic one.
+    RabbitMQ: if the default does not fit the queue's properties, the queue is classic.
     """
     if not kind or "x-queue-type" in arguments or not durable or auto_delete:
         return arguments
@@ -198,7 +191,7 @@ def with_default_kind(kind: str, durable: bool, auto_delete: bool, arguments: Ta
 def consumer_settings(
     queue_name: str, vhost: str, queue_kind: str, arguments: Table
 ) -> ConsumerSettings:
-    """Check a consumer's arguments; raises PreconditionFailedError."""
+    """Return the settings of a consumer; raise PreconditionFailedError for a wrong argument."""
     what = f"queue '{queue_name}' in vhost '{vhost}'"
     _require_arguments(CONSUMER_RULES, queue_kind, what, arguments)
     settings = ConsumerSettings()
@@ -213,16 +206,19 @@ def consumer_settings(
 
 
 def exchange_alternate(name: str, vhost: str, arguments: Table) -> str | None:
-    """The name of the alternate exchange; raises PreconditionFailedError where it is no text."""
+    """Return the name of the alternate exchange, or None.
+
+    Raise PreconditionFailedError if it is not a text.
+    """
     what = f"exchange '{name}' in vhost '{vhost}'"
     _require_name_type("alternate-exchange", what, arguments)
     return _text(arguments, "alternate-exchange")
 
 
 def remembering_stream(what: str, vhost: str, arguments: Table) -> str:
-    """The stream that a queue or exchange remembers in, or the empty string.
+    """Return the stream to which a queue or exchange writes life events, or the empty string.
 
-    Raises PreconditionFailedError where it is no name.
+    Raise PreconditionFailedError if it is not a valid name.
     """
     field = arguments.get("x-remember")
     if field is None:
@@ -236,9 +232,10 @@ def remembering_stream(what: str, vhost: str, arguments: Table) -> str:
 def exchange_deduplication(
     name: str, vhost: str, internal: bool, arguments: Table
 ) -> DeduplicationSettings | None:
-    """What the exchange is to remember, if anything; raises PreconditionFailedError.
+    """Return the deduplication settings of an exchange, or None.
 
-    An internal one takes no publishes: what it would remember is nothing.
+    Raise PreconditionFailedError for wrong settings, and for an internal exchange: clients cannot
+    publish to it, so it would never remember a key.
     """
     field = arguments.get("x-deduplication")
     if field is None:
@@ -261,14 +258,18 @@ def _queue_kind(what: str, arguments: Table) -> str:
     field = arguments.get("x-queue-type")
     if field is None:
         return CLASSIC
-    fault = KIND.fault(field, arguments)
+    fault = QUEUE_KIND.fault(field, arguments)
     if fault:
         raise _invalid("x-queue-type", what, fault)
     return str(field.value)
 
 
-def _require_arguments(rules: list[Rule], kind: str, what: str, arguments: Table) -> None:
-    """First the values of what the kind takes, in our order; then what it refuses, in theirs."""
+def _require_arguments(rules: list[ArgumentRule], kind: str, what: str, arguments: Table) -> None:
+    """Raise PreconditionFailedError for the first wrong argument.
+
+    The values of known arguments are checked first, in the order of the rules. Then arguments that
+    the kind of queue refuses are reported, in the order of the client.
+    """
     for rule in rules:
         field = arguments.get(rule.name)
         if field is not None and kind in rule.kinds:
@@ -284,7 +285,7 @@ def _require_arguments(rules: list[Rule], kind: str, what: str, arguments: Table
 
 
 def _require_properties(what: str, durable: bool, exclusive: bool, auto_delete: bool) -> None:
-    """Quorum queues and streams are there to stay."""
+    """Raise PreconditionFailedError unless a quorum queue or stream is durable and shared."""
     fault = "auto-delete" if auto_delete else "exclusive-owner" if exclusive else ""
     if not fault and not durable:
         fault = "non-durable"
@@ -331,7 +332,7 @@ def _read_delivery(settings: QueueSettings, arguments: Table) -> None:
 
 
 def _require_retry(what: str, arguments: Table) -> None:
-    """Delayed retry needs a type and a least delay, which is not above the greatest."""
+    """Raise PreconditionFailedError for a retry type without a minimum, or a maximum below it."""
     least = _time_ms(arguments, "x-delayed-retry-min")
     most = _time_ms(arguments, "x-delayed-retry-max")
     if least < 0:
@@ -342,7 +343,7 @@ def _require_retry(what: str, arguments: Table) -> None:
 
 
 def _read_retry(settings: QueueSettings, arguments: Table) -> None:
-    """The greatest delay is the least where it is not given."""
+    """Read the delays of retries; without a maximum, the minimum is the maximum."""
     settings.retry_type = _text(arguments, "x-delayed-retry-type") or "disabled"
     least = _time_ms(arguments, "x-delayed-retry-min")
     most = _time_ms(arguments, "x-delayed-retry-max")
@@ -357,7 +358,7 @@ def _read_placement(settings: QueueSettings, arguments: Table) -> None:
         settings.consumer_disconnected_timeout_ms = disconnected_ms
     locator = _text(arguments, "x-queue-leader-locator")
     if locator is not None and locator != "client-local":
-        settings.leader_locator = "balanced"  # RabbitMQ: what the older words mean now
+        settings.leader_locator = "balanced"  # RabbitMQ: the older words mean the same now
     if settings.kind == QUORUM:
         settings.group_size = _number(arguments, "x-quorum-initial-group-size", QUORUM_GROUP_SIZE)
     elif settings.kind == STREAM:
@@ -377,13 +378,14 @@ def _read_stream(settings: QueueSettings, arguments: Table) -> None:
 
 
 def _segment_bytes(max_bytes: int) -> int:
-    """Segments are forgotten as a whole: a small stream gets small ones."""
+    """Return the segment size for a size limit: segments are deleted whole, so it is a fraction."""
     if max_bytes < 0:
         return SEGMENT_BYTES
     return min(SEGMENT_BYTES, max(max_bytes // SEGMENTS_OF_LIMIT, SEGMENT_BYTES_MIN))
 
 
-# The readers below run after the checks: what has another type now is one that goes unchecked.
+# The functions below run after the checks. A value of another type belongs to an argument that is
+# not checked, and is ignored.
 
 
 def _number(arguments: Table, key: str, default: int) -> int:
@@ -395,7 +397,10 @@ def _number(arguments: Table, key: str, default: int) -> int:
 
 
 def _time_ms(arguments: Table, key: str) -> int:
-    """A time that RabbitMQ does not bound; we do, so that no deadline can overflow. -1 is none."""
+    """Return a time in milliseconds; -1 = none.
+
+    RabbitMQ: some times have no limit. Here all have one, so that no deadline can overflow.
+    """
     return min(_number(arguments, key, -1), TIME_MS_MAX)
 
 

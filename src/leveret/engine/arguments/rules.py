@@ -1,11 +1,11 @@
-"""The arguments that queues and consumers know: who takes each, and what is wrong with a value.
+"""The known arguments of queues and consumers: which kinds of queue accept them, which values.
 
-To add an argument, add a row to a table below, then read it in `queue_arguments`. The
-order of the rows is the order in which RabbitMQ checks, and in which it compares on a redeclare.
-An argument that is in no row is kept, shown and ignored.
+To add an argument, add a row to a table below, then read it in `queue_arguments`. The rows are in
+the order in which RabbitMQ checks arguments, and compares them on a redeclare. An argument without
+a row is stored, shown and ignored.
 
-A check answers with RabbitMQ's reason, which ends the text of the error, or with the empty string.
-Reasons are Erlang terms: an atom, a tuple, or a quoted string.
+A check returns RabbitMQ's reason to refuse a value, which is the end of the error text, or the
+empty string. A reason is an Erlang term: an atom, a tuple, or a quoted string.
 """
 
 from typing import Final
@@ -18,10 +18,10 @@ QUORUM: Final = "quorum"
 STREAM: Final = "stream"
 QUEUE_KINDS: Final = (CLASSIC, QUORUM, STREAM)
 
-# Ten years: RabbitMQ's bound of the times that it bounds.
+# Ten years: RabbitMQ's limit for times.
 TIME_MS_MAX: Final = 315_360_000_000
-_NO_MAX: Final = 1 << 63
-# Keys that one queue or exchange may remember: some 350 MiB of memory.
+NO_MAX: Final = 1 << 63
+# Keys that one queue or exchange may remember: about 350 MiB of memory.
 DEDUPLICATION_SIZE_MAX: Final = 10_000_000
 
 _ESCAPES: Final[dict[int, str]] = {
@@ -37,8 +37,8 @@ _ESCAPES: Final[dict[int, str]] = {
 }
 
 
-def quoted(text: str) -> str:
-    """A string as Erlang prints it: its octets one by one where one of them is no Latin-1 text."""
+def erlang_string(text: str) -> str:
+    """Format a text as an Erlang string: quoted if printable Latin-1, else a list of octets."""
     octets = text.encode("utf-8", "surrogateescape")
     for octet in octets:
         if octet not in _ESCAPES and not (0x20 <= octet < 0x7F or octet >= 0xA0):
@@ -46,9 +46,9 @@ def quoted(text: str) -> str:
     return '"' + "".join([_ESCAPES.get(ord(char), char) for char in text]) + '"'
 
 
-def binary(text: str) -> str:
-    """A binary as Erlang prints it."""
-    shown = quoted(text)
+def erlang_binary(text: str) -> str:
+    """Format a text as an Erlang binary."""
+    shown = erlang_string(text)
     return f"<<{shown[1:-1]}>>" if shown.startswith("[") else f"<<{shown}>>"
 
 
@@ -56,30 +56,30 @@ def _unacceptable(field: Field) -> str:
     return f"{{unacceptable_type,{kind_name(field.kind)}}}"
 
 
-class Check:
-    """What a value may be. This one takes anything."""
+class ValueCheck:
+    """Check of the value of an argument. The base class accepts any value."""
 
     def fault(self, field: Field, arguments: Table) -> str:
-        """RabbitMQ's reason to refuse the value, or the empty string."""
+        """Return RabbitMQ's reason to refuse the value, or the empty string."""
         return ""
 
 
-class Integer(Check):
-    """Any whole number, of any of the integer types."""
+class IntegerCheck(ValueCheck):
+    """A whole number of any integer type."""
 
     def fault(self, field: Field, arguments: Table) -> str:
         if field.kind in INTEGERS:
             return ""
-        return quoted(f"expected integer, got {kind_name(field.kind)}")
+        return erlang_string(f"expected integer, got {kind_name(field.kind)}")
 
 
-class Whole(Integer):
+class RangeCheck(IntegerCheck):
     """A whole number from `least` (0 or 1) to `most`."""
 
     def __init__(self, least: int, most: int, over: str) -> None:
         self.least = least
         self.most = most
-        self.over = over  # the reason where the number is greater than `most`
+        self.over = over  # the reason to refuse a number above `most`
 
     def fault(self, field: Field, arguments: Table) -> str:
         number = field.value
@@ -92,25 +92,25 @@ class Whole(Integer):
         return f"{{{self.over},{number}}}" if number > self.most else ""
 
 
-class Version(Check):
-    """1 or 2: the storage formats of RabbitMQ's classic queues. They mean nothing here."""
+class QueueVersionCheck(ValueCheck):
+    """1 or 2: the storage formats of RabbitMQ's classic queues. They have no effect here."""
 
     def fault(self, field: Field, arguments: Table) -> str:
         fault = NOT_NEGATIVE.fault(field, arguments)
         if fault or field.value in (1, 2):
             return fault
-        return quoted(f"unsupported queue version '{field.value}'")
+        return erlang_string(f"unsupported queue version '{field.value}'")
 
 
-class Flag(Check):
+class BoolCheck(ValueCheck):
     """A bool."""
 
     def fault(self, field: Field, arguments: Table) -> str:
         return "" if field.kind == BOOL else _unacceptable(field)
 
 
-class Choice(Check):
-    """One of some words; a reason that ends with a space is a sentence about the word."""
+class ChoiceCheck(ValueCheck):
+    """One of the given words. A reason with a space is a sentence, to which the word is added."""
 
     def __init__(self, words: tuple[str, ...], reason: str) -> None:
         self.words = words
@@ -121,11 +121,11 @@ class Choice(Check):
             return _unacceptable(field)
         if field.value in self.words:
             return ""
-        return quoted(f"{self.reason}'{field.value}'") if " " in self.reason else self.reason
+        return erlang_string(f"{self.reason}'{field.value}'") if " " in self.reason else self.reason
 
 
-class DeadLetterKey(Check):
-    """Text, and only beside a dead-letter exchange."""
+class DeadLetterKeyCheck(ValueCheck):
+    """A text, allowed only together with a dead-letter exchange."""
 
     def fault(self, field: Field, arguments: Table) -> str:
         if field.kind != LONGSTR:
@@ -133,7 +133,7 @@ class DeadLetterKey(Check):
         return "" if "x-dead-letter-exchange" in arguments else "routing_key_but_no_dlx_defined"
 
 
-class Age(Check):
+class AgeCheck(ValueCheck):
     """A number and a unit, such as 7D."""
 
     def fault(self, field: Field, arguments: Table) -> str:
@@ -143,19 +143,21 @@ class Age(Check):
         return "" if age_ms(value) > 0 else "invalid_max_age"
 
 
-class StreamOffset(Check):
+class StreamOffsetCheck(ValueCheck):
     """A word, an age, an offset or a time."""
 
     def fault(self, field: Field, arguments: Table) -> str:
         value = field.value
         if isinstance(value, str):
             known = value in ("first", "last", "next") or age_ms(value) > 0
-            return "" if known else f"{{invalid_stream_offset_arg,{{longstr,{binary(value)}}}}}"
+            return (
+                "" if known else f"{{invalid_stream_offset_arg,{{longstr,{erlang_binary(value)}}}}}"
+            )
         return "" if field.kind in INTEGERS or field.kind == TIMESTAMP else _unacceptable(field)
 
 
-class Name(Check):
-    """Text that is neither empty nor long."""
+class NameCheck(ValueCheck):
+    """A text of 1 to `NAME_BYTES_MAX` bytes."""
 
     def fault(self, field: Field, arguments: Table) -> str:
         value = field.value
@@ -165,8 +167,8 @@ class Name(Check):
         return "" if 0 < size <= NAME_BYTES_MAX else "invalid_name"
 
 
-class StreamFilter(Check):
-    """Text or an array of texts."""
+class StreamFilterCheck(ValueCheck):
+    """A text or an array of texts."""
 
     def fault(self, field: Field, arguments: Table) -> str:
         value = field.value
@@ -179,8 +181,8 @@ class StreamFilter(Check):
         return "" if field.kind == LONGSTR else _unacceptable(field)
 
 
-class Deduplicating(Check):
-    """A table of `header`, `window_ms` and `size`, each of which may be missing."""
+class DeduplicationCheck(ValueCheck):
+    """A table with the optional entries `header`, `window_ms` and `size`."""
 
     def fault(self, field: Field, arguments: Table) -> str:
         if field.kind != TABLE or not isinstance(field.value, dict):
@@ -188,7 +190,7 @@ class Deduplicating(Check):
         for name, entry in field.value.items():
             check = _DEDUPLICATION_ENTRIES.get(name)
             if check is None:
-                return f"{{unknown_entry,{quoted(name)}}}"
+                return f"{{unknown_entry,{erlang_string(name)}}}"
             fault = check.fault(entry, arguments)
             if fault:
                 return f"{{{name},{fault}}}"
@@ -206,7 +208,7 @@ _AGE_UNITS_MS: Final[dict[str, int]] = {
 
 
 def age_ms(text: str) -> int:
-    """The milliseconds of an age such as 7D, at most `TIME_MS_MAX` of them; 0 where it is none."""
+    """Return the milliseconds of an age such as 7D, at most `TIME_MS_MAX`; 0 if it is invalid."""
     digits, unit = text[:-1], text[-1:]
     if unit not in _AGE_UNITS_MS or not (digits.isascii() and digits.isdigit()):
         return 0
@@ -215,81 +217,103 @@ def age_ms(text: str) -> int:
     return min(int(digits) * _AGE_UNITS_MS[unit], TIME_MS_MAX)
 
 
-ANYTHING: Final = Check()
-INTEGER: Final = Integer()
-NAME: Final = Name()
-FLAG: Final = Flag()
-NOT_NEGATIVE: Final = Whole(0, _NO_MAX, "")
-POSITIVE: Final = Whole(1, _NO_MAX, "")
-DEDUPLICATION: Final = Deduplicating()
+ANYTHING: Final = ValueCheck()
+INTEGER: Final = IntegerCheck()
+NAME: Final = NameCheck()
+FLAG: Final = BoolCheck()
+NOT_NEGATIVE: Final = RangeCheck(0, NO_MAX, "")
+POSITIVE: Final = RangeCheck(1, NO_MAX, "")
+DEDUPLICATION: Final = DeduplicationCheck()
 
-_DEDUPLICATION_ENTRIES: Final[dict[str, Check]] = {
+_DEDUPLICATION_ENTRIES: Final[dict[str, ValueCheck]] = {
     "header": NAME,
-    "window_ms": Whole(1, TIME_MS_MAX, "value_too_large"),
-    "size": Whole(1, DEDUPLICATION_SIZE_MAX, "value_too_large"),
+    "window_ms": RangeCheck(1, TIME_MS_MAX, "value_too_large"),
+    "size": RangeCheck(1, DEDUPLICATION_SIZE_MAX, "value_too_large"),
 }
 
 
-class Rule:
+class ArgumentRule:
     """One known argument."""
 
-    def __init__(self, name: str, kinds: tuple[str, ...], check: Check) -> None:
+    def __init__(self, name: str, kinds: tuple[str, ...], check: ValueCheck) -> None:
         self.name = name
-        self.kinds = kinds  # the kinds of queue that take it; the others refuse it
+        self.kinds = kinds  # the kinds of queue that accept it; the others refuse it
         self.check = check
 
 
 _CLASSIC: Final = (CLASSIC,)
 _QUORUM: Final = (QUORUM,)
 _STREAM: Final = (STREAM,)
-_BOTH: Final = (CLASSIC, QUORUM)
-_STRATEGIES: Final = ("at-most-once", "at-least-once")
-_OVERFLOWS: Final = ("drop-head", "reject-publish", "reject-publish-dlx")
-_RETRY_TYPES: Final = ("disabled", "all", "failed", "returned")
-_LOCATORS: Final = ("client-local", "balanced", "random", "least-leaders", "min-masters")
-_MASTERS: Final = ("client-local", "random", "min-masters")
-_MODES: Final = ("default", "lazy")
+_CLASSIC_OR_QUORUM: Final = (CLASSIC, QUORUM)
+DEAD_LETTER_STRATEGIES: Final = ("at-most-once", "at-least-once")
+OVERFLOWS: Final = ("drop-head", "reject-publish", "reject-publish-dlx")
+RETRY_TYPES: Final = ("disabled", "all", "failed", "returned")
+LEADER_LOCATORS: Final = ("client-local", "balanced", "random", "least-leaders", "min-masters")
+MASTER_LOCATORS: Final = ("client-local", "random", "min-masters")
+QUEUE_MODES: Final = ("default", "lazy")
 
-KIND: Final = Choice(QUEUE_KINDS, "unsupported queue type ")
+QUEUE_KIND: Final = ChoiceCheck(QUEUE_KINDS, "unsupported queue type ")
 
-QUEUE_RULES: Final[list[Rule]] = [
-    Rule("x-expires", _BOTH, Whole(1, TIME_MS_MAX, "value_too_large")),
-    Rule("x-message-ttl", _BOTH, Whole(0, TIME_MS_MAX, "value_too_large")),
-    Rule("x-dead-letter-exchange", _BOTH, ANYTHING),  # its type is checked before all else
-    Rule("x-dead-letter-routing-key", _BOTH, DeadLetterKey()),
-    Rule("x-dead-letter-strategy", _QUORUM, Choice(_STRATEGIES, "invalid_dlx_strategy")),
-    Rule("x-max-length", _BOTH, NOT_NEGATIVE),
-    Rule("x-max-length-bytes", QUEUE_KINDS, NOT_NEGATIVE),
-    Rule("x-max-in-memory-length", _QUORUM, NOT_NEGATIVE),
-    Rule("x-max-in-memory-bytes", _QUORUM, NOT_NEGATIVE),
-    Rule("x-max-priority", _CLASSIC, Whole(0, 255, "max_value_exceeded")),
-    Rule("x-overflow", _BOTH, Choice(_OVERFLOWS, "invalid_overflow")),
-    Rule("x-queue-mode", _CLASSIC, Choice(_MODES, "unsupported queue mode ")),
-    Rule("x-queue-version", _CLASSIC, Version()),
-    Rule("x-single-active-consumer", _BOTH, FLAG),
-    Rule("x-queue-type", QUEUE_KINDS, KIND),  # read before all others: it says which apply
-    Rule("x-quorum-initial-group-size", _QUORUM, POSITIVE),
-    Rule("x-max-age", _STREAM, Age()),
-    Rule("x-stream-max-segment-size-bytes", _STREAM, NOT_NEGATIVE),
-    Rule("x-stream-filter-size-bytes", _STREAM, NOT_NEGATIVE),
-    Rule("x-initial-cluster-size", _STREAM, POSITIVE),
-    # RabbitMQ: a limit that is no number is taken for the default, a negative one for none.
-    Rule("x-delivery-limit", _BOTH, ANYTHING),
-    Rule("x-queue-leader-locator", QUEUE_KINDS, Choice(_LOCATORS, "invalid_queue_locator_arg")),
-    Rule("x-queue-master-locator", _CLASSIC, Choice(_MASTERS, "invalid_queue_locator_arg")),
-    Rule("x-consumer-timeout", _BOTH, NOT_NEGATIVE),
-    Rule("x-consumer-disconnected-timeout", _QUORUM, NOT_NEGATIVE),
-    # RabbitMQ checks the next three in policies only; here a mistake in them is told.
-    Rule("x-delayed-retry-type", _BOTH, Choice(_RETRY_TYPES, "invalid_delayed_retry_type")),
-    Rule("x-delayed-retry-min", _BOTH, POSITIVE),
-    Rule("x-delayed-retry-max", _BOTH, POSITIVE),
-    # Leveret's own: the queue honours x-delay, remembers in a stream, takes nothing twice.
-    Rule("x-delayed", _BOTH, FLAG),
-    Rule("x-remember", _BOTH, NAME),
-    Rule("x-deduplication", QUEUE_KINDS, DEDUPLICATION),
+QUEUE_RULES: Final[list[ArgumentRule]] = [
+    ArgumentRule("x-expires", _CLASSIC_OR_QUORUM, RangeCheck(1, TIME_MS_MAX, "value_too_large")),
+    ArgumentRule(
+        "x-message-ttl", _CLASSIC_OR_QUORUM, RangeCheck(0, TIME_MS_MAX, "value_too_large")
+    ),
+    ArgumentRule(
+        "x-dead-letter-exchange", _CLASSIC_OR_QUORUM, ANYTHING
+    ),  # `queue_settings` checks its type first
+    ArgumentRule("x-dead-letter-routing-key", _CLASSIC_OR_QUORUM, DeadLetterKeyCheck()),
+    ArgumentRule(
+        "x-dead-letter-strategy",
+        _QUORUM,
+        ChoiceCheck(DEAD_LETTER_STRATEGIES, "invalid_dlx_strategy"),
+    ),
+    ArgumentRule("x-max-length", _CLASSIC_OR_QUORUM, NOT_NEGATIVE),
+    ArgumentRule("x-max-length-bytes", QUEUE_KINDS, NOT_NEGATIVE),
+    ArgumentRule("x-max-in-memory-length", _QUORUM, NOT_NEGATIVE),
+    ArgumentRule("x-max-in-memory-bytes", _QUORUM, NOT_NEGATIVE),
+    ArgumentRule("x-max-priority", _CLASSIC, RangeCheck(0, 255, "max_value_exceeded")),
+    ArgumentRule("x-overflow", _CLASSIC_OR_QUORUM, ChoiceCheck(OVERFLOWS, "invalid_overflow")),
+    ArgumentRule("x-queue-mode", _CLASSIC, ChoiceCheck(QUEUE_MODES, "unsupported queue mode ")),
+    ArgumentRule("x-queue-version", _CLASSIC, QueueVersionCheck()),
+    ArgumentRule("x-single-active-consumer", _CLASSIC_OR_QUORUM, FLAG),
+    ArgumentRule(
+        "x-queue-type", QUEUE_KINDS, QUEUE_KIND
+    ),  # read first: the other rules depend on it
+    ArgumentRule("x-quorum-initial-group-size", _QUORUM, POSITIVE),
+    ArgumentRule("x-max-age", _STREAM, AgeCheck()),
+    ArgumentRule("x-stream-max-segment-size-bytes", _STREAM, NOT_NEGATIVE),
+    ArgumentRule("x-stream-filter-size-bytes", _STREAM, NOT_NEGATIVE),
+    ArgumentRule("x-initial-cluster-size", _STREAM, POSITIVE),
+    # RabbitMQ: a limit that is not a number means the default, a negative one means no limit.
+    ArgumentRule("x-delivery-limit", _CLASSIC_OR_QUORUM, ANYTHING),
+    ArgumentRule(
+        "x-queue-leader-locator",
+        QUEUE_KINDS,
+        ChoiceCheck(LEADER_LOCATORS, "invalid_queue_locator_arg"),
+    ),
+    ArgumentRule(
+        "x-queue-master-locator",
+        _CLASSIC,
+        ChoiceCheck(MASTER_LOCATORS, "invalid_queue_locator_arg"),
+    ),
+    ArgumentRule("x-consumer-timeout", _CLASSIC_OR_QUORUM, NOT_NEGATIVE),
+    ArgumentRule("x-consumer-disconnected-timeout", _QUORUM, NOT_NEGATIVE),
+    # RabbitMQ: the next three are checked in policies only. Here they are checked as arguments too.
+    ArgumentRule(
+        "x-delayed-retry-type",
+        _CLASSIC_OR_QUORUM,
+        ChoiceCheck(RETRY_TYPES, "invalid_delayed_retry_type"),
+    ),
+    ArgumentRule("x-delayed-retry-min", _CLASSIC_OR_QUORUM, POSITIVE),
+    ArgumentRule("x-delayed-retry-max", _CLASSIC_OR_QUORUM, POSITIVE),
+    # Leveret's own: obey x-delay, record life events in a stream, drop duplicates.
+    ArgumentRule("x-delayed", _CLASSIC_OR_QUORUM, FLAG),
+    ArgumentRule("x-remember", _CLASSIC_OR_QUORUM, NAME),
+    ArgumentRule("x-deduplication", QUEUE_KINDS, DEDUPLICATION),
 ]
 
-# What the partitions of a super stream take over from it.
+# Arguments of a super stream that its partitions inherit.
 STREAM_ARGUMENTS: Final = (
     "x-max-length-bytes",
     "x-max-age",
@@ -297,12 +321,12 @@ STREAM_ARGUMENTS: Final = (
     "x-stream-filter-size-bytes",
 )
 
-CONSUMER_RULES: Final[list[Rule]] = [
-    Rule("x-priority", _BOTH, INTEGER),
-    Rule("x-cancel-on-ha-failover", _BOTH, FLAG),
-    Rule("x-consumer-timeout", _BOTH, NOT_NEGATIVE),
-    Rule("x-stream-offset", _STREAM, StreamOffset()),
-    Rule("x-stream-filter", _STREAM, StreamFilter()),
-    Rule("x-stream-match-unfiltered", _STREAM, FLAG),
-    Rule("x-stream-cursor", _STREAM, NAME),  # Leveret's own
+CONSUMER_RULES: Final[list[ArgumentRule]] = [
+    ArgumentRule("x-priority", _CLASSIC_OR_QUORUM, INTEGER),
+    ArgumentRule("x-cancel-on-ha-failover", _CLASSIC_OR_QUORUM, FLAG),
+    ArgumentRule("x-consumer-timeout", _CLASSIC_OR_QUORUM, NOT_NEGATIVE),
+    ArgumentRule("x-stream-offset", _STREAM, StreamOffsetCheck()),
+    ArgumentRule("x-stream-filter", _STREAM, StreamFilterCheck()),
+    ArgumentRule("x-stream-match-unfiltered", _STREAM, FLAG),
+    ArgumentRule("x-stream-cursor", _STREAM, NAME),  # Leveret's own
 ]

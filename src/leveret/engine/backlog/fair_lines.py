@@ -1,13 +1,14 @@
-"""Lanes: the messages of one priority by key, so that the keys take turns.
+"""Fair lines: the ready messages of one priority, grouped by key, so that the keys take turns.
 
-A message names its key by a header. Each key that has something ready in a priority has a lane, a
-line of its own; messages without a key are in the plain line of their priority, which takes its
-turn like a lane. The lane that is served goes to the end of the rotation, one that gets its first
-message joins there: whoever comes waits for no more messages than there are other keys, however
-long their lines are. A lane that is empty is forgotten when its turn comes, so that memory is taken
-by keys with something to do alone. Every step is O(1).
+A message names its key in the header `x-job-fair-key`. Each key with ready messages in a priority
+has a fair line. Messages without a key are in the plain line of their priority, which takes its
+turn like a fair line.
 
-Invariant: a lane with a message is in the rotation of its priority, once.
+The line that was served goes to the end of the rotation, and a new line joins at the end. So a new
+key waits for at most one message of each other key, however long their lines are. An empty line is
+dropped when its turn comes, so that only keys with ready messages take memory. Every step is O(1).
+
+Invariant: a fair line with a message is in the rotation of its priority exactly once.
 """
 
 from collections import deque
@@ -21,79 +22,79 @@ from leveret.wire.scan import find_entry
 from leveret.wire.tables import decode_field
 
 FAIR_KEY: Final = b"x-job-fair-key"
-PLAIN: Final = b""  # the key of messages that name none
+PLAIN: Final = b""  # stands for the key of messages without a key
 
 
 class FairLine:
-    """What is ready of one key."""
+    """The ready messages of one key in one priority."""
 
     def __init__(self, key: bytes, number: i64, line: Line) -> None:
         self.key = key
-        self.number = number  # in the order in which lanes were made; the plain line's is 0
+        self.number = number  # order of creation; 0 for the plain line
         self.line = line
 
 
 class FairLines:
-    """The lanes of a queue."""
+    """All fair lines of a queue, and whose turn it is in each priority."""
 
     def __init__(self) -> None:
-        self._rotations: dict[int, deque[FairLine]] = {}  # by priority; the next one is first
-        self._lanes: dict[tuple[int, bytes], FairLine] = {}
+        self._rotations: dict[int, deque[FairLine]] = {}  # by priority; the next line is first
+        self._lines: dict[tuple[int, bytes], FairLine] = {}  # by priority and key
         self._made: i64 = 0
 
     def line(self, priority: int, key: bytes) -> Line:
-        """The line of a key, which is going to get a message."""
-        lane = self._lanes.get((priority, key))
-        if lane is None:
+        """Return the line of a key; create it if needed, because a message will be added."""
+        fair_line = self._lines.get((priority, key))
+        if fair_line is None:
             self._made += 1
-            lane = FairLine(key, self._made, Line())
-            self._join(priority, lane)
-        return lane.line
+            fair_line = FairLine(key, self._made, Line())
+            self._join(priority, fair_line)
+        return fair_line.line
 
-    def _join(self, priority: int, lane: FairLine) -> None:
-        self._lanes[(priority, lane.key)] = lane
+    def _join(self, priority: int, fair_line: FairLine) -> None:
+        self._lines[(priority, fair_line.key)] = fair_line
         rotation = self._rotations.get(priority)
         if rotation is None:
             rotation = deque()
             self._rotations[priority] = rotation
-        rotation.append(lane)
+        rotation.append(fair_line)
 
     def next(self, priority: int, plain: Line) -> Line | None:
-        """The line whose turn it is, and stays; None where the priority has no message."""
-        if not plain.is_empty() and (priority, PLAIN) not in self._lanes:
+        """Return the line whose turn it is, and keep its turn; None if the priority is empty."""
+        if not plain.is_empty() and (priority, PLAIN) not in self._lines:
             self._join(priority, FairLine(PLAIN, 0, plain))
         rotation = self._rotations.get(priority)
         if rotation is None:
             return None
         while rotation:
-            lane = rotation[0]
-            if not lane.line.is_empty():
-                return lane.line
+            fair_line = rotation[0]
+            if not fair_line.line.is_empty():
+                return fair_line.line
             rotation.popleft()
-            del self._lanes[(priority, lane.key)]
+            del self._lines[(priority, fair_line.key)]
         del self._rotations[priority]
         return None
 
     def pass_on(self, priority: int) -> None:
-        """The one whose turn it was has been served."""
+        """Move the line that was served to the end of the rotation."""
         self._rotations[priority].rotate(-1)
 
     def at(self, priority: int) -> list[FairLine]:
-        """The lanes of a priority besides the plain line, in the order in which they were made."""
+        """Return the fair lines of a priority without the plain line, in order of creation."""
         rotation = self._rotations.get(priority)
         if rotation is None:
             return []
-        lanes = [lane for lane in rotation if lane.key != PLAIN]
-        lanes.sort(key=_number)
-        return lanes
+        fair_lines = [fair_line for fair_line in rotation if fair_line.key != PLAIN]
+        fair_lines.sort(key=_number)
+        return fair_lines
 
 
-def _number(lane: FairLine) -> int:
-    return lane.number
+def _number(fair_line: FairLine) -> int:
+    return fair_line.number
 
 
-def lane_key(header: bytes) -> bytes:
-    """The key that a message names in its headers; PLAIN where it names none."""
+def fair_key(header: bytes) -> bytes:
+    """Return the fair key in a content header; PLAIN if there is none."""
     traits = parse_traits(header)
     at = find_entry(header, traits.headers_at, traits.headers_end, FAIR_KEY)
     if at < 0:

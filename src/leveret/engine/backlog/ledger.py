@@ -1,15 +1,15 @@
-"""What the log knows of one queue: which messages stand in it, and which are done with.
+"""Record in the log which messages of one queue exist and which are settled.
 
-The queue tells its ledger of every message that comes, is delivered, comes back or is done with.
-The ledger writes messages to the journal at once, so that they have a position, and the rest at the
-end of the turn, where acks of neighbours have become one run of numbers.
+The queue tells its ledger about every message that arrives, is delivered, comes back or is settled.
+The ledger writes a message to the journal at once, so that the message has a position. It writes
+everything else at the end of the turn, when neighbouring acks have become one run of numbers.
 
-Where the node has no log there is no journal, and the ledger does nothing.
+On a node without a log there is no journal, and the ledger does nothing.
 """
 
 from mypy_extensions import i64
 
-from leveret.engine.backlog.paged import Run
+from leveret.engine.backlog.paged import PagedRun
 from leveret.engine.backlog.settled_numbers import SettledNumbers
 from leveret.engine.message import LOGGED, Message
 from leveret.journal.journal import Journal
@@ -17,34 +17,35 @@ from leveret.journal.records import SPILLED
 
 
 class Ledger:
-    """One queue's account in the log."""
+    """The records of one queue in the log."""
 
     def __init__(self, journal: Journal | None, durable: bool, unlogged: "list[Ledger]") -> None:
-        self.id: i64 = 0  # names the queue in the log; never used again
+        self.id: i64 = 0  # number of the queue in the log; never reused
         self.journal = journal
         self.durable = durable
-        self.closed = False  # the queue is deleted, and the log knows
-        self.gone = SettledNumbers()  # sequence numbers that are done with, if it is durable
-        self.returned: dict[int, tuple[int, int, int]] = {}  # returns, failures, due time
-        self.delivered_seq: i64 = -1  # all up to this one may have been delivered
-        self._unlogged = unlogged  # the turn's column of ledgers that have something to write
-        self._is_listed = False
-        self._written_seq: i64 = -1  # `delivered_seq` as the log has it
-        self._runs: list[int] = []  # gone since the last turn: first and last numbers in turn
+        self.closed = False  # the queue is deleted, and the log has recorded it
+        self.settled = SettledNumbers()  # settled sequence numbers, if the queue is durable
+        # Returns, failures and due time of messages that came back, by sequence number.
+        self.returned: dict[int, tuple[int, int, int]] = {}
+        self.delivered_seq: i64 = -1  # messages up to this one may have been delivered
+        self._unlogged = unlogged  # the turn's column of ledgers with something to write
+        self._is_listed = False  # this ledger is in that column
+        self._written_seq: i64 = -1  # the last `delivered_seq` that was written
+        self._runs: list[int] = []  # settled in this turn: first and last numbers in turn
 
     def write_message(self, message: Message, due_ms: i64) -> None:
-        """Keep a message for the next start."""
+        """Write a message that must survive a restart."""
         self._write(message, self.id, due_ms)
         message.flags |= LOGGED
 
     def spill(self, message: Message) -> None:
-        """Write a message only to have it out of memory; the next start does not look at it."""
+        """Write a message to the log to free its memory; a restart ignores this record."""
         self._write(message, SPILLED, 0)
 
     def _write(self, message: Message, owner: i64, due_ms: i64) -> None:
         journal = self.journal
         assert journal is not None
-        message.position = journal.message(
+        message.position = journal.write_message(
             owner,
             message.seq,
             message.expires_ms,
@@ -57,16 +58,17 @@ class Ledger:
         )
 
     def forget(self, message: Message) -> None:
-        """A message is done with: it must not come back after a restart."""
+        """Record that a message is settled: it must not come back after a restart."""
         journal = self.journal
         if journal is not None:
             journal.release(message.position)
             self._forget(message)
 
     def hand_over(self, message: Message) -> None:
-        """A message is done with here because this turn has written it for another queue.
+        """Record that a message is settled because this turn moved it to another queue.
 
-        Until that is on disk, this copy is the one that counts.
+        Its log position is released only after the block with the new copy is on disk. A crash
+        before that keeps this copy.
         """
         journal = self.journal
         if journal is not None:
@@ -74,35 +76,35 @@ class Ledger:
             self._forget(message)
 
     def skip(self, seq: i64) -> None:
-        """A number that no message has."""
+        """Record that no message has this sequence number."""
         if self.journal is not None and self.durable and not self.closed:
-            self.gone.add(seq)
+            self.settled.add(seq)
 
     def _forget(self, message: Message) -> None:
         if self.closed or not self.durable:
             return
         seq = message.seq
-        self.gone.add(seq)
+        self.settled.add(seq)
         if self.returned:
             self.returned.pop(seq, None)
         if message.flags & LOGGED:
             self._add(seq)
 
-    def forget_run(self, run: Run) -> None:
-        """Messages that are in the log alone are done with."""
+    def forget_run(self, run: PagedRun) -> None:
+        """Record that all messages of a run are settled."""
         journal = self.journal
         assert journal is not None
         journal.release_many(run.file, run.left())
         if self.closed or not self.durable:
             return
         for seq in run.seqs[run.at :]:
-            self.gone.add(seq)
+            self.settled.add(seq)
             if self.returned:
                 self.returned.pop(seq, None)
             self._add(seq)
 
     def drop_counts(self, counts: dict[int, int]) -> None:
-        """The queue is deleted: so many messages of each log file, in the log alone, are gone."""
+        """Release the paged messages of a deleted queue, given as a count per log file."""
         assert self.closed
         journal = self.journal
         assert journal is not None
@@ -124,28 +126,28 @@ class Ledger:
         self._unlogged.append(self)
 
     def note_delivered(self, message: Message) -> None:
-        """A message has been delivered; if it comes again, then as a redelivery."""
+        """Record that a message was delivered: after a restart it is a redelivery."""
         if message.flags & LOGGED and message.seq > self.delivered_seq:
             self.delivered_seq = message.seq
             if not self._is_listed:
                 self._list()
 
     def write_return(self, message: Message, due_ms: i64) -> None:
-        """A message came back, perhaps to wait."""
+        """Write that a message came back; `due_ms` is 0 or the time until which it waits."""
         journal = self.journal
         assert journal is not None
-        journal.returned(self.id, message.seq, message.returns, message.failures, due_ms)
+        journal.write_returned(self.id, message.seq, message.returns, message.failures, due_ms)
         self.returned[message.seq] = (message.returns, message.failures, due_ms)
 
     def write(self) -> None:
-        """End of a turn: write which messages are gone, and how far the queue was delivered."""
+        """Write the settled numbers and the last delivered number, at the end of a turn."""
         self._is_listed = False
         journal = self.journal
         if journal is None or self.closed or not self.durable:
             return
         if self._runs:
-            journal.gone(self.id, self._runs)
+            journal.write_gone(self.id, self._runs)
             self._runs = []
         if self.delivered_seq > self._written_seq:
             self._written_seq = self.delivered_seq
-            journal.mark(self.id, self.delivered_seq)
+            journal.write_mark(self.id, self.delivered_seq)

@@ -1,7 +1,13 @@
-"""A line of ready messages: one FIFO that takes messages back to their place.
+"""A line of ready messages: a FIFO to which messages can be returned at their original place.
 
-Messages stand in order of arrival (`fresh`); those that came back (`returned`) keep their original
-place by rank. The head of a line is in memory, what is beyond its window in the log alone.
+    returned   heap by rank: messages that came back
+    fresh      list by rank: messages in memory, in order of arrival
+    paged      positions in the log: messages beyond the window
+
+The next message is the one with the lower rank of the heads of `returned` and `fresh`. When both
+are empty, a page is read from the log.
+
+Invariant: every returned message is older than every paged message.
 """
 
 from heapq import heappop, heappush
@@ -9,33 +15,29 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from leveret.engine.backlog.paged import Runs
+from leveret.engine.backlog.paged import PagedRuns
 from leveret.engine.message import Message
 
-WINDOW_BYTES: Final = 16 * 1024 * 1024  # bodies in memory before further messages go to the log
+WINDOW_BYTES: Final = 16 * 1024 * 1024  # bodies in memory; further messages stay in the log
 
-_COMPACT_AT: Final = 1024  # taken slots at the front of `fresh` before it is worth moving the rest
+_COMPACT_AT: Final = 1024  # taken slots at the front of `fresh` before it is cut
 
 
 class Line:
-    """One FIFO that takes messages back to their place.
-
-    Its head is in memory; what is beyond the window stands in the log (`paged`) and is read back
-    when the head is used up. What came back is older than everything in the log's part.
-    """
+    """One FIFO of ready messages."""
 
     def __init__(self) -> None:
         self.fresh: list[Message | None] = []  # by rank; slots before `at` are taken
         self.at: i64 = 0
-        self.fresh_bytes: i64 = 0  # bodies in `fresh`
+        self.fresh_bytes: i64 = 0  # bytes of the bodies in `fresh`
         self.returned: list[tuple[int, Message]] = []  # heap by rank
-        self.paged = Runs()
+        self.paged = PagedRuns()
 
     def is_empty(self) -> bool:
         return self.at == len(self.fresh) and not self.returned and self.paged.count == 0
 
     def is_full(self, window: i64) -> bool:
-        """Whether a further message belongs into the log's part."""
+        """Return True if the next new message belongs in `paged`."""
         return (
             self.paged.count != 0
             or len(self.fresh) - self.at >= window
@@ -47,11 +49,11 @@ class Line:
         self.fresh_bytes += len(message.body)
 
     def needs_page(self) -> bool:
-        """Whether the next message is in the log alone."""
+        """Return True if the next message must be read from the log."""
         return self.at == len(self.fresh) and not self.returned and self.paged.count != 0
 
     def head(self) -> Message:
-        """The next message, which stays; it is in memory."""
+        """Return the next message without taking it; it must be in memory."""
         returned = self.returned
         if self.at < len(self.fresh):
             first = self.fresh[self.at]
@@ -61,7 +63,7 @@ class Line:
         return returned[0][1]
 
     def head_rank(self) -> i64:
-        """The rank of the next message, wherever it is; -1 in an empty line."""
+        """Return the rank of the next message, in memory or in the log; -1 if the line is empty."""
         rank: i64 = -1
         if self.at < len(self.fresh):
             first = self.fresh[self.at]
@@ -77,7 +79,7 @@ class Line:
         return rank
 
     def pop(self) -> Message:
-        """Take the next message; it is in memory."""
+        """Take the next message; it must be in memory."""
         fresh = self.fresh
         at = self.at
         if at < len(fresh):
@@ -91,11 +93,11 @@ class Line:
         return heappop(self.returned)[1]
 
     def put_back(self, message: Message) -> None:
-        """Return a message to its place by rank."""
+        """Put a message back at its original place."""
         heappush(self.returned, (message.rank, message))
 
     def _advance(self, at: i64) -> None:
-        """Move the front to `at` and give back the slots before it now and then."""
+        """Move the front to `at`, and free the slots before it when there are many."""
         fresh = self.fresh
         if at == len(fresh):
             fresh.clear()
@@ -106,7 +108,7 @@ class Line:
         self.at = at
 
     def messages(self) -> list[Message]:
-        """All messages in memory, in order, without taking them."""
+        """Return all messages in memory, in order, without taking them."""
         kept: list[Message] = [m for m in self.fresh[self.at :] if m is not None]
         if self.returned:
             kept.extend([m for _, m in self.returned])

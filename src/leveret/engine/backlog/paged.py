@@ -1,10 +1,10 @@
-"""Messages that are only positions in the log: twelve bytes each instead of an object.
+"""Positions of the messages of a line that are in the log and not in memory: twelve bytes each.
 
-A `Run` is a stretch of one log file: sequence numbers and offsets of messages, oldest first. `Runs`
-is a line of them; it is filled at one end and read back at the other, in pages. How a page is read
-is the business of `Pages`: the engine opens no files.
+A `PagedRun` holds sequence numbers and offsets of messages in one log file, oldest first.
+`PagedRuns` is a queue of runs: new messages are added at the end, and pages are read back from the
+front. `page_reader` does the reading.
 
-Invariant: offsets ascend inside a run, so that neighbours can be read together.
+Invariant: offsets ascend inside a run, so that neighbouring messages are read together.
 """
 
 from array import array
@@ -13,16 +13,13 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from leveret.engine.message import COUNTED, LOGGED, REDELIVERED, Message
-from leveret.errors import CorruptionError
-from leveret.journal.journal import Journal
-from leveret.journal.records import NOWHERE, OFFSET_BITS, OFFSET_MASK
+from leveret.journal.records import OFFSET_BITS, OFFSET_MASK
 
-_COMPACT_AT: Final = 4096
+_COMPACT_AT: Final = 4096  # taken entries at the front before the columns are cut
 
 
 def without(column: "array[int]", places: list[int]) -> "array[int]":
-    """A column less the values at these places, which ascend."""
+    """Return a copy of a column without the values at the given places, which ascend."""
     rest = array(column.typecode)
     start = 0
     for place in places:
@@ -32,13 +29,13 @@ def without(column: "array[int]", places: list[int]) -> "array[int]":
     return rest
 
 
-class Run:
-    """Messages of one log file."""
+class PagedRun:
+    """Sequence numbers and offsets of messages in one log file, as two columns."""
 
     def __init__(self, file: i64) -> None:
         self.file = file
-        self.at: i64 = 0  # those before have been taken
-        self.last: i64 = -1  # the last offset
+        self.at: i64 = 0  # entries before this place have been taken
+        self.last: i64 = -1  # offset of the last message
         self.seqs: array[int] = array("Q")
         self.offsets: array[int] = array("I")
 
@@ -48,10 +45,11 @@ class Run:
         self.last = offset
 
     def left(self) -> i64:
+        """Return how many messages have not been taken."""
         return len(self.offsets) - self.at
 
     def stretches(self) -> list[tuple[int, int]]:
-        """First and last of every stretch of sequence numbers without a gap."""
+        """Return first and last number of each stretch of consecutive sequence numbers."""
         found: list[tuple[int, int]] = []
         first: i64 = -1
         last: i64 = -1
@@ -66,29 +64,26 @@ class Run:
             found.append((first, last))
         return found
 
-    def rest(self, count: i64) -> "Run":
-        """The last `count` messages that are left, as a run that shares the columns with this one.
-
-        It is for reading: nothing may be added to it.
-        """
-        view = Run(self.file)
+    def view_last(self, count: i64) -> "PagedRun":
+        """Return a read-only view of the last `count` messages; it shares this run's columns."""
+        view = PagedRun(self.file)
         view.seqs = self.seqs
         view.offsets = self.offsets
         view.at = len(self.offsets) - count
         view.last = self.last
         return view
 
-    def copy(self) -> "Run":
-        """The messages that are left, as a run with columns of its own."""
-        part = Run(self.file)
+    def copy(self) -> "PagedRun":
+        """Return the messages that are left as a new run with its own columns."""
+        part = PagedRun(self.file)
         part.seqs = self.seqs[self.at :]
         part.offsets = self.offsets[self.at :]
         part.last = self.last
         return part
 
-    def cut(self, count: i64) -> "Run":
-        """Take the next `count` messages, as a run of their own."""
-        part = Run(self.file)
+    def cut(self, count: i64) -> "PagedRun":
+        """Take the next `count` messages and return them as a new run."""
+        part = PagedRun(self.file)
         part.seqs = self.seqs[self.at : self.at + count]
         part.offsets = self.offsets[self.at : self.at + count]
         part.last = part.offsets[-1]
@@ -96,7 +91,7 @@ class Run:
         return part
 
     def advance(self, count: i64) -> None:
-        """The next `count` messages have been taken."""
+        """Mark the next `count` messages as taken."""
         self.at += count
         if self.at >= _COMPACT_AT and self.at * 2 > len(self.offsets):
             del self.offsets[: self.at]
@@ -104,7 +99,10 @@ class Run:
             self.at = 0
 
     def places_of(self, wanted: list[int]) -> list[int]:
-        """Where messages with these sequence numbers are; numbers ascend along a run."""
+        """Return the places of the messages with the given sequence numbers.
+
+        Sequence numbers must ascend along this run.
+        """
         found: list[int] = []
         if self.left() == 0:
             return found
@@ -118,39 +116,39 @@ class Run:
         found.sort()
         return found
 
-    def part(self, places: list[int]) -> "Run":
-        """Messages at these places, which ascend, as a run of their own; they stay here."""
-        part = Run(self.file)
+    def select(self, places: list[int]) -> "PagedRun":
+        """Copy the messages at the given places, which ascend, to a new run."""
+        part = PagedRun(self.file)
         for place in places:
             part.add(self.seqs[place], self.offsets[place])
         return part
 
     def remove(self, places: list[int]) -> None:
-        """Take the messages at these places, which ascend, out of the middle."""
+        """Remove the messages at the given places, which ascend."""
         self.seqs = without(self.seqs, places)
         self.offsets = without(self.offsets, places)
 
-    def takes(self, position: i64) -> bool:
-        """Whether a message at this position may follow."""
+    def can_follow(self, position: i64) -> bool:
+        """Return True if a message at this position can be added at the end."""
         return position >> OFFSET_BITS == self.file and position & OFFSET_MASK > self.last
 
 
-class Runs:
-    """Positions in order, over several files."""
+class PagedRuns:
+    """The paged messages of one line, in order, over several log files."""
 
     def __init__(self) -> None:
         self.count: i64 = 0
-        self.runs: list[Run] = []
+        self.runs: list[PagedRun] = []
 
     def add(self, seq: i64, position: i64) -> None:
-        """Add a message at the end."""
-        if not self.runs or not self.runs[-1].takes(position):
-            self.runs.append(Run(position >> OFFSET_BITS))
+        """Add a message at the end of the line."""
+        if not self.runs or not self.runs[-1].can_follow(position):
+            self.runs.append(PagedRun(position >> OFFSET_BITS))
         self.runs[-1].add(seq, position & OFFSET_MASK)
         self.count += 1
 
     def advance(self, count: i64) -> None:
-        """The next messages, all of the first run, have been taken."""
+        """Mark the next messages as taken; all of them are in the first run."""
         first = self.runs[0]
         assert count <= first.left()
         first.advance(count)
@@ -158,8 +156,8 @@ class Runs:
         if first.left() == 0:
             self.runs.pop(0)
 
-    def cut(self, count: i64) -> Run:
-        """Take the next messages, all of the first run, as a run of their own."""
+    def cut(self, count: i64) -> PagedRun:
+        """Take the next messages, all from the first run, and return them as a new run."""
         first = self.runs[0]
         part = first.cut(count)
         self.count -= count
@@ -167,26 +165,26 @@ class Runs:
             self.runs.pop(0)
         return part
 
-    def remove(self, run: Run, places: list[int]) -> None:
-        """Take messages out of the middle of a run."""
+    def remove(self, run: PagedRun, places: list[int]) -> None:
+        """Remove messages from the middle of a run."""
         run.remove(places)
         self.count -= len(places)
         if run.left() == 0:
             self.runs.remove(run)
 
-    def find(self, file: i64) -> Run | None:
-        """The first run of a file."""
+    def find(self, file: i64) -> PagedRun | None:
+        """Return the first run in a log file."""
         for run in self.runs:
             if run.file == file:
                 return run
         return None
 
-    def move(self, run: Run, positions: list[int]) -> None:
-        """The next messages of a run stand elsewhere now; they keep their place in the line."""
+    def move(self, run: PagedRun, positions: list[int]) -> None:
+        """Give the next messages of a run new positions; their order in the line is unchanged."""
         index = self.runs.index(run)
         first: i64 = positions[0]
-        if index == 0 or not self.runs[index - 1].takes(first):
-            self.runs.insert(index, Run(first >> OFFSET_BITS))
+        if index == 0 or not self.runs[index - 1].can_follow(first):
+            self.runs.insert(index, PagedRun(first >> OFFSET_BITS))
             index += 1
         moved = self.runs[index - 1]
         at = run.at
@@ -196,113 +194,3 @@ class Runs:
         run.advance(len(positions))
         if run.left() == 0:
             self.runs.pop(index)
-
-
-class Pages:
-    """Reads messages of the log. Storage subclasses it."""
-
-    def read(self, run: Run, slot: i64) -> list[Message]:
-        """The next messages of a run: at least one, and no more than a page.
-
-        Corrupt where not even the next one can be read.
-        """
-        raise NotImplementedError
-
-    def prepare(self, run: Run) -> bool:
-        """Check a part of what has to be checked before the next messages of a run are read.
-
-        False: there is more. Who must not wait calls this before `read` and `sift`.
-        """
-        return True
-
-    def sift(self, run: Run, slot: i64, needle: bytes) -> tuple[list[Message], i64]:
-        """Those of the next messages of a run that may have some bytes, and how many were seen."""
-        messages = self.read(run, slot)
-        return messages, len(messages)
-
-    def unreadable(self, run: Run) -> i64:
-        """After Corrupt: how many of the next messages of the run are lost with it."""
-        return run.left()
-
-
-class QueuePages:
-    """Reads the messages of one queue, and gives them back what is known of them."""
-
-    def __init__(
-        self, pages: Pages, slot: i64, returned: dict[int, tuple[int, int, int]], counts: bool
-    ) -> None:
-        self.journal: Journal | None = None
-        self._pages = pages
-        self._counted: i64 = 0
-        self.set_counting(counts)
-        self._slot = slot
-        self._returned = returned  # the queue's: returns, failures, due time by sequence number
-        self.redelivered_through: i64 = -1  # may have been delivered before the node was started
-
-    def set_counting(self, counts: bool) -> None:
-        """Whether messages that came back say how often."""
-        self._counted = COUNTED if counts else 0
-
-    def read(self, runs: Runs) -> list[Message]:
-        """Take the next messages of the line."""
-        messages = self.peek(runs.runs[0])
-        runs.advance(len(messages))
-        for message in messages:
-            if not message.flags & LOGGED:
-                self._unspill(message)
-        return messages
-
-    def unreadable(self, run: Run) -> i64:
-        """After Corrupt: how many of the next messages of the run are lost with it."""
-        return self._pages.unreadable(run)
-
-    def take(self, run: Run) -> list[Message]:
-        """Take the next messages of a run by itself."""
-        messages = self.peek(run)
-        run.advance(len(messages))
-        for message in messages:
-            if not message.flags & LOGGED:
-                self._unspill(message)
-        return messages
-
-    def read_on(self, view: Run) -> list[Message]:
-        """The next messages of a view, which is moved on; nothing where they cannot be read."""
-        try:
-            messages = self.peek(view)
-        except CorruptionError:
-            view.at += max(1, min(view.left(), self.unreadable(view)))
-            return []
-        view.at += len(messages)
-        return messages
-
-    def peek(self, run: Run) -> list[Message]:
-        """The next messages of a run, which stay."""
-        messages = self._pages.read(run, self._slot)
-        self._complete(messages)
-        return messages
-
-    def prepare(self, run: Run) -> bool:
-        """Whether the next messages of a run can be read at once; see `Pages.prepare`."""
-        return self._pages.prepare(run)
-
-    def sift(self, run: Run, needle: bytes) -> tuple[list[Message], i64]:
-        """Those of the next messages that may have some bytes, and how many were seen."""
-        messages, count = self._pages.sift(run, self._slot, needle)
-        self._complete(messages)
-        return messages, count
-
-    def _complete(self, messages: list[Message]) -> None:
-        """Give messages what is known of them besides their record."""
-        for message in messages:
-            if message.seq <= self.redelivered_through:
-                message.flags |= REDELIVERED
-            counts = self._returned.get(message.seq) if self._returned else None
-            if counts is not None:
-                message.returns, message.failures, _ = counts
-                message.flags |= self._counted | REDELIVERED
-
-    def _unspill(self, message: Message) -> None:
-        """A message that was in the log only to be out of memory is in memory again."""
-        assert self.journal is not None
-        self.journal.release(message.position)
-        message.position = NOWHERE

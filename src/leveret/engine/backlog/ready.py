@@ -1,16 +1,14 @@
-"""Ready messages, in the order in which they will be delivered.
+"""The ready messages of a queue, in the order in which they will be delivered.
 
-`Ready` is a `Line` for each priority in use, highest first; a queue without priorities has just one
-line. Where the messages of one priority have keys that take turns, each key has a line of its own
-(`FairLines`).
-
-Quorum queues serve what came back before everything else, whatever its priority (RabbitMQ 4.3):
-`returns_first` puts it in a line of its own.
-
-Priorities may be any numbers and many: finding the highest costs O(log n) of those in use.
+- A queue without priorities has one `Line`.
+- A queue with priorities has a `Line` for each priority in use, highest first. Priorities may be
+  any numbers: finding the highest costs O(log n) of the priorities in use.
+- Where the keys of one priority take turns, each key has a line (`FairLines`).
+- RabbitMQ 4.3: quorum queues serve returned messages first, whatever their priority. With
+  `returns_first` they are in the line `back`.
 
 Invariants: `count` and `body_bytes` are the sums over all lines; `levels` holds each key of `lines`
-once. A line may be empty until its priority is the highest.
+once. A line may stay empty until its priority is the highest.
 """
 
 from heapq import heappop, heappush
@@ -18,22 +16,23 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from leveret.engine.backlog.fair_lines import FairLines, lane_key
+from leveret.engine.backlog.fair_lines import FairLines, fair_key
 from leveret.engine.backlog.line import Line
-from leveret.engine.backlog.paged import QueuePages, Run, Runs
+from leveret.engine.backlog.page_reader import QueuePageReader
+from leveret.engine.backlog.paged import PagedRun, PagedRuns
 from leveret.engine.message import Message
 from leveret.errors import CorruptionError
 from leveret.journal.records import NOWHERE
 
-WINDOW: Final = 8192  # messages of a line in memory before further ones are left to the log
+WINDOW: Final = 8192  # messages of a line in memory; further messages stay in the log
 LAZY_WINDOW: Final = 64  # the same for a lazy queue
 
-MESSAGE_BYTES: Final = 300  # a message in memory besides its body: object, header, list slots
-RUN_BYTES: Final = 12  # a message that is only a position
+MESSAGE_BYTES: Final = 300  # a message in memory without its body: object, header, list slots
+RUN_BYTES: Final = 12  # a message that is only a position in the log
 
 
 class Ready:
-    """The lines of a queue."""
+    """All lines of a queue, and their totals."""
 
     def __init__(self, *, prioritised: bool, returns_first: bool) -> None:
         self.count: i64 = 0
@@ -41,22 +40,22 @@ class Ready:
         self.prioritised = prioritised
         self.returns_first = returns_first
         self.line = Line()  # the only line of a queue without priorities
-        self.back = Line()  # what came back, where that is served first
+        self.back = Line()  # returned messages, with `returns_first`
         self.levels: list[int] = []  # heap of the priorities in use, negated: the highest is first
-        self.lines: dict[int, Line] = {}  # a line for each of them
-        self.mortal = False  # a message with an expiry has been here
+        self.lines: dict[int, Line] = {}  # by priority
+        self.has_expiring = False  # a message with an expiry has been here
         self.window: i64 = WINDOW
-        self.damaged: list[Run] = []  # messages that cannot be read: set aside, not counted above
-        self.pages: QueuePages | None = None  # where there is a log
-        self.returns: i64 = 0  # messages that came back to be served first
-        self.lanes: FairLines | None = None  # lines of keys that take turns, if there are any
+        self.damaged: list[PagedRun] = []  # unreadable messages, not in `count`
+        self.pages: QueuePageReader | None = None  # None without a log
+        self.returns: i64 = 0  # messages that were put into `back` so far
+        self.fair_lines: FairLines | None = None  # None until a queue has fair keys
 
     def push(self, message: Message) -> None:
-        """Add a message at the end of its priority."""
+        """Add a message at the end of its line."""
         self.count += 1
         self.body_bytes += len(message.body)
         if message.expires_ms != 0:
-            self.mortal = True
+            self.has_expiring = True
         line = self._line_of(message) if self.prioritised else self.line
         if message.position != NOWHERE and line.is_full(self.window):
             line.paged.add(message.seq, message.position)
@@ -64,38 +63,38 @@ class Ready:
             line.append(message)
 
     def is_full(self, priority: i64) -> bool:
-        """Whether a further message of this priority belongs into the log."""
+        """Return True if the next new message of this priority belongs in the log."""
         line = self._level(priority) if self.prioritised else self.line
         return line.is_full(self.window)
 
-    def add_run(self, priority: i64, run: Run) -> None:
-        """Add messages that are in the log alone; their bytes are counted by the caller."""
+    def add_run(self, priority: i64, run: PagedRun) -> None:
+        """Add paged messages; the caller adds their bytes to `body_bytes`."""
         line = self._level(priority) if self.prioritised else self.line
         line.paged.runs.append(run)
         line.paged.count += run.left()
         self.count += run.left()
 
     def damaged_count(self) -> i64:
-        """How many messages are set aside."""
+        """Return how many messages cannot be read."""
         count: i64 = 0
         for run in self.damaged:
             count += run.left()
         return count
 
-    def paged_runs(self) -> list[Run]:
-        """Everything that is in the log alone."""
+    def paged_runs(self) -> list[PagedRun]:
+        """Return the runs of paged messages of all lines."""
         return [run for line in self.all_lines() for run in line.paged.runs]
 
-    def paged_lines(self) -> list[Runs]:
-        """The same, line by line."""
+    def paged_lines(self) -> list[PagedRuns]:
+        """Return the paged messages of each line that has some."""
         return [line.paged for line in self.all_lines() if line.paged.count != 0]
 
     def put_back(self, message: Message) -> None:
-        """Return a message that was taken: to its place, or to the line served first."""
+        """Put back a message that was taken: at its original place, or into `back`."""
         self.count += 1
         self.body_bytes += len(message.body)
         if message.expires_ms != 0:
-            self.mortal = True
+            self.has_expiring = True
         if self.returns_first:
             self.returns += 1
             self.back.append(message)
@@ -105,15 +104,15 @@ class Ready:
             self.line.put_back(message)
 
     def head(self) -> Message:
-        """The next message, which stays; there is one."""
+        """Return the next message without taking it; there must be one."""
         return self._at_hand(self._next_line()).head()
 
     def pop(self) -> Message:
-        """Take the next message; there is one."""
+        """Take the next message; there must be one."""
         if self.prioritised or self.returns_first:
             message = self._at_hand(self._next_line()).pop()
-            if self.lanes is not None:
-                self.lanes.pass_on(message.priority)
+            if self.fair_lines is not None:
+                self.fair_lines.pass_on(message.priority)
         else:
             message = self._at_hand(self.line).pop()
         self.count -= 1
@@ -121,10 +120,10 @@ class Ready:
         return message
 
     def _at_hand(self, line: Line) -> Line:
-        """The line with its next message in memory.
+        """Return the line after reading its next message into memory, if needed.
 
-        Where the log is damaged the messages that stand there are set aside: they are no longer
-        counted, and Corrupt is raised. Whoever asks again finds what is left.
+        Raise CorruptionError if the log is damaged there. The unreadable messages are moved to
+        `damaged` first, so that a second call goes on with the messages after them.
         """
         if not line.needs_page():
             return line
@@ -138,8 +137,11 @@ class Ready:
             raise
         return line
 
-    def _set_aside(self, paged: Runs, count: i64) -> None:
-        """Keep apart what cannot be read. Sizes of bodies are not known here: their mean counts."""
+    def _set_aside(self, paged: PagedRuns, count: i64) -> None:
+        """Move unreadable messages to `damaged`.
+
+        The sizes of their bodies are unknown: the mean size of paged bodies is subtracted instead.
+        """
         in_log = self.body_bytes - self._bytes_at_hand()
         paged_count: i64 = 0
         for line in self.all_lines():
@@ -149,15 +151,15 @@ class Ready:
         self.damaged.append(paged.cut(count))
 
     def _bytes_at_hand(self) -> i64:
-        """Bodies in memory."""
+        """Return the body bytes of the messages in memory."""
         total: i64 = 0
         for message in self.messages():
             total += len(message.body)
         return total
 
     def pop_expired(self, now_ms: i64) -> Message | None:
-        """Take a message that is dead and at the head of its line, if there is one."""
-        if not self.mortal:
+        """Take an expired message at the head of a line; None if there is none."""
+        if not self.has_expiring:
             return None
         for line in self._expiring_lines():
             if line.is_empty():
@@ -171,9 +173,9 @@ class Ready:
         return None
 
     def next_expiry_ms(self) -> i64:
-        """The earliest expiry among the heads of the lines; 0 = none."""
+        """Return the earliest expiry among the heads of the lines; 0 = none."""
         earliest: i64 = 0
-        if not self.mortal:
+        if not self.has_expiring:
             return earliest
         for line in self._expiring_lines():
             if line.is_empty():
@@ -184,7 +186,7 @@ class Ready:
         return earliest
 
     def memory_bytes(self) -> i64:
-        """What the lines take in memory, about: messages with their bodies, and positions."""
+        """Estimate the memory of the lines: messages with their bodies, and positions."""
         total: i64 = 0
         for line in self.all_lines():
             in_memory: i64 = len(line.fresh) - line.at + len(line.returned)
@@ -194,7 +196,7 @@ class Ready:
         return total
 
     def messages(self) -> list[Message]:
-        """All messages in memory, in the order of delivery, without taking them."""
+        """Return all messages in memory, in the order of delivery, without taking them."""
         listed = self.back.messages()
         for line in self.all_lines():
             if line is not self.back:
@@ -202,7 +204,7 @@ class Ready:
         return listed
 
     def messages_held(self) -> list[object]:
-        """All messages in no order, so that they can be freed in slices."""
+        """Return all objects in the lines in any order, for `LazyFree`."""
         held: list[object] = []
         for line in self.all_lines():
             held.extend(line.fresh)
@@ -210,7 +212,7 @@ class Ready:
         return held
 
     def oldest_rank(self) -> i64:
-        """The least rank among the heads of the lines; -1 = nothing is ready."""
+        """Return the lowest rank among the heads of the lines; -1 = nothing is ready."""
         oldest: i64 = -1
         for line in self.all_lines():
             rank = line.head_rank()
@@ -219,13 +221,16 @@ class Ready:
         return oldest
 
     def _expiring_lines(self) -> list[Line]:
-        """Whose heads may expire. RabbitMQ: on classic queues only the head of the whole queue."""
+        """Return the lines whose heads can expire.
+
+        RabbitMQ: in a classic queue only the head of the whole queue expires.
+        """
         if self.returns_first:
             return self.all_lines()
         return [self._next_line()] if self.count != 0 else []
 
     def all_lines(self) -> list[Line]:
-        """Every line, in the order in which they are served; some may be empty."""
+        """Return every line in the order in which they are served; some may be empty."""
         lines: list[Line] = []
         if self.prioritised:
             for level in sorted(self.levels):
@@ -237,48 +242,51 @@ class Ready:
         return lines
 
     def _next_line(self) -> Line:
-        """The line that is served next; there is a message."""
+        """Return the line that is served next; there must be a message."""
         if self.returns_first and not self.back.is_empty():
             return self.back
         if not self.prioritised:
             return self.line
-        if self.lanes is not None:
-            return self._next_lane(self.lanes)
+        if self.fair_lines is not None:
+            return self._next_fair_line(self.fair_lines)
         line = self.lines[-self.levels[0]]
         while line.is_empty():
             del self.lines[-heappop(self.levels)]
             line = self.lines[-self.levels[0]]
         return line
 
-    def _next_lane(self, lanes: FairLines) -> Line:
-        """The same where keys take turns."""
+    def _next_fair_line(self, fair_lines: FairLines) -> Line:
+        """Return the line that is served next in a queue with fair keys."""
         while True:
             priority = -self.levels[0]
-            line = lanes.next(priority, self.lines[priority])
+            line = fair_lines.next(priority, self.lines[priority])
             if line is not None:
                 return line
             del self.lines[-heappop(self.levels)]
 
-    def open_lanes(self) -> None:
-        """From now on the keys of each priority take turns. What is there is one turn's."""
+    def open_fair_lines(self) -> None:
+        """Let the keys of each priority take turns from now on.
+
+        Messages that are here already stay in the plain line of their priority.
+        """
         assert self.prioritised
-        if self.lanes is None:
-            self.lanes = FairLines()
+        if self.fair_lines is None:
+            self.fair_lines = FairLines()
 
     def lines_at(self, priority: int) -> list[Line]:
-        """The lines of a priority that is in use."""
+        """Return the lines of a priority that is in use."""
         found = [self.lines[priority]]
-        if self.lanes is not None:
-            found.extend([lane.line for lane in self.lanes.at(priority)])
+        if self.fair_lines is not None:
+            found.extend([fair_line.line for fair_line in self.fair_lines.at(priority)])
         return found
 
     def _line_of(self, message: Message) -> Line:
-        """Where a message belongs."""
+        """Return the line to which a message belongs."""
         line = self._level(message.priority)
-        if self.lanes is not None:
-            key = lane_key(message.header)
+        if self.fair_lines is not None:
+            key = fair_key(message.header)
             if key:
-                return self.lanes.line(message.priority, key)
+                return self.fair_lines.line(message.priority, key)
         return line
 
     def _level(self, priority: int) -> Line:

@@ -1,11 +1,10 @@
-"""Scheduled messages of one queue: held back until their time has come.
+"""Scheduled messages of one queue: held back until they are due.
 
-Some are in memory, in a heap by due time, then by order of arrival. When there are many, further
-ones that stand in the log are left there (`ScheduledInLog`), and read back a page at a time when
-the next
-message is one of them: a million waiting messages take little memory and do not slow the pulse.
+Up to a window of messages is in memory, in a heap by due time, then by order of arrival. Further
+messages stay in the log (`ScheduledInLog`). They are read back a page at a time, when the next due
+message is one of them. So a million scheduled messages take little memory and no extra time.
 
-Invariant: the next message is the earlier one of the heap's head and the next distant one.
+Invariant: the next message is the earlier of the head of the heap and the next one in the log.
 """
 
 from array import array
@@ -14,91 +13,92 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from leveret.engine.backlog.paged import QueuePages, Run
-from leveret.engine.backlog.scheduled_in_log import Entry, ScheduledInLog
+from leveret.engine.backlog.page_reader import QueuePageReader
+from leveret.engine.backlog.paged import PagedRun
+from leveret.engine.backlog.scheduled_in_log import ScheduledEntry, ScheduledInLog
 from leveret.engine.message import Message
 from leveret.errors import CorruptionError
 from leveret.journal.records import NOWHERE, OFFSET_BITS, OFFSET_MASK
 
-WINDOW: Final = 8192  # messages in memory before further ones are left to the log
-WINDOW_BYTES: Final = 16 * 1024 * 1024
+WINDOW: Final = 8192  # messages in memory; further messages stay in the log
+WINDOW_BYTES: Final = 16 * 1024 * 1024  # bodies in memory
 
-MESSAGE_BYTES: Final = 400  # a message in memory besides its body
-ENTRY_BYTES: Final = 36  # a message that is only a position
+MESSAGE_BYTES: Final = 400  # a message in memory without its body
+ENTRY_BYTES: Final = 36  # a message that is only a position in the log
 
 _PAGE: Final = 512  # messages read back at once; they may be anywhere in the log
 _PAGE_BYTES: Final = 1024 * 1024
 
 
-# A message that waits: due time, serial, and the message where it is at hand.
-Waiting = tuple[int, int, Message | None]
+# Due time, serial, and the message; None if it was not read.
+DueMessage = tuple[int, int, Message | None]
 
 
 class Scheduled:
-    """Messages by due time."""
+    """The scheduled messages of one queue, by due time."""
 
     def __init__(self) -> None:
         self.body_bytes: i64 = 0
         self.window: i64 = WINDOW
-        self.pages: QueuePages | None = None  # where there is a log
-        self.distant = ScheduledInLog()
-        self.damaged: list[Run] = []  # messages that cannot be read
+        self.pages: QueuePageReader | None = None  # None without a log
+        self.in_log = ScheduledInLog()
+        self.damaged: list[PagedRun] = []  # messages that cannot be read
         self._heap: list[tuple[int, int, Message]] = []
-        self._heap_bytes: i64 = 0  # bodies in memory
-        self.serial: int = 0  # the last one: order of arrival among equal due times
+        self._heap_bytes: i64 = 0  # bytes of the bodies in memory
+        self.serial: int = 0  # the last serial; serials give the order among equal due times
 
     def __len__(self) -> int:
-        return len(self._heap) + self.distant.count
+        return len(self._heap) + self.in_log.count
 
     def is_full(self) -> bool:
-        """Whether a further message belongs into the log."""
+        """Return True if the next message to be added belongs in the log."""
         return self.pages is not None and (
             len(self._heap) >= self.window or self._heap_bytes >= WINDOW_BYTES
         )
 
     def add(self, message: Message, due_ms: i64) -> None:
         if message.position != NOWHERE and self.is_full():
-            self.add_distant(message.seq, due_ms, message.position, len(message.body))
+            self.add_in_log(message.seq, due_ms, message.position, len(message.body))
             return
         self.serial += 1
         self.body_bytes += len(message.body)
         self._push(due_ms, self.serial, message)
 
-    def add_distant(self, seq: i64, due_ms: i64, position: i64, body_bytes: i64) -> None:
-        """Add a message that is in the log alone."""
+    def add_in_log(self, seq: i64, due_ms: i64, position: i64, body_bytes: i64) -> None:
+        """Add a message by its position in the log."""
         self.serial += 1
         self.body_bytes += body_bytes
-        self.distant.add(due_ms, self.serial, seq, position, body_bytes)
+        self.in_log.add(due_ms, self.serial, seq, position, body_bytes)
 
     def _push(self, due_ms: int, serial: int, message: Message) -> None:
         self._heap_bytes += len(message.body)
         heappush(self._heap, (due_ms, serial, message))
 
     def next_due_ms(self) -> i64:
-        """When the next message is due; 0 = there is none."""
-        if self._is_distant_next():
-            return self.distant.next()[0]
+        """Return when the next message is due; 0 = there is none."""
+        if self._is_log_next():
+            return self.in_log.next()[0]
         return self._heap[0][0] if self._heap else 0
 
-    def _is_distant_next(self) -> bool:
-        if self.distant.count == 0:
+    def _is_log_next(self) -> bool:
+        if self.in_log.count == 0:
             return False
         if not self._heap:
             return True
-        due_ms, serial = self.distant.next()
+        due_ms, serial = self.in_log.next()
         first = self._heap[0]
         return serial < first[1] if due_ms == first[0] else due_ms < first[0]
 
     def pop_due(self, now_ms: i64) -> Message | None:
         """Take the next message if it is due.
 
-        Where the log is damaged, what cannot be read is set aside: it is no longer counted, and
-        Corrupt is raised. Whoever asks again finds what is left.
+        Raise CorruptionError if the log is damaged there. The unreadable messages are moved to
+        `damaged` first, so that a second call goes on with the messages after them.
         """
-        if self._is_distant_next():
-            if self.distant.next()[0] > now_ms:
+        if self._is_log_next():
+            if self.in_log.next()[0] > now_ms:
                 return None
-            self._load(self.distant.take(_PAGE, _PAGE_BYTES))
+            self._load(self.in_log.take(_PAGE, _PAGE_BYTES))
         if not self._heap or self._heap[0][0] > now_ms:
             return None
         message = heappop(self._heap)[2]
@@ -106,8 +106,8 @@ class Scheduled:
         self.body_bytes -= len(message.body)
         return message
 
-    def _load(self, entries: list[Entry]) -> None:
-        """Read a page of distant messages back."""
+    def _load(self, entries: list[ScheduledEntry]) -> None:
+        """Read a page of messages from the log into memory."""
         by_seq = {entry[2]: entry for entry in entries}
         fault: CorruptionError | None = None
         for run in _runs(entries):
@@ -119,7 +119,7 @@ class Scheduled:
         if fault is not None:
             raise fault
 
-    def _load_run(self, run: Run, by_seq: dict[int, Entry]) -> None:
+    def _load_run(self, run: PagedRun, by_seq: dict[int, ScheduledEntry]) -> None:
         pages = self.pages
         assert pages is not None
         while run.left() != 0:
@@ -127,10 +127,10 @@ class Scheduled:
                 entry = by_seq[message.seq]
                 self._push(entry[0], entry[1], message)
 
-    def _load_each(self, run: Run, by_seq: dict[int, Entry]) -> None:
-        """Read what can be read of a damaged page, and set the rest aside."""
+    def _load_each(self, run: PagedRun, by_seq: dict[int, ScheduledEntry]) -> None:
+        """Read a damaged page message by message, and move the unreadable ones to `damaged`."""
         for seq, offset in zip(run.seqs[run.at :], run.offsets[run.at :], strict=True):
-            one = Run(run.file)
+            one = PagedRun(run.file)
             one.add(seq, offset)
             try:
                 self._load_run(one, by_seq)
@@ -139,36 +139,36 @@ class Scheduled:
                 self.body_bytes -= by_seq[seq][4]
 
     def in_order_of_arrival(self) -> "array[int]":
-        """The sequence numbers of all messages; those of one time in the order in which they came.
+        """Return the sequence numbers of all messages.
 
-        Chunks of distant messages are in order of time each, which is all that is needed: only
-        between messages of the same time the order of arrival counts.
+        Messages with the same due time are in order of arrival. Messages with different due times
+        may be in any order: each chunk of the log is sorted by due time.
         """
-        near = [(serial, message.seq) for _, serial, message in self._heap]
-        near.sort()
+        in_memory = [(serial, message.seq) for _, serial, message in self._heap]
+        in_memory.sort()
         seqs: array[int] = array("Q")
         at = 0
-        for chunk in self.distant.chunks():
+        for chunk in self.in_log.chunks():
             last = max(chunk.serials[chunk.at :])
             start = at
-            while at < len(near) and near[at][0] <= last:
+            while at < len(in_memory) and in_memory[at][0] <= last:
                 at += 1
             if at == start:
                 seqs.extend(chunk.seqs[chunk.at :])
                 continue
-            far = zip(chunk.serials[chunk.at :], chunk.seqs[chunk.at :], strict=True)
-            seqs.extend([seq for _, seq in sorted([*near[start:at], *far])])
-        seqs.extend([seq for _, seq in near[at:]])
+            in_chunk = zip(chunk.serials[chunk.at :], chunk.seqs[chunk.at :], strict=True)
+            seqs.extend([seq for _, seq in sorted([*in_memory[start:at], *in_chunk])])
+        seqs.extend([seq for _, seq in in_memory[at:]])
         return seqs
 
-    def near(self, wanted: set[int]) -> list[tuple[int, Message]]:
-        """Due times and messages with these sequence numbers that are in memory; they stay."""
+    def find_in_memory(self, wanted: set[int]) -> list[tuple[int, Message]]:
+        """Return due times and messages of these numbers that are in memory; they stay here."""
         return [(due, message) for due, _, message in self._heap if message.seq in wanted]
 
-    def read(self, entries: list[Entry]) -> list[tuple[int, Message]]:
-        """Due times and messages of distant entries, in no order; they stay.
+    def read(self, entries: list[ScheduledEntry]) -> list[tuple[int, Message]]:
+        """Read messages of the log and return them with their due times, in any order.
 
-        They are objects of their own. What cannot be read is left out.
+        The messages are new objects, and the entries stay. Unreadable messages are left out.
         """
         pages = self.pages
         assert pages is not None
@@ -180,7 +180,7 @@ class Scheduled:
         return found
 
     def remove(self, messages: list[Message]) -> None:
-        """Take out messages that `near` or `read` gave."""
+        """Remove messages that `find_in_memory` or `read` returned."""
         wanted = {message.seq for message in messages}
         kept: list[tuple[int, int, Message]] = []
         for entry in self._heap:
@@ -191,37 +191,37 @@ class Scheduled:
         if len(kept) != len(self._heap):
             heapify(kept)
             self._heap = kept
-        if self.distant.count != 0:
-            self.distant.remove(wanted)
+        if self.in_log.count != 0:
+            self.in_log.remove(wanted)
         for message in messages:
             self.body_bytes -= len(message.body)
 
     def clear(self) -> list[object]:
-        """Forget everything; what was held is returned so that it can be freed in slices."""
+        """Remove everything, and return the objects that were in memory, for `LazyFree`."""
         held: list[object] = list(self._heap)
         self._heap = []
         self._heap_bytes = 0
-        self.distant = ScheduledInLog()
+        self.in_log = ScheduledInLog()
         self.body_bytes = 0
         return held
 
     def memory_bytes(self) -> i64:
-        """What the schedule takes in memory, about."""
-        return self._heap_bytes + len(self._heap) * MESSAGE_BYTES + self.distant.count * ENTRY_BYTES
+        """Estimate the memory of all scheduled messages."""
+        return self._heap_bytes + len(self._heap) * MESSAGE_BYTES + self.in_log.count * ENTRY_BYTES
 
     def messages(self) -> list[Message]:
-        """All messages in memory, in no order."""
+        """Return all messages in memory, in any order."""
         return [message for _, _, message in self._heap]
 
     def entries(self) -> list[tuple[int, Message]]:
-        """All messages with their due times, in the order in which they will be due.
+        """Return all messages with their due times, in the order in which they are due.
 
-        Reads the distant ones from the log, and leaves them there.
+        Messages of the log are read and stay there.
         """
         listed = list(self._heap)
-        distant = self.distant.entries()
-        by_seq = {entry[2]: entry for entry in distant}
-        for run in _runs(distant):
+        in_log = self.in_log.entries()
+        by_seq = {entry[2]: entry for entry in in_log}
+        for run in _runs(in_log):
             while run.left() != 0:
                 assert self.pages is not None
                 messages = self.pages.peek(run)
@@ -232,11 +232,14 @@ class Scheduled:
         return [(due, message) for due, _, message in sorted(listed)]
 
     def find(self, seq: i64) -> tuple[int, Message | None] | None:
-        """A message by its number, with its due time; None inside: it cannot be read."""
+        """Return due time and message of a sequence number; None if there is no such message.
+
+        The message inside the tuple is None if it cannot be read.
+        """
         for due_ms, _, message in self._heap:
             if message.seq == seq:
                 return (due_ms, message)
-        entry = self.distant.entry_of(seq)
+        entry = self.in_log.entry_of(seq)
         if entry is None:
             return None
         found: dict[int, Message] = {}
@@ -244,44 +247,44 @@ class Scheduled:
             self._sift(run, b"", found)
         return (entry[0], found.get(seq))
 
-    def after(self, due_ms: i64, serial: i64, most: i64, needle: bytes) -> list[Waiting]:
-        """The messages that follow a due time and serial, which stay.
+    def after(self, due_ms: i64, serial: i64, most: i64, needle: bytes) -> list[DueMessage]:
+        """Return up to `most` messages after a due time and serial, in order; they stay here.
 
-        Those in the log alone are read if they have the bytes of `needle`; else they are None, as
-        those that cannot be read.
+        A message in the log is read only if it may contain the needle; otherwise, and if it is
+        unreadable, the message in its tuple is None.
         """
-        distant = self.distant.after(due_ms, serial, min(most, _PAGE))
-        listed: list[Waiting] = [(e[0], e[1], None) for e in distant]
-        if len(distant) == _PAGE:  # there may be more: nothing beyond them can be taken yet
-            last = (distant[-1][0], distant[-1][1])
+        in_log = self.in_log.after(due_ms, serial, min(most, _PAGE))
+        listed: list[DueMessage] = [(e[0], e[1], None) for e in in_log]
+        if len(in_log) == _PAGE:  # the log may have more: take nothing beyond its last one
+            last = (in_log[-1][0], in_log[-1][1])
             heap = _heap_after(self._heap, (due_ms, serial), most)
             listed.extend([entry for entry in heap if (entry[0], entry[1]) < last])
         else:
             listed.extend(_heap_after(self._heap, (due_ms, serial), most))
         listed.sort(key=_time)
         listed = listed[:most]
-        return self._read_waiting(listed, distant, needle)
+        return self._fill_in(listed, in_log, needle)
 
-    def _read_waiting(
-        self, listed: list[Waiting], distant: list[Entry], needle: bytes
-    ) -> list[Waiting]:
-        """The same with the messages of the log that have the bytes."""
-        if not listed or not distant:
+    def _fill_in(
+        self, listed: list[DueMessage], in_log: list[ScheduledEntry], needle: bytes
+    ) -> list[DueMessage]:
+        """Replace each None by the message of the log, if it may contain the needle."""
+        if not listed or not in_log:
             return listed
         last = (listed[-1][0], listed[-1][1])
-        places = [entry for entry in distant if (entry[0], entry[1]) <= last]
-        seqs = {entry[1]: entry[2] for entry in places}
+        entries = [entry for entry in in_log if (entry[0], entry[1]) <= last]
+        seqs = {entry[1]: entry[2] for entry in entries}
         found: dict[int, Message] = {}
-        for run in _runs(places):
+        for run in _runs(entries):
             self._sift(run, needle, found)
-        filled: list[Waiting] = []
+        filled: list[DueMessage] = []
         for due_ms, serial, message in listed:
             if message is None:
                 message = found.get(seqs[serial])
             filled.append((due_ms, serial, message))
         return filled
 
-    def _sift(self, run: Run, needle: bytes, found: dict[int, Message]) -> None:
+    def _sift(self, run: PagedRun, needle: bytes, found: dict[int, Message]) -> None:
         pages = self.pages
         assert pages is not None
         while run.left() != 0:
@@ -295,15 +298,15 @@ class Scheduled:
                 found[message.seq] = message
 
 
-def _time(entry: Waiting) -> tuple[int, int]:
+def _time(entry: DueMessage) -> tuple[int, int]:
     return (entry[0], entry[1])
 
 
 def _heap_after(
     heap: list[tuple[int, int, Message]], key: tuple[int, int], most: i64
-) -> list[Waiting]:
-    """The entries of a heap that follow a key, in order."""
-    heads: list[tuple[int, int, int]] = []  # what is next of each branch: key and index
+) -> list[DueMessage]:
+    """Return up to `most` entries of a heap after a key, in order, without sorting the heap."""
+    heads: list[tuple[int, int, int]] = []  # the first entry of each branch: key and index
     passed: list[int] = [0]
     while passed:
         index = passed.pop()
@@ -316,7 +319,7 @@ def _heap_after(
             passed.append(2 * index + 1)
             passed.append(2 * index + 2)
     heapify(heads)
-    found: list[Waiting] = []
+    found: list[DueMessage] = []
     while heads and len(found) < most:
         index = heappop(heads)[2]
         found.append(heap[index])
@@ -326,13 +329,13 @@ def _heap_after(
     return found
 
 
-def _runs(entries: list[Entry]) -> list[Run]:
-    """Messages by where they stand, so that neighbours are read together."""
-    runs: list[Run] = []
+def _runs(entries: list[ScheduledEntry]) -> list[PagedRun]:
+    """Group messages by log file and sort them by offset, so that neighbours are read together."""
+    runs: list[PagedRun] = []
     places = [(position, seq) for _, _, seq, position, _ in entries]
     places.sort()
     for position, seq in places:
         if not runs or runs[-1].file != position >> OFFSET_BITS:
-            runs.append(Run(position >> OFFSET_BITS))
+            runs.append(PagedRun(position >> OFFSET_BITS))
         runs[-1].add(seq, position & OFFSET_MASK)
     return runs

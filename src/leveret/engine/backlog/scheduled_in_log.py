@@ -1,12 +1,16 @@
-"""Scheduled messages that are only positions in the log: 36 bytes each instead of an object.
+"""Positions of scheduled messages that are in the log and not in memory: 36 bytes each.
 
-They come in any order of time. New ones go to `_tail`, as they come; when it is long, or when one
-of them is the next of all, it is sorted and becomes a `Chunk`. The next message is the first of
-some chunk, found by a heap of their heads, so that taking a page of messages costs O(log chunks)
-each, and no turn ever sorts more than a chunk. Small chunks are joined, lest a steady stream of
-short delays leave one behind for every long delay.
+Messages are added in any order of due time and taken in order of due time, then serial. Serials
+ascend in order of arrival.
 
-Order is by due time, then by serial: that is the order of arrival.
+    _tail      unsorted chunk: new messages are appended
+    _chunks    sorted chunks; every serial in a chunk is below every serial in the next one
+    _heads     heap of the first message of each sorted chunk
+
+The tail is sorted and becomes a chunk when it is full, or when it holds the next due message. So
+taking a message costs O(log chunks), and no turn sorts more than one chunk. A new chunk is joined
+with small chunks before it. Otherwise a steady load of short delays would leave one chunk behind
+for every long delay.
 """
 
 from array import array
@@ -19,28 +23,29 @@ from mypy_extensions import i64
 from leveret.engine.backlog.paged import without
 from leveret.journal.records import OFFSET_BITS
 
-CHUNK: Final = 8192  # messages sorted at once: a few milliseconds
-_INDEX_BITS: Final = 13  # of a message in a chunk
+CHUNK_MESSAGES: Final = 8192  # messages sorted at once: a few milliseconds
+_INDEX_BITS: Final = 13  # bits of the index of a message in a chunk
 
-assert 1 << _INDEX_BITS >= CHUNK
+assert 1 << _INDEX_BITS >= CHUNK_MESSAGES
 
-# A message on its way back: due time, serial, sequence number, position, body bytes.
-Entry = tuple[int, int, int, int, int]
+# Due time, serial, sequence number, position in the log, body bytes.
+ScheduledEntry = tuple[int, int, int, int, int]
 
 
-class Chunk:
-    """Messages as columns, by time once it is sorted."""
+class ScheduledChunk:
+    """Messages as columns, sorted or not."""
 
     def __init__(self) -> None:
-        self.at: i64 = 0  # those before have been taken
+        self.at: i64 = 0  # entries before this place have been taken
         self.dues: array[int] = array("Q")
         self.serials: array[int] = array("Q")
         self.seqs: array[int] = array("Q")
         self.positions: array[int] = array("Q")
         self.sizes: array[int] = array("I")
-        self.file_first: i64 = 1 << 62  # no message stands in an older file
-        self.file_last: i64 = 0  # or in a younger one
-        self.seq_first: i64 = 1 << 62  # the same of sequence numbers
+        # Bounds: every message is in a log file, and has a sequence number, in these ranges.
+        self.file_first: i64 = 1 << 62
+        self.file_last: i64 = 0
+        self.seq_first: i64 = 1 << 62
         self.seq_last: i64 = 0
 
     def add(self, due_ms: i64, serial: i64, seq: i64, position: i64, size: i64) -> None:
@@ -61,19 +66,20 @@ class Chunk:
         self.seq_last = max(self.seq_last, seq)
 
     def left(self) -> i64:
+        """Return how many messages have not been taken."""
         return len(self.dues) - self.at
 
-    def entry(self) -> Entry:
+    def entry(self) -> ScheduledEntry:
         return self.entry_at(self.at)
 
-    def entry_at(self, at: i64) -> Entry:
+    def entry_at(self, at: i64) -> ScheduledEntry:
         return (self.dues[at], self.serials[at], self.seqs[at], self.positions[at], self.sizes[at])
 
-    def head(self) -> "tuple[int, int, Chunk]":
+    def head(self) -> "tuple[int, int, ScheduledChunk]":
         return (self.dues[self.at], self.serials[self.at], self)
 
     def place_after(self, due_ms: i64, serial: i64) -> i64:
-        """Where the messages begin that follow a due time and serial; it is sorted."""
+        """Return the place of the first message after a due time and serial, in a sorted chunk."""
         low = self.at
         high: i64 = len(self.dues)
         while low < high:
@@ -85,9 +91,9 @@ class Chunk:
                 high = middle
         return low
 
-    def entries_after(self, due_ms: i64, serial: i64) -> list[Entry]:
-        """The same where it is not sorted."""
-        found: list[Entry] = []
+    def entries_after(self, due_ms: i64, serial: i64) -> list[ScheduledEntry]:
+        """Return the messages after a due time and serial, in any order, of an unsorted chunk."""
+        found: list[ScheduledEntry] = []
         at = self.at
         while at < len(self.dues):
             due: i64 = self.dues[at]
@@ -97,7 +103,7 @@ class Chunk:
         return found
 
     def places_of(self, wanted: set[int]) -> list[int]:
-        """Where the messages with these sequence numbers are."""
+        """Return the places of the messages with these sequence numbers."""
         if not any(self.seq_first <= seq <= self.seq_last for seq in wanted):
             return []
         at = self.at
@@ -110,7 +116,7 @@ class Chunk:
         return found
 
     def remove(self, places: list[int]) -> None:
-        """Take the messages at these places, which ascend, out of the middle."""
+        """Remove the messages at these places, which ascend."""
         if self.at > 0:
             places = [place - self.at for place in places]
         self.dues = without(self.dues[self.at :], places)
@@ -120,8 +126,8 @@ class Chunk:
         self.sizes = without(self.sizes[self.at :], places)
         self.at = 0
 
-    def find(self, file: i64, most: i64, found: "list[Spot]") -> None:
-        """Add the places of messages in this log file, up to so many in all."""
+    def find(self, file: i64, most: i64, found: "list[ScheduledPosition]") -> None:
+        """Append messages in this log file to `found` until it has `most` items."""
         if not self.file_first <= file <= self.file_last:
             return
         at = self.at
@@ -129,33 +135,36 @@ class Chunk:
         positions = self.positions
         while at < end and len(found) < most:
             if i64(positions[at]) >> OFFSET_BITS == file:
-                found.append(Spot(self, at))
+                found.append(ScheduledPosition(self, at))
             at += 1
 
 
-class Spot:
-    """The place of one message in its chunk; good for this turn."""
+class ScheduledPosition:
+    """The position of one message, and its place in a chunk. Valid until the end of the turn."""
 
-    def __init__(self, chunk: Chunk, at: i64) -> None:
+    def __init__(self, chunk: ScheduledChunk, at: i64) -> None:
         self._chunk = chunk
         self._at = at
         self.seq: i64 = chunk.seqs[at]
         self.position: i64 = chunk.positions[at]
 
     def move(self, position: i64) -> None:
-        """The message stands elsewhere now."""
+        """Set a new position: the message was copied to another log file."""
         self._chunk.positions[self._at] = position
         self._chunk.note_file(position >> OFFSET_BITS)
 
 
 def _is_worth_joining(old: i64, new: i64) -> bool:
-    """Whether to sort an old chunk again: each message is, about once for every doubling."""
-    return old <= 2 * new and old + new <= CHUNK
+    """Return True if an old chunk should be sorted again together with new messages.
+
+    Each message is sorted again about once for every doubling of its chunk.
+    """
+    return old <= 2 * new and old + new <= CHUNK_MESSAGES
 
 
-def _joined(chunks: list[Chunk]) -> Chunk:
-    """What is left of some chunks, older ones first."""
-    joined = Chunk()
+def _joined(chunks: list[ScheduledChunk]) -> ScheduledChunk:
+    """Return a new chunk with the messages that are left in these chunks, older ones first."""
+    joined = ScheduledChunk()
     for chunk in chunks:
         at = chunk.at
         joined.dues.extend(chunk.dues[at:])
@@ -170,8 +179,8 @@ def _joined(chunks: list[Chunk]) -> Chunk:
     return joined
 
 
-def _sort(chunk: Chunk) -> None:
-    """Put a chunk that nothing was taken from in order of time; equal times stay as they are."""
+def _sort(chunk: ScheduledChunk) -> None:
+    """Sort a chunk from which nothing was taken by due time; equal times keep their order."""
     keys: list[int] = []
     index: i64 = 0
     for due_ms in chunk.dues:
@@ -189,29 +198,29 @@ def _sort(chunk: Chunk) -> None:
 
 
 class ScheduledInLog:
-    """Messages by due time, in the log alone."""
+    """The scheduled messages of one queue that are only in the log."""
 
     def __init__(self) -> None:
         self.count: i64 = 0
-        self._tail = Chunk()  # as they came
-        self._tail_due_ms: i64 = 0  # the earliest in it
+        self._tail = ScheduledChunk()
+        self._tail_due_ms: i64 = 0  # due time and serial of the earliest message in the tail
         self._tail_serial: i64 = 0
-        self._chunks: list[Chunk] = []  # serials ascend from one to the next
-        self._heads: list[tuple[int, int, Chunk]] = []  # heap
+        self._chunks: list[ScheduledChunk] = []
+        self._heads: list[tuple[int, int, ScheduledChunk]] = []
 
     def add(self, due_ms: i64, serial: i64, seq: i64, position: i64, size: i64) -> None:
-        """Add a message; serials ascend."""
+        """Add a message; its serial must be above all earlier ones."""
         tail = self._tail
         if tail.left() == 0 or due_ms < self._tail_due_ms:
             self._tail_due_ms = due_ms
             self._tail_serial = serial
         tail.add(due_ms, serial, seq, position, size)
         self.count += 1
-        if tail.left() >= CHUNK:
+        if tail.left() >= CHUNK_MESSAGES:
             self._seal()
 
     def next(self) -> tuple[int, int]:
-        """Due time and serial of the next message; there is one."""
+        """Return due time and serial of the next message; there must be one."""
         if self._is_tail_next():
             return (self._tail_due_ms, self._tail_serial)
         due_ms, serial, _ = self._heads[0]
@@ -227,11 +236,11 @@ class ScheduledInLog:
             return self._tail_serial < serial
         return self._tail_due_ms < due_ms
 
-    def take(self, most: i64, bytes_max: i64) -> list[Entry]:
-        """The next messages in order: at least one, and no more than so many."""
+    def take(self, most: i64, bytes_max: i64) -> list[ScheduledEntry]:
+        """Take the next messages in order: at least one, at most `most`, about `bytes_max`."""
         if self._is_tail_next():
             self._seal()
-        found: list[Entry] = []
+        found: list[ScheduledEntry] = []
         total: i64 = 0
         while len(found) < most and total < bytes_max and self._heads:
             if found and self._is_tail_next():
@@ -242,7 +251,7 @@ class ScheduledInLog:
         self.count -= len(found)
         return found
 
-    def _pop(self) -> Entry:
+    def _pop(self) -> ScheduledEntry:
         chunk = self._heads[0][2]
         entry = chunk.entry()
         chunk.at += 1
@@ -254,7 +263,7 @@ class ScheduledInLog:
         return entry
 
     def _seal(self) -> None:
-        """Sort the tail, together with small chunks before it."""
+        """Sort the tail together with small chunks before it, and add the result to the chunks."""
         chunks = self._chunks
         joined = [self._tail]
         total = self._tail.left()
@@ -266,11 +275,11 @@ class ScheduledInLog:
         chunks.append(made)
         self._heads = [chunk.head() for chunk in chunks]
         heapify(self._heads)
-        self._tail = Chunk()
+        self._tail = ScheduledChunk()
 
-    def entries(self) -> list[Entry]:
-        """All messages, in order; they stay."""
-        listed: list[Entry] = []
+    def entries(self) -> list[ScheduledEntry]:
+        """Return all messages in order, without taking them."""
+        listed: list[ScheduledEntry] = []
         for chunk in [*self._chunks, self._tail]:
             at = chunk.at
             while chunk.left() != 0:
@@ -280,8 +289,8 @@ class ScheduledInLog:
         listed.sort()
         return listed
 
-    def entry_of(self, seq: i64) -> Entry | None:
-        """A message by its number."""
+    def entry_of(self, seq: i64) -> ScheduledEntry | None:
+        """Return the message with this sequence number, or None."""
         for chunk in [*self._chunks, self._tail]:
             at = chunk.at
             while at < len(chunk.seqs):
@@ -290,15 +299,15 @@ class ScheduledInLog:
                 at += 1
         return None
 
-    def after(self, due_ms: i64, serial: i64, most: i64) -> list[Entry]:
-        """The messages that follow a due time and serial, in order; they stay."""
-        heads: list[tuple[int, int, int, Chunk]] = []  # the next one of each chunk
+    def after(self, due_ms: i64, serial: i64, most: i64) -> list[ScheduledEntry]:
+        """Return up to `most` messages after a due time and serial, in order; they stay here."""
+        heads: list[tuple[int, int, int, ScheduledChunk]] = []  # the next message of each chunk
         for chunk in self._chunks:
             at = chunk.place_after(due_ms, serial)
             if at < len(chunk.dues):
                 heads.append((chunk.dues[at], chunk.serials[at], at, chunk))
         heapify(heads)
-        found: list[Entry] = []
+        found: list[ScheduledEntry] = []
         while heads and len(found) < most:
             _, _, at, chunk = heads[0]
             found.append(chunk.entry_at(at))
@@ -313,19 +322,22 @@ class ScheduledInLog:
             found.sort()
         return found[:most]
 
-    def chunks(self) -> list[Chunk]:
-        """The messages in parts: serials ascend from one to the next, and among equal times."""
+    def chunks(self) -> list[ScheduledChunk]:
+        """Return the chunks that are not empty.
+
+        Serials ascend from chunk to chunk, and inside a chunk among messages of equal due time.
+        """
         return [chunk for chunk in [*self._chunks, self._tail] if chunk.left() != 0]
 
-    def entries_of(self, wanted: set[int]) -> list[Entry]:
-        """The messages with these sequence numbers, in no order; they stay."""
-        found: list[Entry] = []
+    def entries_of(self, wanted: set[int]) -> list[ScheduledEntry]:
+        """Return the messages with these sequence numbers, in any order, without taking them."""
+        found: list[ScheduledEntry] = []
         for chunk in self.chunks():
             found.extend([chunk.entry_at(place) for place in chunk.places_of(wanted)])
         return found
 
     def remove(self, wanted: set[int]) -> None:
-        """Take out the messages with these sequence numbers."""
+        """Remove the messages with these sequence numbers."""
         for chunk in self.chunks():
             places = chunk.places_of(wanted)
             if places:
@@ -337,7 +349,7 @@ class ScheduledInLog:
         self._note_tail()
 
     def _note_tail(self) -> None:
-        """Find the earliest message of the tail anew."""
+        """Find the earliest message of the tail again."""
         tail = self._tail
         at = tail.at
         end: i64 = len(tail.dues)
@@ -350,7 +362,7 @@ class ScheduledInLog:
             at += 1
 
     def counts(self) -> dict[int, int]:
-        """How many messages stand in each log file."""
+        """Return how many messages are in each log file."""
         counts: dict[int, int] = {}
         for chunk in [*self._chunks, self._tail]:
             for position in chunk.positions[chunk.at :]:
@@ -358,9 +370,9 @@ class ScheduledInLog:
                 counts[file] = counts.get(file, 0) + 1
         return counts
 
-    def find(self, file: i64, most: i64) -> list[Spot]:
-        """Up to so many messages that stand in a log file, in no order."""
-        found: list[Spot] = []
+    def find(self, file: i64, most: i64) -> list[ScheduledPosition]:
+        """Return up to `most` messages that are in a log file, in any order."""
+        found: list[ScheduledPosition] = []
         for chunk in self._chunks:
             chunk.find(file, most, found)
         self._tail.find(file, most, found)

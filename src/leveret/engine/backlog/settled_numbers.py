@@ -1,8 +1,8 @@
-"""Which messages of a queue are done with, by sequence number.
+"""The settled messages of a queue, as a set of sequence numbers.
 
-Everything below `floor` is; above it there may be further runs, when messages were settled out of
-order. Runs are kept by both ends, so that adding a number costs two look-ups and no search. A queue
-that is worked off in order has no runs at all.
+All numbers below `floor` are in the set. Messages that were settled out of order make runs above
+the floor. Each run is stored by both of its ends, so that adding a number costs two look-ups and no
+search. A queue whose messages are settled in order has no runs.
 """
 
 from bisect import bisect_right
@@ -15,11 +15,11 @@ class SettledNumbers:
 
     def __init__(self) -> None:
         self.floor: i64 = 0  # all numbers below are in the set
-        self._ends: dict[int, int] = {}  # first number of a run -> the one after its last
-        self._starts: dict[int, int] = {}  # the one after its last -> first number of the run
+        self._ends: dict[int, int] = {}  # first number of a run -> its last number + 1
+        self._starts: dict[int, int] = {}  # last number + 1 -> first number of the run
 
     def add(self, seq: i64) -> None:
-        """Add one number that is not in the set."""
+        """Add one number, which must not be in the set."""
         if seq == self.floor:
             self.floor = seq + 1
             if self._ends:
@@ -29,7 +29,7 @@ class SettledNumbers:
         self._insert(seq, seq + 1)
 
     def _insert(self, first: i64, end: i64) -> None:
-        """Add a run above the floor, joined with those that it touches."""
+        """Add a run above the floor, and join it with the runs that it touches."""
         if end in self._ends:
             after = self._ends.pop(end)
             del self._starts[after]
@@ -42,7 +42,7 @@ class SettledNumbers:
         self._starts[end] = first
 
     def add_run(self, first: i64, last: i64) -> None:
-        """Add all numbers of a run; those above the floor are not in the set yet."""
+        """Add all numbers of a run; none of its numbers above the floor may be in the set."""
         if last < self.floor:
             return
         if first > self.floor:
@@ -53,7 +53,7 @@ class SettledNumbers:
             self._join_floor()
 
     def has(self, seq: i64) -> bool:
-        """Whether a number is in the set. Slow above the floor: for recovery and tests."""
+        """Return True if a number is in the set. Slow above the floor: for recovery and tests."""
         if seq < self.floor:
             return True
         for first, end in self._ends.items():
@@ -62,7 +62,7 @@ class SettledNumbers:
         return False
 
     def missing(self, seqs: list[int]) -> list[int]:
-        """Those of some numbers, given in order, that are not in the set."""
+        """Return the given numbers, which ascend, that are not in the set."""
         rest = [seq for seq in seqs if seq >= self.floor]
         if not rest or not self._ends:
             return rest
@@ -72,7 +72,7 @@ class SettledNumbers:
         runs = sorted([(start, ends[start]) for start in ends if start <= last])
         found: list[int] = []
         at = 0
-        if len(runs) > 1:  # those that end before the first number do not matter
+        if len(runs) > 1:  # skip the runs that end before the first number
             at = max(0, bisect_right(runs, (first, 1 << 62)) - 1)
         for number in rest:
             seq: i64 = number
@@ -83,11 +83,11 @@ class SettledNumbers:
         return found
 
     def runs(self) -> list[tuple[int, int]]:
-        """The runs above the floor, first and last numbers, in order."""
+        """Return the runs above the floor in order, as first and last numbers."""
         return sorted((first, end - 1) for first, end in self._ends.items())
 
     def without(self, seqs: list[int]) -> "SettledNumbers":
-        """The same set less some numbers, which are given in ascending order."""
+        """Return a copy of the set without the given numbers, which ascend."""
         runs = self.runs()
         if self.floor > 0:
             runs.insert(0, (0, self.floor - 1))

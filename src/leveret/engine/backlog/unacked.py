@@ -1,13 +1,13 @@
-"""Messages in flight on one session, by delivery tag.
+"""The unacked messages of one session, by delivery tag.
 
-Tags are handed out in order, so a list indexed by `tag - base - 1` finds a message without hashing;
-its order is also the order of delivery times. A delivery that is settled on the spot (no_ack) takes
-a tag too and leaves a gap.
+Delivery tags ascend, so a list indexed by `tag - base - 1` finds a message without hashing. The
+order of the list is also the order of delivery times. A delivery with no_ack uses a tag too and
+leaves an empty slot.
 
-One message that is never acknowledged must not keep the list growing behind it: when most of a long
-list is gaps, what is left of its front moves to `stragglers`, a dict by tag.
+A message that is never acked must not make the list grow without end. When most slots of a long
+list are empty, the messages in its front half move to `stragglers`, a dict by tag.
 
-Invariant: every live tag is either in `stragglers` (then it is <= base) or in `ring`.
+Invariant: every unacked tag is either in `stragglers` (then it is <= base) or in `ring`.
 """
 
 from typing import Final
@@ -16,12 +16,12 @@ from mypy_extensions import i64
 
 from leveret.engine.message import Message
 
-_COMPACT_AT: Final = 1024  # settled slots at the front before it is worth moving the rest
-_SPARSE_AT: Final = 16384  # a list this long whose front half is mostly gaps is made sparse
+_COMPACT_AT: Final = 1024  # empty slots at the front before the list is cut
+_SPARSE_AT: Final = 16384  # length from which a mostly empty list is thinned
 
 
 class Unacked:
-    """What a session holds, by delivery tag."""
+    """The messages that a session holds, by delivery tag."""
 
     def __init__(self) -> None:
         self.count: i64 = 0
@@ -31,13 +31,13 @@ class Unacked:
         self.stragglers: dict[int, Message] = {}
 
     def add(self, message: Message) -> None:
-        """Hold a message under its tag, the next one."""
+        """Add a message under its tag, which must be the next one."""
         assert message.tag == self.base + len(self.ring) + 1
         self.ring.append(message)
         self.count += 1
 
     def skip(self, tag: i64) -> None:
-        """A tag that nothing is held under."""
+        """Use up a tag without a message."""
         if not self.ring:
             self.base = tag
             return
@@ -46,14 +46,14 @@ class Unacked:
             self._thin()
 
     def find(self, tag: i64) -> Message | None:
-        """The message under a tag, which stays."""
+        """Return the message under a tag without taking it."""
         index = tag - self.base - 1
         if index >= 0:
             return self.ring[index] if index < len(self.ring) else None
         return self.stragglers.get(tag)
 
     def take(self, tag: i64) -> Message | None:
-        """Take the message under a tag."""
+        """Take the message under a tag; None if there is none."""
         index = tag - self.base - 1
         if index < 0:
             message = self.stragglers.pop(tag, None)
@@ -73,7 +73,7 @@ class Unacked:
         return message
 
     def restore(self, message: Message) -> None:
-        """Hold a message again that was taken, under the same tag."""
+        """Put back a message that was taken, under the same tag."""
         index = message.tag - self.base - 1
         self.count += 1
         if 0 <= index < len(self.ring):
@@ -84,7 +84,7 @@ class Unacked:
             self.stragglers[message.tag] = message
 
     def replace(self, tag: i64, message: Message) -> None:
-        """Hold another message under a tag that is in use."""
+        """Replace the message under a tag that is in use."""
         assert self.find(tag) is not None
         index = tag - self.base - 1
         if index >= 0:
@@ -114,17 +114,17 @@ class Unacked:
         return taken
 
     def take_all(self) -> list[Message]:
-        """Take everything, in order of delivery."""
+        """Take all messages, in order of delivery."""
         return self.take_through(self.base + len(self.ring))
 
     def messages(self) -> list[Message]:
-        """Everything in flight, in order of delivery; it stays."""
+        """Return all messages in order of delivery, without taking them."""
         held = list(self.stragglers.values())
         held.extend([m for m in self.ring[self.head :] if m is not None])
         return held
 
     def oldest(self, most: i64) -> list[Message]:
-        """Up to so many of those that are held longest; they stay."""
+        """Return up to `most` of the messages that are held longest, without taking them."""
         found: list[Message] = []
         for message in self.stragglers.values():
             if len(found) >= most:
@@ -140,7 +140,7 @@ class Unacked:
         return found
 
     def _advance(self, head: i64) -> None:
-        """Move the front over empty slots, and give them back now and then."""
+        """Move the front over empty slots, and free them when there are many."""
         ring = self.ring
         end: i64 = len(ring)
         while head < end and ring[head] is None:
@@ -156,7 +156,7 @@ class Unacked:
         self.head = head
 
     def _thin(self) -> None:
-        """Make a long list sparse when few of its slots are in use."""
+        """Move the messages of the front half to `stragglers` if most slots are empty."""
         ring = self.ring
         if (self.count - len(self.stragglers)) * 8 > len(ring):
             return
@@ -165,7 +165,7 @@ class Unacked:
         while index < half:
             message = ring[index]
             if message is not None:
-                # Not by its own tag: what stands in for a message that was taken back has none.
+                # Not `message.tag`: a placeholder that `replace` put here has no tag.
                 self.stragglers[self.base + index + 1] = message
             index += 1
         del ring[:half]

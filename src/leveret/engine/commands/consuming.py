@@ -24,10 +24,11 @@ def consume(
     session: Session,
     queue: Queue,
     tag: str,
+    *,
     no_ack: bool,
-    exclusive: bool,
     arguments: Table,
     timeout_ms: i64,
+    exclusive: bool = False,
 ) -> Consumer:
     """Subscribe a session to a queue. `timeout_ms` is the node's default for quorum queues."""
     require_new_tag(session, tag)
@@ -42,7 +43,7 @@ def consume(
         exclusive and (queue.consumers or queue.settings.single_active)
     ):
         raise AccessRefusedError(f"{where} in exclusive use")
-    consumer = Consumer(session, queue.slot, tag, no_ack, exclusive)
+    consumer = Consumer(session, queue.slot, tag, no_ack=no_ack, exclusive=exclusive)
     consumer.arguments = arguments
     consumer.priority = settings.priority
     consumer.own_timeout_ms = settings.timeout_ms
@@ -80,14 +81,14 @@ def require_new_tag(session: Session, tag: str) -> None:
 
 
 def cancel(slots: Slots, session: Session, tag: str) -> None:
-    """End a subscription; what it holds stays in flight. An unknown tag is no error."""
+    """End a subscription. Its messages stay in flight. An unknown tag is no error."""
     consumer = session.consumers.pop(tag, None)
     if consumer is not None:
         slots.queue(consumer.queue).remove_consumer(consumer)
 
 
 def get(session: Session, queue: Queue, no_ack: bool) -> Message | None:
-    """Take the next ready message."""
+    """Take the next ready message. Return None if there is none."""
     if queue.is_quorum and queue.settings.single_active:
         raise ResourceLockedError(
             f"cannot obtain access to locked queue '{queue.name}' in vhost '{queue.vhost}'. "
@@ -95,11 +96,11 @@ def get(session: Session, queue: Queue, no_ack: bool) -> Message | None:
         )
     if isinstance(queue, Stream):
         raise queue.unsupported("basic.get")
-    return take_next(session, queue, no_ack)
+    return take_next(session, queue, no_ack=no_ack)
 
 
-def set_prefetch(slots: Slots, session: Session, count: i64, size: i64, shared: bool) -> None:
-    """Limit what may be in flight: for each consumer to come, or for all of the session."""
+def set_prefetch(slots: Slots, session: Session, *, count: i64, size: i64, shared: bool) -> None:
+    """Limit the messages in flight: of each later consumer, or of the session (`shared`)."""
     if not shared:
         session.prefetch = count
         session.prefetch_bytes = size
@@ -117,7 +118,7 @@ def wake_parked(slots: Slots, session: Session) -> None:
 
 
 def refill(slots: Slots, outlet: Outlet, credit: i64) -> None:
-    """The peer has read: the outlet may carry this many bytes more."""
+    """Set the credit of an outlet whose peer has read, and wake its starved consumers."""
     outlet.credit = credit
     if outlet.starved:
         starved = outlet.starved

@@ -1,12 +1,12 @@
 """A content header, checked and unpacked once for all messages that share it.
 
-Publishers send the same header over and over, so a front keeps the last `Content` and compares
-bytes. Everything that RabbitMQ refuses in a message is refused here, with its text.
+Publishers send the same header again and again, so a front keeps the last `Content` and compares
+bytes. Everything that RabbitMQ refuses in a header is refused here, with RabbitMQ's text.
 """
 
 from mypy_extensions import i64
 
-from leveret.engine.arguments.queue_arguments import read_expiration
+from leveret.engine.arguments.expiration import read_expiration
 from leveret.engine.exchanges.delayed import DELAY, delay_ms
 from leveret.engine.exchanges.exchange import Headers
 from leveret.engine.message import PERSISTENT, Address
@@ -20,7 +20,7 @@ from leveret.wire.tables import Table, field_of, kind_name
 
 
 class Content:
-    """A content header and what the engine needs of it."""
+    """A content header, with the values that the engine needs."""
 
     def __init__(self, header: bytes, depth: i64 = 0) -> None:
         traits = parse_traits(header, depth)
@@ -36,8 +36,8 @@ class Content:
         self.reply_to = traits.reply_to
         self.user_id = traits.user_id
         self.headers = Headers(header, traits.headers_at, traits.headers_end)
-        self.extra_keys: list[str] = []  # CC, then BCC
-        self.shown_keys: i64 = 0  # how many of them are CC
+        self.extra_keys: list[str] = []  # routing keys of CC, then of BCC
+        self.shown_keys: i64 = 0  # how many of `extra_keys` are of CC
         self.delay_ms: i64 = 0
         if traits.has_cc or traits.has_bcc:
             self._read_copies()
@@ -56,17 +56,17 @@ class Content:
             self.header = encode_header(properties, self.body_size)
 
     def address(self, exchange: str, routing_key: str) -> Address:
-        """An address of this message's own, with its further keys."""
+        """Return an address for this message alone, with its keys of CC and BCC."""
         address = Address(exchange, routing_key)
         address.keys.extend(self.extra_keys)
         address.shown = 1 + self.shown_keys
         return address
 
     def after_delay(self) -> bytes:
-        """The header of a message that has been delayed: `x-delay` with its sign turned.
+        """Return the header of a message that has been delayed: `x-delay` is negative.
 
-        As RabbitMQ's delayed exchange does; it also keeps a second delayed exchange or queue on
-        the way from delaying it again.
+        RabbitMQ's delayed exchange does the same. The sign also keeps a second delayed exchange or
+        queue on the way from delaying the message again.
         """
         properties = decode_properties(self.header)
         assert properties.headers is not None

@@ -2,16 +2,16 @@
 
 `x-death` is an array of tables, newest death first, one entry for each pair of queue and reason:
 
-    count         l  how often this pair
+    count         l  number of deaths of this pair
     reason        S  rejected, expired, maxlen, delivery_limit
-    queue         S  where it died
+    queue         S  the queue in which the message died
     time          T  seconds, of the first death of this pair
-    exchange      S  what it had been published to, then
-    routing-keys  A  the keys, CC included, BCC not
-    original-expiration  S  where the message had one (a dead message loses its own)
+    exchange      S  the exchange to which it had been published then
+    routing-keys  A  its routing keys, with CC and without BCC
+    original-expiration  S  the expiration that the message had, if any (a dead letter has none)
 
-RabbitMQ 4 ignores an `x-death` that a publisher sends; here it is kept and continued, because retry
-counters of republishing clients rely on it (docs/differences.md).
+RabbitMQ 4 ignores an `x-death` that a publisher sends. Here it is kept and continued, because
+clients that republish count their retries by it (docs/differences.md).
 """
 
 from typing import Final
@@ -30,7 +30,7 @@ _TABLE: Final = ord("F")
 
 
 def deaths_of(headers: Table | None) -> list[Table]:
-    """The entries of x-death, newest first; what has another shape is left out."""
+    """Return the entries of `x-death`, newest first. Malformed entries are left out."""
     if headers is None:
         return []
     found = headers.get("x-death")
@@ -42,7 +42,7 @@ def deaths_of(headers: Table | None) -> list[Table]:
 def record_death(
     properties: Properties, queue: str, reason: str, address: Address, now_ms: i64
 ) -> list[Table]:
-    """Write one more death into the headers; all deaths, newest first."""
+    """Write one more death into the headers. Return all deaths, newest first."""
     headers: Table = dict(properties.headers) if properties.headers is not None else {}
     deaths = deaths_of(headers)
     entry = _take_entry(deaths, queue, reason)
@@ -62,7 +62,7 @@ def record_death(
 
 
 def _take_entry(deaths: list[Table], queue: str, reason: str) -> Table | None:
-    """Remove the entry of this pair, its count raised."""
+    """Remove and return the entry of this pair, with its count raised by one."""
     for index, death in enumerate(deaths):
         if _text(death, "queue") == queue and _text(death, "reason") == reason:
             entry = dict(deaths.pop(index))
@@ -97,10 +97,10 @@ def _text(table: Table, name: str) -> str:
 
 
 def is_cycle(deaths: list[Table], target: str) -> bool:
-    """Whether a message that was not rejected would come back to a queue that it died in.
+    """Return True if a message would come back, without a rejection, to a queue it died in.
 
-    RabbitMQ: the deaths from the newest back to the last one in `target` decide; if one of them is
-    a rejection a consumer took part, and the cycle is wanted (reject, wait, retry).
+    RabbitMQ: the deaths from the newest back to the last one in `target` decide. If one of them is
+    a rejection, a consumer took part, and the cycle is intended (reject, wait, retry).
     """
     for death in deaths:
         if _text(death, "reason") == "rejected":
@@ -111,7 +111,7 @@ def is_cycle(deaths: list[Table], target: str) -> bool:
 
 
 def counted_header(message: Message) -> bytes:
-    """The content header with how often the message came back (RabbitMQ 4.3's two counts)."""
+    """Return the content header with the counts of returns and failures (RabbitMQ 4.3)."""
     properties = decode_properties(message.header)
     headers: Table = dict(properties.headers) if properties.headers is not None else {}
     headers["x-acquired-count"] = Field(_LONG, int(message.returns))

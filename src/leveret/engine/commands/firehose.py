@@ -1,12 +1,12 @@
-"""The firehose: a copy of all that passes a vhost, for whoever binds to `amq.rabbitmq.trace`.
+"""The firehose: a copy of every message that passes a traced vhost, at `amq.rabbitmq.trace`.
 
-Routing keys are `publish.<exchange>` and `deliver.<queue>`; the body is the message's, its address
-and properties are headers. A vhost is traced while its flag says so (`Vhost.set_tracing`); then its
-routes are not kept, so that every publish comes by, and sessions show what they are about to send.
-While no vhost is traced, that costs one look at a flag for each session and turn, and nothing for a
-publish.
+Routing keys are `publish.<exchange>` and `deliver.<queue>`. The body is that of the message; its
+address and properties are headers. A vhost is traced while its flag is set (`Vhost.set_tracing`).
+Its routes are not cached then, so that every publish comes by, and sessions show the messages that
+they are about to send. While no vhost is traced, this costs one look at a flag for each session and
+turn, and nothing for a publish.
 
-What the trace exchange itself carries is not traced again.
+Messages of the trace exchange itself are not traced again.
 """
 
 from typing import Final
@@ -14,11 +14,11 @@ from typing import Final
 from mypy_extensions import i64
 
 from leveret.engine.commands.content import Content
-from leveret.engine.commands.publishing import spread
+from leveret.engine.commands.publishing import route_and_push
 from leveret.engine.exchanges.registry import TRACE
 from leveret.engine.message import ADDRESS_NAME_BYTES_MAX, REDELIVERED, Address, Message
 from leveret.engine.queues.slots import Slots
-from leveret.engine.turns.session import Session, Tracer, Turn
+from leveret.engine.turns.turn import OutletBase, Tracer, Turn
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.wire.properties import Properties, decode_properties, encode_header
 from leveret.wire.tables import Field, Table, field_of
@@ -30,7 +30,7 @@ _INT: Final = ord("I")
 
 
 class Firehose(Tracer):
-    """Publishes traces."""
+    """Publishes the copies."""
 
     def __init__(self, vhosts: dict[str, Vhost], slots: Slots, turn: Turn) -> None:
         self._vhosts = vhosts
@@ -48,7 +48,7 @@ class Firehose(Tracer):
         facts["routed_queues"] = _texts(queues)
         self._publish(vhost, f"publish.{address.exchange}", facts, address, body)
 
-    def on_deliveries(self, session: Session, messages: list[Message]) -> None:
+    def on_deliveries(self, outlet: OutletBase, channel: i64, messages: list[Message]) -> None:
         for message in messages:
             slot = message.queue
             queue = self._slots.queues[slot] if slot >= 0 else None
@@ -59,9 +59,9 @@ class Firehose(Tracer):
                 continue
             facts = self._facts(queue.vhost, message.address, message.header)
             facts["redelivered"] = Field(_INT, 1 if message.flags & REDELIVERED else 0)
-            facts["connection"] = field_of(session.outlet.name)
-            facts["user"] = field_of(session.outlet.user_name)
-            facts["channel"] = Field(_INT, int(session.number))
+            facts["connection"] = field_of(outlet.name)
+            facts["user"] = field_of(outlet.user_name)
+            facts["channel"] = Field(_INT, int(channel))
             key = f"deliver.{queue.name}"
             self._publish(queue.vhost, key, facts, message.address, message.body)
 
@@ -82,11 +82,11 @@ class Firehose(Tracer):
         properties = Properties()
         properties.headers = facts
         content = Content(encode_header(properties, len(body)))
-        spread(vhost, exchange, Address(TRACE, _cut(key)), content, body, [], False, False)
+        route_and_push(vhost, exchange, Address(TRACE, _cut(key)), content, body)
 
 
 def _cut(key: str) -> str:
-    """A routing key of at most 255 bytes."""
+    """Return a routing key cut to at most 255 bytes."""
     data = key.encode("utf-8", "surrogateescape")
     if len(data) <= ADDRESS_NAME_BYTES_MAX:
         return key
@@ -98,7 +98,7 @@ def _texts(texts: list[str]) -> Field:
 
 
 def _properties(properties: Properties) -> Table:
-    """Those that are set."""
+    """Return the properties that are set, as a table."""
     values: dict[str, object] = {
         "content_type": properties.content_type,
         "content_encoding": properties.content_encoding,

@@ -1,7 +1,7 @@
-"""A session inside the node: consumes and publishes as a channel does, without a peer.
+"""A session inside the node: it consumes and publishes as a channel does, without a peer.
 
-It has no permissions of its own: whoever makes one has asked for them. Deliveries and confirms are
-told by calls inside a turn; the one who is called notes them and gives commands in a later turn.
+It checks no permissions: the code that makes a session has checked them. Deliveries and confirms
+are callbacks inside a turn. A callback must only note them; commands follow in a later turn.
 """
 
 from collections.abc import Callable
@@ -9,14 +9,16 @@ from collections.abc import Callable
 from mypy_extensions import i64
 
 from leveret.engine.commands.content import Content
-from leveret.engine.commands.publishing import REFUSED, UNROUTED, Route, publish
+from leveret.engine.commands.publishing import Route, publish
 from leveret.engine.message import Message
-from leveret.engine.turns.session import Consumer, Outlet, Session, Turn
+from leveret.engine.turns.outcomes import IN_LOG, QUEUE_FULL, UNROUTED
+from leveret.engine.turns.session import Consumer, Outlet, Session
+from leveret.engine.turns.turn import Turn
 from leveret.engine.vhosts.vhost import Vhost
 
 
 class LocalSession(Session):
-    """Tells what a channel would send."""
+    """A session with callbacks instead of a peer."""
 
     def __init__(
         self,
@@ -28,18 +30,20 @@ class LocalSession(Session):
     ) -> None:
         super().__init__(outlet, turn)
         self._on_deliveries = on_deliveries
-        self._on_confirm = on_confirm  # a publish and all before it that were not confirmed yet
+        self._on_confirm = on_confirm  # for a publish and all earlier ones that are unconfirmed
         self._on_ended = on_ended
 
     def publish(self, vhost: Vhost, route: Route, header: bytes, body: bytes) -> int:
-        """Publish; the number by which it will be confirmed. What nobody takes is refused."""
+        """Publish, and return the sequence number of the confirm.
+
+        A mandatory message that no queue takes is refused.
+        """
         turn = self.turn
-        turn.logged = False
         result = publish(vhost, route, Content(header), body)
         self.publish_seq += 1
-        if result == REFUSED or (result == UNROUTED and route.mandatory):
+        if result & QUEUE_FULL or (result == UNROUTED and route.mandatory):
             self.refused.append(self.publish_seq)
-        if turn.logged:
+        if result & IN_LOG:
             journal = turn.journal
             assert journal is not None
             journal.must_sync = True
@@ -52,7 +56,7 @@ class LocalSession(Session):
         self.outbox = []
         tracer = self.turn.tracer
         if self.turn.traced != 0 and tracer is not None:
-            tracer.on_deliveries(self, outbox)
+            tracer.on_deliveries(self.outlet, self.number, outbox)
         self._on_deliveries(outbox)
         for message in outbox:
             holder = message.holder

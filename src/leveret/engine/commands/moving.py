@@ -1,13 +1,13 @@
-"""Moving picked messages in one turn: out of their queue and into others, or just out.
+"""Move picked messages in one turn: out of their queue and into others, or just out.
 
-A `Mover` belongs to one source queue and knows what is to be done (`MOVE`, `COPY`, `DELETE`,
-`REDRIVE`) and where to. `carry_out` does it with messages that were looked up in this turn: first
-it decides for each, changing nothing; then it removes those that can go; then it pushes them. A
+A `Mover` has one source queue, one kind of work (`MOVE`, `COPY`, `DELETE`, `REDRIVE`) and one
+destination. `carry_out` works on messages that were looked up in this turn. First it decides for
+each message, changing nothing. Then it removes the messages that can go. Then it pushes them. A
 turn is one block of the log, so after a crash each message is in exactly one place.
 
-A message that cannot go stays where it is and is counted under the reason. A target is never
-brought over its length limit, whatever its overflow behaviour: then `full` names it, and the rest
-of the messages is left for a later turn.
+A message that cannot go stays where it is and is counted under the reason. A target is never filled
+beyond its length limit, whatever its overflow behaviour: then `full` names it, and the remaining
+messages are left for a later turn.
 """
 
 from collections.abc import Callable
@@ -16,9 +16,9 @@ from typing import Final
 from mypy_extensions import i64
 
 from leveret.engine.commands.content import Content
-from leveret.engine.commands.picking import Picked, remove
-from leveret.engine.commands.publishing import queues_of, spread
-from leveret.engine.commands.redriving import redriven
+from leveret.engine.commands.picking import PickedMessage, remove
+from leveret.engine.commands.publishing import queues_of, route_and_push
+from leveret.engine.commands.redriving import prepare_redrive
 from leveret.engine.history.life_events import MOVED, PURGED, copy_id
 from leveret.engine.message import NO_EXPIRY, Address
 from leveret.engine.queues.queue import Queue
@@ -32,128 +32,127 @@ DELETE: Final = "delete"
 REDRIVE: Final = "redrive"
 KINDS: Final = (MOVE, COPY, DELETE, REDRIVE)
 
-# Why a message was left where it is.
+# Reasons why a message stays where it is.
 EXPIRED: Final = "expired"
-SCHEDULED: Final = "scheduled"  # only a queue keeps the time at which a message is due
+SCHEDULED: Final = "scheduled"  # an exchange would lose the time at which the message is due
 NO_DEATH: Final = "no_death_record"
 NO_QUEUE: Final = "no_such_queue"
 NO_EXCHANGE: Final = "no_such_exchange"
 EXCLUSIVE: Final = "exclusive_queue"
-SAME_QUEUE: Final = "same_queue"  # it is where it would go
+SAME_QUEUE: Final = "same_queue"  # the message is already in its target
 UNROUTABLE: Final = "unroutable"
-REFUSED: Final = "not_permitted"
+NOT_PERMITTED: Final = "not_permitted"
 
 
-class Goal:
-    """Where messages go: to a queue, to an exchange, or (`queue` is empty) where they died."""
+class Destination:
+    """A queue, an exchange, or (if `queue` is empty) the queue in which a message died."""
 
     def __init__(self, vhost: Vhost, queue: str, exchange: str | None, key: str | None) -> None:
         self.vhost = vhost
         self.queue = queue
         self.exchange = exchange
-        self.key = key  # None: the message's own
+        self.key = key  # None: keep the routing key of the message
 
 
-class Aim:
-    """One message, and where it goes."""
+class PlannedMove:
+    """One message, and the queues that it goes to."""
 
-    def __init__(self, picked: Picked, address: Address, content: Content) -> None:
+    def __init__(self, picked: PickedMessage, address: Address, content: Content) -> None:
         self.picked = picked
         self.address = address
         self.content = content
         self.queues: list[Queue] = []
-        self.via: str | None = None  # the exchange that routes it, if one does
+        self.via: str | None = None  # the exchange that routes it; None: a queue is the destination
 
 
 class Mover:
-    """Does one thing with messages of one queue."""
+    """Does one kind of work with messages of one queue."""
 
     def __init__(
         self,
         source: Queue,
         kind: str,
-        goal: Goal,
+        destination: Destination,
         keep_attempts: bool,
         may_write: Callable[[str, str, str, str], bool],
     ) -> None:
         assert kind in KINDS
         self.kind = kind
         self._source = source
-        self._goal = goal
+        self._destination = destination
         self._keep_attempts = keep_attempts
         self._may_write = may_write  # vhost, "queue" or "exchange", name, routing key
-        self.done: i64 = 0  # messages that went, or would go
+        self.done: i64 = 0  # messages that went, or would go in a dry run
         self.skipped: dict[str, int] = {}  # messages that stay, by reason
-        self.targets: dict[str, int] = {}  # messages that went, or would go, by queue
-        self.full = ""  # the queue that has no room, if one has not
-        # Decided in this turn and not yet pushed, by slot
+        self.targets: dict[str, int] = {}  # messages that went, or would go, by target queue
+        self.full = ""  # name of a target without room; empty: all have room
+        # Messages and bytes decided in this turn and not yet pushed, by slot
         self._coming: dict[int, int] = {}
         self._coming_bytes: dict[int, int] = {}
 
-    def carry_out(self, picked: list[Picked], is_trial: bool) -> i64:
-        """Do it; with how many of the messages, from the first on, it is done or decided.
+    def carry_out(self, picked: list[PickedMessage], *, dry_run: bool) -> i64:
+        """Move the messages, from the first on. Return how many were moved or skipped.
 
-        `is_trial` only counts where messages would go.
+        A dry run only counts where the messages would go.
         """
         self.full = ""
         self._coming.clear()
         self._coming_bytes.clear()
-        decided: list[Aim] = []
+        decided: list[PlannedMove] = []
         count: i64 = 0
         for one in picked:
-            aim = self._aim(one)
-            if aim is not None:
-                if not is_trial and not self._has_room(aim):
+            move = self._plan(one)
+            if move is not None:
+                if not dry_run and not self._has_room(move):
                     break
-                self._note_targets(aim)
-                decided.append(aim)
+                self._note_targets(move)
+                decided.append(move)
             count += 1
         self.done += len(decided)
-        if not is_trial:
-            self._go(decided)
+        if not dry_run:
+            self._move(decided)
         return count
 
     def skip(self, reason: str, count: int) -> None:
-        """Messages stay where they are, or are not there at all."""
+        """Count messages that stay where they are, or that were not found."""
         self.skipped[reason] = self.skipped.get(reason, 0) + count
 
-    def _note_targets(self, aim: Aim) -> None:
-        for queue in aim.queues:
+    def _note_targets(self, move: PlannedMove) -> None:
+        for queue in move.queues:
             self.targets[queue.name] = self.targets.get(queue.name, 0) + 1
 
-    # Deciding
-
-    def _aim(self, picked: Picked) -> Aim | None:
-        """Where a message goes; None where it stays, and that is counted."""
+    def _plan(self, picked: PickedMessage) -> PlannedMove | None:
+        """Return the planned move of a message. If it stays, count the reason and return None."""
         message = picked.message
         now_ms = self._source.turn.now_ms
         if self.kind == DELETE:
-            return Aim(picked, message.address, Content(message.header))
+            return PlannedMove(picked, message.address, Content(message.header))
         if message.expires_ms != NO_EXPIRY and message.expires_ms <= now_ms:
-            self.skip(EXPIRED, 1)  # its queue will see to that
+            self.skip(EXPIRED, 1)  # its queue will remove it
             return None
         address = message.address
         header = message.header
-        name = self._goal.queue
+        name = self._destination.queue
         if self.kind == REDRIVE:
-            back = redriven(message, self._keep_attempts)
+            back = prepare_redrive(message, self._keep_attempts)
             address = back.address
             header = back.header
             name = name or back.queue
-        aim = Aim(picked, address, Content(header))
-        reason = self._aim_at_exchange(aim) if self._goal.exchange is not None else ""
-        if self._goal.exchange is None:
-            reason = self._aim_at_queue(aim, name)
-        if not reason and self._source in aim.queues:
+        move = PlannedMove(picked, address, Content(header))
+        if self._destination.exchange is not None:
+            reason = self._plan_to_exchange(move)
+        else:
+            reason = self._plan_to_queue(move, name)
+        if not reason and self._source in move.queues:
             reason = SAME_QUEUE
         if reason:
             self.skip(reason, 1)
             return None
-        return aim
+        return move
 
-    def _aim_at_queue(self, aim: Aim, name: str) -> str:
-        """Aim at a queue; why not, or nothing."""
-        vhost = self._goal.vhost
+    def _plan_to_queue(self, move: PlannedMove, name: str) -> str:
+        """Make a queue the target. Return the reason if it cannot be, else an empty text."""
+        vhost = self._destination.vhost
         if not name:
             return NO_DEATH
         queue = vhost.queues.get(name)
@@ -162,82 +161,83 @@ class Mover:
         if queue.owner is not None:
             return EXCLUSIVE
         if not self._may_write(vhost.name, "queue", name, ""):
-            return REFUSED
-        aim.queues.append(queue)
+            return NOT_PERMITTED
+        move.queues.append(queue)
         return ""
 
-    def _aim_at_exchange(self, aim: Aim) -> str:
-        goal = self._goal
-        assert goal.exchange is not None
-        exchange = goal.vhost.exchanges.get(goal.exchange)
+    def _plan_to_exchange(self, move: PlannedMove) -> str:
+        """Let an exchange route the message. Return the reason if it cannot, else an empty text."""
+        destination = self._destination
+        assert destination.exchange is not None
+        exchange = destination.vhost.exchanges.get(destination.exchange)
         if exchange is None:
             return NO_EXCHANGE
-        if aim.picked.due_ms != 0:
+        if move.picked.due_ms != 0:
             return SCHEDULED
-        key = aim.address.routing_key if goal.key is None else goal.key
-        vhost = goal.vhost.name
-        if exchange.internal or not self._may_write(vhost, "exchange", goal.exchange, key):
-            return REFUSED
-        aim.address = Address(goal.exchange, key)
-        aim.via = goal.exchange
+        key = move.address.routing_key if destination.key is None else destination.key
+        vhost = destination.vhost.name
+        if exchange.internal or not self._may_write(vhost, "exchange", destination.exchange, key):
+            return NOT_PERMITTED
+        move.address = Address(destination.exchange, key)
+        move.via = destination.exchange
         found: list[Target] = []
-        if not goal.vhost.router.route(exchange, aim.address.keys, aim.content.headers, found):
+        if not destination.vhost.router.route(
+            exchange, move.address.keys, move.content.headers, found
+        ):
             return UNROUTABLE
-        aim.queues = queues_of(found)
+        move.queues = queues_of(found)
         return ""
 
-    def _has_room(self, aim: Aim) -> bool:
-        """Whether all targets can take the message, and what was decided before it."""
-        size: int = len(aim.picked.message.body)
-        for queue in aim.queues:
+    def _has_room(self, move: PlannedMove) -> bool:
+        """Return True if all targets have room for this message and those decided before."""
+        size: int = len(move.picked.message.body)
+        for queue in move.queues:
             more = self._coming.get(queue.slot, 0) + 1
             more_bytes = self._coming_bytes.get(queue.slot, 0) + size
             if not isinstance(queue, Stream) and not queue.has_room(more, more_bytes):
                 self.full = queue.name
                 return False
-        for queue in aim.queues:
+        for queue in move.queues:
             self._coming[queue.slot] = self._coming.get(queue.slot, 0) + 1
             self._coming_bytes[queue.slot] = self._coming_bytes.get(queue.slot, 0) + size
         return True
 
-    # Doing
-
-    def _go(self, decided: list[Aim]) -> None:
+    def _move(self, decided: list[PlannedMove]) -> None:
         source = self._source
         if self.kind != COPY:
-            remove(source, [aim.picked for aim in decided])
-        for aim in decided:
-            message = aim.picked.message
+            remove(source, [move.picked for move in decided])
+        for move in decided:
+            message = move.picked.message
             if self.kind == DELETE:
                 source.purged += 1
                 source.note(PURGED, message, "task")
                 source.ledger.forget(message)
                 continue
             source.turn.cause_id = copy_id(source.ledger.id, message.seq)
-            self._push(aim)
+            self._push(move)
             source.turn.cause_id = 0
             if self.kind != COPY:
                 source.moved += 1
                 source.note(MOVED, message, self.kind)
                 source.ledger.hand_over(message)
 
-    def _push(self, aim: Aim) -> None:
-        vhost = self._goal.vhost
-        content = aim.content
-        body = aim.picked.message.body
-        if aim.via is not None:
-            spread(vhost, vhost.exchanges[aim.via], aim.address, content, body, [], False, False)
+    def _push(self, move: PlannedMove) -> None:
+        vhost = self._destination.vhost
+        content = move.content
+        body = move.picked.message.body
+        if move.via is not None:
+            route_and_push(vhost, vhost.exchanges[move.via], move.address, content, body)
             return
         delay_ms: i64 = 0
-        if aim.picked.due_ms != 0:
-            delay_ms = max(0, aim.picked.due_ms - vhost.turn.now_ms)
-        for queue in aim.queues:
+        if move.picked.due_ms != 0:
+            delay_ms = max(0, move.picked.due_ms - vhost.turn.now_ms)
+        for queue in move.queues:
             queue.push(
-                aim.address,
+                move.address,
                 content.header,
                 body,
-                content.ttl_ms,
-                content.priority,
-                content.flags,
-                delay_ms,
+                ttl_ms=content.ttl_ms,
+                priority=content.priority,
+                flags=content.flags,
+                delay_ms=delay_ms,
             )

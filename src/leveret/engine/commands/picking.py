@@ -1,16 +1,17 @@
-"""Picking messages out of a queue, wherever they are: in memory, in the log alone, or scheduled.
+"""Pick messages out of a queue, wherever they are: in memory, in the log alone, or scheduled.
 
-A pick has three steps, so that whoever picks can decide in between, in one turn:
+A pick has three steps, so that the caller can decide in between, in one turn:
 
-    plan     the sequence numbers of all messages, in the order in which they would be delivered
-    Look     the messages with some of these numbers, which stay
-    remove   those that were chosen are out of the queue; the caller accounts for them
+    plan     the sequence numbers of all messages, in the order of delivery
+    Lookup   the messages with some of these numbers, which stay in the queue
+    remove   take chosen messages out of the queue; the caller accounts for them
 
-Messages in flight are never found. A message that left meanwhile is not found any more, so a plan
-may be worked off over many turns while the queue is in use. It takes eight bytes for each message.
+Messages in flight are never found. A message that has left the queue is not found any more, so a
+plan may be worked off over many turns while the queue is in use. It takes eight bytes for each
+message.
 
-Invariant: after `remove` the counts of the queue are those of its messages, and what was removed
-belongs to the caller alone: it must be settled in the ledger of the queue in the same turn.
+Invariant: after `remove` the counts of the queue are those of its messages. The removed messages
+belong to the caller, who must settle them in the ledger of the queue in the same turn.
 """
 
 from array import array
@@ -19,25 +20,26 @@ from heapq import heapify
 from mypy_extensions import i64
 
 from leveret.engine.backlog.line import Line
-from leveret.engine.backlog.paged import QueuePages, Run
+from leveret.engine.backlog.page_reader import QueuePageReader
+from leveret.engine.backlog.paged import PagedRun
 from leveret.engine.backlog.ready import Ready
 from leveret.engine.backlog.scheduled import Scheduled
-from leveret.engine.backlog.scheduled_in_log import Entry
+from leveret.engine.backlog.scheduled_in_log import ScheduledEntry
 from leveret.engine.message import LOGGED, Message
 from leveret.engine.queues.queue import Queue
 from leveret.journal.records import NOWHERE
 
 
-class Picked:
-    """A message that was found."""
+class PickedMessage:
+    """A message that a `Lookup` has found."""
 
     def __init__(self, message: Message, due_ms: i64) -> None:
         self.message = message
-        self.due_ms = due_ms  # 0: it is ready
+        self.due_ms = due_ms  # 0: the message is ready
 
 
-def plan(queue: Queue, with_ready: bool, with_scheduled: bool) -> "array[int]":
-    """The sequence numbers of all messages: ready ones as they stand, then scheduled ones."""
+def plan(queue: Queue, *, with_ready: bool, with_scheduled: bool) -> "array[int]":
+    """Return the sequence numbers of all messages: ready ones in order, then scheduled ones."""
     seqs: array[int] = array("Q")
     if with_ready:
         for line in queue.ready.all_lines():
@@ -49,24 +51,24 @@ def plan(queue: Queue, with_ready: bool, with_scheduled: bool) -> "array[int]":
     return seqs
 
 
-class Look:
-    """The messages with some numbers, in the given order.
+class Lookup:
+    """The messages with the given numbers, in the given order.
 
-    What is not there, or cannot be read, is left out. What the log would give beyond `bytes_max` of
-    bodies is not looked at: `count` says how many of the numbers were. Messages in memory are shown
-    as they are and must not be changed.
+    Missing and unreadable messages are left out. Reading from the log stops after `bytes_max` bytes
+    of bodies: `count` says how many of the numbers were looked up. Messages in memory are the
+    queue's own and must not be changed.
     """
 
     def __init__(self, queue: Queue, seqs: list[int], bytes_max: i64) -> None:
         self._seqs = seqs
         self._bytes_left = bytes_max
-        self._found: dict[int, Picked] = {}
+        self._found: dict[int, PickedMessage] = {}
         self._unread: set[int] = set()
         self._look_at_ready(queue.ready)
         if len(queue.scheduled) != 0:
             self._look_at_scheduled(queue.scheduled)
         self.count: i64 = len(seqs)
-        self.picked: list[Picked] = []
+        self.picked: list[PickedMessage] = []
         index: i64 = 0
         for seq in seqs:
             if seq in self._unread:
@@ -77,12 +79,12 @@ class Look:
             index += 1
 
     def _note(self, message: Message, due_ms: i64) -> None:
-        self._found[message.seq] = Picked(message, due_ms)
+        self._found[message.seq] = PickedMessage(message, due_ms)
 
     def _look_at_ready(self, ready: Ready) -> None:
         for line in ready.all_lines():
-            for place in _places_of(line, self._seqs, _is_sorted(ready, line)):
-                message = line.fresh[place]
+            for index in _indexes_in(line, self._seqs, _is_sorted(ready, line)):
+                message = line.fresh[index]
                 assert message is not None
                 self._note(message, 0)
             if line.returned:
@@ -95,11 +97,11 @@ class Look:
                 for run in line.paged.runs:
                     self._look_in_log(run, ready.pages)
 
-    def _look_in_log(self, run: Run, pages: QueuePages) -> None:
-        places = run.places_of(self._seqs)
-        if not places:
+    def _look_in_log(self, run: PagedRun, pages: QueuePageReader) -> None:
+        indexes = run.places_of(self._seqs)
+        if not indexes:
             return
-        part = run.part(places)
+        part = run.select(indexes)
         while part.left() != 0 and self._bytes_left > 0:
             for message in pages.read_on(part):
                 self._note(message, 0)
@@ -108,13 +110,13 @@ class Look:
 
     def _look_at_scheduled(self, scheduled: Scheduled) -> None:
         left = {seq for seq in self._seqs if seq not in self._found and seq not in self._unread}
-        for due_ms, message in scheduled.near(left):
+        for due_ms, message in scheduled.find_in_memory(left):
             self._note(message, due_ms)
             left.discard(message.seq)
-        if not left or scheduled.distant.count == 0:
+        if not left or scheduled.in_log.count == 0:
             return
-        by_seq = {entry[2]: entry for entry in scheduled.distant.entries_of(left)}
-        chosen: list[Entry] = []
+        by_seq = {entry[2]: entry for entry in scheduled.in_log.entries_of(left)}
+        chosen: list[ScheduledEntry] = []
         for seq in self._seqs:
             if seq in by_seq:
                 if self._bytes_left <= 0:
@@ -126,10 +128,10 @@ class Look:
             self._note(message, due_ms)
 
 
-def remove(queue: Queue, picked: list[Picked]) -> None:
-    """Take messages out that a `Look` of this turn has found.
+def remove(queue: Queue, picked: list[PickedMessage]) -> None:
+    """Take messages out of the queue that a `Lookup` of this turn has found.
 
-    Nothing may have happened to the queue since.
+    The queue must not have changed since the lookup.
     """
     scheduled = [one.message for one in picked if one.due_ms != 0]
     messages = [one.message for one in picked if one.due_ms == 0]
@@ -142,38 +144,38 @@ def remove(queue: Queue, picked: list[Picked]) -> None:
         message = one.message
         if message.position != NOWHERE and not message.flags & LOGGED:
             assert journal is not None
-            journal.release(message.position)  # it was in the log only to be out of memory
+            journal.release(message.position)  # it was in the log only to save memory
             message.position = NOWHERE
 
 
 def _is_sorted(ready: Ready, line: Line) -> bool:
-    """Whether numbers ascend along a line: not where messages stand as they came back."""
+    """Return True if numbers ascend along a line. In the line of returned messages they do not."""
     return line is not ready.back
 
 
-def _places_of(line: Line, seqs: list[int], is_sorted: bool) -> list[int]:
-    """Where messages with these numbers are among those in memory that never left."""
+def _indexes_in(line: Line, seqs: list[int], is_sorted: bool) -> list[int]:
+    """Return the indexes in `line.fresh` of the messages with these numbers."""
     fresh = line.fresh
     found: list[int] = []
     if line.at == len(fresh):
         return found
     if not is_sorted:
         wanted = set(seqs)
-        for place in range(int(line.at), len(fresh)):
-            message = fresh[place]
+        for index in range(int(line.at), len(fresh)):
+            message = fresh[index]
             if message is not None and message.seq in wanted:
-                found.append(place)
+                found.append(index)
         return found
     for seq in seqs:
-        place = _search(fresh, line.at, seq)
-        if place >= 0:
-            found.append(place)
+        index = _search(fresh, line.at, seq)
+        if index >= 0:
+            found.append(index)
     found.sort()
     return found
 
 
 def _search(fresh: list[Message | None], low: i64, seq: i64) -> i64:
-    """The place of a sequence number; -1 where it is not."""
+    """Return the index of a sequence number, or -1."""
     high: i64 = len(fresh)
     while low < high:
         middle = (low + high) >> 1
@@ -196,10 +198,10 @@ def _remove_ready(ready: Ready, messages: list[Message]) -> None:
         if left == 0:
             break
         for run in list(line.paged.runs):
-            places = run.places_of(seqs)
-            if places:
-                line.paged.remove(run, places)
-                left -= len(places)
+            indexes = run.places_of(seqs)
+            if indexes:
+                line.paged.remove(run, indexes)
+                left -= len(indexes)
     assert left == 0
     ready.count -= len(messages)
     for message in messages:
@@ -207,11 +209,11 @@ def _remove_ready(ready: Ready, messages: list[Message]) -> None:
 
 
 def _remove_in_memory(line: Line, seqs: list[int], is_sorted: bool) -> i64:
-    """Take messages out of the part of a line that is in memory; how many there were."""
-    places = _places_of(line, seqs, is_sorted)
-    count: i64 = len(places)
-    if places:
-        _cut_out(line, places)
+    """Take messages out of the part of a line that is in memory. Return how many."""
+    indexes = _indexes_in(line, seqs, is_sorted)
+    count: i64 = len(indexes)
+    if indexes:
+        _cut_out(line, indexes)
     if line.returned:
         wanted = set(seqs)
         kept = [entry for entry in line.returned if entry[1].seq not in wanted]
@@ -221,16 +223,16 @@ def _remove_in_memory(line: Line, seqs: list[int], is_sorted: bool) -> i64:
     return count
 
 
-def _cut_out(line: Line, places: list[int]) -> None:
+def _cut_out(line: Line, indexes: list[int]) -> None:
     fresh = line.fresh
     rest: list[Message | None] = []
     start: int = line.at
-    for place in places:
-        message = fresh[place]
+    for index in indexes:
+        message = fresh[index]
         assert message is not None
         line.fresh_bytes -= len(message.body)
-        rest.extend(fresh[start:place])
-        start = place + 1
+        rest.extend(fresh[start:index])
+        start = index + 1
     rest.extend(fresh[start:])
     line.fresh = rest
     line.at = 0

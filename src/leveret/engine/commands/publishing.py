@@ -1,9 +1,11 @@
 """Publishing: from an address to the queues that take a copy.
 
-A `Route` is what one `basic.publish` method means. Fronts keep one for each distinct method they
-receive; it remembers the queues while the vhost's definitions stay as they are and the exchange
-routes by the key alone. Everything else (CC and BCC, headers exchanges, delays, deduplication) is
-routed anew for each message.
+A `Route` is the meaning of one `basic.publish` method in a vhost. Fronts keep one for each distinct
+method that they receive. A route remembers its queues while the definitions of the vhost stay the
+same and the exchange routes by the key alone. Messages with CC, BCC or a delay, headers exchanges
+and deduplication need a new routing for each message.
+
+The result of a publish is a number (`leveret.engine.turns.outcomes`).
 """
 
 from typing import Final
@@ -21,18 +23,15 @@ from leveret.engine.message import Address, Message
 from leveret.engine.queues.queue import Queue
 from leveret.engine.target import Target
 from leveret.engine.turns.loss_counts import UNREAD_REPLY
-from leveret.engine.turns.session import DELIVERY_BYTES, Turn
+from leveret.engine.turns.outcomes import CYCLED, IN_LOG, QUEUE_FULL, ROUTED, UNROUTED
+from leveret.engine.turns.session import DELIVERY_BYTES
+from leveret.engine.turns.turn import Turn
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import AccessRefusedError
 from leveret.wire.scan import LONGSTR
 from leveret.wire.tables import Field, Table
 
-UNROUTED: Final = 0
-ROUTED: Final = 1
-REFUSED: Final = 2  # a queue that it was routed to is full and said no
-CYCLED: Final = 3  # a dead letter that would only come back to where it died
-
-# The name that stands for a property instead of a header in `x-deduplication`.
+# In `x-deduplication` this name stands for the property, not for a header of that name.
 MESSAGE_ID: Final = "message_id"
 
 # Direct reply-to: this name, a dot and a token address a session instead of a queue.
@@ -43,31 +42,31 @@ REPLY_OVERDRAFT_BYTES: Final = 16_777_216
 
 
 def reply_name(token: str) -> str:
-    """The name of a requester: its token, and a sum that tells it from a made-up one."""
+    """Return the name of a requester: its token, and a checksum against invented names."""
     return f"{REPLY_PREFIX}{token}.{crc32(token.encode()):08x}"
 
 
 def is_reply_name(name: str) -> bool:
-    """Whether a name was once given by `reply_name`."""
+    """Return True if `reply_name` once made this name."""
     token, _, _ = name.removeprefix(REPLY_PREFIX).rpartition(".")
     return name == reply_name(token)
 
 
 class Route:
-    """What one `basic.publish` method means in a vhost."""
+    """The meaning of one `basic.publish` method in a vhost."""
 
-    def __init__(self, exchange: Exchange, routing_key: str, mandatory: bool) -> None:
+    def __init__(self, exchange: Exchange, routing_key: str, *, mandatory: bool) -> None:
         self.exchange = exchange
         self.address = Address(exchange.name, routing_key)
         self.mandatory = mandatory
-        self.version: i64 = 0  # of the vhost when `queues` was found
-        self.queues: list[Queue] = []
-        self.fixed = False  # `queues` serves for every plain message
+        self.version: i64 = 0  # of the vhost when the route was resolved
+        self.fixed = False  # every plain message goes to the same queues
+        self.queues: list[Queue] = []  # if `fixed`, those queues; else those of the last message
         self.is_reply = not exchange.name and routing_key.startswith(REPLY_PREFIX)
 
 
 def publish(vhost: Vhost, route: Route, content: Content, body: bytes) -> i64:
-    """Put a copy into every queue that the message is routed to."""
+    """Put a copy into every queue that the message is routed to. Return the outcome."""
     if route.version != vhost.version:
         _resolve(vhost, route)
     if content.extra_keys or content.delay_ms != 0 or not route.fixed:
@@ -76,23 +75,22 @@ def publish(vhost: Vhost, route: Route, content: Content, body: bytes) -> i64:
     if not queues:
         return UNROUTED
     route.exchange.published_out += len(queues)
-    result: i64 = ROUTED
+    outcome: i64 = ROUTED
     for queue in queues:
-        if not queue.push(
+        outcome |= queue.push(
             route.address,
             content.header,
             body,
-            content.ttl_ms,
-            content.priority,
-            content.flags,
-            0,
-        ):
-            result = REFUSED
-    return result
+            ttl_ms=content.ttl_ms,
+            priority=content.priority,
+            flags=content.flags,
+            delay_ms=0,
+        )
+    return outcome
 
 
 def require_public(vhost: Vhost, exchange: Exchange) -> None:
-    """Raise where clients may not publish: only bindings lead to an internal exchange."""
+    """Raise AccessRefusedError for an internal exchange: clients may not publish to it."""
     if exchange.internal:
         raise AccessRefusedError(
             f"cannot publish to internal exchange '{exchange.name}' in vhost '{vhost.name}'"
@@ -100,7 +98,7 @@ def require_public(vhost: Vhost, exchange: Exchange) -> None:
 
 
 def _resolve(vhost: Vhost, route: Route) -> None:
-    """Find the queues once; they serve for all plain messages where the key alone decides."""
+    """Resolve a route. If the key alone decides, its queues serve all plain messages."""
     exchange = vhost.exchange(route.exchange.name)
     require_public(vhost, exchange)
     route.exchange = exchange
@@ -116,62 +114,86 @@ def _resolve(vhost: Vhost, route: Route) -> None:
 
 
 def _publish_anew(vhost: Vhost, route: Route, content: Content, body: bytes) -> i64:
+    """Publish a message that needs a routing of its own."""
     address = route.address
     if route.is_reply:
         return _reply(vhost, address, content, body)
     if content.extra_keys:
         address = content.address(address.exchange, address.routing_key)
-    if vhost.tracing:
-        vhost.routed = []
-    if route.exchange.deduplication is not None:
-        result = _publish_once(vhost, route, address, content, body)
-    else:
-        result = spread(vhost, route.exchange, address, content, body, [], True, route.mandatory)
+    reached: list[Queue] = []
+    outcome = _publish_once(vhost, route, address, content, body, reached)
+    if not route.fixed:
+        route.queues = reached
     if vhost.tracing:
         tracer = vhost.turn.tracer
         assert tracer is not None
-        tracer.on_publish(vhost.name, address, content.header, body, vhost.routed)
-    return result
+        names = [queue.name for queue in reached]
+        tracer.on_publish(vhost.name, address, content.header, body, names)
+    return outcome
 
 
 def _publish_once(
-    vhost: Vhost, route: Route, address: Address, content: Content, body: bytes
+    vhost: Vhost,
+    route: Route,
+    address: Address,
+    content: Content,
+    body: bytes,
+    reached: list[Queue],
 ) -> i64:
-    """Route a message unless the exchange knows it. What is not taken may come again."""
+    """Route a message unless its exchange knows its key.
+
+    The exchange forgets the key of a message that is not taken: it may come again.
+    """
     exchange = route.exchange
     deduplication = exchange.deduplication
-    assert deduplication is not None
-    key = _key(deduplication, content)
-    if _is_duplicate(vhost.turn, exchange, deduplication, key):
-        return ROUTED
-    result = spread(vhost, exchange, address, content, body, [], True, route.mandatory)
-    if result == ROUTED:
-        _keep_key(vhost.turn, deduplication, key, vhost.turn.logged)
-    return result
+    key = b""
+    if deduplication is not None:
+        key = _key(deduplication, content)
+        duplicate = _duplicate_outcome(vhost.turn, exchange, deduplication, key)
+        if duplicate != 0:
+            return duplicate
+    outcome = _route_and_push(
+        vhost,
+        exchange,
+        address,
+        content,
+        body,
+        reached,
+        deaths=None,
+        is_new=True,
+        mandatory=route.mandatory,
+    )
+    if deduplication is not None and outcome & ROUTED and not outcome & QUEUE_FULL:
+        _keep_key(vhost.turn, deduplication, key, outcome)
+    return outcome
 
 
 def _push_once(
     queue: Queue, address: Address, header: bytes, content: Content, body: bytes, delay_ms: i64
-) -> bool:
-    """Push a message unless the queue knows it: a duplicate counts as taken."""
+) -> i64:
+    """Push a message unless its queue knows its key. A duplicate counts as queued."""
     turn = queue.turn
     deduplication = queue.deduplication
     assert deduplication is not None
     key = _key(deduplication, content)
-    if _is_duplicate(turn, queue, deduplication, key):
+    duplicate = _duplicate_outcome(turn, queue, deduplication, key)
+    if duplicate != 0:
         if queue.chronicle is not None:
             number = turn.publish_id
             queue.chronicle.note(DUPLICATE, number, number, queue.name, "", "", address)
-        return True
-    was_logged = turn.logged
-    turn.logged = False
-    is_taken = queue.push(
-        address, header, body, content.ttl_ms, content.priority, content.flags, delay_ms
+        return duplicate
+    outcome = queue.push(
+        address,
+        header,
+        body,
+        ttl_ms=content.ttl_ms,
+        priority=content.priority,
+        flags=content.flags,
+        delay_ms=delay_ms,
     )
-    if is_taken:
-        _keep_key(turn, deduplication, key, turn.logged)
-    turn.logged = turn.logged or was_logged
-    return is_taken
+    if not outcome & QUEUE_FULL:
+        _keep_key(turn, deduplication, key, outcome)
+    return outcome
 
 
 def _key(deduplication: Deduplication, content: Content) -> bytes:
@@ -182,72 +204,106 @@ def _key(deduplication: Deduplication, content: Content) -> bytes:
     return key_of(Field(LONGSTR, text)) if text is not None else NO_KEY
 
 
-def _is_duplicate(turn: Turn, target: Target, deduplication: Deduplication, key: bytes) -> bool:
+def _duplicate_outcome(turn: Turn, target: Target, deduplication: Deduplication, key: bytes) -> i64:
+    """Return the outcome of a publish whose key is known, or 0 if its key is new."""
     if not key:
-        return False
+        return 0
     added_ms = deduplication.added_ms(key, turn.now_ms)
     if added_ms == 0:
-        return False
+        return 0
     target.deduplicated += 1
-    if added_ms > 0:
-        turn.logged = True  # confirmed when the first one is on disk: its block may be on its way
-    return True
+    # The block with the first message may not be on disk yet: confirm when it is.
+    return ROUTED | IN_LOG if added_ms > 0 else ROUTED
 
 
-def _keep_key(turn: Turn, deduplication: Deduplication, key: bytes, is_logged: bool) -> None:
+def _keep_key(turn: Turn, deduplication: Deduplication, key: bytes, outcome: i64) -> None:
+    """Remember the key of a message. The log keeps it if it keeps the message."""
     if key:
-        deduplication.remember(key, turn.now_ms, turn.journal if is_logged else None)
+        deduplication.remember(key, turn.now_ms, turn.journal if outcome & IN_LOG else None)
 
 
-def spread(
+def route_and_push(
     vhost: Vhost,
     exchange: Exchange,
     address: Address,
     content: Content,
     body: bytes,
-    deaths: list[Table],
+    *,
+    deaths: list[Table] | None = None,
+) -> i64:
+    """Route a message that the broker itself sends, and push it. Return the outcome.
+
+    `deaths` are those of a dead letter that must not run in a cycle. The message is never taken
+    for a duplicate, whatever its key.
+    """
+    return _route_and_push(
+        vhost,
+        exchange,
+        address,
+        content,
+        body,
+        [],
+        deaths=deaths,
+        is_new=False,
+        mandatory=False,
+    )
+
+
+def _route_and_push(
+    vhost: Vhost,
+    exchange: Exchange,
+    address: Address,
+    content: Content,
+    body: bytes,
+    reached: list[Queue],
+    *,
+    deaths: list[Table] | None,
     is_new: bool,
     mandatory: bool,
 ) -> i64:
-    """Route a message by its headers and all its keys; hold it first if the exchange delays.
+    """Route a message by its headers and all its keys, and push it. Return the outcome.
 
-    `deaths` are those of a dead-lettered message that must not run in a cycle. `is_new` says that a
-    client publishes it: what the broker moves by itself is no duplicate, whatever its key.
+    A delayed exchange holds the message first. The queues that the message is routed to are
+    appended to `reached`. `is_new` says that a client publishes the message, so that queues look
+    for duplicates.
     """
     if content.delay_ms != 0 and exchange.is_delayed:
-        _hold(vhost, exchange, address, content, body)
-        return ROUTED
+        return _hold(vhost, exchange, address, content, body)
     found: list[Target] = []
-    is_routed = vhost.router.route(exchange, address.keys, content.headers, found)
-    queues = queues_of(found)
-    if deaths:
-        queues = [queue for queue in queues if not is_cycle(deaths, queue.name)]
-    if vhost.router.remembering:
-        _remember(vhost, address, content.header, body, queues, mandatory)
+    router = vhost.router
+    is_routed = router.route(exchange, address.keys, content.headers, found)
+    for target in found:
+        assert isinstance(target, Queue)
+        if deaths is None or not is_cycle(deaths, target.name):
+            reached.append(target)
+    if router.remembering:
+        _remember(vhost, address, content.header, body, reached, mandatory)
     if not is_routed:
         vhost.turn.publish_id = 0
         return UNROUTED
-    if vhost.tracing:
-        vhost.routed = [queue.name for queue in queues]
-    for held in vhost.router.held:
-        _hold(vhost, held, address, content, body)
-    result: i64 = ROUTED if queues or not deaths or vhost.router.held else CYCLED
-    exchange.published_out += len(queues)
-    if queues:
-        vhost.turn.pushed = queues[0]
-    for queue in queues:
+    outcome: i64 = CYCLED
+    if reached or not deaths or router.held:
+        outcome = ROUTED
+    for held in router.held:
+        outcome |= _hold(vhost, held, address, content, body)
+    exchange.published_out += len(reached)
+    for queue in reached:
         delay_ms: i64 = content.delay_ms if queue.settings.delayed else 0
         header = content.after_delay() if delay_ms != 0 else content.header
         if is_new and queue.deduplication is not None:
-            is_taken = _push_once(queue, address, header, content, body, delay_ms)
+            outcome |= _push_once(queue, address, header, content, body, delay_ms)
         else:
-            is_taken = queue.push(
-                address, header, body, content.ttl_ms, content.priority, content.flags, delay_ms
+            outcome |= queue.push(
+                address,
+                header,
+                body,
+                ttl_ms=content.ttl_ms,
+                priority=content.priority,
+                flags=content.flags,
+                delay_ms=delay_ms,
             )
-        if not is_taken:
-            result = REFUSED
     vhost.turn.publish_id = 0
-    return result
+    return outcome
 
 
 def _remember(
@@ -258,7 +314,7 @@ def _remember(
     queues: list[Queue],
     mandatory: bool,
 ) -> None:
-    """Tell the exchanges that remember what passes through them, and where it goes."""
+    """Tell each chronicle on the way which message passed and which queues it goes to."""
     turn = vhost.turn
     for exchange in vhost.router.remembering:
         chronicle = exchange.chronicle
@@ -277,18 +333,22 @@ def _remember(
             chronicle.note(event, number, number, "", "", "", address)
 
 
-def _hold(
-    vhost: Vhost, exchange: Exchange, address: Address, content: Content, body: bytes
-) -> None:
+def _hold(vhost: Vhost, exchange: Exchange, address: Address, content: Content, body: bytes) -> i64:
     """Keep a message in the exchange's own queue until it is due. RabbitMQ: it counts as routed."""
     header = content.after_delay()
-    vhost.holding[exchange.name].push(
-        address, header, body, -1, content.priority, content.flags, content.delay_ms
+    return vhost.holding[exchange.name].push(
+        address,
+        header,
+        body,
+        ttl_ms=-1,
+        priority=content.priority,
+        flags=content.flags,
+        delay_ms=content.delay_ms,
     )
 
 
 def queues_of(targets: list[Target]) -> list[Queue]:
-    """The targets of a routing, which are all queues."""
+    """Return the targets of a routing, which are all queues, as queues."""
     queues: list[Queue] = []
     for target in targets:
         assert isinstance(target, Queue)
@@ -300,11 +360,11 @@ def _reply(vhost: Vhost, address: Address, content: Content, body: bytes) -> i64
     """Deliver straight to the session that waits for replies under this name."""
     consumer = vhost.replies.get(address.routing_key)
     if consumer is None:
-        # RabbitMQ 4: a requester that is gone is not the replier's fault, a made-up name is.
+        # RabbitMQ 4: a requester that is gone is not the replier's fault, an invented name is.
         return ROUTED if is_reply_name(address.routing_key) else UNROUTED
     session = consumer.session
     if session.outlet.credit < -REPLY_OVERDRAFT_BYTES:
-        vhost.turn.fates.note_dropped(UNREAD_REPLY)
+        vhost.turn.losses.note_dropped(UNREAD_REPLY)
         return ROUTED  # RabbitMQ: replies are delivered at most once; this peer reads none
     session.last_tag += 1
     consumer.delivered += 1

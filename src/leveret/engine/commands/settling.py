@@ -1,8 +1,8 @@
-"""Settling deliveries: ack, reject, requeue, and taking back what was held too long.
+"""Settling deliveries: ack, reject, requeue, and taking back messages that were held too long.
 
-Every function first takes the messages from the session (which raises for an unknown tag, before
-anything has changed), then moves each in its queue. What a settled message leaves behind in its
-holder (room in a prefetch window) is the queue's business: `Queue.settle`.
+Every function first takes the messages from the session, which raises for an unknown tag before
+anything has changed. Then it moves each message in its queue. `Queue.settle` gives the holder room
+in its prefetch window.
 """
 
 from typing import Final
@@ -12,19 +12,20 @@ from mypy_extensions import i64
 from leveret.engine.history.life_events import ACKED, DELETED, NACKED, REJECTED
 from leveret.engine.history.life_events import TIMED_OUT as LATE
 from leveret.engine.message import Address, Message
-from leveret.engine.pulse import NEVER
 from leveret.engine.queues.queue import Queue
 from leveret.engine.queues.slots import Slots
-from leveret.engine.turns.session import TIMED_OUT, Consumer, Session, Turn
+from leveret.engine.timer_queue import NEVER
+from leveret.engine.turns.session import TIMED_OUT, Consumer, Session
+from leveret.engine.turns.turn import Turn
 from leveret.errors import PreconditionFailedError
 
-# Stands in for a message that its holder kept too long: the late ack is accepted and does nothing.
+# Replaces a message that was taken back from its holder. A late ack is accepted and does nothing.
 _NO_QUEUE: Final = -1
 _TAKEN_BACK: Final = Message(Address("", ""), b"", b"", 0, 0, 0, 0, _NO_QUEUE)
 
 
-def ack(slots: Slots, session: Session, tag: i64, multiple: bool) -> None:
-    """The messages are done."""
+def ack(slots: Slots, session: Session, tag: i64, *, multiple: bool) -> None:
+    """Acknowledge a delivery, or all deliveries up to a tag."""
     if multiple:
         messages = take_through(session, tag)
         session.acked += len(messages)
@@ -37,7 +38,7 @@ def ack(slots: Slots, session: Session, tag: i64, multiple: bool) -> None:
 
 
 def ack_taken(slots: Slots, messages: list[Message]) -> None:
-    """Messages that were taken from their session are done, together with all of this turn."""
+    """Acknowledge messages that were taken from their session, in the block of this turn."""
     for message in messages:
         if message.queue != _NO_QUEUE:
             queue = slots.queue(message.queue)
@@ -62,18 +63,18 @@ def _acked(slots: Slots, queue: Queue, message: Message) -> None:
 
 
 def reject(
-    slots: Slots, session: Session, tag: i64, multiple: bool, requeue: bool, failed: bool
+    slots: Slots, session: Session, tag: i64, *, multiple: bool, requeue: bool, failed: bool
 ) -> None:
-    """The messages are refused: back to their queues, or out of them for good.
+    """Requeue deliveries, or let them leave their queues.
 
     `failed` says whether a requeue counts against the delivery limit: `basic.reject` does,
     `basic.nack` does not (RabbitMQ 4.3).
     """
-    reject_taken(slots, take(session, tag, multiple), requeue, failed)
+    reject_taken(slots, take(session, tag, multiple), requeue=requeue, failed=failed)
 
 
-def reject_taken(slots: Slots, messages: list[Message], requeue: bool, failed: bool) -> None:
-    """Messages that were taken from their session are refused."""
+def reject_taken(slots: Slots, messages: list[Message], *, requeue: bool, failed: bool) -> None:
+    """Reject messages that were taken from their session."""
     for message in messages:
         if message.queue != _NO_QUEUE:
             queue = slots.queue(message.queue)
@@ -81,13 +82,13 @@ def reject_taken(slots: Slots, messages: list[Message], requeue: bool, failed: b
                 queue.note(REJECTED if failed else NACKED, message, "")
     if requeue:
         _catch_up(slots, messages)
-        give_back(slots, messages, failed)
+        give_back(slots, messages, failed=failed)
     else:
         _discard(slots, messages)
 
 
 def _catch_up(slots: Slots, messages: list[Message]) -> None:
-    """Deliver what came before in this turn: it does not count to a limit then."""
+    """Deliver earlier messages of this turn first, so that they do not count to a limit."""
     for message in messages:
         if message.queue != _NO_QUEUE:
             queue = slots.queue(message.queue)
@@ -110,8 +111,8 @@ def _discard(slots: Slots, messages: list[Message]) -> None:
             slots.release(queue.slot)
 
 
-def give_back(slots: Slots, messages: list[Message], failed: bool) -> None:
-    """Return messages to their queues. All are settled first, so that none overtakes another."""
+def give_back(slots: Slots, messages: list[Message], *, failed: bool) -> None:
+    """Return messages to their queues. All are settled first, so that order is kept."""
     for message in messages:
         if message.queue != _NO_QUEUE:
             slots.queue(message.queue).settle(message)
@@ -137,14 +138,14 @@ def _release_deleted(slots: Slots, messages: list[Message]) -> None:
 
 
 def recover(slots: Slots, session: Session) -> None:
-    """Everything in flight on the session goes back to its queue."""
+    """Requeue everything that is in flight on the session."""
     messages = session.unacked.take_all()
     _catch_up(slots, messages)
-    give_back(slots, messages, False)
+    give_back(slots, messages, failed=False)
 
 
 def take(session: Session, tag: i64, multiple: bool) -> list[Message]:
-    """Take what a tag means from the session; it stays in flight. Raises for an unknown tag."""
+    """Take the messages of a tag from the session. They stay in flight."""
     return take_through(session, tag) if multiple else [_take_one(session, tag)]
 
 
@@ -156,7 +157,7 @@ def _take_one(session: Session, tag: i64) -> Message:
 
 
 def take_through(session: Session, tag: i64) -> list[Message]:
-    """Take all messages up to a tag; 0 means all there are."""
+    """Take all messages up to a tag; 0 means all messages."""
     if tag == 0:
         return session.unacked.take_all()
     if session.unacked.find(tag) is None:
@@ -165,23 +166,23 @@ def take_through(session: Session, tag: i64) -> list[Message]:
 
 
 def close_session(slots: Slots, session: Session) -> None:
-    """The session ends: its consumers go, then what it holds goes back and counts as a failure."""
+    """End a session and its consumers. Its messages go back, which counts as a failure."""
     session.closed = True
-    session.turn.pulse.disarm(session)
+    session.turn.timers.disarm(session)
     end_consumers(slots, session)
     session.outbox = []
-    give_back(slots, session.unacked.take_all(), True)
+    give_back(slots, session.unacked.take_all(), failed=True)
 
 
 def end_consumers(slots: Slots, session: Session) -> None:
-    """Every subscription of a session ends."""
+    """End every subscription of a session."""
     for consumer in list(session.consumers.values()):
         slots.queue(consumer.queue).remove_consumer(consumer)
     session.consumers.clear()
 
 
 def end_consumer(slots: Slots, session: Session, consumer: Consumer, reason: i64) -> None:
-    """The broker ends a subscription, and lets the peer know; what it holds stays in flight."""
+    """End a subscription on behalf of the broker, and tell the peer. Messages stay in flight."""
     if session.consumers.pop(consumer.tag, None) is None:
         return
     consumer.ended = reason
@@ -189,14 +190,12 @@ def end_consumer(slots: Slots, session: Session, consumer: Consumer, reason: i64
     session.turn.ended.append(consumer)
 
 
-# Timeouts
-
-
 def take_back_late(slots: Slots, turn: Turn) -> None:
-    """Take back what was held beyond its timeout, and end the consumers that held it."""
+    """Take back messages that were held beyond their timeout, and end their consumers."""
     late = turn.late
     turn.late = []
     for session in late:
+        assert isinstance(session, Session)
         if not session.closed:
             _take_back(slots, session)
 
@@ -217,17 +216,17 @@ def _take_back(slots: Slots, session: Session) -> None:
     for message in overdue:
         session.unacked.replace(message.tag, _TAKEN_BACK)
         queue = slots.queue(message.queue)
-        queue.own_fates().timed_out += 1
-        turn.fates.timed_out += 1
+        queue.own_losses().timed_out += 1
+        turn.losses.timed_out += 1
         queue.note(LATE, message, "")
         _end_holder(slots, session, message)
-    give_back(slots, overdue, True)
+    give_back(slots, overdue, failed=True)
     if next_ms != NEVER:
-        turn.pulse.arm(session, next_ms)
+        turn.timers.arm(session, next_ms)
 
 
 def _timeout_ms(slots: Slots, message: Message) -> i64:
-    """How long a message may be held: its consumer's time, or for a `get` its queue's."""
+    """Return how long a message may be held: the consumer's timeout, or for a `get` the queue's."""
     holder = message.holder
     if holder is None:
         return 0
@@ -237,7 +236,7 @@ def _timeout_ms(slots: Slots, message: Message) -> i64:
 
 
 def _end_holder(slots: Slots, session: Session, message: Message) -> None:
-    """A consumer that holds a message for too long gets no more of them."""
+    """End the consumer that held a message for too long."""
     consumer = message.holder
     if isinstance(consumer, Consumer) and consumer.ended == 0:
         end_consumer(slots, session, consumer, TIMED_OUT)

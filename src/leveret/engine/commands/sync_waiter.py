@@ -1,14 +1,15 @@
-"""A session that only waits for the log: for whoever is no channel and must know what is safe."""
+"""A session that only waits for the log. It learns when everything of a turn is on disk."""
 
 from collections.abc import Callable
 
 from mypy_extensions import i64
 
-from leveret.engine.turns.session import Outlet, Session, Turn
+from leveret.engine.turns.session import Outlet, Session
+from leveret.engine.turns.turn import Turn
 
 
-class Waiting(Session):
-    """Tells once whether everything up to the turn that it was listed in is on disk."""
+class SyncWaiter(Session):
+    """Calls back once: True if everything up to its turn is on disk, False if it failed."""
 
     def __init__(self, turn: Turn, tell: Callable[[bool], None]) -> None:
         super().__init__(Outlet(), turn)

@@ -1,1 +1,1 @@
-"""Remember the keys of published messages, and recognise a message that was published before."""
+"""Remember the keys of published messages, and recognise a message that is published again."""

@@ -1,11 +1,9 @@
-"""Exchanges: from a routing key and headers to the targets of matching bindings.
+"""Exchanges: find the targets of the bindings that match a routing key and headers.
 
-Nouns:
+- `Binding`   a rule of an exchange: what to match, and the queue or exchange to send to
+- `Exchange`  owns its bindings; each exchange type is one file and one subclass, with its own index
+- `Headers`   the headers and properties of the message being routed, decoded on demand
 
-- `Binding`   a rule of an exchange: what to match and the queue or exchange to lead to
-- `Exchange`  owns its bindings; each type is one file and one subclass, with an index of its own
-- `Headers`   the message being routed, decoded only as far as somebody asks
-
-An exchange answers for itself alone: exchange-to-exchange bindings, alternate exchanges and "one
-copy per queue" are the work of `leveret.engine.exchanges.router`. `registry` knows all types.
+An exchange only knows its own bindings. `router` follows bindings between exchanges, uses alternate
+exchanges, and makes sure that each queue gets one copy. `registry` knows all types.
 """

@@ -1,12 +1,13 @@
-"""A binding: the rule of an exchange that leads to one target.
+"""A binding: a rule of an exchange that leads to one target.
 
-Two bindings of an exchange are the same when kind and name of the target, routing key and arguments
-are. Arguments are compared with their types but not their order (RabbitMQ: 1 and 1.0 are two
-bindings, {a, b} and {b, a} one).
+Two bindings of an exchange are the same if they have the same target, routing key and arguments.
+Arguments are compared with their types and without their order. RabbitMQ: 1 and 1.0 are two
+bindings, {a, b} and {b, a} are one.
 
-An index of bindings is a *row*, a list in which each binding knows its position. So a binding is
-taken out in constant time, by moving the last one into its place: deleting 100,000 queues that are
-bound by one key must not look at 100,000 bindings each. A binding is in one row at most.
+Indexes store bindings in *rows*. A row is a list in which each binding knows its position, so that
+a binding is removed in constant time: the last one moves to its place. Without that, deleting
+100,000 queues that are bound with one key would look at 100,000 bindings for each. A binding is in
+at most one row.
 """
 
 from mypy_extensions import i64
@@ -14,7 +15,7 @@ from mypy_extensions import i64
 from leveret.engine.target import Target
 from leveret.wire.tables import Table, encode_table
 
-# Target is a queue, name of the target, routing key, arguments in canonical bytes.
+# Whether the target is a queue, name of the target, routing key, arguments in canonical bytes.
 Identity = tuple[bool, str, str, bytes]
 
 
@@ -24,23 +25,23 @@ class Binding:
     def __init__(
         self, source: str, target: Target, is_queue: bool, routing_key: str, arguments: Table
     ) -> None:
-        self.source = source  # name of the exchange that owns it
+        self.source = source  # name of the exchange that owns the binding
         self.target = target
         self.is_queue = is_queue
         self.routing_key = routing_key
         self.arguments = arguments
-        self.position: i64 = -1  # place in its row, -1 outside
-        # The bindings of one exchange to one target are chained in order of creation.
+        self.position: i64 = -1  # place in its row; -1 = it is in no row
+        # The bindings of one exchange to one target are a linked list in order of creation.
         self.older: Binding | None = None
         self.newer: Binding | None = None
 
     def identity(self) -> Identity:
-        """What makes it the same binding as another of its exchange."""
+        """Return a key that equal bindings of one exchange share."""
         return identity_of(self.target, self.is_queue, self.routing_key, self.arguments)
 
 
 def identity_of(target: Target, is_queue: bool, routing_key: str, arguments: Table) -> Identity:
-    """The identity that a binding with these parts has."""
+    """Return the identity of a binding with these parts."""
     return (is_queue, target.name, routing_key, _canonical(arguments))
 
 
@@ -50,21 +51,21 @@ def _canonical(arguments: Table) -> bytes:
     return encode_table({name: arguments[name] for name in sorted(arguments)})
 
 
-def collect(row: list[Binding], found: list[Target]) -> None:
-    """Append the targets of all bindings in a row."""
+def append_targets(row: list[Binding], found: list[Target]) -> None:
+    """Append the targets of all bindings in a row to `found`."""
     for binding in row:
         found.append(binding.target)  # noqa: PERF401 - a list per message would cost more
 
 
-def put(row: list[Binding], binding: Binding) -> None:
+def add_to_row(row: list[Binding], binding: Binding) -> None:
     """Add a binding to a row."""
     assert binding.position == -1
     binding.position = len(row)
     row.append(binding)
 
 
-def drop(row: list[Binding], binding: Binding) -> None:
-    """Take a binding out of its row."""
+def remove_from_row(row: list[Binding], binding: Binding) -> None:
+    """Remove a binding from its row."""
     assert row[binding.position] is binding
     last = row.pop()
     if last is not binding:

@@ -1,13 +1,13 @@
 """Consistent-hash exchanges: each message goes to one binding, the same one for the same value.
 
 The value is the routing key, or the header or property that the exchange was declared with. The
-binding key is the binding's weight, its share of the values.
+binding key is the weight of the binding: its share of the values.
 
-Weighted rendezvous hashing: value and target give each binding a number between 0 and 1, raised
-to the power of 1/weight; the highest wins. The choice depends on nothing but the value and the set
-of bindings, not on their order nor on what was bound in the past, so it survives restarts; a new
-binding takes its share evenly from all others, and one that goes leaves its own evenly to them.
-A route costs a few nanoseconds for each binding. Of two bindings to one target the heavier counts.
+The algorithm is weighted rendezvous hashing. Value and target give each binding a number between 0
+and 1, which is raised to the power of 1/weight; the binding with the highest number wins. The
+choice depends only on the value and the set of bindings, so it survives restarts. A new binding
+takes its share evenly from all others, and a removed binding leaves its share evenly to them. A
+route costs a few nanoseconds for each binding. Of two bindings to one target, the heavier counts.
 """
 
 from math import log
@@ -30,8 +30,8 @@ HASH_PROPERTY: Final = "hash-property"
 _PROPERTIES: Final = ("correlation_id", "message_id", "timestamp")
 
 
-class Share:
-    """One binding's part of all values."""
+class WeightedBinding:
+    """A binding with its weight and the hash of its target."""
 
     def __init__(self, binding: Binding, salt: i64, weight: float) -> None:
         self.binding = binding
@@ -40,11 +40,11 @@ class Share:
 
 
 class ConsistentHashExchange(Exchange):
-    """Bindings by weight."""
+    """An exchange of type x-consistent-hash."""
 
     def __init__(self, name: str, arguments: Table) -> None:
         super().__init__(name, "x-consistent-hash")
-        self.header = _text_argument(arguments, HASH_HEADER)  # whose value is hashed
+        self.header = _text_argument(arguments, HASH_HEADER)  # header whose value is hashed
         self.property = _text_argument(arguments, HASH_PROPERTY)
         if self.header is not None and self.property is not None:
             raise PreconditionFailedError("hash-header and hash-property are mutually exclusive")
@@ -52,7 +52,7 @@ class ConsistentHashExchange(Exchange):
             raise PreconditionFailedError(f"Unsupported property: {self.property}")
         self.key_only = self.header is None and self.property is None
         self.per_key = False
-        self._shares: list[Share] = []  # a row: each binding knows the position of its share
+        self._row: list[WeightedBinding] = []  # `Binding.position` is the place in it
 
     def check_binding(self, routing_key: str, arguments: Table) -> None:
         weight = parse_integer(routing_key)
@@ -67,13 +67,13 @@ class ConsistentHashExchange(Exchange):
 
     def match(self, routing_key: str, headers: Headers, found: list[Target]) -> None:
         value = stable_hash(self._hashed(routing_key, headers))
-        winner: Share | None = None
+        winner: WeightedBinding | None = None
         best = 0.0
-        for share in self._shares:
-            # log(x^(1/weight)): below zero, and the nearest to it wins.
-            score = log(fraction(mix(value ^ share.salt))) / share.weight
-            if winner is None or score > best or (score == best and _precedes(share, winner)):
-                winner = share
+        for weighted in self._row:
+            # log(x^(1/weight)) is below zero, and the highest wins.
+            score = log(fraction(mix(value ^ weighted.salt))) / weighted.weight
+            if winner is None or score > best or (score == best and _precedes(weighted, winner)):
+                winner = weighted
                 best = score
         if winner is not None:
             found.append(winner.binding.target)
@@ -81,18 +81,18 @@ class ConsistentHashExchange(Exchange):
     def index(self, binding: Binding) -> None:
         kind = "q" if binding.is_queue else "e"
         salt = stable_hash(kind + binding.target.name)
-        binding.position = len(self._shares)
-        self._shares.append(Share(binding, salt, float(int(binding.routing_key))))
+        binding.position = len(self._row)
+        self._row.append(WeightedBinding(binding, salt, float(int(binding.routing_key))))
 
     def unindex(self, binding: Binding) -> None:
-        last = self._shares.pop()
+        last = self._row.pop()
         if last.binding is not binding:
-            self._shares[binding.position] = last
+            self._row[binding.position] = last
             last.binding.position = binding.position
         binding.position = -1
 
     def _hashed(self, routing_key: str, headers: Headers) -> str:
-        """The text that decides. Messages without the header or property share one target."""
+        """Return the text to hash; empty for a message without the header or property."""
         if self.header is not None:
             return _header_text(headers, self.header)
         if self.property is not None:
@@ -100,8 +100,8 @@ class ConsistentHashExchange(Exchange):
         return routing_key
 
 
-def _precedes(a: Share, b: Share) -> bool:
-    """Settles a draw, which must not depend on the order of the bindings either."""
+def _precedes(a: WeightedBinding, b: WeightedBinding) -> bool:
+    """Break a tie without regard to the order of the bindings."""
     return a.binding.identity() < b.binding.identity()
 
 

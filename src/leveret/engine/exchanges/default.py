@@ -1,7 +1,7 @@
-"""The default exchange: a key leads to the queue of that name.
+"""The default exchange: a routing key leads to the queue with that name.
 
-It has no bindings of its own but looks into the queues of its vhost. Nobody may bind, unbind,
-declare or delete it.
+It has no bindings and looks the queue up in its vhost. Clients cannot bind, unbind, declare or
+delete it.
 """
 
 from leveret.engine.exchanges.binding import Binding
@@ -16,7 +16,7 @@ class DefaultExchange(Exchange):
 
     def __init__(self, queues: dict[str, Target]) -> None:
         super().__init__("", "direct")
-        self.queues = queues  # those of the vhost, shared with it
+        self.queues = queues  # the vhost's own dict of queues
         self.durable = True
 
     def check_binding(self, routing_key: str, arguments: Table) -> None:

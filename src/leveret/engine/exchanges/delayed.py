@@ -1,8 +1,7 @@
-"""Delayed-message exchanges: messages with an `x-delay` wait before they are routed.
+"""Delayed-message exchanges: messages with the header `x-delay` wait before they are routed.
 
-The exchange routes as the type in `x-delayed-type` does: an inner exchange of that type has the
-index and answers `match`. Holding messages back is the work of the vhost; `delay_ms` says for how
-long.
+The argument `x-delayed-type` is the type by which the exchange routes. An inner exchange of that
+type has the index and does the matching. The vhost holds the messages back, for `delay_ms`.
 """
 
 from typing import Final
@@ -18,11 +17,11 @@ DELAY_MS_MAX: Final = (1 << 32) - 1
 
 
 class DelayedExchange(Exchange):
-    """An exchange of another type behind a wait."""
+    """An exchange that routes as another type does, after a delay."""
 
     def __init__(self, name: str, inner: Exchange) -> None:
         super().__init__(name, "x-delayed-message")
-        self.inner = inner  # holds the index; its own `bindings` stay empty
+        self.inner = inner  # has the index; its `bindings` stay empty
         self.is_delayed = True
         self.key_only = False
         self.per_key = inner.per_key
@@ -42,7 +41,7 @@ class DelayedExchange(Exchange):
 
 
 def delay_ms(headers: Headers) -> int:
-    """How long the message asks to wait; 0 for not at all, and for what makes no sense."""
+    """Return the delay that a message asks for; 0 if it has none, or an invalid one."""
     field = headers.field(DELAY)
     if field is None:
         return 0

@@ -1,11 +1,11 @@
-"""What all exchange types share: their bindings, and the view of a message that they match.
+"""The base class of exchanges, and the headers of a message as exchanges match them.
 
-`Exchange` keeps the bindings in order of creation and, chained, by target; a subclass keeps an
-index of its own through `index` and `unindex` and answers `match` from it. `check_binding` is asked
-before a binding is made and raises; after it `add` cannot fail.
+`Exchange` stores the bindings in order of creation, and in a linked list for each target. Each
+subclass has its own index, which `index` and `unindex` maintain and `match` searches.
+`check_binding` is called before a binding is made and may raise; after it, `add` cannot fail.
 
-Invariant: `bindings`, the chains by target and the index of the subclass hold the same bindings.
-What is removed leaves nothing behind in any of them.
+Invariant: `bindings`, the linked lists by target and the index of the subclass hold the same
+bindings. A removed binding leaves nothing behind in any of them.
 """
 
 from mypy_extensions import i64
@@ -19,11 +19,11 @@ from leveret.wire.tables import Field, Table, decode_field, decode_table
 
 
 class Headers:
-    """The message being routed, decoded only as far as the exchanges on its way ask."""
+    """Headers, properties and key words of the message being routed, decoded on demand."""
 
     def __init__(self, payload: bytes, start: i64, end: i64) -> None:
         self._payload = payload  # of the content header frame
-        self._start = start  # span of the entries of the headers table; 0 and 0 without one
+        self._start = start  # span of the entries of the headers table; 0 and 0 without a table
         self._end = end
         self._table: Table | None = None
         self._properties: Properties | None = None
@@ -31,7 +31,7 @@ class Headers:
         self._words: list[str] = []
 
     def table(self) -> Table:
-        """All headers; they are decoded once."""
+        """Return all headers; they are decoded once."""
         table = self._table
         if table is None:
             table = decode_table(self._payload, self._start, self._end)
@@ -39,7 +39,7 @@ class Headers:
         return table
 
     def field(self, name: str) -> Field | None:
-        """One header. The others are not decoded for it."""
+        """Return one header without decoding the others."""
         if self._table is not None:
             return self._table.get(name)
         at = find_entry(
@@ -48,7 +48,7 @@ class Headers:
         return decode_field(self._payload, at, self._end) if at >= 0 else None
 
     def properties(self) -> Properties:
-        """All properties; they are decoded once."""
+        """Return all properties; they are decoded once."""
         properties = self._properties
         if properties is None:
             properties = decode_properties(self._payload)
@@ -56,7 +56,7 @@ class Headers:
         return properties
 
     def words(self, routing_key: str) -> list[str]:
-        """The words of a key, split once however many topic exchanges ask. "" has no word."""
+        """Return the words of a key. It is split once for all topic exchanges; "" has no word."""
         if self._key is None or self._key != routing_key:
             self._key = routing_key
             self._words = routing_key.split(".") if routing_key else []
@@ -64,45 +64,45 @@ class Headers:
 
 
 class Exchange(Target):
-    """Base of the exchange types; `registry.make_exchange` makes them."""
+    """Base class of the exchange types; `registry.make_exchange` makes them."""
 
     def __init__(self, name: str, kind: str) -> None:
         super().__init__(name)
         self.kind = kind  # type as declared
         self.durable: bool = False
-        self.auto_delete: bool = False  # goes with its last binding
+        self.auto_delete: bool = False  # deleted with its last binding
         self.internal: bool = False  # takes messages from other exchanges only
         self.arguments: Table = {}
-        self.alternate: str | None = None  # where messages go that match no binding
-        self.deduplication_id: i64 = 0  # names what it remembers in the log; 0: it never did
-        self.chronicle: Chronicle | None = None  # is told what passes, if the exchange remembers
+        self.alternate: str | None = None  # exchange for messages that match no binding
+        self.deduplication_id: i64 = 0  # number of its keys in the log; 0 = it never had any
+        self.chronicle: Chronicle | None = None  # records life events, with x-remember
         self.bindings: dict[Identity, Binding] = {}  # in order of creation
         self.published_in: i64 = 0  # messages that were published to it
-        self.published_out: i64 = 0  # copies that it led to queues
-        # What a match depends on. Subclasses set these once.
-        self.key_only: bool = True  # the routing key alone: the route may be kept
-        self.per_key: bool = True  # every key of CC and BCC is matched too, not the first alone
+        self.published_out: i64 = 0  # copies that it routed to queues
+        # Properties of the type. Subclasses set these once.
+        self.key_only: bool = True  # a match depends on the routing key alone, and may be cached
+        self.per_key: bool = True  # the keys of CC and BCC are matched too, not only the first key
         self.is_delayed: bool = False  # holds messages with an `x-delay` before it routes them
         self.classic_only: bool = False  # may be bound to classic queues only
-        self._newest: dict[Target, Binding] = {}  # end of the chain of each target
+        self._newest: dict[Target, Binding] = {}  # end of the linked list of each target
 
     def check_binding(self, routing_key: str, arguments: Table) -> None:
-        """Raise PreconditionFailed where this type cannot have such a binding."""
+        """Raise PreconditionFailedError if this type cannot have a binding like this."""
 
     def match(self, routing_key: str, headers: Headers, found: list[Target]) -> None:
-        """Append the targets of matching bindings; one may appear more than once."""
+        """Append the targets of matching bindings; a target can appear more than once."""
         raise NotImplementedError
 
     def index(self, binding: Binding) -> None:
-        """Take a new binding into the subclass's index."""
+        """Add a binding to the index of the subclass."""
         raise NotImplementedError
 
     def unindex(self, binding: Binding) -> None:
-        """Take a binding out of the subclass's index."""
+        """Remove a binding from the index of the subclass."""
         raise NotImplementedError
 
     def add(self, binding: Binding) -> bool:
-        """Add a binding that `check_binding` let pass; False when the same one exists."""
+        """Add a binding that passed `check_binding`; return False if the same one exists."""
         assert binding.source == self.name
         identity = binding.identity()
         if identity in self.bindings:
@@ -113,7 +113,7 @@ class Exchange(Target):
         return True
 
     def remove(self, target: Target, routing_key: str, arguments: Table) -> bool:
-        """Remove one binding; False when there is none."""
+        """Remove one binding; return False if there is none."""
         is_queue = not isinstance(target, Exchange)
         binding = self.bindings.get(identity_of(target, is_queue, routing_key, arguments))
         if binding is None:
@@ -122,7 +122,7 @@ class Exchange(Target):
         return True
 
     def remove_target(self, target: Target) -> int:
-        """Remove all bindings to a target; answers how many there were."""
+        """Remove all bindings to a target, and return how many there were."""
         count = 0
         binding = self._newest.get(target)
         while binding is not None:
@@ -133,14 +133,14 @@ class Exchange(Target):
         return count
 
     def bindings_to(self, target: Target) -> list[Binding]:
-        """All bindings to a target, in order of creation."""
-        chain: list[Binding] = []
+        """Return all bindings to a target, in order of creation."""
+        found: list[Binding] = []
         binding = self._newest.get(target)
         while binding is not None:
-            chain.append(binding)
+            found.append(binding)
             binding = binding.older
-        chain.reverse()
-        return chain
+        found.reverse()
+        return found
 
     def _remove(self, binding: Binding) -> None:
         del self.bindings[binding.identity()]

@@ -1,12 +1,12 @@
-"""Fanout exchanges: every message goes everywhere, whatever its key."""
+"""Fanout exchanges: every message goes to all bindings, whatever its key."""
 
-from leveret.engine.exchanges.binding import Binding, collect, drop, put
+from leveret.engine.exchanges.binding import Binding, add_to_row, append_targets, remove_from_row
 from leveret.engine.exchanges.exchange import Exchange, Headers
 from leveret.engine.target import Target
 
 
 class FanoutExchange(Exchange):
-    """All bindings match."""
+    """An exchange of type fanout."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name, "fanout")
@@ -14,10 +14,10 @@ class FanoutExchange(Exchange):
         self._row: list[Binding] = []
 
     def match(self, routing_key: str, headers: Headers, found: list[Target]) -> None:
-        collect(self._row, found)
+        append_targets(self._row, found)
 
     def index(self, binding: Binding) -> None:
-        put(self._row, binding)
+        add_to_row(self._row, binding)
 
     def unindex(self, binding: Binding) -> None:
-        drop(self._row, binding)
+        remove_from_row(self._row, binding)

@@ -1,8 +1,8 @@
-"""Numbers from text that are the same in every process, for exchanges that spread messages.
+"""Hashes that are the same in every process, for exchanges that spread messages.
 
-Python's `hash` differs from process to process; a restart must not move keys between queues. All
-numbers here are unsigned 32-bit ones, and no product of them reaches 2^63: compiled and interpreted
-code agree.
+Python's `hash` differs between processes, and a restart must not move keys between queues. All
+numbers here are unsigned 32-bit numbers, and no product reaches 2^63: compiled and interpreted
+code give the same results.
 """
 
 from typing import Final
@@ -19,12 +19,12 @@ assert _FACTOR * _MASK < 1 << 63
 
 
 def stable_hash(text: str) -> i64:
-    """A 32-bit number for a text."""
+    """Return a 32-bit hash of a text."""
     return crc32(text.encode("utf-8", "surrogateescape"))
 
 
 def mix(number: i64) -> i64:
-    """A 32-bit number in which every bit depends on every bit of the given one."""
+    """Return a 32-bit number in which every bit depends on every bit of the input."""
     mixed: i64 = number & _MASK
     mixed = ((mixed >> 16) ^ mixed) * _FACTOR & _MASK
     mixed = ((mixed >> 16) ^ mixed) * _FACTOR & _MASK
@@ -32,12 +32,12 @@ def mix(number: i64) -> i64:
 
 
 def fraction(number: i64) -> float:
-    """A 32-bit number as a fraction between 0 and 1, neither of them included."""
+    """Map a 32-bit number to a fraction between 0 and 1, both excluded."""
     return (float(number) + 0.5) / _RANGE
 
 
 def murmur3(octets: bytes) -> i64:
-    """MurmurHash3, 32 bits, with the seed of RabbitMQ's stream clients."""
+    """Return the 32-bit MurmurHash3, with the seed of RabbitMQ's stream clients."""
     size: i64 = len(octets)
     mixed: i64 = _MURMUR_SEED
     at: i64 = 0
@@ -55,7 +55,7 @@ def murmur3(octets: bytes) -> i64:
 
 
 def _word(octets: bytes, at: i64, count: i64) -> i64:
-    """Up to four octets as a little-endian number."""
+    """Return up to four octets as a little-endian number."""
     word: i64 = 0
     index = count - 1
     while index >= 0:
@@ -73,5 +73,5 @@ def _rotate(number: i64, bits: i64) -> i64:
 
 
 def _times(a: i64, b: i64) -> i64:
-    """The lower half of a product, without ever reaching 2^63."""
+    """Return the lower 32 bits of a product, without an intermediate value of 2^63 or more."""
     return ((a & 0xFFFF) * b + (((a >> 16) * b & 0xFFFF) << 16)) & _MASK

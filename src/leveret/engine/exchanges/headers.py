@@ -1,14 +1,15 @@
-"""Headers exchanges: a message goes where its headers are as the binding's arguments ask.
+"""Headers exchanges: a message goes to the bindings whose arguments match its headers.
 
-`x-match` says how: `all` (also when it is absent) or `any` of the arguments. Arguments whose name
-starts with `x-` are skipped, except with `all-with-x` and `any-with-x`; `x-match` itself always is.
-An argument without a value (void) asks only that the header is there. `all` of no arguments matches
-every message, `any` of none matches nothing. Values are equal as `equal_values` has it.
+`x-match` says whether `all` arguments must match (the default) or `any` of them. Arguments whose
+name starts with `x-` are skipped, except with `all-with-x` and `any-with-x`; `x-match` itself is
+always skipped. An argument without a value (void) requires that the header exists. `all` of no
+arguments matches every message, and `any` of no arguments matches none. Values are compared by
+`equal_values`.
 
-So that 10,000 bindings are not all looked at, the index has a bucket for every (name, value) that a
-pattern asks for. A pattern with `all` is in one of its buckets, the one that was emptiest when it
-came; a pattern with `any` is in each of its own. A message looks into the buckets of its headers.
-Buckets only propose: `accepts` decides.
+The index avoids a look at every binding, of which there may be 10,000. It has a bucket for every
+(name, value) that a pattern requires. A pattern with `all` is in one of its buckets: the emptiest
+one at the time of binding. A pattern with `any` is in all of its buckets. A message is compared
+with the patterns in the buckets of its headers; `accepts` decides.
 """
 
 from math import isnan
@@ -26,18 +27,18 @@ MATCH: Final = "x-match"
 _MATCHES: Final = ("all", "any", "all-with-x", "any-with-x")
 
 
-class Pattern:
-    """What one binding asks for."""
+class HeaderPattern:
+    """The headers that one binding requires."""
 
     def __init__(self, target: Target, arguments: Table) -> None:
         mode = _mode_of(arguments)
         self.target = target
         self.is_any: bool = mode.startswith("any")
         self.wanted: Table = _wanted(arguments, mode.endswith("-with-x"))
-        self.buckets: list[Bucket] = []  # those it is in
+        self.buckets: list[Bucket] = []  # the buckets that contain it
 
     def accepts(self, table: Table) -> bool:
-        """Whether these headers match."""
+        """Return True if these headers match."""
         for name, field in self.wanted.items():
             header = table.get(name)
             matches = header is not None and (field.kind == VOID or equal_values(field, header))
@@ -47,29 +48,29 @@ class Pattern:
 
 
 class Bucket:
-    """The patterns that ask for one header, with one value or whatever its value."""
+    """The patterns that require one header, with one value or with any value."""
 
     def __init__(self, name: str, value: object) -> None:
         self.name = name
-        self.value = value  # as `_value_key` gives it
-        self.patterns: dict[Pattern, None] = {}  # a set that keeps its order
+        self.value = value  # a result of `_value_key`
+        self.patterns: dict[HeaderPattern, None] = {}  # a set that keeps its order
 
 
 class HeaderIndex:
     """All buckets for one header name."""
 
     def __init__(self) -> None:
-        self.present: Bucket | None = None
+        self.present: Bucket | None = None  # for patterns that accept any value
         self.by_value: dict[object, Bucket] = {}
 
     def find(self, wanted: Field) -> Bucket | None:
-        """The bucket for what a pattern asks of this header."""
+        """Return the bucket for the value that a pattern requires, or None."""
         if wanted.kind == VOID:
             return self.present
         return self.by_value.get(_value_key(wanted))
 
     def make(self, name: str, wanted: Field) -> Bucket:
-        """A new bucket for what a pattern asks of this header."""
+        """Add a bucket for the value that a pattern requires."""
         bucket = Bucket(name, _value_key(wanted))
         if wanted.kind == VOID:
             self.present = bucket
@@ -78,27 +79,27 @@ class HeaderIndex:
         return bucket
 
     def forget(self, bucket: Bucket) -> None:
-        """Let go of a bucket that has lost its last pattern."""
+        """Remove a bucket that has no pattern any more."""
         if self.present is bucket:
             self.present = None
         else:
             del self.by_value[bucket.value]
 
     def is_bare(self) -> bool:
-        """Whether no pattern asks for this header any more."""
+        """Return True if no pattern requires this header any more."""
         return self.present is None and not self.by_value
 
 
 class HeadersExchange(Exchange):
-    """Bindings by arguments."""
+    """An exchange of type headers."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name, "headers")
         self.key_only = False
         self.per_key = False
-        self.looked_at: int = 0  # patterns that the last match had to look at
-        self._patterns: dict[Binding, Pattern] = {}
-        self._always: dict[Pattern, Target] = {}  # targets of those that ask for nothing
+        self.looked_at: int = 0  # patterns that the last match examined
+        self._patterns: dict[Binding, HeaderPattern] = {}
+        self._always: dict[HeaderPattern, Target] = {}  # patterns that require nothing
         self._indexes: dict[str, HeaderIndex] = {}  # by header name
 
     def check_binding(self, routing_key: str, arguments: Table) -> None:
@@ -135,7 +136,7 @@ class HeadersExchange(Exchange):
                     self._try(bucket, table, found)
 
     def index(self, binding: Binding) -> None:
-        pattern = Pattern(binding.target, binding.arguments)
+        pattern = HeaderPattern(binding.target, binding.arguments)
         self._patterns[binding] = pattern
         if pattern.is_any:
             for name in pattern.wanted:
@@ -159,8 +160,8 @@ class HeadersExchange(Exchange):
             if pattern.accepts(table):
                 found.append(pattern.target)  # noqa: PERF401 - a list per bucket would cost more
 
-    def _emptiest(self, pattern: Pattern) -> str:
-        """The header of a pattern whose bucket has the fewest patterns so far."""
+    def _emptiest(self, pattern: HeaderPattern) -> str:
+        """Return the required header of a pattern whose bucket has the fewest patterns."""
         best = ""
         fewest = -1
         for name, field in pattern.wanted.items():
@@ -172,7 +173,7 @@ class HeadersExchange(Exchange):
                 fewest = size
         return best
 
-    def _enter(self, pattern: Pattern, name: str) -> None:
+    def _enter(self, pattern: HeaderPattern, name: str) -> None:
         index = self._indexes.get(name)
         if index is None:
             index = HeaderIndex()
@@ -209,7 +210,7 @@ def _wanted(arguments: Table, with_x: bool) -> Table:
 
 
 def _value_key(field: Field) -> object:
-    """A dict key that is the same for equal values; different values may share it too."""
+    """Return a dict key that is the same for equal values; different values may share it."""
     value = field.value
     if isinstance(value, str):
         return value
@@ -219,4 +220,4 @@ def _value_key(field: Field) -> object:
         return value
     if isinstance(value, float) and not isnan(value):
         return value
-    return None  # tables, arrays, decimals, void, and the number that does not equal itself
+    return None  # tables, arrays, decimals, void and NaN, which does not equal itself

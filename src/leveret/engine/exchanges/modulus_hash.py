@@ -1,8 +1,8 @@
-"""Modulus-hash exchanges: the routing key's hash, modulo the number of bindings, picks one.
+"""Modulus-hash exchanges: the hash of the routing key modulo the number of bindings picks one.
 
-The bindings are counted in the order of their identities, not of their creation, so that the same
-set of bindings gives the same choice after a restart. A new binding moves most keys: where that
-matters, `x-consistent-hash` is the type to use.
+The bindings are numbered in the order of their identities, not of their creation, so that the same
+set of bindings gives the same choice after a restart. A new binding moves most keys to other
+targets. `x-consistent-hash` is the type that avoids this.
 """
 
 from mypy_extensions import i64
@@ -14,13 +14,13 @@ from leveret.engine.target import Target
 
 
 class ModulusHashExchange(Exchange):
-    """Bindings by number."""
+    """An exchange of type x-modulus-hash."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name, "x-modulus-hash")
         self.per_key = False
         self._members: dict[Identity, Binding] = {}
-        self._targets: list[Target] = []  # of the members in order; empty when it must be made
+        self._targets: list[Target] = []  # of the members in order; empty = to be computed
 
     def match(self, routing_key: str, headers: Headers, found: list[Target]) -> None:
         if not self._targets:

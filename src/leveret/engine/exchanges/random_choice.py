@@ -1,15 +1,15 @@
-"""Random exchanges: each message goes to one binding, picked by chance.
+"""Random exchanges: each message goes to one binding, picked at random.
 
-`x-random` takes any binding. `x-local-random` is meant for queues on the node of the publisher: its
-bindings have no key and lead to classic queues only (`classic_only`, checked by whoever binds).
+`x-random` accepts any binding. `x-local-random` is meant for queues on the node of the publisher:
+its bindings have no key and lead to classic queues only (`classic_only`, which the vhost checks).
 
-Chance is a counter and a seed that the exchange owns: the same seed gives the same choices, which
-is what replay needs. The seed comes from outside; the engine draws no random numbers.
+The random numbers are computed from a counter and a seed of the exchange, so that the same seed
+gives the same choices and a replay is exact. The seed comes from outside the engine.
 """
 
 from mypy_extensions import i64
 
-from leveret.engine.exchanges.binding import Binding, drop, put
+from leveret.engine.exchanges.binding import Binding, add_to_row, remove_from_row
 from leveret.engine.exchanges.exchange import Exchange, Headers
 from leveret.engine.exchanges.hashing import mix
 from leveret.engine.target import Target
@@ -18,14 +18,14 @@ from leveret.wire.tables import Table
 
 
 class RandomExchange(Exchange):
-    """Every binding is as likely as any other."""
+    """An exchange of type x-random: all bindings are equally likely."""
 
     def __init__(self, name: str, kind: str, seed: i64) -> None:
         super().__init__(name, kind)
         self.key_only = False
         self.per_key = False
         self.seed: i64 = seed & 0xFFFFFFFF
-        self.drawn: i64 = 0  # how many numbers were drawn; with the seed, the whole state
+        self.drawn: i64 = 0  # how many numbers were drawn; with the seed, this is the whole state
         self._row: list[Binding] = []
 
     def match(self, routing_key: str, headers: Headers, found: list[Target]) -> None:
@@ -34,19 +34,19 @@ class RandomExchange(Exchange):
             found.append(self._row[self._draw(count)].target)
 
     def index(self, binding: Binding) -> None:
-        put(self._row, binding)
+        add_to_row(self._row, binding)
 
     def unindex(self, binding: Binding) -> None:
-        drop(self._row, binding)
+        remove_from_row(self._row, binding)
 
     def _draw(self, count: i64) -> i64:
-        """A number below count."""
+        """Return the next random number below `count`."""
         self.drawn = (self.drawn + 1) & 0xFFFFFFFF
         return mix(mix(self.drawn) ^ self.seed) * count >> 32
 
 
 class LocalRandomExchange(RandomExchange):
-    """As random, but keys are refused."""
+    """An exchange of type x-local-random: as x-random, but binding keys are refused."""
 
     def __init__(self, name: str, seed: i64) -> None:
         super().__init__(name, "x-local-random", seed)

@@ -1,6 +1,6 @@
 """All exchange types by name, and the exchanges that every vhost has from the start.
 
-`x-recent-history` and `x-jms-topic`, plugins of RabbitMQ, do not exist here.
+RabbitMQ: the types of the plugins `x-recent-history` and `x-jms-topic` do not exist here.
 """
 
 from typing import Final
@@ -38,7 +38,7 @@ KINDS: Final = (
     SUPER_STREAM,
 )
 
-# Name and type; all durable. The default exchange is made by `predeclared` itself.
+# Name and type. All are durable.
 PREDECLARED: Final = (
     ("", "direct"),
     ("amq.direct", "direct"),
@@ -48,7 +48,7 @@ PREDECLARED: Final = (
     ("amq.rabbitmq.trace", "topic"),
     ("amq.topic", "topic"),
 )
-TRACE: Final = "amq.rabbitmq.trace"  # the only internal one
+TRACE: Final = "amq.rabbitmq.trace"  # the only internal exchange among them
 
 
 def make_exchange(
@@ -61,10 +61,9 @@ def make_exchange(
     alternate: str | None,
     seed: i64 = 0,
 ) -> Exchange:
-    """A new exchange without bindings.
+    """Make an exchange without bindings.
 
-    Raises PreconditionFailedError for an unknown type and for arguments that the type cannot work
-    with.
+    Raise PreconditionFailedError for an unknown type, and for arguments that the type refuses.
     """
     exchange = _make(kind, name, arguments, seed)
     exchange.durable = durable
@@ -76,11 +75,20 @@ def make_exchange(
 
 
 def predeclared(queues: dict[str, Target]) -> list[Exchange]:
-    """The exchanges of a new vhost; the default exchange leads to the given queues."""
+    """Make the exchanges of a new vhost; the default exchange looks into the given queues."""
     exchanges: list[Exchange] = [DefaultExchange(queues)]
     for name, kind in PREDECLARED:
         if name:
-            exchanges.append(make_exchange(kind, name, True, False, name == TRACE, {}, None))
+            exchange = make_exchange(
+                kind,
+                name,
+                durable=True,
+                auto_delete=False,
+                internal=name == TRACE,
+                arguments={},
+                alternate=None,
+            )
+            exchanges.append(exchange)
     return exchanges
 
 
@@ -109,7 +117,7 @@ def _make(kind: str, name: str, arguments: Table, seed: i64) -> Exchange:
 
 
 def _delayed_type(arguments: Table) -> str:
-    """The type that a delayed exchange routes as. RabbitMQ: not a delayed one again."""
+    """Return the type by which a delayed exchange routes. RabbitMQ: it cannot be delayed itself."""
     field = arguments.get(DELAYED_TYPE)
     kind = field.value if field is not None else None
     if not isinstance(kind, str):

@@ -1,12 +1,12 @@
-"""From an exchange and the keys of a message to the queues that get a copy.
+"""Find the queues that get a copy of a message, from an exchange and the keys of the message.
 
-A routing starts at one exchange and follows bindings to further ones. Where an exchange matches no
-binding at all, its alternate exchange is next. RabbitMQ: that goes for every exchange on the way,
-not for the first alone; and a binding to an exchange that leads nowhere is a match all the same.
+A routing starts at one exchange and follows bindings to further exchanges. If no binding of an
+exchange matches, its alternate exchange is visited next. RabbitMQ: this holds for every exchange on
+the way, not only for the first. A binding to an exchange that leads nowhere is still a match.
 
-Each routing has a serial number, written into all targets that it reaches: no exchange is visited
-twice, so cycles of bindings or of alternates end, and no queue gets two copies. Nothing is
-allocated per message but what the found queues need.
+Each routing has a serial number, which is written into all targets that it reaches. So no exchange
+is visited twice, cycles of bindings or alternates end, and no queue gets two copies. A routing
+allocates nothing but the list of found queues.
 """
 
 from typing import Final
@@ -24,24 +24,25 @@ class Router:
     """Routes all messages of one vhost, one at a time."""
 
     def __init__(self, exchanges: dict[str, Exchange]) -> None:
-        self.exchanges = exchanges  # those of the vhost by name, shared with it
-        # Of the last routing:
-        self.key_only: bool = True  # it depended on the keys alone and may be kept
-        self.held: list[Exchange] = []  # delayed exchanges that it reached on its way
-        self.remembering: list[Exchange] = []  # exchanges on its way that remember
+        self.exchanges = exchanges  # the vhost's own dict of exchanges
+        # Results of the last routing:
+        self.key_only: bool = True  # it depended on the keys alone and may be cached
+        self.held: list[Exchange] = []  # delayed exchanges that hold the message
+        self.remembering: list[Exchange] = []  # visited exchanges with a chronicle
         self._serial: i64 = 0
-        # Work lists, kept so that a message allocates none. Empty between routings.
+        # Work lists, reused so that a message allocates none. Empty between routings.
         self._matched: list[Target] = []
         self._pending: list[Exchange] = []
 
     def route(
         self, exchange: Exchange, keys: list[str], headers: Headers, found: list[Target]
     ) -> bool:
-        """Append every queue that gets a copy, each once; False when nobody takes the message.
+        """Append every queue that gets a copy, each once; return False if there is none.
 
-        The given exchange routes at once, delayed or not: whoever calls has seen to that. Other
-        delayed exchanges on the way keep a message that asks for a delay; they are in `held`, and
-        the message is to be routed from each of them when it is due.
+        The given exchange routes at once, even if it is delayed: the caller has handled its delay.
+        If the message asks for a delay, it stops at every other delayed exchange. These are in
+        `held`, which also counts as routable: the caller must route the message from each of them
+        when it is due.
         """
         self._start(exchange)
         before: i64 = len(found)
@@ -57,20 +58,20 @@ class Router:
 
     def _start(self, exchange: Exchange) -> None:
         self._serial += 1
-        exchange.mark = self._serial
+        exchange.last_routing = self._serial
         self.key_only = True
         if self.held:
             self.held = []
         if self.remembering:
             self.remembering = []
-        # A header table that cannot be decoded ends a routing in the middle.
+        # The last routing may have ended in an error, for a header table that cannot be decoded.
         self._matched.clear()
         self._pending.clear()
 
     def _visit(
         self, exchange: Exchange, keys: list[str], headers: Headers, found: list[Target]
     ) -> None:
-        """Sort what one exchange matches into queues found and exchanges to visit."""
+        """Add the matches of one exchange to the found queues and the exchanges to visit."""
         matched = self._matched
         if exchange.per_key:
             for key in keys:
@@ -81,13 +82,13 @@ class Router:
             self.key_only = False
         if exchange.chronicle is not None:
             self.remembering.append(exchange)
-            self.key_only = False  # every message is to be looked at
+            self.key_only = False  # each message has its own events
         if not matched and exchange.alternate is not None:
             self._match_alternate(exchange.alternate)
         serial = self._serial
         for target in matched:
-            if target.mark != serial:
-                target.mark = serial
+            if target.last_routing != serial:
+                target.last_routing = serial
                 if isinstance(target, Exchange):
                     self._pending.append(target)
                 else:
@@ -95,7 +96,7 @@ class Router:
         matched.clear()
 
     def _match_alternate(self, name: str) -> None:
-        # RabbitMQ: the default exchange as an alternate leads nowhere, and a missing one too.
+        # RabbitMQ: the default exchange as an alternate leads nowhere, as does a missing exchange.
         if name == _DEFAULT:
             return
         alternate = self.exchanges.get(name)

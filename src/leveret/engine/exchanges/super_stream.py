@@ -1,10 +1,10 @@
-"""Super streams: one name for several streams, the partitions; a key always leads to the same one.
+"""Super streams: one name for several streams, its partitions.
 
-The partition of a message is the hash of its routing key modulo the number of partitions, with the
-hash that RabbitMQ's stream clients use, so that both put a key into the same partition. Partitions
-are numbered by the binding keys `0`, `1` and so on.
+The partition of a message is the hash of its routing key modulo the number of partitions.
+RabbitMQ's stream clients use the same hash, so that both put a key into the same partition. The
+binding keys `0`, `1` and so on number the partitions.
 
-An exchange that is declared with `x-partitions` brings its streams along: `name-0`, `name-1` …
+Declaring an exchange with `x-partitions` also declares its streams: `name-0`, `name-1` …
 """
 
 from typing import Final
@@ -24,7 +24,10 @@ PARTITIONS_MAX: Final = 1000
 
 
 def partition_names(name: str, arguments: Table) -> list[str]:
-    """The streams that a super stream brings along; raises PreconditionFailedError."""
+    """Return the names of the streams that `x-partitions` asks for; empty without it.
+
+    Raise PreconditionFailedError if the number of partitions is invalid.
+    """
     field = arguments.get(PARTITIONS)
     if field is None:
         return []
@@ -42,13 +45,13 @@ def partition_names(name: str, arguments: Table) -> list[str]:
 
 
 class SuperStreamExchange(Exchange):
-    """Partitions by number."""
+    """An exchange of type x-super-stream."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name, SUPER_STREAM)
         self.per_key = False
         self._members: dict[Identity, Binding] = {}
-        self._targets: list[Target] = []  # the partitions in order; empty when it must be made
+        self._targets: list[Target] = []  # the partitions in order; empty = to be computed
 
     def check_binding(self, routing_key: str, arguments: Table) -> None:
         if not (routing_key.isascii() and routing_key.isdigit() and len(routing_key) <= 9):

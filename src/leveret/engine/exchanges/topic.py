@@ -1,4 +1,4 @@
-"""Topic exchanges: binding keys are patterns of words with `*` and `#`. See `trie`."""
+"""Topic exchanges: binding keys are patterns of words with `*` and `#`. See `topic_trie`."""
 
 from leveret.engine.exchanges.binding import Binding
 from leveret.engine.exchanges.exchange import Exchange, Headers
@@ -7,7 +7,7 @@ from leveret.engine.target import Target
 
 
 class TopicExchange(Exchange):
-    """Bindings by pattern."""
+    """An exchange of type topic."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name, "topic")

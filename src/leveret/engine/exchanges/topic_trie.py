@@ -1,38 +1,38 @@
-"""Topic patterns as a trie, and the walk of a routing key through it.
+"""Topic patterns in a trie, and the search for the patterns that match a routing key.
 
-    *  stands for exactly one word, #  for any number of words, none too
+    *  stands for exactly one word, #  for any number of words, including none
 
-Words may be empty: `a.*` matches `a.`; but the empty key has no word, so that `*` does not match it
-and `#` does. `*` and `#` are special only as whole words.
+Words may be empty: `a.*` matches `a.`. The empty key has no word, so that `#` matches it and `*`
+does not. `*` and `#` are special only as whole words.
 
-Patterns are brought into one form first: `#.#` means `#` and `#.*` means `*.#`, so that each run of
-wildcards becomes its stars followed by at most one `#`. Hence a `#` node never has a `#` child.
+Patterns are normalised first: `#.#` becomes `#`, and `#.*` becomes `*.#`. So each run of wildcards
+is some stars followed by at most one `#`, and a `#` node never has a `#` child.
 
-The walk takes the words one by one and keeps the list of nodes that they can lead to. A `#` node
-stays in it for good once it is reached, and what ends in it has matched at that moment: however the
-key goes on, `#` takes the rest. Every other node has one parent and is led to by one edge, so that
-it is in the list at most once per word. Hence a walk costs at most words times nodes, whatever the
-patterns; it never branches into the same node twice.
+The walk goes through the words of a key and keeps the list of nodes that the words so far can lead
+to. A `#` node stays in the list once it is reached. A pattern that ends in a `#` node matches at
+that moment, because `#` matches the rest of the key. Every other node has one parent and one edge
+that leads to it, so that it is in the list at most once per word. So a walk costs at most words
+times nodes, whatever the patterns, and never visits the same node twice for one word.
 """
 
 from mypy_extensions import i64
 
-from leveret.engine.exchanges.binding import Binding, collect, drop, put
+from leveret.engine.exchanges.binding import Binding, add_to_row, append_targets, remove_from_row
 from leveret.engine.target import Target
 
 
 class TopicNode:
-    """A prefix of patterns. It exists as long as a pattern goes through it or ends in it."""
+    """A prefix of patterns. It exists while a pattern goes through it or ends in it."""
 
     def __init__(self) -> None:
         self.words: dict[str, TopicNode] | None = None  # next nodes by literal word
         self.star: TopicNode | None = None  # next node by *
         self.hash: TopicNode | None = None  # next node by #
         self.row: list[Binding] | None = None  # bindings whose pattern ends here
-        self.walk: i64 = 0  # the last walk that reached it; kept for # nodes only
+        self.walk: i64 = 0  # number of the last walk that reached it; used for # nodes only
 
     def next(self, word: str) -> "TopicNode | None":
-        """The node that a word of a pattern leads to."""
+        """Return the node that a word of a pattern leads to, or None."""
         if word == "*":
             return self.star
         if word == "#":
@@ -40,7 +40,7 @@ class TopicNode:
         return self.words.get(word) if self.words is not None else None
 
     def grow(self, word: str) -> "TopicNode":
-        """The node that a word of a pattern leads to, made when it is not there."""
+        """Return the node that a word of a pattern leads to; create it if it is missing."""
         node = self.next(word)
         if node is not None:
             return node
@@ -56,7 +56,7 @@ class TopicNode:
         return node
 
     def cut(self, word: str) -> None:
-        """Drop the node that a word of a pattern leads to."""
+        """Remove the node that a word of a pattern leads to."""
         if word == "*":
             self.star = None
         elif word == "#":
@@ -68,11 +68,11 @@ class TopicNode:
                 self.words = None
 
     def has_next(self) -> bool:
-        """Whether a further word leads on from a # node."""
+        """Return True if a literal word or * leads on from this node."""
         return self.words is not None or self.star is not None
 
     def is_bare(self) -> bool:
-        """Whether nothing needs this node any more."""
+        """Return True if no pattern needs this node any more."""
         return self.row is None and self.hash is None and not self.has_next()
 
 
@@ -81,35 +81,35 @@ class TopicTrie:
 
     def __init__(self) -> None:
         self.root = TopicNode()
-        self.steps: i64 = 0  # nodes that the last walk stepped from, counted for each word
-        self._walk: i64 = 0
-        # The lists of a walk, kept so that a message allocates none. Empty between walks.
-        self._reached: list[TopicNode] = []
+        self.steps: i64 = 0  # nodes that the last walk examined, counted for each word
+        self._walk: i64 = 0  # number of the current walk
+        # The lists of a walk, reused so that a message allocates none. Empty between walks.
+        self._reached: list[TopicNode] = []  # by the words so far, without # nodes
         self._next: list[TopicNode] = []
-        self._open: list[TopicNode] = []  # # nodes reached so far that lead on
+        self._open: list[TopicNode] = []  # the # nodes reached so far from which patterns go on
 
     def add(self, binding: Binding) -> None:
-        """Take in a binding under the pattern of its routing key."""
+        """Add a binding under the pattern of its routing key."""
         node = self.root
         for word in pattern_words(binding.routing_key):
             node = node.grow(word)
         if node.row is None:
             node.row = []
-        put(node.row, binding)
+        add_to_row(node.row, binding)
 
     def remove(self, binding: Binding) -> None:
-        """Take out a binding, and every node that only its pattern needed."""
+        """Remove a binding, and every node that only its pattern needed."""
         words = pattern_words(binding.routing_key)
         path = self._path(words)
         row = path[-1].row
         assert row is not None
-        drop(row, binding)
+        remove_from_row(row, binding)
         if not row:
             path[-1].row = None
             _prune(path, words)
 
     def match(self, words: list[str], found: list[Target]) -> None:
-        """Append the targets of all patterns that a key of these words matches."""
+        """Append the targets of all patterns that match a key with these words."""
         self.steps = 0
         self._walk += 1
         self._reach(self.root, found)
@@ -119,12 +119,12 @@ class TopicTrie:
             self._step(word, found)
         for node in self._reached:
             if node.row is not None:
-                collect(node.row, found)
+                append_targets(node.row, found)
         self._reached.clear()
         self._open.clear()
 
     def count_nodes(self) -> int:
-        """How many nodes there are, the root included."""
+        """Return the number of nodes, including the root."""
         count = 0
         waiting = [self.root]
         while waiting:
@@ -139,10 +139,10 @@ class TopicTrie:
         return count
 
     def _step(self, word: str, found: list[Target]) -> None:
-        """Go one word on."""
+        """Advance the walk by one word."""
         before = self._reached
         self._reached = self._next
-        # A # node that this word opens takes part from the next word on.
+        # A # node that this word adds to `_open` takes part from the next word on.
         open_count: i64 = len(self._open)
         self.steps += len(before) + open_count
         for node in before:
@@ -165,13 +165,13 @@ class TopicTrie:
             self._reach(star, found)
 
     def _reach(self, node: TopicNode, found: list[Target]) -> None:
-        """A node that is not a # node is reached; with it, for no word at all, its # child."""
+        """Add a node that is not a # node, and its # child: # also matches no word."""
         self._reached.append(node)
         rest = node.hash
         if rest is not None and rest.walk != self._walk:
             rest.walk = self._walk
             if rest.row is not None:
-                collect(rest.row, found)
+                append_targets(rest.row, found)
             if rest.has_next():
                 self._open.append(rest)
 
@@ -187,11 +187,11 @@ class TopicTrie:
 
 
 def pattern_words(pattern: str) -> list[str]:
-    """The words of a pattern in the one form in which the trie holds it."""
+    """Return the words of a normalised pattern."""
     if not pattern:
         return []
     words: list[str] = []
-    has_hash = False  # whether the run of wildcards at the end of `words` still owes its #
+    has_hash = False  # the run of wildcards at the end of `words` contains a # to be added
     for word in pattern.split("."):
         if word == "#":
             has_hash = True
@@ -206,7 +206,7 @@ def pattern_words(pattern: str) -> list[str]:
 
 
 def _prune(path: list[TopicNode], words: list[str]) -> None:
-    """Drop the nodes at the end of a path that nothing needs. The root stays."""
+    """Remove the nodes at the end of a path that no pattern needs. The root stays."""
     depth = len(words)
     while depth > 0 and path[depth].is_bare():
         depth -= 1

@@ -1,13 +1,14 @@
-"""Life events: what happened to the messages of a queue or an exchange that remembers.
+"""Life events: every step in the life of a message, for queues and exchanges with `x-remember`.
 
-A queue or exchange with the argument `x-remember` has a `Chronicle` and tells it of every step in
-the life of a message; nobody else pays for it. What becomes of the events is the business of a
-subclass (`leveret.engine.streams.chronicle` writes them to a stream).
+A queue or exchange with the argument `x-remember` has a `Chronicle` and tells it about every event.
+Other queues and exchanges have none and pay nothing. A subclass stores the events:
+`leveret.engine.streams.chronicle` writes them to a stream.
 
-A copy of a message in a queue is named by one number: the number of the queue in the log, and its
-sequence number there. A publish is named by where its event stands in the stream.
+    copy id     identifies a copy of a message: number of its queue in the log << 40 | its sequence
+                number in the queue
+    publish     identified by the offset of its event in the stream
 
-Every copy ends by exactly one of `FINAL`; all other events are on the way there.
+Invariant: the last event of a copy is one of `FINAL`, and no earlier event is.
 """
 
 from typing import Final
@@ -16,22 +17,22 @@ from mypy_extensions import i64
 
 from leveret.engine.message import Address
 
-# At an exchange
+# Events of exchanges
 PUBLISHED: Final = "published"
 ROUTED: Final = "routed"  # to one queue
-HELD: Final = "held"  # by a delayed exchange on its way, until it is due
-RETURNED: Final = "returned"  # nobody takes it, and the publisher was told
-UNROUTABLE: Final = "unroutable"  # nobody takes it
-# At a queue
-DUPLICATE: Final = "duplicate"  # the queue knows it already: no copy was made
+HELD: Final = "held"  # by a delayed exchange, until the message is due
+RETURNED: Final = "returned"  # no queue takes it, and the publisher was told
+UNROUTABLE: Final = "unroutable"  # no queue takes it
+# Events of queues
+DUPLICATE: Final = "duplicate"  # the queue remembers its key: no copy was made
 QUEUED: Final = "queued"
 DELIVERED: Final = "delivered"
 NACKED: Final = "nacked"
 REJECTED: Final = "rejected"
-TIMED_OUT: Final = "timed out"  # was held for too long
+TIMED_OUT: Final = "timed out"  # a consumer held it too long
 REQUEUED: Final = "requeued"
-DUE: Final = "due"  # was scheduled: goes on under another number
-# At a queue, the last of a copy
+DUE: Final = "due"  # a scheduled message became ready and got a new sequence number
+# Final events of queues
 ACKED: Final = "acked"
 DROPPED: Final = "dropped"
 EXPIRED: Final = "expired"
@@ -47,22 +48,22 @@ _SEQ_BITS: Final = 40
 
 
 def copy_id(queue: i64, seq: i64) -> i64:
-    """The number of a copy: of its queue in the log, and its own there."""
+    """Return the id of a copy from its queue's number in the log and its sequence number."""
     return queue << _SEQ_BITS | seq
 
 
 def queue_of_copy(number: i64) -> i64:
-    """The number of the queue of a copy."""
+    """Return the number of a copy's queue in the log."""
     return number >> _SEQ_BITS
 
 
 def seq_of_copy(number: i64) -> i64:
-    """The number of a copy in its queue."""
+    """Return the sequence number of a copy in its queue."""
     return number & ((1 << _SEQ_BITS) - 1)
 
 
 class Chronicle:
-    """Is told what happens."""
+    """Interface to record life events."""
 
     def note_content(
         self,
@@ -75,11 +76,11 @@ class Chronicle:
         header: bytes,
         body: bytes,
     ) -> i64:
-        """A message came: PUBLISHED or QUEUED. The number of the event itself.
+        """Record PUBLISHED or QUEUED with the content, and return the number of the event.
 
-        `publish` is the number of the publish (at a further exchange: that of the one before)
-        and `cause` that of the copy which was dead-lettered, where they are known; 0 = they are
-        not.
+        `number` is the copy id. `publish` is the number of the publish; at a further exchange, of
+        the publish at the exchange before it. `cause` is the id of the copy that was dead-lettered.
+        0 = unknown.
         """
         raise NotImplementedError
 
@@ -93,9 +94,9 @@ class Chronicle:
         consumer: str,
         address: Address,
     ) -> None:
-        """Something happened to a message, or to all from `number` to `last`."""
+        """Record an event of all copies from `number` to `last`, which may be the same."""
         raise NotImplementedError
 
     def note_due(self, number: i64, next_number: i64, queue: str, address: Address) -> None:
-        """A scheduled message is due, and takes its place in the queue under another number."""
+        """Record that a scheduled message is due and gets a new copy id."""
         raise NotImplementedError

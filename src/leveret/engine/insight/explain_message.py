@@ -1,4 +1,4 @@
-"""Why one message does not move. See `explain_queue` for the reasons of its queue."""
+"""Explain why one message does not move. See `explain_queue` for the reasons of its queue."""
 
 from mypy_extensions import i64
 
@@ -20,49 +20,53 @@ from leveret.engine.insight.explain_queue import (
     stuck,
 )
 from leveret.engine.insight.filters import READY, SCHEDULED
-from leveret.engine.insight.locating import Place, is_damaged, locate
+from leveret.engine.insight.locating import MessageLocation, is_damaged, locate
 from leveret.engine.message import Message
 from leveret.engine.queues.queue import Queue
-from leveret.engine.queues.undelivered_deaths import Stuck
+from leveret.engine.queues.stuck_dead_letters import StuckDeadLetters
 from leveret.engine.streams.reader import Reader
 from leveret.engine.streams.stream import Stream
 from leveret.engine.turns.session import Consumer, Session
 
 
 def explain_message(
-    queue: Queue, dead_letters: Stuck, seq: i64, held: Message | None, holder: Session | None
+    queue: Queue,
+    dead_letters: StuckDeadLetters,
+    seq: i64,
+    held: Message | None,
+    holder: Session | None,
 ) -> Explanation:
-    """Why a message does not move; `held` and `holder` are set where it is in flight."""
+    """Explain why a message does not move. `held` and `holder` are set if it is in flight."""
     if isinstance(queue, Stream):
         return _in_stream(queue, seq)
     if held is not None and holder is not None:
         return Explanation(False, [unacked(queue, held, holder)])
-    place = locate(queue, dead_letters, seq)
-    if place is not None:
-        return _placed(queue, place)
+    location = locate(queue, dead_letters, seq)
+    if location is not None:
+        return _explain_location(queue, location)
     if is_damaged(queue, seq):
         text = "The message cannot be read, because the log is damaged where it stands."
         return Explanation(False, [Reason(QUARANTINED, text, {"damage": list(queue.damage)})])
     return Explanation(False, [_not_found(queue, seq)])
 
 
-def _placed(queue: Queue, place: Place) -> Explanation:
-    if place.state == READY:
+def _explain_location(queue: Queue, location: MessageLocation) -> Explanation:
+    if location.state == READY:
         standing = standing_reasons(queue)
-        return Explanation(not standing, _ahead(place) + standing)
-    if place.state == SCHEDULED:
-        return Explanation(False, [_due(place.due_ms, queue.turn.now_ms)])
+        return Explanation(not standing, _ahead(location) + standing)
+    if location.state == SCHEDULED:
+        return Explanation(False, [_due(location.due_ms, queue.turn.now_ms)])
     return Explanation(False, [stuck(queue, 1)])
 
 
-def _ahead(place: Place) -> list[Reason]:
+def _ahead(location: MessageLocation) -> list[Reason]:
     reasons: list[Reason] = []
-    if place.ahead_higher != 0:
-        text = f"Served first by their priority: {counted(place.ahead_higher, 'message')}."
-        reasons.append(Reason(HIGHER_PRIORITY_AHEAD, text, {"ahead": int(place.ahead_higher)}))
-    if place.ahead != 0:
-        text = f"In the queue before this message: {counted(place.ahead, 'message')}."
-        reasons.append(Reason(BEHIND, text, {"ahead": int(place.ahead)}))
+    if location.ahead_higher != 0:
+        text = f"Served first by their priority: {counted(location.ahead_higher, 'message')}."
+        reasons.append(Reason(HIGHER_PRIORITY_AHEAD, text, {"ahead": int(location.ahead_higher)}))
+    if location.ahead != 0:
+        text = f"In the queue before this message: {counted(location.ahead, 'message')}."
+        reasons.append(Reason(BEHIND, text, {"ahead": int(location.ahead)}))
     return reasons
 
 
@@ -73,7 +77,7 @@ def _due(due_ms: i64, now_ms: i64) -> Reason:
 
 
 def unacked(queue: Queue, message: Message, session: Session) -> Reason:
-    """Who holds a message."""
+    """Return the reason for a message in flight: its holder."""
     age_ms = max(queue.turn.now_ms - message.taken_ms, 0)
     consumer = message.holder
     if isinstance(consumer, Consumer):
@@ -87,7 +91,7 @@ def unacked(queue: Queue, message: Message, session: Session) -> Reason:
             "user": session.outlet.user_name,
         }
         who = "A client that took it by basic.get"
-        if session.keeps:
+        if session.has_no_timeout:
             who = f"The {session.outlet.name}"
     text = f"{who} has held the message for {shown_time(age_ms)} and not acknowledged it."
     return Reason(UNACKED, text, {"holder": holder, "age_ms": int(age_ms)})
@@ -101,7 +105,7 @@ def _not_found(queue: Queue, seq: i64) -> Reason:
 
 
 def _in_stream(stream: Stream, offset: i64) -> Explanation:
-    """A message of a stream stays; readers pass it, each for itself."""
+    """Explain a message of a stream. It stays, and each reader passes it."""
     if offset < stream.first_offset or offset >= stream.writer.next_offset:
         text = "The stream has forgotten the message, as its limits ask for."
         if offset >= stream.writer.next_offset:

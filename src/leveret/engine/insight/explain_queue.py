@@ -1,9 +1,9 @@
-"""Why a queue does not move: the reasons, each with a code, a sentence and what it is made of.
+"""Explain why a queue does not move: reasons, each with a code, a sentence and details.
 
-A queue *moves* when a message that is ready now would be delivered now. Reasons are told also where
-they do not stand in the way of that: an alarm stops publishers, a damaged part stays where it is.
+A queue *moves* if a message that is ready now would be delivered now. Some reasons are reported
+even if the queue moves: an alarm stops publishers, and a damaged part stays where it is.
 
-Everything is read from the queue, its subscribers and their outlets; nothing is kept for it.
+Everything is read from the queue, its subscribers and their outlets. No state is kept for it.
 """
 
 from typing import Final
@@ -51,11 +51,11 @@ CODES: Final = (
 )
 
 CONSUMERS_SHOWN_MAX: Final = 20
-_SLOTS_MAX: Final = 4096  # of a session, looked at for the oldest message of a consumer
+_SLOTS_MAX: Final = 4096  # deliveries of a session, searched for the oldest message of a consumer
 
 
 class Reason:
-    """One reason."""
+    """One reason why something does not move."""
 
     def __init__(self, code: str, text: str, details: dict[str, object]) -> None:
         assert code in CODES
@@ -65,7 +65,7 @@ class Reason:
 
 
 class Explanation:
-    """Whether something moves, and all reasons that there are."""
+    """Whether something moves, and all reasons."""
 
     def __init__(self, moving: bool, reasons: list[Reason]) -> None:
         self.moving = moving
@@ -73,7 +73,7 @@ class Explanation:
 
 
 def explain_queue(queue: Queue, alarms: list[str]) -> Explanation:
-    """Why the messages of a queue do not move. `alarms` are those of the node, as sentences."""
+    """Explain why a queue does not move. `alarms` are the alarms of the node, as text."""
     reasons = standing_reasons(queue)
     moving = not reasons
     if isinstance(queue, Stream):
@@ -89,7 +89,7 @@ def explain_queue(queue: Queue, alarms: list[str]) -> Explanation:
 
 
 def standing_reasons(queue: Queue) -> list[Reason]:
-    """What stands in the way of any message that is ready."""
+    """Return the reasons that hold back every ready message."""
     reasons: list[Reason] = []
     if queue.paused:
         reasons.append(Reason(PAUSED, "The queue is paused: nothing is delivered.", {}))
@@ -113,7 +113,7 @@ def standing_reasons(queue: Queue) -> list[Reason]:
 
 
 def _is_handing_over(queue: Queue) -> bool:
-    """Whether the active consumer gets nothing more because another one is to take over."""
+    """Return True if the active consumer gets no more because another one takes over."""
     active = queue.subscribers.active
     return active is not None and active.parked and active.has_room()
 
@@ -196,9 +196,6 @@ def _quarantined(queue: Queue) -> Reason:
     return Reason(QUARANTINED, text, details)
 
 
-# Streams
-
-
 def _add_stream_facts(stream: Stream, reasons: list[Reason]) -> None:
     late = [c for c in stream.consumers if isinstance(c, Reader) and c.offset < stream.end_offset]
     if late:
@@ -229,11 +226,8 @@ def _shown_reader(stream: Stream, reader: Reader) -> dict[str, object]:
     return found
 
 
-# Consumers
-
-
 def _shown(queue: Queue, consumers: list[Consumer]) -> list[dict[str, object]]:
-    """Some consumers; those that hold most come first."""
+    """Return some consumers. Those with most unacknowledged messages come first."""
     chosen = sorted(consumers, key=_unacked, reverse=True)[:CONSUMERS_SHOWN_MAX]
     return [shown_consumer(queue, consumer) for consumer in chosen]
 
@@ -243,7 +237,7 @@ def _unacked(consumer: Consumer) -> int:
 
 
 def shown_consumer(queue: Queue, consumer: Consumer) -> dict[str, object]:
-    """Who a consumer is, and what it holds."""
+    """Describe a consumer: its names, its prefetch, and its unacknowledged messages."""
     session = consumer.session
     shown: dict[str, object] = {
         "connection": session.outlet.name,
@@ -260,7 +254,7 @@ def shown_consumer(queue: Queue, consumer: Consumer) -> dict[str, object]:
 
 
 def _oldest_ms(queue: Queue, consumer: Consumer) -> i64:
-    """When the oldest message that a consumer holds was delivered; 0 where it is not found."""
+    """Return when the oldest message that a consumer holds was delivered, or 0."""
     if consumer.unacked == 0:
         return 0
     held, _ = held_after(consumer.session.unacked, BEFORE_ALL, queue.slot, _SLOTS_MAX)
@@ -268,9 +262,6 @@ def _oldest_ms(queue: Queue, consumer: Consumer) -> i64:
         if message.holder is consumer:
             return message.taken_ms
     return 0
-
-
-# Words
 
 
 def counted(number: i64, what: str) -> str:

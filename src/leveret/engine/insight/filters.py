@@ -1,14 +1,14 @@
-"""Filters: which messages somebody looks for. Made once for each request, asked for each message.
+"""Filters: the conditions of a search for messages. Made once for each request.
 
-All conditions of a filter must hold. Most messages of a long queue do not match, so the work is in
-saying no: bytes that every match must contain (`needle`) are looked for in the bytes of a message,
-in the log even before it is an object; only what has them is decoded.
+All conditions of a filter must hold. Most messages of a long queue do not match, so rejecting must
+be cheap: the bytes that every match contains (`needle`) are searched for in the bytes of a message,
+in the log even before it becomes an object. Only messages with the needle are decoded.
 
-Age is the time since a message came to its queue, where that is known (`Ages`: since the node was
+Age is the time since a message came to its queue, if that is known (`Ages`: since the node was
 started), else the time since its `timestamp` property. A message of unknown age is neither old
 nor young.
 
-Nothing here is a pattern: values are compared, text is searched for as it is.
+There are no patterns: values are compared, and text is searched for literally.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from leveret.wire.tables import Field, Table, plain_value
 READY: Final = "ready"
 SCHEDULED: Final = "scheduled"
 UNACKED: Final = "unacked"
-STUCK: Final = "stuck"  # dead letters that nobody takes
+STUCK: Final = "stuck"  # dead letters that no queue takes
 STATES: Final = (READY, SCHEDULED, UNACKED, STUCK)
 
 TEXT_PROPERTIES: Final = (
@@ -47,23 +47,23 @@ TEXT_BYTES_MAX: Final = 65536
 UNKNOWN_AGE: Final = -1
 _NO_LIMIT: Final = -1
 
-# What bytes are worth as a needle: those of a name are in every message, as a rule.
+# Value of bytes as a needle. The bytes of a name are usually in every message.
 _NAME: Final = 1
 _KEY: Final = 2
 _VALUE: Final = 3
 
-# A value that is compared: text, number, bool or None.
+# A value to compare with: text, number, bool or None.
 Scalar = str | int | float | bool | None
 
 
 class Filter:
-    """Conditions that a message must meet; without any, all messages do."""
+    """Conditions that a message must meet. An empty filter matches all messages."""
 
     def __init__(self) -> None:
         self.states: list[str] = list(STATES)
-        self.needle: bytes = b""  # every match has these bytes where it stands in the log
+        self.needle: bytes = b""  # every match contains these bytes in the log
         self._needle_worth: i64 = 0
-        self._header_needle: bytes = b""  # every match has these in its header
+        self._header_needle: bytes = b""  # every match contains these bytes in its header
         self._properties: list[tuple[str, str | int]] = []
         self._headers: list[tuple[str, Scalar]] = []
         self._routing_key: str | None = None
@@ -73,17 +73,15 @@ class Filter:
         self._older_ms: i64 = _NO_LIMIT
         self._newer_ms: i64 = _NO_LIMIT
 
-    # Making one
-
     def require_states(self, states: list[str]) -> None:
-        """Only messages in one of these states."""
+        """Match only messages in one of these states."""
         for state in states:
             if state not in STATES:
                 raise PreconditionFailedError(f"no state '{state}'; there are {', '.join(STATES)}")
         self.states = [state for state in STATES if state in states]
 
     def require_property(self, name: str, value: object) -> None:
-        """A property must be equal to a value."""
+        """Match only messages whose property is equal to a value."""
         if name in TEXT_PROPERTIES:
             if not isinstance(value, str):
                 raise PreconditionFailedError(f"the property '{name}' is compared with text")
@@ -100,7 +98,7 @@ class Filter:
         self._require_few()
 
     def require_header(self, name: str, value: object) -> None:
-        """A header must be equal to a value; dots lead into tables and lists."""
+        """Match only messages whose header is equal to a value. Dots lead into tables and lists."""
         if not (value is None or isinstance(value, (str, int, float))):
             raise PreconditionFailedError(
                 f"the header '{name}' can be compared with a single value"
@@ -122,7 +120,7 @@ class Filter:
         self._routing_key = key
 
     def require_text(self, text: str) -> None:
-        """The body must have this text somewhere in it."""
+        """Match only messages whose body contains this text."""
         data = _octets(text)
         if not 0 < len(data) <= TEXT_BYTES_MAX:
             raise PreconditionFailedError(f"the text has from 1 to {TEXT_BYTES_MAX} bytes")
@@ -130,20 +128,20 @@ class Filter:
         self._text = data
 
     def require_seq(self, seq: i64) -> None:
-        """The one message of this number."""
+        """Match only the message with this sequence number."""
         self._seq = seq
 
     def require_json(self, is_match: Callable[[bytes], bool], needle: bytes = b"") -> None:
-        """A condition on the body that the engine does not know; what meets it has the needle."""
+        """Match only bodies for which `is_match` is true. They must contain the needle."""
         self._note_needle(needle, _VALUE)
         self._is_json_match = is_match
 
     def require_older(self, age_ms: i64) -> None:
-        """Must have been there for longer than this."""
+        """Match only messages older than this."""
         self._older_ms = age_ms
 
     def require_newer(self, age_ms: i64) -> None:
-        """Must have come within this time."""
+        """Match only messages that are at most this old."""
         self._newer_ms = age_ms
 
     def _require_few(self) -> None:
@@ -151,23 +149,21 @@ class Filter:
             raise PreconditionFailedError(f"a filter has at most {CONDITIONS_MAX} conditions")
 
     def _note_needle(self, data: bytes, worth: i64) -> None:
-        """Keep the bytes that are the rarest, as a rule: of values, and long ones."""
+        """Keep the bytes that are probably the rarest: those of values, and long ones."""
         if (worth, len(data)) > (self._needle_worth, len(self.needle)):
             self.needle = data
             self._needle_worth = worth
 
     def _note_in_header(self, data: bytes, count_bytes: int, worth: i64) -> None:
-        """Text that must be in the header, behind its length in so many bytes."""
+        """Note a text of the header. In the header it follows its length in `count_bytes` bytes."""
         if count_bytes > 1 or len(data) <= SHORTSTR_BYTES_MAX:
             data = len(data).to_bytes(count_bytes, "big") + data
         self._note_needle(data, worth)
         if len(data) > len(self._header_needle):
             self._header_needle = data
 
-    # Asking it
-
     def matches(self, message: Message, arrived_ms: i64, now_ms: i64) -> bool:
-        """Whether a message meets all conditions; `arrived_ms` is 0 where it is not known."""
+        """Return True if a message meets all conditions. `arrived_ms` is 0 if unknown."""
         if self._seq >= 0 and message.seq != self._seq:
             return False
         key = self._routing_key
@@ -185,7 +181,7 @@ class Filter:
         return is_json_match is None or is_json_match(message.body)
 
     def excludes(self, first_ms: i64, last_ms: i64, now_ms: i64) -> bool:
-        """Whether no message that came between two times, which are known, can match."""
+        """Return True if no message that arrived between two known times can match."""
         if self._older_ms >= 0 and now_ms - first_ms <= self._older_ms:
             return True
         return self._newer_ms >= 0 and now_ms - last_ms > self._newer_ms
@@ -217,17 +213,17 @@ def _octets(text: str) -> bytes:
 
 
 def age_of(message: Message, arrived_ms: i64, now_ms: i64) -> i64:
-    """For how long a message has been there: UNKNOWN_AGE where nothing tells."""
+    """Return the age of a message, or UNKNOWN_AGE."""
     if arrived_ms == 0:
         seconds = decode_properties(message.header).timestamp
-        if seconds is None or seconds > now_ms // 1000 + 1:  # a clock that is not ours
+        if seconds is None or seconds > now_ms // 1000 + 1:  # the clock of the publisher differs
             return UNKNOWN_AGE
         arrived_ms = seconds * 1000
     return max(now_ms - arrived_ms, 0)
 
 
 def property_of(properties: Properties, name: str) -> str | int | None:
-    """A property by its name; None where it is absent."""
+    """Return a property by its name, or None."""
     if name in NUMBER_PROPERTIES:
         return _number(properties, name)
     if name == "message_id":
@@ -259,7 +255,7 @@ def _number(properties: Properties, name: str) -> int | None:
 
 
 def find_header(headers: Table | None, name: str) -> Field | None:
-    """A header by its name, or by a way with dots through tables (names) and lists (numbers)."""
+    """Return a header by its name, or by a dotted path through tables and lists (numbers)."""
     if headers is None:
         return None
     found = headers.get(name)
@@ -286,7 +282,7 @@ def _inside(value: object, part: str) -> Field | None:
 
 
 def _is_equal(value: object, wanted: Scalar) -> bool:
-    """Equality of JSON values: true is not 1, but 1 is 1.0."""
+    """Compare as JSON values: true is not 1, but 1 is 1.0."""
     if isinstance(value, bool) or isinstance(wanted, bool):
         return value is wanted
     return value == wanted

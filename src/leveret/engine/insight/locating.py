@@ -1,7 +1,7 @@
-"""Where one message of a queue is, by its sequence number, and how many are served before it.
+"""Find one message of a queue by its sequence number, and count the messages served before it.
 
-Nothing is read from the log but the message itself. Messages in flight are not found here: they are
-with the sessions (`leveret.engine.insight.walk`).
+Nothing is read from the log except the message itself. Messages in flight are not found here:
+sessions hold them (`leveret.engine.insight.walk`).
 """
 
 from bisect import bisect_left
@@ -9,80 +9,81 @@ from bisect import bisect_left
 from mypy_extensions import i64
 
 from leveret.engine.backlog.line import Line
-from leveret.engine.backlog.paged import QueuePages, Run
+from leveret.engine.backlog.page_reader import QueuePageReader
+from leveret.engine.backlog.paged import PagedRun
 from leveret.engine.insight.filters import READY, SCHEDULED, STUCK
 from leveret.engine.message import Message
 from leveret.engine.queues.queue import Queue
-from leveret.engine.queues.undelivered_deaths import Stuck
+from leveret.engine.queues.stuck_dead_letters import StuckDeadLetters
 from leveret.errors import CorruptionError
 
 
-class Place:
-    """Where a message is."""
+class MessageLocation:
+    """The state of a message, and its place in the queue."""
 
     def __init__(self, state: str, message: Message | None) -> None:
         self.state = state
-        self.message = message  # None where it cannot be read
+        self.message = message  # None if it cannot be read
         self.due_ms: i64 = 0  # scheduled: when it is due
-        self.ahead: i64 = 0  # ready: how many are served before it
-        self.ahead_higher: i64 = 0  # those of them that come first by their priority
+        self.ahead: i64 = 0  # ready: messages served before it
+        self.ahead_higher: i64 = 0  # those of `ahead` that have a higher priority
 
 
-def locate(queue: Queue, stuck: Stuck, seq: i64) -> Place | None:
-    """The place of a message that is ready, scheduled or stuck."""
-    place = _in_ready(queue, seq)
-    if place is None:
-        place = _in_schedule(queue, seq)
-    if place is None:
+def locate(queue: Queue, stuck: StuckDeadLetters, seq: i64) -> MessageLocation | None:
+    """Return the location of a message that is ready, scheduled or stuck, or None."""
+    location = _in_ready(queue, seq)
+    if location is None:
+        location = _in_schedule(queue, seq)
+    if location is None:
         for message in stuck.of(queue):
             if message.seq == seq:
-                return Place(STUCK, message)
-    return place
+                return MessageLocation(STUCK, message)
+    return location
 
 
 def is_damaged(queue: Queue, seq: i64) -> bool:
-    """Whether a message was set aside because it cannot be read."""
+    """Return True if a message was set aside because it cannot be read."""
     for run in queue.ready.damaged:
         if _index_in(run, seq) >= 0:
             return True
     return False
 
 
-def _in_ready(queue: Queue, seq: i64) -> Place | None:
+def _in_ready(queue: Queue, seq: i64) -> MessageLocation | None:
     ready = queue.ready
     before: i64 = 0
     for line in ready.all_lines():
-        place = _in_line(line, seq, ready.pages)
-        if place is not None:
-            place.ahead += before
-            place.ahead_higher = before
-            return place
+        location = _in_line(line, seq, ready.pages)
+        if location is not None:
+            location.ahead += before
+            location.ahead_higher = before
+            return location
         before += line_count(line)
     return None
 
 
 def line_count(line: Line) -> i64:
-    """How many messages are in a line."""
+    """Return the number of messages in a line."""
     return len(line.fresh) - line.at + len(line.returned) + line.paged.count
 
 
-def _in_line(line: Line, seq: i64, pages: QueuePages | None) -> Place | None:
-    place = _in_memory(line, seq)
-    if place is not None:
-        return place
+def _in_line(line: Line, seq: i64, pages: QueuePageReader | None) -> MessageLocation | None:
+    location = _in_memory(line, seq)
+    if location is not None:
+        return location
     before = line_count(line) - line.paged.count
     for run in line.paged.runs:
         index = _index_in(run, seq)
         if index >= 0:
             assert pages is not None
-            place = Place(READY, _read(run, index, pages))
-            place.ahead = before + index - run.at
-            return place
+            location = MessageLocation(READY, _read(run, index, pages))
+            location.ahead = before + index - run.at
+            return location
         before += run.left()
     return None
 
 
-def _in_memory(line: Line, seq: i64) -> Place | None:
+def _in_memory(line: Line, seq: i64) -> MessageLocation | None:
     found: Message | None = None
     index: i64 = 0
     for message in line.fresh[line.at :]:
@@ -99,24 +100,24 @@ def _in_memory(line: Line, seq: i64) -> Place | None:
                 break
     if found is None:
         return None
-    place = Place(READY, found)
-    place.ahead = index
+    location = MessageLocation(READY, found)
+    location.ahead = index
     for rank, _ in line.returned:
         if rank < found.rank:
-            place.ahead += 1
-    return place
+            location.ahead += 1
+    return location
 
 
-def _index_in(run: Run, seq: i64) -> i64:
-    """The index of a number in a run; -1 where it is not."""
+def _index_in(run: PagedRun, seq: i64) -> i64:
+    """Return the index of a sequence number in a run, or -1."""
     index: i64 = bisect_left(run.seqs, seq, run.at)
     if index < len(run.seqs) and run.seqs[index] == seq:
         return index
     return -1
 
 
-def _read(run: Run, index: i64, pages: QueuePages) -> Message | None:
-    one = Run(run.file)
+def _read(run: PagedRun, index: i64, pages: QueuePageReader) -> Message | None:
+    one = PagedRun(run.file)
     one.add(run.seqs[index], run.offsets[index])
     try:
         return pages.peek(one)[0]
@@ -124,10 +125,10 @@ def _read(run: Run, index: i64, pages: QueuePages) -> Message | None:
         return None
 
 
-def _in_schedule(queue: Queue, seq: i64) -> Place | None:
+def _in_schedule(queue: Queue, seq: i64) -> MessageLocation | None:
     found = queue.scheduled.find(seq)
     if found is None:
         return None
-    place = Place(SCHEDULED, found[1])
-    place.due_ms = found[0]
-    return place
+    location = MessageLocation(SCHEDULED, found[1])
+    location.due_ms = found[0]
+    return location

@@ -1,15 +1,16 @@
-"""A look at the ready messages of a queue, in the order of delivery, that changes nothing.
+"""Read ready messages of a queue in the order of delivery, without changing anything.
 
-Messages in memory are shown as they are and must not be changed; those that are in the log alone
-are read into objects of their own, and only those that are shown. What cannot be read is passed
-over: it is set aside when its turn comes, not by a look. A look is one turn's work; for more than a
-page of messages, and for other states, see `leveret.engine.insight.walk`.
+Messages in memory are the queue's own and must not be changed. Messages in the log alone are read
+into new objects, and only those that are returned. Unreadable messages are skipped: the queue sets
+them aside when their turn comes. A peek is the work of one turn. For more than a page of messages,
+and for other states, see `leveret.engine.insight.walk`.
 """
 
 from mypy_extensions import i64
 
 from leveret.engine.backlog.line import Line
-from leveret.engine.backlog.paged import QueuePages, Run
+from leveret.engine.backlog.page_reader import QueuePageReader
+from leveret.engine.backlog.paged import PagedRun
 from leveret.engine.backlog.ready import Ready
 from leveret.engine.message import Message
 from leveret.engine.queues.queue import Queue
@@ -19,9 +20,9 @@ from leveret.errors import CorruptionError
 def peek(
     queue: Queue, count: i64, bytes_max: i64, from_end: bool = False, offset: i64 = 0
 ) -> list[Message]:
-    """The first messages of a queue, or its last; fewer if their bodies are too many bytes.
+    """Return the first or the last messages of a queue, with at most `bytes_max` body bytes.
 
-    `offset` messages are passed over first, from the front or from the end.
+    `offset` messages are skipped first, from the front or from the end.
     """
     ready = queue.ready
     if not from_end:
@@ -36,7 +37,7 @@ def peek(
 
 
 def _within(messages: list[Message], bytes_max: i64) -> list[Message]:
-    """The first of the messages, at least one, up to so many bytes."""
+    """Return the first messages, at least one, up to `bytes_max` body bytes."""
     total: i64 = 0
     index: i64 = 0
     for message in messages:
@@ -48,7 +49,7 @@ def _within(messages: list[Message], bytes_max: i64) -> list[Message]:
 
 
 def _first(ready: Ready, offset: i64, count: i64, bytes_max: i64) -> list[Message]:
-    """The messages from an offset on: as many as were asked for, or so many bytes."""
+    """Return the messages from an offset on, until `count` or `bytes_max` is reached."""
     found: list[Message] = []
     total: i64 = 0
     for line in ready.all_lines():
@@ -60,7 +61,7 @@ def _first(ready: Ready, offset: i64, count: i64, bytes_max: i64) -> list[Messag
             if offset >= run.left():
                 offset -= run.left()
                 continue
-            view = run.rest(run.left() - offset)
+            view = run.view_last(run.left() - offset)
             offset = 0
             while view.left() > 0 and len(found) < count and total <= bytes_max:
                 assert ready.pages is not None
@@ -76,8 +77,8 @@ def _memory_count(line: Line) -> i64:
     return len(line.fresh) - line.at + len(line.returned)
 
 
-def read_on(pages: QueuePages, view: Run) -> list[Message]:
-    """The next messages of a view, which is moved on; nothing where they cannot be read."""
+def read_on(pages: QueuePageReader, view: PagedRun) -> list[Message]:
+    """Return the next messages of a view and move it on. Unreadable messages are skipped."""
     try:
         messages = pages.peek(view)
     except CorruptionError:

@@ -1,10 +1,10 @@
-"""What follows a key: the next messages of the structures that hold them, which stay as they are.
+"""Find the next messages after a key, in the structures of a queue, without changing them.
 
-Every structure of a queue is in the order of some key, or is a heap of them. A walk that remembers
-the last key it has seen finds its place again here, whatever has happened meanwhile, without going
-through all that comes before: by halving, and in heaps by descending from the top. The part of a
-heap before the key has to be passed, so a step through many messages that came back costs O(those
-already seen); everything else costs O(log n) and what is taken.
+Every structure of a queue is in the order of some key, or is a heap of keys. A walk that remembers
+its last key continues here, whatever has happened meanwhile, without passing all earlier messages:
+by binary search, and in heaps by descending from the top. The part of a heap before the key must be
+passed, so a step through many returned messages costs O(those already seen). Everything else costs
+O(log n) and the messages that are taken.
 """
 
 from bisect import bisect_right
@@ -14,19 +14,19 @@ from typing import Final
 from mypy_extensions import i64
 
 from leveret.engine.backlog.line import Line
-from leveret.engine.backlog.paged import Run
+from leveret.engine.backlog.paged import PagedRun
 from leveret.engine.backlog.ready import Ready
 from leveret.engine.backlog.unacked import Unacked
 from leveret.engine.message import Message
 from leveret.engine.queues.queue import Queue
 
-BEFORE_ALL: Final = -(1 << 62)  # less than every key
-BACK: Final = BEFORE_ALL + 1  # the line of what came back, before all priorities
-_LANES: Final = 1 << 30  # numbers of lanes in one priority
+BEFORE_ALL: Final = -(1 << 62)  # smaller than every key
+BACK: Final = BEFORE_ALL + 1  # the line of returned messages, before all priorities
+_LANES: Final = 1 << 30  # distance between the keys of two priorities
 
 
 def lines_of(queue: Queue) -> list[tuple[int, Line]]:
-    """The lines of a queue with their keys, in the order in which they are served."""
+    """Return the lines of a queue with their keys, in the order in which they are served."""
     ready = queue.ready
     lines: list[tuple[int, Line]] = []
     if ready.returns_first:
@@ -34,8 +34,8 @@ def lines_of(queue: Queue) -> list[tuple[int, Line]]:
     if ready.prioritised:
         for level in sorted(ready.levels):
             lines.append((level * _LANES, ready.lines[-level]))
-            if ready.lanes is not None:
-                lanes = ready.lanes.at(-level)
+            if ready.fair_lines is not None:
+                lanes = ready.fair_lines.at(-level)
                 lines.extend([(level * _LANES + lane.number, lane.line) for lane in lanes])
     else:
         lines.append((0, ready.line))
@@ -43,9 +43,10 @@ def lines_of(queue: Queue) -> list[tuple[int, Line]]:
 
 
 def came_back_after(ready: Ready, number: i64, most: i64) -> list[Message]:
-    """The next messages of those that came back, numbered as they came; the first is 0.
+    """Return the next messages of the line of returned messages, after a number.
 
-    They leave at the front, as a rule: the number of the last is known, and so those of the others.
+    They are numbered from 0 as they came back. They leave at the front, so the number of the last
+    one gives the numbers of the others.
     """
     line = ready.back
     index = max(len(line.fresh) - (ready.returns - 1 - number), line.at)
@@ -53,13 +54,13 @@ def came_back_after(ready: Ready, number: i64, most: i64) -> list[Message]:
 
 
 def number_of_first(ready: Ready, number: i64) -> i64:
-    """The number of the first message that `came_back_after` finds."""
+    """Return the number of the first message that `came_back_after` finds."""
     line = ready.back
     return max(number + 1, ready.returns - (len(line.fresh) - line.at))
 
 
 def messages_after(line: Line, rank: i64, most: i64) -> list[Message]:
-    """The next messages of a line that are in memory."""
+    """Return the next messages of a line that are in memory, after a rank."""
     fresh = line.fresh
     low = line.at
     high: i64 = len(fresh)
@@ -84,8 +85,8 @@ def _rank(message: Message) -> int:
 
 
 def _returned_after(heap: list[tuple[int, Message]], rank: i64, most: i64) -> list[Message]:
-    """The next messages of a heap by rank."""
-    heads: list[tuple[int, int]] = []  # what is next of each branch: rank, index
+    """Return the next messages of a heap, after a rank."""
+    heads: list[tuple[int, int]] = []  # the next message of each branch: rank, index
     passed: list[int] = [0]
     while passed:
         index = passed.pop()
@@ -107,8 +108,8 @@ def _returned_after(heap: list[tuple[int, Message]], rank: i64, most: i64) -> li
     return found
 
 
-def run_after(line: Line, seq: i64) -> Run | None:
-    """The next messages of a line that are in the log alone, for reading."""
+def run_after(line: Line, seq: i64) -> PagedRun | None:
+    """Return a view of the next messages of a line that are in the log alone."""
     runs = line.paged.runs
     low: i64 = 0
     high: i64 = len(runs)
@@ -122,19 +123,19 @@ def run_after(line: Line, seq: i64) -> Run | None:
         return None
     run = runs[low]
     at: i64 = bisect_right(run.seqs, seq, run.at)
-    return run.rest(len(run.seqs) - at)
+    return run.view_last(len(run.seqs) - at)
 
 
-def count_through(run: Run, count: i64, seq: i64) -> i64:
-    """How many of the next `count` messages of a run there are up to a number."""
+def count_through(run: PagedRun, count: i64, seq: i64) -> i64:
+    """Return how many of the next `count` messages of a run go up to a sequence number."""
     through: i64 = bisect_right(run.seqs, seq, run.at, run.at + count)
     return through - run.at
 
 
 def held_after(unacked: Unacked, tag: i64, slot: i64, most: i64) -> tuple[list[Message], i64]:
-    """The messages of a queue among the next deliveries, and the last tag that was looked at.
+    """Return the messages of a queue among the next deliveries, and the last tag examined.
 
-    That is the given one when there are no more.
+    That tag is the given one if there are no more deliveries.
     """
     found: list[Message] = []
     last = tag

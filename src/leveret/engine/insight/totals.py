@@ -1,19 +1,19 @@
-"""Sums over all objects of a vhost, for whoever asks: one walk over its queues and exchanges.
+"""Sums over the queues and exchanges of a vhost.
 
-Compiled, a walk over 10,000 queues takes about a millisecond.
+Compiled, a pass over 10,000 queues takes about a millisecond.
 """
 
 from mypy_extensions import i64
 
 from leveret.engine.queues.queue import Queue
 from leveret.engine.streams.stream import Stream
-from leveret.engine.turns.retired_counts import Counts
+from leveret.engine.turns.retired_counts import TrafficCounts
 from leveret.engine.turns.session import Session
 from leveret.engine.vhosts.vhost import Vhost
 
 
 class Depths:
-    """How much is in the queues of a vhost."""
+    """Messages and consumers in the queues of a vhost."""
 
     def __init__(self) -> None:
         self.ready: i64 = 0
@@ -23,22 +23,22 @@ class Depths:
 
 
 def vhost_depths(vhost: Vhost) -> Depths:
-    """Messages and consumers of all queues of a vhost."""
+    """Return the number of messages and consumers of all queues of a vhost."""
     depths = Depths()
     for queue in vhost.queues.values():
         ready = queue.message_count()
         depths.ready += ready
         depths.unacked += queue.unacked
-        # What a reader of a stream holds is still in the stream.
+        # Messages that a reader of a stream holds are still in the stream.
         depths.total += ready if isinstance(queue, Stream) else ready + queue.unacked
         depths.consumers += len(queue.consumers)
     return depths
 
 
-def vhost_counts(vhost: Vhost) -> Counts:
-    """What queues and exchanges of a vhost have counted, those that are gone included."""
-    counts = Counts()
-    counts.add(vhost.gone)
+def vhost_counts(vhost: Vhost) -> TrafficCounts:
+    """Return the counts of all queues and exchanges of a vhost, deleted ones included."""
+    counts = TrafficCounts()
+    counts.add(vhost.retired_counts)
     for queue in vhost.queues.values():
         counts.delivered += queue.delivered
         counts.delivered_no_ack += queue.delivered_no_ack
@@ -52,8 +52,8 @@ def vhost_counts(vhost: Vhost) -> Counts:
     return counts
 
 
-def add_session(counts: Counts, session: Session) -> None:
-    """Add what a session alone counts: the fate of what it published."""
+def add_session(counts: TrafficCounts, session: Session) -> None:
+    """Add the counts of confirms, returns and unroutable messages of a session."""
     counts.expected += session.publish_seq
     counts.confirmed += session.confirmed_seq
     counts.returned += session.returned
@@ -61,7 +61,7 @@ def add_session(counts: Counts, session: Session) -> None:
 
 
 def paged_count(queue: Queue) -> int:
-    """Ready messages of a queue that are in the log alone."""
+    """Return the number of ready messages of a queue that are in the log alone."""
     count: i64 = 0
     for line in queue.ready.all_lines():
         count += line.paged.count

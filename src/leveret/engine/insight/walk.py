@@ -1,22 +1,23 @@
 """A walk through all messages of a queue, in slices, that changes nothing.
 
 The states follow each other: ready in the order of delivery, scheduled by due time, in flight by
-session and delivery tag, then dead letters that nobody takes. Between two slices the queue may
-change as it likes. Where the walk stands (`Cursor`) is not a place but the key of the last message
-that was looked at, and keys ascend inside a state:
+session and delivery tag, then stuck dead letters. The queue may change between two slices. So the
+position of a walk (`WalkCursor`) is not an index but the key of the last message that was examined.
+Keys ascend inside a state:
 
-    ready      line (what came back first, then by priority), rank or number
+    ready      line (returned messages first, then by priority), rank or number
     scheduled  due time, order of arrival
     unacked    connection, channel, delivery tag
     stuck      sequence number
     a stream   offset
 
-So a message that stays in its state is seen once. One that moves on meanwhile (it is delivered) may
-be seen in both states; one that moves back (it is requeued, or falls due) may be missed. What comes
-to a state after the walk has got there is left out: a walk ends however busy the queue is.
+A message that stays in its state is seen once. A message that moves on meanwhile (it is delivered)
+may be seen in both states. A message that moves back (it is requeued, or falls due) may be missed.
+A message that enters a state after the walk is left out, so that a walk ends however busy the queue
+is.
 
-Messages in the log alone are read a page at a time into objects of their own, and only those that
-have the bytes that the filter looks for. What cannot be read is passed over.
+Messages in the log alone are read a page at a time into new objects, and only those that contain
+the needle of the filter. Unreadable messages are skipped.
 """
 
 from typing import Final
@@ -24,7 +25,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from leveret.engine.backlog.line import Line
-from leveret.engine.backlog.paged import Run
+from leveret.engine.backlog.paged import PagedRun
 from leveret.engine.insight.filters import READY, SCHEDULED, STATES, UNACKED, Filter
 from leveret.engine.insight.seek import (
     BACK,
@@ -39,32 +40,32 @@ from leveret.engine.insight.seek import (
 )
 from leveret.engine.message import Message
 from leveret.engine.queues.queue import Queue
-from leveret.engine.queues.undelivered_deaths import Stuck
+from leveret.engine.queues.stuck_dead_letters import StuckDeadLetters
 from leveret.engine.streams.chunk import Chunk
 from leveret.engine.streams.stream import Stream
 from leveret.engine.turns.session import Session
 from leveret.errors import CorruptionError
 
 NOT_SET: Final = -1
-_SESSION_STEP: Final = 64  # what a session without messages of the queue counts for
-_AGE_STEP: Final = 1024  # messages whose times are looked at together
-_ODD_READ: Final = 8  # what a message that is read by itself counts for
+_SESSION_STEP: Final = 64  # cost of a session without messages of the queue, in messages
+_AGE_STEP: Final = 1024  # messages that are excluded by age together
+_ODD_READ: Final = 8  # cost of a message that is read alone, in messages
 
 
-class Cursor:
-    """Where a walk stands, and what belongs to it."""
+class WalkCursor:
+    """The position of a walk."""
 
     def __init__(self) -> None:
-        self.state: i64 = 0  # index in STATES; behind the last one the walk is over
-        self.name = ""  # of the connection, in flight
+        self.state: i64 = 0  # index in STATES; after the last one the walk is over
+        self.name = ""  # in flight: of the connection
         self.major: i64 = BEFORE_ALL
         self.minor: i64 = BEFORE_ALL
-        # Keys from these on came after the walk had got here; see `enter`
+        # Keys from these on are newer than the walk; see `enter`
         self.end: i64 = NOT_SET
-        self.return_end: i64 = 0  # ready: the same in the line of what came back
+        self.return_end: i64 = 0  # ready: the same for the line of returned messages
 
     def enter(self, queue: Queue) -> None:
-        """The walk gets to a state; in flight every session has an end of its own."""
+        """Begin a state. In flight, `_step_unacked` sets the end of each session."""
         state = STATES[self.state]
         if state == READY:
             self.end = queue.end_offset if isinstance(queue, Stream) else queue.next_seq
@@ -73,7 +74,7 @@ class Cursor:
             self.end = queue.scheduled.serial + 1 if state == SCHEDULED else 0
 
     def leave(self) -> None:
-        """There are no more messages of this state."""
+        """Go on to the next state."""
         self.state += 1
         self.name = ""
         self.major = BEFORE_ALL
@@ -81,43 +82,42 @@ class Cursor:
         self.end = NOT_SET
 
 
-class Found:
-    """A message that was looked for, and where it is."""
+class FoundMessage:
+    """A message that matches the filter, with its state."""
 
     def __init__(self, message: Message, state: str, time_ms: i64) -> None:
-        self.message = message  # in memory it is the queue's own: not to be changed
+        self.message = message  # may be the queue's own: do not change it
         self.state = state
-        # ready, stuck: when it came, 0 = not known; scheduled: when it is due; unacked: when it was
-        # delivered
+        # ready, stuck: time of arrival, 0 = unknown; scheduled: due time; unacked: time of delivery
         self.time_ms = time_ms
-        self.session: Session | None = None  # who holds it, in flight
+        self.session: Session | None = None  # in flight: its holder
 
 
 class Walk:
     """One walk through one queue.
 
-    `sessions` are all that may hold messages of the queue. A walk that goes on from a cursor finds
-    the same as if it had never stopped.
+    `sessions` are all sessions that may hold messages of the queue. A walk that continues from a
+    cursor finds the same messages as one that never stopped.
     """
 
     def __init__(
         self,
         queue: Queue,
-        stuck: Stuck,
+        stuck: StuckDeadLetters,
         wanted: Filter,
         sessions: list[Session],
-        cursor: Cursor | None = None,
+        cursor: WalkCursor | None = None,
     ) -> None:
         self.queue = queue
         self.wanted = wanted
-        self.cursor = cursor if cursor is not None else Cursor()
-        self.scanned: i64 = 0  # messages that were looked at or passed over
-        self.found: list[Found] = []
-        self._bytes: i64 = 0  # bodies of what was found
+        self.cursor = cursor if cursor is not None else WalkCursor()
+        self.scanned: i64 = 0  # messages examined or skipped
+        self.found: list[FoundMessage] = []
+        self._bytes: i64 = 0  # body bytes of `found`
         self._stuck = stuck
         self._sessions = sorted(sessions, key=_session_key)
-        self._session: i64 = 0  # those before hold nothing that is still to be seen
-        self._chunk: Chunk | None = None  # of a stream: the last one that was read
+        self._session: i64 = 0  # index of the next session to examine
+        self._chunk: Chunk | None = None  # of a stream: the last chunk that was read
         self._left: i64 = 0
         self._found_max: i64 = 0
         self._bytes_max: i64 = 0
@@ -126,13 +126,13 @@ class Walk:
         return self.cursor.state >= len(STATES) or self.queue.deleted
 
     def is_full(self) -> bool:
-        """Whether as much was found as was asked for."""
+        """Return True if enough was found."""
         return len(self.found) >= self._found_max or self._bytes >= self._bytes_max
 
     def step(self, most: i64, found_max: i64, bytes_max: i64) -> None:
-        """Look at about `most` further messages; stop when enough was found.
+        """Examine about `most` further messages. Stop when enough was found.
 
-        At least one page is read. `found` and `scanned` go on from the step before.
+        At least one page is read. `found` and `scanned` continue from the step before.
         """
         self._left = most
         self._found_max = found_max
@@ -143,7 +143,7 @@ class Walk:
                 self.cursor.leave()
 
     def _step_in(self, state: str) -> bool:
-        """Look at some messages of a state; False when there are no more."""
+        """Examine some messages of a state. Return False if there are no more."""
         queue = self.queue
         if self.cursor.end == NOT_SET:
             self.cursor.enter(queue)
@@ -155,23 +155,21 @@ class Walk:
             return self._step_unacked()
         return self._step_stuck()
 
-    def take(self) -> list[Found]:
-        """What was found since the last time."""
+    def take(self) -> list[FoundMessage]:
+        """Return the messages found since the last call."""
         found = self.found
         self.found = []
         self._bytes = 0
         return found
 
-    def _look(self, message: Message, state: str, time_ms: i64, came_ms: i64) -> None:
-        if self.wanted.matches(message, came_ms, self.queue.turn.now_ms):
-            self.found.append(Found(message, state, time_ms))
+    def _examine(self, message: Message, state: str, time_ms: i64, arrival_ms: i64) -> None:
+        if self.wanted.matches(message, arrival_ms, self.queue.turn.now_ms):
+            self.found.append(FoundMessage(message, state, time_ms))
             self._bytes += len(message.body)
 
     def _note(self, count: i64) -> None:
         self.scanned += count
         self._left -= count
-
-    # Ready
 
     def _step_ready(self) -> bool:
         cursor = self.cursor
@@ -181,12 +179,12 @@ class Walk:
             if order > cursor.major:
                 cursor.major = order
                 cursor.minor = BEFORE_ALL
-            if self._step_back() if order == BACK else self._step_line(line):
+            if self._step_returned() if order == BACK else self._step_line(line):
                 return True
         return False
 
-    def _step_back(self) -> bool:
-        """Look at some of what came back to be served first; False when there is no more."""
+    def _step_returned(self) -> bool:
+        """Examine some returned messages that are served first. Return False at the end."""
         cursor = self.cursor
         ready = self.queue.ready
         number = number_of_first(ready, max(cursor.minor, -1))
@@ -195,13 +193,13 @@ class Walk:
                 return False
             cursor.minor = number
             number += 1
-            self._look_ready(message)
+            self._examine_ready(message)
             if self.is_full():
                 return True
         return self._left <= 0
 
     def _step_line(self, line: Line) -> bool:
-        """Look at some messages of a line; False when there are no more."""
+        """Examine some messages of a line. Return False if there are no more."""
         cursor = self.cursor
         messages = messages_after(line, cursor.minor, self._left)
         if not messages:
@@ -210,28 +208,28 @@ class Walk:
             if message.rank >= cursor.end:
                 return False
             cursor.minor = message.rank
-            self._look_ready(message)
+            self._examine_ready(message)
             if self.is_full():
                 break
         return True
 
-    def _look_ready(self, message: Message) -> None:
+    def _examine_ready(self, message: Message) -> None:
         self._note(1)
-        came_ms = arrived_ms(self.queue, message.seq)
-        self._look(message, READY, came_ms, came_ms)
+        arrival_ms = arrived_ms(self.queue, message.seq)
+        self._examine(message, READY, arrival_ms, arrival_ms)
 
     def _step_paged(self, line: Line) -> bool:
-        """Look at a page of what is in the log alone."""
+        """Examine a page of messages that are in the log alone."""
         cursor = self.cursor
         run = run_after(line, cursor.minor)
         if run is None or i64(run.seqs[run.at]) >= cursor.end:
             return False
         pages = self.queue.ready.pages
         assert pages is not None
-        if self._is_out_of_age(run):
+        if self._skips_by_age(run):
             return True
         if not pages.prepare(run):
-            self._left = 0  # the file is being checked: more in the next slice
+            self._left = 0  # the file is being checked: continue in the next slice
             return True
         candidates: list[Message] = []
         try:
@@ -242,8 +240,8 @@ class Walk:
         for message in candidates:
             if message.seq >= cursor.end:
                 break
-            came_ms = arrived_ms(self.queue, message.seq)
-            self._look(message, READY, came_ms, came_ms)
+            arrival_ms = arrived_ms(self.queue, message.seq)
+            self._examine(message, READY, arrival_ms, arrival_ms)
             if self.is_full():
                 last = message.seq
                 break
@@ -251,8 +249,8 @@ class Walk:
         self._note(count_through(run, count, last))
         return True
 
-    def _is_out_of_age(self, run: Run) -> bool:
-        """Whether the next messages of a run are all too young or too old: they are passed over."""
+    def _skips_by_age(self, run: PagedRun) -> bool:
+        """Skip the next messages of a run if all of them are too young or too old."""
         count = min(run.left(), _AGE_STEP)
         last: i64 = run.seqs[run.at + count - 1]
         first_ms = arrived_ms(self.queue, run.seqs[run.at])
@@ -267,7 +265,7 @@ class Walk:
         return True
 
     def _step_stream(self, stream: Stream) -> bool:
-        """Look at what is left of a chunk of a stream."""
+        """Examine the rest of a chunk of a stream."""
         cursor = self.cursor
         offset = max(cursor.minor + 1, stream.first_offset)
         if offset >= min(cursor.end, stream.end_offset):
@@ -277,8 +275,8 @@ class Walk:
             end = min(chunk.end_offset, cursor.end, offset + self._left)
             while offset < end and not self.is_full():
                 index = offset - chunk.first_offset
-                came_ms = chunk.time_ms(index)
-                self._look(chunk.message(index, stream.slot), READY, came_ms, came_ms)
+                arrival_ms = chunk.time_ms(index)
+                self._examine(chunk.message(index, stream.slot), READY, arrival_ms, arrival_ms)
                 cursor.minor = offset
                 offset += 1
                 self._note(1)
@@ -301,8 +299,6 @@ class Walk:
             self._chunk = chunk
         return chunk
 
-    # Scheduled
-
     def _step_scheduled(self) -> bool:
         cursor = self.cursor
         scheduled = self.queue.scheduled
@@ -313,15 +309,13 @@ class Walk:
             cursor.major = due_ms
             cursor.minor = serial
             if message is not None and serial < cursor.end:
-                came_ms = arrived_ms(self.queue, message.seq)
-                self._look(message, SCHEDULED, due_ms, came_ms)
+                arrival_ms = arrived_ms(self.queue, message.seq)
+                self._examine(message, SCHEDULED, due_ms, arrival_ms)
             self._note(1)
             if self.is_full():
                 break
         self._left -= len(entries) * _ODD_READ
         return True
-
-    # In flight
 
     def _step_unacked(self) -> bool:
         cursor = self.cursor
@@ -343,7 +337,7 @@ class Walk:
         return False
 
     def _step_session(self, session: Session) -> bool:
-        """Look at some of what a session holds; False when there is no more."""
+        """Examine some messages that a session holds. Return False if there are no more."""
         cursor = self.cursor
         before = cursor.minor
         slot = self.queue.slot
@@ -361,22 +355,20 @@ class Walk:
             if message.tag >= cursor.end:
                 return False
             cursor.minor = message.tag
-            self._look_held(message, session)
+            self._examine_held(message, session)
             if self.is_full():
                 return True
         self._left -= last - max(before, session.unacked.base)
         cursor.minor = last
         return last < cursor.end
 
-    def _look_held(self, message: Message, session: Session) -> None:
+    def _examine_held(self, message: Message, session: Session) -> None:
         self._note(1)
         before = len(self.found)
-        came_ms = arrived_ms(self.queue, message.seq)
-        self._look(message, UNACKED, message.taken_ms, came_ms)
+        arrival_ms = arrived_ms(self.queue, message.seq)
+        self._examine(message, UNACKED, message.taken_ms, arrival_ms)
         if len(self.found) > before:
             self.found[-1].session = session
-
-    # Stuck
 
     def _step_stuck(self) -> bool:
         cursor = self.cursor
@@ -385,17 +377,17 @@ class Walk:
         for message in held:
             cursor.minor = message.seq
             self._note(1)
-            came_ms = arrived_ms(self.queue, message.seq)
-            self._look(message, STATES[cursor.state], came_ms, came_ms)
+            arrival_ms = arrived_ms(self.queue, message.seq)
+            self._examine(message, STATES[cursor.state], arrival_ms, arrival_ms)
             if self.is_full():
                 return True
         return False
 
 
 def arrived_ms(queue: Queue, seq: i64) -> i64:
-    """When a message came to its queue, or became due there; 0 where nobody noted it."""
-    seqs = queue.ages.seqs
-    return queue.ages.arrived_ms(seq) if seqs and seq >= i64(seqs[0]) else 0
+    """Return when a message came to its queue or fell due, or 0 if that is unknown."""
+    seqs = queue.arrival_times.seqs
+    return queue.arrival_times.arrived_ms(seq) if seqs and seq >= i64(seqs[0]) else 0
 
 
 def _session_key(session: Session) -> tuple[str, int]:

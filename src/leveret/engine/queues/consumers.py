@@ -1,11 +1,11 @@
-"""The consumers of one queue: who there is, and who is served.
+"""The consumers of one queue: which there are, and which are served.
 
-Usually all of them are, in turn (`RoundRobin`). With a single active consumer only one is in the
-rota;
-the others wait for it to go. On quorum queues a consumer of higher priority takes over as soon as
-the active one has settled what it holds (RabbitMQ 4): until then the active one is parked.
+Usually all of them are served in turn (`RoundRobin`). With a single active consumer only one is in
+the round robin, and the others wait until it goes. On quorum queues a consumer of higher priority
+takes over as soon as the active one has settled its messages (RabbitMQ 4). Until then the active
+one is parked.
 
-Invariant: a consumer is in the rota, or parked, exactly while it is `active`.
+Invariant: a consumer is in the round robin, or parked, exactly while it is `active`.
 """
 
 from leveret.engine.queues.round_robin import RoundRobin
@@ -17,18 +17,18 @@ class Subscribers:
 
     def __init__(self, single_active: bool, hands_over: bool) -> None:
         self.single_active = single_active
-        self.hands_over = hands_over  # to a higher priority
+        self.hands_over = hands_over  # a consumer of higher priority takes over
         self.members: list[Consumer] = []  # in order of arrival
-        self.rota = RoundRobin()
-        self.active: Consumer | None = None  # the one that is served, if single active
+        self.round_robin = RoundRobin()
+        self.active: Consumer | None = None  # the consumer that is served, if single active
         self.has_exclusive = False
 
     def add(self, consumer: Consumer) -> None:
-        """A consumer comes; the caller has checked that it may."""
+        """Add a consumer. The caller has checked that it may consume."""
         self.members.append(consumer)
         self.has_exclusive = consumer.exclusive
         if not self.single_active:
-            self.rota.add(consumer)
+            self.round_robin.add(consumer)
             return
         active = self.active
         if active is None:
@@ -38,9 +38,9 @@ class Subscribers:
             self._maybe_succeed(active, consumer)
 
     def remove(self, consumer: Consumer) -> None:
-        """A consumer goes."""
+        """Remove a consumer, and activate the next one if it was the active one."""
         self.members.remove(consumer)
-        self.rota.remove(consumer)
+        self.round_robin.remove(consumer)
         _note_gone(consumer)
         if consumer.exclusive:
             self.has_exclusive = False
@@ -51,12 +51,12 @@ class Subscribers:
                 self._activate(waiting)
 
     def unpark(self, consumer: Consumer) -> None:
-        """A parked consumer may have room again, or be drained."""
+        """Serve a parked consumer again, or hand over if it has settled everything."""
         if not (self.single_active and self._hand_over(consumer)):
-            self.rota.unpark(consumer)
+            self.round_robin.unpark(consumer)
 
     def end_all(self) -> list[Consumer]:
-        """The queue is gone: everybody's subscription ends."""
+        """End all subscriptions, because the queue is deleted. Return the consumers."""
         ended = self.members
         for consumer in ended:
             consumer.parked = False
@@ -64,17 +64,17 @@ class Subscribers:
             consumer.session.consumers.pop(consumer.tag, None)
             _note_gone(consumer)
         self.members = []
-        self.rota = RoundRobin()
+        self.round_robin = RoundRobin()
         self.active = None
         return ended
 
     def _activate(self, consumer: Consumer) -> None:
         self.active = consumer
         consumer.active = True
-        self.rota.add(consumer)
+        self.round_robin.add(consumer)
 
     def _best_waiting(self) -> Consumer | None:
-        """The waiting consumer of highest priority, the oldest of those."""
+        """Return the waiting consumer of highest priority, the oldest first."""
         best: Consumer | None = None
         for consumer in self.members:
             if not consumer.active and (best is None or consumer.priority > best.priority):
@@ -82,17 +82,20 @@ class Subscribers:
         return best
 
     def _maybe_succeed(self, active: Consumer, newcomer: Consumer) -> None:
-        """Stop serving the active consumer if the newcomer is to take over from it."""
+        """Stop serving the active consumer if the newcomer has a higher priority."""
         if not self.hands_over or newcomer.priority <= active.priority:
             return
         if not active.parked:
-            self.rota.remove(active)
+            self.round_robin.remove(active)
             active.parked = True
         if active.unacked == 0:
             self._hand_over(active)
 
     def _hand_over(self, active: Consumer) -> bool:
-        """Whether a higher priority takes over, now or when the active one is drained."""
+        """Return True if a consumer of higher priority takes over.
+
+        It takes over now, or when the active one has settled everything.
+        """
         waiting = self._best_waiting()
         if not self.hands_over or waiting is None or waiting.priority <= active.priority:
             return False
@@ -104,6 +107,6 @@ class Subscribers:
 
 
 def _note_gone(consumer: Consumer) -> None:
-    """Let the session keep what its consumer has counted."""
+    """Add the counts of a consumer that ends to its session."""
     if consumer.no_ack:
         consumer.session.retired_no_ack += consumer.delivered

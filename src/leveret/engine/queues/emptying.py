@@ -1,18 +1,18 @@
-"""Forgetting what a queue holds: what is ready when it is purged, everything when it is deleted.
+"""Purge and deletion: forget the ready messages, or all messages of a queue.
 
-Messages are forgotten where they stand, in memory or as positions in the log, and freed in slices
-(`Trash`): a queue of a million messages does not stop the others. What is in flight stays with its
-sessions: a deleted queue keeps its slot until the last of it is settled.
+Messages are forgotten where they are, in memory or as positions in the log, and freed in slices
+(`Trash`), so that a queue of a million messages does not stop the others. Messages in flight stay
+with their sessions: a deleted queue keeps its slot until the last of them is settled.
 """
 
 from leveret.engine.backlog.ready import Ready
 from leveret.engine.history.life_events import DELETED, PURGED
+from leveret.engine.queues.chronicle_notes import note_ready_gone, note_scheduled_gone
 from leveret.engine.queues.state import QueueState
-from leveret.engine.queues.telling import note_ready_gone, note_scheduled_gone
 
 
 def drop_ready(queue: QueueState) -> int:
-    """Drop every ready message, and begin with empty lines; how many they were."""
+    """Drop every ready message, and start with empty lines. Return how many were dropped."""
     old = queue.ready
     if queue.chronicle is not None:
         note_ready_gone(queue, PURGED)
@@ -20,16 +20,16 @@ def drop_ready(queue: QueueState) -> int:
     queue.ready = Ready(prioritised=old.prioritised, returns_first=old.returns_first)
     queue.ready.pages = old.pages
     queue.ready.window = old.window
-    if old.lanes is not None:
-        queue.ready.open_lanes()
-    queue.ready.damaged = old.damaged  # unread and unexplained: a purge is not meant for them
+    if old.fair_lines is not None:
+        queue.ready.open_fair_lines()
+    queue.ready.damaged = old.damaged  # a purge keeps unreadable messages
     queue.purged += old.count
-    queue.turn.trash.add(old.messages_held())
+    queue.turn.lazy_free.add(old.messages_held())
     return old.count
 
 
 def drop_everything(queue: QueueState) -> None:
-    """The queue is deleted: nothing of it is ready, scheduled or set aside any more."""
+    """Forget all messages of a deleted queue: ready, scheduled and unreadable ones."""
     queue.ledger.closed = True
     if queue.chronicle is not None:
         note_ready_gone(queue, DELETED)
@@ -38,13 +38,13 @@ def drop_everything(queue: QueueState) -> None:
     _forget_damaged(queue)
     _forget_scheduled(queue)
     queue.deleted = True
-    queue.turn.trash.add(queue.ready.messages_held())
-    queue.turn.trash.add(queue.scheduled.clear())
+    queue.turn.lazy_free.add(queue.ready.messages_held())
+    queue.turn.lazy_free.add(queue.scheduled.clear())
     queue.ready = Ready(prioritised=False, returns_first=False)
 
 
 def _forget_ready(queue: QueueState) -> None:
-    """Everything ready is gone, whether it is in memory or in the log."""
+    """Tell the ledger that all ready messages are gone, in memory and in the log."""
     if queue.ledger.journal is None:
         return
     for message in queue.ready.messages():
@@ -62,5 +62,5 @@ def _forget_damaged(queue: QueueState) -> None:
 def _forget_scheduled(queue: QueueState) -> None:
     for message in queue.scheduled.messages():
         queue.ledger.forget(message)
-    if queue.ledger.journal is not None and queue.scheduled.distant.count != 0:
-        queue.ledger.drop_counts(queue.scheduled.distant.counts())
+    if queue.ledger.journal is not None and queue.scheduled.in_log.count != 0:
+        queue.ledger.drop_counts(queue.scheduled.in_log.counts())

@@ -1,21 +1,22 @@
-"""Taking single messages from a queue: for `basic.get`, and for leases of whoever is no consumer.
+"""Take single messages from a queue: for `basic.get`, and for leases.
 
-What was got is in flight like a delivery, held by the `getter` of its session. Such a session has
-no prefetch window and no place in the rota: it asks, and takes what is at the head.
+A message that was taken is in flight like a delivery. The `getter` of its session holds it. A
+session that takes messages this way has no prefetch window and no place in the round robin: it
+asks, and gets the message at the head.
 """
 
 from mypy_extensions import i64
 
 from leveret.engine.message import REDELIVERED, Message
+from leveret.engine.queues.chronicle_notes import note_delivered
 from leveret.engine.queues.lifetimes import expire_heads
 from leveret.engine.queues.queue import Queue
-from leveret.engine.queues.telling import note_delivered
 from leveret.engine.turns.session import Session
 from leveret.errors import CorruptionError
 
 
-def take_next(session: Session, queue: Queue, no_ack: bool) -> Message | None:
-    """Take the next message of a queue, which is no stream, for a session that asks for one."""
+def take_next(session: Session, queue: Queue, *, no_ack: bool) -> Message | None:
+    """Take the next message of a queue, which must not be a stream. Return None if it is empty."""
     while True:
         try:
             return _take_next(session, queue, no_ack)
@@ -38,7 +39,7 @@ def _take_next(session: Session, queue: Queue, no_ack: bool) -> Message | None:
     session.last_tag += 1
     message.tag = session.last_tag
     if queue.chronicle is not None:
-        note_delivered(queue, message, "", no_ack)
+        note_delivered(queue, message, consumer="", no_ack=no_ack)
     if message.flags & REDELIVERED:
         queue.redelivered += 1
         session.redelivered += 1
@@ -55,13 +56,13 @@ def _take_next(session: Session, queue: Queue, no_ack: bool) -> Message | None:
 
 
 def lend(session: Session, queue: Queue, message: Message) -> None:
-    """Put a message in flight that left the line and has its tag, as what a session got."""
+    """Put a message in flight, held by the `getter`. It has left its line and has its tag."""
     queue.ledger.note_delivered(message)
     body_bytes: i64 = len(message.body)
     message.holder = session.getter
     session.getter.unacked += 1
     session.getter.unacked_bytes += body_bytes
     timeout_ms = queue.settings.consumer_timeout_ms
-    if timeout_ms < 0 or session.keeps:
+    if timeout_ms < 0 or session.has_no_timeout:
         timeout_ms = 0
     queue.hold(session, message, body_bytes, timeout_ms)

@@ -1,44 +1,40 @@
-"""What time does to a queue: when messages came, fall due and die, and when the queue itself goes.
+"""Time in a queue: when messages arrive, fall due and expire, and when the queue itself expires.
 
-A message behind a living one waits with its death until it is at the head of its line, as in
-RabbitMQ. A scheduled message that is due takes its place behind what is there; one that came back
-goes to its old place. `Queue.on_due` puts these together and says when it is to be woken next.
+An expired message behind a living one waits until it is at the head of its line, as in RabbitMQ. A
+scheduled message that falls due goes behind the messages that are ready. A message that came back
+before it was scheduled goes to its old place. `Queue.on_due` calls these functions and says when
+the queue must be woken next.
 
-Invariant: what is scheduled for the first time and falls due gets a new sequence number, also in
-the log: the next start finds it at the same place.
+Invariant: a message that was scheduled when it was published gets a new sequence number when it
+falls due, in the log too. The next start finds it at the same place.
 """
 
 from mypy_extensions import i64
 
 from leveret.engine.history.life_events import copy_id
 from leveret.engine.message import LOGGED, Message
-from leveret.engine.pulse import NEVER, earlier
 from leveret.engine.queues.state import BATCH, QueueState
-from leveret.engine.turns.session import DUE, EXPIRED
+from leveret.engine.timer_queue import NEVER, earlier
+from leveret.engine.turns.turn import DUE, EXPIRED
 from leveret.errors import CorruptionError
 from leveret.journal.records import NOWHERE
 
-# Coming
-
 
 def note_arrivals(queue: QueueState, now_ms: i64) -> None:
-    """Something came in this turn: its time is marked, if it is not close to the last one."""
-    ages = queue.ages
+    """Record the time of the messages of this turn, unless it is close to the last record."""
+    ages = queue.arrival_times
     if ages.wants_mark(now_ms):
         if queue.unacked == 0 and queue.ready.oldest_rank() >= ages.next_seq:
             ages.clear()
         journal = queue.ledger.journal
         if journal is not None and queue.durable and journal.size() != 0:
-            journal.came(queue.ledger.id, [ages.next_seq, now_ms])
+            journal.write_came(queue.ledger.id, [ages.next_seq, now_ms])
         ages.mark(now_ms)
     ages.next_seq = queue.next_seq
 
 
-# Falling due
-
-
-def release(queue: QueueState, message: Message) -> None:
-    """A scheduled message is due."""
+def release_due(queue: QueueState, message: Message) -> None:
+    """Make a scheduled message ready, or hand it to the delayed exchange that held it."""
     if queue.holds_for is not None:
         queue.leave(message, DUE)
     elif message.returns != 0:
@@ -51,10 +47,10 @@ def release(queue: QueueState, message: Message) -> None:
 
 
 def _renumber(queue: QueueState, message: Message) -> None:
-    """A message that was scheduled takes its place behind what is there.
+    """Give a message that was scheduled a place behind the ready messages.
 
-    One that stands in the log is written again under its new number: the next start finds it
-    at this place, whatever came after it.
+    A message in the log is written again under its new number, so that the next start finds it at
+    this place.
     """
     if queue.chronicle is not None:
         number = copy_id(queue.ledger.id, message.seq)
@@ -74,29 +70,26 @@ def _renumber(queue: QueueState, message: Message) -> None:
 
 
 def _keep_due(queue: QueueState, message: Message) -> None:
-    """A transient message is due: where its line goes on in the log, it goes there too."""
+    """Spill a transient message that is due, if its line has messages only in the log."""
     if queue.ready.is_full(message.priority):
         queue.ledger.spill(message)
 
 
 def update_position(queue: QueueState, message: Message) -> None:
-    """The position of a message in memory is going to be used: it may have been copied."""
+    """Correct the position of a message before it is used: its record may have been copied."""
     journal = queue.ledger.journal
     if journal is not None and journal.is_moving:
-        message.position = journal.where(message.position)
-
-
-# Dying
+        message.position = journal.current_position(message.position)
 
 
 def expire(queue: QueueState, message: Message) -> None:
-    """A message that was taken from its line is dead."""
+    """Let an expired message, which was taken from its line, leave the queue."""
     queue.expired += 1
     queue.leave(message, EXPIRED)
 
 
 def expire_heads(queue: QueueState, now_ms: i64) -> None:
-    """Drop what is dead at the head of a line; a message behind a living one waits."""
+    """Remove expired messages at the head of each line. Others wait for their turn."""
     left = BATCH
     while left > 0 and queue.ready.count != 0:
         try:
@@ -110,17 +103,14 @@ def expire_heads(queue: QueueState, now_ms: i64) -> None:
         left -= 1
 
 
-# What is next
-
-
 def unused_until_ms(queue: QueueState) -> i64:
-    """When the queue goes for want of use; NEVER while it has consumers or is paused."""
+    """Return when the unused queue expires. NEVER while it has consumers or is paused."""
     if queue.settings.expires_ms < 0 or queue.subscribers.members or queue.paused:
         return NEVER
     return queue.used_ms + queue.settings.expires_ms
 
 
 def next_due_ms(queue: QueueState) -> i64:
-    """When something is due next: a scheduled message, a dead one, or the queue itself."""
+    """Return when something is due: a scheduled message, an expiry, or the queue itself."""
     due = earlier(unused_until_ms(queue), queue.scheduled.next_due_ms())
     return earlier(due, queue.ready.next_expiry_ms()) if queue.has_expiries else due

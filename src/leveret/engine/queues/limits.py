@@ -1,9 +1,9 @@
-"""The length limits of a queue: whether it is full, and what goes when it is.
+"""The length limits of a queue: whether it is full, and which messages are refused or dropped.
 
-RabbitMQ: what a consumer can take does not count. So `Queue` delivers before it asks a second time,
-and only what nobody took is refused (`reject-publish`) or dropped from the head (`drop-head`).
+RabbitMQ: messages that a consumer can take do not count. So `Queue` delivers before it asks a
+second time, and only the rest is refused (`reject-publish`) or dropped from the head (`drop-head`).
 
-Scheduled messages and those in flight are not counted; stuck dead letters are.
+Scheduled messages and messages in flight are not counted. Stuck dead letters are.
 """
 
 from mypy_extensions import i64
@@ -11,15 +11,15 @@ from mypy_extensions import i64
 from leveret.engine.arguments.queue_arguments import REJECT_PUBLISH_DLX
 from leveret.engine.history.life_events import DROPPED
 from leveret.engine.message import Message
+from leveret.engine.queues.chronicle_notes import note_queued
 from leveret.engine.queues.state import BATCH, QueueState
-from leveret.engine.queues.telling import note_queued
-from leveret.engine.turns.loss_counts import REFUSED
-from leveret.engine.turns.session import MAXLEN
+from leveret.engine.turns.loss_counts import PUBLISH_REFUSED
+from leveret.engine.turns.turn import MAXLEN
 from leveret.errors import CorruptionError
 
 
 def is_over(queue: QueueState, more: i64, more_bytes: i64) -> bool:
-    """Whether so many messages more are too many."""
+    """Return True if so many messages and bytes more would break a limit."""
     limits = queue.settings
     ready = queue.ready
     if limits.max_length >= 0 and ready.count + queue.stuck + more > limits.max_length:
@@ -28,24 +28,24 @@ def is_over(queue: QueueState, more: i64, more_bytes: i64) -> bool:
 
 
 def refuse(queue: QueueState, message: Message) -> None:
-    """A message does not get in."""
+    """Refuse a message: dead-letter it or drop it."""
     queue.refused += 1
     if queue.chronicle is not None:
         note_queued(queue, message)
     if queue.settings.overflow == REJECT_PUBLISH_DLX:
         queue.leave(message, MAXLEN)
     else:
-        queue.count_dropped(REFUSED)
+        queue.count_dropped(PUBLISH_REFUSED)
         queue.note(DROPPED, message, MAXLEN)
         queue.ledger.forget(message)
 
 
 def drop_heads(queue: QueueState) -> None:
-    """Drop from the head, young or old, until the limits are kept."""
+    """Drop messages from the head, old or new, until the queue is within its limits."""
     left = BATCH
     while queue.ready.count != 0 and is_over(queue, 0, 0):
-        if left == 0:  # the limit is new: the rest in another turn
-            queue.turn.pulse.arm(queue.timer, queue.turn.now_ms)
+        if left == 0:  # a new limit can drop many: drop the rest in another turn
+            queue.turn.timers.arm(queue.timer, queue.turn.now_ms)
             return
         left -= 1
         try:

@@ -5,14 +5,18 @@
                                   │ └─expire, drop───┼─┴─reject──► leaving (dead letter …)
                                   └──requeue, timeout, consumer lost (perhaps scheduled first)
 
-`Ready`, `Scheduled` and the sessions' `Unacked` hold the messages; this module moves them and keeps
-the counts. What a queue is made of is in `queue_state`, its limits are in `queue_limits`, what time
-does to it is in `queue_time`. A message that leaves other than by an ack goes to the turn's
-`leaving` column: the broker dead-letters it after the command, so that no queue calls another.
+`Ready`, `Scheduled` and the `Unacked` of sessions hold the messages. This module moves the messages
+and keeps the counts. The fields are in `state`, the length limits in `limits`, everything about
+time in `lifetimes`. A message that leaves other than by an ack goes to the turn's `leaving` column.
+The broker dead-letters it after the command, so that no queue calls another.
 
-Invariants: every message of the queue is in exactly one of ready, scheduled, in flight, or among
-the vhost's stuck dead letters; `unacked` counts those in flight; after `pump` there is no ready
-message that a consumer of the queue could take, and none that is dead at the head of its line.
+Invariants:
+
+- Every message of the queue is in exactly one place: ready, scheduled, in flight, or among the
+  vhost's stuck dead letters.
+- `unacked` counts the messages in flight.
+- After `pump` no consumer of the queue could take a ready message, and no line has an expired
+  message at its head.
 """
 
 from typing import Final
@@ -20,7 +24,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from leveret.engine.arguments.queue_arguments import DROP_HEAD, QueueSettings
-from leveret.engine.backlog.paged import Pages
+from leveret.engine.backlog.page_reader import PageReader
 from leveret.engine.backlog.ready import Ready
 from leveret.engine.history.life_events import REQUEUED
 from leveret.engine.message import (
@@ -32,22 +36,24 @@ from leveret.engine.message import (
     Address,
     Message,
 )
-from leveret.engine.pulse import NEVER
+from leveret.engine.queues.chronicle_notes import note_delivered, note_queued
 from leveret.engine.queues.emptying import drop_everything, drop_ready
 from leveret.engine.queues.lifetimes import (
     expire,
     expire_heads,
     next_due_ms,
     note_arrivals,
-    release,
+    release_due,
     unused_until_ms,
     update_position,
 )
 from leveret.engine.queues.limits import drop_heads, is_over, refuse
 from leveret.engine.queues.state import BATCH, QueueState
-from leveret.engine.queues.telling import note_delivered, note_queued
-from leveret.engine.turns.events import consumer_changed
-from leveret.engine.turns.session import DELIVERY_BYTES, DELIVERY_LIMIT, REJECTED, Consumer, Session
+from leveret.engine.timer_queue import NEVER
+from leveret.engine.turns.events import note_consumer
+from leveret.engine.turns.outcomes import IN_LOG, QUEUE_FULL, QUEUED
+from leveret.engine.turns.session import DELIVERY_BYTES, Consumer, Session
+from leveret.engine.turns.turn import DELIVERY_LIMIT, REJECTED
 from leveret.errors import CorruptionError
 from leveret.journal.journal import Journal
 
@@ -57,17 +63,15 @@ NO_TTL: Final = -1
 class Queue(QueueState):
     """Moves the messages of one queue between its lines, its schedule and its consumers."""
 
-    # The queue as a whole
-
     def message_count(self) -> i64:
-        """Messages that can be had: what clients are told."""
+        """Return the number of ready messages, as clients are told."""
         return self.ready.count
 
     def reconfigure(self, settings: QueueSettings) -> None:
-        """Obey other rules from now on: a policy has changed.
+        """Use other settings from now on, because a policy has changed.
 
-        RabbitMQ: messages keep the expiry that they came with; what is over a new limit goes at
-        once; the time until an unused queue goes begins anew.
+        RabbitMQ: messages keep the expiry that they have. Messages over a new limit go at once.
+        The time until an unused queue expires starts again.
         """
         if settings.expires_ms != self.settings.expires_ms:
             self.used_ms = self.turn.now_ms
@@ -88,8 +92,8 @@ class Queue(QueueState):
             self._drop_over_limit()
         self.touch()
 
-    def attach(self, journal: Journal, pages: Pages) -> None:
-        """From now on there is a log."""
+    def attach(self, journal: Journal, pages: PageReader) -> None:
+        """Write to this log from now on."""
         self.ledger.journal = journal
         if self.ready.pages is None:
             self.open_pages(pages)
@@ -97,29 +101,28 @@ class Queue(QueueState):
         self.ready.pages.journal = journal
 
     def purge(self) -> int:
-        """Drop every ready message; those in flight and scheduled stay."""
+        """Drop every ready message. Messages in flight and scheduled ones stay."""
         self.catch_up()
         return drop_ready(self)
 
     def close(self) -> None:
-        """The queue is deleted: end its consumers and forget its messages."""
+        """End the consumers and forget the messages of a queue that is deleted."""
         drop_everything(self)
-        self.turn.pulse.disarm(self.timer)
+        self.turn.timers.disarm(self.timer)
         self.end_consumers()
-
-    # Coming in
 
     def push(
         self,
         address: Address,
         header: bytes,
         body: bytes,
+        *,
         ttl_ms: i64,
         priority: i64,
         flags: i64,
         delay_ms: i64,
-    ) -> bool:
-        """Add a message at the end of its priority; False when the queue refuses it."""
+    ) -> i64:
+        """Add a message at the end of its priority. Return QUEUED, with IN_LOG, or QUEUE_FULL."""
         turn = self.turn
         if self.ttl_ms >= 0 and (ttl_ms < 0 or self.ttl_ms < ttl_ms):
             ttl_ms = self.ttl_ms
@@ -134,11 +137,12 @@ class Queue(QueueState):
         message = Message(address, header, body, seq, expires_ms, priority, flags, self.slot)
         if self.limited and self.settings.overflow != DROP_HEAD and self._is_full(len(body)):
             refuse(self, message)
-            return False
+            return QUEUE_FULL
         self.published += 1
         due_ms = turn.now_ms + delay_ms if delay_ms > 0 else NEVER
+        outcome: i64 = QUEUED
         if self.ledger.journal is not None:
-            self._keep(message, due_ms)
+            outcome = self._keep(message, due_ms)
         if self.chronicle is not None:
             note_queued(self, message)
         if due_ms != NEVER:
@@ -151,48 +155,51 @@ class Queue(QueueState):
         if not self.dirty:
             self.dirty = True
             turn.dirty.append(self)
-        return True
+        return outcome
 
-    def _keep(self, message: Message, due_ms: i64) -> None:
-        """Write a message to the log, if it must survive or does not fit in memory."""
+    def _keep(self, message: Message, due_ms: i64) -> i64:
+        """Write a message to the log, if it must survive or does not fit in memory.
+
+        Return the outcome of the push. A message that was written only because memory is short
+        need not be synced.
+        """
         if self.durable and (message.flags & PERSISTENT or self.is_quorum):
             self.ledger.write_message(message, due_ms)
-            self.turn.logged = True
-        elif self.scheduled.is_full() if due_ms != NEVER else self.ready.is_full(message.priority):
+            return QUEUED | IN_LOG
+        if self.scheduled.is_full() if due_ms != NEVER else self.ready.is_full(message.priority):
             self.ledger.spill(message)
+        return QUEUED
 
     def has_room(self, more: i64, more_bytes: i64) -> bool:
-        """Whether so many messages can come without breaking a limit, by refusal or by drops."""
+        """Return True if so many messages more break no limit, after all possible deliveries."""
         if not self.limited or not is_over(self, more, more_bytes):
             return True
         self.pump()
         return not is_over(self, more, more_bytes)
 
     def _is_full(self, body_bytes: i64) -> bool:
-        """Whether one more message would go over a limit. What can be delivered goes first."""
+        """Return True if one more message breaks a limit, after all possible deliveries."""
         if not is_over(self, 1, body_bytes):
             return False
         self.pump()
         return is_over(self, 1, body_bytes)
 
     def _drop_over_limit(self) -> None:
-        """RabbitMQ: what a consumer can take is not counted; then the head goes, young or old."""
+        """Drop from the head. RabbitMQ: messages that a consumer can take do not count."""
         if self.settings.overflow != DROP_HEAD or not is_over(self, 0, 0):
             return
         self.pump()
         drop_heads(self)
 
     def _drop_returned(self) -> None:
-        """RabbitMQ: what comes back to a classic queue counts before a consumer can take it."""
+        """Drop after a requeue. RabbitMQ: a classic queue does not deliver first."""
         if self.is_quorum:
             self._drop_over_limit()
         elif self.settings.overflow == DROP_HEAD:
             drop_heads(self)
 
-    # Going out
-
     def pump(self) -> None:
-        """Deliver what can be delivered, drop what is dead, arm the timer."""
+        """Deliver all that can be delivered, drop expired messages, and arm the timer."""
         while True:
             try:
                 self._pump()
@@ -203,7 +210,7 @@ class Queue(QueueState):
     def _pump(self) -> None:
         ready = self.ready
         now_ms = self.turn.now_ms
-        if self.next_seq != self.ages.next_seq:
+        if self.next_seq != self.arrival_times.next_seq:
             note_arrivals(self, now_ms)
         if not self.paused:
             self._hand_out(ready, now_ms)
@@ -214,13 +221,13 @@ class Queue(QueueState):
 
     def _hand_out(self, ready: Ready, now_ms: i64) -> None:
         """Deliver while there is a message and a consumer that can take it."""
-        rota = self.subscribers.rota
+        round_robin = self.subscribers.round_robin
         while ready.count != 0:
-            consumer = rota.next()
+            consumer = round_robin.next()
             if consumer is None:
                 return
             message = ready.pop()
-            # A message that dies in the turn in which it came may still be delivered (TTL 0).
+            # A message that expires in the turn of its arrival may still be delivered (TTL 0).
             if message.expires_ms != NO_EXPIRY and message.expires_ms < now_ms:
                 expire(self, message)
                 continue
@@ -236,7 +243,7 @@ class Queue(QueueState):
         message.holder = consumer
         consumer.delivered += 1
         if self.chronicle is not None:
-            note_delivered(self, message, consumer.tag, consumer.no_ack)
+            note_delivered(self, message, consumer=consumer.tag, no_ack=consumer.no_ack)
         if message.flags & REDELIVERED:
             self.redelivered += 1
             session.redelivered += 1
@@ -263,12 +270,10 @@ class Queue(QueueState):
         message.taken_ms = self.turn.now_ms
         session.unacked.add(message)
         if timeout_ms != 0:
-            self.turn.pulse.arm(session, self.turn.now_ms + timeout_ms)
-
-    # Coming back
+            self.turn.timers.arm(session, self.turn.now_ms + timeout_ms)
 
     def settle(self, message: Message) -> None:
-        """The message is no longer in flight: give its holder room again."""
+        """Take a message out of flight, and give its holder room for another."""
         body_bytes: i64 = len(message.body)
         self.unacked -= 1
         self.unacked_bytes -= body_bytes
@@ -284,10 +289,10 @@ class Queue(QueueState):
             if holder.parked:
                 self.unpark(holder)
             if session.shared_prefetch != 0 or session.shared_prefetch_bytes != 0:
-                self.turn.roomy.append(session)
+                self.turn.with_room.append(session)
 
     def put_back(self, message: Message, *, failed: bool) -> None:
-        """A message comes back: to its place, to the schedule, or out for too many failures."""
+        """Requeue a message: to its old place or the schedule, or out after too many failures."""
         message.flags |= REDELIVERED
         message.returns += 1
         if self.counts:
@@ -315,17 +320,15 @@ class Queue(QueueState):
         self.touch()
 
     def discard(self, message: Message) -> None:
-        """A consumer refused the message for good."""
+        """Let a message leave that a consumer rejected without requeue."""
         self.leave(message, REJECTED)
 
-    # Time
-
     def on_due(self, now_ms: i64) -> i64:
-        """Something is due: scheduled messages, expired ones, or the queue itself."""
+        """Handle everything that is due: scheduled messages, expiries, the queue itself."""
         left = BATCH
         message = self.scheduled.pop_due(now_ms)
         while message is not None:
-            release(self, message)
+            release_due(self, message)
             if self.limited:
                 self._drop_over_limit()
             left -= 1
@@ -341,30 +344,28 @@ class Queue(QueueState):
         return next_due_ms(self)
 
     def arm(self) -> None:
-        """Wake up when something is due next."""
+        """Set the timer to the next due time."""
         try:
             due = next_due_ms(self)
         except CorruptionError as fault:
             self.note_damage(fault)
-            due = self.turn.now_ms  # look again at what is left
+            due = self.turn.now_ms  # look again at the messages that are left
         if due != NEVER:
-            self.turn.pulse.arm(self.timer, due)
+            self.turn.timers.arm(self.timer, due)
 
     def catch_up(self) -> None:
-        """Deliver now what this turn has brought, for a command that looks at what is left."""
+        """Deliver the messages of this turn now, for a command that depends on the rest."""
         if self.dirty:
             self.pump()
 
-    # Consumers
-
     def add_consumer(self, consumer: Consumer) -> None:
-        """Let a consumer take part; the caller has checked that it may."""
+        """Add a consumer. The caller has checked that it may consume."""
         self.subscribers.add(consumer)
         self.note_consumer("consumer.created", consumer)
         self.touch()
 
     def remove_consumer(self, consumer: Consumer) -> None:
-        """A consumer is gone; what it holds stays in flight until its session says more."""
+        """Remove a consumer. Its messages stay in flight until its session settles them."""
         self.subscribers.remove(consumer)
         self.note_consumer("consumer.deleted", consumer)
         self.used_ms = self.turn.now_ms
@@ -376,17 +377,17 @@ class Queue(QueueState):
         self.touch()
 
     def note_consumer(self, event: str, consumer: Consumer) -> None:
-        """Tell whoever listens of a consumer that comes or goes."""
+        """Note an event for a consumer that comes or goes, if events are wanted."""
         if self.turn.listens:
-            consumer_changed(self.turn, event, self.vhost, self.name, consumer)
+            note_consumer(self.turn, event, self.vhost, self.name, consumer)
 
     def end_consumers(self) -> None:
-        """The queue is deleted: all consumers go."""
+        """End all consumers, because the queue is deleted."""
         for consumer in self.subscribers.end_all():
             self.note_consumer("consumer.deleted", consumer)
             self.turn.ended.append(consumer)
 
     def unpark(self, consumer: Consumer) -> None:
-        """A parked consumer may have room again."""
+        """Serve a parked consumer again that may have room."""
         self.subscribers.unpark(consumer)
         self.touch()

@@ -1,10 +1,10 @@
 """Whose turn it is: the consumers of one queue, by priority, round robin inside one priority.
 
-A consumer that cannot take a message (its prefetch window is full, its outlet has no credit) is
-parked: out of the rotation, so that it costs nothing to pass it over. When it has room again it
-comes back as the next one: waiting for room does not lose its turn.
+A consumer that cannot take a message (its prefetch window is full, or its outlet has no credit) is
+parked: out of the round, so that it costs nothing to pass it over. When it has room again it comes
+back as the next one. It does not lose its turn by waiting.
 
-Invariant: a consumer is in exactly one group, or parked, or not in the rota at all.
+Invariant: a consumer is in exactly one group, or parked, or not in the round robin at all.
 """
 
 from mypy_extensions import i64
@@ -12,23 +12,23 @@ from mypy_extensions import i64
 from leveret.engine.turns.session import Consumer
 
 
-class Group:
+class PriorityGroup:
     """Consumers of one priority."""
 
     def __init__(self, priority: i64) -> None:
         self.priority = priority
         self.members: list[Consumer] = []
-        self.at: i64 = 0  # index of the next one
+        self.at: i64 = 0  # index of the next consumer
 
 
 class RoundRobin:
     """Groups of consumers, highest priority first."""
 
     def __init__(self) -> None:
-        self.groups: list[Group] = []
+        self.groups: list[PriorityGroup] = []
 
     def add(self, consumer: Consumer) -> None:
-        """Join at the end of the round."""
+        """Add a consumer at the end of the round."""
         group = self._group(consumer.priority)
         group.members.insert(group.at, consumer)
         group.at += 1
@@ -36,7 +36,7 @@ class RoundRobin:
             group.at = 0
 
     def remove(self, consumer: Consumer) -> None:
-        """Leave, whether parked or not, or never joined."""
+        """Remove a consumer, which may be parked or may never have joined."""
         consumer.parked = False
         for group in self.groups:
             if group.priority == consumer.priority:
@@ -50,7 +50,7 @@ class RoundRobin:
                 return
 
     def unpark(self, consumer: Consumer) -> None:
-        """Come back, as the next one of its priority."""
+        """Bring a parked consumer back, as the next one of its priority."""
         assert consumer.parked
         consumer.parked = False
         group = self._group(consumer.priority)
@@ -59,7 +59,7 @@ class RoundRobin:
         group.members.insert(group.at, consumer)
 
     def next(self) -> Consumer | None:
-        """The next consumer that can take a message; it moves to the end of its round."""
+        """Return the next consumer that can take a message, and move it to the end of its round."""
         for group in self.groups:
             members = group.members
             while members:
@@ -75,7 +75,7 @@ class RoundRobin:
                 members.pop(group.at)
         return None
 
-    def _group(self, priority: i64) -> Group:
+    def _group(self, priority: i64) -> PriorityGroup:
         index = 0
         for group in self.groups:
             if group.priority == priority:
@@ -83,6 +83,6 @@ class RoundRobin:
             if group.priority < priority:
                 break
             index += 1
-        group = Group(priority)
+        group = PriorityGroup(priority)
         self.groups.insert(index, group)
         return group

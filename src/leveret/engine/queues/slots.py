@@ -1,7 +1,7 @@
 """Slots: short numbers by which messages and consumers refer to their queue.
 
-A number is used again only when its queue is deleted and nothing refers to it any more, that is
-when none of its messages is in flight: a slot in a live message always leads to its own queue.
+A number is used again only when its queue is deleted and none of its messages is in flight. So the
+slot in a live message always leads to its own queue.
 """
 
 from mypy_extensions import i64
@@ -15,22 +15,22 @@ class Slots:
     def __init__(self) -> None:
         self.queues: list[Queue | None] = []
         self._free: list[int] = []
-        self.last_id: i64 = 0  # given to a queue by `new_id`
+        self.last_id: i64 = 0  # the last number that `new_id` gave
 
     def take(self) -> i64:
-        """A free slot number, for a queue that is being made."""
+        """Return a free slot number, for a queue that is being made."""
         if self._free:
             return self._free.pop()
         self.queues.append(None)
         return len(self.queues) - 1
 
     def new_id(self) -> i64:
-        """A number that names a queue for ever."""
+        """Return a new number that names a queue for ever."""
         self.last_id += 1
         return self.last_id
 
     def note_id(self, number: i64) -> None:
-        """A number that was given before the node was started."""
+        """Note a number that was given before the node was started."""
         self.last_id = max(self.last_id, number)
 
     def put(self, slot: i64, queue: Queue) -> None:
@@ -43,7 +43,7 @@ class Slots:
         return found
 
     def release(self, slot: i64) -> None:
-        """The queue is deleted and holds nothing."""
+        """Free the slot of a deleted queue that has no message in flight."""
         queue = self.queue(slot)
         assert queue.deleted
         assert queue.unacked == 0

@@ -1,19 +1,19 @@
 """Life events as messages of a stream.
 
-    header         of what
+    header         set for
     x-event        all: the words of `leveret.engine.history.life_events`
     x-queue        all events at a queue, and `routed`
-    x-reason       why, where there is more than one possible
+    x-reason       events with several possible reasons
     x-consumer     delivered: the consumer's tag
     x-broker-id    published, queued: the number of the publish or the copy
-    x-next-id      due: the number under which the copy goes on
-    x-publish-id   queued: the number of the publish, where its exchange remembers too
-                   published: that at the exchange before, where a message passes two that remember
+    x-next-id      due: the number under which the copy continues
+    x-publish-id   queued: the number of the publish, if its exchange has a chronicle
+                   published: that of the exchange before, if both exchanges have a chronicle
     x-cause-id     published, queued: the copy whose dead-lettering brought the message here
 
 `published` and `queued` have the properties and the body of the message. The body of every other
-event is the number of its publish or copy as text, or two of them, `first-last`, for a stretch. The
-time of an event is that of its message in the stream; routing key and exchange are the message's.
+event is the number of its publish or copy as text, or two numbers, `first-last`, for a range. The
+time of an event is that of its message in the stream. Routing key and exchange are the message's.
 """
 
 from typing import Final
@@ -27,15 +27,15 @@ from leveret.engine.streams.stream import Stream
 from leveret.wire.properties import Properties, decode_properties, encode_header
 from leveret.wire.tables import field_of
 
-# Headers of distinct events that are kept; a busy queue has a few for each consumer.
+# Encoded headers that are cached. A busy queue has a few for each consumer.
 _HEADERS_MAX: Final = 1024
-# A message may have come with these, as one does that was replayed from a chronicle: they would
-# tell of another life.
+# Headers that are removed from a message. A message that was replayed from a chronicle has them,
+# and they belong to the life of another message.
 _OWN: Final = ("x-queue", "x-reason", "x-consumer", "x-next-id", "x-publish-id", "x-cause-id")
 
 
 class StreamChronicle(Chronicle):
-    """Writes to the stream of a name, while there is one."""
+    """Writes to the stream of a name, while it exists."""
 
     def __init__(self, queues: dict[str, Queue], stream: str) -> None:
         self.stream = stream

@@ -1,8 +1,8 @@
-"""A chunk as it is read: its messages, made when they are delivered.
+"""A chunk as it is read: it makes its messages when they are delivered.
 
-What messages share, the envelope, is unpacked once for each chunk. A delivery carries its offset in
-the header `x-stream-offset`: the envelope keeps the encoded properties in two parts, and a delivery
-puts its offset between them.
+Messages share envelopes (address and properties). An envelope is unpacked once for each chunk. A
+delivery carries its offset in the header `x-stream-offset`: the envelope keeps the encoded
+properties in two parts, and a delivery puts its offset between them.
 """
 
 from typing import Final
@@ -31,11 +31,11 @@ class Envelope:
     def __init__(self, data: bytes) -> None:
         address, at = read_address(data, 0)
         self.address: Address = address
-        self.properties: bytes = data[at:]  # as they were published
+        self.properties: bytes = data[at:]  # as published
         decoded = decode_properties(_CLASS + _NO_SIZE + self.properties)
         headers = decoded.headers if decoded.headers is not None else {}
         found = headers.get(FILTER_HEADER)
-        self.filter_value: str | None = None  # what consumers may choose by
+        self.filter_value: str | None = None  # compared with the filters of consumers
         if found is not None and isinstance(found.value, str):
             self.filter_value = found.value
         headers.pop(OFFSET_HEADER, None)
@@ -47,7 +47,7 @@ class Envelope:
         self.after: bytes = shown[end:]
 
     def header(self, offset: i64, body_bytes: i64) -> bytes:
-        """The content header of a delivery."""
+        """Return the content header of a delivery."""
         writer = BytesWriter()
         writer.write(_CLASS)
         write_i64_be(writer, body_bytes)
@@ -62,15 +62,15 @@ class Chunk:
 
     def __init__(self, data: bytes, segment: i64, at: i64) -> None:
         self.data = data
-        self.segment = segment  # that it stands in, by the first offset of that
-        self.at = at  # where it stands there
+        self.segment = segment  # first offset of its segment
+        self.at = at  # position in its segment
         self.first_offset: i64 = read_i64_le(data, 8)
         self.first_ms: i64 = read_i64_le(data, 16)
         self.last_ms: i64 = read_i64_le(data, 24)
         self.count: i64 = i64(read_i32_le(data, 32))
         self.envelope_count: i64 = i64(read_i32_le(data, 36))
         self.end_offset: i64 = self.first_offset + self.count
-        # Where the columns stand
+        # Positions of the columns
         self.which_at: i64 = CHUNK_HEAD_BYTES + 4 * self.count
         self.ends_at: i64 = self.which_at + 4 * self.count
         self.envelope_ends_at: i64 = self.ends_at + 4 * (self.count + 1)
@@ -87,7 +87,7 @@ class Chunk:
         return i64(read_i32_le(self.data, at)) & 0xFFFFFFFF
 
     def envelope(self, index: i64) -> Envelope:
-        """What the message of an index shares with others."""
+        """Return the envelope of the message at an index."""
         number = self._number(self.which_at + 4 * index)
         if number >= self.envelope_count:
             raise CorruptionError("a chunk names an envelope that it does not have")
@@ -107,23 +107,23 @@ class Chunk:
         return self.data[start : self.bodies_at + self._number(at + 4)]
 
     def body_start(self, index: i64) -> i64:
-        """Where a body begins, after the first; that of `count` is where the last one ends."""
+        """Return where a body begins, from the first body on. For `count`: where the last ends."""
         return self._number(self.ends_at + 4 * index)
 
     def envelope_start(self, number: i64) -> i64:
-        """Where an envelope begins in the chunk; that of `envelope_count`, where the last ends."""
+        """Return where an envelope begins. For `envelope_count`: where the last one ends."""
         return self.envelopes_at + self._number(self.envelope_ends_at + 4 * number)
 
     def which(self, index: i64) -> i64:
-        """The number of the envelope of a message."""
+        """Return the number of the envelope of a message."""
         return self._number(self.which_at + 4 * index)
 
     def time_ms(self, index: i64) -> i64:
-        """When the broker took the message."""
+        """Return when the broker accepted the message."""
         return self.first_ms + self._number(CHUNK_HEAD_BYTES + 4 * index)
 
     def message(self, index: i64, slot: i64) -> Message:
-        """A message as it is delivered."""
+        """Return a message for delivery."""
         envelope = self.envelope(index)
         body = self.body(index)
         offset = self.first_offset + index
@@ -131,7 +131,7 @@ class Chunk:
         return Message(envelope.address, header, body, offset, NO_EXPIRY, 0, 0, slot)
 
     def index_at(self, time_ms: i64) -> i64:
-        """The first message that is not older than a time; `count` where all are."""
+        """Return the index of the first message that is not older than a time, or `count`."""
         index: i64 = 0
         while index < self.count and self.time_ms(index) < time_ms:
             index += 1
@@ -139,7 +139,7 @@ class Chunk:
 
 
 def read_chunk(data: bytes, segment: i64, at: i64) -> Chunk:
-    """A chunk from bytes that were read; raises Corrupt where they are not what was written."""
+    """Return the chunk in these bytes. Raise CorruptionError if they were changed."""
     size = chunk_bytes(data)
     if size == 0 or size > len(data):
         raise CorruptionError("a chunk is cut short")
@@ -151,7 +151,7 @@ def read_chunk(data: bytes, segment: i64, at: i64) -> Chunk:
 
 
 def chunk_bytes(head: bytes) -> i64:
-    """The size of the chunk that begins with these bytes; 0 where they are too few."""
+    """Return the size of the chunk that begins with these bytes, or 0 if they are too few."""
     if len(head) < CHUNK_HEAD_BYTES:
         return 0
     return CHUNK_HEAD_BYTES + (i64(read_i32_le(head, 0)) & 0xFFFFFFFF)

@@ -1,8 +1,8 @@
-"""A consumer of a stream: where it is, what it wants, and how far it has got.
+"""A consumer of a stream: its position, its filter, and its cursor.
 
 A reader may have a cursor: a name under which the broker keeps the offset up to which everything
-has been settled. A later reader of that name goes on there. Messages may be settled in any order;
-the cursor moves over what is settled without a gap.
+has been settled. A later reader of that name continues there. Messages may be settled in any order;
+the cursor moves over settled messages without a gap.
 """
 
 from collections import deque
@@ -19,18 +19,18 @@ class Reader(Consumer):
     """A subscription to a stream."""
 
     def __init__(self, session: Session, queue: i64, tag: str, exclusive: bool) -> None:
-        super().__init__(session, queue, tag, False, exclusive)
-        self.offset: i64 = 0  # of the next message
-        self.chunk: Chunk | None = None  # the one being read
+        super().__init__(session, queue, tag, no_ack=False, exclusive=exclusive)
+        self.offset: i64 = 0  # next message to deliver
+        self.chunk: Chunk | None = None  # the chunk that is being read
         self.filters: list[str] = []
         self.match_unfiltered = False
-        self.cursor = ""  # its name, if it has one
-        self._sent: deque[int] = deque()  # offsets that are not settled without a gap
-        self._settled = SettledNumbers()  # deliveries that are settled, numbered from 0
+        self.cursor = ""  # name of the cursor; empty: none
+        self._sent: deque[int] = deque()  # offsets from the first unsettled delivery on
+        self._settled = SettledNumbers()  # settled deliveries, numbered from 0
         self._deliveries: i64 = 0
 
     def wants(self, envelope: Envelope) -> bool:
-        """Whether a message passes the filter."""
+        """Return True if a message passes the filter."""
         if envelope.filter_value is None:
             return self.match_unfiltered
         return envelope.filter_value in self.filters
@@ -42,7 +42,7 @@ class Reader(Consumer):
         self._sent.append(message.seq)
 
     def note_settled(self, message: Message) -> i64:
-        """A delivery is settled: where the cursor stands now, -1 = where it stood."""
+        """Note a settled delivery. Return the new offset of the cursor, or -1 if it stays."""
         before = self._settled.floor
         self._settled.add(message.rank)
         count = self._settled.floor - before

@@ -1,10 +1,11 @@
-"""Where the chunks of a stream are, and how they are found by offset and by time.
+"""The segments of a stream, and finding chunks by offset and by time.
 
-A stream is a list of segments; chunks stand in each one behind the other. An `Index` knows some of
-the chunks of a segment, one for every `INDEX_STRIDE_BYTES`; what lies between is read through.
+A stream is a list of segments, and a segment is a sequence of chunks. A `SegmentIndex` knows some
+chunks of a segment, one for every `INDEX_STRIDE_BYTES`. Chunks between two of them are found by
+reading on.
 
-`Segments` finds; reading is left to a subclass: `MemorySegments` for a node without a data
-directory, and the storage's for all others.
+`Segments` finds chunks. Subclasses read them: `MemorySegments` for a node without a data directory,
+and the class of the storage for all others.
 """
 
 from array import array
@@ -15,22 +16,22 @@ from mypy_extensions import i64
 
 from leveret.engine.streams.chunk import Chunk
 from leveret.errors import CorruptionError
-from leveret.journal.chunks import Written
+from leveret.journal.chunks import WrittenChunk
 
 INDEX_STRIDE_BYTES: Final = 64 * 1024
-FAR_MS: Final = 1 << 62  # a time that never comes
+FAR_MS: Final = 1 << 62  # later than every time
 
 
 class Segment:
-    """A stretch of chunks that is forgotten as a whole."""
+    """A range of chunks that is deleted as a whole."""
 
     def __init__(self, first_offset: i64, first_ms: i64, head_bytes: i64) -> None:
-        self.first_offset = first_offset  # names it
-        self.first_ms = first_ms  # time of its first message; -1 = nobody has read it yet
-        self.end: i64 = head_bytes  # where its last chunk ends
+        self.first_offset = first_offset  # also its name
+        self.first_ms = first_ms  # time of its first message; -1: not read yet
+        self.end: i64 = head_bytes  # end of its last chunk, in bytes
 
 
-class Index:
+class SegmentIndex:
     """Some of the chunks of a segment, by offset and by time."""
 
     def __init__(self) -> None:
@@ -39,54 +40,49 @@ class Index:
         self.places: array[int] = array("Q")
 
     def note(self, first_offset: i64, first_ms: i64, at: i64) -> None:
-        """A chunk stands at a place; not every one is kept."""
+        """Add a chunk, unless it is close to the last one in the index."""
         if not self.places or at - i64(self.places[-1]) >= INDEX_STRIDE_BYTES:
             self.offsets.append(first_offset)
             self.times.append(first_ms)
             self.places.append(at)
 
     def by_offset(self, offset: i64) -> i64:
-        """The place of the last known chunk that does not begin after an offset."""
+        """Return the position of the last indexed chunk that does not begin after an offset."""
         return self.places[max(bisect_right(self.offsets, offset) - 1, 0)]
 
     def by_time(self, time_ms: i64) -> i64:
-        """The place of the last known chunk that begins before a time."""
+        """Return the position of the last indexed chunk that begins before a time."""
         return self.places[max(bisect_right(self.times, time_ms - 1) - 1, 0)]
-
-    def after(self, at: i64) -> i64:
-        """The first known place behind this one; -1 = there is none."""
-        index = bisect_right(self.places, at)
-        return self.places[index] if index < len(self.places) else -1
 
 
 class Segments:
     """The chunks of one stream."""
 
     def __init__(self, head_bytes: i64) -> None:
-        self.head_bytes = head_bytes  # of a segment, before its first chunk
+        self.head_bytes = head_bytes  # bytes of a segment before its first chunk
         self.segments: list[Segment] = []  # oldest first
 
     def read(self, segment: Segment, at: i64) -> Chunk:
-        """The chunk at a place; raises Corrupt."""
+        """Return the chunk at a position. Raise CorruptionError if it cannot be read."""
         raise NotImplementedError
 
-    def index(self, segment: Segment) -> Index:
-        """Some chunks of a segment, at least the first."""
+    def index(self, segment: Segment) -> SegmentIndex:
+        """Return the index of a segment, with at least its first chunk."""
         raise NotImplementedError
 
-    def keep(self, written: Written) -> None:
-        """A chunk has come in its place."""
+    def keep(self, written: WrittenChunk) -> None:
+        """Keep a new chunk."""
         raise NotImplementedError
 
     def release(self) -> None:
-        """Nobody reads any more: what is in memory for readers can go."""
+        """Free memory that is kept for readers, because there are none."""
 
     def drop_first(self) -> Segment:
-        """Forget the oldest segment."""
+        """Delete and return the oldest segment."""
         return self.segments.pop(0)
 
-    def add(self, written: Written) -> bool:
-        """Take a chunk in; whether it began a new segment."""
+    def add(self, written: WrittenChunk) -> bool:
+        """Add a chunk. Return True if it began a new segment."""
         is_new = not self.segments or self.segments[-1].first_offset != written.segment
         if is_new:
             self.segments.append(Segment(written.segment, written.first_ms, self.head_bytes))
@@ -101,7 +97,7 @@ class Segments:
         return total
 
     def find(self, offset: i64) -> Chunk:
-        """The chunk that holds an offset, which exists. Raises Corrupt."""
+        """Return the chunk that holds an existing offset, or raise CorruptionError."""
         if not self.segments:
             raise CorruptionError(f"offset {offset} is missing")
         number = self._number_of(offset)
@@ -114,9 +110,9 @@ class Segments:
         return chunk
 
     def next(self, chunk: Chunk) -> Chunk:
-        """The chunk behind another one; there is one. Raises Corrupt.
+        """Return the chunk after another one, which is not the last. Raise CorruptionError.
 
-        It does not follow closely where a segment is missing.
+        If a segment is missing, there is a gap between the two.
         """
         number = self._number_of(chunk.segment)
         segment = self.segments[number]
@@ -133,7 +129,7 @@ class Segments:
         return following
 
     def find_time(self, time_ms: i64, end_offset: i64) -> i64:
-        """The first offset that is not older than a time; `end_offset` where all are."""
+        """Return the first offset that is not older than a time, or `end_offset`."""
         if not self.segments:
             return end_offset
         segment = self.segments[self._number_before(time_ms)]
@@ -145,9 +141,9 @@ class Segments:
         return chunk.first_offset + chunk.index_at(time_ms)
 
     def first_ms(self, number: i64) -> i64:
-        """The time of a segment's first message; where it cannot be read, that of the next one.
+        """Return the time of a segment's first message, or of the next readable segment.
 
-        That is not older: what goes by age stays too long rather than too short.
+        The next segment is younger, so messages are kept too long rather than too short.
         """
         while number < len(self.segments):
             segment = self.segments[number]
@@ -155,12 +151,12 @@ class Segments:
                 return segment.first_ms
             try:
                 segment.first_ms = self.read(segment, self.head_bytes).first_ms
-            except CorruptionError:  # whoever reads its messages is told
+            except CorruptionError:  # readers of its messages get the error
                 number += 1
         return FAR_MS
 
     def _number_before(self, time_ms: i64) -> i64:
-        """The number of the last segment that begins before a time, or of the first one."""
+        """Return the number of the last segment that begins before a time, or 0."""
         low: i64 = 0
         high: i64 = len(self.segments)
         while high - low > 1:
@@ -172,7 +168,7 @@ class Segments:
         return low
 
     def skip_damage(self, offset: i64, end_offset: i64) -> i64:
-        """The first offset behind one that cannot be read from which reading can go on."""
+        """Return the first readable offset after one that cannot be read."""
         if not self.segments:
             return end_offset
         number = self._number_of(offset)
@@ -188,7 +184,7 @@ class Segments:
         return end_offset
 
     def _number_of(self, offset: i64) -> i64:
-        """The number of the segment that an offset is in, or would be."""
+        """Return the number of the segment that an offset is in, or would be in."""
         low: i64 = 0
         high: i64 = len(self.segments)
         while high - low > 1:
@@ -201,23 +197,23 @@ class Segments:
 
 
 class MemorySegments(Segments):
-    """Chunks that live as long as the process."""
+    """Chunks in memory. They live as long as the process."""
 
     def __init__(self) -> None:
         super().__init__(0)
-        self._chunks: dict[int, dict[int, Chunk]] = {}  # by segment and place
-        self._indexes: dict[int, Index] = {}
+        self._chunks: dict[int, dict[int, Chunk]] = {}  # by segment and position
+        self._indexes: dict[int, SegmentIndex] = {}
 
     def read(self, segment: Segment, at: i64) -> Chunk:
         return self._chunks[segment.first_offset][at]
 
-    def index(self, segment: Segment) -> Index:
+    def index(self, segment: Segment) -> SegmentIndex:
         return self._indexes[segment.first_offset]
 
-    def keep(self, written: Written) -> None:
+    def keep(self, written: WrittenChunk) -> None:
         chunk = Chunk(written.data, written.segment, written.at)
         self._chunks.setdefault(written.segment, {})[written.at] = chunk
-        index = self._indexes.setdefault(written.segment, Index())
+        index = self._indexes.setdefault(written.segment, SegmentIndex())
         index.note(written.first_offset, written.first_ms, written.at)
 
     def drop_first(self) -> Segment:
@@ -228,8 +224,8 @@ class MemorySegments(Segments):
 
 
 class SegmentStore:
-    """Where streams that survive keep their segments. Storage subclasses it."""
+    """Opens the segments of durable streams. The storage implements it."""
 
     def open(self, stream: i64) -> Segments:
-        """The segments of a new stream."""
+        """Return the segments of a new stream."""
         raise NotImplementedError

@@ -1,12 +1,13 @@
 """A stream: a queue whose messages stay, each with an offset.
 
 Messages are collected in a chunk, written to the log with the block of the turn, and copied into
-the stream's segments. Only then consumers see them (`end_offset`). Every consumer reads for itself,
-from where it asked to begin; an ack gives it room for more and moves its cursor, if it has one.
+the stream's segments. Only then do consumers see them (`end_offset`). Every consumer reads at its
+own position, from the offset that it asked for. An ack gives it room for more messages and moves
+its cursor, if it has one.
 
-Old segments are forgotten by bytes and by age (`_retain`), never the last one.
+Old segments are deleted by size and by age (`_retain`), but never the last one.
 
-Invariant: `first_offset` <= what can be read < `end_offset` <= `writer.next_offset`.
+Invariant: `first_offset` <= offsets that can be read < `end_offset` <= `writer.next_offset`.
 """
 
 from typing import Final
@@ -16,44 +17,46 @@ from mypy_extensions import i64
 from leveret.engine.arguments.queue_arguments import QueueSettings
 from leveret.engine.arguments.rules import age_ms
 from leveret.engine.backlog.ledger import Ledger
-from leveret.engine.backlog.paged import Pages
+from leveret.engine.backlog.page_reader import PageReader
 from leveret.engine.message import Address, Holder, Message
-from leveret.engine.pulse import NEVER
 from leveret.engine.queues.queue import Queue
 from leveret.engine.streams.chunk import Chunk
 from leveret.engine.streams.reader import Reader
 from leveret.engine.streams.segments import FAR_MS, MemorySegments, Segments
-from leveret.engine.turns.session import Consumer, Turn
+from leveret.engine.timer_queue import NEVER
+from leveret.engine.turns.outcomes import IN_LOG, QUEUED
+from leveret.engine.turns.session import Consumer
+from leveret.engine.turns.turn import Turn
 from leveret.errors import CorruptionError, UnsupportedError
-from leveret.journal.chunks import ChunkWriter, Place, Written
+from leveret.journal.chunks import ChunkWriter, WritePosition, WrittenChunk
 from leveret.journal.journal import Journal
 from leveret.wire.scan import TIMESTAMP
 from leveret.wire.tables import Field, Table
 
-RECENT_BYTES: Final = 4 * 1024 * 1024  # of the newest chunks, in memory for those who follow
-PASSED_MAX: Final = 10_000  # messages that one wake-up looks at and does not deliver
-TIME_S_MAX: Final = 1 << 40  # of a timestamp: 35 thousand years
-OFFSET_MAX: Final = 1 << 62  # that somebody may wait for
-SEGMENT_AGES: Final = 4  # segments that a maximum age is divided into
+RECENT_BYTES: Final = 4 * 1024 * 1024  # newest chunks kept in memory, for readers at the end
+PASSED_MAX: Final = 10_000  # messages that a filter may pass over in one wake-up
+TIME_S_MAX: Final = 1 << 40  # largest timestamp: 35 thousand years
+OFFSET_MAX: Final = 1 << 62  # largest offset that a reader may wait for
+SEGMENT_AGES: Final = 4  # segments within a maximum age
 
 
 class StreamWriter(ChunkWriter):
-    """Tells its stream of chunks that are on disk."""
+    """Reports chunks that are on disk to its stream."""
 
-    def __init__(self, stream: "Stream", place: Place) -> None:
+    def __init__(self, stream: "Stream", place: WritePosition) -> None:
         super().__init__(place)
         self._stream = stream
 
-    def on_written(self, written: Written) -> None:
+    def on_written(self, written: WrittenChunk) -> None:
         self._stream.on_written(written)
 
 
 class StreamLedger(Ledger):
-    """What the log knows of a stream: nothing of single messages, but where its cursors are."""
+    """The ledger of a stream: it keeps cursors, and nothing of single messages."""
 
     def __init__(self, turn: Turn) -> None:
         super().__init__(turn.journal, True, turn.unlogged)
-        self.cursors: dict[str, int] = {}  # the next offset of each
+        self.cursors: dict[str, int] = {}  # the next offset of each cursor
         self._moved: dict[str, None] = {}
 
     def forget(self, message: Message) -> None:
@@ -65,13 +68,13 @@ class StreamLedger(Ledger):
         self.forget(message)
 
     def note_settled(self, reader: Reader, message: Message) -> None:
-        """Everything up to some offset is settled: nobody of this name needs it again."""
+        """Move the cursor of a reader over the messages that are settled without a gap."""
         offset = reader.note_settled(message)
         if offset > self.cursors.get(reader.cursor, -1):
             self.move(reader.cursor, offset)
 
     def move(self, name: str, offset: i64) -> None:
-        """Keep an offset under a name; -1 forgets the name."""
+        """Set the offset of a cursor; -1 deletes the cursor."""
         if offset < 0:
             self.cursors.pop(name, None)
         else:
@@ -85,14 +88,14 @@ class StreamLedger(Ledger):
         journal = self.journal
         if journal is not None and not self.closed:
             for name in self._moved:
-                journal.cursor(
+                journal.write_cursor(
                     self.id, self.cursors.get(name, -1), name.encode("utf-8", "surrogateescape")
                 )
         self._moved.clear()
 
 
 class Stream(Queue):
-    """Messages by offset."""
+    """A queue that keeps its messages, by offset."""
 
     def __init__(
         self,
@@ -103,42 +106,52 @@ class Stream(Queue):
         arguments: Table,
         turn: Turn,
     ) -> None:
-        super().__init__(vhost, name, slot, settings, True, False, None, arguments, turn)
+        super().__init__(
+            vhost,
+            name,
+            slot,
+            settings,
+            durable=True,
+            auto_delete=False,
+            owner=None,
+            arguments=arguments,
+            turn=turn,
+        )
         self.cursors = StreamLedger(turn)
         self.ledger = self.cursors
         self.segments: Segments = MemorySegments()
         self.writer = StreamWriter(self, self._new_place())
         self.first_offset: i64 = 0
-        self.end_offset: i64 = 0  # what comes before can be read
-        self._settling: Holder | None = None  # who held the message that was settled last
-        self._recent: list[Chunk] = []  # the newest ones, while somebody reads
+        self.end_offset: i64 = 0  # messages before it can be read
+        self._settling: Holder | None = None  # holder of the message that was settled last
+        self._recent: list[Chunk] = []  # the newest chunks, while there are readers
         self._recent_bytes: i64 = 0
 
-    def _new_place(self) -> Place:
+    def _new_place(self) -> WritePosition:
         settings = self.settings
         age_ms: i64 = settings.max_age_ms // SEGMENT_AGES if settings.max_age_ms > 0 else 0
-        return Place(settings.segment_bytes, age_ms, self.segments.head_bytes)
+        return WritePosition(settings.segment_bytes, age_ms, self.segments.head_bytes)
 
     def open(self, segments: Segments) -> None:
-        """Keep chunks here from now on; what is there can be read."""
+        """Use these segments from now on. Their chunks can be read."""
         self.segments = segments
-        self.writer.place = self._new_place()
+        self.writer.position = self._new_place()
         self.writer.stream = self.ledger.id
 
     def restore(self, next_offset: i64, last_ms: i64) -> None:
-        """What `open` brought is on disk: go on behind it."""
+        """Continue after the chunks that `open` found on disk."""
         self.writer.next_offset = next_offset
         self.writer.last_ms = last_ms
         self.end_offset = next_offset
         found = self.segments.segments
         self.first_offset = found[0].first_offset if found else next_offset
 
-    def attach(self, journal: Journal, pages: Pages) -> None:
+    def attach(self, journal: Journal, pages: PageReader) -> None:
         self.ledger.journal = journal
         self.arm()
 
     def reconfigure(self, settings: QueueSettings) -> None:
-        """Keep as much as other rules say. RabbitMQ: sizes of segments stay as declared."""
+        """Use other limits. RabbitMQ: the size of segments stays as declared."""
         settings.segment_bytes = self.settings.segment_bytes
         settings.filter_bytes = self.settings.filter_bytes
         self.settings = settings
@@ -150,28 +163,27 @@ class Stream(Queue):
     def message_count(self) -> i64:
         return self.end_offset - self.first_offset
 
-    # Coming in
-
     def push(
         self,
         address: Address,
         header: bytes,
         body: bytes,
+        *,
         ttl_ms: i64,
         priority: i64,
         flags: i64,
         delay_ms: i64,
-    ) -> bool:
-        """Append a message; it is kept whatever its delivery mode."""
+    ) -> i64:
+        """Append a message. It is kept whatever its delivery mode."""
         self.append(address.record(), header, body)
         journal = self.ledger.journal
-        if journal is not None:
-            self.turn.logged = True
-            journal.must_sync = True
-        return True
+        if journal is None:
+            return QUEUED
+        journal.must_sync = True
+        return QUEUED | IN_LOG
 
     def append(self, address: bytes, header: bytes, body: bytes) -> None:
-        """Add a message that nobody waits for, but those who read."""
+        """Append a message without asking for a sync, unless the stream has readers."""
         writer = self.writer
         journal = self.ledger.journal
         if writer.count != 0 and writer.is_full():
@@ -191,9 +203,9 @@ class Stream(Queue):
         elif self.writer.count != 0:
             self.on_written(self.writer.close())
 
-    def on_written(self, written: Written) -> None:
-        """A chunk is on disk: let consumers see it."""
-        if self.deleted:  # meanwhile: the segment may have been made after the delete
+    def on_written(self, written: WrittenChunk) -> None:
+        """Let consumers see a chunk that is on disk."""
+        if self.deleted:  # while the chunk was written: its segment may be new
             self._drop(written.segment)
             return
         is_new = self.segments.add(written)
@@ -208,7 +220,7 @@ class Stream(Queue):
         self.touch()
 
     def _retain(self) -> None:
-        """Forget the oldest segments, as far as size and age ask for it."""
+        """Delete the oldest segments that are over the limits of size and age."""
         segments = self.segments
         max_bytes = self.settings.max_bytes
         total = segments.total_bytes()
@@ -223,12 +235,12 @@ class Stream(Queue):
         self.arm()
 
     def _note_first(self, offset: i64) -> None:
-        """What comes before has been forgotten."""
+        """Note that all messages before an offset are deleted."""
         if offset > self.first_offset:
             self.first_offset = offset
             journal = self.ledger.journal
             if journal is not None:
-                journal.trim(self.ledger.id, offset)
+                journal.write_trim(self.ledger.id, offset)
 
     def _drop(self, segment: i64) -> None:
         journal = self.ledger.journal
@@ -236,13 +248,11 @@ class Stream(Queue):
             journal.drop_segment(self.ledger.id, segment)
 
     def _age_limit_ms(self) -> i64:
-        """When the oldest segment is too old: everything in it is older than the next one."""
+        """Return when the oldest segment becomes too old. The next one dates its last message."""
         if self.settings.max_age_ms <= 0 or len(self.segments.segments) < 2:
             return NEVER
         first_ms = self.segments.first_ms(1)
         return first_ms + self.settings.max_age_ms if first_ms != FAR_MS else NEVER
-
-    # Going out
 
     def add_consumer(self, consumer: Consumer) -> None:
         self.subscribers.members.append(consumer)
@@ -263,7 +273,7 @@ class Stream(Queue):
         self.touch()
 
     def pump(self) -> None:
-        """Deliver to everybody who has room."""
+        """Deliver to every reader that has room."""
         if self.ledger.journal is None:
             self._close_chunk(None)
         if self.paused:
@@ -283,8 +293,8 @@ class Stream(Queue):
             if not reader.has_room():
                 reader.parked = True
                 return
-            if passed <= 0:  # the rest in another turn: others want to be served too
-                self.turn.pulse.arm(self.timer, self.turn.now_ms)
+            if passed <= 0:  # continue in another turn, so that others are served too
+                self.turn.timers.arm(self.timer, self.turn.now_ms)
                 return
             try:
                 chunk = self._chunk(reader)
@@ -303,13 +313,13 @@ class Stream(Queue):
             self._deliver(reader, message)
 
     def _chunk(self, reader: Reader) -> Chunk:
-        """The chunk with the reader's next message."""
+        """Return the chunk with the reader's next message."""
         offset = reader.offset
         chunk = reader.chunk
         if chunk is not None and chunk.first_offset <= offset < chunk.end_offset:
             return chunk
         if offset < self.first_offset:
-            offset = self.first_offset  # what it wanted has been forgotten
+            offset = self.first_offset  # the offset that it wanted is deleted
             reader.offset = offset
         recent = self._find_recent(offset)
         if recent is not None:
@@ -325,7 +335,7 @@ class Stream(Queue):
         return chunk
 
     def _find_recent(self, offset: i64) -> Chunk | None:
-        """The chunk with an offset, if it is one of the newest: they follow each other closely."""
+        """Return the chunk with an offset from the newest ones, which have no gaps, or None."""
         recent = self._recent
         low: i64 = 0
         high: i64 = len(recent)
@@ -340,25 +350,23 @@ class Stream(Queue):
         return recent[low]
 
     def _skip_damage(self, reader: Reader, fault: CorruptionError) -> None:
-        """Go on behind what cannot be read, and say so."""
+        """Continue after a part that cannot be read, and note the damage."""
         offset = reader.offset
         reader.chunk = None
         reader.offset = max(self.segments.skip_damage(offset, self.end_offset), offset + 1)
         self.note_damage(CorruptionError(f"offsets {offset} to {reader.offset - 1}: {fault}"))
 
-    # Where readers begin
-
     def start(self, reader: Reader, wanted: Field | None) -> None:
-        """Let a reader begin where its cursor stands, or else where it asks to."""
+        """Set the position of a reader: its cursor, or else the offset that it asks for."""
         offset = self.cursors.cursors.get(reader.cursor, -1) if reader.cursor else -1
         if offset < 0:
             offset = self.offset_of(wanted)
         reader.offset = max(offset, self.first_offset)
 
     def offset_of(self, wanted: Field | None) -> i64:
-        """What the argument `x-stream-offset` means now.
+        """Return the offset that the argument `x-stream-offset` means now.
 
-        An offset may be out of range: who asks for one behind the end waits until it is there.
+        It may be out of range: a reader beyond the end waits for its message.
         """
         value = wanted.value if wanted is not None else "next"
         if value == "next":
@@ -376,7 +384,7 @@ class Stream(Queue):
         return min(max(value, 0), OFFSET_MAX)
 
     def _last_chunk_offset(self) -> i64:
-        """Where the newest chunk begins."""
+        """Return the first offset of the newest chunk."""
         if self.end_offset == self.first_offset:
             return self.end_offset
         try:
@@ -386,23 +394,20 @@ class Stream(Queue):
             return self.end_offset
 
     def offset_at(self, time_ms: i64) -> i64:
-        """The first message that is not older than a time."""
+        """Return the offset of the first message that is not older than a time."""
         try:
             return self.segments.find_time(time_ms, self.end_offset)
-        except (
-            CorruptionError
-        ) as fault:  # too early is safe: the reader passes over what it cannot read
+        except CorruptionError as fault:
+            # Too early is safe: the reader skips the messages that cannot be read.
             self.note_damage(fault)
             return self.first_offset
-
-    # Coming back: a stream takes nothing back, and nothing leaves it
 
     def settle(self, message: Message) -> None:
         self._settling = message.holder
         super().settle(message)
 
     def put_back(self, message: Message, *, failed: bool) -> None:
-        """Whoever reads on under the same name will get it again."""
+        """Do nothing: the message stays, and the next reader of this cursor gets it again."""
 
     def discard(self, message: Message) -> None:
         reader = self._settling
@@ -413,12 +418,10 @@ class Stream(Queue):
         raise self.unsupported("queue.purge")
 
     def unsupported(self, what: str) -> UnsupportedError:
-        """The error for an operation that only other queues have."""
+        """Return the error for an operation that streams do not have."""
         return UnsupportedError(
             f"{what} not supported by stream queues queue '{self.name}' in vhost '{self.vhost}'"
         )
-
-    # Time
 
     def on_due(self, now_ms: i64) -> i64:
         if self._age_limit_ms() != NEVER and self._age_limit_ms() <= now_ms:
@@ -429,16 +432,16 @@ class Stream(Queue):
     def arm(self) -> None:
         due = self._age_limit_ms()
         if due != NEVER:
-            self.turn.pulse.arm(self.timer, due)
+            self.turn.timers.arm(self.timer, due)
 
     def catch_up(self) -> None:
         return
 
     def close(self) -> None:
-        """The stream is deleted, with its segments."""
+        """Delete the stream with its segments."""
         self.ledger.closed = True
         self.deleted = True
         for segment in self.segments.segments:
             self._drop(segment.first_offset)
-        self.turn.pulse.disarm(self.timer)
+        self.turn.timers.disarm(self.timer)
         self.end_consumers()

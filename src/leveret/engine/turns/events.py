@@ -1,12 +1,13 @@
-"""Events: what happens to a node, as messages of the topic exchange `amq.rabbitmq.event`.
+"""Events: changes of the node, as messages of the topic exchange `amq.rabbitmq.event`.
 
-The exchange is in the vhost `/`. While nothing is bound to it `Turn.listens` is False and no event
-is made. Otherwise whoever changes something notes an event in the turn, and the broker publishes
-them at its end: the routing key is the name of the event (`queue.created`), the facts are headers,
-the body is empty. docs/events.md lists them; names are RabbitMQ's.
+The exchange is in the vhost `/`. While nothing is bound to it, `Turn.listens` is False and no event
+is made. Otherwise the code that changes something notes an event in the turn, and the broker
+publishes the events at the end of the turn. The routing key is the name of the event
+(`queue.created`), the facts are headers, the body is empty. docs/events.md lists the events. Their
+names are RabbitMQ's.
 
 Changes of the register (users, permissions, policies, parameters, limits) become events here, by
-kind of entry, so that their owners need not know of it.
+kind of entry. The owners of the entries need not know of events.
 """
 
 import json
@@ -16,16 +17,17 @@ from mypy_extensions import i64
 
 from leveret.engine.exchanges.binding import Binding
 from leveret.engine.exchanges.exchange import Exchange
-from leveret.engine.turns.session import Consumer, Turn
+from leveret.engine.turns.session import Consumer
+from leveret.engine.turns.turn import Turn
 from leveret.wire.properties import Properties, encode_header
 from leveret.wire.tables import Field, Table, field_of
 
 EVENT_EXCHANGE: Final = "amq.rabbitmq.event"
 _TABLE: Final = ord("F")
 _LONG: Final = ord("l")
-_INTERNAL: Final = "rmq-internal"  # RabbitMQ's name for whoever has none
+_INTERNAL: Final = "rmq-internal"  # RabbitMQ: the user of a change that no user made
 
-# Kinds of entries of the register, and the event of each: (set, cleared, names of the key's parts).
+# Events for each kind of entry in the register: (set, cleared, names of the parts of the key).
 _ENTRIES: Final = {
     "permission": ("permission.created", "permission.deleted", "vhost user"),
     "topic_permission": (
@@ -43,8 +45,8 @@ _ENTRIES: Final = {
 _PLAIN_KEYS: Final = ("global_parameter", "vhost_limit", "user_limit")
 
 
-def tell(turn: Turn, key: str, facts: Table) -> None:
-    """Note an event, if somebody listens."""
+def note_event(turn: Turn, key: str, facts: Table) -> None:
+    """Note an event, unless nothing is bound to the event exchange."""
     if not turn.listens or turn.is_restoring:
         return
     outlet = turn.outlet
@@ -54,8 +56,8 @@ def tell(turn: Turn, key: str, facts: Table) -> None:
     turn.events.append((key, facts))
 
 
-def event_header(facts: Table, now_ms: i64) -> bytes:
-    """The content header of an event."""
+def encode_event_header(facts: Table, now_ms: i64) -> bytes:
+    """Return the content header of an event."""
     properties = Properties()
     properties.delivery_mode = 2
     properties.timestamp = now_ms // 1000
@@ -64,17 +66,15 @@ def event_header(facts: Table, now_ms: i64) -> bytes:
 
 
 def facts_of(values: dict[str, object]) -> Table:
-    """Plain values as the headers of an event."""
+    """Return plain values as the headers of an event."""
     return {name: field_of(value) for name, value in values.items()}
 
 
-# Definitions
-
-
-def queue_created(
+def note_queue_created(
     turn: Turn,
     vhost: str,
     name: str,
+    *,
     kind: str,
     durable: bool,
     auto_delete: bool,
@@ -92,15 +92,15 @@ def queue_created(
         }
     )
     facts["arguments"] = Field(_TABLE, arguments)
-    tell(turn, "queue.created", facts)
+    note_event(turn, "queue.created", facts)
 
 
-def gone(turn: Turn, key: str, vhost: str, name: str) -> None:
-    """A queue or exchange is deleted."""
-    tell(turn, key, facts_of({"name": name, "vhost": vhost}))
+def note_deleted(turn: Turn, key: str, vhost: str, name: str) -> None:
+    """Note that a queue or exchange was deleted. `key` is the name of the event."""
+    note_event(turn, key, facts_of({"name": name, "vhost": vhost}))
 
 
-def exchange_created(turn: Turn, vhost: str, exchange: Exchange) -> None:
+def note_exchange_created(turn: Turn, vhost: str, exchange: Exchange) -> None:
     facts = facts_of(
         {
             "name": exchange.name,
@@ -112,10 +112,10 @@ def exchange_created(turn: Turn, vhost: str, exchange: Exchange) -> None:
         }
     )
     facts["arguments"] = Field(_TABLE, exchange.arguments)
-    tell(turn, "exchange.created", facts)
+    note_event(turn, "exchange.created", facts)
 
 
-def binding_changed(turn: Turn, key: str, vhost: str, binding: Binding) -> None:
+def note_binding(turn: Turn, key: str, vhost: str, binding: Binding) -> None:
     facts = facts_of(
         {
             "source_name": binding.source,
@@ -127,10 +127,10 @@ def binding_changed(turn: Turn, key: str, vhost: str, binding: Binding) -> None:
         }
     )
     facts["arguments"] = Field(_TABLE, binding.arguments)
-    tell(turn, key, facts)
+    note_event(turn, key, facts)
 
 
-def consumer_changed(turn: Turn, key: str, vhost: str, queue: str, consumer: Consumer) -> None:
+def note_consumer(turn: Turn, key: str, vhost: str, queue: str, consumer: Consumer) -> None:
     session = consumer.session
     facts = facts_of(
         {
@@ -145,14 +145,11 @@ def consumer_changed(turn: Turn, key: str, vhost: str, queue: str, consumer: Con
         }
     )
     facts["arguments"] = Field(_TABLE, consumer.arguments)
-    tell(turn, key, facts)
+    note_event(turn, key, facts)
 
 
-# The register
-
-
-def entry_changed(turn: Turn, kind: str, key: str, old: str | None, new: str | None) -> None:
-    """An entry of the register was put, changed or dropped."""
+def note_entry(turn: Turn, kind: str, key: str, old: str | None, new: str | None) -> None:
+    """Note that an entry of the register was added, changed or removed."""
     if not turn.listens:
         return
     if kind == "user":
@@ -164,27 +161,27 @@ def entry_changed(turn: Turn, kind: str, key: str, old: str | None, new: str | N
         names = parts.split()
         values = [key] if kind in _PLAIN_KEYS else json.loads(key)
         facts = facts_of({str(n): v for n, v in zip(names, values, strict=True)})
-        tell(turn, made if new is not None else dropped, facts)
+        note_event(turn, made if new is not None else dropped, facts)
 
 
 def _user_changed(turn: Turn, name: str, old: str | None, new: str | None) -> None:
     facts = facts_of({"name": name})
     if old is None:
-        tell(turn, "user.created", facts)
+        note_event(turn, "user.created", facts)
     elif new is None:
-        tell(turn, "user.deleted", facts)
+        note_event(turn, "user.deleted", facts)
     else:
         before = json.loads(old)
         after = json.loads(new)
         if before.get("password_hash") != after.get("password_hash"):
             is_set = bool(after.get("password_hash"))
-            tell(turn, f"user.password.{'changed' if is_set else 'cleared'}", dict(facts))
+            note_event(turn, f"user.password.{'changed' if is_set else 'cleared'}", dict(facts))
         if before.get("tags") != after.get("tags"):
             facts["tags"] = field_of(after.get("tags"))
-            tell(turn, "user.tags.set", facts)
+            note_event(turn, "user.tags.set", facts)
 
 
 def _vhost_changed(turn: Turn, name: str, old: str | None, new: str | None) -> None:
-    """What is said of a vhost; that it was made or deleted is told where that happens."""
+    """Note a changed description. The broker notes when a vhost is made or deleted."""
     if old is not None and new is not None:
-        tell(turn, "vhost.updated", facts_of({"name": name}))
+        note_event(turn, "vhost.updated", facts_of({"name": name}))

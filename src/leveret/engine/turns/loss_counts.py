@@ -1,20 +1,20 @@
-"""What became of messages that left their queue other than by an ack, counted by reason.
+"""Counts of messages that left their queue other than by an ack, by reason.
 
-The turn has the counts of the node; a queue has its own from the first such message on. Nothing
-here is touched by a message that is delivered and acknowledged.
+The turn has the counts of the node. A queue gets its own counts with the first such message. A
+message that is delivered and acknowledged touches nothing here.
 """
 
 from typing import Final
 
 from mypy_extensions import i64
 
-# Reasons why a message is dropped besides those for which it leaves its queue (`session`).
-REFUSED: Final = "refused"  # the queue is full and said no; with confirms the publisher knows
-UNROUTED_DEATH: Final = "dead_letter_unroutable"  # its dead-letter exchange led nowhere
-CYCLE: Final = "dead_letter_cycle"  # it would only come back to the queue that it died in
-UNREAD_REPLY: Final = "reply_unread"  # a direct reply to a peer that does not read
+# Reasons for a drop, besides the reasons for which a message leaves its queue (`turn`).
+PUBLISH_REFUSED: Final = "refused"  # the queue was full; a publisher with confirms gets a nack
+UNROUTED_DEATH: Final = "dead_letter_unroutable"  # the dead-letter exchange led to no queue
+CYCLE: Final = "dead_letter_cycle"  # it would only come back to the queue in which it died
+UNREAD_REPLY: Final = "reply_unread"  # a direct reply to a requester that does not read
 
-# What a queue does with its dead, in RabbitMQ's words.
+# What a queue does with its dead letters, in RabbitMQ's words.
 DISABLED: Final = "disabled"
 AT_MOST_ONCE: Final = "at_most_once"
 AT_LEAST_ONCE: Final = "at_least_once"
@@ -27,7 +27,7 @@ class LossCounts:
         self.dropped: dict[str, int] = {}  # by reason
         self.dead_lettered: dict[str, int] = {}  # by reason
         self.parked: i64 = 0
-        self.timed_out: i64 = 0  # taken back from a holder that kept it too long
+        self.timed_out: i64 = 0  # taken back because the holder kept it too long
 
     def note_dropped(self, reason: str) -> None:
         self.dropped[reason] = self.dropped.get(reason, 0) + 1
@@ -37,12 +37,14 @@ class LossCounts:
 
 
 class NodeLossCounts(LossCounts):
-    """Counts of the node, with what RabbitMQ tells apart besides."""
+    """Counts of the node, with the distinctions that RabbitMQ makes."""
 
     def __init__(self) -> None:
         super().__init__()
         self.deaths: dict[tuple[str, str, str], int] = {}  # by kind of queue, strategy, reason
-        self.deaths_confirmed: dict[str, int] = {}  # taken by their target for sure, by kind
+        self.deaths_confirmed: dict[
+            str, int
+        ] = {}  # dead letters that their target has certainly taken, by kind of queue
 
     def note_death(self, kind: str, strategy: str, reason: str) -> None:
         key = (kind, strategy, reason)

@@ -1,29 +1,28 @@
-"""Counts that outlive what they were counted on.
+"""Counts that outlive the object that counted.
 
-Queues, exchanges and sessions count for themselves; when one goes its counts are added here, so
-that the totals of a node never go down. `Churn` counts what is made and what goes.
-
-Nothing here is touched by a message: only by the end of what carried it.
+Queues, exchanges, sessions and connections count for themselves. When one ends, its counts are
+added to a `TrafficCounts`, so that the totals of a node never go down. `Churn` counts how many
+objects were made and deleted. A message touches nothing here.
 """
 
 from mypy_extensions import i64
 
 
 class Churn:
-    """How many of each were made and are gone, since the node started."""
+    """How many connections, channels and queues were opened and closed since the start."""
 
     def __init__(self) -> None:
         self.connections_opened: i64 = 0
         self.connections_closed: i64 = 0
         self.channels_opened: i64 = 0
         self.channels_closed: i64 = 0
-        self.queues_declared: i64 = 0  # those that existed already included
+        self.queues_declared: i64 = 0  # declares of existing queues included
         self.queues_created: i64 = 0
         self.queues_deleted: i64 = 0
 
 
-class Counts:
-    """What happened to messages, added up."""
+class TrafficCounts:
+    """Sums of what happened to messages."""
 
     def __init__(self) -> None:
         # By exchanges
@@ -47,7 +46,7 @@ class Counts:
         self.received_bytes: i64 = 0
         self.sent_bytes: i64 = 0
 
-    def add(self, other: "Counts") -> None:
+    def add(self, other: "TrafficCounts") -> None:
         self.published += other.published
         self.expected += other.expected
         self.confirmed += other.confirmed

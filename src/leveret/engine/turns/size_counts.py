@@ -1,7 +1,7 @@
-"""How large published messages are, as RabbitMQ's dashboards show it.
+"""Sizes of published messages, in the buckets of RabbitMQ's dashboards.
 
-Sizes are sampled, so that they cost nothing per message: of what one read of a socket publishes,
-the last message stands for all.
+Sizes are sampled, so that they cost nothing per message: the last message that one read of a socket
+publishes stands for all messages of that read.
 """
 
 from typing import Final
@@ -20,15 +20,15 @@ BOUNDS: Final = (
 )
 
 
-class Sizes:
-    """Counts by upper bound."""
+class SizeCounts:
+    """Counts of messages by upper bound of their size."""
 
     def __init__(self) -> None:
-        self.counts: list[int] = [0] * (len(BOUNDS) + 1)  # the last: above all bounds
+        self.counts: list[int] = [0] * (len(BOUNDS) + 1)  # the last one: above all bounds
         self.total_bytes: i64 = 0
 
     def note(self, size: i64, count: i64) -> None:
-        """So many messages of this size were published."""
+        """Count messages of one size."""
         at: i64 = 0
         while at < len(BOUNDS) and size > BOUNDS[at]:
             at += 1

@@ -1,8 +1,8 @@
-"""The bindings of a vhost, and what goes with them.
+"""The bindings of a vhost, and the removal of exchanges.
 
-A binding belongs to its exchange; `sources` knows for each target which exchanges lead there, so
-that a target that goes takes its bindings along. An auto-delete exchange goes with the last of its
-bindings, and its going may be the end of further ones: that is why exchanges are removed here.
+A binding belongs to its exchange. `sources` knows for each target which exchanges lead to it, so
+that the bindings of a target can be removed with it. An auto-delete exchange is removed with its
+last binding, and that may remove further bindings. That is why exchanges are removed here.
 
 Invariant: an exchange is in `sources` of a target exactly while it has a binding to it.
 """
@@ -11,9 +11,13 @@ from leveret.engine.exchanges.binding import Binding
 from leveret.engine.exchanges.exchange import Exchange
 from leveret.engine.queues.queue import Queue
 from leveret.engine.target import Target
-from leveret.engine.turns.events import binding_changed, gone
-from leveret.engine.vhosts.definition_records import binding_gone, binding_made, exchange_gone
-from leveret.engine.vhosts.making import close_queue
+from leveret.engine.turns.events import note_binding, note_deleted
+from leveret.engine.vhosts.definition_records import (
+    encode_binding,
+    encode_binding_deletion,
+    encode_exchange_deletion,
+)
+from leveret.engine.vhosts.queue_creation import close_queue
 from leveret.engine.vhosts.state import VhostState
 from leveret.wire.tables import Table
 
@@ -21,53 +25,53 @@ from leveret.wire.tables import Table
 def add_binding(
     vhost: VhostState, exchange: Exchange, target: Target, routing_key: str, arguments: Table
 ) -> None:
-    """Lead messages from an exchange to a target; one that is there already stays."""
+    """Bind a target to an exchange. A binding that exists stays."""
     is_queue = isinstance(target, Queue)
     binding = Binding(exchange.name, target, is_queue, routing_key, arguments)
     if exchange.add(binding):
         vhost.sources.setdefault(target, {})[exchange.name] = exchange
         vhost.changed()
         if vhost.turn.listens:
-            binding_changed(vhost.turn, "binding.created", vhost.name, binding)
+            note_binding(vhost.turn, "binding.created", vhost.name, binding)
         if _is_durable(exchange) and _is_durable(target) and not vhost.turn.is_restoring:
-            vhost.log(binding_made(vhost.name, binding))
+            vhost.log(encode_binding(vhost.name, binding))
 
 
 def remove_binding(
     vhost: VhostState, exchange: Exchange, target: Target, routing_key: str, arguments: Table
 ) -> None:
-    """Undo `add_binding`; a binding that does not exist is no error."""
+    """Undo `add_binding`. A binding that does not exist is no error."""
     if not exchange.remove(target, routing_key, arguments):
         return
     vhost.changed()
     undone = Binding(exchange.name, target, isinstance(target, Queue), routing_key, arguments)
     if _is_durable(exchange) and _is_durable(target):
-        vhost.log(binding_gone(vhost.name, undone))
+        vhost.log(encode_binding_deletion(vhost.name, undone))
     if vhost.turn.listens:
-        binding_changed(vhost.turn, "binding.deleted", vhost.name, undone)
+        note_binding(vhost.turn, "binding.deleted", vhost.name, undone)
     if not exchange.bindings_to(target):
         _forget_source(vhost, exchange, target)
     _remove_if_unused(vhost, exchange)
 
 
 def remove_bindings_to(vhost: VhostState, target: Target) -> None:
-    """A target is gone: nothing leads there any more."""
+    """Remove all bindings to a target that is deleted."""
     for exchange in vhost.sources.pop(target, {}).values():
         if vhost.turn.listens:
             for binding in exchange.bindings_to(target):
-                binding_changed(vhost.turn, "binding.deleted", vhost.name, binding)
+                note_binding(vhost.turn, "binding.deleted", vhost.name, binding)
         exchange.remove_target(target)
         _remove_if_unused(vhost, exchange)
 
 
 def remove_exchange(vhost: VhostState, exchange: Exchange) -> None:
-    """Remove an exchange with its bindings, from it and to it."""
+    """Remove an exchange with the bindings from it and to it."""
     del vhost.exchanges[exchange.name]
-    vhost.gone.published += exchange.published_in
+    vhost.retired_counts.published += exchange.published_in
     vhost.changed()
-    gone(vhost.turn, "exchange.deleted", vhost.name, exchange.name)
+    note_deleted(vhost.turn, "exchange.deleted", vhost.name, exchange.name)
     if exchange.durable:
-        vhost.log(exchange_gone(vhost.name, exchange.name))
+        vhost.log(encode_exchange_deletion(vhost.name, exchange.name))
     for binding in exchange.bindings.values():
         _forget_source(vhost, exchange, binding.target)
     if exchange.deduplication is not None:
@@ -79,7 +83,7 @@ def remove_exchange(vhost: VhostState, exchange: Exchange) -> None:
 
 
 def _remove_if_unused(vhost: VhostState, exchange: Exchange) -> None:
-    """An auto-delete exchange goes with its last binding."""
+    """Remove an auto-delete exchange that has no binding left."""
     if vhost.turn.is_restoring:
         return
     if exchange.auto_delete and not exchange.bindings and exchange.name in vhost.exchanges:

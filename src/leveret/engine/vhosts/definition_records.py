@@ -1,11 +1,11 @@
-"""Definitions as the log keeps them: a table for each exchange, queue and binding made or undone.
+"""Definitions as the log keeps them: one table for each object that is made or deleted.
 
     op           other entries
     vhost        vhost
-    vhost-       vhost: gone with all that is in it
-    id           id: the last one given to a queue; none before it is given again
-    exchange     vhost, name, type, auto_delete, internal, arguments, id (of what it holds back),
-                 deduplication (id of what it remembers)
+    vhost-       vhost: deleted with everything in it
+    id           id: the last one given to a queue; smaller ones are never given again
+    exchange     vhost, name, type, auto_delete, internal, arguments,
+                 id (of the queue of a delayed exchange), deduplication (id of its known keys)
     exchange-    vhost, name
     queue        vhost, name, id, auto_delete, arguments
     queue-       vhost, name
@@ -13,8 +13,8 @@
     entry        kind, key, value: of the node's register
     entry-       kind, key
 
-Only what is durable is kept; a binding is if both its ends are. The tables of a vhost, in order of
-their making, build it anew (`apply`).
+Only durable objects are kept. A binding is durable if both its ends are. The tables of a vhost, in
+the order in which they were written, build it again (`leveret.engine.restore`).
 """
 
 from leveret.engine.exchanges.binding import Binding
@@ -25,19 +25,19 @@ from leveret.wire.tables import Field, Table, encode_table, field_of
 _TABLE = ord("F")
 
 
-def last_id(number: int) -> bytes:
+def encode_last_id(number: int) -> bytes:
     return _encode({"op": "id", "id": number}, None)
 
 
-def vhost_made(vhost: str) -> bytes:
+def encode_vhost(vhost: str) -> bytes:
     return _encode({"op": "vhost", "vhost": vhost}, None)
 
 
-def vhost_gone(vhost: str) -> bytes:
+def encode_vhost_deletion(vhost: str) -> bytes:
     return _encode({"op": "vhost-", "vhost": vhost}, None)
 
 
-def exchange_made(vhost: str, exchange: Exchange, holding: int) -> bytes:
+def encode_exchange(vhost: str, exchange: Exchange, holding: int) -> bytes:
     values: dict[str, object] = {
         "op": "exchange",
         "vhost": vhost,
@@ -52,11 +52,11 @@ def exchange_made(vhost: str, exchange: Exchange, holding: int) -> bytes:
     return _encode(values, exchange.arguments)
 
 
-def exchange_gone(vhost: str, name: str) -> bytes:
+def encode_exchange_deletion(vhost: str, name: str) -> bytes:
     return _encode({"op": "exchange-", "vhost": vhost, "name": name}, None)
 
 
-def queue_made(queue: Queue) -> bytes:
+def encode_queue(queue: Queue) -> bytes:
     values: dict[str, object] = {
         "op": "queue",
         "vhost": queue.vhost,
@@ -67,25 +67,25 @@ def queue_made(queue: Queue) -> bytes:
     return _encode(values, queue.arguments)
 
 
-def queue_gone(queue: Queue) -> bytes:
+def encode_queue_deletion(queue: Queue) -> bytes:
     values: dict[str, object] = {"op": "queue-", "vhost": queue.vhost, "name": queue.name}
     values["id"] = int(queue.ledger.id)
     return _encode(values, None)
 
 
-def binding_made(vhost: str, binding: Binding) -> bytes:
+def encode_binding(vhost: str, binding: Binding) -> bytes:
     return _binding("bind", vhost, binding)
 
 
-def binding_gone(vhost: str, binding: Binding) -> bytes:
+def encode_binding_deletion(vhost: str, binding: Binding) -> bytes:
     return _binding("bind-", vhost, binding)
 
 
-def entry_made(kind: str, key: str, value: str) -> bytes:
+def encode_entry(kind: str, key: str, value: str) -> bytes:
     return _encode({"op": "entry", "kind": kind, "key": key, "value": value}, None)
 
 
-def entry_gone(kind: str, key: str) -> bytes:
+def encode_entry_deletion(kind: str, key: str) -> bytes:
     return _encode({"op": "entry-", "kind": kind, "key": key}, None)
 
 

@@ -1,27 +1,27 @@
-"""Which names and kinds a client may use for what it declares; texts as RabbitMQ writes them."""
+"""Check the names and exchange types that clients declare. Error texts are RabbitMQ's."""
 
 from typing import Final
 
 from leveret.engine.exchanges.registry import KINDS
 from leveret.errors import AccessRefusedError, PreconditionFailedError
 
-RESERVED: Final = "amq."  # how the broker's own names begin
+RESERVED: Final = "amq."  # prefix of the broker's own names
 
 
 def require_not_default(name: str) -> None:
-    """The default exchange cannot be declared, deleted or bound."""
+    """Raise if the name is that of the default exchange."""
     if not name:
         raise AccessRefusedError("operation not permitted on the default exchange")
 
 
 def require_not_reserved(what: str, name: str) -> None:
-    """Names that start with `amq.` are the broker's own."""
+    """Raise if the name starts with `amq.`: those names are the broker's own."""
     if name.startswith(RESERVED):
         raise AccessRefusedError(f"{what} name '{name}' contains reserved prefix 'amq.*'")
 
 
 def require_known_kind(kind: str) -> None:
-    """An unknown exchange type is refused even where the exchange exists."""
+    """Raise if the exchange type is unknown, even if the exchange exists."""
     if not kind:
         raise PreconditionFailedError("invalid exchange type ''")
     if kind not in KINDS:
@@ -29,5 +29,5 @@ def require_known_kind(kind: str) -> None:
 
 
 def without_line_breaks(name: str) -> str:
-    """RabbitMQ: line breaks are taken out of names."""
+    """Return a name without line breaks, as RabbitMQ does."""
     return name.replace("\r", "").replace("\n", "")

@@ -1,9 +1,9 @@
-"""Pausing queues: nothing is delivered until they are resumed.
+"""Pause queues: a paused queue delivers nothing until it is resumed.
 
-A paused queue takes messages as ever, and keeps its limits, expiry and dead letters; its consumers
-get nothing and new ones wait. It does not go for want of use. That it is paused is an entry of the
-register, so that it still is after a restart, before the first delivery; the pause of a queue that
-is not durable goes with it.
+A paused queue accepts messages as before, and keeps its limits, expiry and dead letters. Its
+consumers get nothing, and new consumers wait. It does not expire for lack of use. The pause of a
+durable queue is an entry of the register, so that it lasts over a restart. The pause of another
+queue ends with the queue.
 """
 
 import json
@@ -16,7 +16,7 @@ PAUSED: Final = "paused"  # kind in the register
 
 
 def pause(register: Register, queue: Queue, user: str) -> None:
-    """Deliver nothing more. A queue that is paused stays so."""
+    """Stop deliveries. A queue that is paused stays paused."""
     if queue.paused:
         return
     queue.paused = True
@@ -26,23 +26,23 @@ def pause(register: Register, queue: Queue, user: str) -> None:
 
 
 def resume(register: Register, queue: Queue) -> None:
-    """Deliver again, in this turn already."""
+    """Start deliveries again, in this turn."""
     if not queue.paused:
         return
     queue.paused = False
     queue.used_ms = queue.turn.now_ms
-    forget(register, queue)
+    forget_pause(register, queue)
     queue.arm()
     queue.touch()
 
 
-def forget(register: Register, queue: Queue) -> None:
-    """The queue is resumed or deleted: the next one of its name is not paused."""
+def forget_pause(register: Register, queue: Queue) -> None:
+    """Remove the entry of a queue that is resumed or deleted."""
     register.drop(PAUSED, _key(queue))
 
 
-def load(register: Register, queues: list[Queue | None]) -> None:
-    """After a start: pause the queues that were; entries of those that are gone go too."""
+def load_pauses(register: Register, queues: list[Queue | None]) -> None:
+    """Pause queues after a start, as the register says. Remove entries of missing queues."""
     entries = list(register.entries(PAUSED))
     if not entries:
         return
@@ -55,8 +55,8 @@ def load(register: Register, queues: list[Queue | None]) -> None:
             queue.paused = True
 
 
-def pause_note(register: Register, queue: Queue) -> dict[str, object]:
-    """`since_ms` and `user` of a pause, where they were kept."""
+def pause_details(register: Register, queue: Queue) -> dict[str, object]:
+    """Return `since_ms` and `user` of a pause, if the register has them."""
     text = register.get(PAUSED, _key(queue))
     found: object = json.loads(text) if text is not None else None
     return found if isinstance(found, dict) else {}

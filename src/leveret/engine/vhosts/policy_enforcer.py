@@ -1,12 +1,12 @@
-"""Applying policies: from what a vhost's policies say to what its queues and exchanges do.
+"""Apply policies: from the policies of a vhost to the settings of its queues and exchanges.
 
-An object that is made obeys at once. When policies change, all objects of the vhost are looked at
-again, a slice with every beat of the pulse, so that ten thousand queues do not stop the others;
-`is_busy` says whether that is still going on. At a start everything is looked at in one go, before
-any message is there.
+A new object gets the policies at once. When policies change, all objects of the vhost are reviewed,
+a slice with every wake-up of the pulse, so that ten thousand queues do not stop the others.
+`is_busy` says whether a review is under way. At a start everything is reviewed in one go, before
+there is any message.
 
-An object whose effect has not changed is left alone. Whatever could change a route (an alternate
-exchange, deduplication, remembering) makes cached routes be found anew.
+An object whose effective policy has not changed is left alone. A change that could alter a route
+(an alternate exchange, deduplication, a chronicle) makes cached routes invalid.
 """
 
 from typing import Final
@@ -24,65 +24,65 @@ from leveret.engine.arguments.queue_arguments import (
 from leveret.engine.deduplication.deduplication import Deduplication
 from leveret.engine.exchanges.exchange import Exchange
 from leveret.engine.history.life_events import Chronicle
-from leveret.engine.history.tracing import traced, untraced
-from leveret.engine.pulse import NEVER
+from leveret.engine.history.tracing import add_tracing, remove_tracing
 from leveret.engine.queues.queue import Queue
 from leveret.engine.streams.chronicle import StreamChronicle
 from leveret.engine.target import Target
-from leveret.engine.vhosts.definition_records import exchange_made
-from leveret.engine.vhosts.governor import Governor
-from leveret.engine.vhosts.making import chronicle_of
+from leveret.engine.timer_queue import NEVER
+from leveret.engine.vhosts.definition_records import encode_exchange
+from leveret.engine.vhosts.queue_creation import open_chronicle
+from leveret.engine.vhosts.state import PolicyEnforcerBase
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import EngineError
 from leveret.wire.tables import Table
 
-SLICE: Final = 32  # objects of one beat: a few milliseconds, interpreted too
+SLICE: Final = 32  # objects reviewed by one wake-up: a few milliseconds, also interpreted
 
 
-class PolicyEnforcer(Governor):
-    """Lets the objects of one vhost obey its policies."""
+class PolicyEnforcer(PolicyEnforcerBase):
+    """Applies the policies of one vhost to its objects."""
 
     def __init__(self, vhost: Vhost) -> None:
         super().__init__()
         self.policies = Policies()
         self._vhost = vhost
-        self._left: list[Target] = []  # to be looked at
+        self._to_review: list[Target] = []  # still to be reviewed
 
     @property
     def is_busy(self) -> bool:
-        return len(self._left) > 0
+        return len(self._to_review) > 0
 
     def review(self) -> None:
-        """Policies have changed: look at everything, in slices."""
-        self._left = self._everything()
-        self._vhost.turn.pulse.arm(self, self._vhost.turn.now_ms)
+        """Review all objects in slices, because policies have changed."""
+        self._to_review = self._all_objects()
+        self._vhost.turn.timers.arm(self, self._vhost.turn.now_ms)
 
     def review_now(self) -> None:
-        """The same in one go."""
-        self._left = []
-        for target in self._everything():
+        """Review all objects at once."""
+        self._to_review = []
+        for target in self._all_objects():
             self.apply(target)
 
-    def _everything(self) -> list[Target]:
+    def _all_objects(self) -> list[Target]:
         found: list[Target] = list(self._vhost.queues.values())
         found.extend(self._vhost.exchanges.values())
         return found
 
     def work(self) -> None:
-        """Look at the next slice."""
-        left = SLICE
-        while self._left and left > 0:
-            self.apply(self._left.pop())
-            left -= 1
+        """Review the next slice."""
+        count = SLICE
+        while self._to_review and count > 0:
+            self.apply(self._to_review.pop())
+            count -= 1
 
     def on_due(self, now_ms: i64) -> i64:
         self.work()
-        return now_ms if self._left else NEVER
+        return now_ms if self._to_review else NEVER
 
     def stop(self) -> None:
-        """The vhost is deleted."""
-        self._left = []
-        self._vhost.turn.pulse.disarm(self)
+        """End the review, because the vhost is deleted."""
+        self._to_review = []
+        self._vhost.turn.timers.disarm(self)
 
     def apply(self, target: Target) -> None:
         if isinstance(target, Queue):
@@ -93,22 +93,22 @@ class PolicyEnforcer(Governor):
 
     def _apply_to_queue(self, queue: Queue) -> None:
         kind = queue.settings.kind
-        effect = self.policies.effect_on(queue.name, kind)
-        if effect is queue.effect:
+        effect = self.policies.combined_for(queue.name, kind)
+        if effect is queue.combined_policy:
             return
-        queue.effect = effect
+        queue.combined_policy = effect
         arguments = effective_arguments(kind, queue.arguments, effect.definition)
         queue.reconfigure(settings_of(kind, arguments))
-        present = untraced(queue.chronicle)
+        present = remove_tracing(queue.chronicle)
         chronicle = self._chronicle(present, f"queue '{queue.name}'", arguments)
-        queue.chronicle = traced(chronicle, self._vhost.turn.trails)
+        queue.chronicle = add_tracing(chronicle, self._vhost.turn.traced_messages)
         self._deduplicate(queue, queue.settings.deduplication, queue.ledger.id, queue.durable)
 
     def _apply_to_exchange(self, exchange: Exchange) -> None:
-        effect = self.policies.effect_on(exchange.name, EXCHANGE)
-        if effect is exchange.effect:
+        effect = self.policies.combined_for(exchange.name, EXCHANGE)
+        if effect is exchange.combined_policy:
             return
-        exchange.effect = effect
+        exchange.combined_policy = effect
         arguments = effective_arguments(EXCHANGE, exchange.arguments, effect.definition)
         what = f"exchange '{exchange.name}'"
         exchange.chronicle = self._chronicle(exchange.chronicle, what, arguments)
@@ -116,12 +116,14 @@ class PolicyEnforcer(Governor):
             alternate = effect.definition.get("alternate-exchange")
             exchange.alternate = str(alternate.value) if alternate is not None else None
         self._routes_changed()
-        if not exchange.internal:  # nobody publishes to an internal one
+        if not exchange.internal:  # clients cannot publish to an internal one
             settings = exchange_deduplication(exchange.name, self._vhost.name, False, arguments)
-            self._remember_keys(exchange, settings)
+            self._set_deduplication(exchange, settings)
 
-    def _remember_keys(self, exchange: Exchange, settings: DeduplicationSettings | None) -> None:
-        """What an exchange remembers has a number of its own, which the log must know."""
+    def _set_deduplication(
+        self, exchange: Exchange, settings: DeduplicationSettings | None
+    ) -> None:
+        """Set up deduplication of an exchange. The log must know the number of its keys."""
         number = exchange.deduplication_id
         if settings is not None and number == 0:
             number = self._vhost.slots.new_id()
@@ -135,7 +137,7 @@ class PolicyEnforcer(Governor):
         holding = self._vhost.holding.get(exchange.name)
         if journal is not None:
             number = int(holding.ledger.id) if holding is not None else 0
-            journal.define(exchange_made(self._vhost.name, exchange, number))
+            journal.write_definition(encode_exchange(self._vhost.name, exchange, number))
 
     def _routes_changed(self) -> None:
         self._vhost.version += 1
@@ -144,21 +146,21 @@ class PolicyEnforcer(Governor):
     def _chronicle(
         self, present: Chronicle | None, what: str, arguments: Table
     ) -> Chronicle | None:
-        """Who is told what happens; a stream that cannot be had is nobody."""
+        """Return the chronicle for these arguments, or None if its stream cannot be made."""
         name = remembering_stream(what, self._vhost.name, arguments)
         if isinstance(present, StreamChronicle) and present.stream == name:
             return present
         if present is not None or name:
             self._routes_changed()
         try:
-            return chronicle_of(self._vhost, what, arguments)
+            return open_chronicle(self._vhost, what, arguments)
         except EngineError:
             return None
 
     def _deduplicate(
         self, target: Target, settings: DeduplicationSettings | None, number: i64, durable: bool
     ) -> None:
-        """Keys stay known where only the window is another; what has gone is forgotten."""
+        """Change deduplication. Known keys are kept if only the window has changed."""
         present = target.deduplication
         if present is None and settings is None:
             return
@@ -170,4 +172,4 @@ class PolicyEnforcer(Governor):
             present.close()
         target.deduplication = None
         if settings is not None:
-            target.deduplication = Deduplication(settings, number, durable, self._vhost.turn.pulse)
+            target.deduplication = Deduplication(settings, number, durable, self._vhost.turn.timers)

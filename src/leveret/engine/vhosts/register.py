@@ -1,16 +1,16 @@
-"""The register: what a node keeps by name besides exchanges, queues and messages.
+"""The register: entries by kind and key that the node keeps over restarts.
 
 Users, permissions, policies, parameters and limits are entries: each is a text (JSON) under a kind
-and a key. Whoever owns a kind reads its entries after the start, keeps them in a form of its own,
-and writes every change through here; the register knows nothing of their meaning. A change is a
-definition in the log like any other, and a checkpoint has all entries.
+and a key. The owner of a kind reads its entries after the start, keeps them in its own form, and
+writes every change through here. The register does not know their meaning. A change is a definition
+in the log, and a checkpoint has all entries.
 
 A key of several parts is a JSON array of them, so that no character is special.
 """
 
-from leveret.engine.turns.events import entry_changed
-from leveret.engine.turns.session import Turn
-from leveret.engine.vhosts.definition_records import entry_gone, entry_made
+from leveret.engine.turns.events import note_entry
+from leveret.engine.turns.turn import Turn
+from leveret.engine.vhosts.definition_records import encode_entry, encode_entry_deletion
 
 
 class Register:
@@ -24,32 +24,32 @@ class Register:
         return list(self._kinds)
 
     def entries(self, kind: str) -> dict[str, str]:
-        """All entries of a kind, by key, in the order in which they were first put. Not to keep."""
+        """Return all entries of a kind by key, in order of first `put`. Do not keep the result."""
         return self._kinds.get(kind, {})
 
     def get(self, kind: str, key: str) -> str | None:
         return self.entries(kind).get(key)
 
     def put(self, kind: str, key: str, value: str) -> None:
-        """Keep an entry, in the place of the one of this kind and key if there is one."""
+        """Add or replace the entry of this kind and key."""
         entries = self._kinds.setdefault(kind, {})
         old = entries.get(key)
         if old == value:
             return
         entries[key] = value
-        entry_changed(self._turn, kind, key, old, value)
-        self._log(entry_made(kind, key, value))
+        note_entry(self._turn, kind, key, old, value)
+        self._log(encode_entry(kind, key, value))
 
     def drop(self, kind: str, key: str) -> bool:
-        """Forget an entry; False where there is none."""
+        """Remove an entry. Return False if there is none."""
         entries = self._kinds.get(kind)
         if entries is None or key not in entries:
             return False
-        entry_changed(self._turn, kind, key, entries.pop(key), None)
-        self._log(entry_gone(kind, key))
+        note_entry(self._turn, kind, key, entries.pop(key), None)
+        self._log(encode_entry_deletion(kind, key))
         return True
 
     def _log(self, definition: bytes) -> None:
         journal = self._turn.journal
         if journal is not None:
-            journal.define(definition)
+            journal.write_definition(definition)

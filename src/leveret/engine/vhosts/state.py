@@ -1,10 +1,10 @@
-"""What a vhost has: exchanges, queues and bindings by name, and what operators said of it.
+"""The fields of a vhost: exchanges, queues and bindings by name, and the settings of operators.
 
-Here names are looked up; `Vhost` has the commands that define something. `queue_making` makes and
-ends queues, `bindings` keeps what leads from exchanges to targets.
+Names are looked up here. `Vhost` has the commands that change definitions. `queue_creation` makes
+and closes queues, `bindings` keeps the bindings.
 
-Invariant: any change that could alter a route raises `version` (`changed`): cached routes with
-another version are found anew.
+Invariant: any change that could alter a route raises `version` (`changed`). A cached route with
+another version is resolved again.
 """
 
 from mypy_extensions import i64
@@ -14,54 +14,62 @@ from leveret.engine.exchanges.registry import make_exchange, predeclared
 from leveret.engine.exchanges.router import Router
 from leveret.engine.queues.queue import Queue
 from leveret.engine.queues.slots import Slots
-from leveret.engine.queues.undelivered_deaths import Stuck
+from leveret.engine.queues.stuck_dead_letters import StuckDeadLetters
 from leveret.engine.streams.segments import SegmentStore
 from leveret.engine.target import Target
+from leveret.engine.timer_queue import Timed
 from leveret.engine.turns.events import EVENT_EXCHANGE
-from leveret.engine.turns.retired_counts import Counts
-from leveret.engine.turns.session import Consumer, Outlet, Turn
-from leveret.engine.vhosts.governor import Governor
+from leveret.engine.turns.retired_counts import TrafficCounts
+from leveret.engine.turns.session import Consumer, Outlet
+from leveret.engine.turns.turn import Turn
 from leveret.engine.vhosts.register import Register
 from leveret.errors import NotFoundError, ResourceLockedError
 
 
+class PolicyEnforcerBase(Timed):
+    """The part of `PolicyEnforcer` that a vhost calls for every object that is made in it."""
+
+    def apply(self, target: Target) -> None:
+        """Apply the policies that match a queue or exchange."""
+        raise NotImplementedError
+
+
 class VhostState:
-    """The names of a vhost, and what they stand for."""
+    """Tables of the objects of a vhost by name."""
 
     def __init__(self, name: str, turn: Turn, slots: Slots, seed: i64) -> None:
         self.name = name
         self.turn = turn
         self.slots = slots
-        self.seed = seed  # of the exchanges that choose at random
+        self.seed = seed  # for exchanges that choose at random
         self.version: i64 = 1  # raised by every change of exchanges, queues or bindings
         self.queues: dict[str, Queue] = {}
         self.targets: dict[str, Target] = {}  # the same queues, as the default exchange sees them
         self.exchanges: dict[str, Exchange] = {e.name: e for e in predeclared(self.targets)}
         self.router = Router(self.exchanges)
-        self.sources: dict[Target, dict[str, Exchange]] = {}  # what has a binding to a target
-        self.replies: dict[str, Consumer] = {}  # who waits for direct replies, by name
-        self.stuck = Stuck(turn)
-        self.gone = Counts()  # of queues, exchanges and sessions that are gone
-        self.holding: dict[str, Queue] = {}  # what delayed exchanges hold back, by exchange
+        self.sources: dict[Target, dict[str, Exchange]] = {}  # exchanges with a binding to a target
+        self.replies: dict[str, Consumer] = {}  # consumers of direct replies, by reply name
+        self.stuck = StuckDeadLetters(turn)
+        self.retired_counts = TrafficCounts()  # of queues, exchanges and sessions that have ended
+        self.holding: dict[str, Queue] = {}  # queues of delayed exchanges, by exchange
         self.register: Register | None = None  # the broker's
-        self.segment_store: SegmentStore | None = None  # where streams are kept, if not in memory
-        self.governor: Governor | None = None  # sees to it that policies are obeyed
-        # What operators said of it
-        self.tracing = False  # what passes is shown to whoever listens; see `set_tracing`
-        self.routed: list[str] = []  # where the last message went, while it is traced
-        self.event_exchange: Exchange | None = None  # of the vhost that has it
-        self.default_kind = ""  # of queues whose declaration names none; empty: classic
-        self.queues_max: i64 = -1  # none may be declared beyond; -1: no limit
+        self.segment_store: SegmentStore | None = None  # None: streams are in memory
+        self.enforcer: PolicyEnforcerBase | None = None  # applies the policies
+        # Settings of operators
+        self.tracing = False  # the firehose is on; see `set_tracing`
+        self.event_exchange: Exchange | None = None  # only in the vhost `/`
+        self.default_kind = ""  # type of queues that are declared without one; empty: classic
+        self.queues_max: i64 = -1  # limit on the number of queues; -1: no limit
 
     def exchange(self, name: str) -> Exchange:
-        """The exchange of this name."""
+        """Return the exchange of this name. Raise NotFoundError if there is none."""
         found = self.exchanges.get(name)
         if found is None:
             raise NotFoundError(f"no exchange '{name}' in vhost '{self.name}'")
         return found
 
     def queue(self, name: str, user: Outlet | None) -> Queue:
-        """The queue of this name, if `user` may use it."""
+        """Return the queue of this name. Raise an error if it is missing or locked."""
         found = self.queues.get(name)
         if found is None:
             raise NotFoundError(f"no queue '{name}' in vhost '{self.name}'")
@@ -70,7 +78,7 @@ class VhostState:
         return found
 
     def locked(self, name: str) -> ResourceLockedError:
-        """The error for a queue that is somebody else's."""
+        """Return the error for an exclusive queue of another connection."""
         return ResourceLockedError(
             f"cannot obtain exclusive access to locked queue '{name}' in vhost '{self.name}'. "
             "It could be originally declared on another connection or the exclusive property "
@@ -78,27 +86,35 @@ class VhostState:
         )
 
     def log(self, definition: bytes) -> None:
-        """Keep a definition for the next start."""
+        """Write a definition to the log."""
         journal = self.turn.journal
         if journal is not None:
-            journal.define(definition)
+            journal.write_definition(definition)
 
     def changed(self) -> None:
-        """Routes are no longer what they were."""
+        """Invalidate cached routes, and try stuck dead letters again."""
         self.version += 1
         if self.event_exchange is not None:
             self.turn.listens = len(self.event_exchange.bindings) != 0
         self.stuck.retry()
 
     def add_event_exchange(self) -> None:
-        """This is the vhost where events are told."""
-        exchange = make_exchange("topic", EVENT_EXCHANGE, True, False, True, {}, None)
+        """Add the event exchange, which only the vhost `/` has."""
+        exchange = make_exchange(
+            "topic",
+            EVENT_EXCHANGE,
+            durable=True,
+            auto_delete=False,
+            internal=True,
+            arguments={},
+            alternate=None,
+        )
         self.exchanges[EVENT_EXCHANGE] = exchange
         self.event_exchange = exchange
 
     def set_tracing(self, is_on: bool) -> None:
-        """Show what passes to whoever is bound to the trace exchange, or do not."""
+        """Switch the firehose of this vhost on or off."""
         if is_on != self.tracing:
             self.tracing = is_on
-            self.version += 1  # routes that are kept would pass by
+            self.version += 1  # cached routes do not pass the firehose
             self.turn.traced += 1 if is_on else -1

@@ -1,16 +1,18 @@
 """A vhost: a name space of exchanges and queues, and the commands that define them.
 
-Every command checks first and changes after, so that a refused one has changed nothing. What they
-change is in `vhost_state`; how, in `queue_making` and `bindings`.
+Every command checks everything first and then changes, so that a refused command has changed
+nothing. The fields are in `state`. `queue_creation` and `bindings` make the changes.
 
-Permissions are not looked at here: fronts ask before they call.
+Permissions are not checked here: fronts check them before they call.
 """
 
+from leveret.engine.arguments.equivalence import (
+    require_equivalent_exchange,
+    require_equivalent_queue,
+)
 from leveret.engine.arguments.queue_arguments import (
     exchange_alternate,
     exchange_deduplication,
-    require_equivalent_exchange,
-    require_equivalent_queue,
     with_default_kind,
 )
 from leveret.engine.arguments.rules import STREAM, STREAM_ARGUMENTS
@@ -22,7 +24,7 @@ from leveret.engine.exchanges.super_stream import SUPER_STREAM, partition_names
 from leveret.engine.queues.queue import Queue
 from leveret.engine.streams.stream import Stream
 from leveret.engine.target import Target
-from leveret.engine.turns.events import exchange_created, gone
+from leveret.engine.turns.events import note_deleted, note_exchange_created
 from leveret.engine.turns.session import Outlet
 from leveret.engine.vhosts.bindings import (
     add_binding,
@@ -30,8 +32,7 @@ from leveret.engine.vhosts.bindings import (
     remove_bindings_to,
     remove_exchange,
 )
-from leveret.engine.vhosts.definition_records import exchange_made, queue_gone
-from leveret.engine.vhosts.making import add_holding_queue, chronicle_of, close_queue, make_queue
+from leveret.engine.vhosts.definition_records import encode_exchange, encode_queue_deletion
 from leveret.engine.vhosts.names import (
     RESERVED,
     require_known_kind,
@@ -39,7 +40,13 @@ from leveret.engine.vhosts.names import (
     require_not_reserved,
     without_line_breaks,
 )
-from leveret.engine.vhosts.pausing import forget as forget_pause
+from leveret.engine.vhosts.pausing import forget_pause
+from leveret.engine.vhosts.queue_creation import (
+    add_holding_queue,
+    close_queue,
+    make_queue,
+    open_chronicle,
+)
 from leveret.engine.vhosts.state import VhostState
 from leveret.errors import AccessRefusedError, PreconditionFailedError, UnsupportedError
 from leveret.wire.tables import Table, field_of
@@ -48,18 +55,17 @@ from leveret.wire.tables import Table, field_of
 class Vhost(VhostState):
     """The commands of a vhost."""
 
-    # Exchanges
-
     def declare_exchange(
         self,
         name: str,
         kind: str,
+        *,
         durable: bool,
-        auto_delete: bool,
-        internal: bool,
         arguments: Table,
+        auto_delete: bool = False,
+        internal: bool = False,
     ) -> Exchange:
-        """Make the exchange, or check that the one of this name is the same."""
+        """Make the exchange, or check that the existing one is equivalent. Return it."""
         require_not_default(name)
         name = without_line_breaks(name)
         require_known_kind(kind)
@@ -78,14 +84,21 @@ class Vhost(VhostState):
         self._require_streams(name, partitions)
         deduplication = exchange_deduplication(name, self.name, internal, arguments)
         made = make_exchange(
-            kind, name, durable, auto_delete, internal, arguments, alternate, self.seed
+            kind,
+            name,
+            durable=durable,
+            auto_delete=auto_delete,
+            internal=internal,
+            arguments=arguments,
+            alternate=alternate,
+            seed=self.seed,
         )
-        made.chronicle = chronicle_of(self, f"exchange '{name}'", arguments)
+        made.chronicle = open_chronicle(self, f"exchange '{name}'", arguments)
         self.exchanges[name] = made
         if deduplication is not None:
             made.deduplication_id = self.slots.new_id()
             made.deduplication = Deduplication(
-                deduplication, made.deduplication_id, durable, self.turn.pulse
+                deduplication, made.deduplication_id, durable, self.turn.timers
             )
         if made.is_delayed:
             add_holding_queue(self, made)
@@ -93,14 +106,14 @@ class Vhost(VhostState):
         if durable:
             holding = self.holding.get(name)
             self.log(
-                exchange_made(self.name, made, holding.ledger.id if holding is not None else 0)
+                encode_exchange(self.name, made, holding.ledger.id if holding is not None else 0)
             )
         if self.turn.listens:
-            exchange_created(self.turn, self.name, made)
+            note_exchange_created(self.turn, self.name, made)
         if not self.turn.is_restoring:
             self._add_partitions(made, partitions)
-            if self.governor is not None:
-                self.governor.apply(made)
+            if self.enforcer is not None:
+                self.enforcer.apply(made)
         return made
 
     def _require_streams(self, exchange: str, names: list[str]) -> None:
@@ -113,7 +126,7 @@ class Vhost(VhostState):
                 )
 
     def _add_partitions(self, exchange: Exchange, names: list[str]) -> None:
-        """A super stream brings its streams along; what they may be told is in its arguments."""
+        """Make the streams of a super stream. They take over its stream arguments."""
         arguments: Table = {"x-queue-type": field_of(STREAM)}
         for key, field in exchange.arguments.items():
             if key in STREAM_ARGUMENTS:
@@ -122,12 +135,12 @@ class Vhost(VhostState):
         for name in names:
             stream = self.queues.get(name)
             if stream is None:
-                stream = make_queue(self, name, True, None, False, arguments)
+                stream = make_queue(self, name, durable=True, arguments=arguments)
             self.bind(exchange.name, stream, str(number), {})
             number += 1
 
-    def delete_exchange(self, name: str, if_unused: bool) -> None:
-        """Remove an exchange and its bindings; one that does not exist is no error."""
+    def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
+        """Remove an exchange and its bindings. A missing exchange is no error."""
         require_not_default(name)
         exchange = self.exchanges.get(name)
         if name.startswith(RESERVED) and exchange is not None:
@@ -140,20 +153,20 @@ class Vhost(VhostState):
             raise PreconditionFailedError(f"exchange '{name}' in vhost '{self.name}' in use")
         remove_exchange(self, exchange)
 
-    # Queues
-
     def declare_queue(
         self,
         name: str,
+        *,
         durable: bool,
-        owner: Outlet | None,
-        user: Outlet | None,
-        auto_delete: bool,
         arguments: Table,
+        auto_delete: bool = False,
+        owner: Outlet | None = None,
+        user: Outlet | None = None,
     ) -> Queue:
-        """Make the queue, or check that the one of this name is the same.
+        """Make the queue, or check that the existing one is equivalent. Return it.
 
-        `owner` is set for an exclusive queue. An exclusive queue is never durable.
+        `owner` is the connection of an exclusive queue, which is never durable. `user` is the
+        connection that declares.
         """
         name = without_line_breaks(name)
         durable = durable and owner is None
@@ -162,19 +175,26 @@ class Vhost(VhostState):
         have = self.queues.get(name)
         if have is None:
             self._require_room(name)
-            return make_queue(self, name, durable, owner, auto_delete, arguments)
+            return make_queue(
+                self,
+                name,
+                durable=durable,
+                owner=owner,
+                auto_delete=auto_delete,
+                arguments=arguments,
+            )
         if have.owner is not owner or (have.owner is not None and have.owner is not user):
             raise self.locked(name)
         require_equivalent_queue(
             name,
             self.name,
-            have.durable,
-            have.auto_delete,
-            have.arguments,
-            durable,
-            auto_delete,
-            arguments,
-            have.settings.kind,
+            have_durable=have.durable,
+            have_auto_delete=have.auto_delete,
+            have_arguments=have.arguments,
+            durable=durable,
+            auto_delete=auto_delete,
+            arguments=arguments,
+            kind=have.settings.kind,
         )
         have.used_ms = self.turn.now_ms
         return have
@@ -186,10 +206,17 @@ class Vhost(VhostState):
                 f"({self.queues_max}) is reached"
             )
 
-    def delete_queue(self, name: str, if_unused: bool, if_empty: bool, user: Outlet | None) -> int:
-        """Remove a queue, its bindings and its messages; how many were ready.
+    def delete_queue(
+        self,
+        name: str,
+        *,
+        if_unused: bool = False,
+        if_empty: bool = False,
+        user: Outlet | None = None,
+    ) -> int:
+        """Remove a queue, its bindings and its messages. Return how many were ready.
 
-        One that does not exist is no error.
+        A missing queue is no error.
         """
         if name not in self.queues:
             return 0
@@ -210,46 +237,44 @@ class Vhost(VhostState):
         return count
 
     def remove_if_present(self, queue: Queue) -> None:
-        """Remove a queue unless it has gone with an earlier vhost of this name."""
+        """Remove a queue, unless it belonged to a deleted vhost of the same name."""
         if self.queues.get(queue.name) is queue:
             self.remove_queue(queue)
 
     def remove_queue(self, queue: Queue) -> None:
-        """Remove a queue whatever its state."""
+        """Remove a queue, whatever its state."""
         if queue.deleted:
             return
         self.queues.pop(queue.name, None)
         self.targets.pop(queue.name, None)
         self._keep_counts(queue)
         self.changed()
-        gone(self.turn, "queue.deleted", self.name, queue.name)
+        note_deleted(self.turn, "queue.deleted", self.name, queue.name)
         if queue.owner is not None:
             queue.owner.exclusive_queues.pop(queue.name, None)
         if queue.durable:
-            self.log(queue_gone(queue))
+            self.log(encode_queue_deletion(queue))
         if queue.paused and self.register is not None:
             forget_pause(self.register, queue)
         close_queue(self, queue)
         remove_bindings_to(self, queue)
 
     def _keep_counts(self, queue: Queue) -> None:
-        """The totals of the vhost keep what a queue has counted."""
+        """Add the counts of a queue that is removed to the totals of the vhost."""
         self.turn.churn.queues_deleted += 1
-        gone = self.gone
-        gone.queued += queue.published
-        gone.duplicates += queue.deduplicated
-        gone.delivered += queue.delivered
-        gone.delivered_no_ack += queue.delivered_no_ack
-        gone.got += queue.got
-        gone.got_no_ack += queue.got_no_ack
-        gone.got_empty += queue.got_empty
-        gone.acked += queue.acked
-        gone.redelivered += queue.redelivered
-
-    # Bindings
+        counts = self.retired_counts
+        counts.queued += queue.published
+        counts.duplicates += queue.deduplicated
+        counts.delivered += queue.delivered
+        counts.delivered_no_ack += queue.delivered_no_ack
+        counts.got += queue.got
+        counts.got_no_ack += queue.got_no_ack
+        counts.got_empty += queue.got_empty
+        counts.acked += queue.acked
+        counts.redelivered += queue.redelivered
 
     def bind(self, source: str, target: Target, routing_key: str, arguments: Table) -> None:
-        """Lead messages from an exchange to a queue or a further exchange."""
+        """Bind a queue or an exchange to an exchange."""
         exchange = self.exchange(source)
         exchange.check_binding(routing_key, arguments)
         if exchange.classic_only and not (isinstance(target, Queue) and target.is_classic):
@@ -265,7 +290,7 @@ class Vhost(VhostState):
         return exchange is not None and identity in exchange.bindings
 
     def unbind(self, source: str, target: Target, routing_key: str, arguments: Table) -> None:
-        """Undo `bind`; a binding that does not exist is no error."""
+        """Undo `bind`. A missing binding is no error."""
         exchange = self.exchanges.get(source)
         if exchange is not None:
             remove_binding(self, exchange, target, routing_key, arguments)

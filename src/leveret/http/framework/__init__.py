@@ -1,1 +1,1 @@
-"""How an HTTP resource is written: operations, logins, permissions, lists, answers."""
+"""The tools that resources are written with: operations, logins, permissions, lists, responses."""

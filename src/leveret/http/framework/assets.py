@@ -1,10 +1,10 @@
-"""The page at `/`: its files, as they are.
+"""Serve the files of the web page at `/`.
 
 The files under `page` are plain HTML, CSS and ES modules; nothing is built. They are read once,
-when this module is imported in the front's helper thread, and answered from memory: a name that is
-not among them is unknown, so no path can lead out of the folder. Browsers ask again each time and
-get 304 while nothing has changed. The policy of the answers lets scripts, styles and calls come
-from this broker only, and nothing written inside HTML run.
+when this module is imported in the front's helper thread, and answered from memory. A name that is
+not among them answers 404, so no path can lead out of the folder. Browsers ask again each time and
+get 304 while a file is unchanged. The security policy of the responses allows scripts, styles and
+calls from this broker only, and no scripts inside HTML.
 """
 
 from hashlib import sha256
@@ -16,10 +16,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from leveret.http.framework.operations import Needs, Operation
+from leveret.http.framework.operations import Access, Operation
 
 _FOLDER: Final = Path(__file__).parent.parent / "page"
-# Written down, because the tables of some systems say otherwise, and modules need the right one.
+# The type tables of some systems are wrong, and browsers load modules only with the right type.
 _TYPES: Final = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -38,7 +38,7 @@ _HEADERS: Final = {
 
 
 class Asset(msgspec.Struct, frozen=True):
-    """One file."""
+    """One file of the page."""
 
     content: bytes
     media: str
@@ -46,7 +46,7 @@ class Asset(msgspec.Struct, frozen=True):
 
 
 def _read(folder: Path) -> dict[str, Asset]:
-    """Every file of the page, by its path from the folder."""
+    """Return every file of the page, by its path inside the folder."""
     found = sorted(path for path in folder.rglob("*") if path.suffix in _TYPES)
     return {path.relative_to(folder).as_posix(): _asset(path) for path in found}
 
@@ -82,18 +82,18 @@ OPERATIONS: Final = (
         method="GET",
         path="/",
         handler=get_page,
-        about="The page for people.",
+        summary="Return the web page for people.",
         group="page",
-        needs=Needs.NOTHING,
+        access=Access.PUBLIC,
         media="text/html",
     ),
     Operation(
         method="GET",
         path="/page/{path:path}",
         handler=get_asset,
-        about="A file of the page.",
+        summary="Return a file of the web page.",
         group="page",
-        needs=Needs.NOTHING,
+        access=Access.PUBLIC,
         media="*/*",
     ),
 )

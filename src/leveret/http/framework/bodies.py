@@ -1,4 +1,4 @@
-"""Bodies of requests as RabbitMQ reads them: JSON objects in which some keys must be."""
+"""Read request bodies as RabbitMQ does: JSON objects with required keys."""
 
 from typing import Final
 
@@ -7,22 +7,22 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from leveret.http.framework.answers import Failure, json
 from leveret.http.framework.operations import whole_body
+from leveret.http.framework.responses import ErrorBody, json_response
 
 Object = dict[str, object]
 
-MADE: Final = 201
+CREATED: Final = 201
 CHANGED: Final = 204
 
 
 async def object_of(request: Request) -> Object:
-    """The JSON object of a body; none at all is an empty one."""
+    """Return the JSON object of the body. An empty body is an empty object."""
     return read_object(await whole_body(request))
 
 
 def read_object(data: bytes, fault: str = "not_json") -> Object:
-    """An object, or 400 with RabbitMQ's word for what is none."""
+    """Return a JSON object, or answer 400 with RabbitMQ's word `fault`."""
     try:
         found = msgspec.json.decode(data.removeprefix(b"\xef\xbb\xbf") or b"{}")
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -33,17 +33,17 @@ def read_object(data: bytes, fault: str = "not_json") -> Object:
 
 
 def require_keys(body: Object, *names: str) -> None:
-    """400 where one is missing."""
+    """Answer 400 if a key is missing."""
     for name in names:
         if name not in body:
             raise HTTPException(400, f"[{{key_missing,{name}}}]")
 
 
-def made(is_new: bool) -> Response:
-    """The answer to a PUT: 201 or 204."""
-    return Response(status_code=MADE if is_new else CHANGED)
+def change_response(*, is_new: bool = False) -> Response:
+    """Return the response to a change: 201 if it created an object, else 204."""
+    return Response(status_code=CREATED if is_new else CHANGED)
 
 
-def no_vhost() -> Response:
-    """RabbitMQ's answer where a vhost to change something in does not exist."""
-    return json(Failure("not_found", "vhost_not_found"), status=404)
+def vhost_not_found() -> Response:
+    """Return RabbitMQ's response to a change in a vhost that does not exist."""
+    return json_response(ErrorBody("not_found", "vhost_not_found"), status=404)

@@ -1,18 +1,17 @@
-"""Lists: what all of them can be asked for, and how a long one is answered.
+"""Lists: the query parameters that all lists take, and how a long list is sent.
 
-    columns=name,message_stats.publish   these keys only, dots lead into objects
-    sort=name, sort_reverse=true         by one key, dots as above
-    name=x, use_regex=true               those whose name has x in it, or matches it
-    page=1, page_size=100                a page, in an object that says how many there are
+    columns=name,message_stats.publish   only these keys; dots lead into objects
+    sort=name, sort_reverse=true         sort by one key; dots as above
+    name=x, use_regex=true               only names that contain x, or match it
+    page=1, page_size=100                one page, in an object with the counts
 
-Without `page` the answer is an array. The work is done in slices of `SLICE_S`, with the loop's
-other work in between, and a long array is sent as it is made: ten thousand queues neither stop the
-broker nor stand in its memory as JSON.
+Without `page` the answer is an array. The list is described in slices (`leveret.slices`), and a
+long array is sent piece by piece: ten thousand queues neither block the broker nor fill its memory
+with JSON.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
-from time import perf_counter
 from typing import Any, Final, TypeVar, get_origin
 
 import msgspec
@@ -21,37 +20,36 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp
 
-from leveret.http.framework.answers import Failure, encoded, json
 from leveret.http.framework.operations import Handler, Operation, Query
-from leveret.http.framework.pace import Pace
-from leveret.http.framework.queue_access import pace_of
+from leveret.http.framework.request_parts import slices_of
+from leveret.http.framework.responses import ErrorBody, encode_json, json_response
 from leveret.patterns import Pattern
+from leveret.slices import Slices
 
 PAGE_SIZE: Final = 100
 PAGE_SIZE_MAX: Final = 500
-SLICE_S: Final = 0.004
-PIECE_ITEMS_MAX: Final = 256  # encoded at once
+PIECE_ITEMS_MAX: Final = 256  # items that are encoded at once
 PAGE_DIGITS_MAX: Final = 9
-_SHORT: Final = 64  # a list that is answered at once, with its length
-_AT_A_TIME: Final = 8  # items between two looks at the time
+_SHORT: Final = 64  # items of a list that is sent as one piece, with its length
+_AT_A_TIME: Final = 8  # items between two looks at the clock
 
 LIST_QUERY: Final = (
-    Query("columns", "keys to answer, with commas between; dots lead into objects"),
+    Query("columns", "keys to return, separated by commas; dots lead into objects"),
     Query("sort", "key to sort by; dots lead into objects"),
-    Query("sort_reverse", "whether the last comes first", bool),
-    Query("name", "those with this in their name"),
+    Query("sort_reverse", "whether to reverse the order", bool),
+    Query("name", "only objects whose name contains this text"),
     Query("use_regex", "whether `name` is a regular expression", bool),
-    Query("page", "number of the page, from 1; answers an object", int),
-    Query("page_size", f"items of a page, {PAGE_SIZE} by default, {PAGE_SIZE_MAX} at most", int),
-    Query("pagination", "whether to answer a page where `page` is not given", bool),
+    Query("page", "number of the page, from 1; the answer is an object", int),
+    Query("page_size", f"items on a page; default {PAGE_SIZE}, at most {PAGE_SIZE_MAX}", int),
+    Query("pagination", "whether to return the first page if `page` is not given", bool),
 )
 
 Row = TypeVar("Row")
-Columns = dict[str, "Columns | None"]
+ColumnTree = dict[str, "ColumnTree | None"]
 
 
-class Page(msgspec.Struct):
-    """A page of a list."""
+class ListPage(msgspec.Struct):
+    """One page of a list."""
 
     filtered_count: int
     item_count: int
@@ -62,25 +60,25 @@ class Page(msgspec.Struct):
     total_count: int
 
 
-class Listing(msgspec.Struct):
-    """What a request wants of a list."""
+class ListQuery(msgspec.Struct):
+    """The query parameters of a list, decoded."""
 
-    columns: Columns
-    sort: list[str]  # the parts of the key; empty: as it is
+    columns: ColumnTree
+    sort: list[str]  # the parts of the key; empty: unsorted
     is_reversed: bool
-    matches: Callable[[str], bool] | None  # None: whatever the name
+    matches: Callable[[str], bool] | None  # None: all names
     page: int  # 0: no pages
     page_size: int
 
 
-def listing_of(request: Request) -> Listing:
-    """What the query asks for; 400 where that makes no sense."""
+def list_query_of(request: Request) -> ListQuery:
+    """Return the decoded query of a list. Answer 400 if a value is invalid."""
     query = request.query_params
     page_text = query.get("page") or ("1" if flag_of(request, "pagination") else "")
     page = _number("page", page_text, None) if page_text else 0
     page_size = _number("page_size", query.get("page_size") or str(PAGE_SIZE), PAGE_SIZE_MAX)
     sort = query.get("sort", "")
-    return Listing(
+    return ListQuery(
         columns=columns_of(query.get("columns", "")),
         sort=sort.split(".") if sort else [],
         is_reversed=flag_of(request, "sort_reverse"),
@@ -91,7 +89,7 @@ def listing_of(request: Request) -> Listing:
 
 
 def flag_of(request: Request, name: str) -> bool:
-    """A parameter that is true or false."""
+    """Return a query parameter that is true or false."""
     text = request.query_params.get(name, "false").lower()
     if text not in ("true", "false", ""):
         raise HTTPException(400, f"{name} must be true or false")
@@ -115,14 +113,11 @@ def _matcher(name: str, is_regex: bool) -> Callable[[str], bool] | None:
     return Pattern("(?i)" + name).matches
 
 
-# Columns
-
-
-def columns_of(text: str) -> Columns:
-    """The keys of `a,b.c`, as a tree. Empty: all of them."""
-    wanted: Columns = {}
+def columns_of(text: str) -> ColumnTree:
+    """Return the keys of `a,b.c` as a tree. An empty tree means all keys."""
+    columns: ColumnTree = {}
     for path in text.split(","):
-        at = wanted
+        at = columns
         parts = path.split(".") if path else []
         for part in parts[:-1]:
             below = at.get(part)
@@ -131,32 +126,29 @@ def columns_of(text: str) -> Columns:
             at = below
         if parts:
             at.setdefault(parts[-1], None)
-    return wanted
+    return columns
 
 
-def project(item: object, columns: Columns) -> object:
-    """Those keys of an item; of an array those of each of its objects."""
+def keep_columns(item: object, columns: ColumnTree) -> object:
+    """Return an object, or each object of an array, with only these keys."""
     if isinstance(item, dict):
         return {
-            key: value if below is None else project(value, below)
+            key: value if below is None else keep_columns(value, below)
             for key, value in item.items()
             if (below := columns.get(key, _ABSENT)) is not _ABSENT
         }
     if isinstance(item, list):
-        return [project(one, columns) for one in item]
+        return [keep_columns(one, columns) for one in item]
     return item
 
 
 _ABSENT: Final[Any] = object()
 
 
-def chosen(request: Request, item: object) -> object:
-    """One object with the columns that the request asks for."""
+def with_columns(request: Request, item: object) -> object:
+    """Return one object with only the columns that the request asks for."""
     columns = columns_of(request.query_params.get("columns", ""))
-    return project(msgspec.to_builtins(item), columns) if columns else item
-
-
-# Answering
+    return keep_columns(msgspec.to_builtins(item), columns) if columns else item
 
 
 async def answer_list(
@@ -165,44 +157,47 @@ async def answer_list(
     name_of: Callable[[Row], str],
     describe: Callable[[Row], object],
 ) -> Response:
-    """Answer with a description of each row; one that is described as None is gone meanwhile."""
-    wanted = listing_of(request)
-    pace = pace_of(request)
+    """Return a response with the description of each row.
+
+    `describe` returns None for a row that has been deleted meanwhile.
+    """
+    wanted = list_query_of(request)
+    slices = slices_of(request)
     matches = wanted.matches
     found = rows if matches is None else [row for row in rows if matches(name_of(row))]
     if wanted.sort:
-        items = await _sorted(found, describe, wanted, pace)
+        items = await _sorted(found, describe, wanted, slices)
         if wanted.page:
             return _page(wanted, len(rows), len(items), _cut(items, wanted))
-        return await _array(items, _itself, wanted.columns, pace)
+        return await _array(items, _itself, wanted.columns, slices)
     if wanted.is_reversed:
         found = found[::-1]
     if wanted.page:
-        items = await _described(_cut(found, wanted), describe, pace)
+        items = await _described(_cut(found, wanted), describe, slices)
         return _page(wanted, len(rows), len(found), items)
-    return await _array(found, describe, wanted.columns, pace)
+    return await _array(found, describe, wanted.columns, slices)
 
 
 def _itself(item: object) -> object:
     return item
 
 
-def _cut(rows: Sequence[Row], wanted: Listing) -> Sequence[Row]:
+def _cut(rows: Sequence[Row], wanted: ListQuery) -> Sequence[Row]:
     first = (wanted.page - 1) * wanted.page_size
     return rows[first : first + wanted.page_size]
 
 
-def _page(wanted: Listing, total: int, filtered: int, items: Sequence[object]) -> Response:
+def _page(wanted: ListQuery, total: int, filtered: int, items: Sequence[object]) -> Response:
     page_count = -(-filtered // wanted.page_size)
     if wanted.page > max(page_count, 1):
         reason = (
             f"Page out of range, page: {wanted.page} page size: {wanted.page_size}, len: {filtered}"
         )
-        return json(Failure("page_out_of_range", reason), status=400)
+        return json_response(ErrorBody("page_out_of_range", reason), status=400)
     if wanted.columns:
-        items = [project(msgspec.to_builtins(item), wanted.columns) for item in items]
-    return json(
-        Page(
+        items = [keep_columns(msgspec.to_builtins(item), wanted.columns) for item in items]
+    return json_response(
+        ListPage(
             filtered_count=filtered,
             item_count=len(items),
             items=list(items),
@@ -215,7 +210,7 @@ def _page(wanted: Listing, total: int, filtered: int, items: Sequence[object]) -
 
 
 def _order(item: object, path: list[str]) -> tuple[int, Any]:
-    """Where an item stands: without the key first, then numbers, then texts."""
+    """Return the sort key of an item: items without the key first, then numbers, then texts."""
     for part in path:
         item = item.get(part) if isinstance(item, dict) else getattr(item, part, None)
     if item is None:
@@ -226,41 +221,39 @@ def _order(item: object, path: list[str]) -> tuple[int, Any]:
 
 
 async def _sorted(
-    rows: Sequence[Row], describe: Callable[[Row], object], wanted: Listing, pace: Pace
+    rows: Sequence[Row], describe: Callable[[Row], object], wanted: ListQuery, slices: Slices
 ) -> list[object]:
-    """The descriptions in order. What they are sorted by is looked up in slices too."""
+    """Return the descriptions in order. The sort keys are read in slices too."""
     keys: list[tuple[int, Any]] = []
 
-    def noted(row: Row) -> object:
+    def describe_and_note_key(row: Row) -> object:
         item = describe(row)
         if item is not None:
             keys.append(_order(item, wanted.sort))
         return item
 
-    items = await _described(rows, noted, pace)
+    items = await _described(rows, describe_and_note_key, slices)
     order = sorted(range(len(items)), key=keys.__getitem__, reverse=wanted.is_reversed)
     return [items[index] for index in order]
 
 
 async def _described(
-    rows: Sequence[Row], describe: Callable[[Row], object], pace: Pace
+    rows: Sequence[Row], describe: Callable[[Row], object], slices: Slices
 ) -> list[object]:
     items: list[object] = []
-    started = perf_counter()
     for index, row in enumerate(rows):
         item = describe(row)
         if item is not None:
             items.append(item)
-        if index % _AT_A_TIME == 0 and perf_counter() - started > SLICE_S:
-            await pace.rest(perf_counter() - started)
-            started = perf_counter()
+        if index % _AT_A_TIME == 0:
+            await slices.rest_if_over()
     return items
 
 
 async def _array(
-    rows: Sequence[Row], describe: Callable[[Row], object], columns: Columns, pace: Pace
+    rows: Sequence[Row], describe: Callable[[Row], object], columns: ColumnTree, slices: Slices
 ) -> Response:
-    pieces = array_pieces(rows, describe, columns, pace)
+    pieces = array_pieces(rows, describe, columns, slices)
     if len(rows) <= _SHORT:
         body = b"".join([piece async for piece in pieces])
         return Response(body, media_type="application/json")
@@ -268,35 +261,32 @@ async def _array(
 
 
 async def array_pieces(
-    rows: Sequence[Row], describe: Callable[[Row], object], columns: Columns, pace: Pace
+    rows: Sequence[Row], describe: Callable[[Row], object], columns: ColumnTree, slices: Slices
 ) -> AsyncIterator[bytes]:
-    """A JSON array of the rows' descriptions, a slice at a time.
+    """Yield a JSON array of the rows' descriptions, piece by piece.
 
-    How long the client takes to read a piece is no part of the slice.
+    The time that the client takes to read a piece does not count as work.
     """
     lead = b"["
     batch: list[object] = []
-    started = perf_counter()
+    slices.begin()
     for index, row in enumerate(rows):
         item = describe(row)
         if item is not None:
-            batch.append(project(msgspec.to_builtins(item), columns) if columns else item)
-        is_late = index % _AT_A_TIME == 0 and perf_counter() - started > SLICE_S
-        if batch and (is_late or len(batch) >= PIECE_ITEMS_MAX):
-            piece = lead + encoded(batch)[1:-1]
+            batch.append(keep_columns(msgspec.to_builtins(item), columns) if columns else item)
+        is_over = index % _AT_A_TIME == 0 and slices.is_over()
+        if batch and (is_over or len(batch) >= PIECE_ITEMS_MAX):
+            piece = lead + encode_json(batch)[1:-1]
             lead = b","
             batch = []
-            await pace.rest(perf_counter() - started)
+            await slices.rest()
             yield piece
-            started = perf_counter()
-    yield lead + encoded(batch)[1:-1] + b"]" if batch or lead == b"[" else b"]"
-
-
-# Lists of few objects, which their handlers answer as a whole
+            slices.begin()
+    yield lead + encode_json(batch)[1:-1] + b"]" if batch or lead == b"[" else b"]"
 
 
 def with_list_query(operation: Operation) -> Operation:
-    """The operation, which can be asked for columns, order and pages if it answers a list."""
+    """Add the query parameters of lists to an operation that answers a whole short list."""
     is_list = operation.method == "GET" and get_origin(operation.answer) is list
     if not is_list or operation.query:
         return operation
@@ -314,7 +304,7 @@ async def _answer_short(handler: Handler, request: Request) -> ASGIApp:
 
 
 def _name_in(item: Any) -> str:
-    """What is looked for by `name`: permissions have none, but a user."""
+    """Return the text that `name` is compared with: permissions have a user, but no name."""
     return str(item.get("name", item.get("user", "")))
 
 

@@ -1,34 +1,22 @@
-"""Who asks: the login of a request, and where its user may work."""
+"""Log in the user of a request."""
 
 import asyncio
 import binascii
 from base64 import b64decode
 from typing import Final
-from urllib.parse import unquote
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from leveret.addresses import plain_host
 from leveret.auth import Credentials, Refusal, User, is_loopback
-from leveret.http.framework.node import NodeView
+from leveret.http.framework.request_parts import host_of, node_of
 
 _CHALLENGE: Final = {"WWW-Authenticate": 'Basic realm="RabbitMQ Management"'}
 _PROTOCOL: Final = "http"
 
 
-def facts_of(request: Request) -> NodeView:
-    facts: NodeView = request.app.state.facts
-    return facts
-
-
-def host_of(request: Request) -> str:
-    """The address that the request comes from."""
-    return plain_host(request.client.host) if request.client is not None else "127.0.0.1"
-
-
 async def login(request: Request) -> User:
-    """Log in whoever asks; 401 where that fails, 429 where it failed too often."""
+    """Log in the user of a request. Answer 401 if that fails, 429 after too many failures."""
     credentials = _credentials(request)
     if credentials is None:
         raise HTTPException(401, "Login failed", _CHALLENGE)
@@ -36,12 +24,12 @@ async def login(request: Request) -> User:
 
 
 async def login_as(request: Request, name: str, password: str) -> User:
-    """Log in by a name and a password that the request has in its body."""
+    """Log in with the name and the password from the body of a request."""
     return await admit(request, _sent_from(request, name, password))
 
 
 async def admit(request: Request, credentials: Credentials) -> User:
-    """The user of these credentials; raises as `login` does."""
+    """Return the user of these credentials. Raise as `login` does."""
     outcome = await _ask(request, credentials)
     if isinstance(outcome, User):
         return outcome
@@ -79,7 +67,7 @@ def _basic(sent: str) -> tuple[bytes, bytes]:
 
 
 def _bearer(sent: str) -> tuple[bytes, bytes]:
-    """A token is a password that needs no name."""
+    """Return a token as a password without a name."""
     return b"", sent.strip().encode("latin-1")
 
 
@@ -89,30 +77,9 @@ _NAME_AND_PASSWORD: Final = {"basic": _basic, "bearer": _bearer}
 async def _ask(request: Request, credentials: Credentials) -> User | Refusal:
     decided: asyncio.Future[User | Refusal] = asyncio.get_running_loop().create_future()
 
-    def told(outcome: User | Refusal) -> None:
-        if not decided.done():  # the client may have gone
+    def decide(outcome: User | Refusal) -> None:
+        if not decided.done():  # the request may have been cancelled
             decided.set_result(outcome)
 
-    facts_of(request).authority.login(credentials, told)
+    node_of(request).authenticator.login(credentials, decide)
     return await decided
-
-
-def user_of(request: Request) -> User:
-    """The user who asks; the operation has logged them in."""
-    user: User = request.state.user
-    return user
-
-
-def vhost_of(request: Request) -> str:
-    """The vhost of the path, in which the user may work, or look if they only ask."""
-    vhost = part_of(request, "vhost")
-    user = user_of(request)
-    may_enter = user.may_see if request.method in ("GET", "HEAD") else user.may_open
-    if not may_enter(vhost):
-        raise HTTPException(401, "User not authorised to access virtual host")
-    return vhost
-
-
-def part_of(request: Request, name: str) -> str:
-    """A part of the path, decoded."""
-    return unquote(request.path_params[name], errors="surrogateescape")

@@ -1,7 +1,7 @@
-"""Names and arguments between JSON and AMQP.
+"""Convert names and arguments between JSON and AMQP.
 
-AMQP's names are bytes; those that are no UTF-8 are shown as U+FFFD. What comes from JSON must fit
-AMQP's fields: names have at most 255 bytes, numbers 64 bits.
+Names in AMQP are bytes. Bytes that are not UTF-8 become U+FFFD in JSON. Values from JSON must fit
+the fields of AMQP: names have at most 255 bytes, numbers at most 64 bits.
 """
 
 from collections.abc import Mapping
@@ -17,8 +17,8 @@ Flag = bool | Literal["true", "false"]
 ARGUMENTS_BYTES_MAX: Final = 65_536
 
 
-def shown(text: str) -> str:
-    """A name for JSON."""
+def printable(text: str) -> str:
+    """Return a name as text for JSON; bytes that are not UTF-8 become U+FFFD."""
     if text.isascii():
         return text
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
@@ -29,14 +29,14 @@ def is_set(flag: Flag) -> bool:
 
 
 def require_short(what: str, text: str) -> str:
-    """A text that AMQP can carry as a name; 400 where it is too long."""
+    """Return the text. Answer 400 if it is too long for a name in AMQP."""
     if len(text.encode("utf-8", "surrogateescape")) > NAME_BYTES_MAX:
         raise HTTPException(400, f"{what} has more than {NAME_BYTES_MAX} bytes")
     return text
 
 
 def arguments_of(values: Mapping[str, Any]) -> Table:
-    """A table of arguments; 400 where AMQP has no form for one of them."""
+    """Return a table of arguments. Answer 400 if AMQP cannot encode one of them."""
     try:
         table = table_of(values)
         size = len(encode_table(table))

@@ -1,7 +1,8 @@
-"""What the HTTP front may ask of the running node.
+"""NodeView: the interface through which the HTTP front asks the running node.
 
-The node gives an object of this shape to `HttpFront`; the resources under /api read it and nothing
-else of the node. Kept apart from app.py so that naming the type does not import Starlette.
+The node passes an object of this shape to `HttpFront`. The resources under /api read it and nothing
+else of the node. This module is apart from app.py, so that naming the type does not import
+Starlette.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -9,38 +10,38 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from leveret.arrow.reads import BulkReads
-from leveret.auth import Authority, Directory
+from leveret.arrow.bulk_reads import BulkReads
+from leveret.auth import Authenticator, UserDirectory
 from leveret.config.settings import Settings
-from leveret.definitions import Book
+from leveret.definitions import Definitions
 from leveret.engine.broker import Broker
-from leveret.engine.turns.retired_counts import Counts
+from leveret.engine.turns.retired_counts import TrafficCounts
 from leveret.engine.turns.session import Outlet, Session
-from leveret.http.framework.pace import Slices
-from leveret.http.framework.request_counts import Requests
-from leveret.leases import Leases
-from leveret.shovels import Shovels
+from leveret.http.framework.request_counts import RequestCounts
+from leveret.leases import ReaderLeases
+from leveret.shovels import ShovelManager
+from leveret.slices import Slices
 from leveret.tasks import Tasks
 
-DESCRIPTORS_KEPT: Final = 64  # for files, however many clients come
+DESCRIPTORS_KEPT: Final = 64  # file descriptors that clients cannot take
 
 
 class Backups(Protocol):
-    """Makes backups, and restores queues from them."""
+    """Make backups, and restore queues from them."""
 
     async def node(self) -> AsyncIterator[bytes]:
-        """An archive of everything durable, as of now."""
+        """Return an archive of all durable objects, as of now."""
 
     async def queue(self, vhost: str, name: str) -> AsyncIterator[bytes]:
-        """An archive of one queue, as of now."""
+        """Return an archive of one queue, as of now."""
 
     async def restore(self, vhost: str, name: str, pieces: AsyncIterator[bytes]) -> int:
-        """Publish what an archive holds into a queue; how many messages."""
+        """Publish the messages of an archive into a queue. Return how many."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Connected:
-    """One connection, as it is now."""
+class ConnectionSnapshot:
+    """The state of one connection, as of now."""
 
     name: str  # "host:port -> host:port"
     state: str
@@ -61,74 +62,77 @@ class Connected:
     received_count: int
     sent_bytes: int
     sent_count: int
-    pending_bytes: int  # handed to the socket and not taken by the peer
+    pending_bytes: int  # given to the socket and not yet sent
     client_properties: Mapping[str, object]
     tls: Mapping[str, str] = field(default_factory=dict)  # protocol, cipher …; empty without TLS
 
 
 @dataclass(slots=True, kw_only=True)
-class Opened:
-    """What is known of a channel besides what its session has."""
+class ChannelSnapshot:
+    """The state of a channel beyond its session, as of now."""
 
     state: str
     transactional: bool
     publishes_uncommitted: int
     acks_uncommitted: int
-    delivered_no_ack: int  # to consumers that are there, and to those that are gone
+    delivered_no_ack: int  # to current and to former consumers
 
 
 class Connections(Protocol):
-    """The connections of AMQP clients. What they are made of is an engine's `Outlet`."""
+    """The connections of AMQP clients. The engine's `Outlet` identifies a connection."""
 
     def outlets(self) -> Sequence[Outlet]:
-        """All of them, in the order in which they came."""
+        """Return all connections, oldest first."""
 
     def owner(self, outlet: Outlet) -> tuple[str, str]:
-        """User and vhost of a connection, empty where it has none: cheap, to choose by."""
+        """Return user and vhost of a connection, each empty before it is known. This is cheap."""
 
-    def connected(self, outlet: Outlet) -> Connected | None:
-        """What a connection is; None where it is gone."""
+    def snapshot(self, outlet: Outlet) -> ConnectionSnapshot | None:
+        """Return the state of a connection, or None if it is closed."""
 
     def sessions(self, outlet: Outlet) -> Sequence[Session]:
-        """The channels of a connection; none where it is gone."""
+        """Return the channels of a connection; none if it is closed."""
 
-    def opened(self, session: Session) -> Opened:
-        """What a channel is."""
+    def channel_snapshot(self, session: Session) -> ChannelSnapshot:
+        """Return the state of a channel."""
 
-    def add_counts(self, counts: Counts, vhost: str) -> None:
-        """Add what the live connections of a vhost have counted."""
+    def add_counts(self, counts: TrafficCounts, vhost: str) -> None:
+        """Add the counts of the live connections of a vhost."""
 
     def close(self, outlet: Outlet, reason: str) -> None:
-        """Close a connection by 320, with this reason; one that is gone is no error."""
+        """Close a connection with code 320 and this reason. Do nothing if it is closed."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Machine:
-    """What the node takes of its machine, as it is now."""
+    """Resources of the machine that the node uses, as of now."""
 
     pid: int
     started_ms: int
     memory_used_bytes: int  # of the process
-    memory_held_bytes: int  # by messages: what the alarm looks at
+    memory_held_bytes: int  # by messages; the memory alarm compares this with the limit
     memory_limit_bytes: int
     disk_free_bytes: int
     disk_limit_bytes: int
     descriptors_used: int
     descriptors_max: int
     processors: int
-    load: float  # of the last minute
+    load: float  # average of the last minute
     context_switches: int
-    data: str  # directory; empty where nothing is stored
+    data: str  # directory; empty if nothing is stored
 
     def amqp_sockets_end(self) -> int:
-        """Descriptors of AMQP clients are below this: the rest is for files, and who looks in.
+        """Return the first file descriptor that AMQP clients may not use; 0 if there is no limit.
 
-        A system gives out the lowest number that is free. 0 where there is no limit.
+        The rest is for files and for HTTP. The system always assigns the lowest free number.
         """
         return max(0, self.descriptors_max - 2 * self._descriptors_kept())
 
     def http_sockets_end(self) -> int:
-        """The same for HTTP: it answers when AMQP clients have taken all that they may have."""
+        """Return the first file descriptor that HTTP clients may not use; 0 if there is no limit.
+
+        It is higher than for AMQP: HTTP answers after AMQP clients have used all of theirs.
+        """
         return max(0, self.descriptors_max - self._descriptors_kept())
 
     def _descriptors_kept(self) -> int:
@@ -145,11 +149,11 @@ class Listener:
 
 
 @dataclass(slots=True, kw_only=True)
-class LoopFacts:
-    """How the event loop and the log keep up. Quantiles are upper bounds of histograms."""
+class LoopStats:
+    """Delays of the event loop and of the log. Quantiles are upper bounds of histograms."""
 
     turns: int  # of the engine, since the start
-    lag_ms_p50: float  # how late a timer runs while there is something to do
+    lag_ms_p50: float  # delay of timers while the loop has work
     lag_ms_p99: float
     lag_ms_max: float
     syncs: int  # of the log
@@ -161,14 +165,14 @@ class LoopFacts:
 
 
 class Metrics(Protocol):
-    """What the node tells of itself in numbers."""
+    """Metrics of the node."""
 
     @property
-    def requests(self) -> Requests:
-        """Counts of HTTP requests, kept by this front."""
+    def requests(self) -> RequestCounts:
+        """Return the counts of HTTP requests, which this front keeps."""
 
     def scrape(self, endpoint: str, slices: Slices) -> AsyncIterator[bytes]:
-        """A whole answer in Prometheus's text format: "aggregated" or "per-object"."""
+        """Yield all metrics in Prometheus's text format: "aggregated" or "per-object"."""
 
     def scrape_groups(
         self,
@@ -177,26 +181,26 @@ class Metrics(Protocol):
         queues: tuple[str, ...],
         slices: Slices,
     ) -> AsyncIterator[bytes]:
-        """The families of some groups, for some vhosts and queues."""
+        """Yield the families of some groups, for some vhosts and queues."""
 
-    def loop(self) -> LoopFacts:
-        """How the loop keeps up."""
+    def loop(self) -> LoopStats:
+        """Return the delays of the event loop and of the log."""
 
 
 class Jobs(Protocol):
     """The jobs service."""
 
     async def store(self) -> Any:
-        """What keeps the jobs (`leveret.job_service.store.Store`); opened with the first call.
+        """Return the store of jobs (`leveret.job_service.store.Store`); the first call opens it.
 
-        It is not named by its type because that would import msgspec into every start.
+        The return type is Any, because naming the class would import msgspec at every start.
         """
 
     def namespaces(self, token: str) -> frozenset[str]:
-        """The namespaces that a token is good for. Raises TokenRefused."""
+        """Return the namespaces that a token gives access to. Raise TokenRefusedError."""
 
     def sign(self, namespaces: list[str], subject: str, lasts_s: int) -> str:
-        """A token. Raises TokenRefused where they are made elsewhere."""
+        """Return a new token. Raise TokenRefusedError if another service issues the tokens."""
 
 
 class NodeView(Protocol):
@@ -204,91 +208,91 @@ class NodeView(Protocol):
 
     @property
     def settings(self) -> Settings:
-        """How the node was set up."""
+        """Return the settings of the node."""
 
     @property
     def product_version(self) -> str:
-        """The version of RabbitMQ whose behaviour this is."""
+        """Return the version of RabbitMQ that the node behaves like."""
 
     @property
     def connections(self) -> Connections:
-        """Who is connected."""
+        """Return the connections of AMQP clients."""
 
     def now_ms(self) -> int:
-        """The time of the node."""
+        """Return the time of the node."""
 
     def machine(self) -> Machine:
-        """What the node takes of its machine."""
+        """Return the resources that the node uses."""
 
     def listeners(self) -> Sequence[Listener]:
-        """Where it listens."""
+        """Return the addresses that the node listens on."""
 
     def certificates(self) -> Sequence[tuple[str, int]]:
-        """Each certificate that is in use, by name, and when it ends."""
+        """Return the name and the end (in ms since 1970) of each certificate in use."""
 
     @property
     def metrics(self) -> Metrics:
-        """What the node tells of itself in numbers."""
+        """Return the metrics of the node."""
 
     @property
     def node_name(self) -> str:
-        """The name of this node."""
+        """Return the name of this node."""
 
     @property
     def durability(self) -> str:
-        """When a message counts as safe: "sync", "os", or "none" where nothing is stored."""
+        """Return when a message counts as safe: "sync", "os", or "none" if nothing is stored."""
 
     @property
-    def authority(self) -> Authority:
-        """Who may ask."""
+    def authenticator(self) -> Authenticator:
+        """Return the authority that checks logins."""
 
     @property
-    def directory(self) -> Directory:
-        """Users and permissions. They are changed inside a `turn` only."""
+    def directory(self) -> UserDirectory:
+        """Return users and permissions. Change them only inside a `turn`."""
 
     @property
-    def book(self) -> Book:
-        """Vhosts, policies, limits and parameters. They are changed inside a `turn` only."""
+    def definitions(self) -> Definitions:
+        """Return vhosts, policies, limits, parameters. Change them only inside a `turn`."""
 
     @property
     def broker(self) -> Broker:
-        """The engine. It is changed inside a `turn` only."""
+        """Return the engine. Change it only inside a `turn`."""
 
     @property
     def backups(self) -> Backups:
-        """Backup and restore."""
+        """Return the service that makes and restores backups."""
 
     def alarms(self) -> Sequence[str]:
-        """The alarms in force, each as a sentence; empty when all is well."""
+        """Return the current alarms, each as a text; none if the node is well."""
 
     def turn(self) -> AbstractContextManager[None]:
-        """A turn of the engine around some commands."""
+        """Return a context manager that runs commands in one turn of the engine."""
 
-    def send_away(self, vhost: str) -> None:
-        """Close all connections of a vhost that is being deleted, inside a `turn`."""
+    def close_connections(self, vhost: str) -> None:
+        """Close all connections of a vhost before it is deleted. Call it inside a `turn`."""
 
     async def synced(self) -> None:
-        """Return when everything up to now is on disk; StorageError where it cannot be."""
+        """Return when all changes so far are on disk. Raise StorageError if that fails."""
 
     def sessions(self) -> list[Session]:
-        """Everything that may hold messages in flight."""
+        """Return all sessions that may hold messages in flight."""
 
     @property
     def tasks(self) -> Tasks:
-        """Long work on messages."""
+        """Return the tasks: long-running work on messages."""
 
     @property
-    def leases(self) -> Leases:
-        """What readers hold in epochs."""
+    def leases(self) -> ReaderLeases:
+        """Return the leases: messages that named readers hold in epochs."""
 
     @property
-    def shovels(self) -> Shovels:
-        """What carries messages between brokers."""
+    def shovels(self) -> ShovelManager:
+        """Return the shovels, which carry messages between brokers."""
 
     @property
     def jobs(self) -> Jobs:
-        """The jobs service."""
+        """Return the jobs service."""
 
     @property
     def bulk_reads(self) -> BulkReads:
-        """Reads of whole ranges of streams."""
+        """Return the bulk reads of streams and queues."""

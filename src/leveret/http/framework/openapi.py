@@ -1,7 +1,7 @@
 """The description of the API (OpenAPI 3.1), made from the operations, and a page that shows it.
 
-Every route comes from an `Operation`, so nothing can be left out. Types of bodies and answers are
-described by msgspec, as it decodes and encodes them.
+Every route comes from an `Operation`, so the description is complete. msgspec describes the types
+of bodies and answers, as it decodes and encodes them.
 """
 
 import re
@@ -14,41 +14,41 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from leveret import __version__
-from leveret.http.framework.answers import Failure, json
-from leveret.http.framework.listing import Page
-from leveret.http.framework.operations import Needs, Operation, Query
+from leveret.http.framework.listing import ListPage
+from leveret.http.framework.operations import Access, Operation, Query
+from leveret.http.framework.responses import ErrorBody, json_response
 
 _REFERENCE: Final = "#/components/schemas/{name}"
 _PARAMETER: Final = re.compile(r"\{(\w+)(?::\w+)?\}")
 _NEEDS: Final = {
-    Needs.NOTHING: "Needs no login.",
-    Needs.LOGIN: "Any user; permissions are asked.",
-    Needs.MANAGEMENT: "Needs the tag management.",
-    Needs.POLICYMAKER: "Needs the tag policymaker.",
-    Needs.MONITORING: "Needs the tag monitoring.",
-    Needs.ADMINISTRATOR: "Needs the tag administrator.",
-    Needs.JOBS: "Needs a token for the namespace, or the login of an administrator.",
-    Needs.METRICS: "Needs the tag monitoring, where the setting metrics_login wants a login.",
+    Access.PUBLIC: "Needs no login.",
+    Access.ANY_USER: "Any user who has the permissions.",
+    Access.MANAGEMENT: "Needs the tag management.",
+    Access.POLICYMAKER: "Needs the tag policymaker.",
+    Access.MONITORING: "Needs the tag monitoring.",
+    Access.ADMINISTRATOR: "Needs the tag administrator.",
+    Access.JOB_TOKEN: "Needs a token for the namespace, or the login of an administrator.",
+    Access.METRICS: "Needs the tag monitoring if the setting metrics_login requires a login.",
 }
-_SECURITY: Final[dict[Needs, list[dict[str, list[str]]]]] = {
-    Needs.NOTHING: [],
-    Needs.JOBS: [{"token": []}, {"login": []}],
+_SECURITY: Final[dict[Access, list[dict[str, list[str]]]]] = {
+    Access.PUBLIC: [],
+    Access.JOB_TOKEN: [{"token": []}, {"login": []}],
 }
 _SIMPLE: Final = {str: "string", int: "integer", bool: "boolean", float: "number"}
-# What can go wrong with any request.
-_USUAL: Final = {
-    400: "The request cannot be carried out, for the reason given.",
-    401: "Login failed, or the user may not do this.",
-    404: "There is no such object.",
-    405: "The path has no such method.",
+# Errors that any request can get.
+_COMMON_ERRORS: Final = {
+    400: "The request is invalid; the body has the reason.",
+    401: "The login failed, or the user has no permission.",
+    404: "The object does not exist.",
+    405: "The path does not have this method.",
     413: "The body is too large.",
-    429: "Too many logins have failed; the header Retry-After says when to try again.",
-    503: "The node cannot do that for now.",
+    429: "Too many logins have failed; the header Retry-After has the seconds to wait.",
+    503: "The node cannot do this at the moment.",
 }
 
 
 def describe(operations: Sequence[Operation]) -> dict[str, Any]:
-    """The whole description."""
+    """Return the whole description."""
     types = _types(operations)
     schemas, components = msgspec.json.schema_components(
         types, schema_hook=_any, ref_template=_REFERENCE
@@ -64,7 +64,7 @@ def describe(operations: Sequence[Operation]) -> dict[str, Any]:
         "info": {
             "title": "Leveret",
             "version": __version__,
-            "description": "RabbitMQ's management API, and what Leveret has besides.",
+            "description": "RabbitMQ's management API, and the additions of Leveret.",
         },
         "tags": [{"name": name} for name in dict.fromkeys(o.group for o in operations)],
         "paths": paths,
@@ -79,15 +79,15 @@ def describe(operations: Sequence[Operation]) -> dict[str, Any]:
 
 
 def _any(kind: type) -> dict[str, Any]:
-    """The schema of what msgspec does not know: `object`, for which anything will do."""
+    """Return the schema of `object`, which msgspec does not know: any value."""
     if kind is object:
         return {"description": "any value"}
     raise NotImplementedError(kind)
 
 
 def _types(operations: Sequence[Operation]) -> list[Any]:
-    """Every type that is mentioned, once."""
-    found: dict[str, Any] = {repr(Failure): Failure, repr(Page): Page}
+    """Return every type of the operations, once."""
+    found: dict[str, Any] = {repr(ErrorBody): ErrorBody, repr(ListPage): ListPage}
     for operation in operations:
         others = [kind for _, kind in operation.failures]
         for kind in (operation.body, operation.answer, *others):
@@ -99,12 +99,12 @@ def _types(operations: Sequence[Operation]) -> list[Any]:
 def _described(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
     about: dict[str, Any] = {
         "operationId": _id(operation),
-        "summary": operation.about,
-        "description": _NEEDS[operation.needs],
+        "summary": operation.summary,
+        "description": _NEEDS[operation.access],
         "tags": [operation.group],
         "parameters": _parameters(operation),
         "responses": _responses(operation, schemas),
-        "security": _SECURITY.get(operation.needs, [{"login": []}]),
+        "security": _SECURITY.get(operation.access, [{"login": []}]),
     }
     if operation.body is not None:
         content = {"application/json": {"schema": schemas[repr(operation.body)]}}
@@ -130,7 +130,7 @@ def _query(query: Query) -> dict[str, Any]:
         "name": query.name,
         "in": "query",
         "required": query.required,
-        "description": query.about,
+        "description": query.description,
         "schema": {"type": _SIMPLE[query.type]},
     }
 
@@ -138,20 +138,24 @@ def _query(query: Query) -> dict[str, Any]:
 def _responses(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
     responses: dict[str, Any] = {str(operation.status): _success(operation, schemas)}
     if operation.status == 201:
-        responses["204"] = {"description": "It was there already, and is as asked for."}
-    failure = {"application/json": {"schema": schemas[repr(Failure)]}}
-    for status, text in _USUAL.items():
+        responses["204"] = {"description": "The object existed already and has been changed."}
+    failure = {"application/json": {"schema": schemas[repr(ErrorBody)]}}
+    for status, text in _COMMON_ERRORS.items():
         responses[str(status)] = {"description": text, "content": failure}
     for status, kind in operation.failures:
         media = operation.failure_media if status >= 400 else "application/json"
-        text = _USUAL.get(status, "It failed.") if status >= 400 else "Not all of it was done."
+        text = (
+            _COMMON_ERRORS.get(status, "The call failed.")
+            if status >= 400
+            else "Some items failed."
+        )
         content = {media: {"schema": schemas[repr(kind)]}}
         responses[str(status)] = {"description": text, "content": content}
     return responses
 
 
 def _success(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
-    success: dict[str, Any] = {"description": operation.about}
+    success: dict[str, Any] = {"description": operation.summary}
     if operation.media != "application/json":
         success["content"] = {operation.media: {"schema": {}}}
     elif operation.answer is not None:
@@ -161,25 +165,25 @@ def _success(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
 
 
 def _answer(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
-    """A list may be asked for by pages, and any answer with columns may have some keys only."""
+    """Return the schema of an answer: whole, with some columns only, or as a page of a list."""
     whole: dict[str, Any] = schemas[repr(operation.answer)]
     names = {query.name for query in operation.query}
     is_list = get_origin(operation.answer) is list
     forms = [whole]
     if "columns" in names:
-        some: dict[str, Any] = {"type": "object", "description": "with `columns`: those keys"}
+        some: dict[str, Any] = {"type": "object", "description": "with `columns`: only these keys"}
         forms.append({"type": "array", "items": some} if is_list else some)
     if "page" in names and is_list:
-        forms.append(schemas[repr(Page)])
+        forms.append(schemas[repr(ListPage)])
     return whole if len(forms) == 1 else {"anyOf": forms}
 
 
 async def get_description(request: Request) -> Response:
-    return json(description_of(request))
+    return json_response(description_of(request))
 
 
 def description_of(request: Request) -> dict[str, Any]:
-    """The description, made when it is first asked for."""
+    """Return the description. The first request makes it."""
     state = request.app.state
     if getattr(state, "description", None) is None:
         state.description = describe(state.operations)
@@ -189,9 +193,6 @@ def description_of(request: Request) -> dict[str, Any]:
 
 async def get_page(request: Request) -> Response:
     return HTMLResponse(page_of(description_of(request)))
-
-
-# The page
 
 
 _STYLE: Final = """
@@ -207,7 +208,7 @@ table{border-collapse:collapse}td{padding:.1rem .8rem .1rem 0;vertical-align:top
 
 
 def page_of(description: dict[str, Any]) -> str:
-    """The description for people: one page without scripts."""
+    """Return the description as one HTML page without scripts."""
     info = description["info"]
     groups: dict[str, list[str]] = {tag["name"]: [] for tag in description["tags"]}
     for path, methods in description["paths"].items():
@@ -220,7 +221,7 @@ def page_of(description: dict[str, Any]) -> str:
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f"<title>{escape(info['title'])} API</title><style>{_STYLE}</style>"
         f"<h1>{escape(info['title'])} {escape(info['version'])}</h1>"
-        f"<p>{escape(info['description'])} The same for programs: "
+        f"<p>{escape(info['description'])} For programs: "
         '<a href="/api/openapi.json">/api/openapi.json</a>.</p>'
         f"<main>{sections}<h2>Objects</h2>{schemas}</main></html>"
     )
@@ -274,18 +275,18 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/openapi.json",
         handler=get_description,
-        about="This description.",
+        summary="Return this description.",
         group="description",
-        needs=Needs.NOTHING,
+        access=Access.PUBLIC,
         answer=dict[str, object],
     ),
     Operation(
         method="GET",
         path="/docs",
         handler=get_page,
-        about="This description as a page.",
+        summary="Return this description as a page.",
         group="description",
-        needs=Needs.NOTHING,
+        access=Access.PUBLIC,
         media="text/html",
     ),
 )

@@ -1,12 +1,12 @@
-"""Operations: what can be asked over HTTP, each declared once.
+"""Operations: all requests that the HTTP front answers, each declared once.
 
-An `Operation` is a method on a path with what it needs of the user, what its body and answer look
-like, and a sentence about it. From the declarations come the routes of the application, the check
-of every login (no handler can forget it), an account of every request that is not a GET, and the
-description at `/api/openapi.json`.
+An `Operation` is a method on a path, with the access it requires, the types of its body and its
+answer, and a one-line summary. From the declarations come the routes of the application, the check
+of every login (no handler can forget it), an audit entry for every request that is not a GET, and
+the description at `/api/openapi.json`.
 
-RabbitMQ: tags include others. An administrator may do all; monitoring and policymaker include
-management; an operation that a user's tags do not allow answers 401.
+RabbitMQ: tags include others. An administrator may do everything; monitoring and policymaker
+include management. An operation that a user's tags do not allow answers 401.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -22,54 +22,58 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from leveret.auth import is_loopback
 from leveret.errors import LeveretError
-from leveret.http.framework.answers import status_of
-from leveret.http.framework.login import facts_of, host_of, login
+from leveret.http.framework.login import login
+from leveret.http.framework.request_parts import host_of, node_of
+from leveret.http.framework.responses import status_of
 
-BODY_BYTES_MAX: Final = 16 * 1024 * 1024  # of a body that is read whole
-WHOLE_BODY: Final = "leveret.body"  # in a scope: the body, where it came whole
+BODY_BYTES_MAX: Final = 16 * 1024 * 1024  # limit of a body that is read into memory
+WHOLE_BODY: Final = "leveret.body"  # key in a scope: the body, if it was read before
 
 Handler = Callable[[Request], Awaitable[ASGIApp]]
 Body = TypeVar("Body")
 
 
-class Needs(StrEnum):
-    """What a user must have to ask."""
+class Access(StrEnum):
+    """The access that an operation requires."""
 
-    NOTHING = ""  # not even a login
-    LOGIN = "login"  # any user; the handler asks for permissions
+    PUBLIC = ""  # no login
+    ANY_USER = "login"  # any user; the handler checks permissions
     MANAGEMENT = "management"
     POLICYMAKER = "policymaker"
     MONITORING = "monitoring"
     ADMINISTRATOR = "administrator"
-    JOBS = "jobs"  # a token of the jobs service; the handler asks for it
-    METRICS = "metrics"  # monitoring, or nothing: by the setting `metrics_login`
+    JOB_TOKEN = "jobs"  # a token of the jobs service; the handler checks it
+    METRICS = "metrics"  # MONITORING or PUBLIC, by the setting `metrics_login`
 
 
-# Which tags, besides the one of its name, give a user what an operation needs.
-_INCLUDED: Final = {
-    Needs.MANAGEMENT: {"management", "policymaker", "monitoring", "administrator"},
-    Needs.POLICYMAKER: {"policymaker", "administrator"},
-    Needs.MONITORING: {"monitoring", "administrator"},
-    Needs.ADMINISTRATOR: {"administrator"},
+# The tags that give each kind of access.
+_TAGS: Final = {
+    Access.MANAGEMENT: {"management", "policymaker", "monitoring", "administrator"},
+    Access.POLICYMAKER: {"policymaker", "administrator"},
+    Access.MONITORING: {"monitoring", "administrator"},
+    Access.ADMINISTRATOR: {"administrator"},
 }
-# RabbitMQ's word for each, in the reason of the refusal.
-_MISSING: Final = {
-    Needs.MANAGEMENT: "Not management user",
-    Needs.POLICYMAKER: "Not policymaker user",
-    Needs.MONITORING: "Not monitor user",
-    Needs.ADMINISTRATOR: "Not administrator user",
+# RabbitMQ: the reason of each refusal.
+_REFUSALS: Final = {
+    Access.MANAGEMENT: "Not management user",
+    Access.POLICYMAKER: "Not policymaker user",
+    Access.MONITORING: "Not monitor user",
+    Access.ADMINISTRATOR: "Not administrator user",
 }
 
 
-_LOOKING: Final = ("GET", "HEAD")
-_FOREIGN: Final = ("cross-site", "same-site")  # of `Sec-Fetch-Site`, which browsers alone send
+_READ_METHODS: Final = ("GET", "HEAD")
+_OTHER_SITES: Final = (
+    "cross-site",
+    "same-site",
+)  # values of `Sec-Fetch-Site`, which only browsers send
 
 
 class Query(msgspec.Struct, frozen=True):
-    """A parameter of the query."""
+    """One query parameter."""
 
     name: str
-    about: str
+    description: str
     type: Any = str
     required: bool = False
 
@@ -80,27 +84,27 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     method: str
     path: str
     handler: Handler
-    about: str  # one sentence
-    group: str  # heading under which it is listed: "queues"
-    needs: Needs = Needs.MANAGEMENT
+    summary: str  # one sentence
+    group: str  # heading in the description, such as "queues"
+    access: Access = Access.MANAGEMENT
     query: tuple[Query, ...] = ()
     body: Any = None  # type of the JSON body; None: no body
     body_bytes_max: int = BODY_BYTES_MAX
     answer: Any = None  # type of the JSON answer; None: no body
-    media: str = "application/json"  # of the answer
-    status: int = 200  # of success; 201 stands for 201 (made) or 204 (changed)
-    failures: tuple[tuple[int, Any], ...] = ()  # statuses whose body is not the usual one
-    failure_media: str = "application/json"  # of those from 400 on
-    is_audited: bool = True  # unless a GET; not messages, which would bury all, nor looks
+    media: str = "application/json"  # media type of the answer
+    status: int = 200  # on success; 201 means 201 (created) or 204 (changed)
+    failures: tuple[tuple[int, Any], ...] = ()  # statuses with a body other than ErrorBody
+    failure_media: str = "application/json"  # media type of the failures from 400 on
+    is_audited: bool = True  # GETs never are. False for messages, of which there are too many
 
 
 def routes_of(operations: Sequence[Operation]) -> list[Route]:
-    """One route for each path, in the order of the operations."""
+    """Return one route for each path, in the order of the operations."""
     return [Route(path, endpoint) for path, endpoint in endpoints_of(operations).items()]
 
 
 def endpoints_of(operations: Sequence[Operation]) -> dict[str, "Endpoint"]:
-    """What answers each path, in the order of the operations."""
+    """Return the endpoint of each path, in the order of the operations."""
     by_path: dict[str, dict[str, Operation]] = {}
     for operation in operations:
         methods = by_path.setdefault(operation.path, {})
@@ -110,7 +114,7 @@ def endpoints_of(operations: Sequence[Operation]) -> dict[str, "Endpoint"]:
 
 
 class Endpoint:
-    """Answers all methods of a path."""
+    """Answer all methods of one path."""
 
     def __init__(self, operations: dict[str, Operation]) -> None:
         self._operations = operations
@@ -123,7 +127,7 @@ class Endpoint:
         await response(scope, receive, send)
 
     async def answer(self, request: Request) -> ASGIApp:
-        """The answer to a request, not yet sent; raises what the application answers as errors."""
+        """Return the response to a request. Raise errors, which the application answers."""
         if request.method == "OPTIONS":
             return Response(status_code=200, headers=self._allow)
         method = "GET" if request.method == "HEAD" else request.method
@@ -137,7 +141,7 @@ class Endpoint:
 
 
 async def _answer_change(request: Request, operation: Operation) -> ASGIApp:
-    """Answer a request that may change something, and keep account of it."""
+    """Answer a request that may change something, and write it to the audit."""
     status = 500
     try:
         await _admit(request, operation)
@@ -148,52 +152,56 @@ async def _answer_change(request: Request, operation: Operation) -> ASGIApp:
         status = status_of(request, fault)
         raise
     finally:
-        _note(request, status)
+        _audit(request, status)
 
 
-def _note(request: Request, status: int) -> None:
+def _audit(request: Request, status: int) -> None:
     user = getattr(request.state, "user", None)
-    if user is not None:  # a failed login was noted as such
-        audit = facts_of(request).authority.audit
+    if user is not None:  # the authority has noted failed logins
+        audit = node_of(request).authenticator.audit
         path = request.scope["path"]
         audit.note(user.name, host_of(request), request.method, path, str(status))
 
 
 async def _admit(request: Request, operation: Operation) -> None:
-    """Let the request pass, with its user in its state, or refuse it.
+    """Log in the user and put them into the state of the request, or refuse the request.
 
-    A body comes before its handler begins, or what that has checked may be gone when it has come.
+    The body is read before the handler begins. Otherwise objects that the handler has checked
+    could be deleted while it waits for the body.
     """
-    needs = operation.needs
-    if needs is Needs.METRICS:
-        needs = _needs_for_metrics(request)
-    if needs is Needs.NOTHING or needs is Needs.JOBS:
+    access = operation.access
+    if access is Access.METRICS:
+        access = _access_to_metrics(request)
+    if access is Access.PUBLIC or access is Access.JOB_TOKEN:
         return
-    _require_own_page(request)
+    _require_same_origin(request)
     user = await login(request)
     request.state.user = user
-    if needs is not Needs.LOGIN and not _INCLUDED[needs].intersection(user.tags):
-        raise HTTPException(401, _MISSING[needs])
+    if access is not Access.ANY_USER and not _TAGS[access].intersection(user.tags):
+        raise HTTPException(401, _REFUSALS[access])
     if operation.body is not None:
         request.scope[WHOLE_BODY] = await whole_body(request, operation.body_bytes_max)
 
 
-def _require_own_page(request: Request) -> None:
-    """Browsers add a login that they remember to what pages of others make them send."""
-    if request.method not in _LOOKING and request.headers.get("sec-fetch-site", "none") in _FOREIGN:
-        raise HTTPException(403, "the request was sent by a page from elsewhere")
+def _require_same_origin(request: Request) -> None:
+    """Refuse changes sent by pages of other sites: browsers add a stored login to them."""
+    if (
+        request.method not in _READ_METHODS
+        and request.headers.get("sec-fetch-site", "none") in _OTHER_SITES
+    ):
+        raise HTTPException(403, "the request was sent by a page of another site")
 
 
-def _needs_for_metrics(request: Request) -> Needs:
-    """What a scraper needs: a login, unless it runs on this machine or nobody wants one."""
-    wanted = facts_of(request).settings.metrics_login
+def _access_to_metrics(request: Request) -> Access:
+    """Return the access to metrics: public if the setting says so, or if the scraper is local."""
+    wanted = node_of(request).settings.metrics_login
     if wanted == "never" or (wanted == "remote" and is_loopback(host_of(request))):
-        return Needs.NOTHING
-    return Needs.MONITORING
+        return Access.PUBLIC
+    return Access.MONITORING
 
 
 async def body_of(request: Request, kind: type[Body]) -> Body:
-    """The JSON body, checked against its type; 400 with the reason where it does not fit."""
+    """Return the JSON body, decoded as its type. Answer 400 with the reason if it does not fit."""
     data = await whole_body(request)
     try:
         return msgspec.json.decode(data or b"{}", type=kind)
@@ -202,7 +210,7 @@ async def body_of(request: Request, kind: type[Body]) -> Body:
 
 
 async def whole_body(request: Request, bytes_max: int = BODY_BYTES_MAX) -> bytes:
-    """All bytes of the body; 413 where there are too many."""
+    """Return all bytes of the body. Answer 413 if there are too many."""
     known: bytes | None = request.scope.get(WHOLE_BODY)
     if known is not None and len(known) <= bytes_max:
         return known

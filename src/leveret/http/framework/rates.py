@@ -1,12 +1,12 @@
-"""Rates of counters, computed when somebody reads them.
+"""Rates of counters, computed when a client reads them.
 
-Objects only count. A read leaves a sample behind, at most one a second for each object, and the
-rate is the difference to the oldest sample of the last `WINDOW_MS`. Nobody reads: nothing is
-sampled, and the broker does nothing for its statistics. The first read of an object finds no rate.
+Objects only count. A read leaves a sample, at most one each second for each object. The rate is the
+difference to the oldest sample of the last `WINDOW_MS`. Without readers nothing is sampled, and the
+broker does no work for its statistics. The first read of an object finds no rate.
 
-Memory: a sample is eight bytes for each counter, an object keeps `WINDOW_MS` of them, one that
-stands still keeps two; what was not read for `FORGET_MS` is forgotten, and so is the least
-recently read beyond `OBJECTS_MAX`.
+Memory: a sample has eight bytes for each counter. An object keeps the samples of `WINDOW_MS`, or
+two while its counters do not change. Objects that were not read for `FORGET_MS` are forgotten, and
+so are the least recently read objects beyond `OBJECTS_MAX`.
 """
 
 import struct
@@ -18,32 +18,32 @@ import msgspec
 
 WINDOW_MS: Final = 5_000
 SAMPLE_MS: Final = 1_000
-TOO_SHORT_MS: Final = 500  # a rate over less says nothing
+TOO_SHORT_MS: Final = 500  # a rate over a shorter time is meaningless
 FORGET_MS: Final = 300_000
 OBJECTS_MAX: Final = 200_000
 
 
 class Rate(msgspec.Struct, frozen=True, gc=False):
-    """How fast a counter grows."""
+    """The growth of a counter."""
 
-    rate: float  # a second
+    rate: float  # per second
 
 
 NO_RATE: Final = Rate(0.0)
 
 
 @cache
-def _form(count: int) -> struct.Struct:
+def _packing(count: int) -> struct.Struct:
     return struct.Struct(f"{count}q")
 
 
 @cache
-def _none(count: int) -> tuple[Rate, ...]:
+def _no_rates(count: int) -> tuple[Rate, ...]:
     return (NO_RATE,) * count
 
 
 class _Samples:
-    """What is kept of one object."""
+    """The samples of one object."""
 
     __slots__ = ("packed", "times_ms")
 
@@ -52,10 +52,10 @@ class _Samples:
         self.packed = [packed]
 
     def add(self, now_ms: int, packed: bytes) -> None:
-        """Keep a sample; of those beyond the window only the newest stays."""
+        """Add a sample, and keep only the newest of those older than the window."""
         times_ms, all_packed = self.times_ms, self.packed
         if len(times_ms) >= 2 and all_packed[-1] == packed == all_packed[-2]:
-            times_ms[-1] = now_ms  # it stands still
+            times_ms[-1] = now_ms  # the counters do not change
         else:
             times_ms.append(now_ms)
             all_packed.append(packed)
@@ -63,8 +63,8 @@ class _Samples:
             del times_ms[0], all_packed[0]
 
 
-class Rates:
-    """The samples of all objects that were read lately."""
+class RateSamples:
+    """The samples of all objects that were read recently."""
 
     def __init__(self) -> None:
         self._objects: dict[Hashable, _Samples] = {}  # least recently read first
@@ -75,29 +75,29 @@ class Rates:
     def of(
         self, key: Hashable, counts: Sequence[int], now_ms: int, *, gauges: int = 0
     ) -> tuple[Rate, ...]:
-        """The rate of each count. The last `gauges` of them may go down."""
-        packed = _form(len(counts)).pack(*counts)
+        """Return the rate of each count. The last `gauges` counts may go down."""
+        packed = _packing(len(counts)).pack(*counts)
         samples = self._objects.pop(key, None)
         if samples is None:
             self._make_room(now_ms)
             self._objects[key] = _Samples(now_ms, packed)
-            return _none(len(counts))
+            return _no_rates(len(counts))
         self._objects[key] = samples
         base = samples.packed[0]
         elapsed_ms = now_ms - samples.times_ms[0]
         if now_ms - samples.times_ms[-1] >= SAMPLE_MS:
             samples.add(now_ms, packed)
         if base == packed or elapsed_ms < TOO_SHORT_MS:
-            return _none(len(counts))
-        before = _form(len(counts)).unpack(base)
+            return _no_rates(len(counts))
+        before = _packing(len(counts)).unpack(base)
         counters = len(counts) - gauges
         if any(counts[i] < before[i] for i in range(counters)):
-            self._objects[key] = _Samples(now_ms, packed)  # another object of the same name
-            return _none(len(counts))
+            self._objects[key] = _Samples(now_ms, packed)  # a new object with the same name
+            return _no_rates(len(counts))
         return _rates(before, counts, elapsed_ms)
 
     def clear(self) -> None:
-        """Begin anew: nobody has read anything."""
+        """Forget all samples."""
         self._objects.clear()
 
     def _make_room(self, now_ms: int) -> None:

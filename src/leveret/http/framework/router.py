@@ -1,8 +1,8 @@
-"""Finds the route of a path without trying all of them.
+"""Find the route of a path without trying all routes.
 
-There are a hundred routes and more, and a router tries one after the other. Here the first two
-parts of a path choose which ones are tried at all. A route whose own first two parts have a
-parameter is tried for every path, in its place among the others.
+There are more than a hundred routes, and Starlette's router tries one after the other. Here the
+first two parts of a path choose the routes that are tried. A route with a parameter in its first
+two parts is tried for every path, in its place among the others.
 """
 
 import re
@@ -13,12 +13,15 @@ from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
 _API: Final = "/api/"
-# Where the name of an exchange stands; an empty one is the default exchange's.
+# Paths with an empty exchange name, which means the default exchange.
 _NO_EXCHANGE: Final = re.compile("^(/api/exchanges/[^/]+|/api/bindings/[^/]+/e)//")
 
 
-def routed(path: str) -> str:
-    """A path as routes know it. RabbitMQ: a slash at its end means nothing; clients send some."""
+def normalized_path(path: str) -> str:
+    """Return a path in the form that the routes have.
+
+    RabbitMQ: a slash at the end means nothing; some clients send it.
+    """
     if not path.startswith(_API) or path == _API:
         return path
     if "//" in path:
@@ -26,24 +29,28 @@ def routed(path: str) -> str:
     return path.removesuffix("/")
 
 
-class Routes(Router):
-    """All routes of the application, by the beginning of their paths."""
+class PrefixRouter(Router):
+    """All routes of the application, by the first two parts of their paths."""
 
     def __init__(self, routes: Sequence[Route]) -> None:
         super().__init__(routes, redirect_slashes=False)
-        begins = {_begin(route.path) for route in routes}
-        self._routers = {begin: _router(routes, begin) for begin in begins if "{" not in begin}
+        prefixes = {_prefix(route.path) for route in routes}
+        self._routers = {
+            prefix: _router(routes, prefix) for prefix in prefixes if "{" not in prefix
+        }
         self._others = _router(routes, None)
 
     async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
-        router = self._routers.get(_begin(scope["path"]), self._others)
+        router = self._routers.get(_prefix(scope["path"]), self._others)
         await router.app(scope, receive, send)
 
 
-def _begin(path: str) -> str:
+def _prefix(path: str) -> str:
     return "/".join(path.split("/", 3)[:3])
 
 
-def _router(routes: Sequence[Route], begin: str | None) -> Router:
-    chosen = [route for route in routes if "{" in _begin(route.path) or _begin(route.path) == begin]
+def _router(routes: Sequence[Route], prefix: str | None) -> Router:
+    chosen = [
+        route for route in routes if "{" in _prefix(route.path) or _prefix(route.path) == prefix
+    ]
     return Router(chosen, redirect_slashes=False)

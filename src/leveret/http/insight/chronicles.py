@@ -1,12 +1,13 @@
-"""What remembers in a vhost, and where each of its copies is, all at one moment.
+"""Chronicles of a vhost, and the state of each message that they tell of, at one moment.
 
-GET   /api/chronicles/{vhost}?queue=&queue=    queues and exchanges that remember, their copies
+GET   /api/chronicles/{vhost}?queue=&queue=    queues and exchanges that remember, and their copies
 
-It is taken in one turn: the ends of the chronicles and the messages of the queues belong together,
-so whoever reads the chronicles up to these ends must come to these copies (docs/audit.md). The
-answer is sent when the ends are on disk. Copies are runs of numbers, as messages stay where they
-are and their bodies are not looked at. Needs the permission *read* on each queue that is named;
-where none is named, those that may not be read are left out.
+The snapshot is taken in one turn: the ends of the chronicles and the messages of the queues belong
+together. A client that reads the chronicles up to these ends must find the same copies
+(docs/reports.md). The answer is sent when the ends are on disk. Copies are listed as runs of
+numbers:
+messages stay where they are, and their bodies are not read. It needs the permission *read* on each
+named queue. If no queue is named, unreadable queues are left out.
 """
 
 from array import array
@@ -19,7 +20,7 @@ from starlette.responses import Response
 
 from leveret.auth import READ
 from leveret.engine.commands.picking import plan
-from leveret.engine.history.tracing import untraced
+from leveret.engine.history.tracing import remove_tracing
 from leveret.engine.message import Message
 from leveret.engine.queues.queue import Queue
 from leveret.engine.streams.chronicle import StreamChronicle
@@ -27,26 +28,26 @@ from leveret.engine.streams.stream import Stream
 from leveret.engine.turns.session import Session
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import NotFoundError
-from leveret.http.framework.answers import json
-from leveret.http.framework.login import facts_of, user_of, vhost_of
-from leveret.http.framework.operations import Needs, Operation, Query
-from leveret.http.framework.pace import Slices
-from leveret.http.framework.queue_access import pace_of
-from leveret.http.insight.shapes import printable
+from leveret.http.framework.names import printable
+from leveret.http.framework.operations import Access, Operation, Query
+from leveret.http.framework.permissions import vhost_of
+from leveret.http.framework.request_parts import node_of, slices_of, user_of
+from leveret.http.framework.responses import json_response
+from leveret.slices import Slices
 
-COPIES_MAX: Final = 20_000_000  # of one answer: eight bytes of memory each
+COPIES_MAX: Final = 20_000_000  # in one answer; each takes eight bytes of memory
 _STEP: Final = 4096  # numbers between two looks at the clock
 
-Run = tuple[int, int]  # the first and the last number
+Run = tuple[int, int]  # first and last number
 
 
 class ChronicleInfo(msgspec.Struct):
     """A stream of life events."""
 
     name: str
-    id: int  # numbers of publishes begin with it
+    id: int  # the prefix of the numbers of publishes
     first_offset: int
-    end_offset: int  # what happened up to this moment is before it
+    end_offset: int  # all events up to this moment are before it
 
 
 class RememberingExchange(msgspec.Struct):
@@ -56,7 +57,7 @@ class RememberingExchange(msgspec.Struct):
     stream: str
 
 
-class Held(msgspec.Struct, array_like=True):
+class UnackedRun(msgspec.Struct, array_like=True):
     """Copies in flight that were delivered at the same time."""
 
     first: int
@@ -68,20 +69,20 @@ class RememberingQueue(msgspec.Struct):
     """A queue that remembers, and the numbers of its messages by state."""
 
     name: str
-    id: int  # numbers of copies begin with it
+    id: int  # the prefix of the numbers of copies
     stream: str
-    declared: bool  # it was declared with x-remember: it remembers all of its messages
-    dead_letter_exchange: str | None  # as it was declared; null also where a policy says it
+    declared: bool  # it was declared with x-remember, so it remembers all its messages
+    dead_letter_exchange: str | None  # as declared; null if a policy sets it
     dead_letter_routing_key: str | None
     ready: list[Run]
     scheduled: list[Run]
-    unacked: list[Held]
-    stuck: list[Run]  # dead letters that nobody takes
-    damaged: list[Run]  # cannot be read
+    unacked: list[UnackedRun]
+    stuck: list[Run]  # dead letters that no queue accepts
+    damaged: list[Run]  # unreadable messages
 
 
-class Remembering(msgspec.Struct):
-    """One moment."""
+class ChroniclesSnapshot(msgspec.Struct):
+    """The state of all chronicles of a vhost at one moment."""
 
     time_ms: int
     streams: list[ChronicleInfo]
@@ -90,13 +91,13 @@ class Remembering(msgspec.Struct):
 
 
 class _Copies:
-    """The numbers of one queue's messages, as they were in the turn."""
+    """The numbers of the messages of one queue, as of the turn."""
 
     def __init__(self, queue: Queue, stream: str) -> None:
         self.queue = queue
         self.stream = stream
-        self.ready = plan(queue, True, False)
-        self.scheduled = plan(queue, False, True)
+        self.ready = plan(queue, with_ready=True, with_scheduled=False)
+        self.scheduled = plan(queue, with_ready=False, with_scheduled=True)
         self.unacked: list[tuple[int, int]] = []
         self.damaged: array[int] = array("Q")
         self.stuck: array[int] = array("Q")
@@ -108,28 +109,28 @@ class _Copies:
 
 
 async def get_chronicles(request: Request) -> Response:
-    facts = facts_of(request)
-    vhost = facts.broker.vhost(vhost_of(request))
+    node = node_of(request)
+    vhost = node.broker.vhost(vhost_of(request))
     queues = _queues(request, vhost)
-    with facts.turn():
+    with node.turn():
         now_ms = int(vhost.turn.now_ms)
         copies = [_Copies(queue, stream) for queue, stream in queues]
         if sum(one.count() for one in copies) > COPIES_MAX:
             raise HTTPException(400, f"more than {COPIES_MAX} messages: name fewer queues")
-        _add_held(copies, facts.sessions(), vhost)
+        _add_unacked(copies, node.sessions(), vhost)
         streams = _streams(vhost)
-    await facts.synced()
-    slices = Slices(pace_of(request))
+    await node.synced()
+    slices = slices_of(request)
     shown = [await _shown(one, slices) for one in copies]
     exchanges = [
         RememberingExchange(printable(name), printable(stream))
         for name, stream in _exchanges(vhost)
     ]
-    return json(Remembering(now_ms, streams, exchanges, shown))
+    return json_response(ChroniclesSnapshot(now_ms, streams, exchanges, shown))
 
 
 def _queues(request: Request, vhost: Vhost) -> list[tuple[Queue, str]]:
-    """The queues that are meant, with the streams that they remember in."""
+    """Return the requested queues, with the streams of their chronicles."""
     user = user_of(request)
     names = request.query_params.getlist("queue")
     found = []
@@ -137,7 +138,7 @@ def _queues(request: Request, vhost: Vhost) -> list[tuple[Queue, str]]:
         queue = vhost.queues.get(name)
         if queue is None:
             raise NotFoundError(f"no queue '{name}' in vhost '{vhost.name}'")
-        stream = _remembered(queue)
+        stream = _chronicle_stream(queue)
         may_read = user.may(READ, vhost.name, "queue", name)
         if stream is not None and may_read:
             found.append((queue, stream))
@@ -148,19 +149,19 @@ def _queues(request: Request, vhost: Vhost) -> list[tuple[Queue, str]]:
     return found
 
 
-def _remembered(queue: Queue) -> str | None:
-    chronicle = untraced(queue.chronicle)
+def _chronicle_stream(queue: Queue) -> str | None:
+    chronicle = remove_tracing(queue.chronicle)
     if isinstance(queue, Stream) or not isinstance(chronicle, StreamChronicle):
         return None
     return chronicle.stream
 
 
-def _add_held(copies: list[_Copies], sessions: list[Session], vhost: Vhost) -> None:
-    """What is in flight, by queue."""
-    of = {int(one.queue.slot): one for one in copies}
+def _add_unacked(copies: list[_Copies], sessions: list[Session], vhost: Vhost) -> None:
+    """Add the messages in flight, by queue."""
+    by_slot = {int(one.queue.slot): one for one in copies}
     for session in sessions:
         for message in [*session.unacked.messages(), *session.undecided()]:
-            found = of.get(int(message.queue))
+            found = by_slot.get(int(message.queue))
             if found is not None:
                 found.unacked.append((int(message.seq), int(message.taken_ms)))
     for one in copies:
@@ -169,7 +170,7 @@ def _add_held(copies: list[_Copies], sessions: list[Session], vhost: Vhost) -> N
 
 
 def _streams(vhost: Vhost) -> list[ChronicleInfo]:
-    names = {stream for queue in vhost.queues.values() if (stream := _remembered(queue))}
+    names = {stream for queue in vhost.queues.values() if (stream := _chronicle_stream(queue))}
     names.update(stream for _, stream in _exchanges(vhost))
     found: list[ChronicleInfo] = []
     for name in sorted(names):
@@ -181,7 +182,7 @@ def _streams(vhost: Vhost) -> list[ChronicleInfo]:
 
 
 def _exchanges(vhost: Vhost) -> list[tuple[str, str]]:
-    """Exchanges that remember, and the streams that they do it in."""
+    """Return the exchanges that remember, with the streams of their chronicles."""
     found = []
     for name, exchange in vhost.exchanges.items():
         if isinstance(exchange.chronicle, StreamChronicle):
@@ -200,7 +201,7 @@ async def _shown(copies: _Copies, slices: Slices) -> RememberingQueue:
         dead_letter_routing_key=_argument(queue, "x-dead-letter-routing-key"),
         ready=await _runs(copies.ready, slices),
         scheduled=await _runs(array("Q", sorted(copies.scheduled)), slices),
-        unacked=_held(sorted(copies.unacked)),
+        unacked=_unacked_runs(sorted(copies.unacked)),
         stuck=await _runs(copies.stuck, slices),
         damaged=await _runs(copies.damaged, slices),
     )
@@ -212,7 +213,7 @@ def _argument(queue: Queue, name: str) -> str | None:
 
 
 async def _runs(seqs: "array[int]", slices: Slices) -> list[Run]:
-    """Neighbours as runs, some in each slice."""
+    """Merge consecutive numbers into runs, in slices."""
     runs: list[Run] = []
     first = last = -2
     for at in range(0, len(seqs), _STEP):
@@ -222,19 +223,19 @@ async def _runs(seqs: "array[int]", slices: Slices) -> list[Run]:
                     runs.append((first, last))
                 first = seq
             last = seq
-        await slices.maybe_rest()
+        await slices.rest_if_over()
     if first >= 0:
         runs.append((first, last))
     return runs
 
 
-def _held(unacked: list[tuple[int, int]]) -> list[Held]:
-    runs: list[Held] = []
+def _unacked_runs(unacked: list[tuple[int, int]]) -> list[UnackedRun]:
+    runs: list[UnackedRun] = []
     for seq, taken_ms in unacked:
         if runs and runs[-1].last == seq - 1 and runs[-1].taken_ms == taken_ms:
             runs[-1].last = seq
         else:
-            runs.append(Held(seq, seq, taken_ms))
+            runs.append(UnackedRun(seq, seq, taken_ms))
     return runs
 
 
@@ -243,10 +244,10 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/chronicles/{vhost}",
         handler=get_chronicles,
-        about="What remembers in a vhost, and where each of its copies is, at one moment.",
+        summary="Return the chronicles of a vhost and the state of each copy, at one moment.",
         group="insight",
-        needs=Needs.LOGIN,
-        query=(Query("queue", "only this queue; may be given several times"),),
-        answer=Remembering,
+        access=Access.ANY_USER,
+        query=(Query("queue", "only this queue; may be repeated"),),
+        answer=ChroniclesSnapshot,
     ),
 )

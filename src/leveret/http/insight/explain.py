@@ -1,4 +1,4 @@
-"""Why does it not move? Explanations of queues and of single messages.
+"""Explain why a queue or a message does not move.
 
 GET  /api/queues/{vhost}/{name}/explain
 GET  /api/queues/{vhost}/{name}/messages/{id}/explain
@@ -22,17 +22,17 @@ from leveret.engine.insight.explain_queue import (
 )
 from leveret.engine.insight.explain_queue import UNACKED as UNACKED_REASON
 from leveret.engine.insight.filters import UNACKED, Filter
-from leveret.engine.insight.walk import Found, Walk
+from leveret.engine.insight.walk import FoundMessage, Walk
 from leveret.engine.queues.queue import Queue
-from leveret.engine.vhosts.pausing import pause_note
+from leveret.engine.vhosts.pausing import pause_details
 from leveret.engine.vhosts.register import Register
-from leveret.http.framework.answers import json
-from leveret.http.framework.login import facts_of, part_of
-from leveret.http.framework.operations import Needs, Operation
-from leveret.http.framework.pace import Slices
-from leveret.http.framework.queue_access import pace_of, permitted_queue, queue_of
-from leveret.http.insight.shapes import parse_id, printable
-from leveret.leases import Lease
+from leveret.http.framework.names import printable
+from leveret.http.framework.operations import Access, Operation
+from leveret.http.framework.permissions import permitted_queue, queue_of
+from leveret.http.framework.request_parts import node_of, part_of, slices_of
+from leveret.http.framework.responses import json_response
+from leveret.http.insight.message_info import parse_id
+from leveret.leases import ReaderLease
 
 _STEP: Final = 4096
 
@@ -45,51 +45,53 @@ class ReasonInfo(msgspec.Struct):
     details: dict[str, object]
 
 
-class Explained(msgspec.Struct):
-    """Body of an explanation."""
+class ExplanationInfo(msgspec.Struct):
+    """Answer to an explanation."""
 
-    moving: bool  # a message that is ready now would be delivered now; for one message: this one
+    moving: bool  # of a queue: a ready message would be delivered now; of a message: it would be
     reasons: list[ReasonInfo]
 
 
 async def explain_one_queue(request: Request) -> Response:
-    facts = facts_of(request)
+    node = node_of(request)
     queue = queue_of(request)
-    with facts.turn():  # for the time of day
-        found = explain_queue(queue, list(facts.alarms()))
-    _add_pause(found, facts.broker.register, queue)
-    _add_leases(found, facts.leases.of(queue))
-    return json(_shown(found))
+    with node.turn():  # sets the current time
+        found = explain_queue(queue, list(node.alarms()))
+    _add_pause_details(found, node.broker.register, queue)
+    _add_lease_details(found, node.leases.of(queue))
+    return json_response(_shown(found))
 
 
 async def explain_one_message(request: Request) -> Response:
-    facts = facts_of(request)
+    node = node_of(request)
     queue = permitted_queue(request, READ)
     number = parse_id(part_of(request, "id"))
     if queue_of_copy(number) != queue.ledger.id:
         text = "The message is not of this queue."
-        return json(_shown(Explanation(False, [Reason(NOT_FOUND, text, {"id": str(number)})])))
+        return json_response(
+            _shown(Explanation(False, [Reason(NOT_FOUND, text, {"id": str(number)})]))
+        )
     seq = seq_of_copy(number)
-    held = await _find_held(request, queue, seq)
-    with facts.turn():
-        stuck = facts.broker.vhost(queue.vhost).stuck
-        if held is None:
+    unacked = await _find_unacked(request, queue, seq)
+    with node.turn():
+        stuck = node.broker.vhost(queue.vhost).stuck
+        if unacked is None:
             found = explain_message(queue, stuck, seq, None, None)
         else:
-            found = explain_message(queue, stuck, seq, held.message, held.session)
-    _add_pause(found, facts.broker.register, queue)
-    return json(_shown(found))
+            found = explain_message(queue, stuck, seq, unacked.message, unacked.session)
+    _add_pause_details(found, node.broker.register, queue)
+    return json_response(_shown(found))
 
 
-def _add_pause(found: Explanation, register: Register, queue: Queue) -> None:
-    """Say since when a queue is paused, and by whom."""
+def _add_pause_details(found: Explanation, register: Register, queue: Queue) -> None:
+    """Add since when a queue is paused, and by which user."""
     for reason in found.reasons:
         if reason.code == PAUSED:
-            reason.details.update(pause_note(register, queue))
+            reason.details.update(pause_details(register, queue))
 
 
-def _add_leases(found: Explanation, leases: list[Lease]) -> None:
-    """Say which readers hold messages in epochs."""
+def _add_lease_details(found: Explanation, leases: list[ReaderLease]) -> None:
+    """Add which readers hold messages in epochs."""
     shown = [
         {"reader": lease.reader, "messages": int(lease.session.unacked.count)}
         for lease in leases
@@ -100,26 +102,26 @@ def _add_leases(found: Explanation, leases: list[Lease]) -> None:
             reason.details["leases"] = shown
 
 
-async def _find_held(request: Request, queue: Queue, seq: int) -> Found | None:
-    """A message in flight, by its number."""
-    facts = facts_of(request)
+async def _find_unacked(request: Request, queue: Queue, seq: int) -> FoundMessage | None:
+    """Return a message in flight by its number, or None."""
+    node = node_of(request)
     wanted = Filter()
     wanted.require_states([UNACKED])
     wanted.require_seq(seq)
-    walk = Walk(queue, facts.broker.vhost(queue.vhost).stuck, wanted, facts.sessions())
-    slices = Slices(pace_of(request))
+    walk = Walk(queue, node.broker.vhost(queue.vhost).stuck, wanted, node.sessions())
+    slices = slices_of(request)
     walk.step(_STEP, 1, 1)
     while not walk.is_done() and not walk.is_full():
-        await slices.maybe_rest()
+        await slices.rest_if_over()
         walk.step(_STEP, 1, 1)
     found = walk.take()
-    if found and found[0].message.holder is not None:  # it may have been settled meanwhile
+    if found and found[0].message.holder is not None:  # it may be settled meanwhile
         return found[0]
     return None
 
 
-def _shown(found: Explanation) -> Explained:
-    return Explained(
+def _shown(found: Explanation) -> ExplanationInfo:
+    return ExplanationInfo(
         moving=found.moving,
         reasons=[
             ReasonInfo(reason.code, printable(reason.text), reason.details)
@@ -134,17 +136,17 @@ OPERATIONS: Final = (
         method="GET",
         path=f"{_PATH}/explain",
         handler=explain_one_queue,
-        about="Why the messages of a queue do not move.",
+        summary="Explain why the messages of a queue do not move.",
         group="insight",
-        answer=Explained,
+        answer=ExplanationInfo,
     ),
     Operation(
         method="GET",
         path=f"{_PATH}/messages/{{id}}/explain",
         handler=explain_one_message,
-        about="Why one message does not move.",
+        summary="Explain why one message does not move.",
         group="insight",
-        needs=Needs.LOGIN,
-        answer=Explained,
+        access=Access.ANY_USER,
+        answer=ExplanationInfo,
     ),
 )

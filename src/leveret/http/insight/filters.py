@@ -1,9 +1,8 @@
-"""Filters as requests carry them, in JSON. See docs/insight.md for what each condition means.
+"""Filters as requests send them, in JSON. docs/insight.md describes each condition.
 
-`Filtering` is the part of a body that says which messages are meant; `filter_of` makes the engine's
-`Filter` of it, once for each request, and refuses what makes no sense: PreconditionFailedError,
-which is
-answered by 400 and the sentence.
+`FilterBody` is the part of a body that selects messages. `filter_of` converts it to the engine's
+`Filter`, once for each request. A condition that makes no sense raises PreconditionFailedError,
+which is answered by 400 with its text.
 """
 
 from typing import Final
@@ -17,21 +16,21 @@ from leveret.http.insight.json_paths import JsonCondition
 AGE_MS_MAX: Final = 1 << 53
 
 
-class Filtering(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Which messages: all conditions that are given must hold."""
+class FilterBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Conditions on messages. All given conditions must hold."""
 
-    states: list[str] | None = None  # ready, scheduled, unacked, stuck; all
-    properties: dict[str, object] = {}  # equal, by name: message_id, correlation_id, type …
-    headers: dict[str, object] = {}  # equal; dots lead into tables and lists
-    json: dict[str, object] = {}  # equal, by path: $.order.id, $.items[0].sku
-    text: str | None = None  # somewhere in the body
+    states: list[str] | None = None  # ready, scheduled, unacked, stuck; None: all
+    properties: dict[str, object] = {}  # values by name: message_id, correlation_id, type …
+    headers: dict[str, object] = {}  # values by name; dots lead into tables and lists
+    json: dict[str, object] = {}  # values by path: $.order.id, $.items[0].sku
+    text: str | None = None  # anywhere in the body
     routing_key: str | None = None
     older_than_ms: int | None = None
     newer_than_ms: int | None = None
 
 
-def filter_of(wanted: Filtering) -> Filter:
-    """The filter that a body describes."""
+def filter_of(wanted: FilterBody) -> Filter:
+    """Return the filter that a body describes."""
     made = Filter()
     if wanted.states is not None:
         made.require_states(wanted.states)
@@ -54,7 +53,7 @@ def filter_of(wanted: Filtering) -> Filter:
 
 
 class _JsonConditions:
-    """All conditions on the body."""
+    """All conditions on the JSON body of a message."""
 
     def __init__(self, wanted: dict[str, object]) -> None:
         if len(wanted) > CONDITIONS_MAX:

@@ -1,13 +1,13 @@
-"""Conditions on JSON bodies: a value at a path must be equal to another.
+"""Conditions on JSON bodies: the value at a path must equal a given value.
 
     path = "$" step*        step = .name | ["name"] | [number]
 
-A name after a dot is everything up to the next dot or bracket. Wildcards, slices and filters are
-not known: a path leads to one value.
+A name after a dot ends before the next dot or bracket. Wildcards, slices and filters are not
+supported: a path leads to one value.
 
-Only what the path names is decoded, the rest is passed over. What is no JSON, or has another shape,
-does not match. A name that is there twice counts the last time. A whole number is found where it is
-written in digits (5, 5.0), not with an exponent (5e0).
+Only the values on the path are decoded; the rest is skipped. A body that is not JSON, or has
+another shape, does not match. If a name occurs twice, the last one counts. A whole number is found
+if it is written in digits (5, 5.0), but not with an exponent (5e0).
 """
 
 import re
@@ -28,7 +28,7 @@ Step = str | int
 
 
 def parse_path(path: str) -> list[Step]:
-    """The steps of a path: names and places in lists."""
+    """Return the steps of a path: names, and indexes into lists."""
     if not path.startswith("$"):
         raise PreconditionFailedError(f"the JSON path '{path}' does not begin with $")
     steps: list[Step] = []
@@ -48,7 +48,7 @@ def parse_path(path: str) -> list[Step]:
 
 
 class JsonCondition:
-    """One path and the value that is wanted there."""
+    """One path, and the value that a body must have there."""
 
     def __init__(self, path: str, wanted: object) -> None:
         if not (wanted is None or isinstance(wanted, (str, int, float))):
@@ -59,10 +59,10 @@ class JsonCondition:
         self._wanted = wanted
         self._opening = b"" if not steps else b"[" if isinstance(steps[0], int) else b"{"
         self._stages = _stages(steps)
-        self.needle = _needle(wanted)  # bytes that every match has
+        self.needle = _needle(wanted)  # bytes that every matching body contains
 
     def is_match(self, body: bytes) -> bool:
-        """Whether a body is JSON with the value at the path."""
+        """Return True if a body is JSON with the value at the path."""
         opening = self._opening
         if opening and body[:1] != opening and body.lstrip()[:1] != opening:
             return False
@@ -84,10 +84,10 @@ class JsonCondition:
 
 
 def _needle(wanted: object) -> bytes:
-    """Bytes that are in every body with this value, however it was written; none where in doubt.
+    """Return bytes that every body with this value contains; empty if that is unknown.
 
-    Text may be written with escapes, but nobody escapes these characters. A whole number may be
-    written with an exponent; that is not found.
+    JSON text may contain escapes, but encoders never escape these characters. A whole number with
+    an exponent is not found.
     """
     if isinstance(wanted, bool):
         return b""
@@ -98,7 +98,7 @@ def _needle(wanted: object) -> bytes:
     return b""
 
 
-# Decodes names up to the next place in a list; takes the last one's value; the place (-1: none).
+# A decoder for names up to the next list; a getter for the last value; the list index (-1: none).
 _Stage = tuple[Callable[[Any], Any], Callable[[Any], Any] | None, int]
 
 

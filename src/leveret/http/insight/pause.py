@@ -1,9 +1,9 @@
-"""Pausing queues and resuming them.
+"""Pause and resume queues.
 
-PUT     /api/queues/{vhost}/{name}/pause    nothing is delivered from now on
-DELETE  /api/queues/{vhost}/{name}/pause    deliveries go on
+PUT     /api/queues/{vhost}/{name}/pause    stop deliveries
+DELETE  /api/queues/{vhost}/{name}/pause    resume deliveries
 
-Needs the permission *configure* on the queue. The answer comes when the change is on disk.
+Both need the permission *configure* on the queue. The answer comes when the change is on disk.
 """
 
 from typing import Final
@@ -13,26 +13,26 @@ from starlette.responses import Response
 
 from leveret.auth import CONFIGURE
 from leveret.engine.vhosts import pausing
-from leveret.http.framework.login import facts_of, user_of
 from leveret.http.framework.operations import Operation
-from leveret.http.framework.queue_access import permitted_queue
+from leveret.http.framework.permissions import permitted_queue
+from leveret.http.framework.request_parts import node_of, user_of
 
 
 async def pause_queue(request: Request) -> Response:
-    facts = facts_of(request)
+    node = node_of(request)
     queue = permitted_queue(request, CONFIGURE)
-    with facts.turn():
-        pausing.pause(facts.broker.register, queue, user_of(request).name)
-    await facts.synced()
+    with node.turn():
+        pausing.pause(node.broker.register, queue, user_of(request).name)
+    await node.synced()
     return Response(status_code=204)
 
 
 async def resume_queue(request: Request) -> Response:
-    facts = facts_of(request)
+    node = node_of(request)
     queue = permitted_queue(request, CONFIGURE)
-    with facts.turn():
-        pausing.resume(facts.broker.register, queue)
-    await facts.synced()
+    with node.turn():
+        pausing.resume(node.broker.register, queue)
+    await node.synced()
     return Response(status_code=204)
 
 
@@ -42,7 +42,7 @@ OPERATIONS: Final = (
         method="PUT",
         path=_PATH,
         handler=pause_queue,
-        about="Deliver nothing from a queue until it is resumed; over restarts too.",
+        summary="Stop deliveries from a queue until it is resumed, also after restarts.",
         group="insight",
         status=204,
     ),
@@ -50,7 +50,7 @@ OPERATIONS: Final = (
         method="DELETE",
         path=_PATH,
         handler=resume_queue,
-        about="Let a queue deliver again.",
+        summary="Resume deliveries from a queue.",
         group="insight",
         status=204,
     ),

@@ -1,14 +1,14 @@
-"""Tasks over HTTP: move, copy, delete and redrive messages of a queue. See docs/tasks.md.
+"""Tasks over HTTP: move, copy, delete and redrive messages of a queue. See docs/insight.md.
 
-    POST   /api/tasks         begin one; with `dry_run` only tell what it would do
-    GET    /api/tasks         those that run, and the last that ended
-    GET    /api/tasks/{id}    one, with its progress
-    DELETE /api/tasks/{id}    cancel it; what is done stays done
+    POST   /api/tasks         start a task; with `dry_run`, only report what it would do
+    GET    /api/tasks         list running and recently ended tasks
+    GET    /api/tasks/{id}    show one task and its progress
+    DELETE /api/tasks/{id}    cancel a task; finished work stays done
 
-A user needs *read* on the source and *write* on every target. Users see their own tasks; those with
-the tag `monitoring` see all, and administrators may cancel all.
+A user needs *read* on the source and *write* on every target. Users see their own tasks. Users with
+the tag `monitoring` see all tasks, and administrators may cancel all tasks.
 
-Shovels are shown among them, as tasks of the kind `shovel` that end when they are cancelled.
+Shovels are listed too, as tasks of the kind `shovel`. Cancelling one deletes the shovel.
 """
 
 from typing import Final, Literal
@@ -23,39 +23,39 @@ from leveret.auth import READ, WRITE, User
 from leveret.engine.commands.moving import COPY, DELETE, MOVE, REDRIVE
 from leveret.engine.history.life_events import queue_of_copy, seq_of_copy
 from leveret.errors import NotFoundError, PreconditionFailedError
-from leveret.http.framework.answers import json
-from leveret.http.framework.login import facts_of, part_of, user_of
 from leveret.http.framework.node import NodeView
 from leveret.http.framework.operations import Operation, body_of
-from leveret.http.insight.filters import Filtering, filter_of
-from leveret.shovels.state import TERMINATED, ShovelState
-from leveret.tasks import Order, Place, Task
+from leveret.http.framework.request_parts import node_of, part_of, user_of
+from leveret.http.framework.responses import json_response
+from leveret.http.insight.filters import FilterBody, filter_of
+from leveret.shovels.status import TERMINATED, ShovelStatus
+from leveret.tasks import Task, TaskEndpoint, TaskRequest
 from leveret.tasks.task import FAILED, RUNNING
 
 ID_DIGITS_MAX: Final = 20
 SHOVEL: Final = "shovel"
 
 
-class Spot(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
-    """A queue, or an exchange."""
+class TaskPlace(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
+    """A queue or an exchange."""
 
     vhost: str
     queue: str | None = None
     exchange: str | None = None
-    routing_key: str | None = None  # None: each message's own
+    routing_key: str | None = None  # None: the key of each message
 
 
 class TaskBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What is to be done."""
+    """Body of POST: the task to start."""
 
     kind: Literal["move", "copy", "delete", "redrive"]
     vhost: str
     queue: str
-    ids: list[str] | None = None  # messages by id; None: all
-    filter: Filtering | None = None
-    to: Spot | None = None  # may be left out for delete, and for redrive: the death record tells
+    ids: list[str] | None = None  # ids of messages; None: all
+    filter: FilterBody | None = None
+    to: TaskPlace | None = None  # omitted for delete; for redrive the default is the death record
     limit: int | None = None  # messages
-    rate: float | None = None  # messages a second
+    rate: float | None = None  # messages per second
     keep_attempts: bool = False
     dry_run: bool = False
 
@@ -76,50 +76,52 @@ class TaskInfo(msgspec.Struct, kw_only=True):
     ended_at_ms: int | None
     user: str
     error: str | None
-    source: Spot
-    target: Spot | None
+    source: TaskPlace
+    target: TaskPlace | None
 
 
-class TargetInfo(msgspec.Struct):
-    """So many messages would go to a queue."""
+class DryRunTarget(msgspec.Struct):
+    """How many messages would go to a queue."""
 
     vhost: str
     queue: str
     messages: int
 
 
-class TrialInfo(msgspec.Struct):
-    """What a task would do."""
+class DryRunInfo(msgspec.Struct):
+    """Answer to `dry_run`: what the task would do."""
 
     matched: int
-    targets: list[TargetInfo]
+    targets: list[DryRunTarget]
     skipped: dict[str, int]
 
 
 async def start_task(request: Request) -> Response:
-    facts = facts_of(request)
+    node = node_of(request)
     user = user_of(request)
     body = await body_of(request, TaskBody)
-    order = _order(facts, user, body)
+    order = _order(node, user, body)
     if body.dry_run:
-        trial = await facts.tasks.try_out(order, user)
-        targets = [TargetInfo(trial.vhost, name, n) for name, n in trial.targets.items()]
-        return json(TrialInfo(trial.matched, targets, trial.skipped))
-    task = facts.tasks.start(order, user)
-    return json(task_info(task), status=201, headers={"Location": f"/api/tasks/{task.id}"})
+        trial = await node.tasks.dry_run(order, user)
+        targets = [DryRunTarget(trial.vhost, name, n) for name, n in trial.targets.items()]
+        return json_response(DryRunInfo(trial.matched, targets, trial.skipped))
+    task = node.tasks.start(order, user)
+    return json_response(task_info(task), status=201, headers={"Location": f"/api/tasks/{task.id}"})
 
 
 async def list_tasks(request: Request) -> Response:
     user = user_of(request)
-    facts = facts_of(request)
-    found = [_shovel_info(shovel) for shovel in facts.shovels.all() if _watches(user, shovel)]
-    found += [task_info(task) for task in facts.tasks.all() if _may_see(user, task)]
-    return json(found)
+    node = node_of(request)
+    found = [_shovel_info(shovel) for shovel in node.shovels.all() if _may_see_shovel(user, shovel)]
+    found += [task_info(task) for task in node.tasks.all() if _may_see(user, task)]
+    return json_response(found)
 
 
 async def get_task(request: Request) -> Response:
     shovel = _shovel_of(request)
-    return json(_shovel_info(shovel) if shovel is not None else task_info(_task_of(request)))
+    return json_response(
+        _shovel_info(shovel) if shovel is not None else task_info(_task_of(request))
+    )
 
 
 async def cancel_task(request: Request) -> Response:
@@ -128,18 +130,18 @@ async def cancel_task(request: Request) -> Response:
     if shovel is not None:
         if not {"administrator", "policymaker"}.intersection(user.tags):
             raise HTTPException(401, "Not policymaker user")
-        _require_open(user, shovel.vhost)
-        await facts_of(request).shovels.delete(shovel.vhost, shovel.name)
+        _require_vhost_access(user, shovel.vhost)
+        await node_of(request).shovels.delete(shovel.vhost, shovel.name)
         return Response(status_code=204)
     task = _task_of(request)
     if task.user != user.name and "administrator" not in user.tags:
         raise HTTPException(401, "Not administrator user")
-    await facts_of(request).tasks.cancel(task.id)
+    await node_of(request).tasks.cancel(task.id)
     return Response(status_code=204)
 
 
 def _task_of(request: Request) -> Task:
-    task = facts_of(request).tasks.get(part_of(request, "id"))
+    task = node_of(request).tasks.get(part_of(request, "id"))
     if not _may_see(user_of(request), task):
         raise NotFoundError("no such task")
     return task
@@ -164,50 +166,47 @@ def task_info(task: Task) -> TaskInfo:
         ended_at_ms=task.ended_at_ms,
         user=task.user,
         error=task.error,
-        source=_spot(task.source),
-        target=_spot(task.target) if task.target is not None else None,
+        source=_task_place(task.source),
+        target=_task_place(task.target) if task.target is not None else None,
     )
 
 
-def _spot(place: Place) -> Spot:
-    return Spot(place.vhost, place.queue or None, place.exchange, place.routing_key)
+def _task_place(place: TaskEndpoint) -> TaskPlace:
+    return TaskPlace(place.vhost, place.queue or None, place.exchange, place.routing_key)
 
 
-# Shovels
-
-
-def _shovel_id(shovel: ShovelState) -> str:
+def _shovel_id(shovel: ShovelStatus) -> str:
     return f"{SHOVEL}:{quote(shovel.vhost, safe='')}:{quote(shovel.name, safe='')}"
 
 
-def _shovel_of(request: Request) -> ShovelState | None:
-    """The shovel that an id is of, if it is of one."""
+def _shovel_of(request: Request) -> ShovelStatus | None:
+    """Return the shovel of the path, or None if the id is not that of a shovel."""
     kind, _, rest = part_of(request, "id").partition(":")
     if kind != SHOVEL:
         return None
     vhost, _, name = rest.partition(":")
-    shovel = facts_of(request).shovels.get(unquote(vhost), unquote(name))
-    if not _watches(user_of(request), shovel):
+    shovel = node_of(request).shovels.get(unquote(vhost), unquote(name))
+    if not _may_see_shovel(user_of(request), shovel):
         raise NotFoundError("no such task")
     return shovel
 
 
-def _watches(user: User, shovel: ShovelState) -> bool:
-    """Whether a user may see a shovel here: whoever could set it, or watches all."""
+def _may_see_shovel(user: User, shovel: ShovelStatus) -> bool:
+    """Return True for users who may create the shovel, and for users with monitoring."""
     tags = {"administrator", "monitoring", "policymaker"}
     return not tags.isdisjoint(user.tags) and user.may_see(shovel.vhost)
 
 
-def _shovel_info(shovel: ShovelState) -> TaskInfo:
+def _shovel_info(shovel: ShovelStatus) -> TaskInfo:
     settings = shovel.settings
     is_ended = shovel.state == TERMINATED
     return TaskInfo(
         id=_shovel_id(shovel),
         kind=SHOVEL,
         state=FAILED if is_ended else RUNNING,
-        done=shovel.carried,
-        total=shovel.carried + (shovel.remaining or 0),
-        scanned=shovel.carried,
+        done=shovel.moved,
+        total=shovel.moved + (shovel.remaining or 0),
+        scanned=shovel.moved,
         rate=0.0,
         skipped={},
         waiting=None,
@@ -215,18 +214,15 @@ def _shovel_info(shovel: ShovelState) -> TaskInfo:
         ended_at_ms=None,
         user="",
         error=shovel.reason,
-        source=Spot(shovel.vhost, settings.src_queue, settings.src_exchange),
-        target=Spot(shovel.vhost, settings.dest_queue, settings.dest_exchange),
+        source=TaskPlace(shovel.vhost, settings.src_queue, settings.src_exchange),
+        target=TaskPlace(shovel.vhost, settings.dest_queue, settings.dest_exchange),
     )
 
 
-# What is ordered
-
-
-def _order(facts: NodeView, user: User, body: TaskBody) -> Order:
-    """The order, checked: it makes sense, and the user may give it."""
-    _require_open(user, body.vhost)
-    queue = facts.broker.vhost(body.vhost).queue(body.queue, None)
+def _order(node: NodeView, user: User, body: TaskBody) -> TaskRequest:
+    """Return the order of a task, after all checks of its fields and of the permissions."""
+    _require_vhost_access(user, body.vhost)
+    queue = node.broker.vhost(body.vhost).queue(body.queue, None)
     if not user.may(READ, body.vhost, "queue", body.queue):
         raise HTTPException(401, "User not authorised to read from the queue")
     if body.limit is not None and body.limit < 0:
@@ -238,12 +234,12 @@ def _order(facts: NodeView, user: User, body: TaskBody) -> Order:
     seqs = None
     if body.ids is not None:
         seqs = _seqs(body.ids, queue.ledger.id)
-    return Order(
+    return TaskRequest(
         kind=body.kind,
-        source=Place(body.vhost, body.queue),
+        source=TaskEndpoint(body.vhost, body.queue),
         seqs=seqs,
         filter=filter_of(body.filter) if body.filter is not None else None,
-        to=_target(facts, user, body),
+        to=_target(node, user, body),
         limit=body.limit,
         rate=body.rate,
         keep_attempts=body.keep_attempts,
@@ -251,7 +247,7 @@ def _order(facts: NodeView, user: User, body: TaskBody) -> Order:
 
 
 def _seqs(ids: list[str], queue: int) -> list[int]:
-    """The sequence numbers of ids, each once, which must all be of one queue."""
+    """Return the sequence numbers of ids, each once. All ids must belong to one queue."""
     seqs: dict[int, None] = {}
     for text in ids:
         if not text.isdecimal() or not text.isascii() or len(text) > ID_DIGITS_MAX:
@@ -263,7 +259,7 @@ def _seqs(ids: list[str], queue: int) -> list[int]:
     return list(seqs)
 
 
-def _target(facts: NodeView, user: User, body: TaskBody) -> Place | None:
+def _target(node: NodeView, user: User, body: TaskBody) -> TaskEndpoint | None:
     to = body.to
     if body.kind == DELETE:
         if to is not None:
@@ -275,20 +271,20 @@ def _target(facts: NodeView, user: User, body: TaskBody) -> Place | None:
         return None
     if (to.queue is None) == (to.exchange is None):
         raise HTTPException(400, "'to' has either 'queue' or 'exchange'")
-    _require_open(user, to.vhost)
-    vhost = facts.broker.vhost(to.vhost)
+    _require_vhost_access(user, to.vhost)
+    vhost = node.broker.vhost(to.vhost)
     if to.queue is not None:
-        if vhost.queue(to.queue, None) is facts.broker.vhost(body.vhost).queue(body.queue, None):
+        if vhost.queue(to.queue, None) is node.broker.vhost(body.vhost).queue(body.queue, None):
             raise PreconditionFailedError("source and target are the same queue")
         _require_write(user, to.vhost, "queue", to.queue)
-        return Place(to.vhost, to.queue)
+        return TaskEndpoint(to.vhost, to.queue)
     assert to.exchange is not None
     vhost.exchange(to.exchange)
     _require_write(user, to.vhost, "exchange", to.exchange or "amq.default")
-    return Place(to.vhost, "", to.exchange, to.routing_key)
+    return TaskEndpoint(to.vhost, "", to.exchange, to.routing_key)
 
 
-def _require_open(user: User, vhost: str) -> None:
+def _require_vhost_access(user: User, vhost: str) -> None:
     if not user.may_open(vhost):
         raise HTTPException(401, "User not authorised to access virtual host")
 
@@ -303,7 +299,7 @@ OPERATIONS: Final = (
         method="POST",
         path="/api/tasks",
         handler=start_task,
-        about="Move, copy, delete or redrive messages; with dry_run, tell what would happen.",
+        summary="Move, copy, delete or redrive messages; with dry_run, only report the effects.",
         group="tasks",
         body=TaskBody,
         answer=TaskInfo,
@@ -313,7 +309,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/tasks",
         handler=list_tasks,
-        about="Tasks that run, and the last that ended, the newest first.",
+        summary="List running and recently ended tasks, newest first.",
         group="tasks",
         answer=list[TaskInfo],
     ),
@@ -321,7 +317,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/tasks/{id}",
         handler=get_task,
-        about="One task, with its progress.",
+        summary="Return one task with its progress.",
         group="tasks",
         answer=TaskInfo,
     ),
@@ -329,7 +325,7 @@ OPERATIONS: Final = (
         method="DELETE",
         path="/api/tasks/{id}",
         handler=cancel_task,
-        about="Cancel a task; what it has done stays done.",
+        summary="Cancel a task; finished work stays done.",
         group="tasks",
         status=204,
     ),

@@ -1,11 +1,11 @@
-"""Where is my message? All places of a message, its deaths and, where it was remembered, its life.
+"""Find a message: all its places, its deaths and, if it was remembered, its life events.
 
-GET  /api/trace?message_id=    by the property that its publisher gave it
-GET  /api/trace?id=            by the id of one copy, as a look or a search shows it
+GET  /api/trace?message_id=    by the property that its publisher set
+GET  /api/trace?id=            by the id of one copy, as peek and search show it
 
-Goes through all queues and streams that the user may read, or those of one vhost. A request that
-has taken its time answers with what it has found so far and a cursor. Events come from streams that
-remember (docs/remember.md) and from the `x-death` of the copies that are there.
+The trace reads all queues and streams that the user may read, or those of one vhost. When the time
+of a request is over, it answers with its results so far and a cursor. Events come from streams that
+remember (docs/remember.md), and from the `x-death` header of the copies that exist.
 """
 
 from typing import Final
@@ -19,45 +19,41 @@ from leveret.auth import READ
 from leveret.engine.commands.dead_letter import deaths_of
 from leveret.engine.history.life_events import copy_id, queue_of_copy, seq_of_copy
 from leveret.engine.insight.filters import SCHEDULED, Filter
-from leveret.engine.insight.walk import Cursor, Found, Walk
+from leveret.engine.insight.walk import FoundMessage, Walk, WalkCursor
 from leveret.engine.message import Message
 from leveret.engine.queues.queue import Queue
-from leveret.engine.streams.lives import NUMBERS_MAX, LifeEvent, Lives
+from leveret.engine.streams.life_event_search import NUMBERS_MAX, LifeEvent, LifeEventSearch
 from leveret.engine.streams.stream import Stream
-from leveret.http.framework.answers import json
-from leveret.http.framework.login import facts_of, user_of
+from leveret.http.framework.names import printable
 from leveret.http.framework.operations import Operation, Query
-from leveret.http.framework.pace import Slices
-from leveret.http.framework.queue_access import pace_of
-from leveret.http.insight.shapes import (
-    Encoded,
-    HolderInfo,
+from leveret.http.framework.request_parts import node_of, slices_of, user_of
+from leveret.http.framework.responses import json_response
+from leveret.http.insight.cursors import (
+    CursorFields,
+    bad_cursor,
     decode_cursor,
     encode_cursor,
-    holder_info,
-    message_id,
-    no_cursor,
-    parse_id,
-    printable,
     read_cursor,
     write_cursor,
 )
+from leveret.http.insight.message_info import HolderInfo, holder_info, message_id, parse_id
 from leveret.wire.properties import decode_properties
 from leveret.wire.tables import Table, plain_value
 
 MESSAGE_ID_BYTES_MAX: Final = 255
-DEATHS: Final = "x-death"  # the source of what it tells
+DEATH_SOURCE: Final = "x-death"  # the source of events from this header
 PLACES_MAX: Final = 1000  # in one answer
 _STEP: Final = 1024
 _BYTES_MAX: Final = 64 * 1024 * 1024
 
 
-# A copy that is meant comes first; then by vhost, name, and whether a delayed exchange holds it.
+# Sort order of queues: the queue of the given copy first, then by vhost and name, then the queues
+# of delayed exchanges.
 _Order = tuple[bool, str, str, bool]
 
 
 class PlaceInfo(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """A copy of the message."""
+    """A place that holds a copy of the message."""
 
     vhost: str
     queue: str
@@ -65,43 +61,43 @@ class PlaceInfo(msgspec.Struct, omit_defaults=True, kw_only=True):
     state: str
     id: str
     message_id: str | None = None
-    held_for: str | None = None  # the delayed exchange that will route it, in place of a queue
+    held_for: str | None = None  # instead of a queue: the delayed exchange that will route it
     due_at_ms: int | None = None
     holder: HolderInfo | None = None
     held_ms: int | None = None
 
 
 class EventInfo(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """Something that happened to it."""
+    """An event in the life of the message."""
 
     time_ms: int
-    event: str  # the words of docs/remember.md; "died" where `x-death` tells
+    event: str  # the words of docs/remember.md; "died" from `x-death`
     queue: str
-    source: str  # the stream that remembers it, or "x-death"
+    source: str  # the stream that recorded it, or "x-death"
     id: str | None = None  # of the copy or the publish
     reason: str | None = None
     consumer: str | None = None
     exchange: str | None = None
     routing_key: str | None = None
-    count: int | None = None  # of deaths of this kind
+    count: int | None = None  # deaths of this kind
 
 
 class Trace(msgspec.Struct):
-    """Body of the answer."""
+    """The places and events found, and a cursor to continue."""
 
     message_id: str | None
     places: list[PlaceInfo]
     events: list[EventInfo]
     scanned: int
-    cursor: str | None  # null: that was all
+    cursor: str | None  # null: the trace is complete
 
 
 class _Position(msgspec.Struct, array_like=True):
-    """Where a trace stands: what a cursor carries."""
+    """The position of a trace, which its cursor carries."""
 
-    order: _Order  # of the queue that comes next
-    walk: Encoded  # where in it
-    numbers: list[int]  # of copies and publishes that are followed
+    order: _Order  # of the next queue
+    walk: CursorFields  # position in that queue
+    numbers: list[int]  # of copies and publishes that belong to the message
     message_id: str
 
 
@@ -116,18 +112,18 @@ async def trace(request: Request) -> Response:
     cursor = query.get("cursor")
     at = read_cursor(cursor, _Position) if cursor else None
     if at is not None and len(at.numbers) > NUMBERS_MAX:
-        raise no_cursor()
-    return json(await _Tracing(request, message, number, at).run())
+        raise bad_cursor()
+    return json_response(await _Tracing(request, message, number, at).run())
 
 
 class _Tracing:
-    """One request."""
+    """The work of one request."""
 
     def __init__(self, request: Request, message: str, number: int, at: _Position | None) -> None:
-        self._facts = facts_of(request)
+        self._node = node_of(request)
         self._user = user_of(request)
         self._only = request.query_params.get("vhost")
-        self._slices = Slices(pace_of(request))
+        self._slices = slices_of(request)
         self._message_id = message or (at.message_id if at is not None else "")
         self._number = number
         self._at = at
@@ -137,12 +133,12 @@ class _Tracing:
         self._scanned = 0
 
     async def run(self) -> Trace:
-        with self._facts.turn():  # for the time of day
+        with self._node.turn():  # sets the current time
             pass
-        rest: _Position | None = None
+        position: _Position | None = None
         for queue, is_held in self._targets():
-            rest = await self._visit(queue, is_held)
-            if rest is not None:
+            position = await self._visit(queue, is_held)
+            if position is not None:
                 break
         self._events.sort(key=_time)
         return Trace(
@@ -150,13 +146,13 @@ class _Tracing:
             places=self._places,
             events=self._events,
             scanned=self._scanned,
-            cursor=write_cursor(rest) if rest is not None else None,
+            cursor=write_cursor(position) if position is not None else None,
         )
 
     def _targets(self) -> list[tuple[Queue, bool]]:
-        """What is still to be looked through; the queue of a copy that is meant comes first."""
+        """Return the remaining queues; the queue of the given copy comes first."""
         found: list[tuple[Queue, bool]] = []
-        for name, vhost in sorted(self._facts.broker.vhosts.items()):
+        for name, vhost in sorted(self._node.broker.vhosts.items()):
             if not self._user.may_open(name) or self._only not in (None, name):
                 continue
             queues = [(queue, False) for queue in vhost.queues.values()]
@@ -176,11 +172,11 @@ class _Tracing:
 
     def _order(self, target: tuple[Queue, bool]) -> _Order:
         queue, is_held = target
-        is_meant = self._number != 0 and queue.ledger.id == queue_of_copy(self._number)
-        return (not is_meant, queue.vhost, queue.name, is_held)
+        is_given = self._number != 0 and queue.ledger.id == queue_of_copy(self._number)
+        return (not is_given, queue.vhost, queue.name, is_held)
 
     async def _visit(self, queue: Queue, is_held: bool) -> _Position | None:
-        """Look through one queue; where to go on if there was no time for all of it."""
+        """Read one queue. Return the position to continue from, or None if it is complete."""
         order = self._order((queue, is_held))
         at = self._at
         self._at = None
@@ -197,14 +193,14 @@ class _Tracing:
         return self._slices.is_late() or len(self._places) + len(self._events) >= PLACES_MAX
 
     async def _visit_queue(
-        self, queue: Queue, is_held: bool, start: Encoded | None
-    ) -> Encoded | None:
+        self, queue: Queue, is_held: bool, start: CursorFields | None
+    ) -> CursorFields | None:
         wanted = self._filter(queue)
         if wanted is None:
             return None
-        stuck = self._facts.broker.vhost(queue.vhost).stuck
-        cursor = decode_cursor(start) if start is not None else Cursor()
-        walk = Walk(queue, stuck, wanted, self._facts.sessions(), cursor)
+        stuck = self._node.broker.vhost(queue.vhost).stuck
+        cursor = decode_cursor(start) if start is not None else WalkCursor()
+        walk = Walk(queue, stuck, wanted, self._node.sessions(), cursor)
         while not walk.is_done():
             if self._is_over():
                 return encode_cursor(walk.cursor)
@@ -213,11 +209,11 @@ class _Tracing:
             self._scanned += walk.scanned - scanned
             for found in walk.take():
                 self._note_place(queue, is_held, found)
-            await self._slices.maybe_rest()
+            await self._slices.rest_if_over()
         return None
 
     def _filter(self, queue: Queue) -> Filter | None:
-        """Which messages of a queue are meant; None: none can be."""
+        """Return the filter for a queue, or None if the queue cannot have the message."""
         wanted = Filter()
         if self._message_id:
             wanted.require_property("message_id", self._message_id)
@@ -227,11 +223,11 @@ class _Tracing:
             return None
         return wanted
 
-    def _note_place(self, queue: Queue, is_held: bool, found: Found) -> None:
+    def _note_place(self, queue: Queue, is_held: bool, found: FoundMessage) -> None:
         message = found.message
         properties = decode_properties(message.header)
         if not self._message_id and properties.message_id:
-            self._message_id = properties.message_id  # from here on, all copies of it
+            self._message_id = properties.message_id  # from now on, find all copies
         place = PlaceInfo(
             vhost=printable(queue.vhost),
             queue=printable(queue.name) if not is_held else "",
@@ -255,9 +251,11 @@ class _Tracing:
             if event not in self._events:
                 self._events.append(event)
 
-    async def _visit_stream(self, stream: Stream, start: Encoded | None) -> Encoded | None:
+    async def _visit_stream(
+        self, stream: Stream, start: CursorFields | None
+    ) -> CursorFields | None:
         offset = decode_cursor(start).minor if start is not None else 0
-        lives = Lives(stream, self._message_id, self._number, offset)
+        lives = LifeEventSearch(stream, self._message_id, self._number, offset)
         lives.numbers = sorted({*lives.numbers, *self._numbers})
         while not lives.is_done():
             if self._is_over():
@@ -270,14 +268,14 @@ class _Tracing:
             self._places += [_stream_place(stream, place) for place in lives.places]
             lives.events = []
             lives.places = []
-            await self._slices.maybe_rest()
+            await self._slices.rest_if_over()
         self._numbers = lives.numbers
         return None
 
 
 def _time(event: EventInfo) -> int:
-    """Deaths have whole seconds: they come last in theirs."""
-    return event.time_ms + (999 if event.source == DEATHS else 0)
+    """Return the sort key of an event. Deaths have whole seconds: sort them last in theirs."""
+    return event.time_ms + (999 if event.source == DEATH_SOURCE else 0)
 
 
 def _shown(stream: Stream, event: LifeEvent) -> EventInfo:
@@ -311,7 +309,7 @@ def _death(death: Table) -> EventInfo:
         time_ms=time_s * 1000 if isinstance(time_s, int) else 0,
         event="died",
         queue=str(plain.get("queue", "")),
-        source=DEATHS,
+        source=DEATH_SOURCE,
         reason=str(plain.get("reason", "")) or None,
         exchange=str(plain.get("exchange", "")),
         routing_key=str(keys[0]) if isinstance(keys, list) and keys else None,
@@ -324,13 +322,13 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/trace",
         handler=trace,
-        about="Where a message is, and what has happened to it.",
+        summary="Return all places of a message and its events.",
         group="insight",
         query=(
-            Query("message_id", "the property that its publisher gave it"),
-            Query("id", "of one copy, as a look or a search shows it"),
-            Query("vhost", "only there"),
-            Query("cursor", "of the answer before"),
+            Query("message_id", "the property that its publisher set"),
+            Query("id", "id of one copy, as peek and search show it"),
+            Query("vhost", "only this vhost"),
+            Query("cursor", "cursor of the previous answer"),
         ),
         answer=Trace,
     ),

@@ -1,9 +1,10 @@
-"""Who may use the jobs service, and how it says no: problem documents (RFC 9457).
+"""Who may use the jobs service, and how it refuses: problem documents (RFC 9457).
 
-A call is let in by a token (`Authorization: Bearer`) that names its namespaces, or by the login of
-an administrator, who may use all. Every handler of the service is wrapped by `job_call`, which
-looks at that first and turns whatever goes wrong into `application/problem+json`. What no handler
-is asked for, a path that is none or a method that it does not have, is refused by `or_problem`.
+A call is admitted by a token (`Authorization: Bearer`) that names its namespaces, or by the login
+of an administrator, who may use all namespaces. Every handler of the service is wrapped by
+`job_call`, which checks that first and answers each error as `application/problem+json`. Requests
+that reach no handler (an unknown path, or a method that the path does not have) are refused by
+`with_problem_bodies`.
 """
 
 import http
@@ -30,20 +31,21 @@ from leveret.errors import (
     StorageError,
     TokenRefusedError,
 )
-from leveret.http.framework.login import facts_of, login
+from leveret.http.framework.login import login
+from leveret.http.framework.request_parts import node_of
 from leveret.job_service.store import Store
 
 ALL: Final = "*"
 MEDIA: Final = "application/problem+json"
-RETRY_AFTER_S: Final = 1  # where nothing else is known
-CLIENT_GONE: Final = 499  # nobody reads the answer
-_GONE: Final = "Client Gone"
-_INSIDE: Final = "the service has a fault, which its log tells"
+RETRY_AFTER_S: Final = 1  # if nothing else is known
+CLIENT_GONE: Final = 499  # the client has disconnected
+_CLIENT_GONE_TITLE: Final = "Client Gone"
+_INTERNAL_ERROR: Final = "internal error; see the log of the node"
 _CHALLENGE: Final = 'Bearer realm="jobs"'
 _BAD_TOKEN: Final = 'Bearer realm="jobs", error="invalid_token"'
 
 _encode: Final = msgspec.json.Encoder().encode
-# Statuses by fault; the first class that fits counts.
+# Statuses by error class; the first class that matches counts.
 _STATUSES: Final[tuple[tuple[type[LeveretError], int], ...]] = (
     (JobsInvalidError, 400),
     (JobsRateLimitError, 429),
@@ -59,18 +61,18 @@ _STATUSES: Final[tuple[tuple[type[LeveretError], int], ...]] = (
 
 
 class Problem(msgspec.Struct, omit_defaults=True):
-    """Body of every refusal of the jobs service."""
+    """Body of every error of the jobs service."""
 
     type: str
     title: str
     status: int
     detail: str
     item: int | None = None  # index of the job in its batch
-    field: str = ""  # what of it is wrong
+    field: str = ""  # the invalid field
 
 
-class NotGoodFor(HTTPException):
-    """The token does not name a namespace that the call, or an item of it, is for."""
+class NamespaceRefusedError(HTTPException):
+    """The token gives no access to the namespace of the call or of one of its items."""
 
     def __init__(self, namespace: str, item: int | None) -> None:
         super().__init__(403, f"the token is not good for the namespace {namespace}")
@@ -78,7 +80,7 @@ class NotGoodFor(HTTPException):
 
 
 class Call:
-    """A call that was let in."""
+    """A call that was admitted."""
 
     def __init__(self, request: Request, store: Store, namespaces: frozenset[str]) -> None:
         self.request = request
@@ -86,34 +88,34 @@ class Call:
         self.namespaces = namespaces
 
     def now_ms(self) -> int:
-        return facts_of(self.request).now_ms()
+        return node_of(self.request).now_ms()
 
     def may_use(self, namespace: str) -> bool:
         return ALL in self.namespaces or namespace in self.namespaces
 
     def require(self, namespace: str, item: int | None = None) -> None:
-        """403 unless the call may use a namespace."""
+        """Answer 403 unless the call may use a namespace."""
         if not self.may_use(namespace):
-            raise NotGoodFor(namespace, item)
+            raise NamespaceRefusedError(namespace, item)
 
 
 JobHandler = Callable[[Call], Awaitable[Response]]
 
 
 def job_call(handler: JobHandler) -> Callable[[Request], Awaitable[Response]]:
-    """A handler of the service, behind its door."""
+    """Wrap a handler of the service: check access, and answer errors as problem documents."""
 
     async def answer(request: Request) -> Response:
         try:
-            namespaces = await _admitted(request)
-            store: Store = await facts_of(request).jobs.store()
+            namespaces = await _namespaces_of(request)
+            store: Store = await node_of(request).jobs.store()
             return await handler(Call(request, store, namespaces))
-        except NotGoodFor as fault:
+        except NamespaceRefusedError as fault:
             return problem(fault.status_code, fault.detail, fault.item, "namespace")
         except HTTPException as fault:
             return problem(fault.status_code, fault.detail, headers=dict(fault.headers or {}))
         except LeveretError as fault:
-            return _refused(fault)
+            return _error_response(fault)
 
     return answer
 
@@ -121,15 +123,15 @@ def job_call(handler: JobHandler) -> Callable[[Request], Awaitable[Response]]:
 ErrorHandler = Callable[[Request, Exception], Awaitable[Response]]
 
 
-def or_problem(first_parts: frozenset[str], usual: ErrorHandler) -> ErrorHandler:
-    """Answers errors as usual, but where a path begins as those of the service do."""
+def with_problem_bodies(first_parts: frozenset[str], usual: ErrorHandler) -> ErrorHandler:
+    """Return an error handler that answers problem documents for paths of the jobs API."""
 
     async def answer(request: Request, fault: Exception) -> Response:
         if first_part(request.scope["path"]) not in first_parts:
             return await usual(request, fault)
         if isinstance(fault, HTTPException):
             return problem(fault.status_code, fault.detail, headers=dict(fault.headers or {}))
-        return problem(500, _INSIDE)
+        return problem(500, _INTERNAL_ERROR)
 
     return answer
 
@@ -138,20 +140,20 @@ def first_part(path: str) -> str:
     return path.split("/", 2)[1] if path.startswith("/") else ""
 
 
-async def _admitted(request: Request) -> frozenset[str]:
-    """The namespaces that whoever asks may use; 401 where that is nobody."""
+async def _namespaces_of(request: Request) -> frozenset[str]:
+    """Return the namespaces that the client may use. Answer 401 without a valid token or login."""
     scheme, _, sent = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "basic":
         user = await login(request)
         if ADMINISTRATOR not in user.tags:
-            raise HTTPException(403, "a login must be that of an administrator")
+            raise HTTPException(403, "the user must be an administrator")
         return frozenset((ALL,))
     if scheme.lower() != "bearer" or not sent.strip():
         raise HTTPException(401, "a token is needed", {"WWW-Authenticate": _CHALLENGE})
-    return facts_of(request).jobs.namespaces(sent.strip())
+    return node_of(request).jobs.namespaces(sent.strip())
 
 
-def _refused(fault: LeveretError) -> Response:
+def _error_response(fault: LeveretError) -> Response:
     status = next((code for kind, code in _STATUSES if isinstance(fault, kind)), 500)
     headers: dict[str, str] = {}
     if status == 401:
@@ -172,8 +174,8 @@ def problem(
     field: str = "",
     headers: dict[str, str] | None = None,
 ) -> Response:
-    """A refusal."""
-    title = _GONE if status == CLIENT_GONE else http.HTTPStatus(status).phrase
+    """Return a problem document."""
+    title = _CLIENT_GONE_TITLE if status == CLIENT_GONE else http.HTTPStatus(status).phrase
     kind = f"urn:leveret:jobs:{title.lower().replace(' ', '-')}"
     body = Problem(kind, title, status, detail, item, field)
     return Response(_encode(body), status, headers, media_type=MEDIA)

@@ -1,4 +1,4 @@
-"""The jobs API for operators: single jobs, the dead, topics, figures, schedules."""
+"""The jobs API for operators: single jobs, dead jobs, topics, statistics, schedules, tokens."""
 
 import asyncio
 from datetime import timedelta
@@ -9,23 +9,30 @@ from starlette.responses import Response
 
 from leveret.auth import ADMINISTRATOR
 from leveret.errors import JobsInvalidError, TokenRefusedError
-from leveret.http.framework.answers import Failure, json
-from leveret.http.framework.login import facts_of, part_of, user_of
-from leveret.http.framework.operations import Needs, Operation, Query, whole_body
+from leveret.http.framework.operations import Access, Operation, Query, whole_body
+from leveret.http.framework.request_parts import node_of, part_of, user_of
+from leveret.http.framework.responses import ErrorBody, json_response
 from leveret.http.jobs.access import ALL, MEDIA, Call, job_call, problem
-from leveret.http.jobs.calls import PLACE, REFUSALS, SETTLE_REFUSALS, number_of, place_of, settle
-from leveret.http.jobs.shapes import (
-    Dead,
-    Deleted,
+from leveret.http.jobs.bodies import (
+    DeadJobsBody,
+    DeleteResult,
     JobInfo,
-    Redriven,
-    Settle,
-    Settled,
-    Token,
-    decoded,
+    RedriveResult,
+    SettleBody,
+    SettleResult,
+    TokenInfo,
+    decode_body,
     id_of,
-    info,
-    moment,
+    job_info,
+    time_of,
+)
+from leveret.http.jobs.calls import (
+    REFUSALS,
+    SETTLE_REFUSALS,
+    TOPIC_QUERY,
+    number_of,
+    settle,
+    topic_of,
 )
 from leveret.job_model import (
     BATCH_MAX,
@@ -42,13 +49,15 @@ from leveret.job_service import limits
 from leveret.job_service.cron import Cron
 
 DEAD_DEFAULT: Final = 100
-TOKEN_S: Final = 600  # how long a token for the page lasts
+TOKEN_S: Final = 600  # lifetime of a token for the web page
 BODY_BYTES_MAX: Final = PAYLOAD_BYTES_MAX * 4 // 3 + 65_536
 
 
 @job_call
 async def cancel(call: Call) -> Response:
-    async def drop(call: Call, first: Settle, handles: list[Handle]) -> list[tuple[Outcome, int]]:
+    async def drop(
+        call: Call, first: SettleBody, handles: list[Handle]
+    ) -> list[tuple[Outcome, int]]:
         ids = [handle.id for handle in handles]
         found = await call.store.cancel(first.namespace, first.topic, ids)
         return [(outcome, 0) for outcome in found]
@@ -58,7 +67,9 @@ async def cancel(call: Call) -> Response:
 
 @job_call
 async def deliver_now(call: Call) -> Response:
-    async def wake(call: Call, first: Settle, handles: list[Handle]) -> list[tuple[Outcome, int]]:
+    async def wake(
+        call: Call, first: SettleBody, handles: list[Handle]
+    ) -> list[tuple[Outcome, int]]:
         ids = [handle.id for handle in handles]
         found = await call.store.deliver_now(first.namespace, first.topic, ids)
         return [(outcome, 0) for outcome in found]
@@ -68,48 +79,47 @@ async def deliver_now(call: Call) -> Response:
 
 @job_call
 async def get_job(call: Call) -> Response:
-    namespace, topic = place_of(call)
+    namespace, topic = topic_of(call)
     id = id_of(call.request.query_params.get("id", ""))
     found = await call.store.find(namespace, topic, id)
     if found is None:
         return problem(404, "there is no such job in this topic")
-    return json(info(found))
+    return json_response(job_info(found))
 
 
 @job_call
 async def list_dead(call: Call) -> Response:
-    namespace, topic = place_of(call)
+    namespace, topic = topic_of(call)
     query = call.request.query_params
     limit = number_of(query.get("limit"), "limit", DEAD_DEFAULT)
     limits.require_within("limit", limit, 1, BATCH_MAX)
     after_id = id_of(query.get("after", "0"), "after")
     found = await call.store.dead(namespace, topic, after_id, limit)
-    return json([info(job) for job in found])
+    return json_response([job_info(job) for job in found])
 
 
 @job_call
 async def redrive(call: Call) -> Response:
-    body, ids = await _dead(call)
-    return json(Redriven(await call.store.redrive(body.namespace, body.topic, ids)))
+    body, ids = await _dead_jobs_of(call)
+    return json_response(RedriveResult(await call.store.redrive(body.namespace, body.topic, ids)))
 
 
 @job_call
 async def delete_dead(call: Call) -> Response:
-    body, ids = await _dead(call)
-    return json(Deleted(await call.store.delete_dead(body.namespace, body.topic, ids)))
+    body, ids = await _dead_jobs_of(call)
+    return json_response(
+        DeleteResult(await call.store.delete_dead(body.namespace, body.topic, ids))
+    )
 
 
-async def _dead(call: Call) -> tuple[Dead, list[int] | None]:
-    body: Dead = decoded(await whole_body(call.request), Dead)
+async def _dead_jobs_of(call: Call) -> tuple[DeadJobsBody, list[int] | None]:
+    body: DeadJobsBody = decode_body(await whole_body(call.request), DeadJobsBody)
     limits.require_topic(body.namespace, body.topic)
     call.require(body.namespace)
     if body.ids is None:
         return body, None
     limits.require_within("ids", len(body.ids), 1, BATCH_MAX, "the number of ids")
     return body, [id_of(id, "ids", item) for item, id in enumerate(body.ids)]
-
-
-# Topics
 
 
 def _topic_of(call: Call) -> tuple[str, str]:
@@ -121,13 +131,13 @@ def _topic_of(call: Call) -> tuple[str, str]:
 
 @job_call
 async def get_settings(call: Call) -> Response:
-    return json(await call.store.settings(*_topic_of(call)))
+    return json_response(await call.store.settings(*_topic_of(call)))
 
 
 @job_call
 async def put_settings(call: Call) -> Response:
     namespace, topic = _topic_of(call)
-    settings: TopicSettings = decoded(await whole_body(call.request), TopicSettings)
+    settings: TopicSettings = decode_body(await whole_body(call.request), TopicSettings)
     limits.require_settings(settings)
     await call.store.set_settings(namespace, topic, settings)
     return Response(status_code=204)
@@ -139,14 +149,11 @@ async def get_stats(call: Call) -> Response:
     if wanted is not None:
         limits.require_name("namespace", wanted)
         call.require(wanted)
-        return json(await call.store.stats(wanted))
+        return json_response(await call.store.stats(wanted))
     if ALL in call.namespaces:
-        return json(await call.store.stats(None))
+        return json_response(await call.store.stats(None))
     found = await asyncio.gather(*(call.store.stats(name) for name in sorted(call.namespaces)))
-    return json([one for some in found for one in some])
-
-
-# Schedules
+    return json_response([one for some in found for one in some])
 
 
 @job_call
@@ -156,19 +163,19 @@ async def list_schedules(call: Call) -> Response:
         raise JobsInvalidError("namespace is missing", "namespace")
     limits.require_name("namespace", namespace)
     call.require(namespace)
-    return json(await call.store.schedules(namespace))
+    return json_response(await call.store.schedules(namespace))
 
 
 @job_call
 async def put_schedule(call: Call) -> Response:
     namespace, name = _schedule_of(call)
-    schedule: Schedule = decoded(await whole_body(call.request, BODY_BYTES_MAX), Schedule)
-    for field, said, meant in (
+    schedule: Schedule = decode_body(await whole_body(call.request, BODY_BYTES_MAX), Schedule)
+    for field, given, expected in (
         ("namespace", schedule.namespace, namespace),
         ("name", schedule.name, name),
     ):
-        if said != meant:
-            raise JobsInvalidError(f"{field} is not that of the path", field)
+        if given != expected:
+            raise JobsInvalidError(f"{field} differs from the path", field)
     limits.require_topic(namespace, schedule.topic)
     limits.require_within("priority", schedule.priority, PRIORITY_MIN, PRIORITY_MAX)
     if len(schedule.payload) > PAYLOAD_BYTES_MAX:
@@ -194,66 +201,63 @@ def _schedule_of(call: Call) -> tuple[str, str]:
     return namespace, name
 
 
-# Tokens
-
-
-async def make_token(request: Request) -> Response:
-    """A token in the name of whoever is logged in, for as much as they may use."""
-    facts, user = facts_of(request), user_of(request)
+async def create_token(request: Request) -> Response:
+    """Return a token for the logged-in user, with all namespaces that they may use."""
+    node, user = node_of(request), user_of(request)
     namespaces = [ALL]
     if ADMINISTRATOR not in user.tags:
-        namespaces = [name for name in sorted(facts.broker.vhosts) if user.may_open(name)]
+        namespaces = [name for name in sorted(node.broker.vhosts) if user.may_open(name)]
     try:
-        token = facts.jobs.sign(namespaces, user.name, TOKEN_S)
+        token = node.jobs.sign(namespaces, user.name, TOKEN_S)
     except TokenRefusedError as fault:
-        return json(Failure("conflict", str(fault)), status=409)
-    ends = moment(facts.now_ms()) + timedelta(seconds=TOKEN_S)
-    return json(Token(token, ends))
+        return json_response(ErrorBody("conflict", str(fault)), status=409)
+    ends = time_of(node.now_ms()) + timedelta(seconds=TOKEN_S)
+    return json_response(TokenInfo(token, ends))
 
 
-def _operation(method: str, path: str, handler: Any, about: str, **more: Any) -> Operation:
-    facts = {"failures": REFUSALS, **more}
+def _operation(method: str, path: str, handler: Any, summary: str, **more: Any) -> Operation:
+    fields = {"failures": REFUSALS, **more}
     return Operation(
         method=method,
         path=path,
         handler=handler,
-        about=about,
+        summary=summary,
         group="jobs",
-        needs=Needs.JOBS,
+        access=Access.JOB_TOKEN,
         failure_media=MEDIA,
         is_audited=False,
-        **facts,
+        **fields,
     )
 
 
 _TOPIC: Final = "/topics/{namespace}/{topic}"
 _SCHEDULE: Final = "/schedules/{namespace}/{name}"
 _SETTLED: Final = {
-    "body": Settle | list[Settle],
-    "answer": Settled | list[Settled],
+    "body": SettleBody | list[SettleBody],
+    "answer": SettleResult | list[SettleResult],
     "failures": SETTLE_REFUSALS,
 }
 
 OPERATIONS: Final = (
-    _operation("POST", "/cancel", cancel, "Drop jobs that are ready or scheduled.", **_SETTLED),
+    _operation("POST", "/cancel", cancel, "Remove jobs that are ready or scheduled.", **_SETTLED),
     _operation("POST", "/deliver-now", deliver_now, "Make scheduled jobs ready.", **_SETTLED),
     _operation(
         "GET",
         "/job",
         get_job,
-        "One job in whatever state, with its failures.",
-        query=(*PLACE, Query("id", "the id of the job", required=True)),
+        "Return one job in any state, with its failures.",
+        query=(*TOPIC_QUERY, Query("id", "the id of the job", required=True)),
         answer=JobInfo,
     ),
     _operation(
         "GET",
         "/dead",
         list_dead,
-        "Dead jobs with their failures, in the order of their ids.",
+        "List dead jobs with their failures, in the order of their ids.",
         query=(
-            *PLACE,
-            Query("after", "only those beyond this id"),
-            Query("limit", f"at most so many; {DEAD_DEFAULT} without it", int),
+            *TOPIC_QUERY,
+            Query("after", "only jobs with a higher id"),
+            Query("limit", f"limit of jobs; default {DEAD_DEFAULT}", int),
         ),
         answer=list[JobInfo],
     ),
@@ -261,26 +265,37 @@ OPERATIONS: Final = (
         "POST",
         "/dead/redrive",
         redrive,
-        "Make dead jobs ready again, with fresh retries.",
-        body=Dead,
-        answer=Redriven,
+        "Make dead jobs ready again, with all their retries.",
+        body=DeadJobsBody,
+        answer=RedriveResult,
     ),
-    _operation("POST", "/dead/delete", delete_dead, "Delete dead jobs.", body=Dead, answer=Deleted),
-    _operation("GET", _TOPIC, get_settings, "How a topic treats jobs.", answer=TopicSettings),
-    _operation("PUT", _TOPIC, put_settings, "Set up a topic.", body=TopicSettings, status=204),
+    _operation(
+        "POST",
+        "/dead/delete",
+        delete_dead,
+        "Delete dead jobs.",
+        body=DeadJobsBody,
+        answer=DeleteResult,
+    ),
+    _operation(
+        "GET", _TOPIC, get_settings, "Return the settings of a topic.", answer=TopicSettings
+    ),
+    _operation(
+        "PUT", _TOPIC, put_settings, "Set the settings of a topic.", body=TopicSettings, status=204
+    ),
     _operation(
         "GET",
         "/stats",
         get_stats,
-        "Topics at a glance: of one namespace, or of all that the token is good for.",
-        query=(Query("namespace", "only this one"),),
+        "Return statistics of topics: of one namespace, or of all that the token allows.",
+        query=(Query("namespace", "only this namespace"),),
         answer=list[TopicStats],
     ),
     _operation(
         "GET",
         "/schedules",
         list_schedules,
-        "The schedules of a namespace.",
+        "List the schedules of a namespace.",
         query=(Query("namespace", "the namespace", required=True),),
         answer=list[Schedule],
     ),
@@ -288,17 +303,17 @@ OPERATIONS: Final = (
         "PUT",
         _SCHEDULE,
         put_schedule,
-        "Put a job in again and again, by a cron expression.",
+        "Create jobs repeatedly, by a cron expression.",
         body=Schedule,
         status=204,
     ),
-    _operation("DELETE", _SCHEDULE, delete_schedule, "End a schedule."),
+    _operation("DELETE", _SCHEDULE, delete_schedule, "Delete a schedule."),
     Operation(
         method="POST",
         path="/api/jobs/token",
-        handler=make_token,
-        about="A token of the jobs service for the one who is logged in.",
+        handler=create_token,
+        summary="Return a token of the jobs service for the logged-in user.",
         group="jobs",
-        answer=Token,
+        answer=TokenInfo,
     ),
 )

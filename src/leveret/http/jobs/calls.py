@@ -1,7 +1,7 @@
-"""The jobs API: put in, take, settle.
+"""The jobs API for clients and workers: enqueue, dequeue, ack, nack, extend.
 
-Calls that settle take one object, and answer 404 or 409 where it is not done, or an array, and
-answer what became of each: 200 where all are done, 207 otherwise.
+Calls that settle jobs take one object or an array. For one object they answer 404 or 409 if it
+failed. For an array they answer the outcome of each job: 200 if all are done, else 207.
 """
 
 import asyncio
@@ -13,10 +13,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leveret.errors import JobsError, JobsInvalidError
-from leveret.http.framework.answers import json
-from leveret.http.framework.operations import Needs, Operation, Query, whole_body
+from leveret.http.framework.operations import Access, Operation, Query, whole_body
+from leveret.http.framework.responses import json_response
 from leveret.http.jobs.access import CLIENT_GONE, MEDIA, Call, Problem, job_call, problem
-from leveret.http.jobs.shapes import Item, Leased, Settle, Settled, decoded, id_of, leased, settled
+from leveret.http.jobs.bodies import (
+    LeasedJobInfo,
+    NewJobBody,
+    SettleBody,
+    SettleResult,
+    decode_body,
+    id_of,
+    leased_job_info,
+    settle_result,
+)
 from leveret.job_model import (
     BACKOFF_MS_MAX,
     BATCH_BYTES_MAX,
@@ -29,34 +38,36 @@ from leveret.job_model import (
 )
 from leveret.job_service import limits
 
-# Base64 takes four bytes for three; names and numbers come on top.
+# Base64 needs four bytes for three; names and numbers are added.
 BODY_BYTES_MAX: Final = BATCH_BYTES_MAX * 4 // 3 + BATCH_MAX * 2_048
-ONE_OR_MANY: Final = Settle | list[Settle]
+ONE_OR_MANY: Final = SettleBody | list[SettleBody]
 _STATUSES: Final = {Outcome.UNKNOWN: 404, Outcome.STALE: 409}
 _DETAILS: Final = {
     Outcome.UNKNOWN: "there is no such job in this topic",
-    Outcome.STALE: "the lease is over, or another one holds the job",
+    Outcome.STALE: "the lease has ended, or another worker holds the job",
 }
 
-KNOWN: Final = "Jobs-Known"  # header of the answer: jobs that were there already, by their keys
+KNOWN: Final = "Jobs-Known"  # header of the answer: how many jobs existed already, by their keys
 
-# What a call does with jobs of one topic that it treats alike, and when their leases then end.
-Action = Callable[[Call, Settle, list[Handle]], Awaitable[list[tuple[Outcome, int]]]]
+# Settles jobs of one topic with the same parameters. Returns each outcome and the end of the lease.
+Action = Callable[[Call, SettleBody, list[Handle]], Awaitable[list[tuple[Outcome, int]]]]
 
 
 @job_call
 async def enqueue(call: Call) -> Response:
-    items: list[Item] = decoded(await whole_body(call.request, BODY_BYTES_MAX), list[Item])
+    items: list[NewJobBody] = decode_body(
+        await whole_body(call.request, BODY_BYTES_MAX), list[NewJobBody]
+    )
     jobs = [item.job() for item in items]
     limits.require_batch(jobs, call.now_ms())
     for namespace, index in _first_of_each(jobs).items():
         call.require(namespace, index)
-    ids, known = await call.store.put_in(jobs)
-    return json(ids, headers={KNOWN: str(known)})
+    found = await call.store.enqueue(jobs)
+    return json_response(found.ids, headers={KNOWN: str(found.known)})
 
 
 def _first_of_each(jobs: list[NewJob]) -> dict[str, int]:
-    """The index of the first job of each namespace."""
+    """Return the index of the first job of each namespace."""
     found: dict[str, int] = {}
     for index, job in enumerate(jobs):
         found.setdefault(job.namespace, index)
@@ -65,35 +76,35 @@ def _first_of_each(jobs: list[NewJob]) -> dict[str, int]:
 
 @job_call
 async def dequeue(call: Call) -> Response:
-    if call.request.method == "HEAD":  # whose answer has no body: nobody would see the jobs
+    if call.request.method == "HEAD":  # its answer has no body: the jobs would be lost
         raise HTTPException(405, "jobs are taken by GET", {"Allow": "GET"})
     query = call.request.query_params
-    namespace, topic = place_of(call)
+    namespace, topic = topic_of(call)
     limit = number_of(query.get("limit"), "limit", DEQUEUE_DEFAULT)
     limits.require_within("limit", limit, 1, BATCH_MAX)
-    lease_ms = span_ms_of(query.get("lease"), "lease")
+    lease_ms = duration_ms_of(query.get("lease"), "lease")
     limits.require_lease(lease_ms)
-    wait_ms = span_ms_of(query.get("wait"), "wait") or 0
+    wait_ms = duration_ms_of(query.get("wait"), "wait") or 0
     limits.require_wait(wait_ms)
     jobs = await call.store.dequeue(namespace, topic, limit, lease_ms, 0)
     if wait_ms and not jobs:
         taking = call.store.dequeue(namespace, topic, limit, lease_ms, wait_ms)
-        jobs = await _unless_gone(call.request, taking)
-    return json([leased(job) for job in jobs])
+        jobs = await _unless_disconnected(call.request, taking)
+    return json_response([leased_job_info(job) for job in jobs])
 
 
-async def _unless_gone(
+async def _unless_disconnected(
     request: Request, taking: Coroutine[Any, Any, list[LeasedJob]]
 ) -> list[LeasedJob]:
-    """What a call waits for, unless whoever asked has gone: then nobody is handed anything."""
+    """Return the jobs of a waiting call. If the client disconnects, cancel it: no job is leased."""
     async with asyncio.TaskGroup() as tasks:
         task = tasks.create_task(_outcome_of(taking))
-        gone = tasks.create_task(_gone(request))
+        gone = tasks.create_task(_wait_for_disconnect(request))
         await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
-        task.cancel()  # changes nothing where it is done
+        task.cancel()  # has no effect if it is done
         gone.cancel()
     if task.cancelled():
-        raise HTTPException(CLIENT_GONE, "nobody waits any more")
+        raise HTTPException(CLIENT_GONE, "the client has disconnected")
     outcome = task.result()
     if isinstance(outcome, JobsError):
         raise outcome
@@ -103,14 +114,14 @@ async def _unless_gone(
 async def _outcome_of(
     taking: Coroutine[Any, Any, list[LeasedJob]],
 ) -> list[LeasedJob] | JobsError:
-    """The jobs, or why there are none: a fault would end the group of tasks."""
+    """Return the jobs, or the error: a raised error would end the task group."""
     try:
         return await taking
     except JobsError as fault:
         return fault
 
 
-async def _gone(request: Request) -> None:
+async def _wait_for_disconnect(request: Request) -> None:
     message = await request.receive()
     while message["type"] != "http.disconnect":
         message = await request.receive()
@@ -118,7 +129,9 @@ async def _gone(request: Request) -> None:
 
 @job_call
 async def ack(call: Call) -> Response:
-    async def done(call: Call, first: Settle, handles: list[Handle]) -> list[tuple[Outcome, int]]:
+    async def done(
+        call: Call, first: SettleBody, handles: list[Handle]
+    ) -> list[tuple[Outcome, int]]:
         found = await call.store.ack(first.namespace, first.topic, handles)
         return [(outcome, 0) for outcome in found]
 
@@ -127,8 +140,10 @@ async def ack(call: Call) -> Response:
 
 @job_call
 async def nack(call: Call) -> Response:
-    async def fail(call: Call, first: Settle, handles: list[Handle]) -> list[tuple[Outcome, int]]:
-        delay_ms = _span_ms(first.delay, "delay")
+    async def fail(
+        call: Call, first: SettleBody, handles: list[Handle]
+    ) -> list[tuple[Outcome, int]]:
+        delay_ms = _duration_ms(first.delay, "delay")
         found = await call.store.nack(
             first.namespace, first.topic, handles, first.error, delay_ms, first.dead
         )
@@ -139,18 +154,20 @@ async def nack(call: Call) -> Response:
 
 @job_call
 async def extend(call: Call) -> Response:
-    async def more(call: Call, first: Settle, handles: list[Handle]) -> list[tuple[Outcome, int]]:
-        lease_ms = _span_ms(first.lease, "lease")
+    async def more(
+        call: Call, first: SettleBody, handles: list[Handle]
+    ) -> list[tuple[Outcome, int]]:
+        lease_ms = _duration_ms(first.lease, "lease")
         return await call.store.extend(first.namespace, first.topic, handles, lease_ms)
 
     return await settle(call, more)
 
 
 async def settle(call: Call, act: Action) -> Response:
-    """Do something with the jobs that the body names, and answer what became of each."""
-    body = decoded(await whole_body(call.request, BODY_BYTES_MAX), ONE_OR_MANY)
+    """Apply an action to the jobs in the body, and answer the outcome of each."""
+    body = decode_body(await whole_body(call.request, BODY_BYTES_MAX), ONE_OR_MANY)
     is_batch = isinstance(body, list)
-    wanted: list[Settle] = body if isinstance(body, list) else [body]
+    wanted: list[SettleBody] = body if isinstance(body, list) else [body]
     limits.require_within("", len(wanted), 1, BATCH_MAX, "the number of jobs in a batch")
     handles = [_handle(call, one, index if is_batch else None) for index, one in enumerate(wanted)]
     found: list[tuple[Outcome, int]] = []
@@ -158,20 +175,20 @@ async def settle(call: Call, act: Action) -> Response:
         found += await act(call, first, group)
     if is_batch:
         is_done = all(outcome is Outcome.DONE for outcome, _ in found)
-        return json([settled(*one) for one in found], status=200 if is_done else 207)
+        return json_response([settle_result(*one) for one in found], status=200 if is_done else 207)
     outcome, ends_ms = found[0]
     if outcome is not Outcome.DONE:
         return problem(_STATUSES[outcome], _DETAILS[outcome])
-    return json(settled(outcome, ends_ms))
+    return json_response(settle_result(outcome, ends_ms))
 
 
-def _handle(call: Call, one: Settle, item: int | None) -> Handle:
+def _handle(call: Call, one: SettleBody, item: int | None) -> Handle:
     try:
         limits.require_topic(one.namespace, one.topic)
-        delay_ms = _span_ms(one.delay, "delay")
+        delay_ms = _duration_ms(one.delay, "delay")
         if delay_ms is not None:
             limits.require_within("delay", delay_ms, 0, BACKOFF_MS_MAX)
-        limits.require_lease(_span_ms(one.lease, "lease"))
+        limits.require_lease(_duration_ms(one.lease, "lease"))
     except JobsInvalidError as fault:
         fault.item = item
         raise
@@ -180,28 +197,27 @@ def _handle(call: Call, one: Settle, item: int | None) -> Handle:
     return Handle(id_of(one.id, "id", item), token)
 
 
-def _groups(wanted: list[Settle], handles: list[Handle]) -> list[tuple[Settle, list[Handle]]]:
-    """Neighbours that are treated alike."""
-    groups: list[tuple[Settle, list[Handle]]] = []
+def _groups(
+    wanted: list[SettleBody], handles: list[Handle]
+) -> list[tuple[SettleBody, list[Handle]]]:
+    """Group consecutive jobs with the same parameters."""
+    groups: list[tuple[SettleBody, list[Handle]]] = []
     for one, handle in zip(wanted, handles, strict=True):
-        if groups and _alike(groups[-1][0], one):
+        if groups and _has_same_parameters(groups[-1][0], one):
             groups[-1][1].append(handle)
         else:
             groups.append((one, [handle]))
     return groups
 
 
-def _alike(a: Settle, b: Settle) -> bool:
+def _has_same_parameters(a: SettleBody, b: SettleBody) -> bool:
     return (a.namespace, a.topic, a.error, a.delay, a.dead, a.lease) == (
         (b.namespace, b.topic, b.error, b.delay, b.dead, b.lease)
     )
 
 
-# The query
-
-
-def place_of(call: Call) -> tuple[str, str]:
-    """Namespace and topic, which the call may use."""
+def topic_of(call: Call) -> tuple[str, str]:
+    """Return namespace and topic of the query. Answer 403 if the call may not use them."""
     query = call.request.query_params
     names = {}
     for field in ("namespace", "topic"):
@@ -213,25 +229,25 @@ def place_of(call: Call) -> tuple[str, str]:
     return names["namespace"], names["topic"]
 
 
-def number_of(text: str | None, field: str, otherwise: int) -> int:
+def number_of(text: str | None, field: str, default: int) -> int:
     if text is None:
-        return otherwise
+        return default
     if not (text.isascii() and text.isdecimal() and len(text) <= 19):
         raise JobsInvalidError(f"{field} is a whole number, not {text}", field)
     return int(text)
 
 
-def span_ms_of(text: str | None, field: str) -> int | None:
-    """Seconds, as milliseconds."""
+def duration_ms_of(text: str | None, field: str) -> int | None:
+    """Return a number of seconds as milliseconds."""
     if text is None:
         return None
     try:
-        return _span_ms(float(text), field)
+        return _duration_ms(float(text), field)
     except ValueError:
         raise JobsInvalidError(f"{field} is a number of seconds, not {text}", field) from None
 
 
-def _span_ms(seconds: float | None, field: str) -> int | None:
+def _duration_ms(seconds: float | None, field: str) -> int | None:
     if seconds is None:
         return None
     try:
@@ -240,7 +256,7 @@ def _span_ms(seconds: float | None, field: str) -> int | None:
         raise JobsInvalidError(f"{field} is a number of seconds, not {seconds}", field) from None
 
 
-PLACE: Final = (
+TOPIC_QUERY: Final = (
     Query("namespace", "the namespace", required=True),
     Query("topic", "the topic", required=True),
 )
@@ -250,20 +266,20 @@ REFUSALS: Final = tuple(
 SETTLE_REFUSALS: Final = (
     *REFUSALS,
     (409, Problem),
-    (207, list[Settled]),
+    (207, list[SettleResult]),
 )
 
 
-def _settling(path: str, handler: Any, about: str) -> Operation:
+def _settling(path: str, handler: Any, summary: str) -> Operation:
     return Operation(
         method="POST",
         path=path,
         handler=handler,
-        about=about,
+        summary=summary,
         group="jobs",
-        needs=Needs.JOBS,
+        access=Access.JOB_TOKEN,
         body=ONE_OR_MANY,
-        answer=Settled | list[Settled],
+        answer=SettleResult | list[SettleResult],
         failures=SETTLE_REFUSALS,
         failure_media=MEDIA,
         is_audited=False,
@@ -275,10 +291,10 @@ OPERATIONS: Final = (
         method="POST",
         path="/enqueue",
         handler=enqueue,
-        about="Put in a batch of jobs, all or none; their ids in the same order.",
+        summary="Enqueue a batch of jobs, all or none; the answer has their ids in order.",
         group="jobs",
-        needs=Needs.JOBS,
-        body=list[Item],
+        access=Access.JOB_TOKEN,
+        body=list[NewJobBody],
         answer=list[int],
         failures=REFUSALS,
         failure_media=MEDIA,
@@ -288,21 +304,23 @@ OPERATIONS: Final = (
         method="GET",
         path="/dequeue",
         handler=dequeue,
-        about="Take the most urgent jobs of a topic under a lease.",
+        summary="Lease the most urgent jobs of a topic.",
         group="jobs",
-        needs=Needs.JOBS,
+        access=Access.JOB_TOKEN,
         query=(
-            *PLACE,
-            Query("limit", f"at most so many; {DEQUEUE_DEFAULT} without it", int),
-            Query("wait", "wait for a job, so many seconds", float),
-            Query("lease", "how long they are leased, in seconds; else the topic's", float),
+            *TOPIC_QUERY,
+            Query("limit", f"limit of jobs; default {DEQUEUE_DEFAULT}", int),
+            Query("wait", "seconds to wait for a job", float),
+            Query(
+                "lease", "length of the lease in seconds; default: the setting of the topic", float
+            ),
         ),
-        answer=list[Leased],
+        answer=list[LeasedJobInfo],
         failures=REFUSALS,
         failure_media=MEDIA,
         is_audited=False,
     ),
-    _settling("/ack", ack, "Jobs are done."),
-    _settling("/nack", nack, "Jobs have failed: they come again later, or are dead."),
-    _settling("/extend", extend, "Keep the leases of jobs for longer."),
+    _settling("/ack", ack, "Ack jobs: they are done."),
+    _settling("/nack", nack, "Nack jobs: they have failed and are retried later, or become dead."),
+    _settling("/extend", extend, "Extend the leases of jobs."),
 )

@@ -1,4 +1,4 @@
-"""Who did what, and how often logins failed."""
+"""The audit: who did what, and how often logins succeeded and failed."""
 
 from typing import Final
 
@@ -7,19 +7,19 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from leveret.auth.attempts import Tally
-from leveret.auth.audit import EVENTS_MAX, Event
+from leveret.auth.audit import EVENTS_MAX, AuditEvent
+from leveret.auth.login_counts import OutcomeCounts
 from leveret.errors import NotFoundError
-from leveret.http.framework.answers import json
-from leveret.http.framework.login import facts_of, part_of
-from leveret.http.framework.operations import Needs, Operation, Query
+from leveret.http.framework.operations import Access, Operation, Query
+from leveret.http.framework.request_parts import node_of, part_of
+from leveret.http.framework.responses import json_response
 
-_EVENTS: Final = 100  # answered where no limit is given
+_EVENTS_DEFAULT: Final = 100
 _GROUP: Final = "audit"
 
 
-class Attempts(msgspec.Struct):
-    """Logins by a protocol."""
+class LoginCounts(msgspec.Struct):
+    """Counts of logins by one protocol."""
 
     protocol: str
     auth_attempts: int
@@ -27,8 +27,8 @@ class Attempts(msgspec.Struct):
     auth_attempts_succeeded: int
 
 
-class SourceAttempts(msgspec.Struct):
-    """Logins of a user from an address."""
+class SourceLoginCounts(msgspec.Struct):
+    """Counts of logins of one user from one address."""
 
     remote_address: str
     username: str
@@ -39,41 +39,43 @@ class SourceAttempts(msgspec.Struct):
 
 
 async def list_events(request: Request) -> Response:
-    text = request.query_params.get("limit", str(_EVENTS))
+    text = request.query_params.get("limit", str(_EVENTS_DEFAULT))
     if not (text.isascii() and text.isdigit() and len(text) < 10):
         raise HTTPException(400, "limit is not a whole number")
-    return json(facts_of(request).authority.audit.recent(min(int(text), EVENTS_MAX)))
+    return json_response(node_of(request).authenticator.audit.recent(min(int(text), EVENTS_MAX)))
 
 
-async def list_attempts(request: Request) -> Response:
+async def list_login_counts(request: Request) -> Response:
     _require_node(request)
-    attempts = facts_of(request).directory.attempts
-    return json([Attempts(p, *_numbers(tally)) for p, tally in attempts.by_protocol.items()])
+    attempts = node_of(request).directory.login_counts
+    return json_response(
+        [LoginCounts(p, *_numbers(tally)) for p, tally in attempts.by_protocol.items()]
+    )
 
 
-async def list_attempts_by_source(request: Request) -> Response:
+async def list_login_counts_by_source(request: Request) -> Response:
     _require_node(request)
-    attempts = facts_of(request).directory.attempts
-    return json(
+    attempts = node_of(request).directory.login_counts
+    return json_response(
         [
-            SourceAttempts(host, user, protocol, *_numbers(tally))
+            SourceLoginCounts(host, user, protocol, *_numbers(tally))
             for (host, user, protocol), tally in attempts.by_source.items()
         ]
     )
 
 
-async def delete_attempts(request: Request) -> Response:
+async def reset_login_counts(request: Request) -> Response:
     _require_node(request)
-    facts_of(request).directory.attempts.reset()
+    node_of(request).directory.login_counts.reset()
     return Response(status_code=204)
 
 
 def _require_node(request: Request) -> None:
-    if part_of(request, "node") != facts_of(request).node_name:
+    if part_of(request, "node") != node_of(request).node_name:
         raise NotFoundError("no such node")
 
 
-def _numbers(tally: Tally) -> tuple[int, int, int]:
+def _numbers(tally: OutcomeCounts) -> tuple[int, int, int]:
     return tally.failed + tally.succeeded, tally.failed, tally.succeeded
 
 
@@ -82,46 +84,46 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/audit",
         handler=list_events,
-        about="Who did what: logins, refusals and changes, the newest first.",
+        summary="List logins, refusals and changes, newest first.",
         group=_GROUP,
-        needs=Needs.ADMINISTRATOR,
-        query=(Query("limit", f"events to answer, {_EVENTS} by default", int),),
-        answer=list[Event],
+        access=Access.ADMINISTRATOR,
+        query=(Query("limit", f"number of events; default {_EVENTS_DEFAULT}", int),),
+        answer=list[AuditEvent],
     ),
     Operation(
         method="GET",
         path="/api/auth/attempts/{node}",
-        handler=list_attempts,
-        about="How often logins succeeded and failed, by protocol.",
+        handler=list_login_counts,
+        summary="Count logins that succeeded and failed, by protocol.",
         group=_GROUP,
-        needs=Needs.MONITORING,
-        answer=list[Attempts],
+        access=Access.MONITORING,
+        answer=list[LoginCounts],
     ),
     Operation(
         method="DELETE",
         path="/api/auth/attempts/{node}",
-        handler=delete_attempts,
-        about="Begin to count logins anew.",
+        handler=reset_login_counts,
+        summary="Reset the counts of logins.",
         group=_GROUP,
-        needs=Needs.ADMINISTRATOR,
+        access=Access.ADMINISTRATOR,
         status=204,
     ),
     Operation(
         method="GET",
         path="/api/auth/attempts/{node}/source",
-        handler=list_attempts_by_source,
-        about="How often logins succeeded and failed, by address and user.",
+        handler=list_login_counts_by_source,
+        summary="Count logins that succeeded and failed, by address and user.",
         group=_GROUP,
-        needs=Needs.MONITORING,
-        answer=list[SourceAttempts],
+        access=Access.MONITORING,
+        answer=list[SourceLoginCounts],
     ),
     Operation(
         method="DELETE",
         path="/api/auth/attempts/{node}/source",
-        handler=delete_attempts,
-        about="Begin to count logins anew.",
+        handler=reset_login_counts,
+        summary="Reset the counts of logins.",
         group=_GROUP,
-        needs=Needs.ADMINISTRATOR,
+        access=Access.ADMINISTRATOR,
         status=204,
     ),
 )

@@ -1,10 +1,11 @@
-"""Backup and restore over HTTP: streams of any length in bounded memory.
+"""Backup and restore over HTTP, as streams of any length in bounded memory.
 
-    GET  /api/backup                     the node, as an archive (docs/formats/backup.md)
-    GET  /api/backup/{vhost}/{queue}     one queue
-    POST /api/restore/{vhost}/{queue}    the archive of a queue, published into a queue of this name
+    GET  /api/backup                     an archive of the node (docs/formats/backup.md)
+    GET  /api/backup/{vhost}/{queue}     an archive of one queue
+    POST /api/restore/{vhost}/{queue}    publish the archive of a queue into a queue of this name
 
-An answer that breaks off has no `complete.json` at its end, so nobody takes it for a whole one.
+An archive ends with `complete.json`. An answer that breaks off lacks it, so it cannot be taken for
+a complete one.
 """
 
 import asyncio
@@ -16,23 +17,24 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from leveret.http.framework.answers import json
-from leveret.http.framework.login import facts_of, part_of, vhost_of
-from leveret.http.framework.operations import Needs, Operation
+from leveret.http.framework.operations import Access, Operation
+from leveret.http.framework.permissions import vhost_of
+from leveret.http.framework.request_parts import node_of, part_of
+from leveret.http.framework.responses import json_response
 
 MEDIA_TYPE: Final = "application/x-tar"
-STALLED_AFTER_S: Final = 60.0  # a client that reads nothing for so long gets no more
+STALLED_AFTER_S: Final = 60.0  # a client that reads nothing for this time is disconnected
 
 
-class Restored(msgspec.Struct):
-    """Body of the answer to a restore."""
+class RestoreResult(msgspec.Struct):
+    """Answer to a restore."""
 
     queue: str
     messages: int
 
 
 class _Stream(StreamingResponse):
-    """An answer that waits for its client, but not for ever: meanwhile disk space is held."""
+    """A stream with a limit on how long it waits for the client: a backup holds disk space."""
 
     async def stream_response(self, send: Send) -> None:
         async def send_in_time(message: Message) -> None:
@@ -51,20 +53,20 @@ class _Stream(StreamingResponse):
 
 
 async def backup_node(request: Request) -> Response:
-    return _stream(await facts_of(request).backups.node(), "leveret")
+    return _stream(await node_of(request).backups.node(), "leveret")
 
 
 async def backup_queue(request: Request) -> Response:
     vhost = vhost_of(request)
     name = part_of(request, "queue")
-    return _stream(await facts_of(request).backups.queue(vhost, name), "queue")
+    return _stream(await node_of(request).backups.queue(vhost, name), "queue")
 
 
 async def restore_queue(request: Request) -> Response:
     vhost = vhost_of(request)
     name = part_of(request, "queue")
-    count = await facts_of(request).backups.restore(vhost, name, request.stream())
-    return json(Restored(name, count))
+    count = await node_of(request).backups.restore(vhost, name, request.stream())
+    return json_response(RestoreResult(name, count))
 
 
 def _stream(pieces: AsyncIterator[bytes], name: str) -> Response:
@@ -77,27 +79,27 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/backup",
         handler=backup_node,
-        about="Back up the node.",
+        summary="Back up the node.",
         group="backup",
-        needs=Needs.ADMINISTRATOR,
+        access=Access.ADMINISTRATOR,
         media=MEDIA_TYPE,
     ),
     Operation(
         method="GET",
         path="/api/backup/{vhost}/{queue}",
         handler=backup_queue,
-        about="Back up one queue.",
+        summary="Back up one queue.",
         group="backup",
-        needs=Needs.ADMINISTRATOR,
+        access=Access.ADMINISTRATOR,
         media=MEDIA_TYPE,
     ),
     Operation(
         method="POST",
         path="/api/restore/{vhost}/{queue}",
         handler=restore_queue,
-        about="Publish the backup of a queue, which is the body, into a queue of this name.",
+        summary="Publish the backup in the body into a queue of this name.",
         group="backup",
-        needs=Needs.ADMINISTRATOR,
-        answer=Restored,
+        access=Access.ADMINISTRATOR,
+        answer=RestoreResult,
     ),
 )

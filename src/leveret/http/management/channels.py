@@ -1,9 +1,9 @@
 """Channels and consumers: lists, and one channel with its consumers.
 
-Ours besides RabbitMQ's fields: `next_publish_seqno` and `first_unconfirmed_seqno` of a channel, and
-what a consumer holds (`messages_unacknowledged`, `message_bytes_unacknowledged`), its `priority`,
-`prefetch_bytes` and how much it was given (`delivered`). One channel shows what it holds, by
-delivery tag.
+Fields that RabbitMQ does not have: `next_publish_seqno` and `first_unconfirmed_seqno` of a channel;
+of a consumer its unacknowledged messages (`messages_unacknowledged`,
+`message_bytes_unacknowledged`), `priority`, `prefetch_bytes` and the count of deliveries
+(`delivered`). One channel also lists its unacknowledged messages by delivery tag.
 """
 
 from collections.abc import Iterable
@@ -17,19 +17,19 @@ from starlette.responses import Response
 
 from leveret.engine.message import REDELIVERED, Message
 from leveret.engine.turns.session import Consumer, Session
-from leveret.http.framework.answers import json
-from leveret.http.framework.listing import LIST_QUERY, answer_list, chosen
-from leveret.http.framework.login import facts_of, part_of
-from leveret.http.framework.names import shown
+from leveret.http.framework.listing import LIST_QUERY, answer_list, with_columns
+from leveret.http.framework.names import printable
 from leveret.http.framework.node import NodeView
 from leveret.http.framework.operations import Operation
-from leveret.http.framework.rates import Rates
-from leveret.http.framework.visibility import listed_vhosts
-from leveret.http.management.connections import found_outlet, visible
+from leveret.http.framework.permissions import listed_vhosts
+from leveret.http.framework.rates import RateSamples
+from leveret.http.framework.request_parts import node_of, part_of
+from leveret.http.framework.responses import json_response
+from leveret.http.management.connections import connection_of, visible_connections
 from leveret.http.management.stats import PublisherStats, rates_of, session_counts, with_rates
 from leveret.wire.tables import plain_table
 
-HELD_MAX: Final = 100  # unacknowledged messages of a channel that are shown
+UNACKED_SHOWN_MAX: Final = 100  # messages of a channel that are listed
 
 
 class ConnectionDetails(msgspec.Struct):
@@ -53,7 +53,7 @@ class ChannelDetails(msgspec.Struct):
 
 
 class QueueName(msgspec.Struct):
-    """Which queue."""
+    """The queue of a consumer."""
 
     name: str
     vhost: str
@@ -72,7 +72,7 @@ class ConsumerInfo(msgspec.Struct, kw_only=True):
     prefetch_count: int
     prefetch_bytes: int
     priority: int
-    consumer_timeout: int  # ms; 0: it may hold a message for ever
+    consumer_timeout: int  # ms; 0: no limit
     arguments: dict[str, object]
     messages_unacknowledged: int
     message_bytes_unacknowledged: int
@@ -100,30 +100,30 @@ class ChannelInfo(msgspec.Struct, kw_only=True):
     messages_unconfirmed: int
     messages_uncommitted: int
     acks_uncommitted: int
-    next_publish_seqno: int | None  # null where the channel does not confirm
-    first_unconfirmed_seqno: int | None  # null where nothing is unconfirmed
+    next_publish_seqno: int | None  # null if the channel does not confirm
+    first_unconfirmed_seqno: int | None  # null if nothing is unconfirmed
     pending_raft_commands: int
     message_stats: PublisherStats
 
 
-class Held(msgspec.Struct):
-    """A message that was delivered and is not settled."""
+class UnackedMessage(msgspec.Struct):
+    """A message that was delivered and is not yet settled."""
 
     delivery_tag: int
-    consumer_tag: str | None  # null: it was taken by a get
+    consumer_tag: str | None  # null: taken by basic.get
     queue: str
     exchange: str
     routing_key: str
     redelivered: bool
     payload_bytes: int
-    age_ms: int  # since it was delivered
+    age_ms: int  # since the delivery
 
 
 class ChannelWithConsumers(ChannelInfo, kw_only=True):
-    """One channel, who consumes on it, and what they hold."""
+    """One channel with its consumers and its unacknowledged messages."""
 
     consumer_details: list[ConsumerInfo]
-    unacknowledged: list[Held]  # the oldest, at most `HELD_MAX`
+    unacknowledged: list[UnackedMessage]  # oldest first, at most `UNACKED_SHOWN_MAX`
     deliveries: list[dict[str, object]] = []
     publishes: list[dict[str, object]] = []
 
@@ -133,23 +133,23 @@ def channel_name(session: Session) -> str:
 
 
 def channel_info(
-    facts: NodeView, rates: Rates, now_ms: int, session: Session
+    node: NodeView, rates: RateSamples, now_ms: int, session: Session
 ) -> ChannelInfo | None:
-    """A channel as the API shows it; None where it is gone."""
-    connected = facts.connections.connected(session.outlet)
+    """Return a channel in the form of the API, or None if it is closed."""
+    connected = node.connections.snapshot(session.outlet)
     if connected is None or session.closed:
         return None
-    opened = facts.connections.opened(session)
+    opened = node.connections.channel_snapshot(session)
     counts = session_counts(session, opened)
     name = channel_name(session)
     unconfirmed = session.publish_seq - session.confirmed_seq
     return ChannelInfo(
         name=name,
         number=session.number,
-        node=facts.node_name,
-        vhost=shown(connected.vhost),
-        user=shown(connected.user),
-        user_who_performed_action=shown(connected.user),
+        node=node.node_name,
+        vhost=printable(connected.vhost),
+        user=printable(connected.user),
+        user_who_performed_action=printable(connected.user),
         state=opened.state,
         connection_details=ConnectionDetails(
             connected.name, connected.peer_host, connected.peer_port
@@ -173,24 +173,24 @@ def channel_info(
     )
 
 
-def consumer_info(facts: NodeView, consumer: Consumer) -> ConsumerInfo | None:
-    """A consumer as the API shows it; None where it is gone."""
+def consumer_info(node: NodeView, consumer: Consumer) -> ConsumerInfo | None:
+    """Return a consumer in the form of the API, or None if it is cancelled."""
     session = consumer.session
-    connected = facts.connections.connected(session.outlet)
-    queue = facts.broker.slots.queues[consumer.queue]
+    connected = node.connections.snapshot(session.outlet)
+    queue = node.broker.slots.queues[consumer.queue]
     if connected is None or session.closed or queue is None:
         return None
     return ConsumerInfo(
-        consumer_tag=shown(consumer.tag),
-        queue=QueueName(shown(queue.name), shown(queue.vhost)),
+        consumer_tag=printable(consumer.tag),
+        queue=QueueName(printable(queue.name), printable(queue.vhost)),
         channel_details=ChannelDetails(
             channel_name(session),
             session.number,
-            shown(connected.user),
+            printable(connected.user),
             connected.name,
             connected.peer_host,
             connected.peer_port,
-            facts.node_name,
+            node.node_name,
         ),
         ack_required=not consumer.no_ack,
         exclusive=consumer.exclusive,
@@ -208,89 +208,91 @@ def consumer_info(facts: NodeView, consumer: Consumer) -> ConsumerInfo | None:
 
 
 def _activity(consumer: Consumer, is_single: bool) -> str:
-    """RabbitMQ: `up`, or with a single active consumer who of them is served."""
+    """RabbitMQ: `up`; with a single active consumer, `single_active` or `waiting`."""
     if not is_single:
         return "up"
     return "single_active" if consumer.active else "waiting"
 
 
-def consumers_of(facts: NodeView, consumers: Iterable[Consumer]) -> list[ConsumerInfo]:
-    """Those that are there, described."""
-    found = (consumer_info(facts, consumer) for consumer in consumers)
+def consumer_infos(node: NodeView, consumers: Iterable[Consumer]) -> list[ConsumerInfo]:
+    """Return the consumers that still exist, in the form of the API."""
+    found = (consumer_info(node, consumer) for consumer in consumers)
     return [info for info in found if info is not None]
 
 
 def _sessions(request: Request) -> list[Session]:
-    connections = facts_of(request).connections
-    return [s for outlet in visible(request) for s in connections.sessions(outlet)]
+    connections = node_of(request).connections
+    return [s for outlet in visible_connections(request) for s in connections.sessions(outlet)]
 
 
 async def list_channels(request: Request) -> Response:
-    facts = facts_of(request)
-    describe = partial(channel_info, facts, rates_of(request), facts.now_ms())
+    node = node_of(request)
+    describe = partial(channel_info, node, rates_of(request), node.now_ms())
     return await answer_list(request, _sessions(request), channel_name, describe)
 
 
 async def list_connection_channels(request: Request) -> Response:
-    facts = facts_of(request)
-    describe = partial(channel_info, facts, rates_of(request), facts.now_ms())
-    sessions = facts.connections.sessions(found_outlet(request))
+    node = node_of(request)
+    describe = partial(channel_info, node, rates_of(request), node.now_ms())
+    sessions = node.connections.sessions(connection_of(request))
     return await answer_list(request, sessions, channel_name, describe)
 
 
 async def get_channel(request: Request) -> Response:
-    facts = facts_of(request)
+    node = node_of(request)
     name = part_of(request, "name")
     connection_name = name.rpartition(" (")[0]
-    for outlet in visible(request):
+    for outlet in visible_connections(request):
         if outlet.name != connection_name:
             continue
-        for session in facts.connections.sessions(outlet):
+        for session in node.connections.sessions(outlet):
             if channel_name(session) == name:
-                return json(chosen(request, _with_consumers(request, session)))
+                return json_response(with_columns(request, _with_consumers(request, session)))
     raise HTTPException(404, "Not Found")
 
 
 def _with_consumers(request: Request, session: Session) -> ChannelWithConsumers:
-    facts = facts_of(request)
-    info = channel_info(facts, rates_of(request), facts.now_ms(), session)
+    node = node_of(request)
+    info = channel_info(node, rates_of(request), node.now_ms(), session)
     if info is None:
         raise HTTPException(404, "Not Found")
     return ChannelWithConsumers(
         **msgspec.structs.asdict(info),
-        consumer_details=consumers_of(facts, session.consumers.values()),
-        unacknowledged=[_held(facts, m) for m in session.unacked.messages()[:HELD_MAX]],
+        consumer_details=consumer_infos(node, session.consumers.values()),
+        unacknowledged=[
+            _unacked_message(node, m) for m in session.unacked.messages()[:UNACKED_SHOWN_MAX]
+        ],
     )
 
 
-def _held(facts: NodeView, message: Message) -> Held:
+def _unacked_message(node: NodeView, message: Message) -> UnackedMessage:
     holder = message.holder
-    queue = facts.broker.slots.queues[message.queue] if message.queue >= 0 else None
-    return Held(
+    queue = node.broker.slots.queues[message.queue] if message.queue >= 0 else None
+    return UnackedMessage(
         delivery_tag=message.tag,
-        consumer_tag=shown(holder.tag) if isinstance(holder, Consumer) else None,
-        queue=shown(queue.name) if queue is not None else "",
-        exchange=shown(message.address.exchange),
-        routing_key=shown(message.address.routing_key),
+        consumer_tag=printable(holder.tag) if isinstance(holder, Consumer) else None,
+        queue=printable(queue.name) if queue is not None else "",
+        exchange=printable(message.address.exchange),
+        routing_key=printable(message.address.routing_key),
         redelivered=message.flags & REDELIVERED != 0,
         payload_bytes=len(message.body),
-        age_ms=max(0, facts.now_ms() - message.taken_ms),
+        age_ms=max(0, node.now_ms() - message.taken_ms),
     )
 
 
 async def list_consumers(request: Request) -> Response:
-    facts = facts_of(request)
+    node = node_of(request)
     found = [
         consumer
         for vhost in listed_vhosts(request)
         for queue in vhost.queues.values()
         for consumer in queue.consumers
     ]
-    return await answer_list(request, found, _tag, partial(consumer_info, facts))
+    return await answer_list(request, found, _tag, partial(consumer_info, node))
 
 
 def _tag(consumer: Consumer) -> str:
-    return shown(consumer.tag)
+    return printable(consumer.tag)
 
 
 _GROUP: Final = "channels"
@@ -299,7 +301,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/channels",
         handler=list_channels,
-        about="All channels that the user may see.",
+        summary="List all channels that the user may see.",
         group=_GROUP,
         query=LIST_QUERY,
         answer=list[ChannelInfo],
@@ -308,7 +310,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/vhosts/{vhost}/channels",
         handler=list_channels,
-        about="The channels of a vhost.",
+        summary="List the channels of a vhost.",
         group=_GROUP,
         query=LIST_QUERY,
         answer=list[ChannelInfo],
@@ -317,7 +319,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/connections/{name}/channels",
         handler=list_connection_channels,
-        about="The channels of a connection.",
+        summary="List the channels of a connection.",
         group=_GROUP,
         query=LIST_QUERY,
         answer=list[ChannelInfo],
@@ -326,7 +328,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/channels/{name}",
         handler=get_channel,
-        about="One channel, with its consumers.",
+        summary="Return one channel with its consumers.",
         group=_GROUP,
         query=LIST_QUERY[:1],
         answer=ChannelWithConsumers,
@@ -335,7 +337,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/consumers",
         handler=list_consumers,
-        about="All consumers of the vhosts that the user may see.",
+        summary="List the consumers of all vhosts that the user may see.",
         group="consumers",
         query=LIST_QUERY,
         answer=list[ConsumerInfo],
@@ -344,7 +346,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/consumers/{vhost}",
         handler=list_consumers,
-        about="The consumers of a vhost.",
+        summary="List the consumers of a vhost.",
         group="consumers",
         query=LIST_QUERY,
         answer=list[ConsumerInfo],

@@ -1,7 +1,7 @@
-"""Connections of AMQP clients: lists, one of them, and closing them.
+"""Connections of AMQP clients: list, show and close them.
 
-Whoever is not monitoring sees connections of their own and may close those; closing others' needs
-an administrator.
+Users without the tag monitoring see and close only their own connections. Closing connections of
+other users needs the tag administrator.
 """
 
 from functools import partial
@@ -14,14 +14,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leveret.engine.turns.session import Outlet
-from leveret.http.framework.answers import json
-from leveret.http.framework.listing import LIST_QUERY, answer_list, chosen
-from leveret.http.framework.login import facts_of, part_of, user_of
-from leveret.http.framework.names import shown
-from leveret.http.framework.node import Connected, NodeView
+from leveret.http.framework.listing import LIST_QUERY, answer_list, with_columns
+from leveret.http.framework.names import printable
+from leveret.http.framework.node import ConnectionSnapshot, NodeView
 from leveret.http.framework.operations import Operation
-from leveret.http.framework.rates import Rate, Rates
-from leveret.http.framework.visibility import seen_vhost, sees_all
+from leveret.http.framework.permissions import seen_vhost, sees_all
+from leveret.http.framework.rates import Rate, RateSamples
+from leveret.http.framework.request_parts import node_of, part_of, user_of
+from leveret.http.framework.responses import json_response
 from leveret.http.management.stats import rates_of
 
 DEFAULT_REASON: Final = "Closed via management plugin"
@@ -49,7 +49,7 @@ class ConnectionInfo(msgspec.Struct, kw_only=True):
     frame_max: int
     timeout: int  # heartbeat interval in seconds
     connected_at: int  # ms since 1970
-    last_heartbeat: int | None  # ms since 1970; null: none has come yet
+    last_heartbeat: int | None  # ms since 1970; null: none yet
     client_properties: dict[str, object]
     recv_oct: int
     recv_oct_details: Rate
@@ -70,7 +70,7 @@ class ConnectionInfo(msgspec.Struct, kw_only=True):
 
 
 class UserConnection(msgspec.Struct):
-    """A connection in the list of a user's."""
+    """A connection in the list of a user."""
 
     name: str
     node: str
@@ -79,10 +79,10 @@ class UserConnection(msgspec.Struct):
 
 
 def connection_info(
-    facts: NodeView, rates: Rates, now_ms: int, outlet: Outlet
+    node: NodeView, rates: RateSamples, now_ms: int, outlet: Outlet
 ) -> ConnectionInfo | None:
-    """A connection as the API shows it; None where it is gone."""
-    found = facts.connections.connected(outlet)
+    """Return a connection in the form of the API, or None if it is closed."""
+    found = node.connections.snapshot(outlet)
     if found is None:
         return None
     received, sent = rates.of(
@@ -92,14 +92,14 @@ def connection_info(
     provided = found.client_properties.get("connection_name")
     return ConnectionInfo(
         name=found.name,
-        node=facts.node_name,
+        node=node.node_name,
         state=found.state,
-        user=shown(found.user),
-        user_who_performed_action=shown(found.user),
-        vhost=shown(found.vhost),
+        user=printable(found.user),
+        user_who_performed_action=printable(found.user),
+        vhost=printable(found.vhost),
         protocol="AMQP 0-9-1",
         type="network",
-        auth_mechanism=shown(found.mechanism),
+        auth_mechanism=printable(found.mechanism),
         peer_host=found.peer_host,
         peer_port=found.peer_port,
         host=found.host,
@@ -130,9 +130,9 @@ def connection_info(
     )
 
 
-def visible(request: Request) -> list[Outlet]:
-    """The connections that the user may see; those of the path's vhost where it names one."""
-    connections = facts_of(request).connections
+def visible_connections(request: Request) -> list[Outlet]:
+    """Return the connections that the user may see, in the vhost of the path if it has one."""
+    connections = node_of(request).connections
     user = user_of(request)
     wanted = seen_vhost(request).name if "vhost" in request.path_params else None
     everything = sees_all(user)
@@ -146,14 +146,14 @@ def visible(request: Request) -> list[Outlet]:
     return found
 
 
-def found_outlet(request: Request) -> Outlet:
-    """The connection of the path, if the user may see it."""
-    connections = facts_of(request).connections
+def connection_of(request: Request) -> Outlet:
+    """Return the connection of the path. Answer 401 if the user may not see it."""
+    connections = node_of(request).connections
     name = part_of(request, "name")
     user = user_of(request)
     for outlet in connections.outlets():
         if outlet.name == name:
-            connected = connections.connected(outlet)
+            connected = connections.snapshot(outlet)
             if connected is None:
                 break
             if not sees_all(user) and connected.user != user.name:
@@ -163,9 +163,9 @@ def found_outlet(request: Request) -> Outlet:
 
 
 async def list_connections(request: Request) -> Response:
-    facts = facts_of(request)
-    describe = partial(connection_info, facts, rates_of(request), facts.now_ms())
-    return await answer_list(request, visible(request), _name, describe)
+    node = node_of(request)
+    describe = partial(connection_info, node, rates_of(request), node.now_ms())
+    return await answer_list(request, visible_connections(request), _name, describe)
 
 
 def _name(outlet: Outlet) -> str:
@@ -173,61 +173,61 @@ def _name(outlet: Outlet) -> str:
 
 
 async def get_connection(request: Request) -> Response:
-    facts = facts_of(request)
-    found = connection_info(facts, rates_of(request), facts.now_ms(), found_outlet(request))
-    return json(chosen(request, found))
+    node = node_of(request)
+    found = connection_info(node, rates_of(request), node.now_ms(), connection_of(request))
+    return json_response(with_columns(request, found))
 
 
 async def close_connection(request: Request) -> Response:
-    outlet = found_outlet(request)
-    connections = facts_of(request).connections
-    connected = connections.connected(outlet)
+    outlet = connection_of(request)
+    connections = node_of(request).connections
+    connected = connections.snapshot(outlet)
     assert connected is not None
     _require_close(request, connected)
     connections.close(outlet, _reason(request))
     return Response(status_code=204)
 
 
-def _require_close(request: Request, connected: Connected) -> None:
+def _require_close(request: Request, connected: ConnectionSnapshot) -> None:
     user = user_of(request)
     if connected.user != user.name and "administrator" not in user.tags:
         raise HTTPException(401, "Not administrator user")
 
 
 def _reason(request: Request) -> str:
-    """Why, for the client that is closed: its close method has room for a short text."""
+    """Return the reason for the client. The close method of AMQP carries only a short text."""
     text = request.headers.get("x-reason", "") or DEFAULT_REASON
     reason = text.encode("latin-1", "replace").decode("utf-8", "replace")
     return reason.encode()[:REASON_BYTES_MAX].decode("utf-8", "ignore")
 
 
-def _connections_of(request: Request) -> list[tuple[Outlet, Connected]]:
-    """The connections of the user in the path."""
+def _connections_of(request: Request) -> list[tuple[Outlet, ConnectionSnapshot]]:
+    """Return the connections of the user in the path."""
     user = user_of(request)
     wanted = part_of(request, "user")
     if wanted != user.name and not sees_all(user):
         raise HTTPException(401, "User not authorised to access object")
-    connections = facts_of(request).connections
+    connections = node_of(request).connections
     return [
         (outlet, connected)
         for outlet in connections.outlets()
         if connections.owner(outlet)[0] == wanted
-        and (connected := connections.connected(outlet)) is not None
+        and (connected := connections.snapshot(outlet)) is not None
     ]
 
 
 async def list_user_connections(request: Request) -> Response:
-    node = facts_of(request).node_name
-    return json(
+    node_name = node_of(request).node_name
+    return json_response(
         [
-            UserConnection(c.name, node, shown(c.user), shown(c.vhost))
+            UserConnection(c.name, node_name, printable(c.user), printable(c.vhost))
             for _, c in _connections_of(request)
         ]
     )
 
 
 async def close_user_connections(request: Request) -> Response:
-    connections = facts_of(request).connections
+    connections = node_of(request).connections
     for outlet, connected in _connections_of(request):
         _require_close(request, connected)
         connections.close(outlet, _reason(request))
@@ -235,9 +235,9 @@ async def close_user_connections(request: Request) -> Response:
 
 
 async def list_sessions(request: Request) -> Response:
-    """AMQP 1.0 has sessions; no connection here has any."""
-    found_outlet(request)
-    return json([])
+    """Return an empty list: sessions belong to AMQP 1.0."""
+    connection_of(request)
+    return json_response([])
 
 
 _GROUP: Final = "connections"
@@ -246,7 +246,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/connections",
         handler=list_connections,
-        about="All connections that the user may see.",
+        summary="List all connections that the user may see.",
         group=_GROUP,
         query=LIST_QUERY,
         answer=list[ConnectionInfo],
@@ -255,7 +255,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/vhosts/{vhost}/connections",
         handler=list_connections,
-        about="The connections of a vhost.",
+        summary="List the connections of a vhost.",
         group=_GROUP,
         query=LIST_QUERY,
         answer=list[ConnectionInfo],
@@ -264,7 +264,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/connections/username/{user}",
         handler=list_user_connections,
-        about="The connections of a user.",
+        summary="List the connections of a user.",
         group=_GROUP,
         answer=list[UserConnection],
     ),
@@ -272,7 +272,7 @@ OPERATIONS: Final = (
         method="DELETE",
         path="/api/connections/username/{user}",
         handler=close_user_connections,
-        about="Close all connections of a user, for the reason in the header X-Reason.",
+        summary="Close all connections of a user, with the reason in the header X-Reason.",
         group=_GROUP,
         status=204,
     ),
@@ -280,7 +280,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/connections/{name}",
         handler=get_connection,
-        about="One connection.",
+        summary="Return one connection.",
         group=_GROUP,
         query=LIST_QUERY[:1],
         answer=ConnectionInfo,
@@ -289,7 +289,7 @@ OPERATIONS: Final = (
         method="DELETE",
         path="/api/connections/{name}",
         handler=close_connection,
-        about="Close a connection by code 320, for the reason in the header X-Reason.",
+        summary="Close a connection with code 320 and the reason in the header X-Reason.",
         group=_GROUP,
         status=204,
     ),
@@ -297,7 +297,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/connections/{name}/sessions",
         handler=list_sessions,
-        about="The AMQP 1.0 sessions of a connection: there are none.",
+        summary="List the AMQP 1.0 sessions of a connection: always empty.",
         group=_GROUP,
         answer=list[dict[str, str]],
     ),

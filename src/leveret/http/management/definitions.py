@@ -1,7 +1,7 @@
-"""Definitions over HTTP: everything as one document, out and in.
+"""Definitions over HTTP: export and import everything as one document.
 
-Both ways go in slices: writing or taking in ten thousand queues does not stop the loop. A document
-is taken in as a JSON body, or as the field `file` of a form, which is how pages send files.
+Both are done in slices: a document of ten thousand queues does not block the loop. An import takes
+the document as a JSON body, or as the field `file` of a form, which is how web pages send files.
 """
 
 import asyncio
@@ -14,39 +14,42 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from leveret.definitions.exporting import Row, categories, categories_of, head
+from leveret.definitions.exporting import Row, categories, categories_of, document_head
 from leveret.definitions.importing import Importer
-from leveret.http.framework.answers import encoded
-from leveret.http.framework.bodies import made, no_vhost, read_object
-from leveret.http.framework.login import facts_of, part_of
-from leveret.http.framework.operations import Needs, Operation, Query, whole_body
-from leveret.http.framework.slices import policies_applied, work_off, work_off_in_turns
+from leveret.http.framework.bodies import change_response, read_object, vhost_not_found
+from leveret.http.framework.operations import Access, Operation, Query, whole_body
+from leveret.http.framework.request_parts import node_of, part_of
+from leveret.http.framework.responses import encode_json
+from leveret.http.management.policies import wait_for_policies
+from leveret.slices import run_in_slices
 
 DOCUMENT_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 async def export_all(request: Request) -> Response:
-    facts = facts_of(request)
-    lists = categories(facts.book, facts.directory)
-    return await _written(request, head(facts.book), lists)
+    node = node_of(request)
+    lists = categories(node.definitions, node.directory)
+    return await _export(request, document_head(node.definitions), lists)
 
 
 async def export_vhost(request: Request) -> Response:
-    facts = facts_of(request)
-    vhost = facts.broker.vhosts.get(part_of(request, "vhost"))
+    node = node_of(request)
+    vhost = node.broker.vhosts.get(part_of(request, "vhost"))
     if vhost is None:
         raise HTTPException(400, "vhost_not_found")
-    lists = categories_of(facts.book, vhost)
-    return await _written(request, head(facts.book, vhost.name), lists)
+    lists = categories_of(node.definitions, vhost)
+    return await _export(request, document_head(node.definitions, vhost.name), lists)
 
 
-async def _written(request: Request, said: Row, lists: list[tuple[str, Iterator[Row]]]) -> Response:
-    """The document, written row by row."""
-    pieces = [encoded(said)[:-1]]
+async def _export(
+    request: Request, head_row: Row, lists: list[tuple[str, Iterator[Row]]]
+) -> Response:
+    """Return the document, encoded row by row."""
+    pieces = [encode_json(head_row)[:-1]]
     for name, rows in lists:
-        written: list[bytes] = []
-        await work_off(_written_rows(rows, written))
-        pieces.append(b',"%b":[%b]' % (name.encode(), b",".join(written)))
+        encoded: list[bytes] = []
+        await run_in_slices(_encode_rows(rows, encoded))
+        pieces.append(b',"%b":[%b]' % (name.encode(), b",".join(encoded)))
     pieces.append(b"}")
     headers = {"Cache-Control": "no-cache"}
     wanted = request.query_params.get("download")
@@ -55,9 +58,9 @@ async def _written(request: Request, said: Row, lists: list[tuple[str, Iterator[
     return Response(b"".join(pieces), 200, headers, media_type="application/json")
 
 
-def _written_rows(rows: Iterator[Row], into: list[bytes]) -> Iterator[None]:
+def _encode_rows(rows: Iterator[Row], into: list[bytes]) -> Iterator[None]:
     for row in rows:
-        into.append(encoded(row))
+        into.append(encode_json(row))
         yield
 
 
@@ -67,31 +70,31 @@ async def import_all(request: Request) -> Response:
 
 async def import_vhost(request: Request) -> Response:
     vhost = part_of(request, "vhost")
-    if vhost not in facts_of(request).broker.vhosts:
-        return no_vhost()
+    if vhost not in node_of(request).broker.vhosts:
+        return vhost_not_found()
     return await _import(request, vhost)
 
 
 async def _import(request: Request, vhost: str | None) -> Response:
-    facts = facts_of(request)
+    node = node_of(request)
     data = await whole_body(request, DOCUMENT_BYTES_MAX)
     kind = request.headers.get("content-type", "")
     if kind.lower().startswith("multipart/form-data"):
         data = await asyncio.to_thread(_file_of, kind, data)
     document = read_object(data, "failed_to_parse_json")
-    importer = Importer(facts.book, facts.directory, document, vhost)
+    importer = Importer(node.definitions, node.directory, document, vhost)
     await asyncio.to_thread(importer.hash_passwords)
-    await work_off(importer.check())
-    await work_off_in_turns(facts, importer.steps())
-    await policies_applied(facts)
-    await facts.synced()
-    return made(False)
+    await run_in_slices(importer.check())
+    await run_in_slices(importer.steps(), node.turn)
+    await wait_for_policies(node)
+    await node.synced()
+    return change_response()
 
 
 def _file_of(kind: str, data: bytes) -> bytes:
-    """The field `file` of a form."""
-    head = f"Content-Type: {kind}\r\n\r\n".encode("latin-1", "replace")
-    form = BytesParser(policy=policy.HTTP).parsebytes(head + data)
+    """Return the field `file` of a form."""
+    document_head = f"Content-Type: {kind}\r\n\r\n".encode("latin-1", "replace")
+    form = BytesParser(policy=policy.HTTP).parsebytes(document_head + data)
     for part in form.iter_parts():
         if part.get_param("name", header="content-disposition") == "file":
             payload = part.get_payload(decode=True)
@@ -100,7 +103,7 @@ def _file_of(kind: str, data: bytes) -> bytes:
     raise HTTPException(400, "the form has no field 'file'")
 
 
-_DOWNLOAD: Final = (Query("download", "name of the file that a browser saves it as"),)
+_DOWNLOAD: Final = (Query("download", "file name for a browser that saves the document"),)
 
 
 def _operations(root: str) -> tuple[Operation, ...]:
@@ -109,9 +112,9 @@ def _operations(root: str) -> tuple[Operation, ...]:
             method="GET",
             path=root,
             handler=export_all,
-            about="Everything that is defined, as one document.",
+            summary="Export everything that is defined, as one document.",
             group="definitions",
-            needs=Needs.ADMINISTRATOR,
+            access=Access.ADMINISTRATOR,
             query=_DOWNLOAD,
             answer=dict[str, Any],
         ),
@@ -119,9 +122,9 @@ def _operations(root: str) -> tuple[Operation, ...]:
             method="POST",
             path=root,
             handler=import_all,
-            about="Take in a document of definitions: all of it or, where it has a fault, nothing.",
+            summary="Import a document of definitions: all of it, or nothing if it has a fault.",
             group="definitions",
-            needs=Needs.ADMINISTRATOR,
+            access=Access.ADMINISTRATOR,
             body=dict[str, Any],
             body_bytes_max=DOCUMENT_BYTES_MAX,
             status=204,
@@ -130,9 +133,9 @@ def _operations(root: str) -> tuple[Operation, ...]:
             method="GET",
             path=f"{root}/{{vhost}}",
             handler=export_vhost,
-            about="Everything that is defined in a vhost.",
+            summary="Export everything that is defined in a vhost.",
             group="definitions",
-            needs=Needs.ADMINISTRATOR,
+            access=Access.ADMINISTRATOR,
             query=_DOWNLOAD,
             answer=dict[str, Any],
         ),
@@ -140,9 +143,9 @@ def _operations(root: str) -> tuple[Operation, ...]:
             method="POST",
             path=f"{root}/{{vhost}}",
             handler=import_vhost,
-            about="Take in a document of definitions of one vhost.",
+            summary="Import a document of definitions of one vhost.",
             group="definitions",
-            needs=Needs.ADMINISTRATOR,
+            access=Access.ADMINISTRATOR,
             body=dict[str, Any],
             body_bytes_max=DOCUMENT_BYTES_MAX,
             status=204,

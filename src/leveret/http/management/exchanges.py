@@ -1,4 +1,4 @@
-"""Exchanges: lists, one of them, declaring and deleting."""
+"""Exchanges: list, show, declare and delete them."""
 
 from functools import partial
 from typing import Any, Final
@@ -11,13 +11,10 @@ from starlette.responses import Response
 from leveret.auth import CONFIGURE
 from leveret.engine.exchanges.exchange import Exchange
 from leveret.engine.vhosts.vhost import Vhost
-from leveret.http.framework.answers import json
-from leveret.http.framework.listing import LIST_QUERY, answer_list, chosen, flag_of
-from leveret.http.framework.login import facts_of, part_of
-from leveret.http.framework.names import Flag, arguments_of, is_set, require_short, shown
+from leveret.http.framework.listing import LIST_QUERY, answer_list, flag_of, with_columns
+from leveret.http.framework.names import Flag, arguments_of, is_set, printable, require_short
 from leveret.http.framework.operations import Operation, Query, body_of
-from leveret.http.framework.rates import Rates
-from leveret.http.framework.visibility import (
+from leveret.http.framework.permissions import (
     exchange_in,
     exchange_name,
     listed_vhosts,
@@ -25,7 +22,10 @@ from leveret.http.framework.visibility import (
     seen_vhost,
     used_vhost,
 )
-from leveret.http.management.declaring import require_exchange
+from leveret.http.framework.rates import RateSamples
+from leveret.http.framework.request_parts import node_of, part_of
+from leveret.http.framework.responses import json_response
+from leveret.http.management.declare_permissions import require_may_declare_exchange
 from leveret.http.management.stats import ExchangeStats, rates_of, with_rates
 from leveret.wire.tables import plain_table
 
@@ -48,7 +48,7 @@ class ExchangeInfo(msgspec.Struct, kw_only=True):
 
 
 class ExchangeDetail(ExchangeInfo, kw_only=True):
-    """One exchange, with who publishes and where it leads: neither is kept per pair."""
+    """One exchange. `incoming` and `outgoing` are empty: counts per pair are not kept."""
 
     incoming: list[dict[str, object]] = []
     outgoing: list[dict[str, object]] = []
@@ -67,13 +67,13 @@ class NewExchange(msgspec.Struct):
 Row = tuple[Vhost, Exchange]
 
 
-def exchange_info(rates: Rates, now_ms: int, row: Row) -> ExchangeInfo:
+def exchange_info(rates: RateSamples, now_ms: int, row: Row) -> ExchangeInfo:
     vhost, exchange = row
     counts = (exchange.published_in, exchange.published_out)
     found = rates.of(("exchange", vhost.name, exchange.name), counts, now_ms)
     return ExchangeInfo(
-        name=shown(exchange.name),
-        vhost=shown(vhost.name),
+        name=printable(exchange.name),
+        vhost=printable(vhost.name),
         type=exchange.kind,
         durable=exchange.durable,
         auto_delete=exchange.auto_delete,
@@ -94,19 +94,19 @@ async def list_exchanges(request: Request) -> Response:
         for vhost in listed_vhosts(request)
         for _, exchange in sorted(vhost.exchanges.items())
     ]
-    describe = partial(exchange_info, rates_of(request), facts_of(request).now_ms())
+    describe = partial(exchange_info, rates_of(request), node_of(request).now_ms())
     return await answer_list(request, rows, _name, describe)
 
 
 def _name(row: Row) -> str:
-    return shown(row[1].name)
+    return printable(row[1].name)
 
 
 async def get_exchange(request: Request) -> Response:
     vhost = seen_vhost(request)
     exchange = exchange_in(vhost, part_of(request, "name"))
-    info = exchange_info(rates_of(request), facts_of(request).now_ms(), (vhost, exchange))
-    return json(chosen(request, ExchangeDetail(**msgspec.structs.asdict(info))))
+    info = exchange_info(rates_of(request), node_of(request).now_ms(), (vhost, exchange))
+    return json_response(with_columns(request, ExchangeDetail(**msgspec.structs.asdict(info))))
 
 
 async def declare_exchange(request: Request) -> Response:
@@ -115,14 +115,21 @@ async def declare_exchange(request: Request) -> Response:
     body = await body_of(request, NewExchange)
     kind = require_short("type", body.type)
     arguments = arguments_of(body.arguments)
-    require_exchange(request, vhost, name, kind, arguments)
+    require_may_declare_exchange(request, vhost, name, kind, arguments)
     is_new = name not in vhost.exchanges
-    facts = facts_of(request)
+    node = node_of(request)
     durable, auto_delete = is_set(body.durable), is_set(body.auto_delete)
-    with facts.turn():
-        vhost.declare_exchange(name, kind, durable, auto_delete, is_set(body.internal), arguments)
+    with node.turn():
+        vhost.declare_exchange(
+            name,
+            kind,
+            durable=durable,
+            auto_delete=auto_delete,
+            internal=is_set(body.internal),
+            arguments=arguments,
+        )
     if durable:
-        await facts.synced()
+        await node.synced()
     return Response(status_code=201 if is_new else 204)
 
 
@@ -132,10 +139,10 @@ async def delete_exchange(request: Request) -> Response:
     if name not in vhost.exchanges:
         raise HTTPException(404, "Not Found")
     require(request, CONFIGURE, vhost, "exchange", name)
-    facts = facts_of(request)
-    with facts.turn():
-        vhost.delete_exchange(name, flag_of(request, "if-unused"))
-    await facts.synced()
+    node = node_of(request)
+    with node.turn():
+        vhost.delete_exchange(name, if_unused=flag_of(request, "if-unused"))
+    await node.synced()
     return Response(status_code=204)
 
 
@@ -146,7 +153,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/exchanges",
         handler=list_exchanges,
-        about="All exchanges of the vhosts that the user may see.",
+        summary="List the exchanges of all vhosts that the user may see.",
         group=_GROUP,
         query=LIST_QUERY,
         answer=list[ExchangeInfo],
@@ -155,7 +162,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/exchanges/{vhost}",
         handler=list_exchanges,
-        about="The exchanges of a vhost.",
+        summary="List the exchanges of a vhost.",
         group=_GROUP,
         query=LIST_QUERY,
         answer=list[ExchangeInfo],
@@ -164,7 +171,7 @@ OPERATIONS: Final = (
         method="GET",
         path=_ONE,
         handler=get_exchange,
-        about="One exchange; `amq.default` is the default exchange.",
+        summary="Return one exchange; `amq.default` is the default exchange.",
         group=_GROUP,
         query=LIST_QUERY[:1],
         answer=ExchangeDetail,
@@ -173,7 +180,7 @@ OPERATIONS: Final = (
         method="PUT",
         path=_ONE,
         handler=declare_exchange,
-        about="Declare an exchange.",
+        summary="Declare an exchange.",
         group=_GROUP,
         body=NewExchange,
         status=201,
@@ -182,9 +189,9 @@ OPERATIONS: Final = (
         method="DELETE",
         path=_ONE,
         handler=delete_exchange,
-        about="Delete an exchange and its bindings.",
+        summary="Delete an exchange and its bindings.",
         group=_GROUP,
-        query=(Query("if-unused", "only where nothing is bound to it", bool),),
+        query=(Query("if-unused", "only if it has no bindings", bool),),
         status=204,
     ),
 )

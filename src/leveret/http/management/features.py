@@ -1,6 +1,6 @@
-"""What management clients ask for and a single node of one version answers briefly.
+"""Short answers for requests that make sense only in a cluster of RabbitMQ.
 
-Feature flags (all of them are on), deprecated features, replicas of quorum queues (one, here),
+Feature flags (all are enabled), deprecated features, replicas of quorum queues (always one),
 rebalancing, and the login of RabbitMQ's page.
 """
 
@@ -13,11 +13,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leveret.errors import PreconditionFailedError
-from leveret.http.framework.answers import json
 from leveret.http.framework.listing import LIST_QUERY, answer_list
-from leveret.http.framework.login import facts_of, login_as, part_of
-from leveret.http.framework.operations import Needs, Operation, body_of, whole_body
-from leveret.http.framework.visibility import queue_in, seen_vhost, used_vhost
+from leveret.http.framework.login import login_as
+from leveret.http.framework.operations import Access, Operation, body_of, whole_body
+from leveret.http.framework.permissions import queue_in, seen_vhost, used_vhost
+from leveret.http.framework.request_parts import node_of, part_of
+from leveret.http.framework.responses import json_response
 from leveret.http.management.nodes import require_node
 
 LOGIN_BYTES_MAX: Final = 4096
@@ -38,7 +39,7 @@ class FeatureFlag(msgspec.Struct):
 
 
 class DeprecatedFeature(msgspec.Struct):
-    """A feature of RabbitMQ that it is giving up."""
+    """A deprecated feature of RabbitMQ."""
 
     name: str
     deprecation_phase: str
@@ -48,7 +49,7 @@ class DeprecatedFeature(msgspec.Struct):
     provided_by: str = "leveret"
 
 
-class Member(msgspec.Struct):
+class ReplicaInfo(msgspec.Struct):
     """A replica of a quorum queue."""
 
     node: str = msgspec.field(name="Node Name")
@@ -63,13 +64,13 @@ class Member(msgspec.Struct):
     machine_version: int = msgspec.field(name="Machine Version")
 
 
-class Replica(msgspec.Struct):
+class ReplicaBody(msgspec.Struct):
     """Body of a request to add or remove a replica."""
 
     node: str
 
 
-class Growth(msgspec.Struct):
+class GrowBody(msgspec.Struct):
     """Body of a request to add replicas of many queues."""
 
     vhost_pattern: str = ".*"
@@ -77,7 +78,7 @@ class Growth(msgspec.Struct):
     strategy: str = "all"
 
 
-# RabbitMQ: names that client libraries and operators' scripts look for.
+# RabbitMQ: flags that client libraries and scripts of operators look for.
 _FLAGS: Final = (
     FeatureFlag("quorum_queue", "Quorum queues"),
     FeatureFlag("stream_queue", "Streams"),
@@ -130,19 +131,16 @@ async def enable_flag(request: Request) -> Response:
 
 
 async def list_deprecated(request: Request) -> Response:
-    return json(_DEPRECATED)
+    return json_response(_DEPRECATED)
 
 
 async def list_deprecated_used(request: Request) -> Response:
-    """Of those, what somebody uses."""
-    vhosts = facts_of(request).broker.vhosts.values()
+    """Return the deprecated features that are used here."""
+    vhosts = node_of(request).broker.vhosts.values()
     is_used = any(
         not queue.durable and queue.owner is None for v in vhosts for queue in v.queues.values()
     )
-    return json(_DEPRECATED[:1] if is_used else [])
-
-
-# Replicas
+    return json_response(_DEPRECATED[:1] if is_used else [])
 
 
 async def get_quorum_status(request: Request) -> Response:
@@ -150,10 +148,10 @@ async def get_quorum_status(request: Request) -> Response:
     if not queue.is_quorum:
         raise HTTPException(400, "not a quorum queue")
     last = queue.next_seq
-    return json(
+    return json_response(
         [
-            Member(
-                node=facts_of(request).node_name,
+            ReplicaInfo(
+                node=node_of(request).node_name,
                 state="leader",
                 membership="voter",
                 last_index=last,
@@ -169,12 +167,12 @@ async def get_quorum_status(request: Request) -> Response:
 
 
 async def change_replicas(request: Request) -> Response:
-    """One node can have one replica: a second cannot be added, nor the last removed."""
+    """Refuse: a single node has one replica, so none can be added and the last not removed."""
     queue = queue_in(used_vhost(request), part_of(request, "name"))
-    body = await body_of(request, Replica)
+    body = await body_of(request, ReplicaBody)
     if not queue.is_quorum:
         raise HTTPException(400, "not a quorum queue")
-    if body.node != facts_of(request).node_name:
+    if body.node != node_of(request).node_name:
         raise PreconditionFailedError("node_not_running")
     is_add = request.method == "POST"
     raise PreconditionFailedError("already_a_member" if is_add else "last_member")
@@ -182,29 +180,26 @@ async def change_replicas(request: Request) -> Response:
 
 async def change_all_replicas(request: Request) -> Response:
     require_node(request)
-    await body_of(request, Growth)
+    await body_of(request, GrowBody)
     return Response(status_code=204)
 
 
 async def rebalance(request: Request) -> Response:
-    """Every leader is on the only node."""
+    """Do nothing: every leader is on the only node."""
     return Response(status_code=204)
 
 
-# Login of RabbitMQ's page
-
-
 async def log_in(request: Request) -> Response:
-    """Check the credentials of a form. RabbitMQ keeps them in a cookie; here nothing is kept."""
+    """Check the credentials of a form. RabbitMQ: it keeps them in a cookie; we keep nothing."""
     data = await whole_body(request, LOGIN_BYTES_MAX)
     form = parse_qs(data.decode("utf-8", "replace"), keep_blank_values=True)
     name, password = (form.get(key, [""])[0] for key in ("username", "password"))
     await login_as(request, name, password)
-    return json("ok")
+    return json_response("ok")
 
 
 async def log_out(request: Request) -> Response:
-    return json("ok")
+    return json_response("ok")
 
 
 _QUORUM: Final = "/api/queues/quorum"
@@ -213,7 +208,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/feature-flags",
         handler=list_flags,
-        about="Feature flags: all are on.",
+        summary="List the feature flags; all are enabled.",
         group="features",
         query=LIST_QUERY,
         answer=list[FeatureFlag],
@@ -222,16 +217,16 @@ OPERATIONS: Final = (
         method="PUT",
         path="/api/feature-flags/{name}/enable",
         handler=enable_flag,
-        about="Turn a feature on, which it is.",
+        summary="Enable a feature flag; all are enabled already.",
         group="features",
-        needs=Needs.ADMINISTRATOR,
+        access=Access.ADMINISTRATOR,
         status=204,
     ),
     Operation(
         method="GET",
         path="/api/deprecated-features",
         handler=list_deprecated,
-        about="Features that RabbitMQ is giving up.",
+        summary="List the deprecated features of RabbitMQ.",
         group="features",
         answer=list[DeprecatedFeature],
     ),
@@ -239,7 +234,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/deprecated-features/used",
         handler=list_deprecated_used,
-        about="Those of them that are used here.",
+        summary="List the deprecated features that are used here.",
         group="features",
         answer=list[DeprecatedFeature],
     ),
@@ -247,74 +242,74 @@ OPERATIONS: Final = (
         method="GET",
         path=f"{_QUORUM}/{{vhost}}/{{name}}/status",
         handler=get_quorum_status,
-        about="The replicas of a quorum queue.",
+        summary="List the replicas of a quorum queue.",
         group="quorum queues",
-        answer=list[Member],
+        answer=list[ReplicaInfo],
     ),
     Operation(
         method="POST",
         path=f"{_QUORUM}/{{vhost}}/{{name}}/replicas/add",
         handler=change_replicas,
-        about="Add a replica: refused, as there is one node.",
+        summary="Add a replica: refused, because there is one node.",
         group="quorum queues",
-        needs=Needs.ADMINISTRATOR,
-        body=Replica,
+        access=Access.ADMINISTRATOR,
+        body=ReplicaBody,
         status=204,
     ),
     Operation(
         method="DELETE",
         path=f"{_QUORUM}/{{vhost}}/{{name}}/replicas/delete",
         handler=change_replicas,
-        about="Remove a replica: refused, as it is the last.",
+        summary="Remove a replica: refused, because it is the last one.",
         group="quorum queues",
-        needs=Needs.ADMINISTRATOR,
-        body=Replica,
+        access=Access.ADMINISTRATOR,
+        body=ReplicaBody,
         status=204,
     ),
     Operation(
         method="POST",
         path=f"{_QUORUM}/replicas/on/{{node}}/grow",
         handler=change_all_replicas,
-        about="Add replicas on a node: every queue has its one.",
+        summary="Add replicas on a node: does nothing, because it is the only node.",
         group="quorum queues",
-        needs=Needs.ADMINISTRATOR,
-        body=Growth,
+        access=Access.ADMINISTRATOR,
+        body=GrowBody,
         status=204,
     ),
     Operation(
         method="DELETE",
         path=f"{_QUORUM}/replicas/on/{{node}}/shrink",
         handler=change_all_replicas,
-        about="Remove replicas from a node: every queue keeps its one.",
+        summary="Remove replicas from a node: does nothing, because it is the only node.",
         group="quorum queues",
-        needs=Needs.ADMINISTRATOR,
+        access=Access.ADMINISTRATOR,
         status=204,
     ),
     Operation(
         method="POST",
         path="/api/rebalance/queues",
         handler=rebalance,
-        about="Spread the leaders of queues over the nodes, of which there is one.",
+        summary="Spread the leaders of queues over the nodes: does nothing on one node.",
         group="quorum queues",
-        needs=Needs.ADMINISTRATOR,
+        access=Access.ADMINISTRATOR,
         status=204,
     ),
     Operation(
         method="POST",
         path="/api/login",
         handler=log_in,
-        about="Check the credentials of a form.",
+        summary="Check the credentials of a form.",
         group="login",
-        needs=Needs.NOTHING,
+        access=Access.PUBLIC,
         answer=str,
     ),
     Operation(
         method="DELETE",
         path="/api/login",
         handler=log_out,
-        about="End a login: nothing is kept of one.",
+        summary="Log out: does nothing, because no login is kept.",
         group="login",
-        needs=Needs.NOTHING,
+        access=Access.PUBLIC,
         answer=str,
     ),
 )

@@ -1,7 +1,7 @@
-"""Health checks for load balancers and monitors: 200 where all is well, 503 and why where not.
+"""Health checks for load balancers and monitors: 200 if all is well, else 503 with the reason.
 
-The aliveness of a vhost can be asked for by whoever sees it. Checks of clusters and mirrors are
-always well on a single node.
+Every user who may see a vhost may check its aliveness. Checks of clusters and mirrors always
+succeed on a single node.
 """
 
 from functools import partial
@@ -13,14 +13,14 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from leveret.http.framework.answers import json
-from leveret.http.framework.login import facts_of, part_of
 from leveret.http.framework.operations import Operation
-from leveret.http.framework.visibility import seen_vhost
+from leveret.http.framework.permissions import seen_vhost
+from leveret.http.framework.request_parts import node_of, part_of
+from leveret.http.framework.responses import json_response
 from leveret.http.management.nodes import LOW_ON_DISK, LOW_ON_MEMORY, require_node
 
 PORT_MAX: Final = 65535
-# RabbitMQ: names by which a protocol may be asked for, and those of our listeners.
+# RabbitMQ: names of protocols in requests, and the protocols of our listeners.
 _PROTOCOLS: Final = {
     "amqp": {"amqp"},
     "amqp091": {"amqp"},
@@ -30,7 +30,7 @@ _PROTOCOLS: Final = {
     "http": {"http"},
     "https": {"https"},
 }
-# RabbitMQ: names of what is short.
+# RabbitMQ: names of resources in alarms.
 _RESOURCES: Final = {LOW_ON_MEMORY: "memory", LOW_ON_DISK: "disk space"}
 _UNIT_MS: Final = {
     "days": 86_400_000,
@@ -41,8 +41,8 @@ _UNIT_MS: Final = {
 _WITHIN_DIGITS_MAX: Final = 6
 
 
-class Check(msgspec.Struct, kw_only=True):
-    """Answer of a health check."""
+class CheckResult(msgspec.Struct, kw_only=True):
+    """Answer to a health check."""
 
     status: str  # "ok" or "failed"
     reason: str | UnsetType = UNSET
@@ -55,37 +55,37 @@ class Check(msgspec.Struct, kw_only=True):
     expired: list[dict[str, str]] | UnsetType = UNSET
 
 
-OK: Final = Check(status="ok")
-SINGLE: Final = Check(status="ok", reason="single node cluster")
+OK: Final = CheckResult(status="ok")
+SINGLE_NODE: Final = CheckResult(status="ok", reason="single node cluster")
 
 
-def _failed(check: Check) -> Response:
-    return json(check, status=503)
+def _failed(check: CheckResult) -> Response:
+    return json_response(check, status=503)
 
 
 async def check_alarms(request: Request) -> Response:
-    facts = facts_of(request)
-    alarms = facts.alarms()
+    node = node_of(request)
+    alarms = node.alarms()
     if not alarms:
-        return json(OK)
+        return json_response(OK)
     resources = [_RESOURCES.get(alarm, alarm) for alarm in alarms]
-    found = [{"node": facts.node_name, "resource": resource} for resource in resources]
-    return _failed(Check(status="failed", reason="; ".join(alarms), alarms=found))
+    found = [{"node": node.node_name, "resource": resource} for resource in resources]
+    return _failed(CheckResult(status="failed", reason="; ".join(alarms), alarms=found))
 
 
-async def say_ok(request: Request) -> Response:
-    return json(OK)
+async def answer_ok(request: Request) -> Response:
+    return json_response(OK)
 
 
-async def say_single(request: Request) -> Response:
-    return json(SINGLE)
+async def answer_single_node(request: Request) -> Response:
+    return json_response(SINGLE_NODE)
 
 
 async def check_leaders(request: Request) -> Response:
-    """Every quorum queue is led by this node."""
+    """Answer ok: this node leads every quorum queue."""
     if "vhost" in request.path_params:
         seen_vhost(request)
-    return json(OK)
+    return json_response(OK)
 
 
 async def check_certificates(request: Request) -> Response:
@@ -95,12 +95,12 @@ async def check_certificates(request: Request) -> Response:
         raise HTTPException(400, f"Time unit not recognised. Supported units: {known}.")
     if not (within.isascii() and within.isdigit()) or len(within) > _WITHIN_DIGITS_MAX:
         raise HTTPException(400, "Invalid expiration value")
-    facts = facts_of(request)
-    end_ms = facts.now_ms() + int(within) * _UNIT_MS[unit]
-    expired = [{"name": name} for name, ends_ms in facts.certificates() if ends_ms <= end_ms]
+    node = node_of(request)
+    end_ms = node.now_ms() + int(within) * _UNIT_MS[unit]
+    expired = [{"name": name} for name, ends_ms in node.certificates() if ends_ms <= end_ms]
     if not expired:
-        return json(OK)
-    return _failed(Check(status="failed", reason="Certificates expiring", expired=expired))
+        return json_response(OK)
+    return _failed(CheckResult(status="failed", reason="Certificates expiring", expired=expired))
 
 
 async def check_port(request: Request) -> Response:
@@ -108,145 +108,159 @@ async def check_port(request: Request) -> Response:
     if not (text.isascii() and text.isdigit()) or len(text) > 5 or int(text) > PORT_MAX:
         raise HTTPException(400, "Invalid port")
     port = int(text)
-    ports = [listener.port for listener in facts_of(request).listeners()]
+    ports = [listener.port for listener in node_of(request).listeners()]
     if port in ports:
-        return json(Check(status="ok", port=port))
-    return _failed(Check(status="failed", reason="No active listener", missing=port, ports=ports))
+        return json_response(CheckResult(status="ok", port=port))
+    return _failed(
+        CheckResult(status="failed", reason="No active listener", missing=port, ports=ports)
+    )
 
 
 async def check_protocol(request: Request) -> Response:
     asked = part_of(request, "protocols").split(",")
-    active = [listener.protocol for listener in facts_of(request).listeners()]
+    active = [listener.protocol for listener in node_of(request).listeners()]
     for name in asked:
         if _PROTOCOLS.get(name.lower(), set()).intersection(active):
-            return json(Check(status="ok", protocol=name))
+            return json_response(CheckResult(status="ok", protocol=name))
     missing = ",".join(asked)
     return _failed(
-        Check(status="failed", reason="No active listener", missing=missing, protocols=active)
+        CheckResult(status="failed", reason="No active listener", missing=missing, protocols=active)
     )
 
 
 async def check_connections(request: Request) -> Response:
-    """Whether the node has descriptors left for more connections."""
-    machine = facts_of(request).machine()
+    """Check whether the node has file descriptors left for more connections."""
+    machine = node_of(request).machine()
     if machine.descriptors_max == 0 or machine.descriptors_used < machine.descriptors_max:
-        return json(OK)
-    return _failed(Check(status="failed", reason="no descriptors are left for connections"))
+        return json_response(OK)
+    return _failed(
+        CheckResult(status="failed", reason="no file descriptors are left for connections")
+    )
 
 
 async def check_node(request: Request) -> Response:
-    """RabbitMQ's check of former times: alarms, and that the node answers at all."""
+    """RabbitMQ: the check of older versions. Check the alarms."""
     if "node" in request.path_params:
         require_node(request)
     return await check_alarms(request)
 
 
 async def check_aliveness(request: Request) -> Response:
-    """RabbitMQ declares a queue for this and publishes to it; here an answer is as good."""
+    """RabbitMQ: it declares a queue and publishes to it. For us the answer itself is proof."""
     seen_vhost(request)
-    return json(OK)
+    return json_response(OK)
 
 
 _check: Final = partial(
     Operation,
     method="GET",
     group="health",
-    answer=Check,
-    failures=((503, Check),),
+    answer=CheckResult,
+    failures=((503, CheckResult),),
 )
 _CHECKS: Final = "/api/health/checks"
 _LEADERS: Final = f"{_CHECKS}/quorum-queues-without-elected-leaders"
 OPERATIONS: Final = (
-    _check(path=f"{_CHECKS}/alarms", handler=check_alarms, about="No alarm is in force."),
+    _check(
+        path=f"{_CHECKS}/alarms", handler=check_alarms, summary="Check that no alarm is in force."
+    ),
     _check(
         path=f"{_CHECKS}/local-alarms",
         handler=check_alarms,
-        about="No alarm is in force on this node.",
+        summary="Check that no alarm is in force on this node.",
     ),
     _check(
         path=f"{_CHECKS}/metadata-store/initialized",
-        handler=say_ok,
-        about="The node knows its definitions.",
+        handler=answer_ok,
+        summary="Check that the node has loaded its definitions.",
     ),
     _check(
         path=f"{_CHECKS}/metadata-store/initialized/with-data",
-        handler=say_ok,
-        about="The node knows its definitions, and there are some.",
+        handler=answer_ok,
+        summary="Check that the node has loaded its definitions, and that there are some.",
     ),
     _check(
         path=f"{_CHECKS}/certificate-expiration/{{within}}/{{unit}}",
         handler=check_certificates,
-        about="No certificate ends within so many days, weeks, months or years.",
+        summary="Check that no certificate ends within a number of days, weeks, months or years.",
     ),
     _check(
         path=f"{_CHECKS}/port-listener/{{port}}",
         handler=check_port,
-        about="The node listens on a port.",
+        summary="Check that the node listens on a port.",
     ),
     _check(
         path=f"{_CHECKS}/protocol-listener/{{protocols}}",
         handler=check_protocol,
-        about="The node listens for one of some protocols, with commas between.",
+        summary="Check that the node listens for one of these protocols, separated by commas.",
     ),
-    _check(path=f"{_CHECKS}/virtual-hosts", handler=say_ok, about="All vhosts run."),
+    _check(
+        path=f"{_CHECKS}/virtual-hosts", handler=answer_ok, summary="Check that all vhosts run."
+    ),
     _check(
         path=f"{_LEADERS}/all-vhosts",
         handler=check_leaders,
-        about="Every quorum queue has a leader.",
+        summary="Check that every quorum queue has a leader.",
     ),
     _check(
         path=f"{_LEADERS}/all-vhosts/pattern/{{pattern}}",
         handler=check_leaders,
-        about="Every quorum queue whose name matches has a leader.",
+        summary="Check that every quorum queue with a matching name has a leader.",
     ),
     _check(
         path=f"{_LEADERS}/vhost/{{vhost}}",
         handler=check_leaders,
-        about="Every quorum queue of a vhost has a leader.",
+        summary="Check that every quorum queue of a vhost has a leader.",
     ),
     _check(
         path=f"{_LEADERS}/vhost/{{vhost}}/pattern/{{pattern}}",
         handler=check_leaders,
-        about="Every quorum queue of a vhost whose name matches has a leader.",
+        summary="Check that every quorum queue of a vhost with a matching name has a leader.",
     ),
     _check(
         path=f"{_CHECKS}/node-is-quorum-critical",
-        handler=say_single,
-        about="No quorum queue would lose its majority without this node.",
+        handler=answer_single_node,
+        summary="Check that no quorum queue would lose its majority without this node.",
     ),
     _check(
         path=f"{_CHECKS}/node-is-mirror-sync-critical",
-        handler=say_single,
-        about="No mirrored queue would lose messages without this node.",
+        handler=answer_single_node,
+        summary="Check that no mirrored queue would lose messages without this node.",
     ),
     _check(
         path=f"{_CHECKS}/is-in-service",
-        handler=say_ok,
-        about="The node is not being drained.",
+        handler=answer_ok,
+        summary="Check that the node is not being drained.",
     ),
     _check(
         path=f"{_CHECKS}/below-node-connection-limit",
         handler=check_connections,
-        about="The node can take more connections.",
+        summary="Check that the node can accept more connections.",
     ),
     _check(
         path=f"{_CHECKS}/ready-to-serve-clients",
-        handler=say_ok,
-        about="The node listens and serves.",
+        handler=answer_ok,
+        summary="Check that the node listens and serves.",
     ),
     _check(
         path=f"{_CHECKS}/reached-target-cluster-size",
-        handler=say_ok,
-        about="The cluster has as many nodes as it shall have.",
+        handler=answer_ok,
+        summary="Check that the cluster has its target number of nodes.",
     ),
-    _check(path="/api/healthchecks/node", handler=check_node, about="The node is well."),
-    _check(path="/api/healthchecks/node/{node}", handler=check_node, about="One node is well."),
+    _check(
+        path="/api/healthchecks/node", handler=check_node, summary="Check that the node is well."
+    ),
+    _check(
+        path="/api/healthchecks/node/{node}",
+        handler=check_node,
+        summary="Check that one node is well.",
+    ),
     Operation(
         method="GET",
         path="/api/aliveness-test/{vhost}",
         handler=check_aliveness,
-        about="A vhost works.",
+        summary="Check that a vhost works.",
         group="health",
-        answer=Check,
+        answer=CheckResult,
     ),
 )

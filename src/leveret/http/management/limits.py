@@ -1,4 +1,4 @@
-"""Limits of vhosts and of users over HTTP."""
+"""Limits of vhosts and of users."""
 
 from typing import Final
 
@@ -8,13 +8,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leveret.errors import NotFoundError, PreconditionFailedError
-from leveret.http.framework.answers import json
-from leveret.http.framework.bodies import made, no_vhost, object_of, require_keys
-from leveret.http.framework.login import facts_of, part_of, user_of, vhost_of
-from leveret.http.framework.operations import Needs, Operation
-from leveret.http.management.vhosts import visible_vhosts
+from leveret.http.framework.bodies import change_response, object_of, require_keys, vhost_not_found
+from leveret.http.framework.operations import Access, Operation
+from leveret.http.framework.permissions import vhost_of, visible_vhosts
+from leveret.http.framework.request_parts import node_of, part_of, user_of
+from leveret.http.framework.responses import json_response
 
-_SEE_USERS: Final = {"administrator", "monitoring"}
+_MAY_SEE_OTHERS: Final = {"administrator", "monitoring"}
 
 
 class VhostLimits(msgspec.Struct):
@@ -32,88 +32,90 @@ class UserLimits(msgspec.Struct):
 
 
 class LimitBody(msgspec.Struct):
-    """A limit; negative is none."""
+    """A limit; a negative value removes it."""
 
     value: int
 
 
 async def list_vhost_limits(request: Request) -> Response:
-    visible = set(visible_vhosts(request))
-    found = facts_of(request).book.vhost_limits.all()
-    return json([VhostLimits(vhost, values) for vhost, values in found if vhost in visible])
+    visible = {vhost.name for vhost in visible_vhosts(request)}
+    found = node_of(request).definitions.vhost_limits.all()
+    return json_response(
+        [VhostLimits(vhost, values) for vhost, values in found if vhost in visible]
+    )
 
 
 async def get_vhost_limits(request: Request) -> Response:
-    facts = facts_of(request)
+    node = node_of(request)
     vhost = vhost_of(request)
-    facts.broker.vhost(vhost)
-    values = facts.book.vhost_limits.get(vhost)
-    return json([VhostLimits(vhost, values)] if values is not None else [])
+    node.broker.vhost(vhost)
+    values = node.definitions.vhost_limits.get(vhost)
+    return json_response([VhostLimits(vhost, values)] if values is not None else [])
 
 
 async def put_vhost_limit(request: Request) -> Response:
-    facts = facts_of(request)
+    node = node_of(request)
     vhost = part_of(request, "vhost")
-    if vhost not in facts.broker.vhosts:
-        return no_vhost()
+    if vhost not in node.broker.vhosts:
+        return vhost_not_found()
     body = await object_of(request)
     require_keys(body, "value")
-    with facts.turn():
-        facts.book.vhost_limits.put_one(vhost, part_of(request, "name"), body["value"])
-    await facts.synced()
-    return made(False)
+    with node.turn():
+        node.definitions.vhost_limits.put_one(vhost, part_of(request, "name"), body["value"])
+    await node.synced()
+    return change_response()
 
 
 async def delete_vhost_limit(request: Request) -> Response:
-    facts = facts_of(request)
+    node = node_of(request)
     vhost = part_of(request, "vhost")
-    if vhost not in facts.broker.vhosts:
-        return no_vhost()
-    with facts.turn():
-        facts.book.vhost_limits.drop_one(vhost, part_of(request, "name"))
-    await facts.synced()
-    return made(False)
+    if vhost not in node.broker.vhosts:
+        return vhost_not_found()
+    with node.turn():
+        node.definitions.vhost_limits.drop_one(vhost, part_of(request, "name"))
+    await node.synced()
+    return change_response()
 
 
 async def list_user_limits(request: Request) -> Response:
-    found = facts_of(request).book.user_limits.all()
-    return json([UserLimits(user, values) for user, values in found])
+    found = node_of(request).definitions.user_limits.all()
+    return json_response([UserLimits(user, values) for user, values in found])
 
 
 async def get_user_limits(request: Request) -> Response:
-    facts = facts_of(request)
+    node = node_of(request)
     name = part_of(request, "user")
-    asking = user_of(request)
-    if asking.name != name and not _SEE_USERS.intersection(asking.tags):
+    user = user_of(request)
+    if user.name != name and not _MAY_SEE_OTHERS.intersection(user.tags):
         raise HTTPException(401, "User not authorised to see the limits of others")
-    if facts.directory.users.get(name) is None:
+    if node.directory.users.get(name) is None:
         raise NotFoundError("no such user")
-    values = facts.book.user_limits.get(name)
-    return json([UserLimits(name, values)] if values is not None else [])
+    values = node.definitions.user_limits.get(name)
+    return json_response([UserLimits(name, values)] if values is not None else [])
 
 
 async def put_user_limit(request: Request) -> Response:
-    facts = facts_of(request)
+    node = node_of(request)
     name = part_of(request, "user")
     body = await object_of(request)
     require_keys(body, "value")
-    if facts.directory.users.get(name) is None:
+    if node.directory.users.get(name) is None:
         raise PreconditionFailedError(f"no_such_user: {name}")
-    with facts.turn():
-        facts.book.user_limits.put_one(name, part_of(request, "name"), body["value"])
-    await facts.synced()
-    return made(False)
+    with node.turn():
+        node.definitions.user_limits.put_one(name, part_of(request, "name"), body["value"])
+    await node.synced()
+    return change_response()
 
 
 async def delete_user_limit(request: Request) -> Response:
-    facts = facts_of(request)
+    node = node_of(request)
     name = part_of(request, "user")
-    if facts.directory.users.get(name) is None:
+    if node.directory.users.get(name) is None:
         raise NotFoundError("no such user")
-    with facts.turn():
-        facts.book.user_limits.drop_one(name, part_of(request, "name"))
-    await facts.synced()
-    return made(False)
+    with node.turn():
+        node.definitions.user_limits.drop_one(name, part_of(request, "name"))
+    await node.synced()
+    return change_response()
 
 
 OPERATIONS: Final = (
@@ -121,7 +123,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/vhost-limits",
         handler=list_vhost_limits,
-        about="The limits of all vhosts that the user may see.",
+        summary="List the limits of all vhosts that the user may see.",
         group="limits",
         answer=list[VhostLimits],
     ),
@@ -129,7 +131,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/vhost-limits/{vhost}",
         handler=get_vhost_limits,
-        about="The limits of a vhost.",
+        summary="Return the limits of a vhost.",
         group="limits",
         answer=list[VhostLimits],
     ),
@@ -137,9 +139,9 @@ OPERATIONS: Final = (
         method="PUT",
         path="/api/vhost-limits/{vhost}/{name}",
         handler=put_vhost_limit,
-        about="Set max-queues or max-connections of a vhost.",
+        summary="Set max-queues or max-connections of a vhost.",
         group="limits",
-        needs=Needs.ADMINISTRATOR,
+        access=Access.ADMINISTRATOR,
         body=LimitBody,
         status=204,
     ),
@@ -147,25 +149,25 @@ OPERATIONS: Final = (
         method="DELETE",
         path="/api/vhost-limits/{vhost}/{name}",
         handler=delete_vhost_limit,
-        about="Lift a limit of a vhost.",
+        summary="Remove a limit of a vhost.",
         group="limits",
-        needs=Needs.ADMINISTRATOR,
+        access=Access.ADMINISTRATOR,
         status=204,
     ),
     Operation(
         method="GET",
         path="/api/user-limits",
         handler=list_user_limits,
-        about="The limits of all users.",
+        summary="List the limits of all users.",
         group="limits",
-        needs=Needs.ADMINISTRATOR,
+        access=Access.ADMINISTRATOR,
         answer=list[UserLimits],
     ),
     Operation(
         method="GET",
         path="/api/user-limits/{user}",
         handler=get_user_limits,
-        about="The limits of a user.",
+        summary="Return the limits of a user.",
         group="limits",
         answer=list[UserLimits],
     ),
@@ -173,9 +175,9 @@ OPERATIONS: Final = (
         method="PUT",
         path="/api/user-limits/{user}/{name}",
         handler=put_user_limit,
-        about="Set max-connections or max-channels of a user.",
+        summary="Set max-connections or max-channels of a user.",
         group="limits",
-        needs=Needs.ADMINISTRATOR,
+        access=Access.ADMINISTRATOR,
         body=LimitBody,
         status=204,
     ),
@@ -183,9 +185,9 @@ OPERATIONS: Final = (
         method="DELETE",
         path="/api/user-limits/{user}/{name}",
         handler=delete_user_limit,
-        about="Lift a limit of a user.",
+        summary="Remove a limit of a user.",
         group="limits",
-        needs=Needs.ADMINISTRATOR,
+        access=Access.ADMINISTRATOR,
         status=204,
     ),
 )

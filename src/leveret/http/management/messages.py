@@ -1,13 +1,13 @@
-"""Publishing and getting messages over HTTP, for trying things out and for tools.
+"""Publish and get messages over HTTP, for experiments and tools.
 
 A publish is answered when the message is safe, as a confirm would be. A get takes messages from the
-queue for as long as the answer takes to make: they are given back or are gone, as `ackmode` says.
+queue while the answer is made. Afterwards they are returned to the queue or removed, as `ackmode`
+says.
 """
 
-import asyncio
 import binascii
 from base64 import b64decode
-from time import perf_counter
+from collections.abc import Iterator
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -20,10 +20,11 @@ from leveret.auth import READ, WRITE
 from leveret.engine.commands.consuming import get
 from leveret.engine.commands.content import Content
 from leveret.engine.commands.dead_letter import counted_header
-from leveret.engine.commands.publishing import REFUSED, REPLY_NAME, ROUTED, Route, publish
+from leveret.engine.commands.publishing import REPLY_NAME, Route, publish
 from leveret.engine.commands.settling import ack, close_session, recover, reject
 from leveret.engine.message import COUNTED, REDELIVERED, Message
 from leveret.engine.queues.queue import Queue
+from leveret.engine.turns.outcomes import IN_LOG, QUEUE_FULL, ROUTED
 from leveret.engine.turns.session import Outlet, Session
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import (
@@ -34,26 +35,26 @@ from leveret.errors import (
     ResourceLockedError,
     UnsupportedError,
 )
-from leveret.http.framework.answers import json
-from leveret.http.framework.login import facts_of, part_of, user_of
-from leveret.http.framework.names import arguments_of, require_short, shown
+from leveret.http.framework.names import arguments_of, printable, require_short
 from leveret.http.framework.node import NodeView
 from leveret.http.framework.operations import Operation, body_of
-from leveret.http.framework.visibility import (
+from leveret.http.framework.permissions import (
     exchange_name,
     queue_in,
     require,
     require_topic,
     used_vhost,
 )
-from leveret.http.management.queues import Peeked, encode_payload, shown_properties
+from leveret.http.framework.request_parts import node_of, part_of, user_of
+from leveret.http.framework.responses import json_response
+from leveret.http.management.message_shapes import GotMessage, encode_payload, property_values
+from leveret.slices import run_in_slices
 from leveret.wire.properties import Properties, decode_properties, encode_header
 
 GET_COUNT_MAX: Final = 10_000
-GET_BYTES_MAX: Final = 64 * 1024 * 1024  # of bodies in one answer
-SLICE_S: Final = 0.005
+GET_BYTES_MAX: Final = 64 * 1024 * 1024  # limit of the bodies in one answer
 
-# RabbitMQ: an error of AMQP is shown with its code and name.
+# RabbitMQ: an AMQP error is shown with its code and name.
 _CODES: Final = (
     (NotFoundError, "404 NOT_FOUND"),
     (AccessRefusedError, "403 ACCESS_REFUSED"),
@@ -67,7 +68,7 @@ Short = Annotated[str, Meta(max_length=255)]
 
 
 class NewProperties(msgspec.Struct):
-    """Properties of a message; those that are left out are not set."""
+    """Properties of a message; omitted ones are not set."""
 
     content_type: Short | None = None
     content_encoding: Short | None = None
@@ -85,7 +86,7 @@ class NewProperties(msgspec.Struct):
     cluster_id: Short | None = None
 
 
-class Publish(msgspec.Struct):
+class PublishBody(msgspec.Struct):
     """Body of POST …/publish."""
 
     routing_key: str
@@ -94,8 +95,8 @@ class Publish(msgspec.Struct):
     properties: NewProperties = msgspec.field(default_factory=NewProperties)
 
 
-class Routed(msgspec.Struct):
-    """Whether anybody took the message."""
+class PublishResult(msgspec.Struct):
+    """Whether the message was routed to a queue."""
 
     routed: bool
 
@@ -106,29 +107,26 @@ AckMode = Literal[
 Number = Annotated[int, Meta(ge=0)] | Annotated[str, Meta(pattern="^[0-9]{1,9}$")]
 
 
-class Get(msgspec.Struct):
+class GetBody(msgspec.Struct):
     """Body of POST …/get."""
 
     count: Number
     ackmode: AckMode
     encoding: Literal["auto", "base64"]
-    truncate: Number | None = None  # bytes of each body
-
-
-# Publishing
+    truncate: Number | None = None  # limit of each body, in bytes
 
 
 async def publish_message(request: Request) -> Response:
     vhost = used_vhost(request)
-    body = await body_of(request, Publish)
+    body = await body_of(request, PublishBody)
     name = exchange_name(part_of(request, "name"))
     key = require_short("routing_key", body.routing_key)
     payload = _payload(body)
-    facts = facts_of(request)
-    most = facts.settings.message_bytes_max
+    node = node_of(request)
+    most = node.settings.message_bytes_max
     if len(payload) > most:
         raise HTTPException(400, f"message size {len(payload)} is larger than {most}")
-    alarms = facts.alarms()
+    alarms = node.alarms()
     if alarms:
         raise HTTPException(503, f"publishers are blocked: {'; '.join(alarms)}")
     require(request, WRITE, vhost, "exchange", name)
@@ -138,14 +136,14 @@ async def publish_message(request: Request) -> Response:
         raise HTTPException(400, _amqp_text(fault)) from None
     _require_keys(request, vhost, name, [key, *content.extra_keys])
     try:
-        is_logged, result = _publish(facts, vhost, name, key, content, payload)
+        result = _publish(node, vhost, name, key, content, payload)
     except LeveretError as fault:
         raise HTTPException(400, _amqp_text(fault)) from None
-    if is_logged:
-        await facts.synced()
-    if result == REFUSED:
+    if result & IN_LOG:
+        await node.synced()
+    if result & QUEUE_FULL:
         raise HTTPException(400, "rejected: a queue that it was routed to is full")
-    return json(Routed(result == ROUTED))
+    return json_response(PublishResult(result & ROUTED != 0))
 
 
 def _require_keys(request: Request, vhost: Vhost, name: str, keys: list[str]) -> None:
@@ -156,19 +154,17 @@ def _require_keys(request: Request, vhost: Vhost, name: str, keys: list[str]) ->
 
 
 def _publish(
-    facts: NodeView, vhost: Vhost, name: str, key: str, content: Content, payload: bytes
-) -> tuple[bool, int]:
-    """Publish in a turn of its own; whether it went to the log, and what became of it."""
-    with facts.turn():
+    node: NodeView, vhost: Vhost, name: str, key: str, content: Content, payload: bytes
+) -> int:
+    """Publish in a turn of its own. Return the outcome."""
+    with node.turn():
         exchange = vhost.exchange(name)
-        turn = facts.broker.turn
-        turn.logged = False
-        result = publish(vhost, Route(exchange, key, True), content, payload)
+        result = publish(vhost, Route(exchange, key, mandatory=True), content, payload)
         exchange.published_in += 1
-        return turn.logged, result
+        return result
 
 
-def _payload(body: Publish) -> bytes:
+def _payload(body: PublishBody) -> bytes:
     if body.payload_encoding == "string":
         return body.payload.encode()
     try:
@@ -208,87 +204,88 @@ def _amqp_text(fault: LeveretError) -> str:
     return str(fault)
 
 
-# Getting
-
-
 async def get_messages(request: Request) -> Response:
     vhost = used_vhost(request)
-    body = await body_of(request, Get)
+    body = await body_of(request, GetBody)
     name = part_of(request, "name")
     queue_in(vhost, name)
     require(request, READ, vhost, "queue", name)
     queue = vhost.queue(name, None)
-    facts = facts_of(request)
-    taking = _Taking(facts, queue, user_of(request).name, body)
+    node = node_of(request)
+    taking = _Taking(node, queue, user_of(request).name, body)
     try:
         await taking.take(min(int(body.count), GET_COUNT_MAX))
     finally:
         taking.settle()
     if queue.durable and not body.ackmode.endswith("requeue_true"):
-        await facts.synced()
-    return json(taking.shown)
+        await node.synced()
+    return json_response(taking.shown)
 
 
 class _Taking:
-    """Messages that are taken from a queue by one request, in slices."""
+    """Take messages from a queue for one request, in slices."""
 
-    def __init__(self, facts: NodeView, queue: Queue, user: str, wanted: Get) -> None:
-        self._facts = facts
+    def __init__(self, node: NodeView, queue: Queue, user: str, wanted: GetBody) -> None:
+        self._node = node
         self._queue = queue
         self._mode = wanted.ackmode
         self._is_binary = wanted.encoding == "base64"
         self._truncate = int(wanted.truncate) if wanted.truncate is not None else None
         outlet = Outlet()
         outlet.name = f"HTTP get by {user}"
-        self._session = Session(outlet, facts.broker.turn)
-        self._is_whole = False
-        self.shown: list[Peeked] = []
+        self._session = Session(outlet, node.broker.turn)
+        self._is_complete = False
+        self.shown: list[GotMessage] = []
 
     async def take(self, count: int) -> None:
-        """Take up to so many, as long as there are any."""
+        """Take up to `count` messages, as long as the queue has any."""
+        await run_in_slices(self._steps(count), self._node.turn)
+        self._is_complete = True
+
+    def _steps(self, count: int) -> Iterator[None]:
         size = 0
         while len(self.shown) < count and size < GET_BYTES_MAX and not self._queue.deleted:
-            started = perf_counter()
-            with self._facts.turn():
-                while len(self.shown) < count and size < GET_BYTES_MAX:
-                    message = get(self._session, self._queue, False)
-                    if message is None:
-                        self._is_whole = True
-                        return
-                    size += len(message.body)
-                    self.shown.append(self._show(message))
-                    if perf_counter() - started > SLICE_S:
-                        break
-            await asyncio.sleep(0)
-        self._is_whole = True
+            message = get(self._session, self._queue, False)
+            if message is None:
+                return
+            size += len(message.body)
+            self.shown.append(self._show(message))
+            yield
 
-    def _show(self, message: Message) -> Peeked:
+    def _show(self, message: Message) -> GotMessage:
         header = counted_header(message) if message.flags & COUNTED else message.header
         body = message.body[: self._truncate]
         payload, encoding = encode_payload(body, self._is_binary)
-        return Peeked(
+        return GotMessage(
             payload_bytes=len(message.body),
             redelivered=message.flags & REDELIVERED != 0,
-            exchange=shown(message.address.exchange),
-            routing_key=shown(message.address.routing_key),
+            exchange=printable(message.address.exchange),
+            routing_key=printable(message.address.routing_key),
             message_count=self._queue.message_count(),
-            properties=shown_properties(decode_properties(header)),
+            properties=property_values(decode_properties(header)),
             payload=payload,
             payload_encoding=encoding,
         )
 
     def settle(self) -> None:
-        """What was taken goes where `ackmode` says; back, where the request broke off."""
-        slots, session = self._facts.broker.slots, self._session
-        with self._facts.turn():
+        """Settle the messages as `ackmode` says, or return them if the request broke off."""
+        slots, session = self._node.broker.slots, self._session
+        with self._node.turn():
             if not session.unacked.count:
                 pass
-            elif not self._is_whole or self._mode == "ack_requeue_true":
+            elif not self._is_complete or self._mode == "ack_requeue_true":
                 recover(slots, session)
             elif self._mode == "ack_requeue_false":
-                ack(slots, session, 0, True)
+                ack(slots, session, 0, multiple=True)
             else:
-                reject(slots, session, 0, True, self._mode == "reject_requeue_true", True)
+                reject(
+                    slots,
+                    session,
+                    0,
+                    multiple=True,
+                    requeue=self._mode == "reject_requeue_true",
+                    failed=True,
+                )
             close_session(slots, session)
 
 
@@ -297,20 +294,20 @@ OPERATIONS: Final = (
         method="POST",
         path="/api/exchanges/{vhost}/{name}/publish",
         handler=publish_message,
-        about="Publish a message; answered when it is safe.",
+        summary="Publish a message; the answer comes when it is safe.",
         group="exchanges",
-        body=Publish,
-        answer=Routed,
+        body=PublishBody,
+        answer=PublishResult,
         is_audited=False,
     ),
     Operation(
         method="POST",
         path="/api/queues/{vhost}/{name}/get",
         handler=get_messages,
-        about="Take messages and give them back, or not, as `ackmode` says; see also peek.",
+        summary="Take messages and return or remove them, as `ackmode` says; see also peek.",
         group="queues",
-        body=Get,
-        answer=list[Peeked],
+        body=GetBody,
+        answer=list[GotMessage],
         is_audited=False,
     ),
 )

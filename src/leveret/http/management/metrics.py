@@ -1,11 +1,11 @@
-"""Metrics over HTTP, as RabbitMQ's Prometheus plugin has them, and the figures of the loop.
+"""Metrics over HTTP, as RabbitMQ's Prometheus plugin has them, and delays of the event loop.
 
 GET /metrics                                sums over all objects
 GET /metrics/per-object                     lines for each object
 GET /metrics/detailed?family=&vhost=&queue= some groups of families, for some objects
-GET /api/loop                               how late the loop runs, how long syncs take
+GET /api/loop                               delays of the event loop and of the log
 
-Scrapers of this machine need no login; the setting `metrics_login` says who does.
+Scrapers on the same machine need no login. The setting `metrics_login` changes that.
 """
 
 from collections.abc import AsyncIterator
@@ -15,12 +15,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from leveret.http.framework.answers import json
-from leveret.http.framework.login import facts_of
-from leveret.http.framework.node import LoopFacts
-from leveret.http.framework.operations import Needs, Operation, Query
-from leveret.http.framework.pace import Slices
-from leveret.http.framework.queue_access import pace_of
+from leveret.http.framework.node import LoopStats
+from leveret.http.framework.operations import Access, Operation, Query
+from leveret.http.framework.request_parts import node_of, slices_of
+from leveret.http.framework.responses import json_response
 
 MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 FILTERS_MAX: Final = 100
@@ -30,30 +28,26 @@ PER_OBJECT: Final = "per-object"
 
 
 async def get_metrics(request: Request) -> Response:
-    return _answer(facts_of(request).metrics.scrape(AGGREGATED, _slices(request)))
+    return _answer(node_of(request).metrics.scrape(AGGREGATED, slices_of(request)))
 
 
 async def get_per_object(request: Request) -> Response:
-    return _answer(facts_of(request).metrics.scrape(PER_OBJECT, _slices(request)))
+    return _answer(node_of(request).metrics.scrape(PER_OBJECT, slices_of(request)))
 
 
 async def get_detailed(request: Request) -> Response:
-    asked = request.query_params
-    groups = frozenset(asked.getlist("family"))
-    vhosts = frozenset(asked.getlist("vhost"))
-    queues = tuple(asked.getlist("queue"))
+    query = request.query_params
+    groups = frozenset(query.getlist("family"))
+    vhosts = frozenset(query.getlist("vhost"))
+    queues = tuple(query.getlist("queue"))
     if len(groups) + len(vhosts) + len(queues) > FILTERS_MAX:
         raise HTTPException(400, f"at most {FILTERS_MAX} parameters")
-    metrics = facts_of(request).metrics
-    return _answer(metrics.scrape_groups(groups, vhosts, queues, _slices(request)))
+    metrics = node_of(request).metrics
+    return _answer(metrics.scrape_groups(groups, vhosts, queues, slices_of(request)))
 
 
 async def get_loop(request: Request) -> Response:
-    return json(facts_of(request).metrics.loop())
-
-
-def _slices(request: Request) -> Slices:
-    return Slices(pace_of(request))
+    return json_response(node_of(request).metrics.loop())
 
 
 def _answer(pieces: AsyncIterator[bytes]) -> Response:
@@ -61,9 +55,9 @@ def _answer(pieces: AsyncIterator[bytes]) -> Response:
 
 
 _DETAILED_QUERY: Final = (
-    Query("family", "a group of families, as often as wanted"),
-    Query("vhost", "a vhost, as often as wanted; without it, all"),
-    Query("queue", "the name of a queue, with * and ?, as often as wanted"),
+    Query("family", "a group of families; may be repeated"),
+    Query("vhost", "a vhost; may be repeated; default: all"),
+    Query("queue", "the name of a queue, with * and ?; may be repeated"),
 )
 
 OPERATIONS: Final = (
@@ -71,27 +65,27 @@ OPERATIONS: Final = (
         method="GET",
         path="/metrics",
         handler=get_metrics,
-        about="Metrics for Prometheus, added up over all objects.",
+        summary="Return metrics for Prometheus, as sums over all objects.",
         group="metrics",
-        needs=Needs.METRICS,
+        access=Access.METRICS,
         media=MEDIA_TYPE,
     ),
     Operation(
         method="GET",
         path="/metrics/per-object",
         handler=get_per_object,
-        about="Metrics for Prometheus, object by object.",
+        summary="Return metrics for Prometheus, for each object.",
         group="metrics",
-        needs=Needs.METRICS,
+        access=Access.METRICS,
         media=MEDIA_TYPE,
     ),
     Operation(
         method="GET",
         path="/metrics/detailed",
         handler=get_detailed,
-        about="Some families of metrics, for some vhosts and queues.",
+        summary="Return some families of metrics, for some vhosts and queues.",
         group="metrics",
-        needs=Needs.METRICS,
+        access=Access.METRICS,
         query=_DETAILED_QUERY,
         media=MEDIA_TYPE,
     ),
@@ -99,9 +93,9 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/loop",
         handler=get_loop,
-        about="How late the event loop runs, and how long syncs of the log take.",
+        summary="Return the delays of the event loop and the times of log syncs.",
         group="node",
-        needs=Needs.MONITORING,
-        answer=LoopFacts,
+        access=Access.MONITORING,
+        answer=LoopStats,
     ),
 )

@@ -1,7 +1,8 @@
-"""Nodes: there is one, and it is described in RabbitMQ's words.
+"""Nodes in RabbitMQ's form. There is one node.
 
-What only Erlang has (processes, reductions, Mnesia, file handles of a cache) is 0 or left out;
-`proc_used` counts what does a process's work there: connections, channels and queues.
+Fields that only Erlang has (processes, reductions, Mnesia, the cache of file handles) are 0 or
+left out. `proc_used` counts the objects that are processes in RabbitMQ: connections, channels and
+queues.
 """
 
 from typing import Any, Final
@@ -13,13 +14,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leveret import __version__
-from leveret.http.framework.answers import json
-from leveret.http.framework.listing import LIST_QUERY, answer_list, chosen, flag_of
-from leveret.http.framework.login import facts_of, part_of
+from leveret.http.framework.listing import LIST_QUERY, answer_list, flag_of, with_columns
 from leveret.http.framework.node import Machine, NodeView
-from leveret.http.framework.operations import Needs, Operation, Query
-from leveret.http.framework.rates import Rate, Rates
-from leveret.http.management.overview import Kind, kinds
+from leveret.http.framework.operations import Access, Operation, Query
+from leveret.http.framework.rates import Rate, RateSamples
+from leveret.http.framework.request_parts import node_of, part_of
+from leveret.http.framework.responses import json_response
+from leveret.http.management.overview import TypeInfo, exchange_types
 from leveret.http.management.stats import churn_counts, rates_of
 
 PROCESSES_MAX: Final = 1_048_576
@@ -36,7 +37,7 @@ class Application(msgspec.Struct):
 
 
 class NodeContext(msgspec.Struct):
-    """Where this API is."""
+    """An address of this API."""
 
     description: str
     ip: str
@@ -45,7 +46,7 @@ class NodeContext(msgspec.Struct):
 
 
 class MemoryParts(msgspec.Struct):
-    """What the memory of the node is used for, in bytes."""
+    """How the memory of the node is used, in bytes."""
 
     queue_procs: int  # held by messages
     other_proc: int
@@ -54,7 +55,7 @@ class MemoryParts(msgspec.Struct):
 
 
 class MemoryShares(msgspec.Struct):
-    """The same, in percent."""
+    """How the memory of the node is used, in percent."""
 
     queue_procs: int
     other_proc: int
@@ -119,12 +120,12 @@ class NodeInfo(msgspec.Struct, kw_only=True):
     cluster_links: list[str] = []
     enabled_plugins: list[str]
     applications: list[Application]
-    auth_mechanisms: list[Kind]
-    exchange_types: list[Kind]
+    auth_mechanisms: list[TypeInfo]
+    exchange_types: list[TypeInfo]
     contexts: list[NodeContext]
     db_dir: str
     config_files: list[str] = []
-    log_files: list[str] = []  # it logs to stderr
+    log_files: list[str] = []  # none: the node logs to stderr
     net_ticktime: int = 60
     memory: MemoryParts | UnsetType = UNSET  # with `memory=true`
 
@@ -140,12 +141,12 @@ _CHURN: Final = (
 )
 
 
-def node_info(facts: NodeView, rates: Rates) -> NodeInfo:
-    """The node as it is now."""
-    machine = facts.machine()
-    sockets = len(facts.connections.outlets())
-    channels = sum(len(facts.connections.sessions(o)) for o in facts.connections.outlets())
-    processes = sockets + channels + sum(len(v.queues) for v in facts.broker.vhosts.values())
+def node_info(node: NodeView, rates: RateSamples) -> NodeInfo:
+    """Return the state of the node, as of now."""
+    machine = node.machine()
+    sockets = len(node.connections.outlets())
+    channels = sum(len(node.connections.sessions(o)) for o in node.connections.outlets())
+    processes = sockets + channels + sum(len(v.queues) for v in node.broker.vhosts.values())
     gauges = (
         machine.memory_used_bytes,
         machine.disk_free_bytes,
@@ -153,13 +154,13 @@ def node_info(facts: NodeView, rates: Rates) -> NodeInfo:
         sockets,
         processes,
     )
-    now_ms = facts.now_ms()
+    now_ms = node.now_ms()
     switches = (machine.context_switches,)
     mem, disk, fds, socks, procs = rates.of("node", gauges, now_ms, gauges=len(gauges))
     (switching,) = rates.of("switches", switches, now_ms)
-    alarms = facts.alarms()
+    alarms = node.alarms()
     return NodeInfo(
-        name=facts.node_name,
+        name=node.node_name,
         os_pid=str(machine.pid),
         uptime=max(0, now_ms - machine.started_ms),
         run_queue=int(machine.load),
@@ -184,16 +185,16 @@ def node_info(facts: NodeView, rates: Rates) -> NodeInfo:
         context_switches_details=switching,
         enabled_plugins=["rabbitmq_management"],
         applications=[Application("leveret", "Leveret message broker", __version__)],
-        auth_mechanisms=_mechanisms(facts),
-        exchange_types=kinds(),
-        contexts=_contexts(facts),
+        auth_mechanisms=_mechanisms(node),
+        exchange_types=exchange_types(),
+        contexts=_contexts(node),
         db_dir=machine.data,
-        **_churn(facts, rates, now_ms),
+        **_churn(node, rates, now_ms),
     )
 
 
-def _churn(facts: NodeView, rates: Rates, now_ms: int) -> dict[str, Any]:
-    counts = churn_counts(facts.broker.turn.churn)
+def _churn(node: NodeView, rates: RateSamples, now_ms: int) -> dict[str, Any]:
+    counts = churn_counts(node.broker.turn.churn)
     found = rates.of("churn", counts, now_ms)
     fields: dict[str, Any] = dict(zip(_CHURN, counts, strict=True))
     for name, rate in zip(_CHURN, found, strict=True):
@@ -201,17 +202,17 @@ def _churn(facts: NodeView, rates: Rates, now_ms: int) -> dict[str, Any]:
     return fields
 
 
-def _mechanisms(facts: NodeView) -> list[Kind]:
-    found = [Kind("PLAIN", "SASL PLAIN"), Kind("AMQPLAIN", "AMQPLAIN of RabbitMQ")]
-    if facts.settings.tls_verify != "none" and facts.settings.amqps_port is not None:
-        found.append(Kind("EXTERNAL", "the certificate of a client"))
+def _mechanisms(node: NodeView) -> list[TypeInfo]:
+    found = [TypeInfo("PLAIN", "SASL PLAIN"), TypeInfo("AMQPLAIN", "AMQPLAIN of RabbitMQ")]
+    if node.settings.tls_verify != "none" and node.settings.amqps_port is not None:
+        found.append(TypeInfo("EXTERNAL", "the certificate of a client"))
     return found
 
 
-def _contexts(facts: NodeView) -> list[NodeContext]:
+def _contexts(node: NodeView) -> list[NodeContext]:
     return [
         NodeContext("Leveret Management", one.host, str(one.port), "/")
-        for one in facts.listeners()
+        for one in node.listeners()
         if one.protocol.startswith("http")
     ]
 
@@ -224,7 +225,7 @@ def memory_parts(machine: Machine) -> MemoryParts:
 
 
 async def list_nodes(request: Request) -> Response:
-    info = node_info(facts_of(request), rates_of(request))
+    info = node_info(node_of(request), rates_of(request))
     return await answer_list(request, [info], _name, _itself)
 
 
@@ -237,30 +238,30 @@ def _itself(info: NodeInfo) -> NodeInfo:
 
 
 async def get_node(request: Request) -> Response:
-    facts = facts_of(request)
+    node = node_of(request)
     require_node(request)
-    info = node_info(facts, rates_of(request))
+    info = node_info(node, rates_of(request))
     if flag_of(request, "memory"):
-        info.memory = memory_parts(facts.machine())
-    return json(chosen(request, info))
+        info.memory = memory_parts(node.machine())
+    return json_response(with_columns(request, info))
 
 
 def require_node(request: Request) -> None:
-    """404 unless the path names this node."""
-    if part_of(request, "node") != facts_of(request).node_name:
+    """Answer 404 unless the path names this node."""
+    if part_of(request, "node") != node_of(request).node_name:
         raise HTTPException(404, "Not Found")
 
 
 async def get_memory(request: Request) -> Response:
     require_node(request)
-    return json(NodeMemory(memory_parts(facts_of(request).machine())))
+    return json_response(NodeMemory(memory_parts(node_of(request).machine())))
 
 
 async def get_memory_shares(request: Request) -> Response:
     require_node(request)
-    parts = memory_parts(facts_of(request).machine())
+    parts = memory_parts(node_of(request).machine())
     held = round(100 * parts.queue_procs / max(parts.total["rss"], 1))
-    return json(NodeMemoryShares(MemoryShares(held, 100 - held)))
+    return json_response(NodeMemoryShares(MemoryShares(held, 100 - held)))
 
 
 _GROUP: Final = "node"
@@ -269,9 +270,9 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/nodes",
         handler=list_nodes,
-        about="The nodes of the cluster.",
+        summary="List the nodes of the cluster.",
         group=_GROUP,
-        needs=Needs.MONITORING,
+        access=Access.MONITORING,
         query=LIST_QUERY,
         answer=list[NodeInfo],
     ),
@@ -279,28 +280,28 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/nodes/{node}",
         handler=get_node,
-        about="One node.",
+        summary="Return one node.",
         group=_GROUP,
-        needs=Needs.MONITORING,
-        query=(*LIST_QUERY[:1], Query("memory", "whether to say what memory is used for", bool)),
+        access=Access.MONITORING,
+        query=(*LIST_QUERY[:1], Query("memory", "whether to add how memory is used", bool)),
         answer=NodeInfo,
     ),
     Operation(
         method="GET",
         path="/api/nodes/{node}/memory",
         handler=get_memory,
-        about="What the memory of a node is used for, in bytes.",
+        summary="Return how the memory of a node is used, in bytes.",
         group=_GROUP,
-        needs=Needs.MONITORING,
+        access=Access.MONITORING,
         answer=NodeMemory,
     ),
     Operation(
         method="GET",
         path="/api/nodes/{node}/memory/relative",
         handler=get_memory_shares,
-        about="What the memory of a node is used for, in percent.",
+        summary="Return how the memory of a node is used, in percent.",
         group=_GROUP,
-        needs=Needs.MONITORING,
+        access=Access.MONITORING,
         answer=NodeMemoryShares,
     ),
 )

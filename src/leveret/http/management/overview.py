@@ -1,4 +1,4 @@
-"""The node at a glance: overview, its name, version, settings, and what monitoring pages ask."""
+"""The node at a glance: overview, settings, and the requests of monitoring pages."""
 
 from typing import Final
 
@@ -11,15 +11,15 @@ from leveret.config.option import Secret
 from leveret.config.settings import options
 from leveret.engine.exchanges.registry import KINDS
 from leveret.engine.insight.totals import Depths, vhost_counts, vhost_depths
-from leveret.engine.turns.retired_counts import Counts
+from leveret.engine.turns.retired_counts import TrafficCounts
 from leveret.engine.vhosts.vhost import Vhost
-from leveret.http.framework.answers import json
-from leveret.http.framework.listing import LIST_QUERY, chosen
-from leveret.http.framework.login import facts_of, user_of
+from leveret.http.framework.listing import LIST_QUERY, with_columns
 from leveret.http.framework.node import Listener, NodeView
-from leveret.http.framework.operations import Needs, Operation
-from leveret.http.framework.rates import Rates
-from leveret.http.framework.visibility import sees_all, visible_vhosts
+from leveret.http.framework.operations import Access, Operation
+from leveret.http.framework.permissions import sees_all, visible_vhosts
+from leveret.http.framework.rates import RateSamples
+from leveret.http.framework.request_parts import node_of, user_of
+from leveret.http.framework.responses import json_response
 from leveret.http.management.stats import (
     ByteRates,
     ChurnRates,
@@ -44,7 +44,7 @@ class ListenerInfo(msgspec.Struct):
 
 
 class Context(msgspec.Struct):
-    """Where this API is."""
+    """An address of this API."""
 
     description: str
     node: str
@@ -53,8 +53,8 @@ class Context(msgspec.Struct):
     path: str
 
 
-class Kind(msgspec.Struct):
-    """A type of exchange, or a way to log in."""
+class TypeInfo(msgspec.Struct):
+    """An exchange type, or an authentication mechanism."""
 
     name: str
     description: str
@@ -62,7 +62,7 @@ class Kind(msgspec.Struct):
 
 
 class ObjectTotals(msgspec.Struct):
-    """How many of each there are."""
+    """TrafficCounts of the objects of the node."""
 
     connections: int
     channels: int
@@ -76,9 +76,9 @@ class Overview(msgspec.Struct, kw_only=True):
 
     product_name: str
     product_version: str
-    rabbitmq_version: str  # whose behaviour this is
+    rabbitmq_version: str  # the version that Leveret behaves like
     management_version: str
-    erlang_version: str  # there is none: the Python that runs it
+    erlang_version: str  # the version of Python
     erlang_full_version: str
     cluster_name: str
     node: str
@@ -89,7 +89,7 @@ class Overview(msgspec.Struct, kw_only=True):
     release_series_support_status: str = "supported"
     statistics_db_event_queue: int = 0
     sample_retention_policies: dict[str, list[int]]
-    exchange_types: list[Kind]
+    exchange_types: list[TypeInfo]
     listeners: list[ListenerInfo]
     contexts: list[Context]
     churn_rates: ChurnRates
@@ -101,19 +101,19 @@ class Overview(msgspec.Struct, kw_only=True):
 
 
 class Extension(msgspec.Struct):
-    """A script that a management page would load."""
+    """A script of a plugin for the management page."""
 
     javascript: str
 
 
-def kinds() -> list[Kind]:
-    return [Kind(name, f"{name} exchange") for name in KINDS]
+def exchange_types() -> list[TypeInfo]:
+    return [TypeInfo(name, f"{name} exchange") for name in KINDS]
 
 
-def listener_infos(facts: NodeView) -> list[ListenerInfo]:
+def listener_infos(node: NodeView) -> list[ListenerInfo]:
     return [
-        ListenerInfo(facts.node_name, one.protocol, one.host, one.port, _interface(one))
-        for one in facts.listeners()
+        ListenerInfo(node.node_name, one.protocol, one.host, one.port, _interface(one))
+        for one in node.listeners()
     ]
 
 
@@ -121,53 +121,53 @@ def _interface(listener: Listener) -> str:
     return f"[{listener.host}]" if ":" in listener.host else listener.host
 
 
-def _contexts(facts: NodeView) -> list[Context]:
+def _contexts(node: NodeView) -> list[Context]:
     return [
-        Context("Leveret Management", facts.node_name, one.host, str(one.port), "/")
-        for one in facts.listeners()
+        Context("Leveret Management", node.node_name, one.host, str(one.port), "/")
+        for one in node.listeners()
         if one.protocol.startswith("http")
     ]
 
 
-def vhost_stats(facts: NodeView, rates: Rates, vhost: Vhost) -> PublisherStats:
-    """What happened to the messages of a vhost."""
-    counts = total_counts(counted(facts, vhost))
-    found = rates.of(("vhost", vhost.name), counts, facts.now_ms())
+def vhost_stats(node: NodeView, rates: RateSamples, vhost: Vhost) -> PublisherStats:
+    """Return the message counts of a vhost, with rates."""
+    counts = total_counts(counts_of_vhost(node, vhost))
+    found = rates.of(("vhost", vhost.name), counts, node.now_ms())
     return with_rates(PublisherStats, counts, found)
 
 
-def counted(facts: NodeView, vhost: Vhost) -> Counts:
-    """All that is counted in a vhost, its live connections included."""
+def counts_of_vhost(node: NodeView, vhost: Vhost) -> TrafficCounts:
+    """Return all counts of a vhost, including its live connections."""
     counts = vhost_counts(vhost)
-    facts.connections.add_counts(counts, vhost.name)
+    node.connections.add_counts(counts, vhost.name)
     return counts
 
 
-def vhost_bytes(facts: NodeView, rates: Rates, vhost: Vhost) -> ByteRates:
-    """Bytes that went to and from the clients of a vhost."""
-    counts = counted(facts, vhost)
+def vhost_bytes(node: NodeView, rates: RateSamples, vhost: Vhost) -> ByteRates:
+    """Return the bytes received from and sent to the clients of a vhost."""
+    counts = counts_of_vhost(node, vhost)
     sums = (counts.received_bytes, counts.sent_bytes)
-    return with_rates(ByteRates, sums, rates.of(("bytes", vhost.name), sums, facts.now_ms()))
+    return with_rates(ByteRates, sums, rates.of(("bytes", vhost.name), sums, node.now_ms()))
 
 
-def vhost_totals(facts: NodeView, rates: Rates, vhost: Vhost) -> QueueTotals:
-    """How many messages a vhost has."""
-    return _totals(facts, rates, ("depth", vhost.name), [vhost_depths(vhost)])
+def vhost_totals(node: NodeView, rates: RateSamples, vhost: Vhost) -> QueueTotals:
+    """Return how many messages a vhost has."""
+    return _totals(node, rates, ("depth", vhost.name), [vhost_depths(vhost)])
 
 
 def _totals(
-    facts: NodeView, rates: Rates, key: tuple[str, ...], depths: list[Depths]
+    node: NodeView, rates: RateSamples, key: tuple[str, ...], depths: list[Depths]
 ) -> QueueTotals:
     counts = (
         sum(depth.total for depth in depths),
         sum(depth.ready for depth in depths),
         sum(depth.unacked for depth in depths),
     )
-    return with_rates(QueueTotals, counts, rates.of(key, counts, facts.now_ms(), gauges=3))
+    return with_rates(QueueTotals, counts, rates.of(key, counts, node.now_ms(), gauges=3))
 
 
 def _object_totals(request: Request, vhosts: list[Vhost], depths: list[Depths]) -> ObjectTotals:
-    connections = facts_of(request).connections
+    connections = node_of(request).connections
     outlets = connections.outlets()
     if not sees_all(user_of(request)):
         name = user_of(request).name
@@ -182,50 +182,50 @@ def _object_totals(request: Request, vhosts: list[Vhost], depths: list[Depths]) 
 
 
 async def get_overview(request: Request) -> Response:
-    """What a user may see of it: all, or the vhosts that they may open."""
-    facts, rates = facts_of(request), rates_of(request)
+    """Return totals of everything, or of the vhosts that the user may see."""
+    node, rates = node_of(request), rates_of(request)
     vhosts = visible_vhosts(request)
     depths = [vhost_depths(vhost) for vhost in vhosts]
     key = "all" if sees_all(user_of(request)) else f"user {user_of(request).name}"
-    counts = Counts()
+    counts = TrafficCounts()
     for vhost in vhosts:
-        counts.add(counted(facts, vhost))
+        counts.add(counts_of_vhost(node, vhost))
     messages = total_counts(counts)
-    churn = churn_counts(facts.broker.turn.churn)
-    now_ms = facts.now_ms()
+    churn = churn_counts(node.broker.turn.churn)
+    now_ms = node.now_ms()
     python = build_info.python()
     overview = Overview(
         product_name="Leveret",
         product_version=__version__,
-        rabbitmq_version=facts.product_version,
-        management_version=facts.product_version,
+        rabbitmq_version=node.product_version,
+        management_version=node.product_version,
         erlang_version=python,
         erlang_full_version=f"Python {python}, {build_info.form()}",
-        cluster_name=facts.book.cluster_name,
-        node=facts.node_name,
+        cluster_name=node.definitions.cluster_name,
+        node=node.node_name,
         sample_retention_policies={"global": [], "basic": [], "detailed": []},
-        exchange_types=kinds(),
-        listeners=listener_infos(facts),
-        contexts=_contexts(facts),
+        exchange_types=exchange_types(),
+        listeners=listener_infos(node),
+        contexts=_contexts(node),
         churn_rates=with_rates(ChurnRates, churn, rates.of("churn", churn, now_ms)),
         message_stats=with_rates(
             PublisherStats, messages, rates.of(("overview", key), messages, now_ms)
         ),
-        queue_totals=_totals(facts, rates, ("depths", key), depths),
+        queue_totals=_totals(node, rates, ("depths", key), depths),
         object_totals=_object_totals(request, vhosts, depths),
     )
-    return json(chosen(request, overview))
+    return json_response(with_columns(request, overview))
 
 
 async def list_extensions(request: Request) -> Response:
-    return json([])
+    return json_response([])
 
 
 async def get_config(request: Request) -> Response:
-    """Every option with its value; secrets are not told."""
-    settings = facts_of(request).settings
+    """Return every option with its value; secrets are hidden."""
+    settings = node_of(request).settings
     values = {name: getattr(settings, name) for name in options()}
-    return json({name: _shown(value) for name, value in values.items()})
+    return json_response({name: _shown(value) for name, value in values.items()})
 
 
 def _shown(value: object) -> object:
@@ -245,7 +245,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/overview",
         handler=get_overview,
-        about="The node at a glance: totals and rates, of what the user may see.",
+        summary="Return totals and rates of the objects that the user may see.",
         group=_GROUP,
         query=LIST_QUERY[:1],
         answer=Overview,
@@ -254,7 +254,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/extensions",
         handler=list_extensions,
-        about="Scripts of plugins for the management page: there are none.",
+        summary="List the scripts of plugins for the management page: always empty.",
         group=_GROUP,
         answer=list[Extension],
     ),
@@ -262,27 +262,27 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/config/effective",
         handler=get_config,
-        about="Every option of the node with its value; secrets are not told.",
+        summary="Return every option of the node with its value; secrets are hidden.",
         group=_GROUP,
-        needs=Needs.ADMINISTRATOR,
+        access=Access.ADMINISTRATOR,
         answer=dict[str, object],
     ),
     Operation(
         method="DELETE",
         path="/api/reset",
         handler=reset,
-        about="Forget the samples that rates are computed from.",
+        summary="Forget the samples from which rates are computed.",
         group=_GROUP,
-        needs=Needs.ADMINISTRATOR,
+        access=Access.ADMINISTRATOR,
         status=204,
     ),
     Operation(
         method="DELETE",
         path="/api/reset/{node}",
         handler=reset,
-        about="Forget the samples that rates are computed from.",
+        summary="Forget the samples from which rates are computed.",
         group=_GROUP,
-        needs=Needs.ADMINISTRATOR,
+        access=Access.ADMINISTRATOR,
         status=204,
     ),
 )

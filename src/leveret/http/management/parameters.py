@@ -1,4 +1,4 @@
-"""Runtime parameters, global parameters and the cluster's name over HTTP."""
+"""Runtime parameters, global parameters and the name of the cluster."""
 
 from typing import Any, Final
 
@@ -12,12 +12,12 @@ from leveret.definitions.exporting import global_parameters, parameters
 from leveret.definitions.parameters import CLUSTER_NAME, VHOST_LIMITS
 from leveret.definitions.policies import OPERATOR_POLICY
 from leveret.errors import NotFoundError
-from leveret.http.framework.answers import json
-from leveret.http.framework.bodies import made, no_vhost, object_of, require_keys
-from leveret.http.framework.login import facts_of, part_of, user_of
-from leveret.http.framework.operations import Needs, Operation
-from leveret.http.framework.slices import policies_applied
-from leveret.http.management.vhosts import governed_vhost, governed_vhosts
+from leveret.http.framework.bodies import change_response, object_of, require_keys, vhost_not_found
+from leveret.http.framework.operations import Access, Operation
+from leveret.http.framework.permissions import governed_vhost, governed_vhosts
+from leveret.http.framework.request_parts import node_of, part_of, user_of
+from leveret.http.framework.responses import json_response
+from leveret.http.management.policies import wait_for_policies
 
 
 class ParameterInfo(msgspec.Struct):
@@ -37,7 +37,7 @@ class GlobalParameterInfo(msgspec.Struct):
 
 
 class ValueBody(msgspec.Struct):
-    """A value, of whatever form."""
+    """Any JSON value."""
 
     value: Any
 
@@ -50,62 +50,67 @@ class ClusterName(msgspec.Struct):
 
 async def list_parameters(request: Request) -> Response:
     governed = governed_vhosts(request)
-    rows = parameters(facts_of(request).book)
+    rows = parameters(node_of(request).definitions)
     component = request.path_params.get("component")
     found = [row for row in rows if row["vhost"] in governed]
     if component is not None:
         found = [row for row in found if row["component"] == part_of(request, "component")]
-    return json(found)
+    return json_response(found)
 
 
 async def list_vhost_parameters(request: Request) -> Response:
-    facts = facts_of(request)
+    node = node_of(request)
     vhost = governed_vhost(request)
-    facts.broker.vhost(vhost)
+    node.broker.vhost(vhost)
     component = part_of(request, "component")
-    return json([row for row in parameters(facts.book, vhost) if row["component"] == component])
+    return json_response(
+        [row for row in parameters(node.definitions, vhost) if row["component"] == component]
+    )
 
 
 async def get_parameter(request: Request) -> Response:
     component, vhost, name = _parts(request)
-    value = facts_of(request).book.parameters.get(component, vhost, name)
+    value = node_of(request).definitions.parameters.get(component, vhost, name)
     if value is None:
         raise NotFoundError("no such parameter")
-    return json(ParameterInfo(value, vhost, component, name))
+    return json_response(ParameterInfo(value, vhost, component, name))
 
 
 async def put_parameter(request: Request) -> Response:
-    facts = facts_of(request)
-    component, vhost, name = _settable(request)
-    if vhost not in facts.broker.vhosts:
-        return no_vhost()
+    node = node_of(request)
+    component, vhost, name = _parts_to_change(request)
+    if vhost not in node.broker.vhosts:
+        return vhost_not_found()
     body = await object_of(request)
     require_keys(body, "value")
-    with facts.turn():
-        is_new = facts.book.parameters.put(component, vhost, name, body["value"])
-    await policies_applied(facts)
-    await facts.synced()
-    return made(is_new)
+    with node.turn():
+        is_new = node.definitions.parameters.put(component, vhost, name, body["value"])
+    await wait_for_policies(node)
+    await node.synced()
+    return change_response(is_new=is_new)
 
 
 async def delete_parameter(request: Request) -> Response:
-    facts = facts_of(request)
-    parts = _settable(request)
-    with facts.turn():
-        was_there = facts.book.parameters.drop(*parts)
+    node = node_of(request)
+    parts = _parts_to_change(request)
+    with node.turn():
+        was_there = node.definitions.parameters.drop(*parts)
     if not was_there:
         raise NotFoundError("no such parameter")
-    await policies_applied(facts)
-    await facts.synced()
-    return made(False)
+    await wait_for_policies(node)
+    await node.synced()
+    return change_response()
 
 
 def _parts(request: Request) -> tuple[str, str, str]:
     return part_of(request, "component"), governed_vhost(request), part_of(request, "name")
 
 
-def _settable(request: Request) -> tuple[str, str, str]:
-    """The same, to change it: what limits others is for administrators, by whatever path."""
+def _parts_to_change(request: Request) -> tuple[str, str, str]:
+    """Return component, vhost and name of a parameter to change.
+
+    Operator policies and vhost limits are for administrators, under this path too.
+    """
     component, vhost, name = _parts(request)
     if component in (OPERATOR_POLICY, VHOST_LIMITS) and ADMINISTRATOR not in user_of(request).tags:
         raise HTTPException(401, "Not administrator user")
@@ -113,43 +118,44 @@ def _settable(request: Request) -> tuple[str, str, str]:
 
 
 async def list_globals(request: Request) -> Response:
-    return json(global_parameters(facts_of(request).book))
+    return json_response(global_parameters(node_of(request).definitions))
 
 
 async def get_global(request: Request) -> Response:
     name = part_of(request, "name")
-    found = dict(facts_of(request).book.parameters.globals())
+    found = dict(node_of(request).definitions.parameters.globals())
     if name not in found:
         raise NotFoundError("no such parameter")
-    return json(GlobalParameterInfo(name, found[name]))
+    return json_response(GlobalParameterInfo(name, found[name]))
 
 
 async def put_global(request: Request) -> Response:
     body = await object_of(request)
     require_keys(body, "value")
-    return made(await _put_global(request, part_of(request, "name"), body["value"]))
+    is_new = await _put_global(request, part_of(request, "name"), body["value"])
+    return change_response(is_new=is_new)
 
 
 async def _put_global(request: Request, name: str, value: object) -> bool:
-    facts = facts_of(request)
-    with facts.turn():
-        is_new = facts.book.parameters.put_global(name, value)
-    await facts.synced()
+    node = node_of(request)
+    with node.turn():
+        is_new = node.definitions.parameters.put_global(name, value)
+    await node.synced()
     return is_new
 
 
 async def delete_global(request: Request) -> Response:
-    facts = facts_of(request)
-    with facts.turn():
-        was_there = facts.book.parameters.drop_global(part_of(request, "name"))
+    node = node_of(request)
+    with node.turn():
+        was_there = node.definitions.parameters.drop_global(part_of(request, "name"))
     if not was_there:
         raise NotFoundError("no such parameter")
-    await facts.synced()
-    return made(False)
+    await node.synced()
+    return change_response()
 
 
 async def get_cluster_name(request: Request) -> Response:
-    return json(ClusterName(facts_of(request).book.cluster_name))
+    return json_response(ClusterName(node_of(request).definitions.cluster_name))
 
 
 async def put_cluster_name(request: Request) -> Response:
@@ -158,7 +164,7 @@ async def put_cluster_name(request: Request) -> Response:
     if not isinstance(body["name"], str):
         raise HTTPException(400, "the name of a cluster is a text")
     await _put_global(request, CLUSTER_NAME, body["name"])
-    return made(False)
+    return change_response()
 
 
 _ONE: Final = "/api/parameters/{component}/{vhost}/{name}"
@@ -169,45 +175,45 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/parameters",
         handler=list_parameters,
-        about="All runtime parameters of the vhosts that the user may open.",
+        summary="List the runtime parameters of all vhosts that the user may open.",
         group="parameters",
-        needs=Needs.POLICYMAKER,
+        access=Access.POLICYMAKER,
         answer=list[ParameterInfo],
     ),
     Operation(
         method="GET",
         path="/api/parameters/{component}",
         handler=list_parameters,
-        about="The runtime parameters of a component.",
+        summary="List the runtime parameters of a component.",
         group="parameters",
-        needs=Needs.POLICYMAKER,
+        access=Access.POLICYMAKER,
         answer=list[ParameterInfo],
     ),
     Operation(
         method="GET",
         path="/api/parameters/{component}/{vhost}",
         handler=list_vhost_parameters,
-        about="The runtime parameters of a component in a vhost.",
+        summary="List the runtime parameters of a component in a vhost.",
         group="parameters",
-        needs=Needs.POLICYMAKER,
+        access=Access.POLICYMAKER,
         answer=list[ParameterInfo],
     ),
     Operation(
         method="GET",
         path=_ONE,
         handler=get_parameter,
-        about="One runtime parameter.",
+        summary="Return one runtime parameter.",
         group="parameters",
-        needs=Needs.POLICYMAKER,
+        access=Access.POLICYMAKER,
         answer=ParameterInfo,
     ),
     Operation(
         method="PUT",
         path=_ONE,
         handler=put_parameter,
-        about="Set a runtime parameter of a known component.",
+        summary="Set a runtime parameter of a known component.",
         group="parameters",
-        needs=Needs.POLICYMAKER,
+        access=Access.POLICYMAKER,
         body=ValueBody,
         status=201,
     ),
@@ -215,36 +221,36 @@ OPERATIONS: Final = (
         method="DELETE",
         path=_ONE,
         handler=delete_parameter,
-        about="Delete a runtime parameter.",
+        summary="Delete a runtime parameter.",
         group="parameters",
-        needs=Needs.POLICYMAKER,
+        access=Access.POLICYMAKER,
         status=204,
     ),
     Operation(
         method="GET",
         path="/api/global-parameters",
         handler=list_globals,
-        about="All global parameters.",
+        summary="List all global parameters.",
         group="parameters",
-        needs=Needs.POLICYMAKER,
+        access=Access.POLICYMAKER,
         answer=list[GlobalParameterInfo],
     ),
     Operation(
         method="GET",
         path=_GLOBAL,
         handler=get_global,
-        about="One global parameter.",
+        summary="Return one global parameter.",
         group="parameters",
-        needs=Needs.POLICYMAKER,
+        access=Access.POLICYMAKER,
         answer=GlobalParameterInfo,
     ),
     Operation(
         method="PUT",
         path=_GLOBAL,
         handler=put_global,
-        about="Set a global parameter.",
+        summary="Set a global parameter.",
         group="parameters",
-        needs=Needs.POLICYMAKER,
+        access=Access.POLICYMAKER,
         body=ValueBody,
         status=201,
     ),
@@ -252,16 +258,16 @@ OPERATIONS: Final = (
         method="DELETE",
         path=_GLOBAL,
         handler=delete_global,
-        about="Delete a global parameter.",
+        summary="Delete a global parameter.",
         group="parameters",
-        needs=Needs.POLICYMAKER,
+        access=Access.POLICYMAKER,
         status=204,
     ),
     Operation(
         method="GET",
         path="/api/cluster-name",
         handler=get_cluster_name,
-        about="The name of the cluster.",
+        summary="Return the name of the cluster.",
         group="parameters",
         answer=ClusterName,
     ),
@@ -269,9 +275,9 @@ OPERATIONS: Final = (
         method="PUT",
         path="/api/cluster-name",
         handler=put_cluster_name,
-        about="Name the cluster.",
+        summary="Set the name of the cluster.",
         group="parameters",
-        needs=Needs.ADMINISTRATOR,
+        access=Access.ADMINISTRATOR,
         body=ClusterName,
         status=204,
     ),

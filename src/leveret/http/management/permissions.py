@@ -1,4 +1,4 @@
-"""Permissions and topic permissions over HTTP, in the shapes of RabbitMQ's management API."""
+"""Permissions and topic permissions, in the form of RabbitMQ's management API."""
 
 from typing import Final
 
@@ -7,16 +7,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leveret.errors import NotFoundError, PreconditionFailedError
-from leveret.http.framework.answers import json
-from leveret.http.framework.login import facts_of, part_of
-from leveret.http.framework.operations import Needs, Operation, body_of
-from leveret.http.management.users import Patterns, seen_account
+from leveret.http.framework.operations import Access, Operation, body_of
+from leveret.http.framework.request_parts import node_of, part_of
+from leveret.http.framework.responses import json_response
+from leveret.http.management.users import PermissionPatterns, seen_account
 
 _GROUP: Final = "permissions"
 
 
 class Permission(msgspec.Struct):
-    """What a user may do in a vhost."""
+    """The permissions of a user in a vhost."""
 
     user: str
     vhost: str
@@ -26,7 +26,7 @@ class Permission(msgspec.Struct):
 
 
 class TopicPermission(msgspec.Struct):
-    """Which routing keys of a topic exchange a user may use."""
+    """The routing keys of a topic exchange that a user may use."""
 
     user: str
     vhost: str
@@ -36,7 +36,7 @@ class TopicPermission(msgspec.Struct):
 
 
 class TopicBody(msgspec.Struct):
-    """Which routing keys of a topic exchange a user may publish and bind with."""
+    """Patterns of the routing keys that a user may publish to and bind with."""
 
     exchange: str
     write: str
@@ -44,59 +44,59 @@ class TopicBody(msgspec.Struct):
 
 
 async def list_permissions(request: Request) -> Response:
-    return json(_rows(request))
+    return json_response(_rows(request))
 
 
 async def list_permissions_of_vhost(request: Request) -> Response:
     vhost = _vhost(request)
-    return json([row for row in _rows(request) if row["vhost"] == vhost])
+    return json_response([row for row in _rows(request) if row["vhost"] == vhost])
 
 
 async def list_permissions_of_user(request: Request) -> Response:
     user = seen_account(request).name
-    return json([row for row in _rows(request) if row["user"] == user])
+    return json_response([row for row in _rows(request) if row["user"] == user])
 
 
 async def get_permission(request: Request) -> Response:
     vhost, user = part_of(request, "vhost"), part_of(request, "user")
-    patterns = facts_of(request).directory.permissions.get(vhost, user)
+    patterns = node_of(request).directory.permissions.get(vhost, user)
     if patterns is None:
         raise NotFoundError("no such permission")
-    return json({"user": user, "vhost": vhost, **patterns})
+    return json_response({"user": user, "vhost": vhost, **patterns})
 
 
 async def put_permission(request: Request) -> Response:
     vhost, user = _existing(request)
-    body = await body_of(request, Patterns)
-    facts = facts_of(request)
-    with facts.turn():
-        is_new = facts.directory.permissions.put(vhost, user, body.configure, body.write, body.read)
-    await facts.synced()
+    body = await body_of(request, PermissionPatterns)
+    node = node_of(request)
+    with node.turn():
+        is_new = node.directory.permissions.put(vhost, user, body.configure, body.write, body.read)
+    await node.synced()
     return Response(status_code=201 if is_new else 204)
 
 
 async def delete_permission(request: Request) -> Response:
-    facts = facts_of(request)
-    with facts.turn():
-        permissions = facts.directory.permissions
+    node = node_of(request)
+    with node.turn():
+        permissions = node.directory.permissions
         if not permissions.drop(part_of(request, "vhost"), part_of(request, "user")):
             raise NotFoundError("no such permission")
-    await facts.synced()
+    await node.synced()
     return Response(status_code=204)
 
 
 async def list_topic_permissions(request: Request) -> Response:
-    return json(_topic_rows(request))
+    return json_response(_topic_rows(request))
 
 
 async def list_topic_permissions_of_vhost(request: Request) -> Response:
     vhost = _vhost(request)
-    return json([row for row in _topic_rows(request) if row["vhost"] == vhost])
+    return json_response([row for row in _topic_rows(request) if row["vhost"] == vhost])
 
 
 async def list_topic_permissions_of_user(request: Request) -> Response:
     user = seen_account(request).name
-    return json([row for row in _topic_rows(request) if row["user"] == user])
+    return json_response([row for row in _topic_rows(request) if row["user"] == user])
 
 
 async def get_topic_permissions(request: Request) -> Response:
@@ -109,41 +109,41 @@ async def get_topic_permissions(request: Request) -> Response:
     ]
     if not found:
         raise NotFoundError("no such topic permission")
-    return json(found)
+    return json_response(found)
 
 
 async def put_topic_permission(request: Request) -> Response:
     vhost, user = _existing(request)
     body = await body_of(request, TopicBody)
-    facts = facts_of(request)
-    with facts.turn():
-        is_new = facts.directory.permissions.put_topic(
+    node = node_of(request)
+    with node.turn():
+        is_new = node.directory.permissions.put_topic(
             vhost, user, body.exchange, body.write, body.read
         )
-    await facts.synced()
+    await node.synced()
     return Response(status_code=201 if is_new else 204)
 
 
 async def delete_topic_permissions(request: Request) -> Response:
     vhost, user = part_of(request, "vhost"), part_of(request, "user")
-    facts = facts_of(request)
-    with facts.turn():
-        if not facts.directory.permissions.drop_topic(vhost, user, _exchange(request)):
+    node = node_of(request)
+    with node.turn():
+        if not node.directory.permissions.drop_topic(vhost, user, _exchange(request)):
             raise NotFoundError("no such topic permission")
-    await facts.synced()
+    await node.synced()
     return Response(status_code=204)
 
 
 def _rows(request: Request) -> list[dict[str, str]]:
-    return facts_of(request).directory.permissions.export()
+    return node_of(request).directory.permissions.export()
 
 
 def _topic_rows(request: Request) -> list[dict[str, str]]:
-    return facts_of(request).directory.permissions.export_topics()
+    return node_of(request).directory.permissions.export_topics()
 
 
 def _vhost(request: Request) -> str:
-    return facts_of(request).broker.vhost(part_of(request, "vhost")).name
+    return node_of(request).broker.vhost(part_of(request, "vhost")).name
 
 
 def _exchange(request: Request) -> str | None:
@@ -151,10 +151,10 @@ def _exchange(request: Request) -> str | None:
 
 
 def _existing(request: Request) -> tuple[str, str]:
-    """Vhost and user of the path, which must be there to be given something."""
-    facts = facts_of(request)
+    """Return vhost and user of the path. Raise PreconditionFailedError if one does not exist."""
+    node = node_of(request)
     vhost, user = part_of(request, "vhost"), part_of(request, "user")
-    if vhost not in facts.broker.vhosts or facts.directory.users.get(user) is None:
+    if vhost not in node.broker.vhosts or node.directory.users.get(user) is None:
         raise PreconditionFailedError("vhost_or_user_not_found")
     return vhost, user
 
@@ -164,44 +164,44 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/permissions",
         handler=list_permissions,
-        about="What all users may do.",
+        summary="List the permissions of all users.",
         group=_GROUP,
-        needs=Needs.ADMINISTRATOR,
+        access=Access.ADMINISTRATOR,
         answer=list[Permission],
     ),
     Operation(
         method="GET",
         path="/api/permissions/{vhost}/{user}",
         handler=get_permission,
-        about="What a user may do in a vhost.",
+        summary="Return the permissions of a user in a vhost.",
         group=_GROUP,
-        needs=Needs.ADMINISTRATOR,
+        access=Access.ADMINISTRATOR,
         answer=Permission,
     ),
     Operation(
         method="PUT",
         path="/api/permissions/{vhost}/{user}",
         handler=put_permission,
-        about="Let a user into a vhost, and say what they may configure, write to and read from.",
+        summary="Set what a user may configure, write to and read from in a vhost.",
         group=_GROUP,
-        needs=Needs.ADMINISTRATOR,
-        body=Patterns,
+        access=Access.ADMINISTRATOR,
+        body=PermissionPatterns,
         status=201,
     ),
     Operation(
         method="DELETE",
         path="/api/permissions/{vhost}/{user}",
         handler=delete_permission,
-        about="Keep a user out of a vhost.",
+        summary="Remove all permissions of a user in a vhost.",
         group=_GROUP,
-        needs=Needs.ADMINISTRATOR,
+        access=Access.ADMINISTRATOR,
         status=204,
     ),
     Operation(
         method="GET",
         path="/api/users/{user}/permissions",
         handler=list_permissions_of_user,
-        about="What a user may do: an administrator may ask for anybody, others for themselves.",
+        summary="List the permissions of a user. Only administrators see other users.",
         group=_GROUP,
         answer=list[Permission],
     ),
@@ -209,36 +209,36 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/vhosts/{vhost}/permissions",
         handler=list_permissions_of_vhost,
-        about="Who may do what in a vhost.",
+        summary="List the permissions of all users in a vhost.",
         group=_GROUP,
-        needs=Needs.ADMINISTRATOR,
+        access=Access.ADMINISTRATOR,
         answer=list[Permission],
     ),
     Operation(
         method="GET",
         path="/api/topic-permissions",
         handler=list_topic_permissions,
-        about="Which routing keys of topic exchanges users may use.",
+        summary="List the routing keys of topic exchanges that users may use.",
         group=_GROUP,
-        needs=Needs.ADMINISTRATOR,
+        access=Access.ADMINISTRATOR,
         answer=list[TopicPermission],
     ),
     Operation(
         method="GET",
         path="/api/topic-permissions/{vhost}/{user}",
         handler=get_topic_permissions,
-        about="Which routing keys a user may use in a vhost.",
+        summary="List the routing keys that a user may use in a vhost.",
         group=_GROUP,
-        needs=Needs.ADMINISTRATOR,
+        access=Access.ADMINISTRATOR,
         answer=list[TopicPermission],
     ),
     Operation(
         method="PUT",
         path="/api/topic-permissions/{vhost}/{user}",
         handler=put_topic_permission,
-        about="Say which routing keys of a topic exchange a user may publish and bind with.",
+        summary="Set the routing keys of a topic exchange that a user may use.",
         group=_GROUP,
-        needs=Needs.ADMINISTRATOR,
+        access=Access.ADMINISTRATOR,
         body=TopicBody,
         status=201,
     ),
@@ -246,34 +246,34 @@ OPERATIONS: Final = (
         method="DELETE",
         path="/api/topic-permissions/{vhost}/{user}",
         handler=delete_topic_permissions,
-        about="Lift all restrictions of routing keys of a user in a vhost.",
+        summary="Remove all restrictions on routing keys of a user in a vhost.",
         group=_GROUP,
-        needs=Needs.ADMINISTRATOR,
+        access=Access.ADMINISTRATOR,
         status=204,
     ),
     Operation(
         method="GET",
         path="/api/topic-permissions/{vhost}/{user}/{exchange}",
         handler=get_topic_permissions,
-        about="Which routing keys of a topic exchange a user may use.",
+        summary="List the routing keys of a topic exchange that a user may use.",
         group=_GROUP,
-        needs=Needs.ADMINISTRATOR,
+        access=Access.ADMINISTRATOR,
         answer=list[TopicPermission],
     ),
     Operation(
         method="DELETE",
         path="/api/topic-permissions/{vhost}/{user}/{exchange}",
         handler=delete_topic_permissions,
-        about="Lift the restriction of routing keys of a topic exchange.",
+        summary="Remove the restriction on routing keys of a topic exchange.",
         group=_GROUP,
-        needs=Needs.ADMINISTRATOR,
+        access=Access.ADMINISTRATOR,
         status=204,
     ),
     Operation(
         method="GET",
         path="/api/users/{user}/topic-permissions",
         handler=list_topic_permissions_of_user,
-        about="Which routing keys a user may use: administrators ask for anybody.",
+        summary="List the routing keys that a user may use. Only administrators see other users.",
         group=_GROUP,
         answer=list[TopicPermission],
     ),
@@ -281,9 +281,9 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/vhosts/{vhost}/topic-permissions",
         handler=list_topic_permissions_of_vhost,
-        about="Which routing keys users may use in a vhost.",
+        summary="List the routing keys that users may use in a vhost.",
         group=_GROUP,
-        needs=Needs.ADMINISTRATOR,
+        access=Access.ADMINISTRATOR,
         answer=list[TopicPermission],
     ),
 )

@@ -1,12 +1,13 @@
-"""Queues as the management API shows them.
+"""Queues in the form of the management API.
 
-Field names are RabbitMQ's. Ours besides: `messages_unacked`, `durability` (whether a confirm waits
-for the disk), `messages_scheduled`, `messages_damaged` and `damage` (what cannot be read, and why),
-and what became of messages that were not consumed (`messages_expired` …). What only Erlang has
-(reductions, garbage collections of processes) is left out.
+Field names are RabbitMQ's. Fields that RabbitMQ does not have: `messages_unacked`, `durability`
+(whether a confirm waits for the disk), `messages_scheduled`, `messages_damaged` and `damage`
+(unreadable messages, and why), and the counts of messages that were not consumed
+(`messages_expired` …). Fields that only Erlang has (reductions, garbage collections of processes)
+are left out.
 
-`queue_info` is called once for each of ten thousand queues in a list: it must stay cheap, and what
-it makes is kept from the garbage collector, which would walk all of it (`gc=False`: no cycles).
+`queue_info` is called for each of ten thousand queues in a list, so it must stay cheap. Its results
+are hidden from the garbage collector, which would walk all of them (`gc=False`: no cycles).
 """
 
 from typing import Final
@@ -20,15 +21,15 @@ from leveret.engine.message import Message
 from leveret.engine.queues.queue import Queue
 from leveret.engine.streams.stream import Stream
 from leveret.engine.turns.session import Outlet
-from leveret.http.framework.names import shown
+from leveret.http.framework.names import printable
 from leveret.http.framework.node import NodeView
-from leveret.http.framework.rates import Rate, Rates
-from leveret.http.management.channels import ConsumerInfo, consumers_of
+from leveret.http.framework.rates import Rate, RateSamples
+from leveret.http.management.channels import ConsumerInfo, consumer_infos
 from leveret.http.management.stats import QueueStats, queue_counts, with_rates
 from leveret.wire.properties import decode_properties
 from leveret.wire.tables import plain_table
 
-_GAUGES: Final = 3  # messages, ready, unacknowledged: they go down too
+_GAUGES: Final = 3  # messages, ready, unacknowledged: these may go down
 _NO_DAMAGE: Final[list[str]] = []
 
 
@@ -45,7 +46,7 @@ class QueueInfo(msgspec.Struct, kw_only=True, gc=False):
     node: str
     state: str
     consumers: int
-    consumer_capacity: float  # share of the consumers that could take a message now
+    consumer_capacity: float  # share of the consumers that can take a message now
     consumer_utilisation: float
     messages: int
     messages_details: Rate
@@ -69,12 +70,12 @@ class QueueInfo(msgspec.Struct, kw_only=True, gc=False):
     message_bytes_unacknowledged: int
     memory: int
     durability: str
-    paused: bool  # nothing is delivered until it is resumed
+    paused: bool  # True: nothing is delivered until it is resumed
     message_stats: QueueStats
     exclusive_consumer_tag: str | None = None
     single_active_consumer_tag: str | None = None
-    owner_pid_details: "OwnerDetails | UnsetType" = UNSET  # of an exclusive queue
-    leader: str | UnsetType = UNSET  # of quorum queues and streams, as the next two
+    owner_pid_details: "OwnerDetails | UnsetType" = UNSET  # only of an exclusive queue
+    leader: str | UnsetType = UNSET  # this and the next two: only of quorum queues and streams
     members: list[str] | UnsetType = UNSET
     online: list[str] | UnsetType = UNSET
     policy: str | None = None
@@ -83,7 +84,7 @@ class QueueInfo(msgspec.Struct, kw_only=True, gc=False):
 
 
 class OwnerDetails(msgspec.Struct):
-    """The connection that an exclusive queue belongs to."""
+    """The connection that owns an exclusive queue."""
 
     name: str
     peer_host: str
@@ -111,20 +112,20 @@ class QueueBrief(msgspec.Struct, kw_only=True, gc=False):
     arguments: dict[str, object]
     node: str
     state: str
-    messages: int | UnsetType = UNSET  # with `enable_queue_totals`, as the next two
+    messages: int | UnsetType = UNSET  # this and the next two: only with `enable_queue_totals`
     messages_ready: int | UnsetType = UNSET
     messages_unacknowledged: int | UnsetType = UNSET
     policy: str | None = None
 
 
 def total_messages(queue: Queue) -> int:
-    """Ready and in flight; what a reader of a stream holds is still in the stream."""
+    """Return the messages ready and in flight. Deliveries of a stream are still in the stream."""
     ready = queue.message_count()
     return ready if isinstance(queue, Stream) else ready + queue.unacked
 
 
-def queue_info(facts: NodeView, rates: Rates, now_ms: int, queue: Queue) -> QueueInfo | None:
-    """A queue as the API shows it; None where it is gone."""
+def queue_info(node: NodeView, rates: RateSamples, now_ms: int, queue: Queue) -> QueueInfo | None:
+    """Return a queue in the form of the API, or None if it is deleted."""
     if queue.deleted:
         return None
     ready, unacked, total = queue.message_count(), queue.unacked, total_messages(queue)
@@ -136,14 +137,14 @@ def queue_info(facts: NodeView, rates: Rates, now_ms: int, queue: Queue) -> Queu
     capacity = _capacity(queue) if queue.consumers else 0.0
     paged_out = 0 if isinstance(queue, Stream) else paged_count(queue)
     info = QueueInfo(
-        name=shown(queue.name),
-        vhost=shown(queue.vhost),
+        name=printable(queue.name),
+        vhost=printable(queue.vhost),
         type=queue.settings.kind,
         durable=queue.durable,
         auto_delete=queue.auto_delete,
         exclusive=queue.owner is not None,
         arguments=plain_table(queue.arguments) if queue.arguments else {},
-        node=facts.node_name,
+        node=node.node_name,
         state="running",
         paused=queue.paused,
         consumers=len(queue.consumers),
@@ -170,7 +171,7 @@ def queue_info(facts: NodeView, rates: Rates, now_ms: int, queue: Queue) -> Queu
         message_bytes_ready=ready_bytes,
         message_bytes_unacknowledged=unacked_bytes,
         memory=queue.memory_bytes(),
-        durability=facts.durability,
+        durability=node.durability,
         message_stats=with_rates(QueueStats, counts, details),
         policy=queue.policy,
         operator_policy=queue.operator_policy,
@@ -181,10 +182,10 @@ def queue_info(facts: NodeView, rates: Rates, now_ms: int, queue: Queue) -> Queu
     if queue.consumers:
         _add_consumers(info, queue)
     if queue.settings.kind != "classic":
-        info.leader = facts.node_name
-        info.members = info.online = [facts.node_name]
+        info.leader = node.node_name
+        info.members = info.online = [node.node_name]
     if queue.owner is not None:
-        _add_owner(facts, info, queue.owner)
+        _add_owner(node, info, queue.owner)
     return info
 
 
@@ -196,49 +197,49 @@ def _capacity(queue: Queue) -> float:
 def _add_consumers(info: QueueInfo, queue: Queue) -> None:
     subscribers = queue.subscribers
     if subscribers.has_exclusive:
-        info.exclusive_consumer_tag = shown(queue.consumers[0].tag)
+        info.exclusive_consumer_tag = printable(queue.consumers[0].tag)
     if subscribers.single_active and subscribers.active is not None:
-        info.single_active_consumer_tag = shown(subscribers.active.tag)
+        info.single_active_consumer_tag = printable(subscribers.active.tag)
 
 
-def _add_owner(facts: NodeView, info: QueueInfo, outlet: Outlet) -> None:
-    owner = facts.connections.connected(outlet)
+def _add_owner(node: NodeView, info: QueueInfo, outlet: Outlet) -> None:
+    owner = node.connections.snapshot(outlet)
     if owner is not None:
         info.owner_pid_details = OwnerDetails(owner.name, owner.peer_host, owner.peer_port)
 
 
-def queue_detail(facts: NodeView, rates: Rates, now_ms: int, queue: Queue) -> QueueDetail:
-    """A queue with what only one of them is asked for."""
-    info = queue_info(facts, rates, now_ms, queue)
-    assert info is not None, "the caller has just found it"
+def queue_detail(node: NodeView, rates: RateSamples, now_ms: int, queue: Queue) -> QueueDetail:
+    """Return a queue with the fields that only the request for one queue has."""
+    info = queue_info(node, rates, now_ms, queue)
+    assert info is not None, "the caller has just found the queue"
     return QueueDetail(
         **msgspec.structs.asdict(info),
-        consumer_details=consumers_of(facts, queue.consumers),
+        consumer_details=consumer_infos(node, queue.consumers),
         head_message_timestamp=_head_timestamp(queue),
     )
 
 
 def _head_timestamp(queue: Queue) -> int | None:
-    """The time that the publisher gave the next message, if it did."""
+    """Return the timestamp property of the next message, or None."""
     if queue.ready.count == 0:
         return None
     found: list[Message] = peek(queue, 1, 1)
     return decode_properties(found[0].header).timestamp if found else None
 
 
-def queue_brief(facts: NodeView, with_totals: bool, queue: Queue) -> QueueBrief | None:
-    """A queue as lists without statistics show it; None where it is gone."""
+def queue_brief(node: NodeView, with_totals: bool, queue: Queue) -> QueueBrief | None:
+    """Return a queue without statistics, or None if it is deleted."""
     if queue.deleted:
         return None
     return QueueBrief(
-        name=shown(queue.name),
-        vhost=shown(queue.vhost),
+        name=printable(queue.name),
+        vhost=printable(queue.vhost),
         type=queue.settings.kind,
         durable=queue.durable,
         auto_delete=queue.auto_delete,
         exclusive=queue.owner is not None,
         arguments=plain_table(queue.arguments) if queue.arguments else {},
-        node=facts.node_name,
+        node=node.node_name,
         state="running",
         messages=total_messages(queue) if with_totals else UNSET,
         messages_ready=queue.message_count() if with_totals else UNSET,

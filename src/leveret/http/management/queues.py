@@ -1,34 +1,30 @@
-"""Queues over HTTP: lists, one of them, declaring, deleting, purging, and a look at messages.
+"""Queues: list, show, declare, delete and purge them.
 
-What a queue looks like is in `queue_info`; `messages` publishes and gets.
+`queue_info` has the JSON form of a queue; `messages` publishes and gets messages.
 """
 
-from base64 import b64encode
 from functools import partial
 from typing import Any, Final, Literal
 
 import msgspec
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 from leveret.auth import CONFIGURE, READ
-from leveret.engine.message import REDELIVERED, Message
 from leveret.engine.queues.queue import Queue
-from leveret.errors import NotFoundError
-from leveret.http.framework.answers import json
-from leveret.http.framework.listing import LIST_QUERY, answer_list, chosen, flag_of
-from leveret.http.framework.login import facts_of, part_of, vhost_of
-from leveret.http.framework.names import Flag, arguments_of, is_set, require_short, shown
+from leveret.http.framework.listing import LIST_QUERY, answer_list, flag_of, with_columns
+from leveret.http.framework.names import Flag, arguments_of, is_set, printable, require_short
 from leveret.http.framework.operations import Operation, Query, body_of
-from leveret.http.framework.visibility import (
+from leveret.http.framework.permissions import (
     listed_vhosts,
     queue_in,
     require,
     seen_vhost,
     used_vhost,
 )
-from leveret.http.management.declaring import require_queue
+from leveret.http.framework.request_parts import node_of, part_of
+from leveret.http.framework.responses import json_response
+from leveret.http.management.declare_permissions import require_may_declare_queue
 from leveret.http.management.queue_info import (
     QueueDetail,
     QueueInfo,
@@ -37,11 +33,6 @@ from leveret.http.management.queue_info import (
     queue_info,
 )
 from leveret.http.management.stats import rates_of
-from leveret.wire.properties import Properties, decode_properties
-from leveret.wire.tables import plain_table
-
-PEEK_COUNT_MAX: Final = 1000
-PEEK_BYTES_MAX: Final = 4 * 1024 * 1024
 
 
 class NewQueue(msgspec.Struct):
@@ -52,51 +43,40 @@ class NewQueue(msgspec.Struct):
     arguments: dict[str, Any] = {}
 
 
-class Purged(msgspec.Struct):
-    """Answer of a purge."""
+class PurgeResult(msgspec.Struct):
+    """Answer to a purge."""
 
     messages_deleted: int
 
 
-class Action(msgspec.Struct):
-    """Body of POST …/actions: mirrors to synchronise, of which there are none."""
+class QueueAction(msgspec.Struct):
+    """Body of POST …/actions: synchronise mirrors. There are no mirrors."""
 
     action: Literal["sync", "cancel_sync"]
 
 
-class Peeked(msgspec.Struct):
-    """One message of a look, as RabbitMQ's `get` shows it."""
-
-    payload_bytes: int
-    redelivered: bool
-    exchange: str
-    routing_key: str
-    message_count: int  # ready messages behind this one
-    properties: dict[str, object]
-    payload: str
-    payload_encoding: str  # "string" or "base64"
-
-
 async def list_queues(request: Request) -> Response:
-    facts = facts_of(request)
+    node = node_of(request)
     queues = [
         queue for vhost in listed_vhosts(request) for _, queue in sorted(vhost.queues.items())
     ]
     if flag_of(request, "disable_stats"):
         with_totals = flag_of(request, "enable_queue_totals")
-        return await answer_list(request, queues, _name, partial(queue_brief, facts, with_totals))
-    describe = partial(queue_info, facts, rates_of(request), facts.now_ms())
+        return await answer_list(request, queues, _name, partial(queue_brief, node, with_totals))
+    describe = partial(queue_info, node, rates_of(request), node.now_ms())
     return await answer_list(request, queues, _name, describe)
 
 
 def _name(queue: Queue) -> str:
-    return shown(queue.name)
+    return printable(queue.name)
 
 
 async def get_queue(request: Request) -> Response:
-    facts = facts_of(request)
+    node = node_of(request)
     queue = queue_in(seen_vhost(request), part_of(request, "name"))
-    return json(chosen(request, queue_detail(facts, rates_of(request), facts.now_ms(), queue)))
+    return json_response(
+        with_columns(request, queue_detail(node, rates_of(request), node.now_ms(), queue))
+    )
 
 
 async def declare_queue(request: Request) -> Response:
@@ -104,14 +84,16 @@ async def declare_queue(request: Request) -> Response:
     name = require_short("name", part_of(request, "name"))
     body = await body_of(request, NewQueue)
     arguments = arguments_of(body.arguments)
-    require_queue(request, vhost, name, arguments)
+    require_may_declare_queue(request, vhost, name, arguments)
     is_new = name not in vhost.queues
-    facts = facts_of(request)
+    node = node_of(request)
     durable = is_set(body.durable)
-    with facts.turn():
-        vhost.declare_queue(name, durable, None, None, is_set(body.auto_delete), arguments)
+    with node.turn():
+        vhost.declare_queue(
+            name, durable=durable, auto_delete=is_set(body.auto_delete), arguments=arguments
+        )
     if durable:
-        await facts.synced()
+        await node.synced()
     return Response(status_code=201 if is_new else 204)
 
 
@@ -120,11 +102,11 @@ async def delete_queue(request: Request) -> Response:
     queue = queue_in(vhost, part_of(request, "name"))
     require(request, CONFIGURE, vhost, "queue", queue.name)
     if_unused, if_empty = flag_of(request, "if-unused"), flag_of(request, "if-empty")
-    facts = facts_of(request)
-    with facts.turn():
-        vhost.delete_queue(queue.name, if_unused, if_empty, None)
+    node = node_of(request)
+    with node.turn():
+        vhost.delete_queue(queue.name, if_unused=if_unused, if_empty=if_empty)
     if queue.durable:
-        await facts.synced()
+        await node.synced()
     return Response(status_code=204)
 
 
@@ -133,19 +115,19 @@ async def purge_queue(request: Request) -> Response:
     name = part_of(request, "name")
     queue_in(vhost, name)
     require(request, READ, vhost, "queue", name)
-    facts = facts_of(request)
-    with facts.turn():
+    node = node_of(request)
+    with node.turn():
         queue = vhost.queue(name, None)
         count = queue.purge()
     if queue.durable:
-        await facts.synced()
-    return json(Purged(count))
+        await node.synced()
+    return json_response(PurgeResult(count))
 
 
 async def act_on_queue(request: Request) -> Response:
     vhost = used_vhost(request)
     queue_in(vhost, part_of(request, "name"))
-    await body_of(request, Action)
+    await body_of(request, QueueAction)
     return Response(status_code=204)
 
 
@@ -153,8 +135,8 @@ _GROUP: Final = "queues"
 _ONE: Final = "/api/queues/{vhost}/{name}"
 _LIST_QUERY: Final = (
     *LIST_QUERY,
-    Query("disable_stats", "whether to leave out all statistics", bool),
-    Query("enable_queue_totals", "whether to count messages where statistics are left out", bool),
+    Query("disable_stats", "whether to omit all statistics", bool),
+    Query("enable_queue_totals", "whether to count messages if statistics are omitted", bool),
 )
 _list: Final = partial(
     Operation,
@@ -165,14 +147,14 @@ _list: Final = partial(
     answer=list[QueueInfo],
 )
 OPERATIONS: Final = (
-    _list(path="/api/queues", about="All queues of the vhosts that the user may see."),
-    _list(path="/api/queues/detailed", about="All queues, as the list without this has them."),
-    _list(path="/api/queues/{vhost}", about="The queues of a vhost."),
+    _list(path="/api/queues", summary="List the queues of all vhosts that the user may see."),
+    _list(path="/api/queues/detailed", summary="List all queues, in the same form as /api/queues."),
+    _list(path="/api/queues/{vhost}", summary="List the queues of a vhost."),
     Operation(
         method="GET",
         path=_ONE,
         handler=get_queue,
-        about="One queue, with its consumers.",
+        summary="Return one queue with its consumers.",
         group=_GROUP,
         query=LIST_QUERY[:1],
         answer=QueueDetail,
@@ -181,7 +163,7 @@ OPERATIONS: Final = (
         method="PUT",
         path=_ONE,
         handler=declare_queue,
-        about="Declare a queue.",
+        summary="Declare a queue.",
         group=_GROUP,
         body=NewQueue,
         status=201,
@@ -190,11 +172,11 @@ OPERATIONS: Final = (
         method="DELETE",
         path=_ONE,
         handler=delete_queue,
-        about="Delete a queue with its messages.",
+        summary="Delete a queue and its messages.",
         group=_GROUP,
         query=(
-            Query("if-unused", "only where it has no consumers", bool),
-            Query("if-empty", "only where it has no messages", bool),
+            Query("if-unused", "only if it has no consumers", bool),
+            Query("if-empty", "only if it has no messages", bool),
         ),
         status=204,
     ),
@@ -202,78 +184,17 @@ OPERATIONS: Final = (
         method="DELETE",
         path=f"{_ONE}/contents",
         handler=purge_queue,
-        about="Drop all ready messages of a queue.",
+        summary="Remove all ready messages of a queue.",
         group=_GROUP,
-        answer=Purged,
+        answer=PurgeResult,
     ),
     Operation(
         method="POST",
         path=f"{_ONE}/actions",
         handler=act_on_queue,
-        about="Actions on mirrors, of which there are none: accepted, and nothing is done.",
+        summary="Accept an action on mirrors and do nothing: there are no mirrors.",
         group=_GROUP,
-        body=Action,
+        body=QueueAction,
         status=204,
     ),
 )
-
-
-def _queue_of(request: Request) -> Queue:
-    vhost = facts_of(request).broker.vhost(vhost_of(request))
-    queue = vhost.queues.get(part_of(request, "name"))
-    if queue is None:
-        raise NotFoundError("no such queue")
-    return queue
-
-
-def _number(text: str, name: str, most: int) -> int:
-    if not text.isdecimal() or len(text) > len(str(most)) or int(text) > most:
-        raise HTTPException(400, f"{name} must be a number up to {most}")
-    return int(text)
-
-
-def _peeked(message: Message, behind: int, truncate: int, is_binary: bool) -> Peeked:
-    payload, encoding = encode_payload(message.body[:truncate], is_binary)
-    return Peeked(
-        payload_bytes=len(message.body),
-        redelivered=message.flags & REDELIVERED != 0,
-        exchange=shown(message.address.exchange),
-        routing_key=shown(message.address.routing_key),
-        message_count=behind,
-        properties=shown_properties(decode_properties(message.header)),
-        payload=payload,
-        payload_encoding=encoding,
-    )
-
-
-def encode_payload(body: bytes, is_binary: bool) -> tuple[str, str]:
-    """A body as JSON can carry it: as text where it is UTF-8, unless base64 is asked for."""
-    if not is_binary:
-        try:
-            return body.decode("utf-8"), "string"
-        except UnicodeDecodeError:
-            pass
-    return b64encode(body).decode(), "base64"
-
-
-def shown_properties(properties: Properties) -> dict[str, object]:
-    """Those that are set, by RabbitMQ's names."""
-    values: dict[str, object] = {
-        "content_type": properties.content_type,
-        "content_encoding": properties.content_encoding,
-        "delivery_mode": properties.delivery_mode,
-        "priority": properties.priority,
-        "correlation_id": properties.correlation_id,
-        "reply_to": properties.reply_to,
-        "expiration": properties.expiration,
-        "message_id": properties.message_id,
-        "timestamp": properties.timestamp,
-        "type": properties.type,
-        "user_id": properties.user_id,
-        "app_id": properties.app_id,
-        "cluster_id": properties.cluster_id,
-    }
-    found = {k: shown(v) if isinstance(v, str) else v for k, v in values.items() if v is not None}
-    if properties.headers is not None:
-        found["headers"] = plain_table(properties.headers)
-    return found

@@ -1,12 +1,13 @@
-"""Shovels over HTTP, as RabbitMQ shows them. They are made and changed as runtime parameters.
+"""Shovels in RabbitMQ's form. They are created and changed as runtime parameters.
 
-    GET    /api/shovels                              all that the user may see
-    GET    /api/shovels/{vhost}                      those of a vhost
-    GET    /api/shovels/vhost/{vhost}/{name}         one
-    DELETE /api/shovels/vhost/{vhost}/{name}         end it, and forget it
-    DELETE /api/shovels/vhost/{vhost}/{name}/restart end it, and begin anew
+    GET    /api/shovels                              list all that the user may see
+    GET    /api/shovels/{vhost}                      list the shovels of a vhost
+    GET    /api/shovels/vhost/{vhost}/{name}         return one
+    DELETE /api/shovels/vhost/{vhost}/{name}         stop it and delete it
+    DELETE /api/shovels/vhost/{vhost}/{name}/restart restart it
 
-Addresses are shown without passwords. Ours besides: `messages`, how many were carried.
+Addresses are shown without passwords. RabbitMQ does not have the field `messages`, the number of
+messages carried.
 """
 
 from datetime import UTC, datetime
@@ -16,12 +17,13 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from leveret.http.framework.answers import json
-from leveret.http.framework.login import facts_of, part_of, user_of, vhost_of
 from leveret.http.framework.node import NodeView
-from leveret.http.framework.operations import Needs, Operation
+from leveret.http.framework.operations import Access, Operation
+from leveret.http.framework.permissions import vhost_of
+from leveret.http.framework.request_parts import node_of, part_of, user_of
+from leveret.http.framework.responses import json_response
 from leveret.shovels.settings import HTTP
-from leveret.shovels.state import ShovelState
+from leveret.shovels.status import ShovelStatus
 
 
 class ShovelInfo(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -32,7 +34,7 @@ class ShovelInfo(msgspec.Struct, kw_only=True, omit_defaults=True):
     node: str
     type: str
     state: str  # starting, running, terminated
-    timestamp: str  # since when
+    timestamp: str  # when the state began
     src_protocol: str
     dest_protocol: str
     src_uri: str
@@ -50,41 +52,43 @@ class ShovelInfo(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 async def list_shovels(request: Request) -> Response:
-    facts = facts_of(request)
+    node = node_of(request)
     user = user_of(request)
-    found = [shovel for shovel in facts.shovels.all() if user.may_see(shovel.vhost)]
-    return json([shovel_info(facts, shovel) for shovel in found])
+    found = [shovel for shovel in node.shovels.all() if user.may_see(shovel.vhost)]
+    return json_response([shovel_info(node, shovel) for shovel in found])
 
 
 async def list_vhost_shovels(request: Request) -> Response:
-    facts = facts_of(request)
+    node = node_of(request)
     vhost = vhost_of(request)
-    facts.broker.vhost(vhost)
-    return json([shovel_info(facts, shovel) for shovel in facts.shovels.all(vhost)])
+    node.broker.vhost(vhost)
+    return json_response([shovel_info(node, shovel) for shovel in node.shovels.all(vhost)])
 
 
 async def get_shovel(request: Request) -> Response:
-    facts = facts_of(request)
-    return json(shovel_info(facts, facts.shovels.get(vhost_of(request), part_of(request, "name"))))
+    node = node_of(request)
+    return json_response(
+        shovel_info(node, node.shovels.get(vhost_of(request), part_of(request, "name")))
+    )
 
 
 async def delete_shovel(request: Request) -> Response:
-    await facts_of(request).shovels.delete(vhost_of(request), part_of(request, "name"))
+    await node_of(request).shovels.delete(vhost_of(request), part_of(request, "name"))
     return Response(status_code=204)
 
 
 async def restart_shovel(request: Request) -> Response:
-    facts_of(request).shovels.restart(vhost_of(request), part_of(request, "name"))
+    node_of(request).shovels.restart(vhost_of(request), part_of(request, "name"))
     return Response(status_code=204)
 
 
-def shovel_info(facts: NodeView, shovel: ShovelState) -> ShovelInfo:
+def shovel_info(node: NodeView, shovel: ShovelStatus) -> ShovelInfo:
     settings = shovel.settings
     since = datetime.fromtimestamp(shovel.since_ms / 1000, UTC)
     return ShovelInfo(
         name=shovel.name,
         vhost=shovel.vhost,
-        node=facts.node_name,
+        node=node.node_name,
         type="dynamic",
         state=shovel.state,
         timestamp=since.strftime("%Y-%m-%d %H:%M:%S"),
@@ -92,7 +96,7 @@ def shovel_info(facts: NodeView, shovel: ShovelState) -> ShovelInfo:
         dest_protocol=settings.dest_protocol,
         src_uri=settings.shown_src_uri,
         dest_uri=settings.shown_dest_uri,
-        messages=shovel.carried,
+        messages=shovel.moved,
         blocked_status="running",
         reason=shovel.reason,
         remaining=shovel.remaining,
@@ -110,45 +114,45 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/shovels",
         handler=list_shovels,
-        about="All shovels that the user may see.",
+        summary="List all shovels that the user may see.",
         group="shovels",
-        needs=Needs.MONITORING,
+        access=Access.MONITORING,
         answer=list[ShovelInfo],
     ),
     Operation(
         method="GET",
         path="/api/shovels/{vhost}",
         handler=list_vhost_shovels,
-        about="The shovels of a vhost.",
+        summary="List the shovels of a vhost.",
         group="shovels",
-        needs=Needs.MONITORING,
+        access=Access.MONITORING,
         answer=list[ShovelInfo],
     ),
     Operation(
         method="GET",
         path="/api/shovels/vhost/{vhost}/{name}",
         handler=get_shovel,
-        about="One shovel.",
+        summary="Return one shovel.",
         group="shovels",
-        needs=Needs.MONITORING,
+        access=Access.MONITORING,
         answer=ShovelInfo,
     ),
     Operation(
         method="DELETE",
         path="/api/shovels/vhost/{vhost}/{name}",
         handler=delete_shovel,
-        about="End a shovel, and forget it.",
+        summary="Stop a shovel and delete it.",
         group="shovels",
-        needs=Needs.POLICYMAKER,
+        access=Access.POLICYMAKER,
         status=204,
     ),
     Operation(
         method="DELETE",
         path="/api/shovels/vhost/{vhost}/{name}/restart",
         handler=restart_shovel,
-        about="End a shovel, and begin anew.",
+        summary="Restart a shovel.",
         group="shovels",
-        needs=Needs.POLICYMAKER,
+        access=Access.POLICYMAKER,
         status=204,
     ),
 )

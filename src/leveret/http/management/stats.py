@@ -1,10 +1,10 @@
-"""Counts of messages with their rates, in the shapes that RabbitMQ's API has for them.
+"""TrafficCounts of messages with their rates, in the form of RabbitMQ's API.
 
-A count and its `…_details` always come together, and all keys are always there, 0 where nothing
-happened (RabbitMQ leaves them out until something does; clients that know RabbitMQ take both).
+A count and its `…_details` always come together, and all keys are always present, with 0 if nothing
+happened. RabbitMQ: it omits a key until something happens; its clients accept both.
 
-In each struct the counts come first and the details after, in the same order: that is how they are
-built from what `Rates` gives.
+In each struct the counts come first and the details after them, in the same order, because
+`with_rates` builds them so from the results of `RateSamples`.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,16 +14,16 @@ import msgspec
 from starlette.requests import Request
 
 from leveret.engine.queues.queue import Queue
-from leveret.engine.turns.retired_counts import Churn, Counts
+from leveret.engine.turns.retired_counts import Churn, TrafficCounts
 from leveret.engine.turns.session import Session
-from leveret.http.framework.node import Opened
-from leveret.http.framework.rates import Rate, Rates
+from leveret.http.framework.node import ChannelSnapshot
+from leveret.http.framework.rates import Rate, RateSamples
 
 Stats = TypeVar("Stats")
 
 
 class QueueStats(msgspec.Struct, gc=False):
-    """What happened to the messages of a queue."""
+    """TrafficCounts of the messages of a queue."""
 
     publish: int
     deliver: int
@@ -46,7 +46,7 @@ class QueueStats(msgspec.Struct, gc=False):
 
 
 class PublisherStats(msgspec.Struct, gc=False):
-    """What happened to messages, seen from publishers and consumers: channels, vhosts, the node."""
+    """TrafficCounts of the messages of a channel, a vhost or the node."""
 
     publish: int
     confirm: int
@@ -75,7 +75,7 @@ class PublisherStats(msgspec.Struct, gc=False):
 
 
 class ExchangeStats(msgspec.Struct, gc=False):
-    """Messages that came to an exchange, and copies that it led to queues."""
+    """Messages published to an exchange, and copies that it routed to queues."""
 
     publish_in: int
     publish_out: int
@@ -84,7 +84,7 @@ class ExchangeStats(msgspec.Struct, gc=False):
 
 
 class ChurnRates(msgspec.Struct, gc=False):
-    """How many connections, channels and queues come and go."""
+    """TrafficCounts of connections, channels and queues that were opened and closed."""
 
     connection_created: int
     connection_closed: int
@@ -103,7 +103,7 @@ class ChurnRates(msgspec.Struct, gc=False):
 
 
 class QueueTotals(msgspec.Struct, gc=False):
-    """How many messages there are."""
+    """TrafficCounts of the messages that exist now."""
 
     messages: int
     messages_ready: int
@@ -114,7 +114,7 @@ class QueueTotals(msgspec.Struct, gc=False):
 
 
 class ByteRates(msgspec.Struct, gc=False):
-    """Bytes to and from clients."""
+    """Bytes received from and sent to clients."""
 
     recv_oct: int
     send_oct: int
@@ -122,14 +122,14 @@ class ByteRates(msgspec.Struct, gc=False):
     send_oct_details: Rate
 
 
-def rates_of(request: Request) -> Rates:
-    """The samples that all requests of the application share."""
-    rates: Rates = request.app.state.rates
+def rates_of(request: Request) -> RateSamples:
+    """Return the samples that all requests share."""
+    rates: RateSamples = request.app.state.rates
     return rates
 
 
 def queue_counts(queue: Queue) -> tuple[int, ...]:
-    """In the order of QueueStats."""
+    """Return the counts in the order of QueueStats."""
     delivered, no_ack = queue.delivered, queue.delivered_no_ack
     got, got_no_ack = queue.got, queue.got_no_ack
     return (
@@ -145,8 +145,8 @@ def queue_counts(queue: Queue) -> tuple[int, ...]:
     )
 
 
-def session_counts(session: Session, opened: Opened) -> tuple[int, ...]:
-    """In the order of PublisherStats. Every delivery and every get took a tag."""
+def session_counts(session: Session, opened: ChannelSnapshot) -> tuple[int, ...]:
+    """Return the counts in the order of PublisherStats. Deliveries and gets each use one tag."""
     got = session.got + session.got_no_ack
     return (
         session.published,
@@ -164,8 +164,8 @@ def session_counts(session: Session, opened: Opened) -> tuple[int, ...]:
     )
 
 
-def total_counts(counts: Counts) -> tuple[int, ...]:
-    """In the order of PublisherStats."""
+def total_counts(counts: TrafficCounts) -> tuple[int, ...]:
+    """Return the counts in the order of PublisherStats."""
     delivered = counts.delivered + counts.delivered_no_ack
     return (
         counts.published,
@@ -184,7 +184,7 @@ def total_counts(counts: Counts) -> tuple[int, ...]:
 
 
 def churn_counts(churn: Churn) -> tuple[int, ...]:
-    """In the order of ChurnRates."""
+    """Return the counts in the order of ChurnRates."""
     return (
         churn.connections_opened,
         churn.connections_closed,
@@ -197,5 +197,5 @@ def churn_counts(churn: Churn) -> tuple[int, ...]:
 
 
 def with_rates(kind: Callable[..., Stats], counts: Iterable[int], rates: Iterable[Rate]) -> Stats:
-    """One of the structs above, of its counts and their rates in order."""
+    """Return one of the structs above, from its counts and their rates in order."""
     return kind(*counts, *rates)

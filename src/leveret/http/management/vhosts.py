@@ -1,27 +1,25 @@
-"""Vhosts over HTTP: list, make, change, protect, delete."""
+"""Vhosts: list, create, change, protect and delete them."""
 
 from typing import Final
 
 import msgspec
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import PreconditionFailedError
-from leveret.http.framework.answers import Failure, json
-from leveret.http.framework.bodies import made, object_of
-from leveret.http.framework.login import facts_of, part_of, user_of
+from leveret.http.framework.bodies import change_response, object_of
 from leveret.http.framework.node import NodeView
-from leveret.http.framework.operations import Needs, Operation
-from leveret.http.framework.rates import Rate, Rates
-from leveret.http.framework.visibility import NO_VHOST_ACCESS
+from leveret.http.framework.operations import Access, Operation
+from leveret.http.framework.permissions import visible_vhosts
+from leveret.http.framework.rates import Rate, RateSamples
+from leveret.http.framework.request_parts import node_of, part_of, user_of
+from leveret.http.framework.responses import ErrorBody, json_response
 from leveret.http.management.overview import vhost_bytes, vhost_stats, vhost_totals
 from leveret.http.management.stats import PublisherStats, rates_of
 
 CLASSIC: Final = "classic"
 _EVERYTHING: Final = ".*"
-_SEE_ALL: Final = {"administrator", "monitoring"}
 
 
 class VhostInfo(msgspec.Struct):
@@ -49,7 +47,7 @@ class VhostInfo(msgspec.Struct):
 
 
 class VhostBody(msgspec.Struct, omit_defaults=True):
-    """What may be said of a vhost."""
+    """Body of PUT."""
 
     description: str = ""
     tags: str | list[str] = ""
@@ -59,85 +57,58 @@ class VhostBody(msgspec.Struct, omit_defaults=True):
 
 
 class Protection(msgspec.Struct):
-    """Whether a vhost cannot be deleted."""
+    """Whether a vhost is protected from deletion."""
 
     protected_from_deletion: bool
 
 
-def visible_vhosts(request: Request) -> list[str]:
-    """Names of the vhosts that the user may see, sorted."""
-    user = user_of(request)
-    names = sorted(facts_of(request).broker.vhosts)
-    if _SEE_ALL.intersection(user.tags):
-        return names
-    return [name for name in names if user.may_open(name)]
-
-
-def governed_vhost(request: Request) -> str:
-    """The vhost of the path. RabbitMQ: administrators need no permission to govern one."""
-    vhost = part_of(request, "vhost")
-    user = user_of(request)
-    if "administrator" not in user.tags and not user.may_open(vhost):
-        raise HTTPException(401, NO_VHOST_ACCESS)
-    return vhost
-
-
-def governed_vhosts(request: Request) -> set[str]:
-    """All such vhosts. Who monitors sees more of them, but not the passwords in parameters."""
-    user = user_of(request)
-    is_administrator = "administrator" in user.tags
-    names = facts_of(request).broker.vhosts
-    return {name for name in names if is_administrator or user.may_open(name)}
-
-
 async def list_vhosts(request: Request) -> Response:
-    facts = facts_of(request)
-    found = [facts.broker.vhosts.get(name) for name in visible_vhosts(request)]
+    node = node_of(request)
     rates = rates_of(request)
-    return json([_info(facts, rates, vhost) for vhost in found if vhost is not None])
+    return json_response([_info(node, rates, vhost) for vhost in visible_vhosts(request)])
 
 
 async def get_vhost(request: Request) -> Response:
-    facts = facts_of(request)
-    vhost = facts.broker.vhost(part_of(request, "vhost"))
-    return json(_info(facts, rates_of(request), vhost))
+    node = node_of(request)
+    vhost = node.broker.vhost(part_of(request, "vhost"))
+    return json_response(_info(node, rates_of(request), vhost))
 
 
 async def put_vhost(request: Request) -> Response:
-    facts = facts_of(request)
+    node = node_of(request)
     name = part_of(request, "vhost")
     body = await object_of(request)
-    # RabbitMQ: 3.11 had this name for it. A description or tags that are not given are none.
+    # RabbitMQ: 3.11 called it defaultqueuetype. Omitted description and tags become empty.
     kind = body.get("default_queue_type", body.get("defaultqueuetype"))
-    said = {"description": "", "tags": [], **body, "default_queue_type": kind}
-    with facts.turn():
-        is_new = facts.book.vhosts.put(name, said)
+    definition = {"description": "", "tags": [], **body, "default_queue_type": kind}
+    with node.turn():
+        is_new = node.definitions.vhosts.put(name, definition)
         user = user_of(request).name
-        if is_new and facts.directory.users.get(user) is not None:
-            facts.directory.permissions.put(name, user, _EVERYTHING, _EVERYTHING, _EVERYTHING)
-    await facts.synced()
-    return made(is_new)
+        if is_new and node.directory.users.get(user) is not None:
+            node.directory.permissions.put(name, user, _EVERYTHING, _EVERYTHING, _EVERYTHING)
+    await node.synced()
+    return change_response(is_new=is_new)
 
 
 async def delete_vhost(request: Request) -> Response:
-    facts = facts_of(request)
+    node = node_of(request)
     name = part_of(request, "vhost")
-    facts.broker.vhost(name)
-    if facts.book.vhosts.is_protected(name):
+    node.broker.vhost(name)
+    if node.definitions.vhosts.is_protected(name):
         text = f"Refusing to delete virtual host '{name}' because it is protected from deletion"
-        return json(Failure("precondition_failed", text), status=412)
-    with facts.turn():
-        facts.send_away(name)
-        facts.book.delete_vhost(name)
-        facts.directory.permissions.drop_vhost(name)
-    await facts.synced()
-    return made(False)
+        return json_response(ErrorBody("precondition_failed", text), status=412)
+    with node.turn():
+        node.close_connections(name)
+        node.definitions.delete_vhost(name)
+        node.directory.permissions.drop_vhost(name)
+    await node.synced()
+    return change_response()
 
 
 async def get_protection(request: Request) -> Response:
-    facts = facts_of(request)
-    name = facts.broker.vhost(part_of(request, "vhost")).name
-    return json(Protection(facts.book.vhosts.is_protected(name)))
+    node = node_of(request)
+    name = node.broker.vhost(part_of(request, "vhost")).name
+    return json_response(Protection(node.definitions.vhosts.is_protected(name)))
 
 
 async def protect(request: Request) -> Response:
@@ -149,31 +120,31 @@ async def unprotect(request: Request) -> Response:
 
 
 async def _set_protection(request: Request, is_protected: bool) -> Response:
-    facts = facts_of(request)
-    name = facts.broker.vhost(part_of(request, "vhost")).name
-    with facts.turn():
-        facts.book.vhosts.put(name, {"protected_from_deletion": is_protected})
-    await facts.synced()
-    return made(False)
+    node = node_of(request)
+    name = node.broker.vhost(part_of(request, "vhost")).name
+    with node.turn():
+        node.definitions.vhosts.put(name, {"protected_from_deletion": is_protected})
+    await node.synced()
+    return change_response()
 
 
 async def start_vhost(request: Request) -> Response:
-    """RabbitMQ: starts a vhost that failed on a node. Ours run as long as their node does."""
-    facts = facts_of(request)
-    facts.broker.vhost(part_of(request, "vhost"))
-    node = part_of(request, "node")
-    if node != facts.node_name:
-        raise PreconditionFailedError(f"Unknown node: {node}")
-    return made(False)
+    """RabbitMQ: it restarts a vhost that failed. Our vhosts run as long as their node."""
+    node = node_of(request)
+    node.broker.vhost(part_of(request, "vhost"))
+    name = part_of(request, "node")
+    if name != node.node_name:
+        raise PreconditionFailedError(f"Unknown node: {name}")
+    return change_response()
 
 
-def _info(facts: NodeView, rates: Rates, vhost: Vhost) -> VhostInfo:
-    metadata = facts.book.vhosts.metadata(vhost.name)
+def _info(node: NodeView, rates: RateSamples, vhost: Vhost) -> VhostInfo:
+    metadata = node.definitions.vhosts.metadata(vhost.name)
     tags = metadata.get("tags")
     shown = [str(tag) for tag in tags] if isinstance(tags, list) else []
     kind = vhost.default_kind or CLASSIC
     description = str(metadata.get("description", ""))
-    depths, sums = vhost_totals(facts, rates, vhost), vhost_bytes(facts, rates, vhost)
+    depths, sums = vhost_totals(node, rates, vhost), vhost_bytes(node, rates, vhost)
     return VhostInfo(
         name=vhost.name,
         description=description,
@@ -181,15 +152,15 @@ def _info(facts: NodeView, rates: Rates, vhost: Vhost) -> VhostInfo:
         default_queue_type=kind,
         metadata={"description": description, "tags": shown, "default_queue_type": kind},
         tracing=vhost.tracing,
-        protected_from_deletion=facts.book.vhosts.is_protected(vhost.name),
-        cluster_state={facts.node_name: "running"},
+        protected_from_deletion=node.definitions.vhosts.is_protected(vhost.name),
+        cluster_state={node.node_name: "running"},
         messages=depths.messages,
         messages_details=depths.messages_details,
         messages_ready=depths.messages_ready,
         messages_ready_details=depths.messages_ready_details,
         messages_unacknowledged=depths.messages_unacknowledged,
         messages_unacknowledged_details=depths.messages_unacknowledged_details,
-        message_stats=vhost_stats(facts, rates, vhost),
+        message_stats=vhost_stats(node, rates, vhost),
         recv_oct=sums.recv_oct,
         recv_oct_details=sums.recv_oct_details,
         send_oct=sums.send_oct,
@@ -202,7 +173,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/vhosts",
         handler=list_vhosts,
-        about="All vhosts that the user may see.",
+        summary="List all vhosts that the user may see.",
         group="vhosts",
         answer=list[VhostInfo],
     ),
@@ -210,18 +181,18 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/vhosts/{vhost}",
         handler=get_vhost,
-        about="One vhost.",
+        summary="Return one vhost.",
         group="vhosts",
-        needs=Needs.ADMINISTRATOR,
+        access=Access.ADMINISTRATOR,
         answer=VhostInfo,
     ),
     Operation(
         method="PUT",
         path="/api/vhosts/{vhost}",
         handler=put_vhost,
-        about="Make a vhost, or change what is said of it.",
+        summary="Create or change a vhost.",
         group="vhosts",
-        needs=Needs.ADMINISTRATOR,
+        access=Access.ADMINISTRATOR,
         body=VhostBody,
         status=201,
     ),
@@ -229,45 +200,45 @@ OPERATIONS: Final = (
         method="DELETE",
         path="/api/vhosts/{vhost}",
         handler=delete_vhost,
-        about="Delete a vhost with all that is in it; its connections are closed.",
+        summary="Delete a vhost with all its objects, and close its connections.",
         group="vhosts",
-        needs=Needs.ADMINISTRATOR,
+        access=Access.ADMINISTRATOR,
         status=204,
     ),
     Operation(
         method="GET",
         path="/api/vhosts/{vhost}/deletion/protection",
         handler=get_protection,
-        about="Whether the vhost is protected from deletion.",
+        summary="Return whether the vhost is protected from deletion.",
         group="vhosts",
-        needs=Needs.ADMINISTRATOR,
+        access=Access.ADMINISTRATOR,
         answer=Protection,
     ),
     Operation(
         method="POST",
         path="/api/vhosts/{vhost}/deletion/protection",
         handler=protect,
-        about="Protect the vhost from deletion.",
+        summary="Protect the vhost from deletion.",
         group="vhosts",
-        needs=Needs.ADMINISTRATOR,
+        access=Access.ADMINISTRATOR,
         status=204,
     ),
     Operation(
         method="DELETE",
         path="/api/vhosts/{vhost}/deletion/protection",
         handler=unprotect,
-        about="Let the vhost be deleted.",
+        summary="Remove the protection of the vhost from deletion.",
         group="vhosts",
-        needs=Needs.ADMINISTRATOR,
+        access=Access.ADMINISTRATOR,
         status=204,
     ),
     Operation(
         method="POST",
         path="/api/vhosts/{vhost}/start/{node}",
         handler=start_vhost,
-        about="Start the vhost on a node; it runs already.",
+        summary="Start the vhost on a node: does nothing, because it runs already.",
         group="vhosts",
-        needs=Needs.ADMINISTRATOR,
+        access=Access.ADMINISTRATOR,
         status=204,
     ),
 )

@@ -1,35 +1,35 @@
 /**
- * Calls to the broker, and what their failures mean in a sentence.
+ * Calls to the HTTP API, and their errors as sentences for the user.
  *
- * Whether the broker answers at all is kept in `connection`; the frame shows a banner while it does
- * not. Logins go in a header and with no browser credentials, so that no browser asks for any.
+ * `connection` tells whether the broker answers at all; while it does not, the page shows a banner.
+ * The login is sent as a header, without browser credentials, so that no browser asks for a login.
  */
 
 import { authorization, signOut } from "./session.js";
 
-/** A call that the broker refused, or could not be asked. */
+/** A call that the broker refused or did not answer. */
 export class ApiError extends Error {
-  /** @param {string} sentence @param {number} status 0 where there was no answer */
+  /** @param {string} sentence @param {number} status 0 if there was no answer */
   constructor(sentence, status) {
     super(sentence);
     this.status = status;
   }
 }
 
-/** Tells "lost" and "found". */
+/** Dispatches "lost" and "found". */
 export const connection = Object.assign(new EventTarget(), { isLost: false });
 
 /**
- * A path with its parts encoded: at`/queues/${vhost}/${name}`.
+ * Return a path with its parts encoded: apiPath`/queues/${vhost}/${name}`.
  * @param {TemplateStringsArray} texts
  * @param {...any} parts
  */
-export function at(texts, ...parts) {
+export function apiPath(texts, ...parts) {
   return texts.reduce((path, text, i) => path + encodeURIComponent(parts[i - 1]) + text);
 }
 
-/** A query; what is null or empty is left out. */
-export function query(values) {
+/** Return a query string without the values that are null or empty. */
+export function queryString(values) {
   const given = Object.entries(values).filter(([, v]) => v !== null && v !== undefined && v !== "");
   return given.length ? `?${new URLSearchParams(given)}` : "";
 }
@@ -39,7 +39,7 @@ export function query(values) {
  * @param {string} path below /api, or below `base`
  * @param {{body?: any, signal?: AbortSignal, headers?: Object<string, string>, login?: string,
  *   base?: string, decode?: (text: string) => any}} [options]
- * @returns {Promise<any>} the decoded answer; null where it has no body
+ * @returns {Promise<any>} the decoded answer; null if it has no body
  */
 export async function call(method, path, options = {}) {
   const headers = { ...options.headers };
@@ -60,7 +60,7 @@ export async function call(method, path, options = {}) {
   }
   setLost(false);
   const text = await response.text();
-  if (!response.ok) throw refusal(response.status, text, options.login !== undefined);
+  if (!response.ok) throw makeError(response.status, text, options.login !== undefined);
   return text ? (options.decode ?? decode)(text) : null;
 }
 
@@ -69,8 +69,8 @@ export const put = (path, body, options) => call("PUT", path, { ...options, body
 export const post = (path, body, options) => call("POST", path, { ...options, body });
 export const del = (path, options) => call("DELETE", path, options);
 
-/** A call that may fail without harm: null then. */
-export async function maybe(promise) {
+/** Return the result of a call, or null if the call fails. */
+export async function orNull(promise) {
   try {
     return await promise;
   } catch (fault) {
@@ -93,23 +93,23 @@ function setLost(isLost) {
   connection.dispatchEvent(new Event(isLost ? "lost" : "found"));
 }
 
-function refusal(status, text, isLogin) {
+function makeError(status, text, isLogin) {
   const body = decode(text);
-  const said = body?.reason ?? body?.detail; // of the management API, and of a problem document
+  const said = body?.reason ?? body?.detail; // of the management API; of a problem document
   const reason = typeof said === "string" ? said : String(text).slice(0, 300);
   if (status === 401 && /login failed/i.test(reason)) {
     if (!isLogin) signOut("Your login is no longer valid.");
-    return new ApiError("The name or the password is wrong.", 401);
+    return new ApiError("Wrong name or password.", 401);
   }
-  return new ApiError(sentence(status, reason), status);
+  return new ApiError(describeError(status, reason), status);
 }
 
-function sentence(status, reason) {
+function describeError(status, reason) {
   const said = reason && reason !== "Not Found" ? ` (${reason.replace(/\.$/, "")})` : "";
-  if (status === 401 || status === 403) return `You may not do that${said}.`;
-  if (status === 404) return `It is not there, or no longer${said}.`;
-  if (status === 405 || status === 501) return `This broker cannot do that${said}.`;
-  if (status === 429) return `Too many attempts: wait a little${said}.`;
-  if (status >= 500) return `The broker failed to answer${said}.`;
-  return `The broker refused${said || ` with status ${status}`}.`;
+  if (status === 401 || status === 403) return `You do not have permission${said}.`;
+  if (status === 404) return `Not found${said}.`;
+  if (status === 405 || status === 501) return `This broker does not support that${said}.`;
+  if (status === 429) return `Too many requests. Try again later${said}.`;
+  if (status >= 500) return `The broker failed${said}.`;
+  return `The broker refused the request${said || ` with status ${status}`}.`;
 }

@@ -1,9 +1,9 @@
 /**
- * Elements, built and patched.
+ * Build and update elements.
  *
- * `h` makes an element; strings become text, never HTML, so that nothing a message or a name holds
- * can become markup. `fill` gives an element new children and keeps the old nodes where they match
- * (by place, or by `data-key`), so that focus, selection and scroll positions survive a refresh.
+ * `h` makes an element. Strings become text, never HTML, so that a message or a name cannot inject
+ * markup. `fill` replaces the children of an element but keeps old nodes that match (by position, or
+ * by `data-key`), so that focus, selection and scroll positions survive a refresh.
  */
 
 const SVG_NAMES = "http://www.w3.org/2000/svg";
@@ -11,8 +11,8 @@ const SVG_NAMES = "http://www.w3.org/2000/svg";
 const handlers = new WeakMap();
 
 /**
- * An HTML element. `onclick` and its like are functions, `style` an object, everything else an
- * attribute; null and false leave it out.
+ * Make an HTML element. Properties such as `onclick` are functions, `style` is an object, and all
+ * others are attributes. An attribute that is null or false is left out.
  * @param {string} tag
  * @param {Object<string, any>|null} [props]
  * @param {...any} children
@@ -23,7 +23,7 @@ export function h(tag, props, ...children) {
 }
 
 /**
- * The same for SVG.
+ * Make an SVG element.
  * @returns {SVGElement}
  */
 export function svg(tag, props, ...children) {
@@ -63,7 +63,7 @@ function flat(children) {
 }
 
 /**
- * Gives an element these children, reusing the nodes that it has.
+ * Give an element these children, and reuse the nodes that it has.
  * @param {Element} element
  * @param {...any} children
  */

@@ -1,26 +1,26 @@
-/** Numbers, sizes and times as people read them. */
+/** Format numbers, sizes and times. */
 
 const whole = new Intl.NumberFormat("en");
 const brief = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 
-/** A count in full: 12,345. */
+/** Format a count in full: 12,345. */
 export function count(value) {
   return typeof value === "number" ? whole.format(value) : "–";
 }
 
-/** A count where room is short: 12.3K. */
+/** Format a count in little space: 123.4K. */
 export function short(value) {
   if (typeof value !== "number") return "–";
   return Math.abs(value) < 100000 ? whole.format(value) : brief.format(value);
 }
 
-/** A count with its noun: "1 message", "3 messages". */
-export function many(value, noun, plural = `${noun}s`) {
+/** Format a count with its noun: "1 message", "3 messages". */
+export function pluralize(value, noun, plural = `${noun}s`) {
   return `${count(value)} ${value === 1 ? noun : plural}`;
 }
 
-/** A rate per second. */
+/** Format a rate per second. */
 export function rate(value) {
   if (typeof value !== "number" || !Number.isFinite(value)) return "–";
   if (value === 0) return "0/s";
@@ -38,7 +38,7 @@ export function bytes(value) {
   return `${unit === 0 || size >= 100 ? Math.round(size) : size.toFixed(1)} ${UNITS[unit]}`;
 }
 
-/** How long: "850 ms", "3.2 s", "4 min 10 s", "2 h 5 min", "3 d 4 h". */
+/** Format a duration: "850 ms", "3.2 s", "4 min 10 s", "2 h 5 min", "3 d 4 h". */
 export function duration(ms) {
   if (typeof ms !== "number") return "–";
   if (ms < 1000) return `${Math.round(ms)} ms`;
@@ -51,7 +51,7 @@ export function duration(ms) {
   return `${Math.floor(hours / 24)} d ${hours % 24} h`;
 }
 
-/** How long ago, in one unit: "20 min", "3 h", "5 d". */
+/** Format an age in one unit: "20 min", "3 h", "5 d". */
 export function age(ms) {
   if (typeof ms !== "number") return "–";
   const steps = [
@@ -66,7 +66,7 @@ export function age(ms) {
   return `${Math.floor(ms / 86400000)} d`;
 }
 
-/** A moment given in milliseconds since 1970, in the reader's time zone: 2026-05-01 13:00:59. */
+/** Format a time in ms since 1970, in the user's time zone: 2026-05-01 13:00:59. */
 export function time(ms) {
   if (typeof ms !== "number" || ms <= 0) return "–";
   const date = new Date(ms);
@@ -75,18 +75,18 @@ export function time(ms) {
   return `${day} ${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
 }
 
-/** A value of a table, on one line. */
+/** Format a value of a table on one line. */
 export function plain(value) {
   if (value === null || value === undefined) return "–";
   return typeof value === "object" ? JSON.stringify(value) : String(value);
 }
 
-/** The name of an exchange; the default one has none. */
+/** Return the shown name of an exchange. The default exchange has an empty name. */
 export function exchangeName(name) {
   return name === "" ? "(default exchange)" : name;
 }
 
-/** A body as text: JSON is laid out, base64 is left as it is. */
+/** Return a body as text. JSON is indented; base64 stays as it is. */
 export function payload(message) {
   if (message.payload_encoding !== "string") return message.payload ?? "";
   const text = message.payload ?? "";

@@ -1,17 +1,17 @@
 /**
- * What stands around every view: the bar with vhost, refresh, theme and user, and the navigation.
- * It asks for the overview all the time: for the totals beside the links, and for alarms.
+ * The frame around every view: the top bar (vhost, refresh, theme, user) and the navigation.
+ * It polls the overview for the totals beside the links, and the health for alarms.
  */
 
-import { get, maybe } from "./api.js";
+import { get, orNull } from "./api.js";
 import { fill, h } from "./dom.js";
 import { short } from "./format.js";
-import { showKeys } from "./keys.js";
-import { live } from "./live.js";
-import { countStats, historyOf } from "./series.js";
+import { showShortcuts } from "./shortcuts.js";
+import { live } from "./polling.js";
+import { countStats, rateHistory } from "./rate_history.js";
 import { chooseVhost, may, session, signOut, vhost } from "./session.js";
 
-/** Counters of `message_stats` that charts show. */
+/** Counters of `message_stats` that the charts show. */
 export const RATES = ["publish", "deliver_get", "ack", "redeliver"];
 
 const SECTIONS = [
@@ -111,7 +111,7 @@ export class Frame {
           type: "button",
           class: "quiet",
           id: "theme",
-          "aria-label": "Change between dark and light",
+          "aria-label": "Switch between dark and light",
           title: "Dark or light",
           onclick: toggleTheme,
         },
@@ -122,9 +122,9 @@ export class Frame {
         {
           type: "button",
           class: "quiet wide",
-          "aria-label": "Keys",
-          title: "Keys",
-          onclick: showKeys,
+          "aria-label": "Keyboard shortcuts",
+          title: "Keyboard shortcuts",
+          onclick: showShortcuts,
         },
         "?",
       ),
@@ -137,19 +137,19 @@ export class Frame {
     );
   }
 
-  /** Asks for what the frame shows; a failed call leaves it as it is. */
+  /** Load the data of the frame. If a call fails, the frame stays as it is. */
   async refresh(signal) {
     const [overview, vhosts] = await Promise.all([
       get("/overview", { signal }),
-      maybe(get("/vhosts?columns=name", { signal })),
+      orNull(get("/vhosts?columns=name", { signal })),
     ]);
     this.overview = overview;
     this.totals = overview.object_totals ?? {};
-    countStats(historyOf("overview"), overview.message_stats, RATES);
+    countStats(rateHistory("overview"), overview.message_stats, RATES);
     session.vhosts = (vhosts ?? []).map((v) => v.name);
     this.drawVhosts();
     this.drawNav();
-    const health = await maybe(healthOf(signal));
+    const health = await orNull(loadHealth(signal));
     fill(
       this.alarms,
       health?.reason && h("p", { class: "note bad" }, h("strong", null, "Alarm: "), health.reason),
@@ -215,7 +215,7 @@ export class Frame {
     this.pauseButton.setAttribute("aria-pressed", String(live.isPaused));
     this.pauseButton.setAttribute(
       "aria-label",
-      live.isPaused ? "Refresh is paused: resume" : "Refreshing: pause",
+      live.isPaused ? "Refresh is paused. Resume" : "Refreshing. Pause",
     );
   }
 
@@ -230,8 +230,8 @@ export class Frame {
   }
 }
 
-/** Health answers 503 with its reasons while there are alarms. */
-async function healthOf(signal) {
+/** Read the health. While there are alarms, it answers 503 with the reason. */
+async function loadHealth(signal) {
   const response = await fetch("api/health", {
     credentials: "omit",
     cache: "no-store",

@@ -1,17 +1,17 @@
 /**
- * Calls to the jobs service. It knows tokens, not logins: the page asks for one in the name of
- * whoever is signed in, keeps it in memory, and asks again when it is no longer valid.
+ * Calls to the jobs service. The service needs a token instead of a login. The page requests a token
+ * for the signed-in user, keeps it in memory, and requests a new one when it has expired.
  *
- * Ids exceed what a Number can hold. They are read as text, and written back as they were read.
+ * Job ids are larger than a Number can hold. They are kept as text.
  */
 
 import { call } from "./api.js";
 import { session } from "./session.js";
 
 /** @type {Promise<{token: string}>|null} */
-let asked = null;
+let requested = null;
 session.addEventListener("signedout", () => {
-  asked = null;
+  requested = null;
 });
 
 /**
@@ -21,26 +21,26 @@ session.addEventListener("signedout", () => {
  * @returns {Promise<any>}
  */
 export async function jobsCall(method, path, options = {}) {
-  const mayBeOld = asked !== null;
+  const mayHaveExpired = requested !== null;
   try {
     return await send(method, path, options);
   } catch (fault) {
-    if (fault.status !== 401 || !mayBeOld) throw fault;
-    asked = null;
+    if (fault.status !== 401 || !mayHaveExpired) throw fault;
+    requested = null;
     return send(method, path, options);
   }
 }
 
 async function send(method, path, options) {
-  asked ??= call("POST", "/jobs/token").catch((fault) => {
-    asked = null;
+  requested ??= call("POST", "/jobs/token").catch((fault) => {
+    requested = null;
     throw fault;
   });
-  const { token } = await asked;
+  const { token } = await requested;
   return call(method, path.slice(1), { ...options, base: "", login: `Bearer ${token}`, decode });
 }
 
-/** JSON whose long numbers are texts. */
+/** Decode JSON, with long numbers as text. */
 export function decode(text) {
   return JSON.parse(text.replace(/"(?:[^"\\]|\\.)*"|-?\d{16,}/g, quoteNumber));
 }

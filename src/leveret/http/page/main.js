@@ -1,19 +1,20 @@
 /**
- * The start, and the change from view to view.
+ * Start the page: sign in, draw the frame, and show the view of the current address.
  *
- * A view is a function that is given `{params, query, frame}` and returns
- * `{title, el, refresh?, leave?}`: an element that stays, and a function that asks the broker and
- * brings the element up to date. A failed refresh leaves what is shown and says so above it.
+ * A view is a function `view({params, query, frame, reload})` that returns
+ * `{title, el, refresh?, leave?}`: an element, and a function that asks the broker and updates the
+ * element. If a refresh fails, the element stays as it is and an error is shown above it.
  */
 
 import { connection, get } from "./api.js";
 import { fill, h } from "./dom.js";
 import { Frame } from "./frame.js";
-import { listenForKeys } from "./keys.js";
-import { Poller } from "./live.js";
 import { notice } from "./parts/notice.js";
-import { find } from "./router.js";
+import { Poller } from "./polling.js";
+import { addRoutes, findRoute } from "./router.js";
+import { ROUTES } from "./routes.js";
 import { authorization, remember, session } from "./session.js";
+import { listenForShortcuts } from "./shortcuts.js";
 import { loginView } from "./views/login.js";
 
 const app = document.getElementById("app");
@@ -22,11 +23,12 @@ let frame = null;
 let framePoller = null;
 let current = null;
 let poller = null;
-let hasBegun = false;
+let isLoaded = false; // false until the first view is shown
 
 async function start() {
+  addRoutes(ROUTES);
   connection.addEventListener("lost", () =>
-    fill(banner, "The broker does not answer. What you see may be old; trying again …"),
+    fill(banner, "The broker does not answer. The data shown may be outdated. Retrying …"),
   );
   connection.addEventListener("found", onFound);
   session.addEventListener("signedout", (event) => showLogin(event.detail));
@@ -36,7 +38,7 @@ async function start() {
     event.preventDefault();
     document.getElementById("main")?.focus();
   };
-  listenForKeys();
+  listenForShortcuts();
   const login = authorization();
   if (!login) return showLogin("");
   try {
@@ -49,7 +51,7 @@ async function start() {
 
 function onFound() {
   fill(banner);
-  notice("The broker answers again.");
+  notice("The broker is reachable again.");
 }
 
 function showLogin(reason) {
@@ -57,7 +59,7 @@ function showLogin(reason) {
   framePoller?.stop();
   frame?.leave();
   frame = null;
-  hasBegun = true;
+  isLoaded = true;
   document.title = "Sign in · Leveret";
   app.replaceChildren(loginView(reason, showFrame));
   app.querySelector("input")?.focus();
@@ -82,70 +84,70 @@ function leaveView() {
 }
 
 async function showView() {
-  const found = find(location.hash || "#/");
+  const found = findRoute(location.hash || "#/");
   leaveView();
   const wanted = location.hash;
   frame.section = found?.route.section ?? "";
   frame.main.setAttribute("aria-busy", "true");
   frame.drawNav();
-  const view = found ? await make(found) : unknown();
-  if (!frame || location.hash !== wanted) return; // the reader has gone on meanwhile
+  const view = found ? await loadView(found) : notFoundView();
+  if (!frame || location.hash !== wanted) return; // the address has changed meanwhile
   leaveView();
   current = view;
   document.title = `${view.title} · Leveret`;
   const fault = h("div", { role: "alert" });
   frame.main.replaceChildren(h("div", { class: "view" }, fault, view.el));
-  if (hasBegun) {
+  if (isLoaded) {
     scrollTo(0, 0);
     frame.main.querySelector("h1")?.focus({ preventScroll: true });
   }
-  hasBegun = true; // a page that was just loaded begins at its top
+  isLoaded = true;
   frame.main.dataset.view = found?.route.path ?? "";
-  if (!view.refresh) return settle();
+  if (!view.refresh) return markReady();
   poller = new Poller(
     (signal) => view.refresh(signal),
     (failure) => {
-      settle();
+      markReady();
       showFault(fault, failure);
     },
   );
 }
 
-/** What the reader asked for is there, or cannot be had. */
-function settle() {
+/** Mark the view as complete: its data has arrived, or could not be loaded. */
+function markReady() {
   frame?.main.setAttribute("aria-busy", "false");
 }
 
-async function make(found) {
+async function loadView(found) {
   try {
     const module = await found.route.load();
     return module.view({
       params: found.params,
       query: found.query,
       frame,
-      again: () => poller?.run(),
+      reload: () => poller?.run(),
     });
   } catch (fault) {
     console.error(fault);
     return {
-      title: "Not shown",
+      title: "Error",
       el: h(
         "div",
         null,
         h("h1", { tabindex: "-1" }, "This view could not be loaded"),
-        h("p", null, "Try again when the broker answers."),
+        h("p", null, "Try again when the broker is reachable."),
       ),
     };
   }
 }
 
-function unknown() {
+function notFoundView() {
   return {
     title: "Not found",
     el: h(
       "div",
       { class: "empty" },
-      h("h1", { tabindex: "-1" }, "There is no such view"),
+      h("h1", { tabindex: "-1" }, "Page not found"),
       h("p", null, h("a", { href: "#/" }, "Go to the overview")),
     ),
   };
@@ -153,14 +155,14 @@ function unknown() {
 
 function showFault(host, fault) {
   if (fault && !("status" in fault)) console.error(fault);
-  const isShown = fault && !connection.isLost; // the banner says it already
+  const isShown = fault && !connection.isLost; // otherwise the banner says it
   fill(
     host,
     isShown &&
       h(
         "p",
         { class: "note bad" },
-        "status" in fault ? fault.message : "The page failed to show this.",
+        "status" in fault ? fault.message : "This view failed. See the browser's console.",
       ),
   );
 }

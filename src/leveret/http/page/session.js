@@ -1,13 +1,13 @@
 /**
- * Who is logged in, and which vhost they look at.
+ * The signed-in user and the selected vhost.
  *
- * Credentials live in sessionStorage, that is in this tab until it is closed, and nowhere else.
+ * Credentials are kept only in sessionStorage: in this tab, until it is closed.
  */
 
 const LOGIN = "leveret.login";
 const VHOST = "leveret.vhost";
 
-/** Tells "signedout" (with a reason in `detail`) and "vhost". */
+/** Dispatches "signedout" (with a reason in `detail`) and "vhost". */
 export const session = Object.assign(new EventTarget(), {
   /** @type {{name: string, tags: string[]}|null} */
   user: null,
@@ -19,7 +19,7 @@ export function authorization() {
   return sessionStorage.getItem(LOGIN);
 }
 
-/** The header for a name and a password. */
+/** Return the Authorization header for a name and a password. */
 export function basic(name, password) {
   const octets = new TextEncoder().encode(`${name}:${password}`);
   return `Basic ${btoa(String.fromCharCode(...octets))}`;
@@ -37,7 +37,7 @@ export function signOut(reason = "") {
   session.dispatchEvent(new CustomEvent("signedout", { detail: reason }));
 }
 
-/** The chosen vhost; empty for all of them. */
+/** Return the selected vhost; empty means all. */
 export function vhost() {
   return sessionStorage.getItem(VHOST) ?? "";
 }
@@ -47,12 +47,12 @@ export function chooseVhost(name) {
   session.dispatchEvent(new Event("vhost"));
 }
 
-/** The vhost for something new: the chosen one, or the first. */
+/** Return the vhost for new objects: the selected one, or the first. */
 export function vhostForNew() {
   return vhost() || (session.vhosts.includes("/") ? "/" : (session.vhosts[0] ?? "/"));
 }
 
-/** Whether the user has what a tag allows; tags include others as in RabbitMQ. */
+/** Return true if the user has the rights of a tag. As in RabbitMQ, some tags include others. */
 export function may(tag) {
   const tags = session.user?.tags ?? [];
   if (tags.includes("administrator") || tags.includes(tag)) return true;

@@ -1,8 +1,8 @@
 """The answer to a bulk read: an Arrow IPC stream, relayed from the worker with back-pressure.
 
-The status is decided by the worker's first rows. What fails later breaks the connection off: the
-client sees an answer without its end, never a short one that looks whole. A client that takes
-nothing for a while is broken off too.
+The first rows of the worker decide the status. A later failure breaks the connection off, so that
+the client sees an incomplete answer and never a short one that looks complete. A client that reads
+nothing for a while is disconnected too.
 """
 
 import asyncio
@@ -16,21 +16,21 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from leveret.arrow import frames
-from leveret.arrow.packing import Pack
-from leveret.arrow.reads import BUSY, BulkReads, Read, ReadError
+from leveret.arrow import worker_protocol
+from leveret.arrow.bulk_reads import BUSY, BulkReads, Read, ReadError
+from leveret.arrow.queue_chunks import QueueChunk
 from leveret.arrow.requests import Request
 from leveret.engine.streams.stream import Stream
-from leveret.http.framework.answers import Failure, json
+from leveret.http.framework.responses import ErrorBody, json_response
 
 log = logging.getLogger(__name__)
 
 MEDIA_TYPE: Final = "application/vnd.apache.arrow.stream"
 _STATUSES: Final = {
-    frames.GONE: 410,
-    frames.DAMAGED: 500,
-    frames.FAILED: 500,
-    frames.MISSING: 501,
+    worker_protocol.GONE: 410,
+    worker_protocol.DAMAGED: 500,
+    worker_protocol.FAILED: 500,
+    worker_protocol.MISSING: 501,
     BUSY: 503,
 }
 _WORDS: Final = {
@@ -41,29 +41,29 @@ _WORDS: Final = {
 }
 
 
-class Gone(msgspec.Struct):
-    """Body of 410: where the stream begins now."""
+class RangeGone(msgspec.Struct):
+    """Body of 410, with the first offset that the stream still has."""
 
     error: str
     reason: str
     first_offset: int
 
 
-class BulkResponse:
-    """Relays one read."""
+class ArrowResponse:
+    """Relay one read."""
 
     def __init__(self, reads: BulkReads, shown: str) -> None:
         self._reads = reads
-        self._shown = shown  # what is read, for the log file
+        self._shown = shown  # name of the source in the log file
 
     def open(self) -> AbstractAsyncContextManager[Read]:
-        """Ask the worker."""
+        """Begin the read in the worker."""
         raise NotImplementedError
 
     def failure(self, fault: ReadError) -> Response:
-        """The answer where nothing could be read."""
+        """Return the response if nothing could be read."""
         status = _STATUSES[fault.why]
-        return json(Failure(_WORDS[status], str(fault)), status=status)
+        return json_response(ErrorBody(_WORDS[status], str(fault)), status=status)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         has_begun = False
@@ -88,14 +88,14 @@ class BulkResponse:
                 async with asyncio.timeout(self._reads.stall_s):
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
             except TimeoutError:
-                raise ReadError(frames.FAILED, "the client does not read") from None
+                raise ReadError(worker_protocol.FAILED, "the client does not read") from None
             if await client.is_disconnected():
-                raise ReadError(frames.FAILED, "the client has gone")
-            await asyncio.sleep(0)  # a fast worker and a fast client must not keep the loop
+                raise ReadError(worker_protocol.FAILED, "the client has gone")
+            await asyncio.sleep(0)  # a fast worker and a fast client must not block the loop
 
 
-class BatchesResponse(BulkResponse):
-    """A range of a stream."""
+class StreamArrowResponse(ArrowResponse):
+    """Relay a range of a stream."""
 
     def __init__(self, reads: BulkReads, stream: Stream, request: Request) -> None:
         super().__init__(reads, f"stream '{stream.name}'")
@@ -107,16 +107,20 @@ class BatchesResponse(BulkResponse):
 
     def failure(self, fault: ReadError) -> Response:
         if self._stream.deleted:
-            return json(Failure("Object Not Found", "the stream has been deleted"), status=404)
+            return json_response(
+                ErrorBody("Object Not Found", "the stream has been deleted"), status=404
+            )
         if _STATUSES[fault.why] == 410:
-            return json(gone(self._stream, self._request.first), status=410)
+            return json_response(range_gone(self._stream, self._request.first), status=410)
         return super().failure(fault)
 
 
-class PacksResponse(BulkResponse):
-    """Messages of a queue."""
+class QueueArrowResponse(ArrowResponse):
+    """Relay messages of a queue."""
 
-    def __init__(self, reads: BulkReads, request: Request, packs: AsyncIterator[Pack]) -> None:
+    def __init__(
+        self, reads: BulkReads, request: Request, packs: AsyncIterator[QueueChunk]
+    ) -> None:
         super().__init__(reads, f"queue '{request.stream}'")
         self._request = request
         self._packs = packs
@@ -130,18 +134,18 @@ def _start() -> Message:
     return {"type": "http.response.start", "status": 200, "headers": headers}
 
 
-def gone(stream: Stream, offset: int) -> Gone:
-    """Why a range cannot be read any more."""
+def range_gone(stream: Stream, offset: int) -> RangeGone:
+    """Return the body of 410: retention has removed the beginning of the range."""
     first = int(stream.first_offset)
     reason = f"retention has passed offset {offset}: the stream begins with {first}"
-    return Gone(_WORDS[410], reason, first)
+    return RangeGone(_WORDS[410], reason, first)
 
 
 async def _break_off(scope: Scope, receive: Receive) -> None:
-    """Drop the connection with everything that waits to be sent."""
+    """Close the connection at once, without sending the buffered bytes."""
     abort = scope.get("state", {}).get("abort")
     if abort is None:
-        return  # the server sees that the answer has no end, and closes
+        return  # the server sees an answer without an end, and closes
     abort()
     while (await receive())["type"] != "http.disconnect":
         pass

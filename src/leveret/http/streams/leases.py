@@ -1,13 +1,13 @@
-"""Messages of a queue in bulk: leased by a reader in epochs, or only looked at. See docs/spark.md.
+"""Messages of a queue in bulk: leased by a reader in epochs, or only read. See docs/spark.md.
 
-GET     /api/queues/{vhost}/{name}/leases                    who holds what
-GET     /api/queues/{vhost}/{name}/leases/{reader}           one reader
-DELETE  /api/queues/{vhost}/{name}/leases/{reader}           gives back what is not acked
-POST    /api/queues/{vhost}/{name}/leases/{reader}/ack       epochs up to one are done
-POST    /api/queues/{vhost}/{name}/leases/{reader}/{epoch}   takes messages, or finds those it has
-GET     /api/queues/{vhost}/{name}/leases/{reader}/{epoch}   these messages as Arrow
+GET     /api/queues/{vhost}/{name}/leases                    list the readers
+GET     /api/queues/{vhost}/{name}/leases/{reader}           show one reader
+DELETE  /api/queues/{vhost}/{name}/leases/{reader}           return unacked messages to the queue
+POST    /api/queues/{vhost}/{name}/leases/{reader}/ack       ack all epochs up to one
+POST    /api/queues/{vhost}/{name}/leases/{reader}/{epoch}   take messages as an epoch
+GET     /api/queues/{vhost}/{name}/leases/{reader}/{epoch}   the messages of an epoch, as Arrow
 GET     /api/queues/{vhost}/{name}/numbers                   the numbers of all ready messages
-POST    /api/queues/{vhost}/{name}/batches                   messages by number as Arrow; they stay
+POST    /api/queues/{vhost}/{name}/batches                   messages by number, as Arrow; they stay
 """
 
 import asyncio
@@ -20,59 +20,59 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from leveret.arrow.packing import Pack, packs_of
+from leveret.arrow.queue_chunks import QueueChunk, make_queue_chunks
 from leveret.arrow.requests import Request as Range
 from leveret.auth import READ
-from leveret.engine.commands.picking import Look, plan
+from leveret.engine.commands.picking import Lookup, plan
 from leveret.engine.insight.walk import arrived_ms
 from leveret.engine.message import Message
 from leveret.engine.queues.queue import Queue
 from leveret.engine.streams.stream import Stream
-from leveret.http.framework.answers import json
-from leveret.http.framework.login import facts_of, part_of, user_of
 from leveret.http.framework.node import NodeView
-from leveret.http.framework.operations import Needs, Operation, Query, body_of
-from leveret.http.framework.queue_access import number_of, permitted_queue
-from leveret.http.streams.arrow import MEDIA_TYPE, PacksResponse
+from leveret.http.framework.operations import Access, Operation, Query, body_of
+from leveret.http.framework.permissions import permitted_queue
+from leveret.http.framework.request_parts import node_of, number_of, part_of, user_of
+from leveret.http.framework.responses import json_response
+from leveret.http.streams.arrow import MEDIA_TYPE, QueueArrowResponse
 from leveret.http.streams.streams import columns_of
-from leveret.leases import Epoch, Lease
-from leveret.leases.keeping import EPOCH_BYTES_MAX, EPOCH_MESSAGES_MAX, LeaseBusyError
+from leveret.leases import Epoch, ReaderLease
+from leveret.leases.reader_leases import EPOCH_BYTES_MAX, EPOCH_MESSAGES_MAX, LeaseBusyError
 
-EPOCH_MAX: Final = (1 << 53) - 1  # a number that every reader of JSON can hold
-MESSAGES: Final = 100_000  # of an epoch, where nobody says how many
-BYTES: Final = 64 * 1024 * 1024
-_STEP_MESSAGES: Final = 1000  # that are looked at in a turn
+EPOCH_MAX: Final = (1 << 53) - 1  # the largest integer that every JSON parser reads exactly
+MESSAGES_DEFAULT: Final = 100_000  # in an epoch
+BYTES_DEFAULT: Final = 64 * 1024 * 1024
+_STEP_MESSAGES: Final = 1000  # messages that are read in one turn
 _STEP_BYTES: Final = 1024 * 1024
-_STEP_NUMBERS: Final = 4096  # that are made runs of in a turn
+_STEP_NUMBERS: Final = 4096  # numbers that are merged into runs before a yield
 
 
 class EpochInfo(msgspec.Struct):
-    """An epoch."""
+    """One epoch of a lease."""
 
     epoch: int
     messages: int
     bytes: int  # of their bodies
-    missing: int  # messages that a restart has lost
+    missing: int  # messages lost by a restart
 
 
 class LeaseInfo(msgspec.Struct):
-    """What a reader holds."""
+    """The epochs that a reader holds."""
 
     reader: str
     user: str
-    acked: int  # epochs up to this one are done
+    acked: int  # the last epoch that is acked
     messages: int
     epochs: list[EpochInfo]
 
 
-class AckInfo(msgspec.Struct):
-    """What an ack, or giving back, has settled."""
+class SettledCount(msgspec.Struct):
+    """How many messages were settled."""
 
     messages: int
 
 
-class Numbers(msgspec.Struct):
-    """Ready messages in the order of delivery, as runs: first and last number of each."""
+class MessageNumbers(msgspec.Struct):
+    """Numbers of ready messages in the order of delivery, as runs: first and last number."""
 
     messages: int
     runs: list[tuple[int, int]]
@@ -80,18 +80,18 @@ class Numbers(msgspec.Struct):
 
 async def list_leases(request: Request) -> Response:
     queue = permitted_queue(request, READ)
-    return json([_lease_info(lease) for lease in facts_of(request).leases.of(queue)])
+    return json_response([_lease_info(lease) for lease in node_of(request).leases.of(queue)])
 
 
 async def get_lease(request: Request) -> Response:
-    return json(_lease_info(_lease_of(request)))
+    return json_response(_lease_info(_lease_of(request)))
 
 
 async def end_lease(request: Request) -> Response:
     lease = _lease_of(request)
-    with _not_now():
-        count = await facts_of(request).leases.end(lease.queue, lease.reader)
-    return json(AckInfo(count))
+    with _busy_as_503():
+        count = await node_of(request).leases.end(lease.queue, lease.reader)
+    return json_response(SettledCount(count))
 
 
 async def ack_epochs(request: Request) -> Response:
@@ -99,27 +99,27 @@ async def ack_epochs(request: Request) -> Response:
     upto = number_of(request.query_params, "upto", -1, EPOCH_MAX)
     if upto < 0:
         raise HTTPException(400, "'upto' is the last epoch that is done")
-    with _not_now():
-        count = await facts_of(request).leases.ack(lease.queue, lease.reader, upto)
-    return json(AckInfo(count))
+    with _busy_as_503():
+        count = await node_of(request).leases.ack(lease.queue, lease.reader, upto)
+    return json_response(SettledCount(count))
 
 
 async def take_epoch(request: Request) -> Response:
     queue = permitted_queue(request, READ)
     query = request.query_params
-    with _not_now():
-        epoch = await facts_of(request).leases.take(
+    with _busy_as_503():
+        epoch = await node_of(request).leases.take(
             queue,
             part_of(request, "reader"),
             _epoch_number(request),
-            max(number_of(query, "count", MESSAGES, EPOCH_MESSAGES_MAX), 1),
-            max(number_of(query, "max_bytes", BYTES, EPOCH_BYTES_MAX), 1),
+            max(number_of(query, "count", MESSAGES_DEFAULT, EPOCH_MESSAGES_MAX), 1),
+            max(number_of(query, "max_bytes", BYTES_DEFAULT, EPOCH_BYTES_MAX), 1),
             user_of(request).name,
         )
-    return json(_epoch_info(epoch))
+    return json_response(_epoch_info(epoch))
 
 
-async def get_epoch(request: Request) -> PacksResponse:
+async def get_epoch(request: Request) -> QueueArrowResponse:
     lease = _lease_of(request)
     number = _epoch_number(request)
     epoch = lease.epochs.get(number)
@@ -134,14 +134,14 @@ async def get_epoch(request: Request) -> PacksResponse:
 
 async def get_numbers(request: Request) -> Response:
     queue = _plain_queue(request)
-    with facts_of(request).turn():
+    with node_of(request).turn():
         queue.catch_up()
-        seqs = plan(queue, True, False)
-    return json(Numbers(len(seqs), await runs_of(seqs)))
+        seqs = plan(queue, with_ready=True, with_scheduled=False)
+    return json_response(MessageNumbers(len(seqs), await merge_into_runs(seqs)))
 
 
-async def runs_of(seqs: Sequence[int]) -> list[tuple[int, int]]:
-    """Ascending stretches without a gap. A queue may have millions: others in between."""
+async def merge_into_runs(seqs: Sequence[int]) -> list[tuple[int, int]]:
+    """Merge numbers into runs without a gap. Yield the loop: a queue may have millions."""
     runs: list[tuple[int, int]] = []
     for start in range(0, len(seqs), _STEP_NUMBERS):
         for seq in seqs[start : start + _STEP_NUMBERS]:
@@ -153,14 +153,14 @@ async def runs_of(seqs: Sequence[int]) -> list[tuple[int, int]]:
     return runs
 
 
-async def read_numbers(request: Request) -> PacksResponse:
+async def read_numbers(request: Request) -> QueueArrowResponse:
     queue = _plain_queue(request)
-    wanted = await body_of(request, Numbers)
+    wanted = await body_of(request, MessageNumbers)
     total = sum(max(last - first + 1, 0) for first, last in wanted.runs)
     if total > EPOCH_MESSAGES_MAX or not all(0 <= first <= last for first, last in wanted.runs):
         raise HTTPException(400, f"'runs' are numbers in pairs, up to {EPOCH_MESSAGES_MAX} of them")
     seqs = [seq for first, last in wanted.runs for seq in range(first, last + 1)]
-    return _answer(request, queue, _looked_at(facts_of(request), queue, seqs))
+    return _answer(request, queue, _read_messages(node_of(request), queue, seqs))
 
 
 def _plain_queue(request: Request) -> Queue:
@@ -170,41 +170,43 @@ def _plain_queue(request: Request) -> Queue:
     return queue
 
 
-def _answer(request: Request, queue: Queue, packs: AsyncIterator[Pack]) -> PacksResponse:
+def _answer(request: Request, queue: Queue, packs: AsyncIterator[QueueChunk]) -> QueueArrowResponse:
     wanted = Range(queue.name, int(queue.ledger.id), 0, 0, columns_of(request))
-    return PacksResponse(facts_of(request).bulk_reads, wanted, packs)
+    return QueueArrowResponse(node_of(request).bulk_reads, wanted, packs)
 
 
-async def _packs(rows: list[tuple[int, Message]]) -> AsyncIterator[Pack]:
-    for pack in packs_of(rows):
+async def _packs(rows: list[tuple[int, Message]]) -> AsyncIterator[QueueChunk]:
+    for pack in make_queue_chunks(rows):
         yield pack
         await asyncio.sleep(0)
 
 
-async def _looked_at(facts: NodeView, queue: Queue, seqs: list[int]) -> AsyncIterator[Pack]:
-    """The messages of these numbers that are still ready, some in each turn."""
+async def _read_messages(
+    node: NodeView, queue: Queue, seqs: list[int]
+) -> AsyncIterator[QueueChunk]:
+    """Yield the messages with these numbers that are still ready, some in each turn."""
     at = 0
     while at < len(seqs) and not queue.deleted:
-        with facts.turn():
-            look = Look(queue, seqs[at : at + _STEP_MESSAGES], _STEP_BYTES)
+        with node.turn():
+            look = Lookup(queue, seqs[at : at + _STEP_MESSAGES], _STEP_BYTES)
             now_ms = int(queue.turn.now_ms)
             found = [one.message for one in look.picked if one.due_ms == 0]
             rows = [(int(arrived_ms(queue, m.seq)) or now_ms, m) for m in found]
-            packs = list(packs_of(rows))
+            packs = list(make_queue_chunks(rows))
         at += int(look.count)
         for pack in packs:
             yield pack
         await asyncio.sleep(0)
 
 
-def _lease_of(request: Request) -> Lease:
+def _lease_of(request: Request) -> ReaderLease:
     queue = permitted_queue(request, READ)
-    return facts_of(request).leases.get(queue, part_of(request, "reader"))
+    return node_of(request).leases.get(queue, part_of(request, "reader"))
 
 
 @contextmanager
-def _not_now() -> Iterator[None]:
-    """Who comes while something is done with the lease comes again."""
+def _busy_as_503() -> Iterator[None]:
+    """Answer 503 if another request works on the lease: the client tries again."""
     try:
         yield
     except LeaseBusyError as fault:
@@ -222,7 +224,7 @@ def _epoch_info(epoch: Epoch) -> EpochInfo:
     return EpochInfo(epoch.number, len(epoch.rows), epoch.bytes, epoch.missing)
 
 
-def _lease_info(lease: Lease) -> LeaseInfo:
+def _lease_info(lease: ReaderLease) -> LeaseInfo:
     epochs = [_epoch_info(epoch) for epoch in lease.epochs.values()]
     held = int(lease.session.unacked.count)
     return LeaseInfo(lease.reader, lease.session.outlet.user_name, lease.acked, held, epochs)
@@ -230,56 +232,56 @@ def _lease_info(lease: Lease) -> LeaseInfo:
 
 _PATH: Final = "/api/queues/{vhost}/{name}"
 _LEASE: Final = f"{_PATH}/leases/{{reader}}"
-_COLUMNS: Final = Query("columns", "names of columns, with commas between")
+_COLUMNS: Final = Query("columns", "names of columns, separated by commas")
 OPERATIONS: Final = (
     Operation(
         method="GET",
         path=f"{_PATH}/leases",
         handler=list_leases,
-        about="Who holds messages of a queue in epochs.",
+        summary="List the readers that hold messages of a queue in epochs.",
         group="leases",
-        needs=Needs.LOGIN,
+        access=Access.ANY_USER,
         answer=list[LeaseInfo],
     ),
     Operation(
         method="GET",
         path=_LEASE,
         handler=get_lease,
-        about="What a reader holds.",
+        summary="Return the epochs that a reader holds.",
         group="leases",
-        needs=Needs.LOGIN,
+        access=Access.ANY_USER,
         answer=LeaseInfo,
     ),
     Operation(
         method="DELETE",
         path=_LEASE,
         handler=end_lease,
-        about="Give back what is not acked, and forget the reader.",
+        summary="Return unacked messages to the queue, and forget the reader.",
         group="leases",
-        needs=Needs.LOGIN,
-        answer=AckInfo,
+        access=Access.ANY_USER,
+        answer=SettledCount,
     ),
     Operation(
         method="POST",
         path=f"{_LEASE}/ack",
         handler=ack_epochs,
-        about="Epochs up to one are done.",
+        summary="Ack all epochs up to one.",
         group="leases",
-        needs=Needs.LOGIN,
-        query=(Query("upto", "the last epoch that is done", int, required=True),),
-        answer=AckInfo,
+        access=Access.ANY_USER,
+        query=(Query("upto", "the last epoch to ack", int, required=True),),
+        answer=SettledCount,
         is_audited=False,
     ),
     Operation(
         method="POST",
         path=f"{_LEASE}/{{epoch}}",
         handler=take_epoch,
-        about="Take messages as an epoch; one that is there stays as it is.",
+        summary="Take messages as an epoch; an epoch that exists is unchanged.",
         group="leases",
-        needs=Needs.LOGIN,
+        access=Access.ANY_USER,
         query=(
-            Query("count", "how many messages at most", int),
-            Query("max_bytes", "about how many bytes of bodies at most", int),
+            Query("count", "limit of messages", int),
+            Query("max_bytes", "approximate limit of the bodies, in bytes", int),
         ),
         answer=EpochInfo,
         is_audited=False,
@@ -288,9 +290,9 @@ OPERATIONS: Final = (
         method="GET",
         path=f"{_LEASE}/{{epoch}}",
         handler=get_epoch,
-        about="The messages of an epoch as an Arrow IPC stream, the same ones every time.",
+        summary="Return the messages of an epoch as an Arrow IPC stream; the same ones each time.",
         group="leases",
-        needs=Needs.LOGIN,
+        access=Access.ANY_USER,
         query=(
             Query("from", "the first row, from 0", int),
             Query("to", "the row after the last", int),
@@ -302,20 +304,20 @@ OPERATIONS: Final = (
         method="GET",
         path=f"{_PATH}/numbers",
         handler=get_numbers,
-        about="The numbers of all ready messages, in the order of delivery.",
+        summary="Return the numbers of all ready messages, in the order of delivery.",
         group="insight",
-        needs=Needs.LOGIN,
-        answer=Numbers,
+        access=Access.ANY_USER,
+        answer=MessageNumbers,
     ),
     Operation(
         method="POST",
         path=f"{_PATH}/batches",
         handler=read_numbers,
-        about="Messages by number as an Arrow IPC stream; they stay in the queue.",
+        summary="Return messages by number as an Arrow IPC stream; they stay in the queue.",
         group="insight",
-        needs=Needs.LOGIN,
+        access=Access.ANY_USER,
         query=(_COLUMNS,),
-        body=Numbers,
+        body=MessageNumbers,
         media=MEDIA_TYPE,
         is_audited=False,
     ),

@@ -1,8 +1,9 @@
-"""A few messages of a stream as JSON, for people who look: `…/messages?from=&count=&truncate=`.
+"""A few messages of a stream as JSON, for people: `…/messages?from=&count=&truncate=`.
 
-Nothing changes: no consumer, no cursor. What retention has passed is left out, so that the answer
-begins with the first message that is there; what cannot be read is left out too. The answer holds
-at most MESSAGES_MAX messages and about BYTES_MAX octets of bodies: whole ranges are for `batches`.
+Nothing changes: there is no consumer and no cursor. Messages that retention has removed are left
+out, so the answer begins with the first message that exists. Unreadable messages are left out too.
+The answer holds at most MESSAGES_MAX messages and about BYTES_MAX bytes of bodies. Whole ranges are
+for `batches`.
 """
 
 import asyncio
@@ -16,9 +17,10 @@ from starlette.responses import Response
 from leveret.engine.streams.chunk import Chunk
 from leveret.engine.streams.stream import Stream
 from leveret.errors import CorruptionError
-from leveret.http.framework.answers import json
-from leveret.http.framework.operations import Needs, Operation, Query
-from leveret.http.management.queues import encode_payload, shown_properties
+from leveret.http.framework.names import printable
+from leveret.http.framework.operations import Access, Operation, Query
+from leveret.http.framework.responses import json_response
+from leveret.http.management.message_shapes import encode_payload, property_values
 from leveret.http.streams.streams import number_of, stream_of
 from leveret.wire.properties import decode_properties
 
@@ -27,24 +29,24 @@ BYTES_MAX: Final = 4 * 1024 * 1024
 
 
 class StreamMessage(msgspec.Struct):
-    """One message."""
+    """One message of a stream."""
 
     offset: int
-    timestamp_ms: int  # when the broker took it
+    timestamp_ms: int  # when the broker received it
     exchange: str
     routing_key: str
     properties: dict[str, object]
     payload_bytes: int
-    payload: str  # cut to `truncate` octets
+    payload: str  # cut to `truncate` bytes
     payload_encoding: str  # "string" or "base64"
 
 
 class StreamMessages(msgspec.Struct):
-    """Body of the answer."""
+    """The messages, and the offset to continue from."""
 
     first_offset: int  # of the stream
-    end_offset: int  # of the stream's next message
-    next_offset: int  # where to go on
+    end_offset: int  # of the next message of the stream
+    next_offset: int  # the next `from`
     items: list[StreamMessage]
 
 
@@ -58,24 +60,26 @@ async def get_messages(request: Request) -> Response:
     items: list[StreamMessage] = []
     left = BYTES_MAX
     while at < stream.end_offset and len(items) < count and left > 0:
-        found, at = _of_one_chunk(stream, at, count - len(items), truncate)
+        found, at = _read_one_chunk(stream, at, count - len(items), truncate)
         items += found
         left -= sum(min(item.payload_bytes, truncate) for item in found)
-        await asyncio.sleep(0)  # reading a chunk takes a while: others in between
+        await asyncio.sleep(0)  # reading a chunk is slow: yield the loop
         at = max(at, int(stream.first_offset))
-    return json(StreamMessages(int(stream.first_offset), int(stream.end_offset), at, items))
+    return json_response(
+        StreamMessages(int(stream.first_offset), int(stream.end_offset), at, items)
+    )
 
 
-def _of_one_chunk(
+def _read_one_chunk(
     stream: Stream, at: int, count: int, truncate: int
 ) -> tuple[list[StreamMessage], int]:
-    """Messages from an offset on, and where to go on."""
+    """Return messages from an offset on, and the next offset."""
     try:
         chunk = stream.segments.find(at)
         end = min(int(chunk.end_offset), at + count)
         first = int(chunk.first_offset)
         return [_shown(chunk, offset - first, truncate) for offset in range(at, end)], end
-    except CorruptionError:  # whoever consumes is told; a look passes over it
+    except CorruptionError:  # consumers get an error; here damage is skipped
         return [], max(int(stream.segments.skip_damage(at, stream.end_offset)), at + 1)
 
 
@@ -85,17 +89,13 @@ def _shown(chunk: Chunk, index: int, truncate: int) -> StreamMessage:
     return StreamMessage(
         offset=int(chunk.first_offset) + index,
         timestamp_ms=int(chunk.time_ms(index)),
-        exchange=_text(message.address.exchange),
-        routing_key=_text(message.address.routing_key),
-        properties=shown_properties(decode_properties(message.header)),
+        exchange=printable(message.address.exchange),
+        routing_key=printable(message.address.routing_key),
+        properties=property_values(decode_properties(message.header)),
         payload_bytes=len(message.body),
         payload=payload,
         payload_encoding=encoding,
     )
-
-
-def _text(text: str) -> str:
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 OPERATIONS: Final = (
@@ -103,13 +103,13 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/streams/{vhost}/{name}/messages",
         handler=get_messages,
-        about="A few messages of a stream from an offset on; nothing changes.",
+        summary="Return a few messages of a stream from an offset on; nothing changes.",
         group="streams",
-        needs=Needs.LOGIN,
+        access=Access.ANY_USER,
         query=(
             Query("from", "the first offset", int, required=True),
-            Query("count", f"how many, at most {MESSAGES_MAX}", int),
-            Query("truncate", "octets of each body", int),
+            Query("count", f"limit of messages, at most {MESSAGES_MAX}", int),
+            Query("truncate", "limit of each body, in bytes", int),
         ),
         answer=StreamMessages,
     ),

@@ -1,12 +1,12 @@
-"""Streams over HTTP: what they hold, ranges of them as Arrow, offsets by time, cursors.
+"""Streams over HTTP: what they hold, ranges as Arrow, offsets by time, cursors.
 
-GET         /api/streams/{vhost}/{name}                     where it begins and ends, cursors
+GET         /api/streams/{vhost}/{name}                     first and end offset, cursors
 GET         /api/streams/{vhost}/{name}/offset?timestamp=   the first offset of a time
-GET         /api/streams/{vhost}/{name}/offset?from=&bytes= where about so many bytes end
+GET         /api/streams/{vhost}/{name}/offset?from=&bytes= the offset after about so many bytes
 GET         /api/streams/{vhost}/{name}/segments?from=&to=  the files that hold a range
-GET         /api/streams/{vhost}/{name}/batches?from=&to=   a range, see `batches`
-GET         /api/streams/{vhost}/{name}/messages?from=      a few as JSON, see `stream_messages`
-PUT DELETE  /api/streams/{vhost}/{name}/cursors/{cursor}    a position kept under a name
+GET         /api/streams/{vhost}/{name}/batches?from=&to=   a range as Arrow (`arrow`)
+GET         /api/streams/{vhost}/{name}/messages?from=      a few as JSON (`stream_messages`)
+PUT DELETE  /api/streams/{vhost}/{name}/cursors/{cursor}    a position under a name
 """
 
 from bisect import bisect_right
@@ -19,15 +19,16 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from leveret.arrow.requests import COLUMNS, parts_of
+from leveret.arrow.requests import COLUMNS, segment_parts
 from leveret.arrow.requests import Request as Range
 from leveret.auth import READ
-from leveret.engine.streams.columns import shown
+from leveret.engine.streams.envelope_columns import text_of_bytes
 from leveret.engine.streams.stream import Stream
-from leveret.http.framework.answers import json
-from leveret.http.framework.login import facts_of, part_of, user_of, vhost_of
-from leveret.http.framework.operations import Needs, Operation, Query, body_of
-from leveret.http.streams.arrow import BatchesResponse, gone
+from leveret.http.framework.operations import Access, Operation, Query, body_of
+from leveret.http.framework.permissions import vhost_of
+from leveret.http.framework.request_parts import node_of, part_of, user_of
+from leveret.http.framework.responses import json_response
+from leveret.http.streams.arrow import StreamArrowResponse, range_gone
 from leveret.wire.tables import NAME_BYTES_MAX
 
 OFFSET_MAX: Final = (1 << 62) - 1
@@ -43,9 +44,9 @@ class StreamInfo(msgspec.Struct):
     messages: int
     segments: int
     bytes: int
-    first_timestamp_ms: int | None  # null while it is empty
+    first_timestamp_ms: int | None  # null if the stream is empty
     last_timestamp_ms: int | None
-    cursors: dict[str, int]  # the next offset of each
+    cursors: dict[str, int]  # the next offset of each cursor
 
 
 class Offset(msgspec.Struct):
@@ -57,10 +58,10 @@ class Offset(msgspec.Struct):
 async def get_stream(request: Request) -> Response:
     stream = stream_of(request)
     segments = stream.segments.segments
-    return json(
+    return json_response(
         StreamInfo(
-            name=_printable(stream.name),
-            vhost=_printable(stream.vhost),
+            name=_escaped(stream.name),
+            vhost=_escaped(stream.vhost),
             first_offset=stream.first_offset,
             end_offset=stream.end_offset,
             messages=stream.end_offset - stream.first_offset,
@@ -68,13 +69,13 @@ async def get_stream(request: Request) -> Response:
             bytes=stream.segments.total_bytes(),
             first_timestamp_ms=segments[0].first_ms if segments else None,
             last_timestamp_ms=stream.writer.last_ms if segments else None,
-            cursors={_printable(n): o for n, o in stream.cursors.cursors.items()},
+            cursors={_escaped(n): o for n, o in stream.cursors.cursors.items()},
         )
     )
 
 
 class SegmentInfo(msgspec.Struct):
-    """A file of a stream, and how far it may be read now."""
+    """A file of a stream, and how far it may be read."""
 
     name: str
     first_offset: int
@@ -84,25 +85,25 @@ class SegmentInfo(msgspec.Struct):
 class SegmentsInfo(msgspec.Struct):
     """Body of …/segments."""
 
-    number: int  # of the stream in the log
+    number: int  # number of the stream in the log
     segments: list[SegmentInfo]
-    # A chunk in the first of them before which nothing of the range stands
-    known_offset: int  # its first
-    known_place: int  # in the file
+    # A chunk in the first segment; nothing of the range is before it.
+    known_offset: int  # first offset of the chunk
+    known_place: int  # position in the file
 
 
 async def get_segments(request: Request) -> Response:
     stream = stream_of(request)
     first = number_of(request, "from", 0)
     end = number_of(request, "to", OFFSET_MAX)
-    parts = parts_of(stream, Path(), first, end)
+    parts = segment_parts(stream, Path(), first, end)
     found = [SegmentInfo(part.path, part.first_offset, part.end) for part in parts]
     known = _known_chunk(stream, found[0].first_offset, first) if found else (0, 0)
-    return json(SegmentsInfo(int(stream.ledger.id), found, *known))
+    return json_response(SegmentsInfo(int(stream.ledger.id), found, *known))
 
 
 def _known_chunk(stream: Stream, segment_first: int, first: int) -> tuple[int, int]:
-    """The last chunk of the index of a segment that does not begin after an offset."""
+    """Return offset and place of the last indexed chunk that begins at or before an offset."""
     for segment in stream.segments.segments:
         if segment.first_offset == segment_first:
             index = stream.segments.index(segment)
@@ -115,13 +116,15 @@ async def get_offset(request: Request) -> Response:
     stream = stream_of(request)
     if "bytes" in request.query_params:
         first = number_of(request, "from", None)
-        return json(Offset(_offset_after(stream, first, number_of(request, "bytes", None))))
+        return json_response(
+            Offset(_offset_after(stream, first, number_of(request, "bytes", None)))
+        )
     time_ms = _time_ms(request.query_params.get("timestamp", ""))
-    return json(Offset(stream.offset_at(time_ms)))
+    return json_response(Offset(stream.offset_at(time_ms)))
 
 
 def _offset_after(stream: Stream, first: int, bytes_max: int) -> int:
-    """Where about so many bytes end that begin with an offset; at least some messages on."""
+    """Return the offset about `bytes_max` bytes after an offset, and at least one chunk later."""
     segments = stream.segments.segments
     left = bytes_max
     for number, segment in enumerate(segments):
@@ -141,14 +144,14 @@ def _offset_after(stream: Stream, first: int, bytes_max: int) -> int:
     return int(stream.end_offset)
 
 
-async def get_batches(request: Request) -> BatchesResponse | Response:
+async def get_batches(request: Request) -> StreamArrowResponse | Response:
     stream = stream_of(request)
     first = number_of(request, "from", None)
     end = min(number_of(request, "to", OFFSET_MAX), int(stream.end_offset))
     if first > stream.end_offset:
         raise HTTPException(416, f"the stream ends with offset {stream.end_offset - 1}")
     if first < stream.first_offset:
-        return json(gone(stream, first), status=410)
+        return json_response(range_gone(stream, first), status=410)
     wanted = Range(
         stream=stream.name,
         number=int(stream.ledger.id),
@@ -157,7 +160,7 @@ async def get_batches(request: Request) -> BatchesResponse | Response:
         columns=columns_of(request),
         bytes_max=number_of(request, "max_bytes", 0),
     )
-    return BatchesResponse(facts_of(request).bulk_reads, stream, wanted)
+    return StreamArrowResponse(node_of(request).bulk_reads, stream, wanted)
 
 
 async def change_cursor(request: Request) -> Response:
@@ -172,8 +175,8 @@ async def change_cursor(request: Request) -> Response:
         if not 0 <= offset <= stream.writer.next_offset:
             raise HTTPException(400, f"offset {offset} is not in the stream, nor its end")
     elif not is_known:
-        raise HTTPException(404, f"no cursor '{_printable(cursor)}'")
-    with facts_of(request).turn():
+        raise HTTPException(404, f"no cursor '{_escaped(cursor)}'")
+    with node_of(request).turn():
         stream.cursors.move(cursor, offset)
     return Response(status_code=204 if is_known else 201)
 
@@ -184,22 +187,22 @@ OPERATIONS: Final = (
         method="GET",
         path=_PATH,
         handler=get_stream,
-        about="Where a stream begins and ends, and its cursors.",
+        summary="Return the first and the end offset of a stream, and its cursors.",
         group="streams",
-        needs=Needs.LOGIN,
+        access=Access.ANY_USER,
         answer=StreamInfo,
     ),
     Operation(
         method="GET",
         path=f"{_PATH}/offset",
         handler=get_offset,
-        about="The first offset of a time, or the one behind some bytes.",
+        summary="Return the first offset of a time, or the offset after a number of bytes.",
         group="streams",
-        needs=Needs.LOGIN,
+        access=Access.ANY_USER,
         query=(
             Query("timestamp", "ISO 8601, or milliseconds since 1970"),
-            Query("from", "instead: the offset from which on bytes are counted", int),
-            Query("bytes", "about how many bytes on disk", int),
+            Query("from", "with `bytes`: the offset to count from", int),
+            Query("bytes", "approximate number of bytes on disk", int),
         ),
         answer=Offset,
     ),
@@ -207,9 +210,9 @@ OPERATIONS: Final = (
         method="GET",
         path=f"{_PATH}/segments",
         handler=get_segments,
-        about="The files that hold a range of a stream, and how far each may be read.",
+        summary="List the files that hold a range of a stream, and how far each may be read.",
         group="streams",
-        needs=Needs.LOGIN,
+        access=Access.ANY_USER,
         query=(
             Query("from", "the first offset", int),
             Query("to", "the offset after the last", int),
@@ -220,14 +223,14 @@ OPERATIONS: Final = (
         method="GET",
         path=f"{_PATH}/batches",
         handler=get_batches,
-        about="A range of a stream as an Arrow IPC stream.",
+        summary="Return a range of a stream as an Arrow IPC stream.",
         group="streams",
-        needs=Needs.LOGIN,
+        access=Access.ANY_USER,
         query=(
             Query("from", "the first offset", int, required=True),
             Query("to", "the offset after the last", int),
-            Query("columns", "names of columns, with commas between"),
-            Query("max_bytes", "about how many bytes of bodies at most", int),
+            Query("columns", "names of columns, separated by commas"),
+            Query("max_bytes", "approximate limit of the bodies, in bytes", int),
         ),
         media="application/vnd.apache.arrow.stream",
     ),
@@ -235,9 +238,9 @@ OPERATIONS: Final = (
         method="PUT",
         path=f"{_PATH}/cursors/{{cursor}}",
         handler=change_cursor,
-        about="Keep a position under a name.",
+        summary="Store a position under a name.",
         group="streams",
-        needs=Needs.LOGIN,
+        access=Access.ANY_USER,
         body=Offset,
         status=201,
     ),
@@ -245,22 +248,22 @@ OPERATIONS: Final = (
         method="DELETE",
         path=f"{_PATH}/cursors/{{cursor}}",
         handler=change_cursor,
-        about="Forget a position.",
+        summary="Delete a stored position.",
         group="streams",
-        needs=Needs.LOGIN,
+        access=Access.ANY_USER,
         status=204,
     ),
 )
 
 
 def stream_of(request: Request) -> Stream:
-    """The stream that the path names, if the user may read it."""
+    """Return the stream that the path names. Answer 401 if the user may not read it."""
     user = user_of(request)
     vhost_name, name = vhost_of(request), part_of(request, "name")
     if not user.may(READ, vhost_name, "queue", name):
         raise HTTPException(401, "User not authorised to read from the queue")
-    what = f"queue '{_printable(name)}' in vhost '{_printable(vhost_name)}'"
-    vhost = facts_of(request).broker.vhosts.get(vhost_name)
+    what = f"queue '{_escaped(name)}' in vhost '{_escaped(vhost_name)}'"
+    vhost = node_of(request).broker.vhosts.get(vhost_name)
     queue = vhost.queues.get(name) if vhost is not None else None
     if queue is None:
         raise HTTPException(404, f"no {what}")
@@ -269,9 +272,9 @@ def stream_of(request: Request) -> Stream:
     return queue
 
 
-def _printable(name: str) -> str:
-    """A name for JSON: bytes that are not UTF-8 as `\\xNN`."""
-    return shown(name.encode("utf-8", "surrogateescape"))
+def _escaped(name: str) -> str:
+    """Return a name for JSON; bytes that are not UTF-8 become `\\xNN`."""
+    return text_of_bytes(name.encode("utf-8", "surrogateescape"))
 
 
 def number_of(request: Request, name: str, default: int | None) -> int:
@@ -284,7 +287,7 @@ def number_of(request: Request, name: str, default: int | None) -> int:
 
 
 def columns_of(request: Request) -> list[str]:
-    """The columns that are wanted; 400 where there is no such one."""
+    """Return the requested columns. Answer 400 for an unknown column."""
     text = request.query_params.get("columns")
     columns = text.split(",") if text is not None else list(COLUMNS)
     for column in columns:
@@ -296,7 +299,7 @@ def columns_of(request: Request) -> list[str]:
 
 
 def _time_ms(text: str) -> int:
-    """A time as ISO 8601, UTC where it says nothing else, or in milliseconds since 1970."""
+    """Decode a time: ISO 8601 (UTC without a zone), or milliseconds since 1970."""
     if text.isascii() and text.isdigit() and len(text) <= 18:
         return int(text)
     try:

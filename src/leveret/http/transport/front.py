@@ -1,8 +1,8 @@
 """The HTTP front as the node sees it: bind, run, stop.
 
-Binding happens before the node says that it is ready; Starlette and uvicorn are imported after, in
-a thread, because they cost as much as the rest of the start (about 100 ms). A request that arrives
-in between waits in the socket's backlog and is answered.
+The sockets are bound before the node reports that it is ready. Starlette and uvicorn are imported
+afterwards, in a thread, because they cost as much as the rest of the start (about 100 ms). A
+request that arrives in between waits in the backlog of the socket and is answered later.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from leveret.addresses import maybe_dual_stack
+from leveret.addresses import maybe_dual_stack_socket
 from leveret.http.framework.node import NodeView
 from leveret.http.transport.listener import Listener
 
@@ -20,23 +20,23 @@ log = logging.getLogger(__name__)
 
 _BACKLOG: Final = 256
 _STOP_WITHIN_S: Final = 5
-_AGAIN_S: Final = 1.0  # until the next try to read the modules of the front
+_RETRY_S: Final = 1.0  # until the next attempt to import the modules of the front
 
 Serve = Callable[[NodeView, Sequence[Listener], asyncio.Event, int], Awaitable[None]]
 
 
 class HttpFront:
-    """Listens from `bind` on, answers from `run` on, until `stop`."""
+    """Listen after `bind`, answer after `run`, until `stop`."""
 
-    def __init__(self, host: str, port: int, facts: NodeView) -> None:
+    def __init__(self, host: str, port: int, node: NodeView) -> None:
         self._host = host
         self._port = port
-        self._facts = facts
+        self._node = node
         self._listeners: list[Listener] = []
         self._stopping = asyncio.Event()
 
     def bind(self) -> tuple[str, int]:
-        """Opens the socket and gives its address; port 0 has become a free one. Raises OSError."""
+        """Open the socket and return its address. Port 0 chooses a free port. Raise OSError."""
         bound = _bound(self._host, self._port)
         self._listeners.append(Listener(bound))
         return _address(bound)
@@ -44,24 +44,24 @@ class HttpFront:
     def bind_secured(
         self, port: int, context: ssl.SSLContext, handshake_s: float
     ) -> tuple[str, int]:
-        """The same for a second socket, which speaks TLS."""
+        """Open a second socket, which speaks TLS, and return its address."""
         bound = _bound(self._host, port)
         self._listeners.append(Listener(bound, context, handshake_s))
         return _address(bound)
 
     async def run(self) -> None:
-        """Serves until `stop`; belongs into a task group of the node."""
+        """Serve until `stop`. Run this in a task group of the node."""
         assert self._listeners, "run before bind"
-        serve = await _loaded()
-        await serve(self._facts, self._listeners, self._stopping, _STOP_WITHIN_S)
+        serve = await _import_serve()
+        await serve(self._node, self._listeners, self._stopping, _STOP_WITHIN_S)
 
     def stop(self) -> None:
-        """Lets `run` return once running requests are answered, or after a deadline."""
+        """Let `run` return when running requests are answered, or after a deadline."""
         self._stopping.set()
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    both = maybe_dual_stack(host, port, _BACKLOG)
+    both = maybe_dual_stack_socket(host, port, _BACKLOG)
     if both is not None:
         return both
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -76,17 +76,17 @@ def _address(bound: socket.socket) -> tuple[str, int]:
     return host, port
 
 
-async def _loaded() -> Serve:
-    """What answers. Clients may have come already, and taken all descriptors for a while."""
+async def _import_serve() -> Serve:
+    """Import the server. Retry: clients may have taken all file descriptors for a while."""
     while True:
         try:
-            return await asyncio.to_thread(_load)
+            return await asyncio.to_thread(_import_now)
         except OSError as fault:
             log.warning("HTTP is not answered yet: %s", fault)
-            await asyncio.sleep(_AGAIN_S)
+            await asyncio.sleep(_RETRY_S)
 
 
-def _load() -> Serve:
+def _import_now() -> Serve:
     from leveret.http.transport.server import serve
 
     return serve

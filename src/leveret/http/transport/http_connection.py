@@ -1,8 +1,8 @@
-"""One HTTP connection: uvicorn's, with a bound on heads and an express lane for small calls.
+"""One HTTP connection: uvicorn's protocol, with a limit on heads and the fast path.
 
-uvicorn parses by httptools, which leaves it to others how long the head of a request may be. Calls
-that come by the thousand are taken before it sees them (`express.py`); the two are never in the
-middle of a request at once.
+uvicorn parses with httptools, which does not limit the length of a request head. Small, frequent
+calls are taken before uvicorn sees them (`fast_path.py`). The two are never in the middle of a
+request at the same time.
 """
 
 import asyncio
@@ -11,37 +11,36 @@ from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from leveret.http.transport.express import Express, Head, maybe_head
+from leveret.http.transport.fast_path import FastPath, Head, maybe_head
 
 log = logging.getLogger(__name__)
 
 CONNECTIONS_MAX: Final = 4096
-HEAD_BYTES_MAX: Final = 65_536  # of a request: its path and its headers
-_WAITING_BYTES_MAX: Final = 64 * 1024  # that a client sends ahead of an answer
+HEAD_BYTES_MAX: Final = 65_536  # of the request line and the headers
+_WAITING_BYTES_MAX: Final = 64 * 1024  # bytes that a client may send before it gets an answer
 
 
 class HttpConnection(HttpToolsProtocol):
-    """Bounds the head of a request, and lets an answer that cannot be finished be broken off.
+    """Limit the head of a request, and allow a handler to abort an unfinished answer.
 
-    The latter is `abort` in the scope's state. Small calls that come by the thousand take the
-    express lane, past uvicorn (`express.py`).
+    A handler aborts with `abort` in the state of the scope.
     """
 
-    express: Express  # given by the server
-    sockets_end = 0  # this, too: descriptors of sockets are below this
-    _head_bytes = 0  # received since anything became whole: all of them are of a head
+    fast_path: FastPath  # set by the server
+    sockets_end = 0  # set by the server: first file descriptor that is refused; 0: no limit
+    _head_bytes = 0  # received since the last complete request
     _has_head = False
-    _head_by_s = 0.0  # loop time at which it must be whole
+    _head_by_s = 0.0  # loop time by which the head must be complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.app_state = {**self.app_state, "abort": transport.abort}
-        self._cycles: list[RequestResponseCycle] = []  # requests without a whole answer
-        self._head: Head | None = None  # of the request in the lane
-        self._body = bytearray()  # of it, so far; then what came after it
-        self._gone: asyncio.Event | None = None  # while a request of the lane is answered
+        self._cycles: list[RequestResponseCycle] = []  # requests without a complete answer
+        self._head: Head | None = None  # head of the request on the fast path
+        self._body = bytearray()  # its body so far; during the call, the bytes after it
+        self._gone: asyncio.Event | None = None  # set while a request of the fast path is answered
         self._is_ending = False
-        self._wait_s(self.timeout_keep_alive)  # for the first request
+        self._wait_s(self.timeout_keep_alive)  # wait for the first request
         sock = transport.get_extra_info("socket")
         if 0 < self.sockets_end <= sock.fileno():
             log.warning("a connection was refused: the node has too many open files")
@@ -51,7 +50,7 @@ class HttpConnection(HttpToolsProtocol):
         if self._head is not None:
             self._take_body(data)
             return
-        head = maybe_head(data, self.express.endpoints) if self._is_between() else None
+        head = maybe_head(data, self.fast_path.endpoints) if self._is_between() else None
         if head is None or len(self.tasks) >= CONNECTIONS_MAX:
             self._parse(data)
             return
@@ -59,7 +58,7 @@ class HttpConnection(HttpToolsProtocol):
         self._take_body(data[head.body_start :])
 
     def _is_between(self) -> bool:
-        """Whether the parser has nothing of a request in its hands."""
+        """Return True if uvicorn's parser is between two requests."""
         cycle: RequestResponseCycle | None = self.cycle
         is_answered = cycle is None or cycle.response_complete
         return is_answered and not self._has_head and self._head_bytes == 0
@@ -76,12 +75,12 @@ class HttpConnection(HttpToolsProtocol):
             self.send_400_response("The head of the request is too long.")
 
     def _wait_s(self, wait_s: float) -> None:
-        """Hang up unless the client goes on within this time: for the next request, or with one."""
+        """Close the connection unless the client sends something within this time."""
         self._unset_keepalive_if_required()
         self.timeout_keep_alive_task = self.loop.call_later(wait_s, self.timeout_keep_alive_handler)
 
     def timeout_keep_alive_handler(self) -> None:
-        if self.flow.read_paused:  # it cannot go on
+        if self.flow.read_paused:  # the client cannot send: we do not read
             self._wait_s(self.timeout_keep_alive)
         else:
             super().timeout_keep_alive_handler()
@@ -102,7 +101,7 @@ class HttpConnection(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         self._body += data
         if self._gone is not None:
-            # The next request waits. Reading goes on for a while: the end of a client is read, too.
+            # The next request waits. Reading goes on up to a limit, to notice a disconnect.
             if len(self._body) > _WAITING_BYTES_MAX:
                 self.flow.pause_reading()
         elif len(self._body) >= self._head.body_length:
@@ -117,7 +116,7 @@ class HttpConnection(HttpToolsProtocol):
         body = bytes(self._body[: head.body_length])
         del self._body[: head.body_length]
         try:
-            answer = await self.express.answer(self._scope_of(head), body, gone)
+            answer = await self.fast_path.answer(self._scope_of(head), body, gone)
             if not gone.is_set() and not self.transport.is_closing():
                 self.transport.write(answer)
             if self.flow.write_paused:
@@ -144,7 +143,7 @@ class HttpConnection(HttpToolsProtocol):
         }
 
     def _next(self) -> None:
-        """Go on with what came meanwhile."""
+        """Continue with the bytes that arrived during the call."""
         self._head = self._gone = None
         waiting, self._body = bytes(self._body), bytearray()
         if self.transport.is_closing():
@@ -160,7 +159,7 @@ class HttpConnection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._gone is not None:
             self._gone.set()
-        for cycle in self._cycles:  # uvicorn tells the last one alone: others would write on
+        for cycle in self._cycles:  # uvicorn informs only the last one
             cycle.disconnected = cycle.disconnected or not cycle.response_complete
             cycle.message_event.set()
         self._unset_keepalive_if_required()

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Listener:
-    """A bound socket, and how it is secured."""
+    """A bound socket, with its TLS settings if it has TLS."""
 
     socket: socket.socket
     context: ssl.SSLContext | None = None
-    handshake_s: float | None = None  # within which a client must have agreed on TLS
+    handshake_s: float | None = None  # limit of the TLS handshake, in seconds

@@ -1,8 +1,8 @@
-"""Runs the application by uvicorn inside the loop that is already running.
+"""Run the application with uvicorn inside the event loop of the node.
 
-uvicorn is kept from owning what belongs to the node: signals, logging set-up, the lifespan
-protocol, and its ten ticks a second, which an idle broker must not pay for. It serves until it is
-told to stop, then lets running requests finish within a deadline.
+uvicorn must not take over tasks of the node: signals, logging, the lifespan protocol. Its timer of
+ten ticks a second is off, because an idle broker must not use CPU. It serves until it is told to
+stop, then lets running requests finish within a deadline.
 """
 
 import asyncio
@@ -14,29 +14,29 @@ from typing import Final
 import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from leveret.http.app import express_endpoints, make_app
+from leveret.http.app import fast_path_endpoints, make_app
 from leveret.http.framework.node import NodeView
-from leveret.http.framework.request_counts import counted
-from leveret.http.transport.date_header import Stamps
-from leveret.http.transport.express import Express
+from leveret.http.framework.request_counts import with_request_counts
+from leveret.http.transport.common_headers import CommonHeaders
+from leveret.http.transport.fast_path import FastPath
 from leveret.http.transport.http_connection import CONNECTIONS_MAX, HttpConnection
 from leveret.http.transport.listener import Listener
 
-_KEEP_ALIVE_S: Final = 65  # longer than the polling interval of any page or scraper
-_CUT_OFF_S: Final = 1  # in which a request ends whose client was cut off
-_BYE_S: Final = 1.0  # in which a client must answer the end of TLS; less than a stop may take
+_KEEP_ALIVE_S: Final = 65  # longer than the polling interval of pages and scrapers
+_CUT_OFF_S: Final = 1  # time for a request to end after its client was disconnected
+_TLS_SHUTDOWN_S: Final = 1.0  # time for a client to end TLS; less than a stop may take
 
 
 async def serve(
-    facts: NodeView,
+    node: NodeView,
     listeners: Sequence[Listener],
     stopping: asyncio.Event,
     stop_within_s: int,
 ) -> None:
-    """Serves the application on bound sockets until `stopping`; closes them."""
-    app = make_app(facts)
+    """Serve the application on bound sockets until `stopping` is set; then close them."""
+    app = make_app(node)
     config = uvicorn.Config(
-        with_date(counted(app, facts.metrics.requests)),
+        with_common_headers(with_request_counts(app, node.metrics.requests)),
         loop="none",
         http=HttpConnection,
         ws="none",
@@ -51,28 +51,28 @@ async def serve(
         limit_concurrency=CONNECTIONS_MAX,
         timeout_graceful_shutdown=stop_within_s + _CUT_OFF_S,
     )
-    express = Express(app, express_endpoints(), facts.metrics.requests)
-    server = _Server(config, stopping, listeners, express)
+    fast_path = FastPath(app, fast_path_endpoints(), node.metrics.requests)
+    server = _Server(config, stopping, listeners, fast_path)
     server.stop_within_s = stop_within_s
-    server.sockets_end = facts.machine().http_sockets_end()
+    server.sockets_end = node.machine().http_sockets_end()
     await server.serve(sockets=[each.socket for each in listeners])
 
 
 class _Server(uvicorn.Server):
     """uvicorn's server without signal handlers and without ticks."""
 
-    stop_within_s = 0  # given to running requests
-    sockets_end = 0  # descriptors of sockets are below this; 0 = without a limit
+    stop_within_s = 0  # time for running requests to finish
+    sockets_end = 0  # first file descriptor that is refused; 0: no limit
 
     def __init__(
         self,
         config: uvicorn.Config,
         stopping: asyncio.Event,
         listeners: Sequence[Listener],
-        express: Express,
+        fast_path: FastPath,
     ) -> None:
         super().__init__(config)
-        self._express = express
+        self._fast_path = fast_path
         self._stopping = stopping
         self._listeners = listeners
 
@@ -81,7 +81,7 @@ class _Server(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen on each socket in its own way; uvicorn knows one way for all."""
+        """Listen on each socket, with or without TLS; uvicorn has one setting for all sockets."""
         loop = asyncio.get_running_loop()
         self.servers = [
             await loop.create_server(
@@ -90,7 +90,7 @@ class _Server(uvicorn.Server):
                 backlog=self.config.backlog,
                 ssl=each.context,
                 ssl_handshake_timeout=each.handshake_s,
-                ssl_shutdown_timeout=_BYE_S if each.context is not None else None,
+                ssl_shutdown_timeout=_TLS_SHUTDOWN_S if each.context is not None else None,
             )
             for each in self._listeners
         ]
@@ -100,7 +100,7 @@ class _Server(uvicorn.Server):
         protocol = HttpConnection(
             config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )
-        protocol.express = self._express
+        protocol.fast_path = self._fast_path
         protocol.sockets_end = self.sockets_end
         return protocol
 
@@ -108,7 +108,7 @@ class _Server(uvicorn.Server):
         await self._stopping.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn does it, but clients that do not get on are cut off before tasks are ended."""
+        """Shut down as uvicorn does, but disconnect slow clients before tasks are cancelled."""
         loop = asyncio.get_running_loop()
         cut_off = loop.call_later(self.stop_within_s, self._cut_off)
         await super().shutdown(sockets)
@@ -121,18 +121,18 @@ class _Server(uvicorn.Server):
             connection.transport.abort()
 
 
-def with_date(app: ASGIApp) -> ASGIApp:
-    """Adds what every answer has."""
-    stamps = Stamps()
+def with_common_headers(app: ASGIApp) -> ASGIApp:
+    """Return the application with the common headers in every answer."""
+    common_headers = CommonHeaders()
 
-    async def dated(scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_dated(message: Message) -> None:
+    async def with_headers(scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*stamps.now(), *message.get("headers", ())]
+                message["headers"] = [*common_headers.now(), *message.get("headers", ())]
             await send(message)
 
-        # uvicorn ends only what was left at a stop, whose client is cut off by then.
+        # uvicorn cancels only requests left at a stop, whose clients are disconnected by then.
         with contextlib.suppress(asyncio.CancelledError):
-            await app(scope, receive, send_dated)
+            await app(scope, receive, send_with_headers)
 
-    return dated
+    return with_headers

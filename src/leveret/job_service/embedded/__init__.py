@@ -1,12 +1,12 @@
-"""The store of jobs on the broker's own engine and log: the default, with nothing else to run.
+"""The store of jobs on the broker's own engine and log. It is the default and needs no server.
 
-A namespace is the vhost of its name, a topic the durable queue of its name in it, and a job a
-persistent message: what HTTP puts in AMQP can take out, and the reverse.
+A namespace is the vhost of its name, a topic is the durable queue of its name in that vhost, and a
+job is a persistent message. AMQP consumers can take jobs that HTTP enqueued, and the reverse.
 
-- `EmbeddedStore`  keeps the contract of `leveret.job_service.store`
-- `Host`           what it asks of the node
-- `Topic`          one queue, its leases, and who waits for it
-- `Envelope`       what a message says of its job, in its headers
+- `EmbeddedStore`  the calls of `leveret.job_service.store`
+- `Host`           the node, as the store needs it
+- `Topic`          one queue, its leases, and the calls that wait for its jobs
+- `Envelope`       the headers of a message that describe its job
 """
 
 from leveret.job_service.embedded.host import Host

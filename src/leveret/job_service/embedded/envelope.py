@@ -1,18 +1,18 @@
-"""What a message says of its job: the properties and headers under which it is in its queue.
+"""The properties and headers of a message that describe its job.
 
     x-job-id            the Snowflake, as text
     x-job-priority      the job's priority, where it is not 0
-    x-job-created       when it was put in, ms since 1970
+    x-job-created       when it was enqueued, ms since 1970
     x-job-after         when it may be handed out, ms since 1970
     x-job-attempts      failed attempts so far
     x-job-failures      the last of them, as JSON
-    x-job-fair-key      its key among those that take turns
+    x-job-fair-key      its fair key
     x-job-key           its idempotency key
 
-`message_id` is the id too, and `priority` what an AMQP consumer would call it. Whatever else a
-publisher over AMQP has put into a message stays there. A message without an id was published over
-AMQP: it gets one when it is first handed out, and keeps it from its first failure on. Of headers
-that a publisher has made up, what no job can have counts as not there.
+`message_id` is the id too, and `priority` is the priority as AMQP counts it. Other properties of a
+message that was published over AMQP stay as they are. A message without an id was published over
+AMQP: it gets an id when it is first handed out, and keeps it from its first failure on. A header
+with a value that no job can have counts as missing.
 """
 
 from typing import Final
@@ -52,11 +52,15 @@ FAILURES: Final = "x-job-failures"
 FAIR_KEY: Final = "x-job-fair-key"
 KEY: Final = "x-job-key"
 
-# AMQP consumers get the header in one frame: 131,072 bytes, as a rule.
+# AMQP consumers get the header in one frame, which usually has at most 131,072 bytes.
 HISTORY_BYTES_MAX: Final = 96 * 1024
-_KEPT_BYTES: Final = (ERROR_BYTES_MAX, 1_024, 256)  # of errors before the last, at most
+_KEPT_BYTES: Final = (
+    ERROR_BYTES_MAX,
+    1_024,
+    256,
+)  # of each error before the last; tried in this order
 _OCTET_MAX: Final = 255
-_TIME_MS_MAX: Final = 1 << 47  # of the year 6429: what a calendar can show
+_TIME_MS_MAX: Final = 1 << 47  # the year 6429: datetime can show it
 _encode: Final = msgspec.json.Encoder().encode
 _failures: Final = msgspec.json.Decoder(list[Failure])
 
@@ -66,7 +70,7 @@ class Envelope:
 
     def __init__(self, id: int, properties: Properties) -> None:
         self.id = id  # 0 where the message has none yet
-        self.properties = properties  # everything else that its message says
+        self.properties = properties  # all other properties of the message
         self.priority = 0
         self.created_ms = 0
         self.after_ms = 0
@@ -76,14 +80,14 @@ class Envelope:
         self.key: str | None = None
 
     def note_failure(self, error: str, now_ms: int) -> None:
-        """Another attempt has failed."""
+        """Record another failed attempt."""
         self.attempts += 1
         cut = _cut(error, ERROR_BYTES_MAX)
         self.failures.append(Failure(attempt=self.attempts, time_ms=now_ms, error=cut))
         del self.failures[:-ERRORS_KEPT]
 
     def header(self, payload_bytes: int) -> bytes:
-        """The content header of the job's message."""
+        """Return the content header of the job's message."""
         properties = self.properties
         headers: Table = properties.headers if properties.headers is not None else {}
         headers[ID] = field_of(str(self.id))
@@ -106,7 +110,7 @@ class Envelope:
         return encode_header(properties, payload_bytes)
 
     def job(self, state: str, payload: bytes, lease_expires_ms: int | None = None) -> Job:
-        """The same for an operator."""
+        """Return the job as an operator sees it."""
         return Job(
             id=self.id,
             state=state,
@@ -123,7 +127,7 @@ class Envelope:
 
 
 def _history(failures: list[Failure]) -> str:
-    """Failures as JSON that leaves room in the frame of a header: of older ones, less is said."""
+    """Return failures as JSON that fits into a frame; older errors are cut shorter."""
     encoded = b""
     for kept in _KEPT_BYTES:
         for failure in failures[:-1]:
@@ -138,8 +142,8 @@ def _cut(text: str, bytes_max: int) -> str:
     return text.encode("utf-8", "replace")[:bytes_max].decode("utf-8", "ignore")
 
 
-def envelope_of(job: NewJob, id: int, now_ms: int) -> Envelope:
-    """The envelope of a job that is put in."""
+def make_envelope(job: NewJob, id: int, now_ms: int) -> Envelope:
+    """Return the envelope of a new job."""
     properties = Properties()
     properties.message_id = str(id)
     properties.timestamp = now_ms // 1000
@@ -153,7 +157,7 @@ def envelope_of(job: NewJob, id: int, now_ms: int) -> Envelope:
 
 
 def read_envelope(message: Message, queue: Queue) -> Envelope:
-    """What a message of any origin says of its job."""
+    """Return the envelope of any message, however it was published."""
     properties = decode_properties(message.header)
     headers = properties.headers if properties.headers is not None else {}
     envelope = Envelope(_id(_text(headers, ID)), properties)
@@ -176,13 +180,13 @@ def _read_failures(text: str | None) -> list[Failure]:
         return []
     try:
         found = _failures.decode(text)
-    except msgspec.DecodeError:  # a publisher's own header of that name
+    except msgspec.DecodeError:  # a publisher has used the header for something else
         return []
     return [failure for failure in found if 0 <= failure.time_ms <= _TIME_MS_MAX]
 
 
 def job_id(message: Message) -> int:
-    """The id that a message has in its headers, without a look at all else; 0 for none."""
+    """Return the id in the headers of a message without decoding the others; 0 for none."""
     traits = parse_traits(message.header)
     at = find_entry(message.header, traits.headers_at, traits.headers_end, ID.encode())
     if at < 0:

@@ -1,4 +1,4 @@
-"""What the store asks of the node that it is in."""
+"""The interface of the node that the embedded store needs."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -18,22 +18,22 @@ class Host(Protocol):
 
     @property
     def broker(self) -> Broker:
-        """The engine. It is changed inside a `turn` only."""
+        """The engine. It may be changed only inside a `turn`."""
 
     def now_ms(self) -> int:
         """The time of the node."""
 
     def turn(self) -> AbstractContextManager[None]:
-        """A turn of the engine around some commands: one block of the log."""
+        """Return a turn of the engine: its commands are one block of the log."""
 
     async def synced(self) -> None:
-        """Return when everything up to now is on disk; StorageError where it cannot be."""
+        """Return when all commands so far are on disk; StorageError where that fails."""
 
     def alarms(self) -> Sequence[str]:
-        """The alarms in force, each as a sentence."""
+        """Return the active alarms, each as a sentence."""
 
     def sessions(self) -> list[Session]:
-        """Everything that holds messages, the leases of the store included."""
+        """Return all sessions that hold messages, those of the store included."""
 
     def make_vhost(self, name: str) -> Vhost:
-        """The vhost of this name, made if there is none, inside a `turn`."""
+        """Return the vhost of this name, inside a `turn`; create it if there is none."""

@@ -1,21 +1,22 @@
-"""The leases of a topic: who holds which job until when.
+"""The leases of a topic, by job and by deadline.
 
-A heap by deadline. An entry whose lease has ended or was moved stays there until it comes up, or
-until such entries are the greater part: then the heap is made anew. Every change is O(log n).
+The deadlines are in a heap. The entry of a lease that has ended or was extended stays in the heap
+until it comes to the top, or until more than half of the entries are stale: then the heap is
+rebuilt. Every change is O(log n).
 """
 
 from heapq import heapify, heappop, heappush
 from typing import Final
 
 from leveret.engine.message import Message
-from leveret.engine.pulse import NEVER
+from leveret.engine.timer_queue import NEVER
 from leveret.job_service.embedded.envelope import Envelope
 
-_STALE_MIN: Final = 64  # entries without a lease that are not worth making the heap anew
+_STALE_MIN: Final = 64  # stale entries that are tolerated without a rebuild
 
 
 class Lease:
-    """One job in the hands of a worker."""
+    """One job that a worker holds."""
 
     __slots__ = ("envelope", "expires_ms", "id", "message", "token")
 
@@ -30,7 +31,7 @@ class Lease:
 
 
 class Leases:
-    """By the id of the job."""
+    """All leases of a topic."""
 
     def __init__(self) -> None:
         self._by_id: dict[int, Lease] = {}
@@ -51,7 +52,7 @@ class Leases:
         return list(self._by_id.values())
 
     def hold(self, lease: Lease) -> None:
-        """Begin a lease, or move its deadline."""
+        """Begin a lease, or record its new deadline."""
         self._by_id[lease.id] = lease
         self._by_token[lease.token] = lease
         heappush(self._heap, (lease.expires_ms, lease.token))
@@ -64,7 +65,7 @@ class Leases:
         del self._by_token[lease.token]
 
     def pop_due(self, now_ms: int) -> Lease | None:
-        """End the lease with the earliest deadline if that has passed."""
+        """End and return the lease with the earliest deadline, if that has passed."""
         due_ms = self.next_due_ms()
         if due_ms == NEVER or due_ms > now_ms:
             return None
@@ -73,7 +74,7 @@ class Leases:
         return lease
 
     def next_due_ms(self) -> int:
-        """The earliest deadline, or NEVER."""
+        """Return the earliest deadline, or NEVER."""
         heap = self._heap
         while heap:
             expires_ms, token = heap[0]

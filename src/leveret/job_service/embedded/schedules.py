@@ -1,9 +1,10 @@
-"""Schedules: jobs that are put in again and again, by the pulse.
+"""Schedules: enqueue a job at each due time, driven by the pulse.
 
-An entry of the register has the schedule and when it is due next. When that has come, the job is
-put in and the entry gets its next time in one turn, so that no kill can make it fire twice for one
-time or not at all. What was missed while the node was down fires once. A schedule whose job cannot
-be put in (its topic is full, or none any more) stays due, is tried again, and holds up no other.
+An entry of the register has the schedule and its next due time. When that time has come, one turn
+enqueues the job and sets the next time, so that a kill cannot make a schedule fire twice for one
+time, or not at all. A schedule that missed times while the node was down fires once. A schedule
+whose job cannot be enqueued (its topic is full, or cannot be used) stays due and is tried again;
+other schedules do not wait for it.
 """
 
 import json
@@ -14,40 +15,42 @@ from typing import Final
 import msgspec
 
 from leveret.engine.broker import Broker
-from leveret.engine.pulse import NEVER, Waking
+from leveret.engine.timer_queue import NEVER, TimedCallback
 from leveret.errors import LeveretError
 from leveret.job_model import NewJob, Schedule
 from leveret.job_service.cron import Cron
 
 KIND: Final = "job-schedule"
-AGAIN_MS: Final = 10_000  # until a job that could not be put in is tried again
+AGAIN_MS: Final = 10_000  # until a job that could not be enqueued is tried again
 
 log = logging.getLogger(__name__)
 
 
-class Entry(msgspec.Struct):
-    """A schedule, as the register has it."""
+class ScheduleEntry(msgspec.Struct):
+    """A schedule in the register."""
 
     schedule: Schedule
     due_ms: int  # NEVER while it is paused
 
 
 _encode: Final = msgspec.json.Encoder().encode
-_entries: Final = msgspec.json.Decoder(Entry)
+_entries: Final = msgspec.json.Decoder(ScheduleEntry)
 
 
 class Schedules:
-    """All schedules of the node. Every method that changes something is called inside a turn."""
+    """All schedules of the node. Methods that change one are called inside a turn."""
 
     def __init__(self, broker: Broker, put: Callable[[NewJob], None]) -> None:
         self._broker = broker
         self._put = put
-        self._entries: dict[tuple[str, str], Entry] = {}
-        self._again_ms: dict[tuple[str, str], int] = {}  # of those that could not fire
-        self._waking = Waking(self._on_due)
+        self._entries: dict[tuple[str, str], ScheduleEntry] = {}
+        self._again_ms: dict[
+            tuple[str, str], int
+        ] = {}  # when to try again, of schedules that could not fire
+        self._waking = TimedCallback(self._on_due)
 
     def load(self) -> None:
-        """Read the register, and fire what was missed."""
+        """Read the register, and fire the schedules that missed a time."""
         for text in self._broker.register.entries(KIND).values():
             entry = _entries.decode(text)
             self._entries[entry.schedule.namespace, entry.schedule.name] = entry
@@ -59,17 +62,17 @@ class Schedules:
         return sorted(found, key=_name)
 
     def put(self, schedule: Schedule) -> None:
-        """Make a schedule, or change one; it is next due from now on."""
-        self._keep(Entry(schedule, self._next_ms(schedule)))
+        """Set a schedule; its next due time is counted from now."""
+        self._keep(ScheduleEntry(schedule, self._next_ms(schedule)))
         self._arm()
 
     def drop(self, namespace: str, name: str) -> bool:
-        """Forget a schedule; False where there is none."""
+        """Delete a schedule; False where there is none."""
         self._entries.pop((namespace, name), None)
         self._again_ms.pop((namespace, name), None)
         return self._broker.register.drop(KIND, json.dumps([namespace, name]))
 
-    def _keep(self, entry: Entry) -> None:
+    def _keep(self, entry: ScheduleEntry) -> None:
         schedule = entry.schedule
         self._entries[schedule.namespace, schedule.name] = entry
         self._again_ms.pop((schedule.namespace, schedule.name), None)
@@ -85,7 +88,7 @@ class Schedules:
     def _arm(self) -> None:
         due_ms = self._next_due_ms()
         if due_ms != NEVER:
-            self._broker.pulse.arm(self._waking, due_ms)
+            self._broker.timers.arm(self._waking, due_ms)
 
     def _next_due_ms(self) -> int:
         waiting = [key for key, entry in self._entries.items() if entry.due_ms != NEVER]
@@ -110,11 +113,11 @@ class Schedules:
         try:
             self._put(job)
         except LeveretError as fault:
-            if key not in self._again_ms:  # told of once
+            if key not in self._again_ms:  # logged once
                 log.warning("the schedule %s of %s waits: %s", schedule.name, key[0], fault)
             self._again_ms[key] = now_ms + AGAIN_MS
             return
-        self._keep(Entry(schedule, self._next_ms(schedule)))
+        self._keep(ScheduleEntry(schedule, self._next_ms(schedule)))
 
 
 def _name(schedule: Schedule) -> str:

@@ -1,8 +1,9 @@
-"""The embedded store: topics by namespace, and the calls of the contract on them.
+"""The embedded store: the calls of the contract, on topics by namespace.
 
-Commands change the engine inside one turn, which is one block of the log, and answer when that
-block is on disk; a job is not handed out before that either. Nothing is awaited between looking and
-changing, so that no two calls can be given the same job, or two jobs the same key.
+A call changes the engine inside one turn, which is one block of the log, and returns when that
+block is on disk. A job is not handed out before it is on disk either. Nothing is awaited between a
+check and the change, so that two calls cannot get the same job, and two jobs cannot have the same
+key.
 """
 
 import asyncio
@@ -24,6 +25,7 @@ from leveret.errors import (
     StorageError,
 )
 from leveret.job_model import (
+    Enqueued,
     Handle,
     Job,
     LeasedJob,
@@ -33,18 +35,18 @@ from leveret.job_model import (
     TopicSettings,
     TopicStats,
 )
-from leveret.job_service.embedded import dead_set, fairness, keys
-from leveret.job_service.embedded.envelope import envelope_of, read_envelope
-from leveret.job_service.embedded.finding import find_held, find_job, find_jobs
+from leveret.job_service.embedded import dead_jobs, fairness, idempotency_keys
+from leveret.job_service.embedded.envelope import make_envelope, read_envelope
 from leveret.job_service.embedded.host import Host
-from leveret.job_service.embedded.ids import Ids
+from leveret.job_service.embedded.id_generator import IdGenerator
+from leveret.job_service.embedded.job_search import find_job, find_jobs, find_leased_jobs
 from leveret.job_service.embedded.leases import Lease
-from leveret.job_service.embedded.pending import cancel_found, deliver_found
-from leveret.job_service.embedded.rate import Rates
+from leveret.job_service.embedded.queued_jobs import cancel_job, deliver_job_now
+from leveret.job_service.embedded.rate_limits import RateLimits
 from leveret.job_service.embedded.schedules import Schedules
 from leveret.job_service.embedded.topic import TOPIC_ARGUMENTS, Topic
 
-SETTINGS: Final = "job-topic"  # kind of the register's entries
+SETTINGS: Final = "job-topic"  # kind of the entries in the register
 _encode: Final = msgspec.json.Encoder().encode
 _settings: Final = msgspec.json.Decoder(TopicSettings)
 
@@ -54,12 +56,12 @@ class EmbeddedStore:
 
     def __init__(self, host: Host, *, rate: int = 0) -> None:
         self._host = host
-        self._ids = Ids(host.broker.register, host.node_name)
-        self._rates = Rates(rate)
+        self._ids = IdGenerator(host.broker.register, host.node_name)
+        self._rates = RateLimits(rate)
         self._topics: dict[tuple[str, str], Topic] = {}
         self._schedules = Schedules(host.broker, self._put_scheduled)
         self._is_draining = False
-        self._unsafe: set[int] = set()  # jobs on their way to the disk
+        self._unsafe: set[int] = set()  # jobs that are not on disk yet
 
     async def start(self) -> None:
         with self._host.turn():
@@ -78,34 +80,29 @@ class EmbeddedStore:
             raise JobsUnavailableError(f"the log of this node: {fault}") from fault
 
     def sessions(self) -> list[Session]:
-        """What holds leased jobs."""
+        """Return the sessions that hold leased jobs."""
         return [topic.session for topic in self._topics.values()]
 
-    # In
-
-    async def enqueue(self, jobs: list[NewJob]) -> list[int]:
-        return (await self.put_in(jobs))[0]
-
-    async def put_in(self, jobs: list[NewJob]) -> tuple[list[int], int]:
+    async def enqueue(self, jobs: list[NewJob]) -> Enqueued:
         self._require_open()
         alarms = self._host.alarms()
         if alarms:
-            raise JobsFullError(f"no job is taken for now: {'; '.join(alarms)}")
+            raise JobsFullError(f"no job can be enqueued now: {'; '.join(alarms)}")
         with self._host.turn():
             counts: dict[str, int] = {}
             for job in jobs:
                 counts[job.namespace] = counts.get(job.namespace, 0) + 1
             self._rates.take(counts, self._now_ms)
-            ids, known = self._put_all(jobs)
-            self._unsafe.update(ids)
+            found = self._put_all(jobs)
+            self._unsafe.update(found.ids)
         try:
             await self._host.synced()
         finally:
-            self._unsafe.difference_update(ids)
-        return ids, known
+            self._unsafe.difference_update(found.ids)
+        return found
 
-    def _put_all(self, jobs: list[NewJob]) -> tuple[list[int], int]:
-        """Put all jobs in or, where one cannot be, none; how many were known by their keys."""
+    def _put_all(self, jobs: list[NewJob]) -> Enqueued:
+        """Write all jobs, or none where one of them does not fit."""
         topics = [self._topic(job.namespace, job.topic) for job in jobs]
         _require_room(topics, jobs)
         ids: list[int] = []
@@ -114,30 +111,28 @@ class EmbeddedStore:
             first = self._first_id(topic, job)
             known += first is not None
             ids.append(self._put(topic, job) if first is None else first)
-        return ids, known
+        return Enqueued(ids, known)
 
     def _first_id(self, topic: Topic, job: NewJob) -> int | None:
-        """The id of the job that came first under the same key."""
+        """Return the id of the first job with the same idempotency key, if there is one."""
         if job.idempotency_key is None:
             return None
-        return keys.first_id(topic.vhost, job.idempotency_key, self._now_ms)
+        return idempotency_keys.first_id(topic.vhost, job.idempotency_key, self._now_ms)
 
     def _put(self, topic: Topic, job: NewJob) -> int:
         id = self._ids.next(self._now_ms)
-        if job.fair_key is not None and topic.queue.ready.lanes is None:
+        if job.fair_key is not None and topic.queue.ready.fair_lines is None:
             fairness.note_fair(self._host.broker.register, job.namespace, job.topic)
-        is_taken = topic.put(envelope_of(job, id, self._now_ms), job.payload)
+        is_taken = topic.put(make_envelope(job, id, self._now_ms), job.payload)
         assert is_taken, "there was room for it"
         if job.idempotency_key is not None:
-            keys.remember(topic.vhost, job.idempotency_key, id)
+            idempotency_keys.remember(topic.vhost, job.idempotency_key, id)
         topic.enqueued += 1
         return id
 
     def _put_scheduled(self, job: NewJob) -> None:
-        """A schedule is due, inside a turn."""
+        """Enqueue the job of a schedule, inside a turn."""
         self._put_all([job])
-
-    # Out
 
     async def dequeue(
         self, namespace: str, topic: str, limit: int, lease_ms: int | None, wait_ms: int
@@ -148,7 +143,8 @@ class EmbeddedStore:
             jobs = found.take(limit, lease_ms) if found.waiters.first() is None else []
         if not jobs and wait_ms:
             jobs = await found.wait(limit, lease_ms, wait_ms)
-        # A job that a kill takes back is put in again under its key: nobody may have seen it.
+        # A kill may undo a job that is not on disk, and its client enqueues it again: no worker may
+        # have seen it.
         if not self._unsafe.isdisjoint([job.id for job in jobs]):
             await self._host.synced()
         return jobs
@@ -192,18 +188,20 @@ class EmbeddedStore:
         if Outcome.DONE in outcomes:
             await self._host.synced()
         ids = [handle.id for handle in handles]
-        unsaid = [id for id, outcome in zip(ids, outcomes, strict=True) if outcome is None]
-        there = await self._there(found, unsaid) if unsaid else set()
+        open_ids = [id for id, outcome in zip(ids, outcomes, strict=True) if outcome is None]
+        existing = await self._existing(found, open_ids) if open_ids else set()
         return [
-            outcome or (Outcome.STALE if id in there else Outcome.UNKNOWN)
+            outcome or (Outcome.STALE if id in existing else Outcome.UNKNOWN)
             for id, outcome in zip(ids, outcomes, strict=True)
         ]
 
-    async def _there(self, topic: Topic, ids: list[int]) -> set[int]:
-        """Those of some jobs that wait, or that a consumer over AMQP holds."""
+    async def _existing(self, topic: Topic, ids: list[int]) -> set[int]:
+        """Return the jobs that are ready, scheduled, or held by a consumer over AMQP."""
         there = set(await find_jobs(topic.vhost, topic.queue, ids))
         left = [id for id in ids if id not in there]
-        return there | set(await find_held(topic.vhost, topic.queue, left, self._host.sessions()))
+        return there | set(
+            await find_leased_jobs(topic.vhost, topic.queue, left, self._host.sessions())
+        )
 
     async def extend(
         self, namespace: str, topic: str, handles: list[Handle], lease_ms: int | None
@@ -217,13 +215,11 @@ class EmbeddedStore:
         each = iter(ends)
         return [(o, next(each) if o is Outcome.DONE else 0) for o in outcomes]
 
-    # One job
-
     async def cancel(self, namespace: str, topic: str, ids: list[int]) -> list[Outcome]:
-        return await self._each_found(namespace, topic, ids, cancel_found)
+        return await self._each_found(namespace, topic, ids, cancel_job)
 
     async def deliver_now(self, namespace: str, topic: str, ids: list[int]) -> list[Outcome]:
-        return await self._each_found(namespace, topic, ids, deliver_found)
+        return await self._each_found(namespace, topic, ids, deliver_job_now)
 
     async def _each_found(
         self,
@@ -239,7 +235,7 @@ class EmbeddedStore:
             return [Outcome.UNKNOWN] * len(ids)
         seqs = await find_jobs(found.vhost, found.queue, ids)
         left = [id for id in ids if id not in seqs]
-        held = await find_held(found.vhost, found.queue, left, self._host.sessions())
+        held = await find_leased_jobs(found.vhost, found.queue, left, self._host.sessions())
         outcomes: list[Outcome] = []
         with self._host.turn():
             for id in ids:
@@ -263,37 +259,33 @@ class EmbeddedStore:
         if message is not None:
             envelope = read_envelope(message.message, found.queue)
             return envelope.job(message.state, message.message.body)
-        held = await find_held(found.vhost, found.queue, [id], self._host.sessions())
-        if held:  # by a consumer over AMQP: until it settles the job, or goes
+        held = await find_leased_jobs(found.vhost, found.queue, [id], self._host.sessions())
+        if held:  # by a consumer over AMQP
             return read_envelope(held[id], found.queue).job("leased", held[id].body)
-        return await dead_set.find(found, id)
-
-    # The dead
+        return await dead_jobs.find_dead(found, id)
 
     async def dead(self, namespace: str, topic: str, after_id: int, limit: int) -> list[Job]:
         found = self._known(namespace, topic)
-        return [] if found is None else await dead_set.listed(found, after_id, limit)
+        return [] if found is None else await dead_jobs.list_dead(found, after_id, limit)
 
     async def redrive(self, namespace: str, topic: str, ids: list[int] | None) -> int:
-        return await self._each_dead(namespace, topic, ids, dead_set.redrive)
+        return await self._each_dead(namespace, topic, ids, dead_jobs.redrive)
 
     async def delete_dead(self, namespace: str, topic: str, ids: list[int] | None) -> int:
-        return await self._each_dead(namespace, topic, ids, dead_set.delete)
+        return await self._each_dead(namespace, topic, ids, dead_jobs.delete)
 
     async def _each_dead(
         self,
         namespace: str,
         topic: str,
         ids: list[int] | None,
-        change: dead_set.Change,
+        change: dead_jobs.Change,
     ) -> int:
         self._require_open()
         found = self._known(namespace, topic)
         if found is None:
             return 0
-        return await dead_set.change_all(self._host, found, ids, change)
-
-    # Settings and figures
+        return await dead_jobs.change_dead(self._host, found, ids, change)
 
     async def settings(self, namespace: str, topic: str) -> TopicSettings:
         return self._read_settings(namespace, topic)
@@ -315,8 +307,6 @@ class EmbeddedStore:
     async def stats(self, namespace: str | None) -> list[TopicStats]:
         return [_stats(topic) for topic in self._all_topics(namespace)]
 
-    # Schedules
-
     async def schedules(self, namespace: str) -> list[Schedule]:
         return self._schedules.of(namespace)
 
@@ -334,8 +324,6 @@ class EmbeddedStore:
         await self._host.synced()
         return is_gone
 
-    # Topics
-
     @property
     def _now_ms(self) -> int:
         return int(self._host.broker.turn.now_ms)
@@ -345,18 +333,18 @@ class EmbeddedStore:
             raise JobsDrainingError("the service is stopping")
 
     def _topic(self, namespace: str, topic: str) -> Topic:
-        """A topic, made with its namespace if there is none, inside a turn."""
+        """Return a topic, inside a turn; create it and its namespace if there is none."""
         found = self._topics.get((namespace, topic))
         if found is not None and not found.queue.deleted:
             return found
         vhost = self._host.make_vhost(namespace)
         queue = vhost.queues.get(topic)
         if queue is None:
-            queue = vhost.declare_queue(topic, True, None, None, False, TOPIC_ARGUMENTS)
+            queue = vhost.declare_queue(topic, durable=True, arguments=TOPIC_ARGUMENTS)
         return self._enter(vhost, queue)
 
     def _known(self, namespace: str, topic: str) -> Topic | None:
-        """A topic that is there."""
+        """Return a topic; None where it does not exist."""
         found = self._topics.get((namespace, topic))
         if found is not None and not found.queue.deleted:
             return found
@@ -380,7 +368,7 @@ class EmbeddedStore:
         return self._topics[key]
 
     def _all_topics(self, namespace: str | None) -> Iterable[Topic]:
-        """Every topic that is there: queues made for jobs, and those that were used so."""
+        """Return every topic: queues declared for jobs, and queues that jobs calls have used."""
         for vhost in list(self._host.broker.vhosts.values()):
             if namespace is not None and vhost.name != namespace:
                 continue
@@ -391,7 +379,7 @@ class EmbeddedStore:
                         yield topic
 
     def _open_lanes(self, namespace: str, topic: str) -> None:
-        """Keys of this topic took turns before the restart."""
+        """Open the lanes of a topic that had them before the restart."""
         vhost = self._host.broker.vhosts.get(namespace)
         queue = vhost.queues.get(topic) if vhost is not None else None
         if queue is None or not queue.settings.has_jobs:
@@ -401,7 +389,7 @@ class EmbeddedStore:
 
 
 def _require_room(topics: list[Topic], jobs: list[NewJob]) -> None:
-    """Raise JobsFullError unless every queue takes what the batch has for it."""
+    """Raise JobsFullError unless every queue has room for its jobs of the batch."""
     counts: dict[Topic, tuple[int, int]] = {}
     for topic, job in zip(topics, jobs, strict=True):
         count, size = counts.get(topic, (0, 0))

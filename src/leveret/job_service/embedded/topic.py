@@ -1,15 +1,15 @@
-"""A topic: one queue of the engine, the leases on its jobs, and who waits for them.
+"""A topic: one queue of the engine, the leases of its jobs, and the calls that wait for jobs.
 
     enqueue ──► queue (ready or scheduled) ──take──► lease ──ack──► gone
                   ▲                                   │
                   └──── nack, lease ran out ──────────┴──► dead, if it failed too often
 
-A lease is a message in flight in the topic's session. A job that fails is written anew, with what
-went wrong in its headers, and its old message is settled in the same turn: a turn is one block of
-the log, so that a kill leaves exactly one of the two.
+A lease is a message in flight in the topic's session. A job that fails is written anew, with the
+failure in its headers, and its old message is settled in the same turn. A turn is one block of the
+log, so that a kill leaves exactly one of the two.
 
-Every method that changes something is called inside a turn. Invariant: `leases` has one entry for
-each message that the session holds, besides those of a bell that has just rung.
+Methods that change the topic are called inside a turn. Invariant: `leases` has one entry for each
+message that the session holds, besides a message that the consumer has just received.
 """
 
 import asyncio
@@ -24,10 +24,11 @@ from leveret.engine.broker import Broker
 from leveret.engine.commands.local_session import LocalSession
 from leveret.engine.commands.settling import ack_taken, close_session, give_back
 from leveret.engine.message import PERSISTENT, Address, Message
-from leveret.engine.pulse import Waking
 from leveret.engine.queues.getting import take_next
 from leveret.engine.queues.queue import NO_TTL, Queue
 from leveret.engine.queues.state import BATCH
+from leveret.engine.timer_queue import TimedCallback
+from leveret.engine.turns.outcomes import QUEUED
 from leveret.engine.turns.session import Outlet
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.job_model import (
@@ -38,16 +39,18 @@ from leveret.job_model import (
     Outcome,
     TopicSettings,
 )
+from leveret.job_service.backoff import backoff_ms, is_dead
 from leveret.job_service.embedded.envelope import Envelope, read_envelope
 from leveret.job_service.embedded.host import Host
-from leveret.job_service.embedded.ids import Ids
+from leveret.job_service.embedded.id_generator import IdGenerator
 from leveret.job_service.embedded.leases import Lease, Leases
-from leveret.job_service.embedded.waiting import Bell, Waiter, Waiters
-from leveret.job_service.retry import backoff_ms, is_dead
+from leveret.job_service.embedded.waiters import NextMessageConsumer, Waiter, Waiters
 from leveret.wire.tables import Table, field_of
 
 RAN_OUT: Final = "the lease ran out"
-ENDED_KEPT: Final = 10_000  # jobs whose last lease has ended, that need not be looked for
+ENDED_KEPT: Final = (
+    10_000  # jobs whose last lease has ended: their outcome is known without a search
+)
 _OCTET_MAX: Final = 255
 TOPIC_ARGUMENTS: Final[Table] = {
     "x-queue-type": field_of("classic"),
@@ -60,7 +63,7 @@ class Topic:
     """One topic of one namespace."""
 
     def __init__(
-        self, host: Host, ids: Ids, vhost: Vhost, queue: Queue, settings: TopicSettings
+        self, host: Host, ids: IdGenerator, vhost: Vhost, queue: Queue, settings: TopicSettings
     ) -> None:
         self.vhost = vhost
         self.queue = queue
@@ -74,11 +77,11 @@ class Topic:
         outlet = Outlet()
         outlet.name = f"jobs {vhost.name}/{queue.name}"
         broker = host.broker
-        self.session = LocalSession(outlet, broker.turn, self._on_rung, _ignore, self._on_ended)
-        self._bell = Bell(self.session, outlet, queue, broker.slots)
-        self._waking = Waking(self._on_due)
+        self.session = LocalSession(outlet, broker.turn, self._on_message, _ignore, self._on_ended)
+        self._consumer = NextMessageConsumer(self.session, outlet, queue, broker.slots)
+        self._waking = TimedCallback(self._on_due)
         self._ended: OrderedDict[int, bool] = OrderedDict()  # whether the job is gone, by id
-        # Since the node started
+        # Counters since the node started.
         self.enqueued = 0
         self.handed_out = 0
         self.acked = 0
@@ -90,42 +93,41 @@ class Topic:
         return self._host.broker
 
     def dead_queue(self) -> Queue | None:
-        """Where the dead are, if there was ever one."""
+        """Return the queue of dead jobs; None where no job has died yet."""
         return self.vhost.queues.get(self.queue.name + DEAD_SUFFIX)
-
-    # In
 
     def has_room(self, count: int, size: int) -> bool:
         return self.queue.has_room(count, size)
 
     def put(self, envelope: Envelope, payload: bytes) -> bool:
-        """Write a job, ready or scheduled; False where the queue refuses it."""
+        """Write a job as ready or scheduled; False where the queue refuses it."""
         if envelope.fair_key is not None and self.queue.settings.has_jobs:
-            self.queue.ready.open_lanes()
+            self.queue.ready.open_fair_lines()
         delay_ms = max(envelope.after_ms - self.queue.turn.now_ms, 0)
-        return self.queue.push(
+        outcome = self.queue.push(
             self._address,
             envelope.header(len(payload)),
             payload,
-            NO_TTL,
-            self._pushed_priority(envelope.priority),
-            PERSISTENT,
-            delay_ms,
+            ttl_ms=NO_TTL,
+            priority=self._pushed_priority(envelope.priority),
+            flags=PERSISTENT,
+            delay_ms=delay_ms,
         )
+        return outcome & QUEUED != 0
 
     def _pushed_priority(self, priority: int) -> int:
         if self.queue.settings.has_jobs:
             return JOB_PRIORITY - priority
         return max(0, min(-priority, _OCTET_MAX))
 
-    # Out
-
     def take(self, limit: int, lease_ms: int | None) -> list[LeasedJob]:
         """Lease the most urgent jobs."""
         leased: list[LeasedJob] = []
         size = 0
         while len(leased) < limit and size < BATCH_BYTES_MAX and self._has_slot():
-            message = None if self.queue.paused else take_next(self.session, self.queue, False)
+            message = (
+                None if self.queue.paused else take_next(self.session, self.queue, no_ack=False)
+            )
             if message is None:
                 break
             size += len(message.body)
@@ -158,10 +160,8 @@ class Topic:
             fair_key=envelope.fair_key,
         )
 
-    # Waiting
-
     async def wait(self, limit: int, lease_ms: int | None, wait_ms: int) -> list[LeasedJob]:
-        """Lease jobs as soon as there are some."""
+        """Lease jobs as soon as there are some; return none after `wait_ms`."""
         waiter = Waiter(limit, lease_ms)
         self.waiters.add(waiter)
         with self._host.turn():
@@ -183,61 +183,62 @@ class Topic:
     def _quit_waiting(self) -> None:
         if self.waiters.first() is None and not self.queue.deleted:
             with self._host.turn():
-                self._bell.go()
+                self._consumer.stop()
 
     def _give_back(self, jobs: list[LeasedJob]) -> None:
-        """Whoever waited has gone at the very moment: their jobs were never theirs."""
+        """Return jobs to the queue that a call was given just when it was cancelled."""
         with self._host.turn():
             for job in jobs:
                 lease = self.leases.get(job.id)
                 if lease is not None and lease.token == job.token:
                     self.leases.end(lease)
                     self.session.unacked.take(lease.message.tag)
-                    give_back(self._broker.slots, [lease.message], False)
+                    give_back(self._broker.slots, [lease.message], failed=False)
             self.serve_waiters()
 
     def serve_waiters(self) -> None:
-        """Give those who wait what there is, and stand by for more."""
+        """Lease jobs to the waiting calls; start the consumer where there are too few."""
         waiter = self.waiters.first()
         while waiter is not None and self._has_slot():
             jobs = self.take(waiter.limit, waiter.lease_ms)
             if not jobs:
-                self._bell.stand()
+                self._consumer.start()
                 return
             waiter.jobs.set_result(jobs)
             waiter = self.waiters.first()
 
-    def _on_rung(self, messages: list[Message]) -> None:
-        """The bell has a message. It is the middle of a turn: what follows has its own."""
-        self._bell.ring(messages)
-        asyncio.get_running_loop().call_soon(self._answer_bell)
+    def _on_message(self, messages: list[Message]) -> None:
+        """Keep the message. A turn is running, so the message is handed out in the next one."""
+        self._consumer.keep(messages)
+        asyncio.get_running_loop().call_soon(self._serve_message)
 
     def _on_ended(self) -> None:
-        """The queue was deleted. The store makes another topic when it is next asked for this."""
-        self.session.consumers.clear()  # its slot may become another queue's
+        """End all waits: the queue was deleted. The next call creates the topic again."""
+        self.session.consumers.clear()  # another queue may get its slot
         self.waiters.answer_all()
 
-    def _answer_bell(self) -> None:
+    def _serve_message(self) -> None:
         with self._host.turn():
             waiter = self.waiters.first()
             if waiter is None or self.queue.deleted or not self._has_slot():
-                self._bell.go()
+                self._consumer.stop()
                 return
-            jobs = [self._lease(message, waiter.lease_ms) for message in self._bell.take()]
+            jobs = [
+                self._lease(message, waiter.lease_ms) for message in self._consumer.stop_and_take()
+            ]
             jobs += self.take(waiter.limit - len(jobs), waiter.lease_ms)
             if jobs:
                 waiter.jobs.set_result(jobs)
             self.serve_waiters()
 
-    # Settling
-
     def lease_of(self, handle: Handle) -> Lease | Outcome | None:
-        """The live lease that is meant; an outcome where there is none; None: the job may be
-        anywhere, or nowhere.
+        """Return the live lease that a handle names, or the outcome where there is none.
+
+        None: the job is not leased here and must be searched for.
         """
         lease = self.leases.get(handle.id)
         if lease is not None and not self._is_held(lease):
-            self.leases.end(lease)  # the engine took it back: a timeout of the queue's own
+            self.leases.end(lease)  # the engine requeued it by a timeout of the queue
             lease = None
         if lease is None:
             is_gone = self._ended.get(handle.id)
@@ -255,12 +256,12 @@ class Topic:
         return self.session.unacked.find(lease.message.tag) is lease.message
 
     def ack(self, lease: Lease) -> None:
-        """A job is done."""
+        """Settle a job as done."""
         self._settle(lease, is_gone=True)
         self.acked += 1
 
     def extend(self, lease: Lease, lease_ms: int | None) -> int:
-        """Move the end of a lease; when it is now."""
+        """Extend a lease; return its new end."""
         length_ms = self.settings.lease_ms if lease_ms is None else lease_ms
         lease.expires_ms = self.queue.turn.now_ms + length_ms
         self.leases.hold(lease)
@@ -268,7 +269,7 @@ class Topic:
         return lease.expires_ms
 
     def fail(self, lease: Lease, error: str, delay_ms: int | None, is_last: bool) -> None:
-        """A worker gives a job back, for another attempt or for good."""
+        """Settle a job as failed, for another attempt or as dead."""
         self.failed += 1
         if is_last:
             self._put_back(lease, error, 0, is_last)
@@ -283,7 +284,7 @@ class Topic:
         self._put_back(lease, RAN_OUT, 0)
 
     def _put_back(self, lease: Lease, error: str, delay_ms: int, is_last: bool = False) -> None:
-        """Write a failed job anew, where it belongs, and settle its old message."""
+        """Write a failed job anew, in its queue or the dead queue, and settle its old message."""
         envelope = lease.envelope
         now_ms = self.queue.turn.now_ms
         body = lease.message.body
@@ -297,18 +298,26 @@ class Topic:
             self._settle(lease, is_gone=True)
         elif self.queue.has_room(1, len(body)) and self.put(envelope, body):
             self._settle(lease, is_gone=False)
-        else:  # over a limit of its queue's: as it was, rather than lost
+        else:  # the queue is full: requeue the old message, so that the job is not lost
             self._end(lease, is_gone=False)
             self.session.unacked.take(lease.message.tag)
-            give_back(self._broker.slots, [lease.message], True)
+            give_back(self._broker.slots, [lease.message], failed=True)
 
     def _bury(self, envelope: Envelope, body: bytes) -> None:
         dead = self.dead_queue()
         if dead is None:
             name = self.queue.name + DEAD_SUFFIX
-            dead = self.vhost.declare_queue(name, True, None, None, False, _DEAD_ARGUMENTS)
+            dead = self.vhost.declare_queue(name, durable=True, arguments=_DEAD_ARGUMENTS)
         address = Address("", dead.name)
-        dead.push(address, envelope.header(len(body)), body, NO_TTL, 0, PERSISTENT, 0)
+        dead.push(
+            address,
+            envelope.header(len(body)),
+            body,
+            ttl_ms=NO_TTL,
+            priority=0,
+            flags=PERSISTENT,
+            delay_ms=0,
+        )
 
     def _settle(self, lease: Lease, *, is_gone: bool) -> None:
         self._end(lease, is_gone=is_gone)
@@ -321,19 +330,17 @@ class Topic:
         self.note_ended(lease.id, is_gone=is_gone)
 
     def note_ended(self, id: int, *, is_gone: bool) -> None:
-        """A job is not leased any more."""
+        """Remember that a job is not leased any more."""
         self._ended.pop(id, None)
         self._ended[id] = is_gone
         if len(self._ended) > ENDED_KEPT:
             self._ended.popitem(last=False)
 
-    # Time
-
     def _arm(self, due_ms: int) -> None:
-        self.queue.turn.pulse.arm(self._waking, due_ms)
+        self.queue.turn.timers.arm(self._waking, due_ms)
 
     def _on_due(self, now_ms: int) -> int:
-        """Leases may have run out. A bounded number at once: the rest in another turn."""
+        """Expire leases that ran out. At most BATCH in one turn; the rest follows in another."""
         for _ in range(BATCH):
             lease = self.leases.pop_due(now_ms)
             if lease is None:
@@ -344,11 +351,11 @@ class Topic:
         return self.leases.next_due_ms()
 
     def close(self) -> None:
-        """The topic is gone, or the node stops: leases end, those who wait get nothing."""
-        self.queue.turn.pulse.disarm(self._waking)
+        """End all leases and all waits: the topic is gone, or the node stops."""
+        self.queue.turn.timers.disarm(self._waking)
         self.waiters.answer_all()
         close_session(self._broker.slots, self.session)
 
 
 def _ignore(seq: int, is_taken: bool) -> None:
-    """Nothing is published by the session of a topic."""
+    """Do nothing: the session of a topic publishes nothing."""

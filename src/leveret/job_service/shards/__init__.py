@@ -1,9 +1,13 @@
-"""The store of jobs on Redis and PostgreSQL, for many nodes and more than one machine can hold.
+"""The store of jobs on Redis and PostgreSQL, for many nodes and more jobs than one machine holds.
 
-A job goes into a local log and a Redis buffer (`intake`), from there in bulk into the table of its
-topic's shard (`flusher`, or `sweeper` from the log), is leased from it, perhaps ahead
-(`prefetcher`), and is deleted by its ack. PostgreSQL is the truth; Redis and the log hold what is
-on its way there. `docs/jobs-shards.md` says how to run it and what each failure does.
+    enqueueing   writes a job to the local log and to a Redis buffer
+    flusher      inserts buffered jobs in bulk into the table of their topic's shard
+    sweeper      inserts jobs from the local log that no flusher has inserted
+    prefetcher   leases jobs of busy topics ahead
+    ack          deletes the job from the table
+
+PostgreSQL holds the truth. Redis and the log hold jobs on their way there. `docs/jobs-shards.md`
+says how to run the store and what each failure does.
 """
 
 from pathlib import Path
@@ -25,7 +29,7 @@ def open_store(
     random: Random,
     settings: ShardsSettings | None = None,
 ) -> ShardsStore:
-    """A node of the service: `start` it, and `stop` it.
+    """Return the store of one node, which must be started and stopped.
 
     `dsns` has one PostgreSQL database for each shard, in an order that never changes; `data` is the
     directory of this node's log.

@@ -1,4 +1,4 @@
-"""What happened to the jobs of each topic since this node started, and how many there are."""
+"""Counters of each topic since this node started, and the number of jobs by state."""
 
 from datetime import datetime
 from typing import Final
@@ -6,27 +6,27 @@ from typing import Final
 import msgspec
 
 from leveret.job_model import TopicStats
-from leveret.job_service.shards.memory import Topic
-from leveret.job_service.shards.moments import ms_of
-from leveret.job_service.shards.resharding.reading import COUNTS
+from leveret.job_service.shards.resharding.shard_reader import IS_COUNTED
 from leveret.job_service.shards.shard import Shard
+from leveret.job_service.shards.timestamps import to_ms
+from leveret.job_service.shards.topic_name import TopicName
 
 TOPICS_MAX: Final = 100_000
-# What a prefetched job and a scheduled one that is due are called: they are ready.
+# Prefetched jobs, and scheduled jobs that are due, count as ready.
 _STATS: Final = f"""
 SELECT namespace, topic, state, sum(jobs)::BIGINT AS jobs, min(oldest) AS oldest FROM (
     SELECT namespace, topic, count(*) AS jobs, min(deliver_after) AS oldest,
         CASE status WHEN 'leased' THEN 'ready' WHEN 'processing' THEN 'leased'
             WHEN 'scheduled' THEN CASE WHEN deliver_after <= $2 THEN 'ready' ELSE 'scheduled' END
             ELSE status END AS state
-    FROM items j WHERE ($1::TEXT IS NULL OR namespace = $1) AND {COUNTS}
+    FROM items j WHERE ($1::TEXT IS NULL OR namespace = $1) AND {IS_COUNTED}
     GROUP BY namespace, topic, state
 ) AS s GROUP BY namespace, topic, state
 """
 
 
 class Counts(msgspec.Struct):
-    """Of one topic."""
+    """Counters of one topic."""
 
     enqueued: int = 0
     handed_out: int = 0
@@ -36,12 +36,12 @@ class Counts(msgspec.Struct):
 
 
 class Counters:
-    """Of all topics that this node has had to do with."""
+    """Counters of all topics that this node has served."""
 
     def __init__(self) -> None:
-        self._counts: dict[Topic, Counts] = {}
+        self._counts: dict[TopicName, Counts] = {}
 
-    def of(self, topic: Topic) -> Counts:
+    def of(self, topic: TopicName) -> Counts:
         found = self._counts.get(topic)
         if found is None:
             found = Counts()
@@ -49,30 +49,30 @@ class Counters:
                 self._counts[topic] = found
         return found
 
-    def topics(self) -> list[Topic]:
+    def topics(self) -> list[TopicName]:
         return list(self._counts)
 
 
-async def figures(
+async def collect_stats(
     shards: list[Shard], counters: Counters, namespace: str | None, now: datetime
 ) -> list[TopicStats]:
-    """Of every topic that has jobs or that this node knows, on the shards that answer."""
-    found: dict[Topic, TopicStats] = {}
+    """Return statistics of every topic that has jobs or counters, from the shards that are up."""
+    found: dict[TopicName, TopicStats] = {}
     for topic in counters.topics():
         if namespace is None or topic[0] == namespace:
-            found[topic] = _none(topic, counters.of(topic))
+            found[topic] = _empty_stats(topic, counters.of(topic))
     for shard in shards:
         if shard.is_up:
             for row in await shard.fetch(_STATS, namespace, now):
                 topic = row["namespace"], row["topic"]
-                stats = found.setdefault(topic, _none(topic, Counts()))
+                stats = found.setdefault(topic, _empty_stats(topic, Counts()))
                 setattr(stats, row["state"], getattr(stats, row["state"]) + row["jobs"])
                 if row["state"] == "ready":
-                    stats.oldest_ready_ms = ms_of(row["oldest"])
+                    stats.oldest_ready_ms = to_ms(row["oldest"])
     return [found[topic] for topic in sorted(found)]
 
 
-def _none(topic: Topic, counts: Counts) -> TopicStats:
+def _empty_stats(topic: TopicName, counts: Counts) -> TopicStats:
     return TopicStats(
         namespace=topic[0],
         topic=topic[1],

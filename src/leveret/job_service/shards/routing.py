@@ -1,12 +1,13 @@
-"""Which shard a topic lives on.
+"""Finds the shard of a topic.
 
-A topic lives on shard `FNV32a(namespace + topic) % N` unless the table `shard_map` of the first
-shard says otherwise. N is in the first shard too (`map_state`): the number of databases of the node
-that wrote it first, and from then on what `leveret pipeline reshard` makes of it. A node that was
-given more databases uses them as the map says; one that was given fewer refuses what it lacks.
+A topic is on shard `FNV32a(namespace + topic) % N` unless the table `shard_map` of the first shard
+says otherwise. N is in the first shard too (`map_state`). The first node writes the number of its
+databases there, and `leveret pipeline reshard` changes it. A node that was given more databases
+uses them as the map says. A node that was given fewer refuses the topics of the shards that it
+lacks.
 
-A node learns that a topic has moved (`moving.py`), or that N has changed, from the shard that it
-asks: that one refuses, and the node reads the map anew. No node can act on an old map.
+When a topic has moved (`topic_mover.py`), or N has changed, the shard that a node asks refuses, and
+the node reads the map again. No node can act on an old map.
 """
 
 import asyncio
@@ -14,8 +15,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
 from leveret.errors import JobsUnavailableError
-from leveret.job_service.shards.memory import Memory, Topic
+from leveret.job_service.shards.redis.redis_client import RedisClient
 from leveret.job_service.shards.shard import Shard, TopicStoppedError
+from leveret.job_service.shards.topic_name import TopicName
 
 Answer = TypeVar("Answer")
 
@@ -23,7 +25,7 @@ POLL_S: Final = 0.05  # between two tries, for a topic that is being moved
 SLOTS_KEPT: Final = 100_000
 _PRIME: Final = 0x0100_0193
 _BASIS: Final = 0x811C_9DC5
-# Of one moment: the topics that are not where their hash says, and how many shards hashes go by.
+# One snapshot: the topics that are not on the shard of their hash, and the number of shards.
 _MAP: Final = (
     "SELECT namespace, topic, shard FROM shard_map"
     " UNION ALL SELECT NULL, NULL, shards FROM map_state"
@@ -31,35 +33,35 @@ _MAP: Final = (
 
 
 def fnv32a(data: bytes) -> int:
-    """Fowler, Noll and Vo's hash of 32 bits, 1a."""
+    """Return the FNV-1a hash of 32 bits."""
     found = _BASIS
     for byte in data:
         found = (found ^ byte) * _PRIME & 0xFFFF_FFFF
     return found
 
 
-def slot_of(topic: Topic) -> int:
-    """The hash of a topic: of its namespace and its name, one after the other."""
+def slot_of(topic: TopicName) -> int:
+    """Return the hash of a topic: of its namespace followed by its name."""
     return fnv32a("".join(topic).encode())
 
 
-def signed(slot: int) -> int:
-    """A hash as PostgreSQL's integers have it."""
+def to_signed(slot: int) -> int:
+    """Return a hash as a signed integer of PostgreSQL."""
     return slot - (1 << 32) if slot >> 31 else slot
 
 
 class ShardMap:
     """Finds the shard of a topic."""
 
-    def __init__(self, shards: list[Shard], memory: Memory) -> None:
+    def __init__(self, shards: list[Shard], redis: RedisClient) -> None:
         self._shards = shards
-        self._memory = memory
-        self._overrides: dict[Topic, int] = {}
-        self._count = len(shards)  # that hashes go by
-        self._slots: dict[Topic, int] = {}  # hashes are slow in Python; a topic asks again
+        self._redis = redis
+        self._overrides: dict[TopicName, int] = {}
+        self._count = len(shards)  # the number of shards N
+        self._slots: dict[TopicName, int] = {}  # cached, since hashing is slow in Python
         self.is_loaded = False
 
-    def shard_of(self, topic: Topic) -> Shard:
+    def shard_of(self, topic: TopicName) -> Shard:
         if not self.is_loaded:
             raise JobsUnavailableError(
                 f"{self._shards[0].name}, which has the shard map, does not answer"
@@ -71,16 +73,16 @@ class ShardMap:
             )
         return self._shards[index]
 
-    def is_on(self, topic: Topic, shard: Shard) -> bool:
-        """Whether a topic lives on a shard; also where this node was not given its shard."""
+    def is_on(self, topic: TopicName, shard: Shard) -> bool:
+        """Whether a topic is on a shard. Works also where this node lacks the topic's shard."""
         return self._index(topic) == shard.index
 
-    def _index(self, topic: Topic) -> int:
+    def _index(self, topic: TopicName) -> int:
         override = self._overrides.get(topic)
         return self.slot(topic) % self._count if override is None else override
 
-    def slot(self, topic: Topic) -> int:
-        """`slot_of`, remembered."""
+    def slot(self, topic: TopicName) -> int:
+        """Return `slot_of` from a cache."""
         found = self._slots.get(topic)
         if found is None:
             if len(self._slots) >= SLOTS_KEPT:
@@ -89,9 +91,9 @@ class ShardMap:
         return found
 
     async def reach(
-        self, topic: Topic, work: Callable[[Shard], Awaitable[Answer]], deadline_s: float
+        self, topic: TopicName, work: Callable[[Shard], Awaitable[Answer]], deadline_s: float
     ) -> Answer:
-        """Do work on the shard of a topic, wherever that is by then."""
+        """Do work on the shard of a topic; wait and try again while the topic is being moved."""
         loop = asyncio.get_running_loop()
         end_s = loop.time() + deadline_s
         while True:
@@ -104,14 +106,14 @@ class ShardMap:
             await self.refresh()
 
     async def refresh(self) -> None:
-        """Read the map anew, from the first shard or else from the copy in Redis."""
+        """Read the map from the first shard, or else from the copy in Redis."""
         first = self._shards[0]
         if first.is_up:
             self._take(await self._read(first))
-            if self._memory.is_up:
-                await self._memory.save_map(self._overrides, self._count)
-        elif not self.is_loaded and self._memory.is_up:
-            self._overrides, count = await self._memory.saved_map()
+            if self._redis.is_up:
+                await self._redis.save_map(self._overrides, self._count)
+        elif not self.is_loaded and self._redis.is_up:
+            self._overrides, count = await self._redis.saved_map()
             self._count = count or len(self._shards)
             self.is_loaded = True
 
@@ -119,7 +121,7 @@ class ShardMap:
         rows = await first.fetch(_MAP)
         if any(row["topic"] is None for row in rows):
             return rows
-        # Nobody has said how many shards there are: whoever comes first does.
+        # The number of shards is not set yet: the first node sets it.
         await first.fetch(
             "INSERT INTO map_state VALUES ($1) ON CONFLICT DO NOTHING", len(self._shards)
         )

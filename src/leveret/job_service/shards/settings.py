@@ -1,4 +1,4 @@
-"""What an operator can set of the Redis and PostgreSQL store, and the limits it keeps."""
+"""Settings and limits of the store on Redis and PostgreSQL."""
 
 from typing import Final
 
@@ -7,37 +7,39 @@ import msgspec
 from leveret.job_model import IDEMPOTENCY_MS
 
 SYNC_POLICIES: Final = ("always", "interval", "never")
-NODE_IDS_IN_REDIS: Final = 768  # of the 1,024 numbers of nodes; the rest is leased by shards
-NODE_IDS: Final = 1_024
+NODE_NUMBERS_IN_REDIS: Final = 768  # of all node numbers; shards lease the rest
+NODE_NUMBERS: Final = 1_024
 FLUSH_BYTES: Final = 16 * 1024 * 1024  # of one insert, unless a single job is larger
 FLUSH_READ: Final = 250  # jobs read from Redis at a time
-WAKE_MAX: Final = 500  # jobs that fall due in one transaction
+WAKE_MAX: Final = 500  # due jobs that one transaction handles
 FLOOR_LAG_MS: Final = 60_000  # by how much the clocks of nodes may differ
-WAIT_POLL_S: Final = 0.2  # between two looks of a waiting dequeue, for what other nodes make ready
-ORIGIN_KEPT_MS: Final = 30 * 24 * 3_600_000  # flush marks wait so long for a node that is away
+WAIT_POLL_S: Final = (
+    0.2  # a waiting dequeue looks again so often, for jobs that other nodes made ready
+)
+ORIGIN_KEPT_MS: Final = 30 * 24 * 3_600_000  # flush marks are kept so long for a node that is away
 
 
 class ShardsSettings(msgspec.Struct, kw_only=True, frozen=True):
-    """The switches of the store; what is not set is as most will want it."""
+    """Settings of the store."""
 
-    sync: str = "interval"  # of the local log: before each answer, every now and then, or never
+    sync: str = "interval"  # of the local log: before each answer, at an interval, or never
     sync_interval_ms: int = 20
     segment_bytes: int = 16 * 1024 * 1024  # of the local log
     is_slow_mode: bool = False  # while Redis is down, write to PostgreSQL instead of failing
-    rate_max: int | None = None  # jobs that a namespace may put in each second
-    keys_kept_ms: int = IDEMPOTENCY_MS  # an idempotency key, from its enqueue on
-    flush_interval_ms: int = 500  # between two looks for what other nodes left in Redis
-    flush_delay_ms: int = 20  # from an enqueue to its insert, unless somebody waits for the job
+    rate_max: int | None = None  # jobs that a namespace may enqueue in a second; None: no limit
+    keys_kept_ms: int = IDEMPOTENCY_MS  # how long an idempotency key is known after its enqueue
+    flush_interval_ms: int = 500  # between two checks for jobs that other nodes left in Redis
+    flush_delay_ms: int = 20  # from an enqueue to its insert, unless a caller waits for the job
     flush_max: int = 1_000  # jobs in one insert
     buffer_max: int = 100_000  # jobs of a topic that may wait in Redis
     prefetch_max: int = 50  # jobs of a topic that are leased ahead; 0 turns it off
-    prefetch_from: int = 20  # dequeues of a topic in a second that make it worth while
+    prefetch_from: int = 20  # dequeues in a second from which a topic counts as busy
     prefetch_lease_ms: int = 5_000
     connections_max: int = 8  # to each shard
-    deadline_s: float = 5.0  # of every question to Redis or a shard
-    probe_s: float = 0.5  # between two looks at a server that is down
-    tick_s: float = 0.5  # between two looks for what is due
-    sweep_after_s: float = 2.0  # a job that is not in its table by then is taken from the log
+    deadline_s: float = 5.0  # of every call to Redis or a shard
+    probe_s: float = 0.5  # between two checks of a server that is down
+    tick_s: float = 0.5  # between two checks for due jobs
+    sweep_after_s: float = 2.0  # a job that is not in its table by then is inserted from the log
     node_lease_ms: int = 15_000
 
     def __post_init__(self) -> None:

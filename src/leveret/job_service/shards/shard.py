@@ -1,10 +1,9 @@
 """One PostgreSQL database: its connections, their deadlines, and the breaker.
 
-While a shard is known to be down every call to it raises JobsUnavailableError at once, with its
-name; a
-probe brings it back as soon as it answers again, is migrated and has been told of the local log. A
-call that fails by the connection or by its deadline opens the breaker; its connection is thrown
-away, since nobody knows what state it is in.
+While a shard is known to be down, every call to it raises JobsUnavailableError with its name at
+once. A probe brings it back when it answers again, is migrated and knows of the local log. A call
+that loses its connection or exceeds its deadline opens the breaker. Its connection is closed, since
+its state is unknown.
 """
 
 import asyncio
@@ -16,23 +15,23 @@ from urllib.parse import urlsplit
 import asyncpg
 
 from leveret.errors import JobsError, JobsUnavailableError
-from leveret.job_service.shards.schema import migrate
+from leveret.job_service.shards.migration import migrate
 from leveret.job_service.shards.settings import ShardsSettings
-from leveret.job_service.shards.sql import functions
+from leveret.job_service.shards.sql.loader import TOPIC_STOPPED
 
 Answer = TypeVar("Answer")
 Work = Callable[[Any], Awaitable[Answer]]
 
-RETRIES: Final = 3  # of a transaction that PostgreSQL ended because of another one
-# The planner must not choose a plan for the empty table that it was and keep it for the full one.
+RETRIES: Final = 3  # of a transaction that PostgreSQL ended because of a conflict
+# The planner must not choose a plan for an empty table and keep it when the table is full.
 SERVER_SETTINGS: Final = {
     "application_name": "leveret jobs",
     "enable_bitmapscan": "off",
     "enable_seqscan": "off",
     "jit": "off",
 }
-_CONFLICTS: Final = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
-_GONE: Final = (
+_CONFLICT_ERRORS: Final = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
+_DOWN_ERRORS: Final = (
     OSError,
     EOFError,
     TimeoutError,
@@ -48,7 +47,7 @@ log = logging.getLogger(__name__)
 
 
 class TopicStoppedError(JobsError):
-    """The topic is being moved, or lives on another shard now."""
+    """The topic is being moved, or is on another shard now."""
 
 
 class Shard:
@@ -58,7 +57,7 @@ class Shard:
         self.index: Final = index
         self._dsn = dsn
         self._settings = settings
-        self.name: Final = f"shard {index} ({_place(dsn)})"
+        self.name: Final = f"shard {index} ({_shown_address(dsn)})"
         self.is_up = False
         self._is_migrated = False
         self._free: list[Any] = []
@@ -71,7 +70,7 @@ class Shard:
             raise JobsUnavailableError(f"{self.name} does not answer")
 
     async def fetch(self, sql: str, *arguments: object) -> list[Any]:
-        """The rows of one statement, which is its own transaction."""
+        """Return the rows of one statement, which is a transaction of its own."""
 
         async def work(connection: Any) -> list[Any]:
             rows: list[Any] = await connection.fetch(sql, *arguments)
@@ -80,11 +79,11 @@ class Shard:
         return await self.run(work)
 
     async def run(self, work: Work[Answer]) -> Answer:
-        """Do work on a connection, within the deadline; again if another transaction was in it."""
+        """Do work on a connection within the deadline; try again after a conflict."""
         for _ in range(RETRIES):
             try:
                 return await self._run_once(work)
-            except _CONFLICTS as error:
+            except _CONFLICT_ERRORS as error:
                 log.info("%s ended a transaction, it is tried again: %s", self.name, error)
         raise JobsUnavailableError(f"{self.name} is too busy with conflicting transactions")
 
@@ -94,15 +93,15 @@ class Shard:
             async with asyncio.timeout(self._settings.deadline_s):
                 async with self._room:
                     return await self._with_connection(work)
-        except _GONE as error:
+        except _DOWN_ERRORS as error:
             self._open_breaker(error)
-            raise JobsUnavailableError(f"{self.name} does not answer: {_told(error)}") from error
-        except _CONFLICTS:
+            raise JobsUnavailableError(f"{self.name} does not answer: {_reason(error)}") from error
+        except _CONFLICT_ERRORS:
             raise
         except asyncpg.PostgresError as error:
-            if error.sqlstate == functions.STOPPED:
+            if error.sqlstate == TOPIC_STOPPED:
                 raise TopicStoppedError(str(error)) from error
-            # It is there: read-only after a failover, say, or without a right. Others may go on.
+            # The shard answers, but is read-only or lacks a permission: other calls may work.
             log.warning("%s refuses a statement: %s", self.name, error)
             raise JobsUnavailableError(f"{self.name} refuses: {error}") from error
 
@@ -111,7 +110,7 @@ class Shard:
         try:
             answer = await work(connection)
         except asyncpg.PostgresError as error:
-            if isinstance(error, _GONE):
+            if isinstance(error, _DOWN_ERRORS):
                 connection.terminate()
             else:
                 self._free.append(connection)
@@ -129,7 +128,7 @@ class Shard:
 
     def _open_breaker(self, error: BaseException) -> None:
         if self.is_up:
-            log.warning("%s is down: %s", self.name, _told(error))
+            log.warning("%s is down: %s", self.name, _reason(error))
         self.is_up = False
         self._drop_connections()
 
@@ -138,19 +137,17 @@ class Shard:
             connection.terminate()
         self._free.clear()
 
-    # ---- health
-
     async def probe(self) -> None:
-        """Ask whether it is there; open or close the breaker by the answer."""
+        """Check the shard; open or close the breaker by the result."""
         try:
             async with asyncio.timeout(self._settings.deadline_s):
                 await (self._ask() if self.is_up else self._come_up())
-        except (*_GONE, asyncpg.PostgresError, JobsUnavailableError) as error:
+        except (*_DOWN_ERRORS, asyncpg.PostgresError, JobsUnavailableError) as error:
             self._open_breaker(error)
 
     async def _ask(self) -> None:
         if not self._free:
-            return  # in use: whoever uses them will tell
+            return  # all connections are in use: their calls will find out
         connection = self._free.pop()
         try:
             await connection.fetchval("SELECT 1")
@@ -175,7 +172,7 @@ class Shard:
         log.info("%s is up", self.name)
 
     async def watch(self) -> None:
-        """Probe as long as the node lives."""
+        """Probe until cancelled."""
         while True:
             await asyncio.sleep(self._settings.probe_s)
             await self.probe()
@@ -185,13 +182,13 @@ class Shard:
         self._drop_connections()
 
 
-def _place(dsn: str) -> str:
-    """Where a database is, without its password."""
+def _shown_address(dsn: str) -> str:
+    """Return the address of a database without its password."""
     parts = urlsplit(dsn)
     return f"{parts.hostname or 'local'}:{parts.port or 5432}{parts.path}"
 
 
-def _told(error: BaseException) -> str:
+def _reason(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return "no answer within the deadline"
     return str(error) or type(error).__name__

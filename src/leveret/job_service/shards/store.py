@@ -1,9 +1,9 @@
-"""The store of jobs on Redis and PostgreSQL: every call of the contract, and what runs beside them.
+"""The store of jobs on Redis and PostgreSQL: every call of the contract, and the background tasks.
 
-A call goes to the shard of its topic, past a breaker that answers at once while the shard is down.
-Where a topic is being moved the call waits for its end within the deadline, and is then sent to the
-new shard. Calls that look at a topic first have its buffer flushed, so that a client sees what it
-has put in.
+A call goes to the shard of its topic. While the shard is down, its breaker refuses the call at
+once. While a topic is being moved, the call waits within its deadline and is then sent to the new
+shard. Calls that read a topic flush its buffer first, so that a client sees the jobs it has
+enqueued.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from msgspec.structs import astuple
 
 from leveret.errors import JobsDrainingError, JobsError, JobsUnavailableError
 from leveret.job_model import (
+    Enqueued,
     Handle,
     Job,
     LeasedJob,
@@ -31,14 +32,13 @@ from leveret.job_service.shards.background.flusher import Flusher
 from leveret.job_service.shards.background.prefetcher import Prefetcher
 from leveret.job_service.shards.background.sweeper import Sweeper
 from leveret.job_service.shards.background.ticker import Ticker
-from leveret.job_service.shards.bells import Bells
-from leveret.job_service.shards.counters import Counters, figures
-from leveret.job_service.shards.dead_set import DeadSet
-from leveret.job_service.shards.gathering import Acks, Claims
-from leveret.job_service.shards.intake import Intake, topics_of
-from leveret.job_service.shards.memory import Memory, Topic
-from leveret.job_service.shards.moments import moment, ms_of
-from leveret.job_service.shards.numbers import Numbers
+from leveret.job_service.shards.batching import AckBatcher, ClaimBatcher
+from leveret.job_service.shards.counters import Counters, collect_stats
+from leveret.job_service.shards.dead_jobs import DeadJobs
+from leveret.job_service.shards.enqueueing import Enqueuer, topics_of
+from leveret.job_service.shards.id_generator import IdGenerator
+from leveret.job_service.shards.ready_signals import ReadySignals
+from leveret.job_service.shards.redis.redis_client import RedisClient
 from leveret.job_service.shards.routing import ShardMap
 from leveret.job_service.shards.schedules import Schedules
 from leveret.job_service.shards.settings import WAIT_POLL_S, ShardsSettings
@@ -46,19 +46,21 @@ from leveret.job_service.shards.shard import Shard
 from leveret.job_service.shards.tables import (
     Tables,
     Time,
-    columns,
-    job,
-    kept_error,
-    leased_job,
+    cut_error,
+    handle_columns,
     outcomes_of,
-    urgency,
+    read_job,
+    read_leased_job,
+    urgency_of,
 )
+from leveret.job_service.shards.timestamps import to_ms, to_timestamp
+from leveret.job_service.shards.topic_name import TopicName
 from leveret.job_service.shards.wal import Wal
 from leveret.job_service.snowflake import EPOCH_MS
 
 Answer = TypeVar("Answer")
-POLL_S: Final = 0.05  # between two tries at the end
-POP_TRIES: Final = 3  # of a dequeue, to find a buffer empty
+POLL_S: Final = 0.05  # between two tries to drain
+POP_TRIES: Final = 3  # of a dequeue to find the buffer empty
 _NACK: Final = "SELECT * FROM leveret_nack($1, $2, $3::BIGINT[], $4::BIGINT[], $5, $6, $7, $8)"
 _BURY: Final = "SELECT * FROM leveret_bury($1, $2, $3::BIGINT[], $4::BIGINT[], $5, $6)"
 
@@ -66,7 +68,7 @@ log = logging.getLogger(__name__)
 
 
 class ShardsStore:
-    """One node of the service. `leveret.job_service.shards.open_store` makes one."""
+    """The store of one node; `leveret.job_service.shards.open_store` makes one."""
 
     def __init__(
         self,
@@ -79,68 +81,66 @@ class ShardsStore:
     ) -> None:
         assert dsns, "there is at least one shard"
         self._clock, self._settings, self._random = clock, settings, random
-        self._memory = Memory(redis_url, settings)
+        self._redis = RedisClient(redis_url, settings)
         self._shards = [Shard(index, dsn, settings) for index, dsn in enumerate(dsns)]
         self._wal = Wal(data, settings.sync, settings.segment_bytes)
-        self._routes = ShardMap(self._shards, self._memory)
+        self._routes = ShardMap(self._shards, self._redis)
         self._tables = Tables(clock, settings, random)
-        self._bells = Bells()
+        self._signals = ReadySignals()
         self._counters = Counters()
-        self._numbers = Numbers(self._memory, self._shards, settings, random)
-        self._intake = Intake(
-            self._memory, self._shards, self._routes, self._tables, self._wal, self._numbers
+        self._id_generator = IdGenerator(self._redis, self._shards, settings, random)
+        self._enqueuer = Enqueuer(
+            self._redis, self._shards, self._routes, self._tables, self._wal, self._id_generator
         )
-        self._sweeper = Sweeper(self._wal, self._shards, self._routes, self._tables, self._bells)
+        self._sweeper = Sweeper(self._wal, self._shards, self._routes, self._tables, self._signals)
         self._flushers = [
-            Flusher(shard, self._memory, self._routes, self._tables, self._wal, self._bells)
+            Flusher(shard, self._redis, self._routes, self._tables, self._wal, self._signals)
             for shard in self._shards
         ]
-        self._prefetcher = Prefetcher(self._memory, self._routes, self._tables)
+        self._prefetcher = Prefetcher(self._redis, self._routes, self._tables)
         self._schedules = Schedules(self._shards, self._tables, self.enqueue)
         self._ticker = Ticker(
-            self._memory,
+            self._redis,
             self._routes,
             self._tables,
             self._flushers,
             self._schedules,
             self._counters,
-            self._bells,
+            self._signals,
         )
         self._tasks: list[asyncio.Task[None]] = []
         self._is_draining = False
-        self._dead = DeadSet(self._read, clock)
-        self._acks = Acks(self._ack)
-        self._claims = Claims(self._claim)
+        self._dead = DeadJobs(self._read, clock)
+        self._acks = AckBatcher(self._ack)
+        self._claims = ClaimBatcher(self._claim)
         self._wire()
 
     def _wire(self) -> None:
-        self._memory.on_up = self._on_memory_up
+        self._redis.on_up = self._on_redis_up
         for shard in self._shards:
-            shard.on_up = partial(self._sweeper.introduce, shard)
+            shard.on_up = partial(self._sweeper.report_log, shard)
         for flusher in self._flushers:
             flusher.elsewhere = self._signal
 
-    async def _on_memory_up(self) -> None:
-        await self._intake.forget_keys()
-
-    # ---- life
+    async def _on_redis_up(self) -> None:
+        await self._enqueuer.forget_keys()
 
     async def start(self) -> None:
-        """Recover what the local log has, and begin to flush, wake and prefetch.
+        """Recover the jobs of the local log, and start the background tasks.
 
-        Servers that are down do not keep a node from starting: their topics answer so.
+        A node starts although servers are down: calls for their topics are refused.
         """
         self._wal.open()
-        await asyncio.gather(self._memory.probe(), *(shard.probe() for shard in self._shards))
-        await self._try("read the shard map", self._routes.refresh)
-        await self._try("sweep the local log", self._sweep_all)
-        await self._try("lease a number", self._numbers.renew)
+        await asyncio.gather(self._redis.probe(), *(shard.probe() for shard in self._shards))
+        await self._try_to("read the shard map", self._routes.refresh)
+        await self._try_to("sweep the local log", self._sweep_all)
+        await self._try_to("lease a node number", self._id_generator.renew)
         for shard in self._shards:
             if shard.is_up and self._routes.is_loaded:
-                await self._try("do what fell due", partial(self._ticker.look, shard))
+                await self._try_to("handle due jobs", partial(self._ticker.handle_due, shard))
         for work in (
-            self._memory.watch(),
-            self._numbers.watch(),
+            self._redis.watch(),
+            self._id_generator.watch(),
             self._wal.run(self._settings.sync_interval_ms / 1000),
             self._sweeper.run(),
             self._prefetcher.run(),
@@ -152,22 +152,24 @@ class ShardsStore:
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
-        task.add_done_callback(_tell)
+        task.add_done_callback(_log_end)
         self._tasks.append(task)
 
     async def _sweep_all(self) -> None:
         await self._sweeper.sweep(0.0)
 
-    async def _try(self, what: str, work: Callable[[], Awaitable[None]]) -> None:
-        """What fails is done later."""
+    async def _try_to(self, what: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Do work; log an error, since a background task does the work again later."""
         try:
             await work()
         except JobsError as error:
             log.warning("could not %s: %s", what, error)
 
     async def stop(self, deadline_s: float) -> None:
-        """Take no more, bring everything to the shards; JobsUnavailableError if that failed in
-        time."""
+        """Take no more jobs, and flush all jobs to the shards.
+
+        JobsUnavailableError where some could not be flushed in time.
+        """
         self._is_draining = self._ticker.is_draining = True
         fault: JobsUnavailableError | None = None
         try:
@@ -183,17 +185,17 @@ class ShardsStore:
             raise fault
 
     async def _drain(self) -> None:
-        """Flush all buffers, until nothing of ours is on its way; what others left may stay."""
+        """Flush all buffers until no job of this node is outstanding."""
         while True:
-            await self._try("flush all buffers", self._flush_all)
-            await self._try("sweep the local log", self._sweep_all)
+            await self._try_to("flush all buffers", self._flush_all)
+            await self._try_to("sweep the local log", self._sweep_all)
             if not self._wal.outstanding and not self._wal.undone:
                 return
             await asyncio.sleep(POLL_S)
 
     async def _flush_all(self) -> None:
-        if self._memory.is_up and self._routes.is_loaded:
-            for topic in await self._memory.buffers():
+        if self._redis.is_up and self._routes.is_loaded:
+            for topic in await self._redis.buffers():
                 if self._routes.shard_of(topic).is_up:
                     await self._flush(topic)
 
@@ -206,22 +208,20 @@ class ShardsStore:
             self._tasks = [task for task in self._tasks if not task.done()]
         for shard in self._shards:
             shard.close()
-        await self._memory.close()
+        await self._redis.close()
         self._wal.close()
 
     def _now(self) -> Any:
-        return moment(self._clock.now_ms())
+        return to_timestamp(self._clock.now_ms())
 
-    # ---- reaching a shard
-
-    def _flusher(self, topic: Topic) -> Flusher:
+    def _flusher(self, topic: TopicName) -> Flusher:
         return self._flushers[self._routes.shard_of(topic).index]
 
-    def _signal(self, topic: Topic) -> None:
+    def _signal(self, topic: TopicName) -> None:
         self._flusher(topic).signal(topic)
 
-    async def _flush(self, topic: Topic) -> None:
-        """Bring the buffer of a topic to its table."""
+    async def _flush(self, topic: TopicName) -> None:
+        """Flush the buffer of a topic to its table."""
         flusher = self._flusher(topic)
         flusher.shard.require()
         try:
@@ -229,32 +229,32 @@ class ShardsStore:
         except TimeoutError as error:
             raise JobsUnavailableError(f"{flusher.shard.name} is too slow") from error
 
-    async def _flush_if_buffered(self, topic: Topic) -> bool:
-        """Whether something was flushed."""
-        if not self._memory.is_up:
+    async def _flush_if_buffered(self, topic: TopicName) -> bool:
+        """Flush the buffer of a topic where it has jobs; return whether it had."""
+        if not self._redis.is_up:
             return False
         try:
-            waiting = await self._memory.buffered(topic)
+            waiting = await self._redis.buffered(topic)
         except JobsUnavailableError as error:
-            log.info("the table is read without the buffer: %s", error)
+            log.info("the buffer could not be flushed before the table is read: %s", error)
             return False
         if waiting:
-            await self._unless_stopped(topic, lambda _: self._flush(topic))
+            await self._on_shard(topic, lambda _: self._flush(topic))
         return waiting > 0
 
-    async def _unless_stopped(
-        self, topic: Topic, work: Callable[[Shard], Awaitable[Answer]]
+    async def _on_shard(
+        self, topic: TopicName, work: Callable[[Shard], Awaitable[Answer]]
     ) -> Answer:
         return await self._routes.reach(topic, work, self._settings.deadline_s)
 
-    async def _ask(self, topic: Topic, sql: str, *arguments: object) -> list[Any]:
+    async def _ask(self, topic: TopicName, sql: str, *arguments: object) -> list[Any]:
         async def work(shard: Shard) -> list[Any]:
             return await shard.fetch(sql, *topic, *arguments)
 
-        return await self._unless_stopped(topic, work)
+        return await self._on_shard(topic, work)
 
-    async def _read(self, topic: Topic, sql: str, *arguments: object) -> list[Any]:
-        """A plain statement, where the topic lives: a shard that it has left refuses."""
+    async def _read(self, topic: TopicName, sql: str, *arguments: object) -> list[Any]:
+        """Run a statement on the shard of a topic; a shard that the topic has left refuses it."""
 
         async def work(connection: Any) -> list[Any]:
             async with connection.transaction():
@@ -262,27 +262,22 @@ class ShardsStore:
                 rows: list[Any] = await connection.fetch(sql, *topic, *arguments)
                 return rows
 
-        return await self._unless_stopped(topic, lambda shard: shard.run(work))
+        return await self._on_shard(topic, lambda shard: shard.run(work))
 
-    # ---- in and out
-
-    async def enqueue(self, jobs: list[NewJob]) -> list[int]:
-        return (await self.put_in(jobs))[0]
-
-    async def put_in(self, jobs: list[NewJob]) -> tuple[list[int], int]:
+    async def enqueue(self, jobs: list[NewJob]) -> Enqueued:
         if self._is_draining:
             raise JobsDrainingError("the service is stopping")
         if not jobs:
-            return [], 0
-        ids, known = await self._intake.take(jobs)
+            return Enqueued([], 0)
+        ids, known = await self._enqueuer.enqueue(jobs)
         for one in jobs:
             self._counters.of((one.namespace, one.topic)).enqueued += 1
         for topic in topics_of(jobs):
-            if self._memory.is_up:
+            if self._redis.is_up:
                 self._signal(topic)
             else:
-                self._bells.ring(topic)
-        return ids, known
+                self._signals.notify(topic)
+        return Enqueued(ids, known)
 
     async def dequeue(
         self, namespace: str, topic: str, limit: int, lease_ms: int | None, wait_ms: int
@@ -293,14 +288,14 @@ class ShardsStore:
         while True:
             if self._is_draining:
                 raise JobsDrainingError("the service is stopping")
-            bell = self._bells.bell(name)
-            found = await self._claims.ask(name, limit, lease_ms)
+            event = self._signals.signal_for(name)
+            found = await self._claims.claim(name, limit, lease_ms)
             left_s = end_s - loop.time()
             if found or left_s <= 0:
                 return found
-            await self._bells.wait(bell, min(left_s, WAIT_POLL_S))
+            await self._signals.wait(event, min(left_s, WAIT_POLL_S))
 
-    async def _claim(self, topic: Topic, limit: int, lease_ms: int | None) -> list[LeasedJob]:
+    async def _claim(self, topic: TopicName, limit: int, lease_ms: int | None) -> list[LeasedJob]:
         self._routes.shard_of(topic).require()
         self._prefetcher.note(topic)
         async with self._prefetcher.alone(topic):
@@ -313,62 +308,60 @@ class ShardsStore:
                 limit,
                 lease_ms,
                 (now_ms - EPOCH_MS) << 22,
-                moment(now_ms),
+                to_timestamp(now_ms),
             )
         counts = self._counters.of(topic)
         counts.expired += sum(int(row["job_token"]) for row in rows if row["job_id"] is None)
-        rows = sorted((row for row in rows if row["job_id"] is not None), key=urgency)
+        rows = sorted((row for row in rows if row["job_id"] is not None), key=urgency_of)
         counts.handed_out += len(rows)
         if any(row["job_rank"] for row in rows):
-            await self._serve(topic, rows)
-        return [leased_job(row) for row in rows]
+            await self._advance_rounds(topic, rows)
+        return [read_leased_job(row) for row in rows]
 
-    async def _pop(self, topic: Topic, limit: int) -> list[int]:
-        """Prefetched ids, with the topic's buffer flushed before; none while Redis is down."""
-        if not self._memory.is_up:
+    async def _pop(self, topic: TopicName, limit: int) -> list[int]:
+        """Flush the topic's buffer, then take prefetched ids; none while Redis is down."""
+        if not self._redis.is_up:
             return []
         try:
             for _ in range(POP_TRIES):
-                popped = await self._memory.pop(topic, limit)
+                popped = await self._redis.pop(topic, limit)
                 if popped is not None:
                     return popped
-                await self._unless_stopped(topic, lambda _: self._flush(topic))
+                await self._on_shard(topic, lambda _: self._flush(topic))
         except JobsUnavailableError as error:
             if not self._routes.shard_of(topic).is_up:
                 raise
             log.info("jobs are leased without Redis: %s", error)
         return []
 
-    async def _serve(self, topic: Topic, rows: list[Any]) -> None:
+    async def _advance_rounds(self, topic: TopicName, rows: list[Any]) -> None:
         priorities = [row["job_priority"] for row in rows]
         ranks = [row["job_rank"] for row in rows]
         await self._ask(
             topic, "SELECT leveret_serve($1, $2, $3::INT[], $4::BIGINT[])", priorities, ranks
         )
 
-    # ---- settling
-
     async def _settle(
-        self, topic: Topic, sql: str, handles: list[Handle], *arguments: object
+        self, topic: TopicName, sql: str, handles: list[Handle], *arguments: object
     ) -> list[Any]:
-        """The row of each handle. What is unknown may be in the buffer: then it is asked again."""
-        rows = await self._ask(topic, sql, *columns(handles), *arguments)
+        """Return the row of each handle. Unknown jobs may be in the buffer: then ask again."""
+        rows = await self._ask(topic, sql, *handle_columns(handles), *arguments)
         unknown = [n for n, row in enumerate(rows) if row["outcome"] == Outcome.UNKNOWN.value]
         if unknown and await self._flush_if_buffered(topic):
-            again = columns([handles[n] for n in unknown])
+            again = handle_columns([handles[n] for n in unknown])
             found = await self._ask(topic, sql, *again, *arguments)
             for n, row in zip(unknown, found, strict=True):
                 rows[n] = row
         return rows
 
     async def ack(self, namespace: str, topic: str, handles: list[Handle]) -> list[Outcome]:
-        return await self._acks.ask((namespace, topic), handles)
+        return await self._acks.ack((namespace, topic), handles)
 
-    async def _ack(self, name: Topic, handles: list[Handle]) -> list[Outcome]:
+    async def _ack(self, name: TopicName, handles: list[Handle]) -> list[Outcome]:
         sql = "SELECT * FROM leveret_ack($1, $2, $3::BIGINT[], $4::BIGINT[], $5)"
         outcomes = outcomes_of(await self._settle(name, sql, handles, self._now()))
         self._counters.of(name).acked += outcomes.count(Outcome.DONE)
-        self._bells.ring(name)  # a slot may be free
+        self._signals.notify(name)  # a dequeue may wait for a free lease
         return outcomes
 
     async def nack(
@@ -381,7 +374,7 @@ class ShardsStore:
         is_dead: bool = False,
     ) -> list[Outcome]:
         name = namespace, topic
-        kept, now = kept_error(error), self._now()
+        kept, now = cut_error(error), self._now()
         if is_dead:
             rows = await self._settle(name, _BURY, handles, kept, now)
         else:
@@ -389,7 +382,7 @@ class ShardsStore:
             rows = await self._settle(name, _NACK, handles, kept, delay_ms, drawn, now)
         outcomes = outcomes_of(rows)
         self._counters.of(name).failed += outcomes.count(Outcome.DONE)
-        await self._ticker.made_ready(name)
+        await self._ticker.on_ready(name)
         return outcomes
 
     async def extend(
@@ -402,7 +395,7 @@ class ShardsStore:
             lease_ms,
             self._now(),
         )
-        ends = [ms_of(row["until_at"]) if row["until_at"] else 0 for row in rows]
+        ends = [to_ms(row["until_at"]) if row["until_at"] else 0 for row in rows]
         return list(zip(outcomes_of(rows), ends, strict=True))
 
     async def cancel(self, namespace: str, topic: str, ids: list[int]) -> list[Outcome]:
@@ -416,24 +409,22 @@ class ShardsStore:
         await self._flush_if_buffered(name)
         sql = "SELECT * FROM leveret_deliver_now($1, $2, $3::BIGINT[], $4)"
         outcomes = outcomes_of(await self._ask(name, sql, ids, self._now()))
-        await self._ticker.made_ready(name)
+        await self._ticker.on_ready(name)
         return outcomes
-
-    # ---- looking
 
     async def find(self, namespace: str, topic: str, id: int) -> Job | None:
         name = namespace, topic
         await self._flush_if_buffered(name)
         sql = "SELECT * FROM items WHERE (namespace || '') = $1 AND (topic || '') = $2 AND id = $3"
         rows = await self._read(name, sql, id)
-        return job(rows[0], self._clock.now_ms()) if rows else None
+        return read_job(rows[0], self._clock.now_ms()) if rows else None
 
     async def dead(self, namespace: str, topic: str, after_id: int, limit: int) -> list[Job]:
-        return await self._dead.listed((namespace, topic), after_id, limit)
+        return await self._dead.list_dead((namespace, topic), after_id, limit)
 
     async def redrive(self, namespace: str, topic: str, ids: list[int] | None) -> int:
         driven = await self._dead.redrive((namespace, topic), ids)
-        await self._ticker.made_ready((namespace, topic))
+        await self._ticker.on_ready((namespace, topic))
         return driven
 
     async def delete_dead(self, namespace: str, topic: str, ids: list[int] | None) -> int:
@@ -455,27 +446,25 @@ class ShardsStore:
         )
 
     async def stats(self, namespace: str | None) -> list[TopicStats]:
-        """Of every topic that has jobs or that this node knows, on the shards that answer."""
-        if self._memory.is_up:
-            for topic in await self._memory.buffers():
+        """Return statistics of every topic that has jobs or that this node has served."""
+        if self._redis.is_up:
+            for topic in await self._redis.buffers():
                 if namespace is None or topic[0] == namespace:
-                    await self._try("flush for the statistics", partial(self._flush, topic))
-        return await figures(self._shards, self._counters, namespace, self._now())
-
-    # ---- schedules
+                    await self._try_to("flush for the statistics", partial(self._flush, topic))
+        return await collect_stats(self._shards, self._counters, namespace, self._now())
 
     async def schedules(self, namespace: str) -> list[Schedule]:
         return await self._schedules.list(namespace)
 
     async def set_schedule(self, schedule: Schedule) -> None:
         topic = schedule.namespace, schedule.topic
-        await self._unless_stopped(topic, lambda home: self._schedules.set(schedule, home))
+        await self._on_shard(topic, lambda home: self._schedules.set(schedule, home))
 
     async def delete_schedule(self, namespace: str, name: str) -> bool:
         return await self._schedules.delete(namespace, name)
 
 
-def _tell(task: asyncio.Task[None]) -> None:
-    """Nobody waits for what runs beside the calls: its end must not go unseen."""
+def _log_end(task: asyncio.Task[None]) -> None:
+    """Log the error of a background task, which no caller awaits."""
     if not task.cancelled() and task.exception() is not None:
-        log.error("a part of the store has ended", exc_info=task.exception())
+        log.error("a background task of the store has ended", exc_info=task.exception())

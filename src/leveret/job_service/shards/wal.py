@@ -1,13 +1,14 @@
-"""The local write-ahead log: what this node took and PostgreSQL may not have yet.
+"""The local write-ahead log: jobs that this node accepted and PostgreSQL may not have yet.
 
-docs/formats/jobs-wal.md draws the files. A batch is one record, so it is replayed whole or not at
-all. Each of its jobs has a state byte beside the record's checksum: taking a job back overwrites
+docs/formats/jobs-wal.md describes the files. A batch is one record, so it is replayed whole or not
+at all. Each job of a record has a state byte outside the checksum. Taking a job back overwrites
 that byte in place, which needs no space and cannot be torn. A job is *outstanding* until it is
-known to be in its table (or taken back there too); a full file goes when none of its jobs is.
+known to be in its table, or taken back there too. A full file is deleted when none of its jobs is
+outstanding.
 
-Appending writes to the file at once, in the caller's turn; `sync` decides when the disk has it. An
-error while writing cuts the record off again; where that fails too, or a sync failed, the log is
-broken and takes nothing more until a restart.
+Appending writes to the file at once; `sync` decides when it is on disk. After a write error the
+record is cut off again. Where that fails too, or a sync failed, the log is broken and accepts
+nothing until a restart.
 """
 
 import asyncio
@@ -23,13 +24,14 @@ from typing import Final, NamedTuple
 
 from leveret.checksum import crc32
 from leveret.errors import CorruptionError, JobsUnavailableError, NewerFormatError, StorageError
-from leveret.job_service.shards import entries
-from leveret.job_service.shards.entries import Entry
+from leveret.job_service.shards.buffered_job import BufferedJob, decode_job
 
 MAGIC: Final = b"LVJW"
 VERSION: Final = 1
-_HEADER: Final = struct.Struct(">4sI16sI")  # magic, version, origin, checksum of what is before
-_RECORD: Final = struct.Struct(">III")  # bytes after this head, checksum, number of jobs
+_HEADER: Final = struct.Struct(">4sI16sI")  # magic, version, origin, checksum of the fields before
+_RECORD: Final = struct.Struct(
+    ">III"
+)  # bytes after this head, checksum of the jobs, number of jobs
 _LENGTH: Final = struct.Struct(">I")
 RECORD_BYTES_MAX: Final = 64 * 1024 * 1024
 LIVE: Final = 0
@@ -38,28 +40,30 @@ UNDONE: Final = 1
 log = logging.getLogger(__name__)
 
 
-class Place(NamedTuple):
-    """Where the log has a job."""
+class JobPosition(NamedTuple):
+    """The position of a job in the log."""
 
     segment: int
     offset: int  # of the record's head
     number: int  # of the job in its record
-    added_s: float  # by the loop's clock
+    added_s: float  # by the clock of the event loop
 
 
 class Wal:
-    """The log of one node, in a directory that belongs to it alone."""
+    """The log of one node, in a directory of its own."""
 
     def __init__(self, directory: Path, sync: str, segment_bytes: int) -> None:
         self._directory = directory
         self._policy = sync
         self._segment_bytes = segment_bytes
-        self.origin = uuid.uuid4()  # of this log, told to the shards; kept in its files
-        self.outstanding: dict[int, Place] = {}  # in the order in which they were written
-        self.undone: dict[int, Place] = {}  # taken back here, and not yet there
-        self.unanswered: set[int] = set()  # of calls that may still find them known, or fail
-        self._counts: Counter[int] = Counter()  # of both, by segment
-        self._files: dict[int, int] = {}  # descriptors by segment
+        self.origin = uuid.uuid4()  # identifies this log in the shards; kept in its files
+        self.outstanding: dict[int, JobPosition] = {}  # in the order of writing
+        self.undone: dict[int, JobPosition] = {}  # taken back here, but not yet in the shards
+        self.unanswered: set[int] = (
+            set()
+        )  # jobs of calls that may still fail or find their keys known
+        self._counts: Counter[int] = Counter()  # of outstanding and undone jobs, by segment
+        self._files: dict[int, int] = {}  # file descriptors by segment
         self._last = 0  # the segment that is written
         self._size = 0  # of that one
         self._fault = ""
@@ -67,10 +71,8 @@ class Wal:
         self._syncing: asyncio.Future[None] | None = None
         self._lock = -1
 
-    # ---- opening
-
     def open(self) -> None:
-        """Read what is there, cut off a torn end, and begin a new file."""
+        """Read the files, cut off a torn end, and begin a new file."""
         self._directory.mkdir(parents=True, exist_ok=True)
         self._take_lock()
         numbers = sorted(int(path.stem) for path in self._directory.glob("*.wal"))
@@ -94,7 +96,7 @@ class Wal:
         path = self._path(segment)
         data = path.read_bytes()
         if not self._read_header(path, data):
-            path.unlink()  # the start ended before the first record of it
+            path.unlink()  # the node died before the file had a record
             return
         self._files[segment] = os.open(path, os.O_RDWR)
         offset = _HEADER.size
@@ -123,7 +125,7 @@ class Wal:
     def _load(self, segment: int, offset: int, states: bytes, data: bytes) -> None:
         for index, raw in enumerate(_jobs(data, offset)):
             where = self.outstanding if states[index] == LIVE else self.undone
-            where[entries.decode(raw).id] = Place(segment, offset, index, 0.0)
+            where[decode_job(raw).id] = JobPosition(segment, offset, index, 0.0)
             self._counts[segment] += 1
 
     def _begin(self, segment: int) -> None:
@@ -136,10 +138,8 @@ class Wal:
         self._counts[segment] += 0
         _sync_directory(self._directory)
 
-    # ---- writing
-
-    def append(self, jobs: list[Entry], raw: list[bytes], now_s: float) -> None:
-        """Write a batch as one record, or nothing of it and raise JobsUnavailableError.
+    def append(self, jobs: list[BufferedJob], raw: list[bytes], now_s: float) -> None:
+        """Write a batch as one record; JobsUnavailableError where nothing of it was written.
 
         `raw` has the bytes of each job.
         """
@@ -154,7 +154,7 @@ class Wal:
                 f"the local log of jobs cannot be written: {error}"
             ) from error
         for index, job in enumerate(jobs):
-            self.outstanding[job.id] = Place(self._last, self._size, index, now_s)
+            self.outstanding[job.id] = JobPosition(self._last, self._size, index, now_s)
         self._counts[self._last] += len(jobs)
         self._size += len(record)
         self._is_dirty = True
@@ -185,31 +185,31 @@ class Wal:
             self._fault = str(error)
 
     def undo(self, ids: Iterable[int]) -> None:
-        """Take jobs back, so that no replay brings them."""
+        """Take jobs back, so that no replay inserts them."""
         for id in ids:
-            place = self.outstanding.pop(id, None)
-            if place is None:
+            position = self.outstanding.pop(id, None)
+            if position is None:
                 continue
-            self.undone[id] = place
-            self._mark(place)
+            self.undone[id] = position
+            self._mark(position)
 
-    def _mark(self, place: Place) -> None:
-        offset = place.offset + _RECORD.size + place.number
+    def _mark(self, position: JobPosition) -> None:
+        offset = position.offset + _RECORD.size + position.number
         try:
-            os.pwrite(self._files[place.segment], bytes([UNDONE]), offset)
+            os.pwrite(self._files[position.segment], bytes([UNDONE]), offset)
         except OSError as error:
             self._fault = f"a job could not be taken back: {error}"
             log.error("%s", self._fault)
         self._is_dirty = True
 
     def settle(self, ids: Iterable[int]) -> None:
-        """Jobs that their tables know of: they need no replay."""
+        """Forget jobs that their tables know of."""
         for id in ids:
-            place = self.outstanding.pop(id, None) or self.undone.pop(id, None)
-            if place is not None:
-                self._counts[place.segment] -= 1
-                if place.segment != self._last and self._counts[place.segment] == 0:
-                    self._drop(place.segment)
+            position = self.outstanding.pop(id, None) or self.undone.pop(id, None)
+            if position is not None:
+                self._counts[position.segment] -= 1
+                if position.segment != self._last and self._counts[position.segment] == 0:
+                    self._drop(position.segment)
 
     def _drop_settled(self) -> None:
         for segment in [s for s in self._files if s != self._last and not self._counts[s]]:
@@ -220,28 +220,26 @@ class Wal:
         self._counts.pop(segment, None)
         self._path(segment).unlink(missing_ok=True)
 
-    # ---- the disk
-
     @property
     def is_synced_first(self) -> bool:
         """Whether an answer waits for the disk."""
         return self._policy == "always"
 
     async def synced(self) -> None:
-        """Return when what was appended is as safe as the policy asks for."""
+        """Return when the appended jobs are as safe as the policy asks for."""
         if self.is_synced_first:
             await self._sync()
 
     async def _sync(self) -> None:
-        while self._syncing is not None:  # began before our bytes were written
+        while self._syncing is not None:  # it began before our bytes were written
             await asyncio.wait([self._syncing])
-            await asyncio.sleep(0)  # who began it must hear of its end
+            await asyncio.sleep(0)  # the task that began it must see its end first
         self._require()
         if not self._is_dirty:
             return
         self._is_dirty = False
         loop = asyncio.get_running_loop()
-        # Opened anew, so that a file that is dropped meanwhile cannot close it under the thread.
+        # A duplicate, so that deleting the file meanwhile does not close it under the thread.
         copy = os.dup(self._files[self._last])
         self._syncing = loop.run_in_executor(None, _sync_and_close, copy)
         try:
@@ -253,7 +251,7 @@ class Wal:
             self._syncing = None
 
     async def run(self, interval_s: float) -> None:
-        """Sync every now and then, as long as the node lives."""
+        """Sync at an interval until cancelled, if the policy asks for that."""
         while True:
             await asyncio.sleep(interval_s)
             if self._is_dirty and self._policy == "interval" and not self._fault:
@@ -262,43 +260,41 @@ class Wal:
                 except JobsUnavailableError as error:
                     log.error("%s", error)
 
-    # ---- reading back
-
-    def read(self, ids: Iterable[int]) -> list[Entry]:
-        """The jobs of these ids, from the files."""
+    def read(self, ids: Iterable[int]) -> list[BufferedJob]:
+        """Read jobs from the files."""
         found = []
         for id in ids:
-            place = self.outstanding.get(id) or self.undone.get(id)
-            if place is not None:
-                found.append(self._entry(place))
+            position = self.outstanding.get(id) or self.undone.get(id)
+            if position is not None:
+                found.append(self._read_job(position))
         return found
 
-    def _entry(self, place: Place) -> Entry:
-        descriptor = self._files[place.segment]
-        head = os.pread(descriptor, _RECORD.size, place.offset)
+    def _read_job(self, position: JobPosition) -> BufferedJob:
+        descriptor = self._files[position.segment]
+        head = os.pread(descriptor, _RECORD.size, position.offset)
         length, _, count = _RECORD.unpack(head)
-        offset, end = place.offset + _RECORD.size + count, place.offset + _RECORD.size + length
-        for _ in range(place.number):
+        offset, end = (
+            position.offset + _RECORD.size + count,
+            position.offset + _RECORD.size + length,
+        )
+        for _ in range(position.number):
             offset += _LENGTH.size + _LENGTH.unpack(os.pread(descriptor, 4, offset))[0]
         (size,) = _LENGTH.unpack(os.pread(descriptor, 4, offset))
         assert offset + _LENGTH.size + size <= end
-        return entries.decode(os.pread(descriptor, size, offset + _LENGTH.size))
+        return decode_job(os.pread(descriptor, size, offset + _LENGTH.size))
 
     def low(self) -> int | None:
-        """The smallest id that is not settled."""
+        """Return the lowest id that is outstanding or undone."""
         return min((*self.outstanding, *self.undone), default=None)
 
     def close(self) -> None:
-        """Let go of the files; those without outstanding jobs are removed."""
+        """Close the files; delete those without outstanding jobs."""
         for segment, descriptor in list(self._files.items()):
             os.close(descriptor)
             if not self._counts[segment]:
                 self._path(segment).unlink(missing_ok=True)
         self._files.clear()
         os.close(self._lock)
-
-
-# ---- bytes
 
 
 def _record(raw: list[bytes]) -> bytes:
@@ -308,7 +304,7 @@ def _record(raw: list[bytes]) -> bytes:
 
 
 def _records(data: bytes) -> Iterator[tuple[int, bytes, int]]:
-    """Offset, states and end of each whole record."""
+    """Return offset, states and end of each whole record."""
     offset = _HEADER.size
     while offset + _RECORD.size <= len(data):
         length, checksum, count = _RECORD.unpack_from(data, offset)
@@ -326,7 +322,7 @@ def _end_of(data: bytes) -> int:
 
 
 def _has_more(data: bytes, end: int) -> bool:
-    """Whether bytes beyond the end are more than an unwritten tail."""
+    """Whether the bytes beyond the end hold anything but zeros."""
     return any(data[end:])
 
 

@@ -1,7 +1,7 @@
-"""The asynchronous client of the jobs service.
+"""The client of the jobs service for an event loop.
 
-Belongs to one event loop. Calls run side by side, each on a connection of its own from those that
-are kept open. Every call ends within its deadline, with its result or an exception of
+A client belongs to one event loop. Calls run side by side, each on a connection of its own from a
+pool that keeps them open. Every call ends within its deadline, with its result or an error of
 `leveret.jobs.client.errors`. `Client` has the same methods for threads.
 """
 
@@ -12,22 +12,26 @@ from datetime import datetime
 from types import TracebackType
 from typing import TypeVar
 
-from leveret.job_model import Outcome, Schedule, TopicSettings, TopicStats
+from leveret.http_client.async_connections import CONNECTIONS_MAX, AsyncConnectionPool
+from leveret.http_client.tokens import AsyncTokenRenewal, AsyncTokenSource
+from leveret.job_model import Enqueued, Outcome, Schedule
 from leveret.jobs.client import calls
-from leveret.jobs.client.address import DEFAULT_NAMESPACE, address_of
-from leveret.jobs.client.async_connections import LINKS_MAX, AsyncConnections
 from leveret.jobs.client.calls import Call
-from leveret.jobs.client.errors import CallError, CallTimeoutError, NotAuthenticatedError, fault_of
-from leveret.jobs.client.job import Enqueued, Job, JobInfo, NewJob
+from leveret.jobs.client.errors import CallError, CallTimeoutError, NotAuthenticatedError, error_of
+from leveret.jobs.client.job import Job, JobInfo, NewJob
 from leveret.jobs.client.outcomes import require_done
 from leveret.jobs.client.retrying import TIMEOUT_S, maybe_pause_s
-from leveret.jobs.client.tokens import AsyncTokens, AsyncTokenSource
+from leveret.jobs.client.service_address import DEFAULT_NAMESPACE, find_service, make_encoder
+from leveret.jobs.client.topics import TopicSettings, TopicStats
 
 T = TypeVar("T")
 
 
 class AsyncClient:
-    """Talks to the jobs service of one address. What is not given comes from the environment."""
+    """A client of the jobs service at one address.
+
+    Without `url` and `token` it reads LEVERET_URL and LEVERET_JOBS_TOKEN from the environment.
+    """
 
     def __init__(
         self,
@@ -37,14 +41,14 @@ class AsyncClient:
         namespace: str = DEFAULT_NAMESPACE,
         timeout_s: float = TIMEOUT_S,
         tls: ssl.SSLContext | None = None,
-        connections_max: int = LINKS_MAX,
+        connections_max: int = CONNECTIONS_MAX,
     ) -> None:
         self.namespace = namespace
         given, source = (None, token) if callable(token) else (token, None)
-        self._address = address_of(url, given, tls)
-        self._tokens = AsyncTokens(self._address, source)
+        self._address = find_service(url, tls)
+        self._tokens = AsyncTokenRenewal(make_encoder(self._address, given), source)
         self._timeout_s = timeout_s
-        self._links = AsyncConnections(self._address, connections_max)
+        self._connections = AsyncConnectionPool(self._address, connections_max)
 
     async def __aenter__(self) -> "AsyncClient":
         return self
@@ -58,8 +62,8 @@ class AsyncClient:
         self.close()
 
     def close(self) -> None:
-        """Close the connections that are idle, and each other one after its call."""
-        self._links.close()
+        """Close the idle connections, and each other connection after its call."""
+        self._connections.close()
 
     async def enqueue(
         self,
@@ -72,7 +76,7 @@ class AsyncClient:
         idempotency_key: str | None = None,
         fair_key: str | None = None,
     ) -> int:
-        """Put in one job; its id. `payload` is sent as JSON unless it is bytes."""
+        """Enqueue one job and return its id. `payload` is sent as JSON unless it is bytes."""
         job = NewJob(
             topic=topic,
             payload=payload,
@@ -82,15 +86,17 @@ class AsyncClient:
             idempotency_key=idempotency_key,
             fair_key=fair_key,
         )
-        return (await self.enqueue_many([job]))[0]
+        return (await self.enqueue_many([job])).ids[0]
 
-    async def enqueue_many(self, jobs: Sequence[NewJob]) -> list[int]:
-        """Put in all of these, or none; their ids in the same order."""
-        return (await self.enqueue_batch(jobs)).ids
+    async def enqueue_many(self, jobs: Sequence[NewJob]) -> Enqueued:
+        """Enqueue all of these jobs, or none.
 
-    async def enqueue_batch(self, jobs: Sequence[NewJob]) -> Enqueued:
-        """The same; also how many were there already, by their idempotency keys."""
-        return await self._do(calls.enqueue(jobs, self.namespace)) if jobs else Enqueued([], 0)
+        Return their ids in the same order, and how many the service knew already by their
+        idempotency keys.
+        """
+        return (
+            await self.send_call(calls.enqueue(jobs, self.namespace)) if jobs else Enqueued([], 0)
+        )
 
     async def dequeue(
         self,
@@ -101,24 +107,31 @@ class AsyncClient:
         lease_s: float | None = None,
         namespace: str | None = None,
     ) -> list[Job]:
-        """Take up to `limit` jobs under a lease; wait for one up to `wait_s`."""
+        """Lease up to `limit` jobs; where there are none, wait for one up to `wait_s`.
+
+        `lease_s` None: the lease of the topic.
+        """
         given = namespace or self.namespace
-        return await self._do(calls.dequeue(given, topic, limit, wait_s, lease_s))
+        return await self.send_call(calls.dequeue(given, topic, limit, wait_s, lease_s))
 
     async def ack(self, job: Job) -> None:
-        """The job is done. StaleLease or UnknownJob where it is no longer this worker's."""
+        """Settle a job as done.
+
+        Raise StaleLeaseError or UnknownJobError where the lease is no longer this worker's.
+        """
         require_done(await self.ack_many([job]))
 
     async def ack_many(self, jobs: Sequence[Job]) -> list[Outcome]:
-        """These jobs are done; what became of each."""
-        return await self._do(calls.ack(jobs)) if jobs else []
+        """Settle jobs as done; return the outcome of each."""
+        return await self.send_call(calls.ack(jobs)) if jobs else []
 
     async def nack(
         self, job: Job, error: str, *, delay_s: float | None = None, dead: bool = False
     ) -> None:
-        """The job failed: it comes back by the topic's backoff or after `delay_s`, or is dead.
+        """Settle a job as failed. It comes back after the backoff of its topic, or after `delay_s`.
 
-        `dead`: at once, however many retries it has left.
+        `dead`: the job is dead at once, however many retries are left.
+        Raise StaleLeaseError or UnknownJobError where the lease is no longer this worker's.
         """
         require_done(await self.nack_many([job], error, delay_s=delay_s, dead=dead))
 
@@ -130,16 +143,12 @@ class AsyncClient:
         delay_s: float | None = None,
         dead: bool = False,
     ) -> list[Outcome]:
-        """These jobs failed; what became of each."""
+        """Settle jobs as failed, all for the same reason; return the outcome of each."""
         failed = [(job, error, delay_s, dead) for job in jobs]
-        return await self._do(calls.nack(failed)) if jobs else []
-
-    async def settle(self, call: Call[list[Outcome]]) -> list[Outcome]:
-        """A call made by `calls`: jobs that failed for different reasons, say."""
-        return await self._do(call)
+        return await self.send_call(calls.nack(failed)) if jobs else []
 
     async def extend(self, job: Job, *, lease_s: float | None = None) -> None:
-        """Keep the job for `lease_s` from now; None: for the lease of its topic."""
+        """Extend the lease of a job to `lease_s` from now; None: the lease of its topic."""
         ((outcome, until),) = await self.extend_many([job], lease_s=lease_s)
         require_done([outcome])
         if until is not None:
@@ -148,73 +157,74 @@ class AsyncClient:
     async def extend_many(
         self, jobs: Sequence[Job], *, lease_s: float | None = None
     ) -> list[tuple[Outcome, datetime | None]]:
-        """Keep these jobs; what became of each, and the new ends of their leases."""
-        return await self._do(calls.extend(jobs, lease_s)) if jobs else []
+        """Extend the leases of jobs; return the outcome of each and the new end of its lease."""
+        return await self.send_call(calls.extend(jobs, lease_s)) if jobs else []
 
     async def cancel(
         self, topic: str, ids: Sequence[int], *, namespace: str | None = None
     ) -> list[Outcome]:
-        """Drop jobs that are ready or scheduled; STALE where a worker has one."""
+        """Delete jobs that are ready or scheduled; the outcome is STALE where a job is leased."""
         given = namespace or self.namespace
-        return await self._do(calls.cancel(given, topic, ids)) if ids else []
+        return await self.send_call(calls.cancel(given, topic, ids)) if ids else []
 
     async def deliver_now(
         self, topic: str, ids: Sequence[int], *, namespace: str | None = None
     ) -> list[Outcome]:
-        """Make scheduled jobs ready."""
+        """Make scheduled jobs ready at once."""
         given = namespace or self.namespace
-        return await self._do(calls.deliver_now(given, topic, ids)) if ids else []
+        return await self.send_call(calls.deliver_now(given, topic, ids)) if ids else []
 
     async def find(self, topic: str, id: int, *, namespace: str | None = None) -> JobInfo:
-        """A job in whichever state, with its failures. UnknownJob where there is none."""
-        return await self._do(calls.find(namespace or self.namespace, topic, id))
+        """Return a job in any state, with its failures; UnknownJobError where there is none."""
+        return await self.send_call(calls.find(namespace or self.namespace, topic, id))
 
     async def dead(
         self, topic: str, *, after_id: int = 0, limit: int = 100, namespace: str | None = None
     ) -> list[JobInfo]:
-        """Dead jobs in the order of their ids, from beyond `after_id`."""
-        return await self._do(calls.dead(namespace or self.namespace, topic, after_id, limit))
+        """Return dead jobs in the order of their ids, starting after `after_id`."""
+        given = namespace or self.namespace
+        return await self.send_call(calls.dead(given, topic, after_id, limit))
 
     async def redrive(
         self, topic: str, ids: Sequence[int] | None = None, *, namespace: str | None = None
     ) -> int:
-        """Make dead jobs ready again, with fresh retries; None: all of them. How many."""
-        return await self._do(calls.redrive(namespace or self.namespace, topic, ids))
+        """Make dead jobs ready again with all their retries; None: all. Return how many."""
+        return await self.send_call(calls.redrive(namespace or self.namespace, topic, ids))
 
     async def delete_dead(
         self, topic: str, ids: Sequence[int] | None = None, *, namespace: str | None = None
     ) -> int:
-        """Delete dead jobs; None: all of them. How many."""
-        return await self._do(calls.delete_dead(namespace or self.namespace, topic, ids))
+        """Delete dead jobs; None: all. Return how many."""
+        return await self.send_call(calls.delete_dead(namespace or self.namespace, topic, ids))
 
     async def settings(self, topic: str, *, namespace: str | None = None) -> TopicSettings:
-        """How a topic treats its jobs."""
-        return await self._do(calls.settings(namespace or self.namespace, topic))
+        """Return the settings of a topic."""
+        return await self.send_call(calls.settings(namespace or self.namespace, topic))
 
     async def set_settings(
         self, topic: str, wanted: TopicSettings, *, namespace: str | None = None
     ) -> None:
-        """Change how a topic treats its jobs, from now on."""
-        await self._do(calls.set_settings(namespace or self.namespace, topic, wanted))
+        """Change the settings of a topic."""
+        await self.send_call(calls.set_settings(namespace or self.namespace, topic, wanted))
 
     async def stats(self, *, namespace: str | None = None) -> list[TopicStats]:
-        """Every topic of a namespace at a glance; None: of all that the token covers."""
-        return await self._do(calls.stats(namespace))
+        """Return statistics of the topics in a namespace; None: in all that the token covers."""
+        return await self.send_call(calls.stats(namespace))
 
     async def schedules(self, *, namespace: str | None = None) -> list[Schedule]:
-        """What is put in again and again."""
-        return await self._do(calls.schedules(namespace or self.namespace))
+        """Return the schedules of a namespace."""
+        return await self.send_call(calls.schedules(namespace or self.namespace))
 
     async def set_schedule(self, schedule: Schedule) -> None:
-        """Put in a job at each time that a cron expression names; the same name replaces it."""
-        await self._do(calls.set_schedule(schedule))
+        """Enqueue a job at each time of a cron expression; replaces a schedule of the same name."""
+        await self.send_call(calls.set_schedule(schedule))
 
     async def delete_schedule(self, name: str, *, namespace: str | None = None) -> None:
-        """Put it in no more. UnknownJob where there is no such schedule."""
-        await self._do(calls.delete_schedule(namespace or self.namespace, name))
+        """Delete a schedule; UnknownJobError where there is none of that name."""
+        await self.send_call(calls.delete_schedule(namespace or self.namespace, name))
 
-    async def _do(self, call: Call[T]) -> T:
-        """Send a call, and again where that is harmless, until the deadline."""
+    async def send_call(self, call: Call[T]) -> T:
+        """Send a call of `calls`. Send it again where that is harmless, until the deadline."""
         limit_s = self._timeout_s + call.wait_s
         try:
             async with asyncio.timeout(limit_s) as deadline:
@@ -224,19 +234,19 @@ class AsyncClient:
             raise CallTimeoutError(text) from fault
 
     async def _until_done(self, call: Call[T], deadline: asyncio.Timeout) -> T:
-        requests = await self._tokens.current()
+        encoder = await self._tokens.current()
         may_renew = self._tokens.can_renew()
         tries = 0
         while True:
             tries += 1
             try:
-                request = requests.encode(call.method, call.path, call.body)
+                request = encoder.encode(call.method, call.path, call.body)
                 return await self._try(call, request)
-            except NotAuthenticatedError:  # nothing was done
+            except NotAuthenticatedError:  # the service did nothing
                 if not may_renew:
                     raise
                 may_renew = False
-                requests = await self._tokens.renewed(requests)
+                encoder = await self._tokens.renew(encoder)
             except CallError as fault:
                 left_s = (deadline.when() or 0.0) - asyncio.get_running_loop().time()
                 pause_s = maybe_pause_s(fault, call, tries, left_s)
@@ -245,7 +255,7 @@ class AsyncClient:
                 await asyncio.sleep(pause_s)
 
     async def _try(self, call: Call[T], request: bytes) -> T:
-        answer = await self._links.ask(request)
+        answer = await self._connections.ask(request)
         if answer.status >= 300:
-            raise fault_of(answer.status, answer.body, answer.headers.get("retry-after"))
+            raise error_of(answer.status, answer.body, answer.headers.get("retry-after"))
         return call.decode(answer)

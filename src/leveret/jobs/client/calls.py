@@ -1,8 +1,9 @@
-"""The calls of the jobs API: what each sends, and what it makes of the answer.
+"""The calls of the jobs API: what each sends, and how its answer is decoded.
 
-A `Call` is data: both clients send it, each in its way. `is_repeatable` says that sending it twice
-does no more than sending it once, so that a client may try again after a lost answer: reading is,
-settling under a token is (a lease is settled once), and putting in jobs that have idempotency keys.
+A `Call` is data that both clients send. `is_repeatable` says that sending it twice does no more
+than sending it once, so that a client may try again after a lost answer. Repeatable calls are
+reading, settling under a token (a lease is settled once), and enqueueing jobs that all have
+idempotency keys.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -14,24 +15,33 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from leveret.job_model import Outcome, Schedule, TopicSettings, TopicStats
+from leveret import job_model
+from leveret.http_client.answers import Answer
+from leveret.job_model import Enqueued, Outcome, Schedule
 from leveret.jobs.client.errors import BadAnswerError
-from leveret.jobs.client.http1 import Answer
-from leveret.jobs.client.job import Enqueued, Job, JobInfo, NewJob, in_zone, payload_bytes
+from leveret.jobs.client.job import Job, JobInfo, NewJob, encode_payload, in_utc
+from leveret.jobs.client.topics import (
+    TopicSettings,
+    TopicStats,
+    settings_body,
+    settings_of,
+    stats_of,
+)
 
 T = TypeVar("T")
+Raw = TypeVar("Raw")
 
 
 @dataclass(frozen=True)
 class Call(Generic[T]):
-    """One call, before it is sent."""
+    """One call that can be sent."""
 
     method: str
     path: str
     body: bytes | None
     decode: Callable[[Answer], T]
     is_repeatable: bool = False
-    wait_s: float = 0.0  # that the service may take on purpose, on top of the deadline
+    wait_s: float = 0.0  # the service may wait for jobs so long, on top of the deadline
 
 
 class _Item(msgspec.Struct, omit_defaults=True):
@@ -47,7 +57,7 @@ class _Item(msgspec.Struct, omit_defaults=True):
 
 
 class _Settled(msgspec.Struct, omit_defaults=True):
-    """An item of POST /ack and its kin."""
+    """An item of POST /ack, /nack, /extend, /cancel and /deliver-now."""
 
     namespace: str
     topic: str
@@ -60,7 +70,7 @@ class _Settled(msgspec.Struct, omit_defaults=True):
 
 
 class _Result(msgspec.Struct):
-    """What became of one item of a batch."""
+    """The outcome for one item of a batch."""
 
     outcome: Outcome
     lease_expires_at: datetime | None = None
@@ -73,14 +83,14 @@ _ENCODER: Final = msgspec.json.Encoder()
 
 
 def enqueue(jobs: Sequence[NewJob], namespace: str) -> Call[Enqueued]:
-    """Put in all of these jobs, or none."""
+    """Enqueue all of these jobs, or none."""
     items = [
         _Item(
             job.namespace or namespace,
             job.topic,
-            payload_bytes(job.payload),
+            encode_payload(job.payload),
             job.priority or 0,
-            None if job.deliver_after is None else in_zone(job.deliver_after),
+            None if job.deliver_after is None else in_utc(job.deliver_after),
             job.idempotency_key,
             job.fair_key,
         )
@@ -94,7 +104,7 @@ def enqueue(jobs: Sequence[NewJob], namespace: str) -> Call[Enqueued]:
 def dequeue(
     namespace: str, topic: str, limit: int, wait_s: float, lease_s: float | None
 ) -> Call[list[Job]]:
-    """Take up to `limit` jobs under a lease; wait for one up to `wait_s`."""
+    """Lease up to `limit` jobs; wait for one up to `wait_s`."""
     query: dict[str, object] = {"namespace": namespace, "topic": topic, "limit": limit}
     if wait_s > 0:
         query["wait"] = wait_s
@@ -111,13 +121,13 @@ def dequeue(
 
 
 def ack(jobs: Iterable[Job]) -> Call[list[Outcome]]:
-    """These jobs are done."""
+    """Settle jobs as done."""
     return _settle("/ack", [_Settled(j.namespace, j.topic, j.id, j.token) for j in jobs])
 
 
 def nack(failed: Iterable[tuple[Job, str, float | None, bool]]) -> Call[list[Outcome]]:
-    """Jobs that failed: each with its error, with a delay in s if not by the topic's backoff, and
-    whether it is dead, however many retries it has left.
+    """Settle jobs as failed. Each has its error, its delay in seconds (None: the backoff of the
+    topic), and whether it is dead at once.
     """
     return _settle(
         "/nack",
@@ -131,31 +141,31 @@ def nack(failed: Iterable[tuple[Job, str, float | None, bool]]) -> Call[list[Out
 def extend(
     jobs: Iterable[Job], lease_s: float | None
 ) -> Call[list[tuple[Outcome, datetime | None]]]:
-    """Keep the leases of these jobs for `lease_s` from now."""
+    """Extend the leases of jobs to `lease_s` from now."""
     items = [_Settled(j.namespace, j.topic, j.id, j.token, lease=lease_s) for j in jobs]
     decode = partial(_ends, count=len(items))
     return Call("POST", "/extend", _ENCODER.encode(items), decode, is_repeatable=True)
 
 
 def cancel(namespace: str, topic: str, ids: Iterable[int]) -> Call[list[Outcome]]:
-    """Drop jobs that are ready or scheduled."""
+    """Delete jobs that are ready or scheduled."""
     return _settle("/cancel", [_Settled(namespace, topic, id) for id in ids])
 
 
 def deliver_now(namespace: str, topic: str, ids: Iterable[int]) -> Call[list[Outcome]]:
-    """Make scheduled jobs ready."""
+    """Make scheduled jobs ready at once."""
     return _settle("/deliver-now", [_Settled(namespace, topic, id) for id in ids])
 
 
 def find(namespace: str, topic: str, id: int) -> Call[JobInfo]:
     query = urlencode({"namespace": namespace, "topic": topic, "id": id})
-    return _reads(f"/job?{query}", JobInfo)
+    return _reads(f"/job?{query}", JobInfo, _as_it_is)
 
 
 def dead(namespace: str, topic: str, after_id: int, limit: int) -> Call[list[JobInfo]]:
-    """Dead jobs in the order of their ids, from beyond `after_id`."""
+    """Return dead jobs in the order of their ids, starting after `after_id`."""
     given = {"namespace": namespace, "topic": topic, "after": after_id, "limit": limit}
-    return _reads(f"/dead?{urlencode(given)}", list[JobInfo])
+    return _reads(f"/dead?{urlencode(given)}", list[JobInfo], _as_it_is)
 
 
 def redrive(namespace: str, topic: str, ids: Sequence[int] | None) -> Call[int]:
@@ -168,21 +178,21 @@ def delete_dead(namespace: str, topic: str, ids: Sequence[int] | None) -> Call[i
 
 
 def settings(namespace: str, topic: str) -> Call[TopicSettings]:
-    return _reads(_topic_path(namespace, topic), TopicSettings)
+    return _reads(_topic_path(namespace, topic), job_model.TopicSettings, settings_of)
 
 
 def set_settings(namespace: str, topic: str, wanted: TopicSettings) -> Call[None]:
-    body = _ENCODER.encode(wanted)
+    body = _ENCODER.encode(settings_body(wanted))
     return Call("PUT", _topic_path(namespace, topic), body, _nothing, is_repeatable=True)
 
 
 def stats(namespace: str | None) -> Call[list[TopicStats]]:
     query = f"?{urlencode({'namespace': namespace})}" if namespace is not None else ""
-    return _reads(f"/stats{query}", list[TopicStats])
+    return _reads(f"/stats{query}", list[job_model.TopicStats], _all_stats)
 
 
 def schedules(namespace: str) -> Call[list[Schedule]]:
-    return _reads(f"/schedules?{urlencode({'namespace': namespace})}", list[Schedule])
+    return _reads(f"/schedules?{urlencode({'namespace': namespace})}", list[Schedule], _as_it_is)
 
 
 def set_schedule(schedule: Schedule) -> Call[None]:
@@ -215,9 +225,21 @@ def _changes_dead(
     return Call("POST", path, _ENCODER.encode(body), decode)
 
 
-def _reads(path: str, kind: type[T]) -> Call[T]:
+def _reads(path: str, kind: type[Raw], convert: Callable[[Raw], T]) -> Call[T]:
     decoder = msgspec.json.Decoder(kind, strict=False)
-    return Call("GET", path, None, lambda answer: _decoded(decoder, answer), is_repeatable=True)
+
+    def decode(answer: Answer) -> T:
+        return convert(_decoded(decoder, answer))
+
+    return Call("GET", path, None, decode, is_repeatable=True)
+
+
+def _as_it_is(found: T) -> T:
+    return found
+
+
+def _all_stats(found: list[job_model.TopicStats]) -> list[TopicStats]:
+    return [stats_of(each) for each in found]
 
 
 def _topic_path(namespace: str, topic: str) -> str:
@@ -244,7 +266,7 @@ def _ends(answer: Answer, count: int) -> list[tuple[Outcome, datetime | None]]:
 
 
 def _each(found: list[T], answer: Answer, count: int) -> list[T]:
-    """One for each job of the call; a caller takes them together."""
+    """Return `found`; BadAnswerError unless it has one element for each job of the call."""
     if len(found) != count:
         raise BadAnswerError(f"the answer is about {len(found)} jobs, not {count}", answer.status)
     return found

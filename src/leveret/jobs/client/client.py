@@ -1,7 +1,7 @@
-"""The plain client of the jobs service, for threads.
+"""The blocking client of the jobs service, for threads.
 
-One `Client` may be used by many threads: each call takes a connection of its own from those that
-are kept open. Every call ends within its deadline, with its result or an exception of
+Many threads may use one `Client`: each call takes a connection of its own from a pool that keeps
+them open. Every call ends within its deadline, with its result or an error of
 `leveret.jobs.client.errors`. `AsyncClient` has the same methods as coroutines.
 """
 
@@ -12,22 +12,26 @@ from datetime import datetime
 from types import TracebackType
 from typing import TypeVar
 
-from leveret.job_model import Outcome, Schedule, TopicSettings, TopicStats
+from leveret.http_client.connections import ConnectionPool
+from leveret.http_client.tokens import TokenRenewal, TokenSource
+from leveret.job_model import Enqueued, Outcome, Schedule
 from leveret.jobs.client import calls
-from leveret.jobs.client.address import DEFAULT_NAMESPACE, address_of
 from leveret.jobs.client.calls import Call
-from leveret.jobs.client.connections import Connections
-from leveret.jobs.client.errors import CallError, NotAuthenticatedError, fault_of
-from leveret.jobs.client.job import Enqueued, Job, JobInfo, NewJob
+from leveret.jobs.client.errors import CallError, NotAuthenticatedError, error_of
+from leveret.jobs.client.job import Job, JobInfo, NewJob
 from leveret.jobs.client.outcomes import require_done
 from leveret.jobs.client.retrying import TIMEOUT_S, maybe_pause_s
-from leveret.jobs.client.tokens import Tokens, TokenSource
+from leveret.jobs.client.service_address import DEFAULT_NAMESPACE, find_service, make_encoder
+from leveret.jobs.client.topics import TopicSettings, TopicStats
 
 T = TypeVar("T")
 
 
 class Client:
-    """Talks to the jobs service of one address. What is not given comes from the environment."""
+    """A client of the jobs service at one address.
+
+    Without `url` and `token` it reads LEVERET_URL and LEVERET_JOBS_TOKEN from the environment.
+    """
 
     def __init__(
         self,
@@ -40,10 +44,10 @@ class Client:
     ) -> None:
         self.namespace = namespace
         given, source = (None, token) if callable(token) else (token, None)
-        address = address_of(url, given, tls)
-        self._tokens = Tokens(address, source)
+        address = find_service(url, tls)
+        self._tokens = TokenRenewal(make_encoder(address, given), source)
         self._timeout_s = timeout_s
-        self._links = Connections(address)
+        self._connections = ConnectionPool(address)
 
     def __enter__(self) -> "Client":
         return self
@@ -57,8 +61,8 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Close the connections that are idle, and each other one after its call."""
-        self._links.close()
+        """Close the idle connections, and each other connection after its call."""
+        self._connections.close()
 
     def enqueue(
         self,
@@ -71,7 +75,7 @@ class Client:
         idempotency_key: str | None = None,
         fair_key: str | None = None,
     ) -> int:
-        """Put in one job; its id. `payload` is sent as JSON unless it is bytes."""
+        """Enqueue one job and return its id. `payload` is sent as JSON unless it is bytes."""
         job = NewJob(
             topic=topic,
             payload=payload,
@@ -81,15 +85,15 @@ class Client:
             idempotency_key=idempotency_key,
             fair_key=fair_key,
         )
-        return (self.enqueue_many([job]))[0]
+        return self.enqueue_many([job]).ids[0]
 
-    def enqueue_many(self, jobs: Sequence[NewJob]) -> list[int]:
-        """Put in all of these, or none; their ids in the same order."""
-        return (self.enqueue_batch(jobs)).ids
+    def enqueue_many(self, jobs: Sequence[NewJob]) -> Enqueued:
+        """Enqueue all of these jobs, or none.
 
-    def enqueue_batch(self, jobs: Sequence[NewJob]) -> Enqueued:
-        """The same; also how many were there already, by their idempotency keys."""
-        return self._do(calls.enqueue(jobs, self.namespace)) if jobs else Enqueued([], 0)
+        Return their ids in the same order, and how many the service knew already by their
+        idempotency keys.
+        """
+        return self.send_call(calls.enqueue(jobs, self.namespace)) if jobs else Enqueued([], 0)
 
     def dequeue(
         self,
@@ -100,24 +104,31 @@ class Client:
         lease_s: float | None = None,
         namespace: str | None = None,
     ) -> list[Job]:
-        """Take up to `limit` jobs under a lease; wait for one up to `wait_s`."""
+        """Lease up to `limit` jobs; where there are none, wait for one up to `wait_s`.
+
+        `lease_s` None: the lease of the topic.
+        """
         given = namespace or self.namespace
-        return self._do(calls.dequeue(given, topic, limit, wait_s, lease_s))
+        return self.send_call(calls.dequeue(given, topic, limit, wait_s, lease_s))
 
     def ack(self, job: Job) -> None:
-        """The job is done. StaleLease or UnknownJob where it is no longer this worker's."""
+        """Settle a job as done.
+
+        Raise StaleLeaseError or UnknownJobError where the lease is no longer this worker's.
+        """
         require_done(self.ack_many([job]))
 
     def ack_many(self, jobs: Sequence[Job]) -> list[Outcome]:
-        """These jobs are done; what became of each."""
-        return self._do(calls.ack(jobs)) if jobs else []
+        """Settle jobs as done; return the outcome of each."""
+        return self.send_call(calls.ack(jobs)) if jobs else []
 
     def nack(
         self, job: Job, error: str, *, delay_s: float | None = None, dead: bool = False
     ) -> None:
-        """The job failed: it comes back by the topic's backoff or after `delay_s`, or is dead.
+        """Settle a job as failed. It comes back after the backoff of its topic, or after `delay_s`.
 
-        `dead`: at once, however many retries it has left.
+        `dead`: the job is dead at once, however many retries are left.
+        Raise StaleLeaseError or UnknownJobError where the lease is no longer this worker's.
         """
         require_done(self.nack_many([job], error, delay_s=delay_s, dead=dead))
 
@@ -129,16 +140,12 @@ class Client:
         delay_s: float | None = None,
         dead: bool = False,
     ) -> list[Outcome]:
-        """These jobs failed; what became of each."""
+        """Settle jobs as failed, all for the same reason; return the outcome of each."""
         failed = [(job, error, delay_s, dead) for job in jobs]
-        return self._do(calls.nack(failed)) if jobs else []
-
-    def settle(self, call: Call[list[Outcome]]) -> list[Outcome]:
-        """A call made by `calls`: jobs that failed for different reasons, say."""
-        return self._do(call)
+        return self.send_call(calls.nack(failed)) if jobs else []
 
     def extend(self, job: Job, *, lease_s: float | None = None) -> None:
-        """Keep the job for `lease_s` from now; None: for the lease of its topic."""
+        """Extend the lease of a job to `lease_s` from now; None: the lease of its topic."""
         ((outcome, until),) = self.extend_many([job], lease_s=lease_s)
         require_done([outcome])
         if until is not None:
@@ -147,87 +154,88 @@ class Client:
     def extend_many(
         self, jobs: Sequence[Job], *, lease_s: float | None = None
     ) -> list[tuple[Outcome, datetime | None]]:
-        """Keep these jobs; what became of each, and the new ends of their leases."""
-        return self._do(calls.extend(jobs, lease_s)) if jobs else []
+        """Extend the leases of jobs; return the outcome of each and the new end of its lease."""
+        return self.send_call(calls.extend(jobs, lease_s)) if jobs else []
 
     def cancel(
         self, topic: str, ids: Sequence[int], *, namespace: str | None = None
     ) -> list[Outcome]:
-        """Drop jobs that are ready or scheduled; STALE where a worker has one."""
+        """Delete jobs that are ready or scheduled; the outcome is STALE where a job is leased."""
         given = namespace or self.namespace
-        return self._do(calls.cancel(given, topic, ids)) if ids else []
+        return self.send_call(calls.cancel(given, topic, ids)) if ids else []
 
     def deliver_now(
         self, topic: str, ids: Sequence[int], *, namespace: str | None = None
     ) -> list[Outcome]:
-        """Make scheduled jobs ready."""
+        """Make scheduled jobs ready at once."""
         given = namespace or self.namespace
-        return self._do(calls.deliver_now(given, topic, ids)) if ids else []
+        return self.send_call(calls.deliver_now(given, topic, ids)) if ids else []
 
     def find(self, topic: str, id: int, *, namespace: str | None = None) -> JobInfo:
-        """A job in whichever state, with its failures. UnknownJob where there is none."""
-        return self._do(calls.find(namespace or self.namespace, topic, id))
+        """Return a job in any state, with its failures; UnknownJobError where there is none."""
+        return self.send_call(calls.find(namespace or self.namespace, topic, id))
 
     def dead(
         self, topic: str, *, after_id: int = 0, limit: int = 100, namespace: str | None = None
     ) -> list[JobInfo]:
-        """Dead jobs in the order of their ids, from beyond `after_id`."""
-        return self._do(calls.dead(namespace or self.namespace, topic, after_id, limit))
+        """Return dead jobs in the order of their ids, starting after `after_id`."""
+        given = namespace or self.namespace
+        return self.send_call(calls.dead(given, topic, after_id, limit))
 
     def redrive(
         self, topic: str, ids: Sequence[int] | None = None, *, namespace: str | None = None
     ) -> int:
-        """Make dead jobs ready again, with fresh retries; None: all of them. How many."""
-        return self._do(calls.redrive(namespace or self.namespace, topic, ids))
+        """Make dead jobs ready again with all their retries; None: all. Return how many."""
+        return self.send_call(calls.redrive(namespace or self.namespace, topic, ids))
 
     def delete_dead(
         self, topic: str, ids: Sequence[int] | None = None, *, namespace: str | None = None
     ) -> int:
-        """Delete dead jobs; None: all of them. How many."""
-        return self._do(calls.delete_dead(namespace or self.namespace, topic, ids))
+        """Delete dead jobs; None: all. Return how many."""
+        return self.send_call(calls.delete_dead(namespace or self.namespace, topic, ids))
 
     def settings(self, topic: str, *, namespace: str | None = None) -> TopicSettings:
-        """How a topic treats its jobs."""
-        return self._do(calls.settings(namespace or self.namespace, topic))
+        """Return the settings of a topic."""
+        return self.send_call(calls.settings(namespace or self.namespace, topic))
 
     def set_settings(
         self, topic: str, wanted: TopicSettings, *, namespace: str | None = None
     ) -> None:
-        """Change how a topic treats its jobs, from now on."""
-        self._do(calls.set_settings(namespace or self.namespace, topic, wanted))
+        """Change the settings of a topic."""
+        self.send_call(calls.set_settings(namespace or self.namespace, topic, wanted))
 
     def stats(self, *, namespace: str | None = None) -> list[TopicStats]:
-        """Every topic of a namespace at a glance; None: of all that the token covers."""
-        return self._do(calls.stats(namespace))
+        """Return statistics of the topics in a namespace; None: in all that the token covers."""
+        return self.send_call(calls.stats(namespace))
 
     def schedules(self, *, namespace: str | None = None) -> list[Schedule]:
-        """What is put in again and again."""
-        return self._do(calls.schedules(namespace or self.namespace))
+        """Return the schedules of a namespace."""
+        return self.send_call(calls.schedules(namespace or self.namespace))
 
     def set_schedule(self, schedule: Schedule) -> None:
-        """Put in a job at each time that a cron expression names; the same name replaces it."""
-        self._do(calls.set_schedule(schedule))
+        """Enqueue a job at each time of a cron expression; replaces a schedule of the same name."""
+        self.send_call(calls.set_schedule(schedule))
 
     def delete_schedule(self, name: str, *, namespace: str | None = None) -> None:
-        """Put it in no more. UnknownJob where there is no such schedule."""
-        self._do(calls.delete_schedule(namespace or self.namespace, name))
+        """Delete a schedule; UnknownJobError where there is none of that name."""
+        self.send_call(calls.delete_schedule(namespace or self.namespace, name))
 
-    def _do(self, call: Call[T]) -> T:
-        """Send a call, and again where that is harmless, until the deadline."""
+    def send_call(self, call: Call[T]) -> T:
+        """Send a call of `calls`. Send it again where that is harmless, until the deadline."""
         deadline = time.monotonic() + self._timeout_s + call.wait_s
-        requests = self._tokens.current()
+        encoder = self._tokens.current()
         may_renew = self._tokens.can_renew()
         tries = 0
         while True:
             tries += 1
             try:
-                request = requests.encode(call.method, call.path, call.body)
+                request = encoder.encode(call.method, call.path, call.body)
                 return self._try(call, request, deadline)
-            except NotAuthenticatedError:  # nothing was done
+            except NotAuthenticatedError:  # the service did nothing
                 if not may_renew:
                     raise
                 may_renew = False
-                requests = self._tokens.renewed(requests)
+                encoder = self._tokens.renew(encoder)
             except CallError as fault:
                 pause_s = maybe_pause_s(fault, call, tries, deadline - time.monotonic())
                 if pause_s is None:
@@ -235,16 +243,16 @@ class Client:
                 time.sleep(pause_s)
 
     def _try(self, call: Call[T], request: bytes, deadline: float) -> T:
-        link = self._links.take(max(deadline - time.monotonic(), 0.001))
+        connection = self._connections.take(max(deadline - time.monotonic(), 0.001))
         try:
-            answer = link.ask(request, deadline)
+            answer = connection.ask(request, deadline)
         except BaseException:
-            link.close()
+            connection.close()
             raise
-        if answer.keeps:
-            self._links.give_back(link)
+        if answer.is_reusable:
+            self._connections.give_back(connection)
         else:
-            link.close()
+            connection.close()
         if answer.status >= 300:
-            raise fault_of(answer.status, answer.body, answer.headers.get("retry-after"))
+            raise error_of(answer.status, answer.body, answer.headers.get("retry-after"))
         return call.decode(answer)

@@ -1,54 +1,54 @@
-"""What a call to the jobs service can end in, one class for each cause.
+"""Errors of the jobs client, one class for each cause.
 
 ```
-CallError                 a call that did not do what it was asked to
-├── Unreachable            no connection, or it was lost: whether the call was done is not known
-├── CallTimeoutError               no answer within the call's deadline: the same
-├── BadAnswerError              what answered does not speak this API
-├── InvalidCallError            400, 413, 422: the call itself is wrong; says which item and field
-├── NotAuthenticatedError       401: no token, or one that is not valid (any more)
-├── NotAllowedError             403: the token does not cover the namespace
-├── UnknownJobError             404: no such job in this topic (any more)
-├── StaleLeaseError             409: the lease is over, or another one holds the job
-├── RateLimitError               429: the namespace asks too often; says when to come back
-├── ServiceDrainingError        503: the service is stopping; another node may answer
-└── ServiceError          500 and the like: what keeps the jobs does not answer
+CallError                   the call did not do what it was asked to do
+├── UnreachableError        no connection, or it was lost: the call may have been carried out
+├── CallTimeoutError        no answer within the deadline: the call may have been carried out
+├── BadAnswerError          the answer is not one of this API
+├── InvalidCallError        400, 413, 415, 422: the call itself is wrong; names item and field
+├── NotAuthenticatedError   401: no token, or a token that is not valid
+├── NotAllowedError         403: the token does not cover the namespace
+├── UnknownJobError         404: the topic has no such job
+├── StaleLeaseError         409: the lease is over, or another lease holds the job
+├── RateLimitError          429: the namespace asks too often; names the pause
+├── ServiceDrainingError    503: the service is stopping; another node may answer
+└── ServiceError            500 and others: the service has a fault, or its databases are down
 ```
+
+The first four and `NotAuthenticatedError` come from `leveret.http_client`.
 """
 
 from typing import Final
 
 import msgspec
 
-from leveret.errors import LeveretError
+from leveret.http_client.errors import (
+    BadAnswerError,
+    CallError,
+    CallTimeoutError,
+    NotAuthenticatedError,
+    UnreachableError,
+)
 
-
-class CallError(LeveretError):
-    """A call that did not do what it was asked to; `status` is 0 where there was no answer."""
-
-    def __init__(self, detail: str, status: int = 0) -> None:
-        super().__init__(detail)
-        self.status = status
-
-
-class UnreachableError(CallError):
-    """No connection, or it was lost. `was_sent`: the call may have been done all the same."""
-
-    def __init__(self, detail: str, *, was_sent: bool) -> None:
-        super().__init__(detail)
-        self.was_sent = was_sent
-
-
-class CallTimeoutError(CallError):
-    """No answer within the deadline of the call."""
-
-
-class BadAnswerError(CallError):
-    """What answered does not speak this API."""
+__all__ = [
+    "BadAnswerError",
+    "CallError",
+    "CallTimeoutError",
+    "InvalidCallError",
+    "NotAllowedError",
+    "NotAuthenticatedError",
+    "RateLimitError",
+    "ServiceDrainingError",
+    "ServiceError",
+    "StaleLeaseError",
+    "UnknownJobError",
+    "UnreachableError",
+    "error_of",
+]
 
 
 class InvalidCallError(CallError):
-    """The call itself is wrong; where one is at fault, at which item of the batch and field."""
+    """The call itself is wrong; `item` and `field` name the fault where one job is the cause."""
 
     def __init__(
         self, detail: str, status: int = 400, item: int | None = None, field: str = ""
@@ -58,20 +58,16 @@ class InvalidCallError(CallError):
         self.field = field
 
 
-class NotAuthenticatedError(CallError):
-    """There is no token, or it is not valid."""
-
-
 class NotAllowedError(CallError):
     """The token does not cover the namespace."""
 
 
 class UnknownJobError(CallError):
-    """There is no such job in this topic."""
+    """The topic has no such job."""
 
 
 class StaleLeaseError(CallError):
-    """The lease is over, or another one holds the job."""
+    """The lease is over, or another lease holds the job."""
 
 
 class RateLimitError(CallError):
@@ -87,7 +83,7 @@ class ServiceDrainingError(CallError):
 
 
 class ServiceError(CallError):
-    """What keeps the jobs does not answer, or the service has a fault."""
+    """The service has a fault, or its databases do not answer."""
 
 
 _BY_STATUS: Final[dict[int, type[CallError]]] = {
@@ -101,11 +97,11 @@ _BY_STATUS: Final[dict[int, type[CallError]]] = {
     422: InvalidCallError,
     503: ServiceDrainingError,
 }
-_TEXT_CHARS_MAX: Final = 300  # of an answer that is no problem document
+_TEXT_CHARS_MAX: Final = 300  # shown of an answer that is not a problem document
 
 
 class _Problem(msgspec.Struct):
-    """The parts of a problem document (RFC 9457) that people read."""
+    """The fields of a problem document (RFC 9457) that become an error text."""
 
     title: str = ""
     detail: str = ""
@@ -113,8 +109,8 @@ class _Problem(msgspec.Struct):
     field: str = ""
 
 
-def fault_of(status: int, body: bytes, retry_after: str | None) -> CallError:
-    """The exception for an answer that is no success."""
+def error_of(status: int, body: bytes, retry_after: str | None) -> CallError:
+    """Return the exception for an answer that is not a success."""
     problem = _problem(body)
     text = problem.detail or problem.title or f"the service answered {status}"
     if status == 429:
@@ -136,4 +132,4 @@ def _seconds(retry_after: str | None) -> float:
     try:
         return max(0.0, float(retry_after or 1.0))
     except ValueError:
-        return 1.0  # a date: no node of ours sends one
+        return 1.0  # a date: our nodes do not send one

@@ -1,8 +1,7 @@
-"""A job as programs see it: what they put in, what a worker is handed, what an operator looks at.
+"""A job as programs see it: to enqueue (`NewJob`), under a lease (`Job`), to inspect (`JobInfo`).
 
-Payloads are bytes. Where a program gives anything else it is sent as JSON, and `Job.json` and
-`Job.decode` read it back. Ids and tokens are 63-bit numbers: a language that keeps numbers as
-doubles must take them as text.
+Payloads are bytes. Any other value is sent as JSON, and `Job.json` and `Job.decode` read it back.
+Ids and tokens are 63-bit numbers: a language that keeps numbers as doubles must read them as text.
 """
 
 from datetime import UTC, datetime
@@ -14,26 +13,19 @@ T = TypeVar("T")
 
 
 class NewJob(msgspec.Struct, kw_only=True):
-    """A job to put in. Lower priorities are more urgent."""
+    """A job to enqueue. Lower priorities are more urgent."""
 
     topic: str
     payload: object  # bytes as they are; anything else as JSON
     namespace: str | None = None  # None: the client's
     priority: int | None = None
-    deliver_after: datetime | None = None  # with a zone; None: at once
-    idempotency_key: str | None = None  # one job for all that carry it, per namespace
-    fair_key: str | None = None  # keys take turns among jobs of the same priority
-
-
-class Enqueued(msgspec.Struct):
-    """What became of jobs that were put in."""
-
-    ids: list[int]  # in the order of the jobs
-    known: int | None  # so many were there already, by their keys; None: the service does not say
+    deliver_after: datetime | None = None  # with a time zone; None: at once
+    idempotency_key: str | None = None  # jobs of a namespace with the same key are one job
+    fair_key: str | None = None  # fair keys take turns among jobs of the same priority
 
 
 class Job(msgspec.Struct, kw_only=True):
-    """A job under a lease: the worker's own until `lease_expires_at`."""
+    """A job under a lease, which ends at `lease_expires_at`."""
 
     id: int
     token: int
@@ -46,14 +38,14 @@ class Job(msgspec.Struct, kw_only=True):
     fair_key: str | None = None
     namespace: str = ""
     topic: str = ""
-    is_lost: bool = False  # a worker sets it when the lease is gone: stop, it is somebody else's
+    is_lost: bool = False  # a worker sets it when the lease is lost; stop then
 
     def json(self) -> Any:
-        """The payload as plain values of Python."""
+        """Return the payload, decoded from JSON."""
         return msgspec.json.decode(self.payload)
 
     def decode(self, kind: type[T]) -> T:
-        """The payload as a value of this type; msgspec.ValidationError where it is not one."""
+        """Return the payload as a value of `kind`; msgspec.ValidationError where it is not one."""
         return msgspec.json.decode(self.payload, type=kind)
 
 
@@ -66,7 +58,7 @@ class Failure(msgspec.Struct, kw_only=True):
 
 
 class JobInfo(msgspec.Struct, kw_only=True):
-    """A job as an operator sees it, in whichever state."""
+    """A job in any state, as an operator sees it."""
 
     id: int
     state: str
@@ -81,15 +73,15 @@ class JobInfo(msgspec.Struct, kw_only=True):
     failures: list[Failure] = []
 
 
-def payload_bytes(payload: object) -> bytes:
-    """Bytes as they are; anything else as JSON."""
+def encode_payload(payload: object) -> bytes:
+    """Return bytes as they are, and any other value as JSON."""
     if isinstance(payload, bytes | bytearray | memoryview):
         return bytes(payload)
     return msgspec.json.encode(payload)
 
 
-def in_zone(moment: datetime) -> datetime:
-    """A moment that every reader understands. ValueError without a zone: whose time would it be?"""
-    if moment.tzinfo is None:
+def in_utc(time: datetime) -> datetime:
+    """Return the same time in UTC; ValueError where it has no time zone."""
+    if time.tzinfo is None:
         raise ValueError("deliver_after needs a time zone, such as datetime.UTC")
-    return moment.astimezone(UTC)
+    return time.astimezone(UTC)

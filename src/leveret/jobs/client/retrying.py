@@ -1,8 +1,8 @@
-"""When a call that failed may be sent again, and after which pause.
+"""Decides whether a failed call is sent again, and after which pause.
 
-What was not done can always be asked again: there was no connection, or the service said that it
-did nothing (429, 503). What may have been done is asked again only where that is harmless
-(`Call.is_repeatable`). Every pause lies within the deadline of the call.
+A call that the service has certainly not carried out is always sent again: there was no connection,
+or the service refused it (429, 503). A call that may have been carried out is sent again only where
+that is harmless (`Call.is_repeatable`). Every pause lies within the deadline of the call.
 """
 
 import random
@@ -17,12 +17,12 @@ from leveret.jobs.client.errors import (
 )
 
 RETRIES_MAX: Final = 3
-_PAUSE_S: Final = 0.05  # before the first; doubled for each further one
-TIMEOUT_S: Final = 10.0  # of a call, unless the client is told another
+_PAUSE_S: Final = 0.05  # before the first retry, then doubled
+TIMEOUT_S: Final = 10.0  # the default deadline of a call
 
 
 def maybe_pause_s(fault: CallError, call: Call[Any], tries: int, left_s: float) -> float | None:
-    """How long to wait before the next try; None where the fault is the answer."""
+    """Return how long to wait before the next try; None: raise the fault."""
     if tries > RETRIES_MAX or not _is_harmless(fault, call):
         return None
     pause_s = _PAUSE_S * 2.0 ** (tries - 1) * (0.5 + random.random())

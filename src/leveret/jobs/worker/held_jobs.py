@@ -1,10 +1,10 @@
-"""The jobs that a worker holds of one topic: which, until when, and keeping them.
+"""The jobs of one topic that a worker holds, and the renewal of their leases.
 
-A job is held from its hand-out until the service has taken its settlement. Leases are renewed in
-one call for all that are due, long before they end, and also for jobs whose ack is still on its
-way. A job whose lease cannot be kept is lost: its task is cancelled, and it is no longer settled.
+A worker holds a job from its hand-out until the service has settled it. One call renews all leases
+that are due, long before they end, also those of jobs whose ack is still on its way. A job whose
+lease cannot be renewed is lost: its task is cancelled, and it is not settled any more.
 
-Times are of the event loop's clock: those of the service cannot be compared with it.
+Times are of the event loop's clock; times of the service cannot be compared with them.
 """
 
 import asyncio
@@ -18,12 +18,12 @@ from leveret.jobs.client.errors import CallError
 from leveret.jobs.client.job import Job
 
 _LOG = logging.getLogger("leveret.jobs")
-_RENEWED_AFTER: Final = 1 / 3  # of a lease; a renewal may take as long
-_LOOKS: Final = 8  # at all leases, within one
+_RENEWED_AFTER: Final = 1 / 3  # of a lease; the renewal itself may take as long again
+_CHECKS_PER_LEASE: Final = 8
 
 
 class HeldJob:
-    """One job in the hands of this worker."""
+    """One job that this worker holds."""
 
     __slots__ = ("began_s", "is_cancellable", "job", "task")
 
@@ -31,11 +31,11 @@ class HeldJob:
         self.job = job
         self.began_s = began_s  # when its lease began, or was renewed
         self.task: asyncio.Task[None] | None = None  # None before it runs and after it has run
-        self.is_cancellable = False  # a coroutine; a function in a thread is not
+        self.is_cancellable = False  # coroutines are; functions in a thread are not
 
 
 class HeldJobs:
-    """All that is held of one topic."""
+    """All held jobs of one topic."""
 
     def __init__(self, client: AsyncClient, lease_s: float) -> None:
         self._client = client
@@ -55,11 +55,11 @@ class HeldJobs:
         return hold
 
     def drop(self, hold: HeldJob) -> None:
-        """It is settled, or lost."""
+        """Forget a job that is settled or lost."""
         self._holds.pop((hold.job.id, hold.job.token), None)
 
     def lose(self, hold: HeldJob, why: str) -> None:
-        """The job is not this worker's any more: nothing that it does with it counts."""
+        """Give up a job whose lease is gone, and cancel its task."""
         self.drop(hold)
         self.lost += 1
         hold.job.is_lost = True
@@ -70,9 +70,9 @@ class HeldJobs:
     async def keep(self) -> None:
         """Renew leases until cancelled."""
         while True:
-            await asyncio.sleep(self._lease_s / _LOOKS)
+            await asyncio.sleep(self._lease_s / _CHECKS_PER_LEASE)
             try:
-                # No longer, so that it can be tried again, and lost jobs are known as such soon.
+                # A short limit leaves time for another try, and lost jobs are noticed soon.
                 async with asyncio.timeout(self._lease_s * _RENEWED_AFTER):
                     await self._renew_due()
             except TimeoutError:

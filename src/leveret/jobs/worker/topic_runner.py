@@ -1,8 +1,9 @@
-"""One topic at work: takes jobs, runs them side by side, settles them, and stops in good order.
+"""Runs the jobs of one topic: takes them, calls the handler for each, and settles them.
 
-A lane asks for as many jobs as it has free places, and waits at the service until there are some.
-Each job is one task of the lane's task group; what it raises becomes the error of a nack. Stopping
-takes no more jobs, lets those at work finish until the deadline, and gives back the rest.
+A runner asks for as many jobs as it has free slots, and waits at the service until there are some.
+Each job is one task of the runner's task group. The exception of a handler becomes the error of a
+nack. A runner that stops takes no more jobs, lets running jobs finish until the deadline, and gives
+back the rest.
 """
 
 import asyncio
@@ -13,16 +14,17 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
+from leveret.errors import LeveretError
 from leveret.job_model import BACKOFF_MS_MAX, BATCH_MAX, ERROR_BYTES_MAX
 from leveret.jobs.client.async_client import AsyncClient
 from leveret.jobs.client.errors import CallError, RateLimitError
 from leveret.jobs.client.job import Job
+from leveret.jobs.worker.handler_threads import HandlerThreads
 from leveret.jobs.worker.held_jobs import HeldJob, HeldJobs
-from leveret.jobs.worker.settling import Settling
-from leveret.jobs.worker.threads import Threads
+from leveret.jobs.worker.settler import Settler
 
 _LOG = logging.getLogger("leveret.jobs")
-_PAUSE_S: Final = 0.5  # after a failed dequeue; doubled up to the next
+_PAUSE_S: Final = 0.5  # after a failed dequeue, then doubled
 _PAUSE_S_MAX: Final = 10.0
 _SETTLE_S_MAX: Final = 10.0  # for the last settlements of a stopping worker
 _STOPPED: Final = "the worker stopped before it was done"
@@ -30,8 +32,8 @@ _STOPPED: Final = "the worker stopped before it was done"
 Handler = Callable[[Job], Awaitable[None] | None]
 
 
-class RetryError(Exception):
-    """Raised by a task: try the job again after `delay_s`, whatever the backoff of its topic."""
+class RetryError(LeveretError):
+    """A handler raises it to have the job tried again after `delay_s`, instead of the backoff."""
 
     def __init__(
         self, why: str = "the task asked for another try", *, delay_s: float = 0.0
@@ -40,8 +42,8 @@ class RetryError(Exception):
         self.delay_s = delay_s
 
 
-class DeadError(Exception):
-    """Raised by a task: no further try will help; the job is dead, with this as its error."""
+class DeadError(LeveretError):
+    """A handler raises it to make the job dead at once: another try would not help."""
 
     def __init__(self, why: str = "the task gave the job up") -> None:
         super().__init__(why)
@@ -49,7 +51,7 @@ class DeadError(Exception):
 
 @dataclass(frozen=True)
 class Task:
-    """What a worker does with the jobs of a topic."""
+    """The handler of a topic, and how it is called."""
 
     namespace: str
     topic: str
@@ -60,21 +62,21 @@ class Task:
 
 
 class TopicRunner:
-    """A task at work."""
+    """Runs one task."""
 
     def __init__(self, client: AsyncClient, task: Task) -> None:
         self._client = client
         self._task = task
         self._held = HeldJobs(client, task.lease_s)
-        self._has_room = asyncio.Event()  # set whenever a job has ended, or was settled
-        self._settling = Settling(client, self._held, self._has_room)
+        self._has_room = asyncio.Event()  # set when a job has ended or was settled
+        self._settling = Settler(client, self._held, self._has_room)
         self._is_coroutine = _is_coroutine(task.handler)
-        self._threads = Threads(task.concurrency, f"jobs-{task.topic}")
+        self._threads = HandlerThreads(task.concurrency, f"jobs-{task.topic}")
         self._working = 0
         self._is_stopping = False
 
     async def run(self, stop: asyncio.Event, stop_s: float) -> None:
-        """Work until `stop` is set; then `stop_s` more for what is at work."""
+        """Run until `stop` is set, then up to `stop_s` longer for running jobs."""
         async with asyncio.TaskGroup() as group:
             keeping = group.create_task(self._held.keep())
             settling = group.create_task(self._settling.run())
@@ -99,8 +101,8 @@ class TopicRunner:
             waiting = group.create_task(self._dequeue(free))
         await asyncio.wait({waiting, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if not waiting.done():
-            # The service sees that nobody waits any more. What it handed out in this very moment
-            # comes back when its lease ends.
+            # The service notices the cancelled wait. Jobs that it has just handed out come back
+            # when their leases end.
             waiting.cancel()
             return
         found = waiting.result()
@@ -108,7 +110,7 @@ class TopicRunner:
             self._begin(job, group)
 
     async def _dequeue(self, limit: int) -> list[Job]:
-        """Jobs, or none after a pause where the service cannot be asked."""
+        """Return jobs; pause and try again where the service cannot be reached."""
         task = self._task
         pause_s = _PAUSE_S
         while True:
@@ -144,7 +146,7 @@ class TopicRunner:
             self._failed(hold, str(end), None, is_dead=True)
         except KeyboardInterrupt:
             raise
-        except BaseException as fault:  # whatever it is, it must not end the worker
+        except BaseException as fault:  # no exception of a handler may end the worker
             _LOG.info("job %d of %s failed", hold.job.id, hold.job.topic, exc_info=fault)
             self._failed(hold, error_text(fault), None)
         else:
@@ -164,7 +166,7 @@ class TopicRunner:
             await self._threads.run(self._task.handler, job)
 
     def _on_cancelled(self, hold: HeldJob) -> None:
-        """By this lane, for a lost lease or at the end of the deadline; or from outside."""
+        """Handle a cancelled handler: by this runner, or from outside."""
         if hold.job.is_lost:
             return
         if self._is_stopping:
@@ -177,12 +179,12 @@ class TopicRunner:
     ) -> None:
         if hold.job.is_lost:
             return
-        if delay_s is not None:  # as the service takes it: a refusal would concern others, too
+        if delay_s is not None:  # the service would refuse the whole batch for one wrong delay
             delay_s = min(max(0.0, delay_s), BACKOFF_MS_MAX / 1000)
         self._settling.nack(hold, _kept(error), delay_s, is_dead)
 
     async def _finish(self, stop_s: float) -> None:
-        """Wait for the jobs at work; what is not done by then is cancelled and given back."""
+        """Wait for running jobs; cancel those that do not end in time, and give them back."""
         tasks = {hold.task for hold in self._held if hold.task is not None}
         if not tasks:
             return
@@ -194,19 +196,19 @@ class TopicRunner:
 
 
 def _is_coroutine(handler: Handler) -> bool:
-    """Whether calling it makes a coroutine: an object with such a `__call__` does, too."""
+    """Whether a call makes a coroutine; so does an object with an async `__call__`."""
     return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
         getattr(handler, "__call__", None)  # noqa: B004 - not whether it can be called, but what by
     )
 
 
 def error_text(fault: BaseException) -> str:
-    """What a nack says: the exception, then where it came from; cut to what the service keeps."""
+    """Return the error text of a nack: the exception, then its traceback, cut to the limit."""
     first = "".join(traceback.format_exception_only(fault)).strip()
     trail = "".join(traceback.format_tb(fault.__traceback__)[1:])
     return _kept(f"{first}\n{trail}".strip())
 
 
 def _kept(error: str) -> str:
-    """As much of an error as the service keeps, of characters that can be sent."""
+    """Cut an error to the limit of the service, and replace characters that cannot be sent."""
     return error.encode(errors="replace")[:ERROR_BYTES_MAX].decode(errors="ignore")

@@ -1,4 +1,4 @@
-"""The worker: functions that are called with jobs, in a program that runs until it is told to stop.
+"""The worker: a program that calls functions with jobs until it is told to stop.
 
 ```python
 worker = Worker(namespace="payments")
@@ -10,8 +10,8 @@ async def refund(job: Job) -> None:
 worker.run()
 ```
 
-A task that returns has done its job; one that raises has failed it, and the job is tried again by
-the retry policy of its topic. Coroutines run on the event loop, plain functions in threads.
+A job is done when its function returns. It has failed when the function raises, and is tried again
+by the settings of its topic. Coroutines run on the event loop, plain functions in threads.
 """
 
 import asyncio
@@ -22,11 +22,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, TypeVar
 
+from leveret.http_client.async_connections import CONNECTIONS_MAX
+from leveret.http_client.tokens import AsyncTokenSource
 from leveret.job_model import LEASE_MS_DEFAULT, LEASE_MS_MAX, LEASE_MS_MIN
-from leveret.jobs.client.address import DEFAULT_NAMESPACE, address_of
 from leveret.jobs.client.async_client import AsyncClient
-from leveret.jobs.client.async_connections import LINKS_MAX
-from leveret.jobs.client.tokens import AsyncTokenSource
+from leveret.jobs.client.service_address import DEFAULT_NAMESPACE, find_service, make_encoder
 from leveret.jobs.worker.topic_runner import Handler, Task, TopicRunner
 
 _LOG = logging.getLogger("leveret.jobs")
@@ -39,7 +39,7 @@ AnyHandler = TypeVar("AnyHandler", bound=Handler)
 
 
 class Worker:
-    """Tasks by topic, and the program that serves them."""
+    """Functions by topic, and the program that calls them with jobs."""
 
     def __init__(
         self,
@@ -52,9 +52,8 @@ class Worker:
         stop_s: float = STOP_S,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        address_of(
-            url, None if callable(token) else token, tls
-        )  # a wrong address is told here, not by every call
+        # Raises for a wrong address or token here, and not at every call.
+        make_encoder(find_service(url, tls), None if callable(token) else token)
         self._url = url
         self._token = token
         self._tls = tls
@@ -75,8 +74,8 @@ class Worker:
     ) -> Callable[[AnyHandler], AnyHandler]:
         """Call the decorated function with each job of a topic, `concurrency` at a time.
 
-        The lease is renewed while the function runs: a short one brings the job back soon where
-        this program dies.
+        The lease is renewed while the function runs. With a short lease the job comes back soon
+        when this program dies.
         """
         given = Task(
             namespace=namespace or self.namespace,
@@ -106,12 +105,12 @@ class Worker:
             runner.run(self._run_with_signals())
 
     def stop(self) -> None:
-        """Take no more jobs, finish those at work or give them back; from the event loop."""
+        """Take no more jobs; finish running jobs or give them back. Call it on the event loop."""
         if self._stop is not None:
             self._stop.set()
 
     async def work(self) -> None:
-        """The same as `run`, within a program that has its own event loop and signals."""
+        """Work like `run`, in a program with an event loop and signal handlers of its own."""
         if not self._tasks:
             raise ValueError("the worker has no task")
         self._stop = asyncio.Event()
@@ -120,8 +119,8 @@ class Worker:
             token=self._token,
             namespace=self.namespace,
             tls=self._tls,
-            # Each task has one on which it waits for jobs; acks must not wait for those.
-            connections_max=LINKS_MAX + len(self._tasks),
+            # Each task waits for jobs on one connection; acks must not wait for that one.
+            connections_max=CONNECTIONS_MAX + len(self._tasks),
         )
         async with client, asyncio.TaskGroup() as group:
             for task in self._tasks.values():
@@ -146,4 +145,4 @@ class Worker:
 
 
 def _not_yet(_job: object) -> None:
-    """Stands for a handler until the decorator has it."""
+    """Stand in for the handler until the decorator has it."""

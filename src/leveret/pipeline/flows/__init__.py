@@ -1,1 +1,1 @@
-"""The commands of `leveret pipeline` as functions: each wires broker, lake and transforms."""
+"""The commands of `leveret pipeline` as functions that connect broker, lake and transforms."""

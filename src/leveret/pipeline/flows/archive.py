@@ -1,8 +1,8 @@
-"""`archive`: a stream into bronze, each message once.
+"""`archive`: copy a stream into bronze, each message exactly once.
 
-The offsets are in Spark's checkpoint, and the files that count in the manifest of its file sink:
-a driver that is killed at any point goes on where it was, and nothing is there twice. One table is
-archived by one query at a time; the lake's lock sees to it.
+Spark's checkpoint holds the offsets, and the manifest of its file sink lists the committed files.
+A driver that was killed at any point continues without duplicates or gaps. A lock file in the lake
+ensures that only one query archives a table at a time.
 """
 
 import fcntl
@@ -18,29 +18,29 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from leveret.errors import NotFoundError, PreconditionFailedError, ResourceLockedError
-from leveret.pipeline.lake import FORMAT
-from leveret.pipeline.layout import BRONZE, MANIFEST, PARTITIONS, Lake, table_name
-from leveret.pipeline.progress import OnProgress, Progress, Watch
-from leveret.pipeline.site import Site
+from leveret.pipeline.environment import Environment
+from leveret.pipeline.lake_layout import BRONZE, MANIFEST, PARTITIONS, Lake, table_name
+from leveret.pipeline.lake_tables import FORMAT
+from leveret.pipeline.query_progress import OnProgress, QueryMonitor, QueryProgress
 from leveret.pipeline.transforms.messages import with_date
 from pyspark_leveret.client import Broker
 from pyspark_leveret.errors import BrokerError
-from pyspark_leveret.options import parse
+from pyspark_leveret.options import parse_options
 from pyspark_leveret.positions import Streams
 
 log = logging.getLogger(__name__)
 
 FILE_BYTES: Final = 128 * 1024 * 1024
 EVERY_S: Final = 10.0
-STARTS: Final = 3  # of a query whose reader does not start within the ten seconds Spark gives it
+STARTS: Final = 3  # of a query without progress; Spark gives a reader ten seconds to start
 _SLOW: Final = "failed to connect back"
-_BOTH: Final = "bring it back, or delete both and archive anew"
-LOOK_S: Final = 2.0  # to find the ends of streams, for the progress line
+_BOTH: Final = "restore it, or delete both and archive again"
+LOOK_S: Final = 2.0  # limit to find the ends of streams, for the progress line
 
 
 @dataclass(frozen=True)
-class Archiving:
-    """What is archived, and how."""
+class ArchiveRequest:
+    """The stream to archive, and the options."""
 
     stream: str
     is_once: bool = True
@@ -49,36 +49,45 @@ class Archiving:
     fails_on_loss: bool = True
 
 
-def archive(spark: SparkSession, site: Site, asked: Archiving, on_progress: OnProgress) -> Progress:
-    """Archive what is there, or go on for ever; how far it came."""
-    lake = Lake(site.lake_path)
-    table = table_name(site.vhost, asked.stream)
-    streams = Streams(parse(site.options(stream=asked.stream, retrySeconds=LOOK_S)))
-    streams.bounds()  # no stream, no table
+def archive(
+    spark: SparkSession, environment: Environment, request: ArchiveRequest, on_progress: OnProgress
+) -> QueryProgress:
+    """Archive a stream up to its end, or for ever; return the last progress."""
+    lake = Lake(environment.lake_path)
+    table = table_name(environment.vhost, request.stream)
+    streams = Streams(
+        parse_options(environment.options(stream=request.stream, retrySeconds=LOOK_S))
+    )
+    streams.bounds()  # raises if there is no stream, before the table is created
 
     def ends() -> dict[str, int] | None:
         try:
             return {name: bound.end for name, bound in streams.bounds().items()}
-        except BrokerError as fault:  # the query asks for longer
-            log.warning("%s", fault)
+        except BrokerError as error:  # the query itself retries for longer
+            log.warning("%s", error)
             return None
 
-    with only_one(lake.checkpoint(table) / "archive.lock", f"another archive of '{table}' runs"):
+    with exclusive_lock(
+        lake.checkpoint(table) / "archive.lock", f"another archive of '{table}' runs"
+    ):
         _require_whole(lake, table)
-        watch = Watch(on_progress, ends)
-        return started_again(lambda: _start(spark, site, asked, lake, table), watch)
+        monitor = QueryMonitor(on_progress, ends)
+        return run_with_restarts(lambda: _start(spark, environment, request, lake, table), monitor)
 
 
-def started_again(start: Callable[[], StreamingQuery], watch: Watch) -> Progress:
-    """Run a query to its end; it is started again where its reader was slow, and it gets on."""
+def run_with_restarts(start: Callable[[], StreamingQuery], monitor: QueryMonitor) -> QueryProgress:
+    """Run a query to its end. Restart it if Spark's reader was too slow to start.
+
+    It gives up after STARTS starts without progress.
+    """
     left = STARTS
     while True:
-        query, before = start(), watch.rows
+        query, before = start(), monitor.rows
         try:
-            return watch.until_it_ends(query)
-        except StreamingQueryException as fault:
-            left = (STARTS if watch.rows > before else left) - 1
-            if left == 0 or _SLOW not in str(fault):
+            return monitor.wait(query)
+        except StreamingQueryException as error:
+            left = (STARTS if monitor.rows > before else left) - 1
+            if left == 0 or _SLOW not in str(error):
                 raise
             log.warning("Spark's reader was slow to start; starting it again")
         finally:
@@ -86,10 +95,10 @@ def started_again(start: Callable[[], StreamingQuery], watch: Watch) -> Progress
 
 
 def _require_whole(lake: Lake, table: str) -> None:
-    """Manifest and checkpoint are both there, or neither is: PreconditionFailedError.
+    """Raise PreconditionFailedError if only one of manifest and checkpoint exists.
 
-    With the manifest alone Spark would skip batches whose numbers it has, and with the checkpoint
-    alone all messages that were archived before.
+    Without the checkpoint Spark would skip new batches whose numbers are in the manifest. Without
+    the manifest it would skip all messages that were archived before.
     """
     folder, checkpoint = lake.folder(BRONZE, table), lake.checkpoint(table)
     is_written = any((folder / MANIFEST).glob("[0-9]*"))
@@ -102,13 +111,13 @@ def _require_whole(lake: Lake, table: str) -> None:
 
 
 def _start(
-    spark: SparkSession, site: Site, asked: Archiving, lake: Lake, table: str
+    spark: SparkSession, environment: Environment, request: ArchiveRequest, lake: Lake, table: str
 ) -> StreamingQuery:
-    given = site.options(
-        stream=asked.stream,
+    given = environment.options(
+        stream=request.stream,
         startingOffsets="earliest",
-        failOnDataLoss=asked.fails_on_loss,
-        maxBytesPerTrigger=asked.file_bytes * spark.sparkContext.defaultParallelism,
+        failOnDataLoss=request.fails_on_loss,
+        maxBytesPerTrigger=request.file_bytes * spark.sparkContext.defaultParallelism,
     )
     frame = with_date(spark.readStream.format("leveret").options(**given).load())
     writer = (
@@ -117,16 +126,16 @@ def _start(
         .option("checkpointLocation", str(lake.checkpoint(table) / "bronze"))
         .queryName(f"archive {table}")
     )
-    if asked.is_once:
+    if request.is_once:
         writer = writer.trigger(availableNow=True)
     else:
-        writer = writer.trigger(processingTime=f"{asked.every_s} seconds")
+        writer = writer.trigger(processingTime=f"{request.every_s} seconds")
     return writer.start(str(lake.folder(BRONZE, table)))
 
 
-def remembered_stream(site: Site, queue: str) -> str:
-    """The stream with the life events of a queue; NotFoundError where it does not remember."""
-    broker = Broker(parse(site.options(queue=queue)))
+def life_event_stream(environment: Environment, queue: str) -> str:
+    """Return the stream of life events of a queue; raise NotFoundError if it has none."""
+    broker = Broker(parse_options(environment.options(queue=queue)))
     found = broker.ask("GET", broker.path("queues", queue))
     stream = found.get("arguments", {}).get("x-remember")
     if stream is None:
@@ -137,8 +146,8 @@ def remembered_stream(site: Site, queue: str) -> str:
 
 
 @contextmanager
-def only_one(path: Path, reason: str) -> Iterator[None]:
-    """Hold a lock file, which is free again when its holder ends, however that was."""
+def exclusive_lock(path: Path, reason: str) -> Iterator[None]:
+    """Hold a lock file. The system releases it even if the process is killed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
         try:

@@ -1,9 +1,9 @@
-"""`compact`: few large files in place of many small ones, while archiving goes on.
+"""`compact`: merge many small files into few large ones, while archiving continues.
 
-Only files that the manifest of the sink has are taken, and neither they nor the manifest are
-touched: merged files are written beside, checked against what they stand for, and then named by
-`current.json`, in one step. Who was killed before that has left files that nobody counts, and the
-next run deletes them. The small ones are deleted later, when nobody can be reading them any more.
+Only files in the manifest of the sink are merged. The run writes merged files beside them, compares
+both, and then replaces `current.json` in one step. The manifest does not change. A run that was
+killed before that step leaves merged files that no reader uses; the next run deletes them. The
+small files are deleted after `keep_s`, when no query can still be reading them.
 """
 
 import shutil
@@ -17,9 +17,8 @@ from pyspark.sql import functions as f
 
 from leveret.clock import Clock
 from leveret.errors import InternalError
-from leveret.pipeline.flows.archive import FILE_BYTES, only_one
-from leveret.pipeline.lake import FORMAT, read_files
-from leveret.pipeline.layout import (
+from leveret.pipeline.flows.archive import FILE_BYTES, exclusive_lock
+from leveret.pipeline.lake_layout import (
     BRONZE,
     PARTITIONS,
     Lake,
@@ -27,20 +26,21 @@ from leveret.pipeline.layout import (
     read_merged,
     write_merged,
 )
+from leveret.pipeline.lake_tables import FORMAT, read_files
 
 KEEP_S: Final = 24 * 3600.0
-MERGED: Final = "merged-"  # so begin the names of merged files
-_SMALL: Final = 0.5  # of the wanted size: a file that is larger stays as it is
+MERGED: Final = "merged-"  # prefix of the names of merged files
+_SMALL: Final = 0.5  # share of the wanted size; a larger file stays
 
 
 @dataclass(frozen=True)
 class Compacted:
-    """What a run has done."""
+    """The result of a run."""
 
     files_before: int
     files_after: int
-    messages: int  # that were written anew
-    deleted: int  # files
+    messages: int  # in merged files
+    deleted: int  # replaced files
 
 
 def compact(
@@ -50,9 +50,9 @@ def compact(
     file_bytes: int = FILE_BYTES,
     keep_s: float = KEEP_S,
 ) -> Compacted:
-    """Merge small files of bronze, and delete those that were merged long ago."""
+    """Merge small files of bronze, and delete files that were replaced long ago."""
     folder = lake.require(BRONZE, table)
-    with only_one(folder / "_merged" / "lock", f"another compact of '{table}' runs"):
+    with exclusive_lock(folder / "_merged" / "lock", f"another compact of '{table}' runs"):
         _sweep(folder)
         before = lake.bronze_files(table)
         small = _small(before, file_bytes)
@@ -62,7 +62,7 @@ def compact(
 
 
 def _sweep(folder: Path) -> None:
-    """Delete merged files that a run has left which was killed before it named them."""
+    """Delete merged files of a run that was killed before it replaced `current.json`."""
     merged = read_merged(folder)
     named = {*merged.files, *merged.replaced}
     for path in folder.glob(f"*/*/{MERGED}*"):
@@ -71,7 +71,7 @@ def _sweep(folder: Path) -> None:
 
 
 def _small(files: Iterable[Path], file_bytes: int) -> list[Path]:
-    """Small files that have company: their folders have at least two of them."""
+    """Return the small files of folders that have at least two of them."""
     by_folder: dict[tuple[str, ...], list[Path]] = {}
     for path in files:
         if path.stat().st_size < _SMALL * file_bytes:
@@ -80,11 +80,11 @@ def _small(files: Iterable[Path], file_bytes: int) -> list[Path]:
 
 
 def _merge(spark: SparkSession, folder: Path, small: list[Path], file_bytes: int) -> int:
-    """Write small files anew as large ones; how many messages."""
+    """Merge small files into large ones; return the number of messages."""
     merged = read_merged(folder)
     generation = merged.generation + 1
     target = folder / "_merged" / str(generation)
-    shutil.rmtree(target, ignore_errors=True)  # of a run that was killed
+    shutil.rmtree(target, ignore_errors=True)  # of a killed run
     old = read_files(spark, folder, [str(path) for path in small])
     pieces = -(-sum(path.stat().st_size for path in small) // file_bytes)
     ordered = old.repartitionByRange(pieces, *PARTITIONS, "offset")
@@ -102,18 +102,18 @@ def _merge(spark: SparkSession, folder: Path, small: list[Path], file_bytes: int
 
 
 def _moved(path: Path, folder: Path, generation: int) -> Path:
-    """Put a file beside those it stands for: Spark reads stream and date off the folders."""
+    """Move a merged file beside the files it replaces: their folder gives stream and date."""
     target = folder / path.parts[-3] / path.parts[-2] / f"{MERGED}{generation}-{path.name}"
     return path.rename(target)
 
 
 def _require_same(old: DataFrame, new: DataFrame) -> int:
-    """The number of rows, which both must have, and the same ones."""
+    """Return the number of rows; raise InternalError if the frames differ."""
     number = f.xxhash64("stream", "offset", "timestamp", "properties", "body").cast("decimal(38)")
     sums = [f.count("*"), f.sum(number)]
     before, after = (tuple(frame.agg(*sums).collect()[0]) for frame in (old, new))
     if before != after:
-        raise InternalError(f"merged files differ from what they merge: {before}, {after}")
+        raise InternalError(f"merged files differ from the files they merge: {before}, {after}")
     count: int = before[0]
     return count
 
@@ -128,7 +128,10 @@ def _publish(folder: Path, merged: Merged, small: list[Path], new: list[Path]) -
 
 
 def _delete(folder: Path, keep_s: float) -> int:
-    """Delete files that were replaced long ago. They stay on the list: the manifest has them."""
+    """Delete files that were replaced `keep_s` ago; return their number.
+
+    They stay in `removed`, because the manifest still lists them.
+    """
     merged, now_ms = read_merged(folder), Clock().now_ms()
     old = [path for path, at_ms in merged.replaced.items() if at_ms + 1000 * keep_s <= now_ms]
     for path in old:

@@ -1,8 +1,8 @@
-"""`jobs-report`: the jobs of a service at a glance, over all PostgreSQL shards or over HTTP.
+"""`jobs-report`: an overview of the jobs of a service, from its PostgreSQL shards or over HTTP.
 
-The tables of shards are read by executors, one task for each shard and range of ids, without
-payloads. Over HTTP the service's own statistics are asked, and its lists of dead jobs: that is for
-jobs that the broker itself keeps, and knows no hours.
+Executors read the tables of shards without payloads, one task for each shard and range of ids. Over
+HTTP the report uses the service's statistics and its lists of dead jobs. HTTP is for jobs that the
+broker itself stores; that report has no hours.
 """
 
 from collections import Counter
@@ -12,52 +12,52 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
+from leveret.charts.axes import parse_time_s
 from leveret.jobs.client.client import Client
-from leveret.pipeline.axes import seconds_of
-from leveret.pipeline.rows import rows_of
+from leveret.pipeline.report_rows import collect_rows
 from leveret.pipeline.shards import read_jobs
-from leveret.pipeline.shuffles import fit_shuffles
+from leveret.pipeline.shuffle_partitions import set_shuffle_partitions
 from leveret.pipeline.transforms import jobs as transforms
 
-DEAD_MAX: Final = 10_000  # dead jobs of a topic that are looked at over HTTP
+DEAD_MAX: Final = 10_000  # dead jobs of a topic that are read over HTTP
 PAGE: Final = 1_000
 
 
-def jobs_of(
+def read_job_states(
     spark: SparkSession, dsns: Sequence[str], namespace: str | None, now: datetime
 ) -> DataFrame:
-    """The jobs of all shards, as `transforms.jobs.jobs` tells them."""
-    fit_shuffles(spark)
+    """Return the jobs of all shards with their states."""
+    set_shuffle_partitions(spark)
     found = read_jobs(spark, dsns, columns=transforms.COLUMNS)
     if namespace is not None:
         found = found.where(found["namespace"] == namespace)
-    return transforms.jobs(found, now)
+    return transforms.with_states(found, now)
 
 
 def report(frame: DataFrame, most: int, now: datetime) -> dict[str, Any]:
-    """Topics, dead jobs by error, and hours, as JSON has it."""
+    """Return topics, dead jobs by error, and hours as JSON values."""
     kept = frame.cache()
     try:
-        topics = rows_of(transforms.by_topic(kept))
-        errors = rows_of(transforms.dead_by_error(kept, most))
-        hours = rows_of(transforms.by_hour(kept))
+        topics = collect_rows(transforms.by_topic(kept))
+        errors = collect_rows(transforms.dead_by_error(kept, most))
+        hours = collect_rows(transforms.by_hour(kept))
     finally:
         kept.unpersist()
     for row in topics:
         since = row["oldest_ready"]
-        row["oldest_ready_s"] = None if since is None else _age_s(now, seconds_of(since))
+        row["oldest_ready_s"] = None if since is None else _age_s(now, parse_time_s(since))
     return {**_sums(topics), "topics": topics, "errors": errors, "hours": hours}
 
 
 def report_over_http(
     client: Client, namespace: str | None, most: int, now: datetime
 ) -> dict[str, Any]:
-    """The same of the service itself, with what its counters say since it was started."""
+    """Return the same report from the service, with its counters since its start."""
     topics: list[dict[str, Any]] = []
     errors: Counter[tuple[str, str, str]] = Counter()
     lasts: dict[tuple[str, str, str], str] = {}
     for one in client.stats(namespace=namespace):
-        oldest_s = None if one.oldest_ready_ms is None else one.oldest_ready_ms / 1000
+        oldest_s = one.oldest_ready_s
         topics.append(
             {
                 **{state: getattr(one, state) for state in transforms.STATES},

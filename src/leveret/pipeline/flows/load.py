@@ -1,8 +1,8 @@
-"""`load`: files (Parquet, CSV, JSON lines) as messages.
+"""`load`: publish the rows of files (Parquet, CSV, JSON lines) as messages.
 
-A file with a column `body` holds messages: its columns are properties, as the sink takes them. In
-any other file each row becomes a JSON object. The rows of a file are published in their order, and
-their ids are made of the load's id and their number: a load that was cut short can be run again.
+A file with a column `body` holds messages: its other columns are properties. In any other file each
+row becomes a JSON object. Rows are published in order. The id of a message is the load's id and the
+row's number, so an interrupted load can be run again.
 """
 
 import hashlib
@@ -15,9 +15,9 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 
 from leveret.errors import ConfigError
-from leveret.pipeline.faults import FAULTS, sentence
-from leveret.pipeline.site import Site
-from leveret.pipeline.transforms.loading import as_messages
+from leveret.pipeline.environment import Environment
+from leveret.pipeline.spark_errors import SPARK_ERRORS, error_sentence
+from leveret.pipeline.transforms.table_rows import rows_as_messages
 
 FORMATS: Final = {
     ".parquet": "parquet",
@@ -26,51 +26,55 @@ FORMATS: Final = {
     ".jsonl": "json",
     ".ndjson": "json",
 }
-# So that the same files are cut into the same pieces, whatever Spark runs on.
-_PIECES: Final = {
+# Split the same files into the same partitions on every machine.
+_PARTITIONING: Final = {
     "spark.sql.files.minPartitionNum": "1",
     "spark.sql.files.maxPartitionBytes": "128m",
 }
 
 
 @dataclass(frozen=True)
-class Loading:
-    """Where rows go, and how."""
+class LoadTarget:
+    """The destination of rows, and the options."""
 
     queue: str | None = None
     stream: str | None = None
     exchange: str | None = None
     routing_key: str | None = None
-    key_column: str | None = None  # whose values are routing keys
+    key_column: str | None = None  # the column with routing keys
     rate: int | None = None
     load_id: str | None = None
 
 
 def load(
-    spark: SparkSession, site: Site, files: Sequence[Path], kind: str | None, to: Loading
+    spark: SparkSession,
+    environment: Environment,
+    files: Sequence[Path],
+    kind: str | None,
+    to: LoadTarget,
 ) -> int:
-    """Publish all rows of files; how many."""
-    frames = [as_messages(table, to.key_column) for table in tables_of(spark, files, kind)]
+    """Publish all rows of files; return their number."""
+    frames = [rows_as_messages(table, to.key_column) for table in read_files(spark, files, kind)]
     frame = reduce(lambda one, two: one.unionByName(two, allowMissingColumns=True), frames)
     count = frame.count()
-    options = site.options(
+    options = environment.options(
         queue=to.queue,
         stream=to.stream,
         exchange=to.exchange,
         routing_key=to.routing_key,
         maxRecordsPerSecond=to.rate,
-        writeId=to.load_id or id_of(files),
+        writeId=to.load_id or files_id(files),
     )
     frame.coalesce(1).write.format("leveret").mode("append").options(**options).save()
     return count
 
 
-def tables_of(spark: SparkSession, files: Sequence[Path], kind: str | None) -> list[DataFrame]:
-    """The rows of each file, cut into the same pieces each time: rows keep their numbers.
+def read_files(spark: SparkSession, files: Sequence[Path], kind: str | None) -> list[DataFrame]:
+    """Return the rows of each file, partitioned the same way each time: rows keep their numbers.
 
-    All of them can be read, which is found out before the first one is sent. ConfigError.
+    Raise ConfigError if any row cannot be read, before the first one is published.
     """
-    for name, value in _PIECES.items():
+    for name, value in _PARTITIONING.items():
         spark.conf.set(name, value)
     return [_readable(spark, path, kind) for path in files]
 
@@ -81,18 +85,18 @@ def _readable(spark: SparkSession, path: Path, kind: str | None) -> DataFrame:
         if found.columns:
             found.write.format("noop").mode("overwrite").save()
         return found
-    except FAULTS as fault:
-        raise ConfigError(f"{path} cannot be loaded: {sentence(fault)}") from fault
+    except SPARK_ERRORS as error:
+        raise ConfigError(f"{path} cannot be loaded: {error_sentence(error)}") from error
 
 
-def id_of(files: Sequence[Path]) -> str:
-    """An id for the files as they are: the same files, unchanged, have the same one."""
+def files_id(files: Sequence[Path]) -> str:
+    """Return an id of files that changes with their names, sizes and times."""
     told = "\n".join(f"{p.name} {p.stat().st_size} {p.stat().st_mtime_ns}" for p in files)
     return f"load-{hashlib.sha256(told.encode()).hexdigest()[:16]}"
 
 
 def format_of(path: Path, kind: str | None) -> str:
-    """What a file is, which must be there; ConfigError."""
+    """Return the format of a file; raise ConfigError if it is unknown or the file is missing."""
     found = kind or FORMATS.get(path.suffix.lower())
     if found is None:
         raise ConfigError(f"{path}: give --format, as the name does not say what it is")
@@ -105,7 +109,9 @@ def format_of(path: Path, kind: str | None) -> str:
 
 def _read(spark: SparkSession, path: Path, kind: str | None) -> DataFrame:
     found = format_of(path, kind)
-    reader = spark.read.format(found).option("mode", "FAILFAST")  # else what is broken goes along
+    reader = spark.read.format(found).option(
+        "mode", "FAILFAST"
+    )  # otherwise broken rows become nulls
     if found == "csv":
         reader = reader.option("header", True).option("inferSchema", True)
     return reader.load(str(path.absolute()))

@@ -1,9 +1,8 @@
-"""`load --jobs`: rows of files as jobs of a topic, over HTTP.
+"""`load --jobs`: enqueue the rows of files as jobs of a topic, over HTTP.
 
-The idempotency key of a job is made of the load's id, its file and its row: a task that is tried
-again, and a load that is run again, add nothing twice for as long as the service remembers keys
-(docs/jobs.md: a day at least). Files are told apart by their names; of files with one name, by
-their order too. The rows of a file are put in in their order.
+The idempotency key of a job consists of the load's id, its file and its row. A repeated task or
+load adds no job twice while the service keeps the keys (docs/jobs.md: a day at least). A file is
+identified by its name, and by its order among files of that name. Rows are enqueued in order.
 """
 
 import hashlib
@@ -26,23 +25,23 @@ from leveret.jobs.client.errors import (
     UnreachableError,
 )
 from leveret.jobs.client.job import NewJob
-from leveret.pipeline.flows.load import tables_of
+from leveret.pipeline.environment import Environment
+from leveret.pipeline.flows.load import read_files
 from leveret.pipeline.jobs_access import JobsAccess
-from leveret.pipeline.site import Site
-from leveret.pipeline.transforms.loading import as_jobs
+from leveret.pipeline.transforms.table_rows import rows_as_jobs
 
-BATCH_JOBS: Final = 1_000  # of one call; the service takes no more
+BATCH_JOBS: Final = 1_000  # of one call; the limit of the service
 BATCH_BYTES: Final = 16 * 1024 * 1024
-RETRY_S: Final = 60.0  # for how long a service that does not take jobs is asked again
+RETRY_S: Final = 60.0  # how long to retry while the service does not accept jobs
 PAUSE_S: Final = 1.0
-_NOT_NOW: Final = (RateLimitError, ServiceDrainingError, CallTimeoutError, UnreachableError)
+_TEMPORARY: Final = (RateLimitError, ServiceDrainingError, CallTimeoutError, UnreachableError)
 
 
 @dataclass(frozen=True)
 class JobsTarget:
-    """Where jobs go."""
+    """The topic that jobs are enqueued to."""
 
-    site: Site
+    environment: Environment
     namespace: str
     topic: str
     token: str | None = None
@@ -51,31 +50,31 @@ class JobsTarget:
 
 @dataclass(frozen=True)
 class Loaded:
-    """What became of the rows of files."""
+    """The result of a load."""
 
     new: int
-    known: int  # were there already, by their keys; a call that lost its answer counts, too
+    known: int  # had a known key; includes jobs of a call whose answer was lost
 
 
 def load_jobs(
     spark: SparkSession, files: Sequence[Path], kind: str | None, to: JobsTarget, load_id: str
 ) -> Loaded:
-    """Put in all rows of files."""
-    tables = tables_of(spark, files, kind)
+    """Enqueue all rows of files."""
+    tables = read_files(spark, files, kind)
     frames = [
-        as_jobs(table, f"{load_id}/{label}")
+        rows_as_jobs(table, f"{load_id}/{label}")
         for table, label in zip(tables, _labels(files), strict=True)
     ]
     frame = reduce(lambda one, two: one.unionByName(two), frames)
     count = frame.count()
-    known = put_in(frame, to)
+    known = enqueue_rows(frame, to)
     return Loaded(count - known, known)
 
 
-def put_in(frame: DataFrame, to: JobsTarget) -> int:
-    """Put in what `as_jobs` made; returns when the service has all of it on disk.
+def enqueue_rows(frame: DataFrame, to: JobsTarget) -> int:
+    """Enqueue rows of `rows_as_jobs`; return when the service has all of them on disk.
 
-    The answer is how many jobs were there already, as far as the service says.
+    Return the number of jobs that the service knew already.
     """
     known = frame.sparkSession.sparkContext.accumulator(0)
     frame.coalesce(1).foreachPartition(Sender(to, known))
@@ -83,14 +82,14 @@ def put_in(frame: DataFrame, to: JobsTarget) -> int:
 
 
 class Sender:
-    """Sends the rows of a partition, in a process of Spark's."""
+    """Enqueues the rows of a partition, in a Python process of Spark."""
 
     def __init__(self, to: JobsTarget, known: Accumulator[int]) -> None:
         self._to = to
         self._known = known
 
     def __call__(self, rows: Iterator[Any]) -> None:
-        access = JobsAccess(self._to.site, self._to.token, self._to.namespace)
+        access = JobsAccess(self._to.environment, self._to.token, self._to.namespace)
         began_s, sent = time.monotonic(), 0
         try:
             for batch in _batches(rows, self._to):
@@ -128,19 +127,19 @@ def _batches(rows: Iterator[Any], to: JobsTarget) -> Iterator[list[NewJob]]:
 
 
 def _enqueue(access: JobsAccess, batch: list[NewJob]) -> int:
-    """Until they are in: keys make it harmless to ask again. How many were there already."""
+    """Enqueue a batch; return how many jobs were known. Keys make retries harmless."""
     until_s = time.monotonic() + RETRY_S
     while True:
         try:
-            return access.client().enqueue_batch(batch).known or 0
-        except CallError as fault:
-            if not isinstance(fault, _NOT_NOW) or time.monotonic() > until_s:
+            return access.client().enqueue_many(batch).known or 0
+        except CallError as error:
+            if not isinstance(error, _TEMPORARY) or time.monotonic() > until_s:
                 raise
-            time.sleep(fault.retry_after_s if isinstance(fault, RateLimitError) else PAUSE_S)
+            time.sleep(error.retry_after_s if isinstance(error, RateLimitError) else PAUSE_S)
 
 
 def _labels(files: Sequence[Path]) -> list[str]:
-    """A short text for each file: of its name, and of which one of that name it is."""
+    """Return a short hash for each file, of its name and its order among files of that name."""
     seen: dict[str, int] = {}
     found = []
     for path in files:

@@ -1,8 +1,8 @@
-"""`refine`: from bronze to silver (decoded), bad (what cannot be) and gold (by hour).
+"""`refine`: make silver (decoded), bad (not decodable) and gold (by hour) tables from bronze.
 
-A date whose number of messages in bronze has changed is made anew, and takes the place of what was
-there: a run that is killed is simply run again. A field of another type than before has all dates
-made anew, so that every file can be read with the one schema of the table.
+A date is rebuilt if its number of messages in bronze has changed. The new files replace the old
+ones, so a killed run can simply be run again. If the type of a field changes, all dates are
+rebuilt, so that every file can be read with the one schema of the table.
 """
 
 import json
@@ -13,11 +13,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
-from leveret.pipeline.flows.archive import only_one
-from leveret.pipeline.lake import read_bronze, read_schema, write_table
-from leveret.pipeline.layout import BAD, GOLD, SILVER, Lake, read_state, replace
-from leveret.pipeline.transforms.decoding import JSON, bad, decoded, good, hourly, readable
-from leveret.pipeline.transforms.schemas import keeps_values, merged, struct_of
+from leveret.pipeline.flows.archive import exclusive_lock
+from leveret.pipeline.lake_layout import BAD, GOLD, SILVER, Lake, read_state, replace_file
+from leveret.pipeline.lake_tables import read_bronze, read_schema, write_table
+from leveret.pipeline.transforms.decoding import JSON, bad, count_by_hour, decodable, decoded, good
+from leveret.pipeline.transforms.schemas import merge_schemas, only_adds_fields, parse_schema
 
 _STATE: Final = "_refined.json"
 Counts = dict[str, int]  # messages by stream and date
@@ -25,9 +25,9 @@ Counts = dict[str, int]  # messages by stream and date
 
 @dataclass(frozen=True)
 class Refined:
-    """What a run has done."""
+    """The result of a run."""
 
-    dates: int  # that were made anew
+    dates: int  # that were rebuilt
     messages: int  # in silver, of these dates
     bad: int
 
@@ -35,25 +35,28 @@ class Refined:
 def refine(
     spark: SparkSession, lake: Lake, table: str, schema_ddl: str | None = None, is_all: bool = False
 ) -> Refined:
-    """Bring silver, bad and gold up to what bronze has."""
-    given = struct_of(schema_ddl) if schema_ddl is not None else None
+    """Update silver, bad and gold from bronze."""
+    given = parse_schema(schema_ddl) if schema_ddl is not None else None
     folder = lake.folder(SILVER, table)
     bronze = read_bronze(spark, lake, table)
-    with only_one(lake.checkpoint(table) / "refine.lock", f"another refine of '{table}' runs"):
+    with exclusive_lock(
+        lake.checkpoint(table) / "refine.lock", f"another refine of '{table}' runs"
+    ):
         counts = _counts(bronze)
         old = _payload(read_schema(folder))
-        is_new = given is not None and merged(old, given) != old  # what is there may have it
+        # New fields of a given schema may be in old messages too: rebuild all dates.
+        is_new = given is not None and merge_schemas(old, given) != old
         known = {} if is_all or is_new else read_state(folder / _STATE)
         changed = [each for each in counts if counts[each] != known.get(each)]
         if not changed:
             return Refined(0, 0, 0)
-        texts = readable(bronze)
-        schema = merged(old, given or _inferred(spark, _of(texts, changed)))
-        if not keeps_values(old, schema):
+        texts = decodable(bronze)
+        schema = merge_schemas(old, given or _inferred(spark, _of(texts, changed)))
+        if not only_adds_fields(old, schema):
             changed = list(counts)
         done = _write(lake, table, _of(texts, changed), schema, changed)
-        write_table(_of(hourly(bronze), changed), lake.folder(GOLD, table), changed)
-        replace(folder / _STATE, json.dumps(counts))
+        write_table(_of(count_by_hour(bronze), changed), lake.folder(GOLD, table), changed)
+        replace_file(folder / _STATE, json.dumps(counts))
         return Refined(len(changed), *done)
 
 
@@ -77,16 +80,16 @@ def _counts(bronze: DataFrame) -> Counts:
 
 
 def _of(frame: DataFrame, changed: list[str]) -> DataFrame:
-    """The rows of some streams and dates."""
+    """Return the rows of some streams and dates."""
     place = f.concat_ws(" ", "stream", f.col("date").cast("string"))
     dates = sorted({each.rpartition(" ")[2] for each in changed})
-    # The dates by themselves as well: these are folders, and the others are not looked into.
+    # The condition on the date alone lets Spark skip the folders of other dates.
     days = f.col("date").isin([f.lit(day).cast("date") for day in dates])
     return frame.where(days & place.isin(changed))
 
 
 def _inferred(spark: SparkSession, texts: DataFrame) -> StructType:
-    """The schema of all JSON objects."""
+    """Return the common schema of all JSON objects."""
     objects = texts.where((f.col("kind") == JSON) & f.ltrim("text").startswith("{"))
     found = spark.read.json(objects.select("text"), columnNameOfCorruptRecord="_corrupt").schema
     return StructType([field for field in found.fields if field.name != "_corrupt"])

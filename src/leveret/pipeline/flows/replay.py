@@ -1,8 +1,8 @@
-"""`replay`: chosen messages of lake or stream are published once more.
+"""`replay`: publish selected messages of the lake or a stream again.
 
-The ids by which the broker drops duplicates are made of the replay's id, stream and offset: a
-replay that was cut short can be run again with the same id, and what had come is not sent twice,
-where exchange or queue were declared with `x-deduplication`.
+The deduplication id of a message consists of the replay's id, stream and offset. An interrupted
+replay can be run again with the same id: the broker drops the messages that it already has, if the
+exchange or queue was declared with `x-deduplication`.
 """
 
 from dataclasses import dataclass
@@ -11,20 +11,20 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from leveret.pipeline.lake import read_bronze
-from leveret.pipeline.layout import BRONZE, Lake, table_name
-from leveret.pipeline.readiness import require_exchange, require_queue, require_stream
-from leveret.pipeline.site import Site
-from leveret.pipeline.transforms.messages import chosen
-from leveret.pipeline.transforms.replaying import REPLAY_KEY, replayed
+from leveret.pipeline.environment import Environment
+from leveret.pipeline.lake_layout import BRONZE, Lake, table_name
+from leveret.pipeline.lake_tables import read_bronze
+from leveret.pipeline.preflight import require_exchange, require_queue, require_stream
+from leveret.pipeline.transforms.messages import filter_messages
+from leveret.pipeline.transforms.replaying import REPLAY_KEY, prepare_replay
 from pyspark_leveret.client import Broker
 from pyspark_leveret.errors import BrokerError
-from pyspark_leveret.options import parse
+from pyspark_leveret.options import parse_options
 
 
 @dataclass(frozen=True)
-class Choice:
-    """Which messages."""
+class Selection:
+    """The messages to replay."""
 
     stream: str
     is_from_lake: bool = False
@@ -36,7 +36,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Target:
-    """Where they go: an exchange, with their own keys unless one is given, or a queue."""
+    """The destination: a queue, or an exchange with one routing key or the messages' own keys."""
 
     exchange: str | None = None
     routing_key: str | None = None
@@ -52,33 +52,35 @@ class Target:
         }
 
 
-def require(site: Site, choice: Choice, target: Target) -> None:
-    """There is what is to be replayed, and where it goes; raises what says that there is not."""
+def require_source_and_target(environment: Environment, choice: Selection, target: Target) -> None:
+    """Raise an error if the source or the target does not exist."""
     if choice.is_from_lake:
-        Lake(site.lake_path).require(BRONZE, table_name(site.vhost, choice.stream))
+        Lake(environment.lake_path).require(BRONZE, table_name(environment.vhost, choice.stream))
     else:
-        require_stream(site, choice.stream)
+        require_stream(environment, choice.stream)
     if target.queue is not None:
-        require_queue(site, target.queue)
+        require_queue(environment, target.queue)
     elif target.exchange:
-        require_exchange(site, target.exchange)
+        require_exchange(environment, target.exchange)
 
 
-def choose(spark: SparkSession, site: Site, choice: Choice) -> DataFrame:
-    """The messages that are meant."""
+def select_messages(spark: SparkSession, environment: Environment, choice: Selection) -> DataFrame:
+    """Return the selected messages."""
     if choice.is_from_lake:
-        table = table_name(site.vhost, choice.stream)
-        frame = read_bronze(spark, Lake(site.lake_path), table)
+        table = table_name(environment.vhost, choice.stream)
+        frame = read_bronze(spark, Lake(environment.lake_path), table)
     else:
-        given = site.options(
+        given = environment.options(
             stream=choice.stream, startingTimestamp=choice.since, endingTimestamp=choice.until
         )
         frame = spark.read.format("leveret").options(**given).load()
-    return chosen(frame, since=choice.since, until=choice.until, key=choice.key, where=choice.where)
+    return filter_messages(
+        frame, since=choice.since, until=choice.until, key=choice.key, where=choice.where
+    )
 
 
-def count(frame: DataFrame) -> dict[str, Any]:
-    """What a replay would send: how many messages and bytes, from when to when."""
+def summarize(frame: DataFrame) -> dict[str, Any]:
+    """Return the number of messages, bytes and keys, and the first and last time."""
     row = frame.agg(
         f.count("*").alias("messages"),
         f.sum(f.length("body")).alias("bytes"),
@@ -89,21 +91,21 @@ def count(frame: DataFrame) -> dict[str, Any]:
     return {**row.asDict(), "bytes": row["bytes"] or 0}
 
 
-def replay(frame: DataFrame, site: Site, target: Target, replay_id: str) -> None:
-    """Publish chosen messages; returns when the broker has confirmed all of them."""
-    options = site.options(**target.options(), deduplicationColumn=REPLAY_KEY)
-    columns = replayed(frame, replay_id)
+def replay(frame: DataFrame, environment: Environment, target: Target, replay_id: str) -> None:
+    """Publish selected messages; return when the broker has confirmed all of them."""
+    options = environment.options(**target.options(), deduplicationColumn=REPLAY_KEY)
+    columns = prepare_replay(frame, replay_id)
     columns.write.format("leveret").mode("append").options(**options).save()
 
 
-def drops_duplicates(site: Site, target: Target) -> bool:
-    """Whether the target was declared with `x-deduplication`."""
+def drops_duplicates(environment: Environment, target: Target) -> bool:
+    """Return True if the target was declared with `x-deduplication`."""
     kind, name = ("queues", target.queue) if target.queue else ("exchanges", target.exchange)
-    broker = Broker(parse(site.options()))
+    broker = Broker(parse_options(environment.options()))
     try:
         found = broker.ask("GET", broker.path(kind, str(name)))
-    except BrokerError as fault:
-        if fault.status in (401, 403):
-            return False  # who may write there may not be allowed to look
+    except BrokerError as error:
+        if error.status in (401, 403):
+            return False  # write access without read access
         raise
     return "x-deduplication" in found.get("arguments", {})

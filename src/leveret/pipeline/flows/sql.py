@@ -1,11 +1,12 @@
-"""`sql`: lake, streams and queues as tables of SQL.
+"""`sql`: query the lake, streams and queues with SQL.
 
     stream.orders, orders       a stream of the broker
-    queue.billing               the ready messages of a queue: a look, nothing is consumed
+    queue.billing               the ready messages of a queue, which stay there
     bronze.orders, silver.orders, bad.orders, gold.orders     tables of the lake
 
-A view is made when a query names it. Names with other characters than letters, digits and `_` are
-written in backticks. A name alone is a stream, or bronze where the broker has none of that name.
+A view is made when a query names its table. Put names with characters other than letters, digits
+and `_` in backticks. A name without a prefix is a stream; if the broker has no such stream, it is a
+bronze table.
 """
 
 import re
@@ -14,20 +15,20 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from leveret.errors import ConfigError
-from leveret.pipeline.lake import read_bronze, read_table
-from leveret.pipeline.layout import BRONZE, LAYERS, Lake, table_name
-from leveret.pipeline.site import Site
+from leveret.pipeline.environment import Environment
+from leveret.pipeline.lake_layout import BRONZE, LAYERS, Lake, table_name
+from leveret.pipeline.lake_tables import read_bronze, read_table
 from pyspark_leveret.client import NOT_FOUND, Broker
 from pyspark_leveret.errors import BrokerError
-from pyspark_leveret.options import parse
+from pyspark_leveret.options import parse_options
 from pyspark_leveret.schema import TYPES
 
 _STREAM: Final = "stream"
 _QUEUE: Final = "queue"
-_WORD: Final = r"(?:`[^`]+`|\w++)"  # possessive: no part of a word
-# What is no part of a query's own words: texts, names in backticks, comments.
+_WORD: Final = r"(?:`[^`]+`|\w++)"  # possessive: whole words only
+# Parts of a query to skip: string literals, names in backticks, comments.
 _QUOTED: Final = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`|--[^\n]*|/\*.*?\*/"""
-# A table in a query: after from or join.
+# A table name: after FROM or JOIN.
 _TABLE: Final = re.compile(
     rf"{_QUOTED}|\b(from|join)(\s+)({_WORD}(?:\.{_WORD})?)(?!\s*\()", re.IGNORECASE | re.DOTALL
 )
@@ -35,31 +36,31 @@ _STAR: Final = re.compile(r"(?<!count\()\*", re.IGNORECASE)
 
 
 class Tables:
-    """What a SQL query can name."""
+    """The tables that a SQL query can name."""
 
-    def __init__(self, spark: SparkSession, site: Site) -> None:
+    def __init__(self, spark: SparkSession, environment: Environment) -> None:
         self._spark = spark
-        self._site = site
-        self._lake = Lake(site.lake_path) if site.lake_dir is not None else None
+        self._environment = environment
+        self._lake = Lake(environment.lake_path) if environment.lake_dir is not None else None
 
     def run(self, query: str) -> DataFrame:
-        """The answer, not computed yet. Raises what Spark raises."""
+        """Return the lazy result of a query; errors are Spark's own."""
         text = query.strip().rstrip(";")
         views: dict[str, tuple[str, str]] = {}
         return self._spark.sql(_TABLE.sub(lambda found: self._view(found, text, views), text))
 
     def rows(self, query: str, limit: int) -> list[dict[str, Any]]:
-        r"""The first rows of the answer, as JSON has them; `\d` lists the tables."""
+        r"""Return the first rows of the result as JSON values; `\d` lists the tables."""
         if query.strip() == "\\d":
             return [{"table": name} for name in self.names()]
         found = self.run(query).limit(limit).collect()
-        return [{name: plain(value) for name, value in row.asDict().items()} for row in found]
+        return [{name: json_value(value) for name, value in row.asDict().items()} for row in found]
 
     def names(self) -> list[str]:
-        """All tables that there are."""
+        """Return the names of all tables."""
         found = [f"{layer}.{name}" for layer in LAYERS for name in self._in_lake(layer)]
         try:
-            broker = Broker(parse(self._site.options(retrySeconds=1)))
+            broker = Broker(parse_options(self._environment.options(retrySeconds=1)))
             vhost = broker.path("queues", "x").rpartition("/")[0]
             for queue in broker.ask("GET", vhost):
                 kind = _STREAM if queue.get("type") == _STREAM else _QUEUE
@@ -73,7 +74,7 @@ class Tables:
         return self._lake.tables(layer) if self._lake is not None else []
 
     def _view(self, found: "re.Match[str]", query: str, views: dict[str, tuple[str, str]]) -> str:
-        """The name of a view in place of that of a table; what we do not know is left to Spark."""
+        """Return the match with a view in place of the table. Spark resolves unknown names."""
         if found[3] is None:
             return found[0]
         words = [word.strip("`") for word in re.findall(_WORD, found[3])]
@@ -101,28 +102,28 @@ class Tables:
         return read_table(self._spark, self._lake, layer, self._table(name))
 
     def _table(self, name: str) -> str:
-        return table_name(self._site.vhost, name)
+        return table_name(self._environment.vhost, name)
 
     def _of_broker(self, columns: list[str], **options: object) -> DataFrame:
         schema = ", ".join(f"`{name}` {TYPES[name]}" for name in columns)
-        reader = self._spark.read.format("leveret").options(**self._site.options(**options))
+        reader = self._spark.read.format("leveret").options(**self._environment.options(**options))
         return reader.schema(schema).load()
 
     def _is_stream(self, name: str) -> bool:
-        broker = Broker(parse(self._site.options(retrySeconds=1)))
+        broker = Broker(parse_options(self._environment.options(retrySeconds=1)))
         for each in (name, f"{name}-0"):
             try:
                 broker.ask("GET", broker.path("streams", each))
                 return True
-            except BrokerError as fault:
-                is_away = not fault.status and self._lake is not None  # the lake may have it
-                if fault.status != NOT_FOUND and not is_away:
+            except BrokerError as error:
+                is_unreachable = not error.status and self._lake is not None  # the lake may have it
+                if error.status != NOT_FOUND and not is_unreachable:
                     raise
         return False
 
 
 def _view_name(kind: str, name: str, views: dict[str, tuple[str, str]]) -> str:
-    """A name for a table, which no other table of the query has; Spark sees no case."""
+    """Return a view name that is unique in the query. Spark ignores case."""
     whole = view = re.sub(r"\W", "_", f"{kind}_{name}" if kind else name)
     number = 1
     while views.setdefault(view.lower(), (kind, name)) != (kind, name):
@@ -132,20 +133,20 @@ def _view_name(kind: str, name: str, views: dict[str, tuple[str, str]]) -> str:
 
 
 def _columns(query: str) -> list[str]:
-    """The columns that a query may need: Spark does not tell a source, and bodies cost much."""
+    """Return the columns that a query may need. Spark does not prune them, and bodies are large."""
     if _STAR.search(query):
         return list(TYPES)
     return [name for name in TYPES if re.search(rf"\b{name}\b", query, re.IGNORECASE)] or ["offset"]
 
 
-def plain(value: object) -> object:
-    """A value of a row as JSON and tables can show it."""
+def json_value(value: object) -> object:
+    """Return a value of a row as a JSON value."""
     if isinstance(value, bytes | bytearray):
         return bytes(value).decode("utf-8", "backslashreplace")
     if isinstance(value, Row):
-        return {name: plain(each) for name, each in value.asDict().items()}
+        return {name: json_value(each) for name, each in value.asDict().items()}
     if isinstance(value, dict):
-        return {str(name): plain(each) for name, each in value.items()}
+        return {str(name): json_value(each) for name, each in value.items()}
     if isinstance(value, list):
-        return [plain(each) for each in value]
+        return [json_value(each) for each in value]
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)

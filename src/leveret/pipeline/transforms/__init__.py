@@ -1,1 +1,1 @@
-"""What flows do to tables: plain functions from frame to frame, with no broker and no lake."""
+"""Functions from frame to frame that flows use. They know no broker and no lake."""

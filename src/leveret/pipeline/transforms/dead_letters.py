@@ -1,16 +1,17 @@
-"""Dead letters: where they died, of what, how often they were tried, how long they lived.
+"""Dead letters as a table: where and why they died, their retries and their lifetime.
 
-    queue        where it died: `x-original-queue` of the bus, or the newest entry of `x-death`
-    reason       the entry's; where a consumer gave it up by itself, its status (`status 500`)
-    error        the first line of what the consumer says went wrong
-    error_class  the class of that error, said by a header or by the line itself
-    routing_key  with which it came to the queue where it died
-    service      the property `app_id` of who published it
-    died_at      when it died, to a second
-    retries      how often it was tried again
-    alive_ms     from its first publish to its death, where the publisher told the time
+    queue        the queue it died in: `x-original-queue` of the bus, or the newest `x-death` entry
+    reason       of that entry; if a consumer of the bus gave up, its status (`status 500`)
+    error        the first line of the consumer's error message
+    error_class  the class of that error, from a header or from the line itself
+    routing_key  the key with which it came to that queue
+    service      the publisher's property `app_id`
+    died_at      time of death, in seconds
+    retries      number of retries
+    alive_ms     from its first publish to its death, if the publisher set a time
 
-Headers come from anybody: what is no number is null, and nothing here fails on a message.
+Publishers can write anything into headers: an invalid number becomes null, and no message can make
+these functions fail.
 """
 
 from typing import Final
@@ -18,7 +19,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
-# What a query has to read of messages.
+# The columns that a query has to read.
 COLUMNS: Final = (
     "stream",
     "timestamp",
@@ -29,11 +30,11 @@ COLUMNS: Final = (
     "x_death",
 )
 DIMENSIONS: Final = ("queue", "reason", "error_class", "routing_key", "service", "hour")
-NONE: Final = "(none)"  # the value of a dimension that a letter does not have
+NONE: Final = "(none)"  # shown for a missing value
 COUNT_MAX: Final = 1_000_000_000
-ERROR_MAX: Final = 300  # characters of a line that are kept
+ERROR_MAX: Final = 300  # characters of the first line that are kept
 _SECOND_MS: Final = 1_000
-# Where clients put what went wrong: the bus, then what is common elsewhere.
+# Headers with the error message: of the bus, then of other libraries.
 _ERRORS: Final = (
     "x-final-error",
     "x-exception-message",
@@ -53,8 +54,8 @@ _CLASSES: Final = (
 _CLASS_OF_LINE: Final = r"^\s*([A-Za-z_][\w.$]*)\s*(?:[:(]|$)"
 
 
-def letters(frame: DataFrame) -> DataFrame:
-    """The dead letters among messages; others are left out."""
+def dead_letters(frame: DataFrame) -> DataFrame:
+    """Return the dead letters among messages."""
     newest = f.get("x_death", f.lit(0))
     original = _header("x-original-queue")
     queue = f.coalesce(original, newest["queue"], _header("x-last-death-queue"))
@@ -64,7 +65,7 @@ def letters(frame: DataFrame) -> DataFrame:
     reason = f.when(original.isNotNull(), given_up).otherwise(
         f.coalesce(newest["reason"], _header("x-last-death-reason"))
     )
-    # An entry of x-death has the time of its first death only.
+    # An entry of x-death has the time of the first death only.
     is_first = original.isNull() & (newest["count"] == 1)
     died = f.when(is_first, newest["time"]).otherwise(f.col("timestamp"))
     found = frame.where(queue.isNotNull()).select(
@@ -83,9 +84,9 @@ def letters(frame: DataFrame) -> DataFrame:
 
 
 def with_life(frame: DataFrame) -> DataFrame:
-    """`alive_ms` of `died_at` and `published_ms`, and the hour of death."""
+    """Replace `published_ms` by `alive_ms`, and add the hour of death."""
     lived = f.unix_millis("died_at") - f.col("published_ms")
-    # Both are told in seconds, as a rule: the death may seem to come before the publish.
+    # Both times are usually in seconds: the death may seem to come before the publish.
     known = f.when(lived >= -_SECOND_MS, f.greatest(lived, f.lit(0)))
     return (
         frame.withColumn("alive_ms", known)
@@ -111,7 +112,7 @@ def _error_class() -> Column:
 
 
 def _retries(queue: Column) -> Column:
-    """What the bus has counted; else every death in the queue but the first."""
+    """Return the bus's count, or the number of deaths in the queue after the first."""
     deaths = f.filter("x_death", lambda death: death["queue"] == queue)
     counts = f.transform(
         deaths, lambda death: f.least(f.coalesce(death["count"], f.lit(1)), f.lit(COUNT_MAX))
@@ -127,11 +128,8 @@ def _published_ms() -> Column:
     return f.coalesce(sane, f.unix_millis("message_timestamp"))
 
 
-# ---- what a report says of them
-
-
 def totals(frame: DataFrame) -> DataFrame:
-    """One row: how many, from when to when, retries, and how long they lived."""
+    """Return one row: count, first and last death, retries and lifetimes."""
     return frame.agg(
         f.count("*").alias("letters"),
         f.min("died_at").alias("first"),
@@ -144,7 +142,7 @@ def totals(frame: DataFrame) -> DataFrame:
 
 
 def by_dimension(frame: DataFrame, most: int) -> DataFrame:
-    """Of each dimension, the values with most letters; of hours, all."""
+    """Return the `most` frequent values of each dimension, and all hours."""
     pairs = [
         f.struct(
             f.lit(name).alias("dimension"),
@@ -163,13 +161,13 @@ def by_dimension(frame: DataFrame, most: int) -> DataFrame:
 
 
 def by_hour(frame: DataFrame) -> DataFrame:
-    """Letters by hour and reason."""
+    """Count dead letters by hour and reason."""
     reason = f.coalesce("reason", f.lit(NONE)).alias("reason")
     return frame.groupBy("hour", reason).agg(f.count("*").alias("letters")).orderBy("hour", reason)
 
 
 def offenders(frame: DataFrame, most: int) -> DataFrame:
-    """Queue, reason, error class, key and service together: those with most letters."""
+    """Return the combinations of queue, reason, error class, key and service with most letters."""
     names = [f.coalesce(name, f.lit(NONE)).alias(name) for name in DIMENSIONS if name != "hour"]
     found = frame.groupBy(*names).agg(
         f.count("*").alias("letters"),

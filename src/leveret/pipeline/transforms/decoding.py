@@ -1,6 +1,6 @@
-"""From bodies to values: JSON and text, by content type. What cannot be decoded is set apart.
+"""Decode bodies of JSON and text by their content type, and separate the bad ones.
 
-Other content types, and encoded bodies (gzip …), are left alone: they stay in bronze only.
+Other content types, and bodies with a content encoding such as gzip, stay in bronze only.
 """
 
 from typing import Final
@@ -11,7 +11,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 JSON: Final = "json"
 TEXT: Final = "text"
-# What silver keeps of a message besides its value.
+# The columns of silver besides the decoded value.
 KEPT: Final = (
     "stream",
     "date",
@@ -29,8 +29,8 @@ KEPT: Final = (
 _CORRUPT: Final = "_corrupt"
 
 
-def readable(frame: DataFrame) -> DataFrame:
-    """Messages that silver takes, with `kind` (json or text) and `text`: null if not UTF-8."""
+def decodable(frame: DataFrame) -> DataFrame:
+    """Return JSON and text messages with `kind` and `text`, which is null if not UTF-8."""
     kind = f.lower(f.trim(f.substring_index("content_type", ";", 1)))
     is_json = (kind == "application/json") | kind.endswith("+json")
     named = f.when(is_json, JSON).when(kind.startswith("text/"), TEXT)
@@ -46,7 +46,7 @@ def readable(frame: DataFrame) -> DataFrame:
 
 
 def decoded(frame: DataFrame, schema: StructType) -> DataFrame:
-    """What `readable` gives, with `payload` (of the schema, for JSON) and `fault`: null if good."""
+    """Add to `decodable` messages their JSON `payload`, and `fault`: null if they are good."""
     wanted = StructType([*schema.fields, StructField(_CORRUPT, StringType())])
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     parsed = f.when(f.col("kind") == JSON, f.from_json("text", wanted, options))
@@ -61,7 +61,7 @@ def decoded(frame: DataFrame, schema: StructType) -> DataFrame:
 
 
 def good(frame: DataFrame, schema: StructType) -> DataFrame:
-    """The messages of `decoded` that silver keeps."""
+    """Return the good messages of `decoded` with the columns of silver."""
     fields = [f.col(f"payload.`{name}`").alias(name) for name in schema.names]
     payload = f.when(f.col("kind") == JSON, f.struct(*fields)) if fields else f.lit(None)
     text = f.when(f.col("kind") == TEXT, f.col("text"))
@@ -72,12 +72,12 @@ def good(frame: DataFrame, schema: StructType) -> DataFrame:
 
 
 def bad(frame: DataFrame) -> DataFrame:
-    """The messages of `decoded` that are set apart, with their bodies and why."""
+    """Return the bad messages of `decoded`, with body and fault."""
     return frame.where("fault is not null").select(*KEPT, "fault", "body")
 
 
-def hourly(frame: DataFrame) -> DataFrame:
-    """Messages and bytes by stream, routing key and hour."""
+def count_by_hour(frame: DataFrame) -> DataFrame:
+    """Count messages and bytes by stream, routing key and hour."""
     hour = f.date_trunc("hour", "timestamp").alias("hour")
     return frame.groupBy("stream", "date", "routing_key", hour).agg(
         f.count("*").alias("messages"),

@@ -1,7 +1,6 @@
-"""Jobs as they are in the tables of shards: states as the service tells them, backlog, failures.
+"""Jobs in the tables of shards: their states as the service reports them, backlog and failures.
 
-A job that is done leaves no row: what is counted by hour is when the jobs came that are still
-there, and when these have failed.
+A finished job leaves no row. Counts by hour therefore cover only jobs that still exist.
 """
 
 from datetime import datetime
@@ -10,7 +9,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-# What a query has to read: no payloads.
+# The columns that a query has to read: no payloads.
 COLUMNS: Final = (
     "id",
     "namespace",
@@ -22,14 +21,14 @@ COLUMNS: Final = (
     "failures",
 )
 STATES: Final = ("ready", "scheduled", "leased", "dead")
-ERROR_MAX: Final = 300  # characters of a line that are kept
+ERROR_MAX: Final = 300  # characters of the first line that are kept
 _FAILURES: Final = "array<struct<attempt:bigint,time_ms:bigint,error:string>>"
 
 
-def jobs(frame: DataFrame, now: datetime) -> DataFrame:
-    """With `state`, `retries`, the times of failures, and the first line of the last error.
+def with_states(frame: DataFrame, now: datetime) -> DataFrame:
+    """Add `state`, `retries`, the times of failures, and the first line of the last error.
 
-    A job that was prefetched is ready, and so is a scheduled one whose time has come.
+    A prefetched job counts as ready, and so does a scheduled job whose time has come.
     """
     is_due = f.col("deliver_after") <= f.lit(now)
     state = (
@@ -56,7 +55,7 @@ def jobs(frame: DataFrame, now: datetime) -> DataFrame:
 
 
 def by_topic(frame: DataFrame) -> DataFrame:
-    """A topic at a glance: jobs by state, since when the oldest is ready, retries, failures."""
+    """Count jobs by state, retries and failures of each topic; find its oldest ready job."""
     counts = [_in(state, f.lit(1)).alias(state) for state in STATES]
     ready = f.when(f.col("state") == "ready", f.col("deliver_after"))
     return (
@@ -72,7 +71,7 @@ def by_topic(frame: DataFrame) -> DataFrame:
 
 
 def dead_by_error(frame: DataFrame, most: int) -> DataFrame:
-    """Dead jobs by the first line of their last error."""
+    """Count dead jobs by the first line of their last error."""
     found = frame.where(f.col("state") == "dead").groupBy(
         "namespace", "topic", f.coalesce("error", f.lit("(none)")).alias("error")
     )
@@ -82,7 +81,7 @@ def dead_by_error(frame: DataFrame, most: int) -> DataFrame:
 
 
 def by_hour(frame: DataFrame) -> DataFrame:
-    """By namespace, topic and hour: jobs that came and are still there, and failures of these."""
+    """Count existing jobs by namespace, topic and hour of arrival, and their failures by hour."""
     came = f.struct(f.lit("came").alias("what"), f.col("created_at").alias("at"))
     failed = f.transform(
         f.coalesce("failed_at", f.array().cast("array<timestamp>")),

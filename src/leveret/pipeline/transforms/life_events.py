@@ -1,11 +1,11 @@
-"""Life events as a table: one row for each step of each copy or publish.
+"""Life events as a table: one row for each event of each copy or publish.
 
-stream, offset, time    where the event stands, and when it happened
-event                   the word of docs/remember.md; `placed` is where a copy that was due goes on
-number                  of the copy or the publish
-queue, reason           as the event says
-publish_id, cause_id    of what brought the message here, where that is known
-message_id, is_transient, is_replayed, died_in    of `queued` and `published`, which have these
+stream, offset, time    position of the event, and when it happened
+event                   the name in docs/remember.md; `placed` is the arrival of a copy that was due
+number                  of the copy or publish
+queue, reason           of the event
+publish_id, cause_id    numbers of the publish or dead letter that caused it, if known
+message_id, is_transient, is_replayed, died_in    of `queued` and `published` only
 """
 
 from typing import Final
@@ -37,11 +37,11 @@ FINAL: Final = (
     "moved",
     "deleted",
 )
-SETTLING: Final = (ACKED, "nacked", "rejected", "timed out")  # of what was delivered before
+SETTLED: Final = (ACKED, "nacked", "rejected", "timed out")  # a delivery must come before
 AT_EXCHANGE: Final = (PUBLISHED, ROUTED, HELD, RETURNED, UNROUTABLE)
-SEQ_BITS: Final = 40  # of a number, for the place in its queue or stream; above is whose it is
+SEQ_BITS: Final = 40  # low bits of a number: sequence number; high bits: id of the queue or stream
 
-# What is read of a chronicle.
+# The columns that an audit reads of a chronicle.
 COLUMNS: Final = (
     "stream",
     "offset",
@@ -57,7 +57,7 @@ _PERSISTENT: Final = 2
 
 
 def life_events(frame: DataFrame) -> DataFrame:
-    """The steps that messages of chronicles tell of; a stretch of numbers is a row for each."""
+    """Return the events of chronicles; an event of a range of numbers is a row for each number."""
     event = _header("x-event")
     has_message = event.isin(PUBLISHED, QUEUED)
     body = f.when(~has_message, f.col("body").cast("string"))
@@ -93,13 +93,13 @@ def life_events(frame: DataFrame) -> DataFrame:
     return found.select("step.number", "step.event", *[n for n in found.columns if n != "step"])
 
 
-def whose(number: str = "number") -> Column:
-    """The queue of a copy, or the stream of a publish."""
+def owner_id(number: str = "number") -> Column:
+    """Return the id of the queue of a copy, or of the stream of a publish."""
     return f.shiftright(number, SEQ_BITS)
 
 
-def place(number: str = "number") -> Column:
-    """The place of a copy in its queue, or of a publish in its stream."""
+def sequence_number(number: str = "number") -> Column:
+    """Return the sequence number of a copy in its queue, or of a publish in its stream."""
     return f.col(number).bitwiseAND(f.lit((1 << SEQ_BITS) - 1))
 
 

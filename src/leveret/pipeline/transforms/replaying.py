@@ -1,9 +1,9 @@
-"""Messages that are published once more: they say where they came from.
+"""Prepare messages for a replay: add headers with their origin.
 
-Header `x-replayed-from` is the stream, `x-replayed-offset` the offset, `x-replayed-timestamp` when
-the broker took it first, `x-replay-id` the run. Everything else is as it was, with one exception:
-the broker takes a `user-id` from nobody but that user, so it becomes `x-replayed-user-id`. Of a
-message from a stream of life events the headers of the event are left out.
+Header `x-replayed-from` is the stream, `x-replayed-offset` the offset, `x-replayed-timestamp` the
+time when the broker first received the message, `x-replay-id` the run. The other properties stay,
+but `user-id` becomes `x-replayed-user-id`, because the broker accepts a `user-id` only from that
+user. The headers of life events are removed.
 """
 
 from pyspark.sql import DataFrame
@@ -14,12 +14,12 @@ from leveret.wire.properties import decode_properties, encode_header
 from leveret.wire.tables import table_of
 
 REPLAY_KEY = "replay_key"  # the column with deduplication ids
-# What a chronicle has added to a message: it tells of the life of another copy.
-_OF_EVENTS = ("x-event", "x-queue", "x-broker-id", "x-publish-id", "x-cause-id")
+# Headers that a stream of life events adds to a message. They describe another copy.
+_LIFE_EVENT_HEADERS = ("x-event", "x-queue", "x-broker-id", "x-publish-id", "x-cause-id")
 
 
-def replayed(frame: DataFrame, replay_id: str) -> DataFrame:
-    """What the sink takes, in the order of streams and offsets; one partition keeps it."""
+def prepare_replay(frame: DataFrame, replay_id: str) -> DataFrame:
+    """Return the columns of the sink, in one partition, ordered by time, stream and offset."""
     stamp = f.udf(_stamped, BinaryType(), useArrow=False)  # Arrow would need pandas
     at = f.date_format("timestamp", "yyyy-MM-dd'T'HH:mm:ss.SSSXXX")  # in UTC, as sessions are
     header = stamp("properties", "stream", "offset", at, f.lit(replay_id))
@@ -31,11 +31,11 @@ def replayed(frame: DataFrame, replay_id: str) -> DataFrame:
 
 
 def _stamped(header: bytes, stream: str, offset: int, at: str, replay_id: str) -> bytes:
-    """A content header with where its message came from."""
+    """Return a content header with the headers of the message's origin."""
     properties = decode_properties(bytes(header))
     headers = dict(properties.headers or {})
     if "x-event" in headers:
-        for name in _OF_EVENTS:
+        for name in _LIFE_EVENT_HEADERS:
             headers.pop(name, None)
     origin: dict[str, object] = {
         "x-replayed-from": stream,

@@ -1,6 +1,6 @@
-"""Resharding, as plain functions: which topics are copied together, and what is wrong with a table.
+"""Group topics for resharding, and find misplaced and duplicated jobs.
 
-The tables are those of `read_jobs`: a row for each job, with the number of its shard.
+The frames are those of `read_jobs`: a row for each job, with the number of its shard.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,8 +12,8 @@ from pyspark.sql import functions as f
 Name = TypeVar("Name")
 
 
-def waves(sizes: Iterable[tuple[Name, int]], rows_max: int) -> Iterator[list[Name]]:
-    """Names in their order, in groups of at most so many rows, or of one name that has more."""
+def group_by_size(sizes: Iterable[tuple[Name, int]], rows_max: int) -> Iterator[list[Name]]:
+    """Group names in order, `rows_max` rows in a group. A larger name is a group of its own."""
     group: list[Name] = []
     rows = 0
     for name, size in sizes:
@@ -27,17 +27,17 @@ def waves(sizes: Iterable[tuple[Name, int]], rows_max: int) -> Iterator[list[Nam
 
 
 def by_topic(jobs: DataFrame) -> DataFrame:
-    """How many jobs of each topic are on each shard."""
+    """Count the jobs of each topic on each shard."""
     return jobs.groupBy("shard", "namespace", "topic").agg(f.count("*").alias("jobs"))
 
 
-def misplaced(jobs: DataFrame, places: DataFrame) -> DataFrame:
-    """Topics with jobs on another shard than `places` (namespace, topic, home) has for them."""
+def on_wrong_shard(jobs: DataFrame, places: DataFrame) -> DataFrame:
+    """Return topics with jobs on another shard than `places` (namespace, topic, home) says."""
     known = by_topic(jobs).join(places, ["namespace", "topic"], "left")
     return known.where(f.col("home").isNull() | (f.col("home") != f.col("shard")))
 
 
-def doubled(jobs: DataFrame) -> DataFrame:
-    """Ids that are there more than once, with the shards that have them."""
+def duplicated(jobs: DataFrame) -> DataFrame:
+    """Return ids that exist more than once, with their shards."""
     found = jobs.groupBy("id").agg(f.count("*").alias("copies"), f.collect_set("shard"))
     return found.toDF("id", "copies", "shards").where("copies > 1")

@@ -1,7 +1,7 @@
-"""Schemas that grow: a field that is new is added, and a type gives way to a wider one.
+"""Merge schemas: new fields are added, and a type is replaced by a wider one.
 
-Every value of both schemas can be read with the merged one. Where two types have nothing in common
-that is text: JSON read as a string is the JSON itself.
+The merged schema can read every value of both schemas. The common type of two unrelated types is
+string: Spark reads any JSON value as a string of that JSON.
 """
 
 from typing import Final
@@ -20,49 +20,49 @@ from pyspark.sql.types import (
 _TEXT: Final = StringType()
 
 
-def struct_of(ddl: str) -> StructType:
-    """The schema that a text such as `id bigint, name string` means; needs a session."""
+def parse_schema(ddl: str) -> StructType:
+    """Parse a schema such as `id bigint, name string`; needs a Spark session."""
     found = StructType.fromDDL(ddl)
     assert isinstance(found, StructType)
     return found
 
 
-def merged(old: StructType, new: StructType) -> StructType:
-    """The schema of both, with the fields of the old one first."""
+def merge_schemas(old: StructType, new: StructType) -> StructType:
+    """Return the common schema, with the fields of the old one first."""
     later = {field.name: field for field in new.fields}
     fields = []
     for field in old.fields:
         other = later.pop(field.name, None)
-        kind = wider(field.dataType, other.dataType) if other is not None else field.dataType
+        kind = wider_type(field.dataType, other.dataType) if other is not None else field.dataType
         fields.append(StructField(field.name, kind))
     fields += [StructField(field.name, field.dataType) for field in later.values()]
     return StructType(fields)
 
 
-def wider(one: DataType, two: DataType) -> DataType:
-    """A type that holds the values of both."""
+def wider_type(one: DataType, two: DataType) -> DataType:
+    """Return a type that holds the values of both types."""
     if one == two or isinstance(two, NullType):
         return one
     if isinstance(one, NullType):
         return two
     if isinstance(one, StructType) and isinstance(two, StructType):
-        return merged(one, two)
+        return merge_schemas(one, two)
     if isinstance(one, ArrayType) and isinstance(two, ArrayType):
-        return ArrayType(wider(one.elementType, two.elementType))
+        return ArrayType(wider_type(one.elementType, two.elementType))
     if {type(one), type(two)} == {LongType, DoubleType}:
         return DoubleType()
     return _TEXT
 
 
-def keeps_values(old: StructType, new: StructType) -> bool:
-    """Whether files with the old schema can be read with the new one: it only adds fields."""
+def only_adds_fields(old: StructType, new: StructType) -> bool:
+    """Return True if the new schema only adds fields, so that it can read old files."""
     later = {field.name: field.dataType for field in new.fields}
     return all(_keeps(field.dataType, later.get(field.name)) for field in old.fields)
 
 
 def _keeps(old: DataType, new: DataType | None) -> bool:
     if isinstance(old, StructType) and isinstance(new, StructType):
-        return keeps_values(old, new)
+        return only_adds_fields(old, new)
     if isinstance(old, ArrayType) and isinstance(new, ArrayType):
         return _keeps(old.elementType, new.elementType)
     return old == new

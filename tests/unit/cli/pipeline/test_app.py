@@ -11,31 +11,31 @@ from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
+from leveret.cli.app import make_app
 from leveret.cli.pipeline.options import one_line_on_failure
-from leveret.cli.tree import app_for
 from leveret.errors import LeveretError
 from leveret.pipeline import session
-from leveret.testing.broker import BrokerUrl, broker
+from leveret.testing.broker import RunningBroker, broker
 from tests.http.management import Api, add_user
 from tools.ports import free_port
 
-APP = app_for("")
+APP = make_app("")
 
 
 @pytest.fixture(scope="module")
-def served() -> Iterator[BrokerUrl]:
+def served() -> Iterator[RunningBroker]:
     """A broker with a stream `s` and a queue `q`."""
-    with broker(http=True) as url:
-        connection = pika.BlockingConnection(pika.URLParameters(url))
+    with broker(http=True) as server:
+        connection = pika.BlockingConnection(pika.URLParameters(server.url))
         channel = connection.channel()
         channel.queue_declare("s", durable=True, arguments={"x-queue-type": "stream"})
         channel.queue_declare("q", durable=True)
         connection.close()
-        yield url
+        yield server
 
 
 def refusal(url: str, words: str, lake: Path | None = None, **options: str) -> str:
-    """The one line of a command that fails."""
+    """Run a command that fails and return its one line."""
     given = ["--url", url, *([] if lake is None else ["--lake", str(lake)])]
     for name, value in options.items():
         given += [f"--{name}", value]
@@ -48,12 +48,12 @@ def refusal(url: str, words: str, lake: Path | None = None, **options: str) -> s
     return str(done.stderr).removeprefix("leveret pipeline: ").rstrip()
 
 
-def http(served: BrokerUrl, login: str = "guest:guest") -> str:
+def http(served: RunningBroker, login: str = "guest:guest") -> str:
     return f"http://{login}@127.0.0.1:{served.http_port}"
 
 
 @pytest.mark.parametrize("after", [Py4JNetworkError, LeveretError, OSError])
-def test_ctrl_c_is_an_interrupt_though_tidying_up_fails(
+def test_ctrl_c_is_an_interrupt_even_if_cleanup_fails(
     after: type[Exception], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(typer.Exit) as ended, one_line_on_failure():
@@ -79,9 +79,7 @@ COMMANDS = (
 
 
 @pytest.mark.parametrize("words", COMMANDS)
-def test_what_is_wrong_with_the_broker_is_one_sentence(
-    served: BrokerUrl, words: str, tmp_path: Path
-) -> None:
+def test_a_broker_error_is_one_sentence(served: RunningBroker, words: str, tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("a\n1\n")
     words = words.replace("FILE", str(tmp_path / "rows.csv"))
     lake = tmp_path if words.startswith("archive") else None
@@ -92,11 +90,11 @@ def test_what_is_wrong_with_the_broker_is_one_sentence(
     assert "401" in refusal(http(served, "guest:wrong"), words, lake)
 
 
-def test_an_address_that_is_none_is_a_sentence_with_a_user_given_apart_too() -> None:
+def test_an_invalid_address_is_one_sentence_also_with_a_separate_user() -> None:
     assert refusal("http://[::1", "sql -q x", user="me").startswith("--url is not an address")
 
 
-def test_what_is_missing_at_the_broker_is_named(served: BrokerUrl, tmp_path: Path) -> None:
+def test_a_missing_queue_or_stream_is_named(served: RunningBroker, tmp_path: Path) -> None:
     url = http(served)
     assert "no stream 'none'" in refusal(url, "archive none --once", tmp_path)
     assert "no stream 'none'" in refusal(url, "replay none --to-queue q")
@@ -117,42 +115,42 @@ def test_what_is_missing_at_the_broker_is_named(served: BrokerUrl, tmp_path: Pat
 @pytest.mark.parametrize(
     "words", ["replay s --to-queue q --since", "deadletters q --until", "latency s --since"]
 )
-def test_a_time_that_is_none_is_named(served: BrokerUrl, words: str) -> None:
+def test_an_invalid_time_is_named(served: RunningBroker, words: str) -> None:
     for text in ("yesterday", "2026-13-01", "soon"):
         option = words.rpartition(" ")[2]
         assert refusal(http(served), f"{words} {text}").startswith(f"{option} is a time, such as")
 
 
-def test_a_user_without_tags_is_not_refused_for_looking(served: BrokerUrl) -> None:
+def test_a_user_without_tags_is_not_refused_for_looking(served: RunningBroker) -> None:
     add_user(Api(served), "reader", read=".*", write=".*")
     found = refusal(http(served, "reader:reader"), "replay s --to-queue q", master="nonsense")
     assert found.startswith("--master ")
 
 
-def test_a_user_who_may_read_one_stream_only_is_not_refused(served: BrokerUrl) -> None:
+def test_a_user_who_may_read_one_stream_only_is_not_refused(served: RunningBroker) -> None:
     add_user(Api(served), "little", read="^s$", write="^q$")
     url = http(served, "little:little")
     assert refusal(url, "replay s --to-queue q", master="nonsense").startswith("--master ")
     assert "the user 'little' may not read the stream 'x'" in refusal(url, "latency x")
 
 
-def test_what_is_missing_in_the_lake_is_named(served: BrokerUrl, tmp_path: Path) -> None:
+def test_a_missing_lake_table_is_named(served: RunningBroker, tmp_path: Path) -> None:
     url = http(served)
     for words in ("compact none", "refine none", "replay none --from-lake --to-queue q"):
         assert "no bronze table 'none'" in refusal(url, words, tmp_path)
         assert "there is no lake" in refusal(url, words, tmp_path / "none")
-    assert refusal(url, "archive s --once") == "give --lake DIR: where the lake is"
+    assert refusal(url, "archive s --once") == "give --lake DIR: the directory of the lake"
     assert refusal(url, f"load {tmp_path / 'none.csv'} --to-queue q").endswith("no such file")
 
 
-def test_a_lake_that_cannot_be_written_is_named(served: BrokerUrl, tmp_path: Path) -> None:
+def test_a_lake_that_cannot_be_written_is_named(served: RunningBroker, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     found = refusal(http(served), "archive s --once", tmp_path / "file" / "lake")
     assert found.endswith(f"cannot be the lake: {tmp_path / 'file'} is not a directory")
 
 
-def test_a_master_that_cannot_be_had_is_named(
-    served: BrokerUrl, monkeypatch: pytest.MonkeyPatch
+def test_an_unreachable_master_is_named(
+    served: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("HADOOP_CONF_DIR", raising=False)
     monkeypatch.delenv("YARN_CONF_DIR", raising=False)
@@ -164,7 +162,7 @@ def test_a_master_that_cannot_be_had_is_named(
 
 
 def test_without_java_one_sentence_says_so(
-    served: BrokerUrl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    served: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session, "_FOLDERS", ())
     monkeypatch.delenv("JAVA_HOME", raising=False)

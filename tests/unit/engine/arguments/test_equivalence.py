@@ -1,11 +1,11 @@
-"""Redeclaring: what may differ, what may not, and RabbitMQ's words for it.
+"""Redeclarations: which differences are allowed, and the error texts for the others.
 
 Every text was recorded from RabbitMQ, except where a comment says that Leveret differs.
 """
 
 import pytest
 
-from leveret.engine.arguments.queue_arguments import (
+from leveret.engine.arguments.equivalence import (
     require_equivalent_exchange,
     require_equivalent_queue,
 )
@@ -50,7 +50,7 @@ STREAM: Arguments = {"x-queue-type": "stream"}
         ({}, {"x-foo": 1}),
         ({}, CLASSIC),
         (CLASSIC, {}),
-        # Only what the kind of the queue knows is compared.
+        # Only arguments that the kind of queue knows are compared.
         ({}, {"x-max-age": "1D"}),
         (QUORUM, QUORUM | {"x-max-priority": 3}),
         (QUORUM, QUORUM | {"x-queue-mode": "lazy"}),
@@ -140,7 +140,7 @@ DIFFERENT: list[tuple[Arguments, Arguments, str]] = [
         STREAM | {"x-max-age": "2D"},
         "'x-max-age' received '2D' but current is '1D'",
     ),
-    # Of several differences the first in RabbitMQ's order is told.
+    # Of several differences, the first in RabbitMQ's order is reported.
     (
         {"x-max-length": 1, "x-expires": 5},
         {"x-max-length": 2, "x-expires": 6},
@@ -176,15 +176,17 @@ DIFFERENT: list[tuple[Arguments, Arguments, str]] = [
 
 
 @pytest.mark.parametrize(("have", "want", "told"), DIFFERENT)
-def test_difference_of_arguments_is_told(have: Arguments, want: Arguments, told: str) -> None:
+def test_different_argument_is_refused_in_rabbitmqs_words(
+    have: Arguments, want: Arguments, told: str
+) -> None:
     assert redeclare(have, want) == told
 
 
-def test_float_equals_no_whole_number_here() -> None:
+def test_float_does_not_equal_a_whole_number() -> None:
     assert redeclare({"x-message-ttl": 1000}, {"x-message-ttl": 1000.0}) != ""
 
 
-def test_difference_of_flags_is_told_before_arguments() -> None:
+def test_different_flag_is_reported_before_different_argument() -> None:
     transient, durable = (False, False), (True, False)
     ttl: Arguments = {"x-message-ttl": 1}
     assert redeclare({}, ttl, transient, (True, True)) == (
@@ -242,7 +244,7 @@ def test_same_exchange_may_be_declared_again() -> None:
         ),
     ],
 )
-def test_difference_of_exchanges_is_told(
+def test_different_exchange_is_refused_in_rabbitmqs_words(
     want: tuple[str, bool, bool, bool, dict[str, Field]], told: str
 ) -> None:
     with pytest.raises(PreconditionFailedError) as refused:

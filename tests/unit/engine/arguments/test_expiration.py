@@ -1,4 +1,4 @@
-"""The expiration property: which texts are numbers, and RabbitMQ's words for the others.
+"""The expiration property: which texts are numbers, and the error texts for the others.
 
 Every text was recorded from RabbitMQ.
 """

@@ -24,7 +24,7 @@ from leveret.wire.tables import Field, field_of
         ("\udcff", "<<255>>"),
     ],
 )
-def test_text_is_quoted_where_it_can_be_printed(text: str, shown: str) -> None:
+def test_text_is_quoted_if_printable(text: str, shown: str) -> None:
     assert shown_text(text) == shown
 
 
@@ -52,7 +52,7 @@ def test_text_is_quoted_where_it_can_be_printed(text: str, shown: str) -> None:
         ({"a": 1}, '[{<<"a">>,signedint,1}]'),
     ],
 )
-def test_value_is_shown_as_a_term(value: object, shown: str) -> None:
+def test_value_is_shown_as_an_erlang_term(value: object, shown: str) -> None:
     assert shown_value(field_of(value)) == shown
 
 
@@ -66,5 +66,5 @@ def test_integer_is_parsed(text: str, number: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "+", "1.0", " 1", "1_0", "0x1", "--1", "٣", "9" * 5000])
-def test_anything_else_is_no_integer(text: str) -> None:
+def test_text_that_is_not_an_integer_gives_none(text: str) -> None:
     assert parse_integer(text) is None

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from leveret.engine.arguments.policies import NO_EFFECT, Policies, Policy
+from leveret.engine.arguments.policies import NO_POLICY, Policies, Policy
 from leveret.wire.tables import plain_table, table_of
 
 
@@ -23,42 +23,42 @@ def policy(
     return Policy(name, matches, apply_to, priority, table_of(definition))
 
 
-def test_without_policies_there_is_no_effect() -> None:
-    assert Policies().effect_on("q", "classic") is NO_EFFECT
-    assert (NO_EFFECT.policy, NO_EFFECT.operator_policy, NO_EFFECT.definition) == (None, None, {})
+def test_without_policies_nothing_applies() -> None:
+    assert Policies().combined_for("q", "classic") is NO_POLICY
+    assert (NO_POLICY.policy, NO_POLICY.operator_policy, NO_POLICY.definition) == (None, None, {})
 
 
-def test_the_highest_priority_wins_and_names_decide_among_equals() -> None:
+def test_highest_priority_applies_and_first_name_among_equals() -> None:
     policies = Policies()
     policies.put(policy("b", "q", {"max-length": 1}, priority=5), False)
     policies.put(policy("a", "q", {"max-length": 2}, priority=5), False)
     policies.put(policy("c", "q", {"max-length": 3}, priority=4.5), False)
-    assert policies.effect_on("q", "classic").policy == "a"
+    assert policies.combined_for("q", "classic").policy == "a"
     policies.put(policy("c", "q", {"max-length": 3}, priority=6), False)
-    assert policies.effect_on("q", "classic").policy == "c"
+    assert policies.combined_for("q", "classic").policy == "c"
     assert policies.drop("c", False)
     assert not policies.drop("c", False)
-    assert policies.effect_on("q", "classic").policy == "a"
+    assert policies.combined_for("q", "classic").policy == "a"
 
 
-def test_patterns_match_anywhere_and_definitions_are_not_mixed() -> None:
+def test_one_user_policy_applies_and_others_are_not_mixed_in() -> None:
     policies = Policies()
     policies.put(policy("a", "rder", {"max-length": 1}, priority=1), False)
     policies.put(policy("b", ".*", {"message-ttl": 1}), False)
-    assert plain_table(policies.effect_on("orders", "classic").definition) == {"max-length": 1}
-    assert plain_table(policies.effect_on("other", "classic").definition) == {"message-ttl": 1}
+    assert plain_table(policies.combined_for("orders", "classic").definition) == {"max-length": 1}
+    assert plain_table(policies.combined_for("other", "classic").definition) == {"message-ttl": 1}
 
 
-def test_one_of_each_sort_applies_together() -> None:
+def test_user_policy_and_operator_policy_are_merged() -> None:
     policies = Policies()
     policies.put(policy("u", "q", {"max-length": 9}), False)
     policies.put(policy("o", "q", {"max-length": 3, "expires": 7}), True)
-    effect = policies.effect_on("q", "classic")
+    effect = policies.combined_for("q", "classic")
     assert (effect.policy, effect.operator_policy) == ("u", "o")
     assert plain_table(effect.definition) == {"expires": 7, "max-length": 3}
-    assert policies.effect_on("q2", "classic") is effect, "the same two: the same effect"
+    assert policies.combined_for("q2", "classic") is effect, "the same two: the same effect"
     policies.drop("o", True)
-    assert plain_table(policies.effect_on("q", "classic").definition) == {"max-length": 9}
+    assert plain_table(policies.combined_for("q", "classic").definition) == {"max-length": 9}
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_one_of_each_sort_applies_together() -> None:
         ("streams", "stream"),
     ],
 )
-def test_a_policy_is_for_the_kinds_that_it_names(apply_to: str, kinds: str) -> None:
+def test_policy_applies_to_the_kinds_in_apply_to(apply_to: str, kinds: str) -> None:
     found = policy("p", "", {"max-length-bytes": 1}, apply_to)
     every = ("classic", "quorum", "stream", "exchange")
     assert [kind for kind in every if found.applies_to(kind)] == kinds.split()
@@ -90,12 +90,12 @@ def test_a_policy_is_for_the_kinds_that_it_names(apply_to: str, kinds: str) -> N
         ("deduplication", {}, "classic quorum stream exchange"),
     ],
 )
-def test_a_policy_with_a_key_that_a_kind_cannot_have_is_passed_over(
+def test_policy_with_an_unsupported_key_does_not_apply_to_that_kind(
     key: str, value: object, kinds: str
 ) -> None:
     policies = Policies()
     policies.put(policy("wanted", "", {key: value}, priority=1), False)
     policies.put(policy("rest", "", {"max-length-bytes": 1}), False)
     every = ("classic", "quorum", "stream", "exchange")
-    found = [kind for kind in every if policies.effect_on("x", kind).policy == "wanted"]
+    found = [kind for kind in every if policies.combined_for("x", kind).policy == "wanted"]
     assert found == kinds.split()

@@ -6,8 +6,8 @@ from leveret.engine.arguments.policy_keys import (
     POLICY_KEYS,
     definition_fault,
     effective_arguments,
+    erlang_term,
     merged,
-    term_of,
 )
 from leveret.wire.tables import field_of, plain_table, table_of
 
@@ -86,7 +86,7 @@ def test_a_definition_is_refused_in_rabbitmqs_words(
         {"delayed_retry_type": "disabled"},
     ],
 )
-def test_a_definition_of_known_keys_is_taken(definition: dict[str, object]) -> None:
+def test_definition_of_known_keys_is_accepted(definition: dict[str, object]) -> None:
     assert fault(definition) == ""
 
 
@@ -116,13 +116,13 @@ def test_operators_have_fewer_keys() -> None:
         ("target-group-size", 3, 5, 5),
     ],
 )
-def test_a_users_and_an_operators_value_become_one(
+def test_values_of_user_and_operator_are_merged(
     key: str, user: object, operator: object, result: object
 ) -> None:
     assert both({key: user}, {key: operator}) == {key: result}
 
 
-def test_keys_of_one_of_the_two_are_taken_over_in_order() -> None:
+def test_keys_of_only_one_definition_are_kept_and_sorted() -> None:
     user: dict[str, object] = {"max-length": 5, "dead-letter-exchange": "x"}
     assert list(both(user, {"expires": 7}).items()) == [
         ("dead-letter-exchange", "x"),
@@ -151,20 +151,20 @@ def test_keys_of_one_of_the_two_are_taken_over_in_order() -> None:
         ("classic", "remember", "mine", "theirs", "mine"),
     ],
 )
-def test_an_argument_and_a_policy_become_one(
+def test_argument_and_policy_value_are_combined(
     kind: str, argument: str, own: object, policy: object, result: object
 ) -> None:
     name = f"x-{argument}"
     assert effective(kind, {name: own}, {argument: policy}) == {name: result}
 
 
-def test_a_policy_stands_for_an_argument_that_is_not_there() -> None:
+def test_policy_value_is_used_if_the_argument_is_missing() -> None:
     policy: dict[str, object] = {"max-length": 5, "queue-version": 2, "alternate-exchange": "a"}
     own: dict[str, object] = {"x-max-priority": 3}
     assert effective("classic", own, policy) == {"x-max-priority": 3, "x-max-length": 5}
 
 
-def test_delays_that_do_not_fit_are_made_to() -> None:
+def test_conflicting_retry_delays_are_resolved() -> None:
     own: dict[str, object] = {"x-delayed-retry-min": 50, "x-delayed-retry-max": 90}
     found = effective("quorum", own, {"delayed-retry-max": 20})
     assert found == {"x-delayed-retry-min": 50, "x-delayed-retry-max": 50}
@@ -186,4 +186,4 @@ def test_every_key_of_rabbitmq_is_known() -> None:
 
 def test_values_are_shown_as_erlang_prints_them() -> None:
     value: object = {"a": [1, "x", True, None, 1.5]}
-    assert term_of(field_of(value)) == '#{<<"a">> => [1,<<"x">>,true,null,1.5]}'
+    assert erlang_term(field_of(value)) == '#{<<"a">> => [1,<<"x">>,true,null,1.5]}'

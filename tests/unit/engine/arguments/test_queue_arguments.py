@@ -1,4 +1,4 @@
-"""Arguments of queues, consumers and exchanges: the fields they become, and RabbitMQ's refusals.
+"""Arguments of queues, consumers and exchanges: the settings they become, and the error texts.
 
 Every text was recorded from RabbitMQ, except where a comment says that Leveret differs.
 """
@@ -57,14 +57,14 @@ def test_queue_without_arguments_is_classic_and_unlimited() -> None:
     assert (made.consumer_timeout_ms, made.retry_type) == (-1, "disabled")
 
 
-def test_quorum_queue_has_defaults_of_its_own() -> None:
+def test_quorum_queue_has_its_own_defaults() -> None:
     made = quorum({})
     assert (made.kind, made.priority_max, made.delivery_limit) == ("quorum", 31, 20)
     assert (made.group_size, made.leader_locator) == (3, "client-local")
     assert made.consumer_disconnected_timeout_ms == 60_000
 
 
-def test_stream_has_defaults_of_its_own() -> None:
+def test_stream_has_its_own_defaults() -> None:
     made = stream({})
     assert (made.kind, made.max_age_ms, made.max_bytes) == ("stream", -1, -1)
     assert (made.segment_bytes, made.filter_bytes, made.group_size) == (64 << 20, 16, 0)
@@ -113,7 +113,7 @@ def test_false_and_default_words_mean_the_default() -> None:
 
 
 @pytest.mark.parametrize("kind", list("bBsuIil"))
-def test_every_integer_type_is_taken(kind: str) -> None:
+def test_every_integer_type_is_accepted(kind: str) -> None:
     arguments: Table = {"x-message-ttl": Field(ord(kind), 100)}
     assert queue_settings("q", "/", True, False, False, arguments).ttl_ms == 100
 
@@ -149,7 +149,7 @@ def test_delayed_retry_takes_its_maximum_from_its_minimum() -> None:
     assert (made.retry_type, made.retry_min_ms, made.retry_max_ms) == ("all", 100, 900)
 
 
-def test_times_that_rabbitmq_does_not_bound_end_at_ten_years() -> None:
+def test_times_without_a_limit_in_rabbitmq_are_limited_to_ten_years() -> None:
     endless = 2**63 - 1
     made = quorum(
         {
@@ -165,7 +165,7 @@ def test_times_that_rabbitmq_does_not_bound_end_at_ten_years() -> None:
 
 
 @pytest.mark.parametrize("word", ["balanced", "random", "least-leaders", "min-masters"])
-def test_older_words_for_the_place_of_a_leader_mean_balanced(word: str) -> None:
+def test_older_leader_locators_mean_balanced(word: str) -> None:
     assert quorum({"x-queue-leader-locator": word}).leader_locator == "balanced"
 
 
@@ -187,7 +187,7 @@ def test_age_of_a_stream_is_read(age: str, milliseconds: int) -> None:
 
 NOT_AN_INTEGER = '"expected integer, got longstr"'
 
-# argument, value, RabbitMQ's reason; of a classic queue
+# Argument of a classic queue, value, RabbitMQ's reason
 REFUSED: list[tuple[str, object, str]] = [
     ("x-expires", "1000", NOT_AN_INTEGER),
     ("x-expires", 0, "{value_zero,0}"),
@@ -233,7 +233,7 @@ REFUSED: list[tuple[str, object, str]] = [
     ("x-queue-leader-locator", "nope", "invalid_queue_locator_arg"),
     ("x-consumer-timeout", -1, "{value_negative,-1}"),
     ("x-consumer-timeout", "a", NOT_AN_INTEGER),
-    # RabbitMQ lets these pass.
+    # RabbitMQ accepts these.
     ("x-delayed-retry-type", "nope", "invalid_delayed_retry_type"),
     ("x-delayed-retry-type", "all", "no_delayed_retry_min_defined"),
     ("x-delayed-retry-min", 0, "{value_zero,0}"),
@@ -376,7 +376,7 @@ GOOD: dict[str, object] = {
     "x-remember": "history",
     "x-deduplication": {},
 }
-# What each kind refuses, though another kind takes it. RabbitMQ's classic queues also refuse
+# Arguments that each kind refuses and another kind accepts. RabbitMQ's classic queues also refuse
 # x-delivery-limit, x-consumer-timeout and x-delayed-retry-*, and 3.x's x-queue-leader-locator.
 REFUSED_BY_KIND: dict[str, set[str]] = {
     "classic": {
@@ -414,7 +414,7 @@ REFUSED_BY_KIND: dict[str, set[str]] = {
 
 
 @pytest.mark.parametrize("kind", ["classic", "quorum", "stream"])
-def test_each_kind_refuses_what_only_others_take(kind: str) -> None:
+def test_each_kind_refuses_arguments_of_other_kinds(kind: str) -> None:
     others = {"x-queue-type", "x-dead-letter-routing-key"}
     assert set(GOOD) | others == {rule.name for rule in QUEUE_RULES}
     for name, value in GOOD.items():
@@ -427,18 +427,18 @@ def test_each_kind_refuses_what_only_others_take(kind: str) -> None:
             assert settings(arguments).kind == kind
 
 
-def test_unknown_arguments_are_taken_by_every_kind() -> None:
+def test_unknown_arguments_are_accepted_by_every_kind() -> None:
     for kind in ("classic", "quorum", "stream"):
         assert settings({"x-queue-type": kind, "x-foo": 1, "": None}).kind == kind
 
 
-def test_bad_values_are_told_before_refused_arguments_and_those_before_properties() -> None:
+def test_bad_values_are_reported_first_then_refused_arguments_then_properties() -> None:
     arguments: dict[str, object] = {"x-queue-type": "quorum", "x-max-priority": 4}
     assert "x-message-ttl" in refusal(arguments | {"x-message-ttl": "a"}, durable=False)
     assert "x-max-priority" in refusal(arguments, durable=False)
 
 
-def test_values_are_checked_in_rabbitmqs_order_and_refusals_told_in_the_clients() -> None:
+def test_values_are_checked_in_rabbitmqs_order_and_refused_arguments_in_the_clients_order() -> None:
     wrong: dict[str, object] = {"x-max-length": "a", "x-message-ttl": "a", "x-expires": "a"}
     assert "x-expires" in refusal(wrong)
     refused: dict[str, object] = {"x-queue-mode": "lazy", "x-max-priority": 1}
@@ -456,7 +456,7 @@ def test_values_are_checked_in_rabbitmqs_order_and_refusals_told_in_the_clients(
         ({"durable": False, "exclusive": True, "auto_delete": True}, "auto-delete"),
     ],
 )
-def test_replicated_kinds_must_be_there_to_stay(
+def test_quorum_queues_and_streams_must_be_durable_and_shared(
     kind: str, flags: dict[str, bool], named: str
 ) -> None:
     text = f"invalid property '{named}' for queue 'q' in vhost '/'"
@@ -465,7 +465,7 @@ def test_replicated_kinds_must_be_there_to_stay(
 
 
 @pytest.mark.parametrize("name", ["", "amq.gen-abc"])
-def test_only_classic_queues_are_named_by_the_server(name: str) -> None:
+def test_only_classic_queues_can_have_server_names(name: str) -> None:
     for kind in ("quorum", "stream"):
         with pytest.raises(PreconditionFailedError) as refused:
             queue_settings(name, "/", False, False, False, table_of({"x-queue-type": kind}))
@@ -519,7 +519,7 @@ def test_offset_of_a_stream_is_a_word_an_age_a_number_or_a_time(offset: object) 
         ("stream", "x-consumer-timeout", 5, " of queue type rabbit_stream_queue"),
         ("classic", "x-stream-offset", "first", " of queue type rabbit_classic_queue"),
         ("quorum", "x-stream-offset", 5, " of queue type rabbit_quorum_queue"),
-        # RabbitMQ 3.x answers these by an internal error.
+        # RabbitMQ 3.x answers these with an internal error.
         (
             "stream",
             "x-stream-offset",

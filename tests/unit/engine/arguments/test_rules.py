@@ -7,14 +7,14 @@ from leveret.engine.arguments.rules import (
     QUEUE_KINDS,
     QUEUE_RULES,
     TIME_MS_MAX,
-    Rule,
+    ArgumentRule,
     age_ms,
-    quoted,
+    erlang_string,
 )
 
 
 @pytest.mark.parametrize("rules", [QUEUE_RULES, CONSUMER_RULES])
-def test_each_argument_has_one_row_with_known_kinds(rules: list[Rule]) -> None:
+def test_each_argument_has_one_row_with_known_kinds(rules: list[ArgumentRule]) -> None:
     names = [rule.name for rule in rules]
     assert len(names) == len(set(names))
     for rule in rules:
@@ -39,16 +39,16 @@ def test_each_argument_has_one_row_with_known_kinds(rules: list[Rule]) -> None:
     ],
 )
 def test_text_is_printed_as_erlang_does(text: str, printed: str) -> None:
-    assert quoted(text) == printed
+    assert erlang_string(text) == printed
 
 
 @pytest.mark.parametrize(
     "text", ["", "D", "5", "0D", "-1D", "+1D", " 1D", "1.5D", "1DD", "1d", "٣D"]
 )
-def test_what_is_no_age_is_none(text: str) -> None:
+def test_invalid_age_is_zero(text: str) -> None:
     assert age_ms(text) == 0
 
 
-def test_age_ends_at_ten_years() -> None:
+def test_age_is_limited_to_ten_years() -> None:
     assert age_ms("10Y") == TIME_MS_MAX
     assert age_ms("9" * 5_000 + "s") == TIME_MS_MAX

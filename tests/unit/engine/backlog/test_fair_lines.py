@@ -1,8 +1,8 @@
-"""Lanes: keys of one priority take turns."""
+"""Fair lines: the keys of one priority take turns."""
 
 import random
 
-from leveret.engine.backlog.fair_lines import lane_key
+from leveret.engine.backlog.fair_lines import fair_key
 from leveret.engine.backlog.ready import Ready
 from leveret.engine.message import NO_ADDRESS, Message
 from leveret.wire.properties import Properties, encode_header
@@ -18,7 +18,7 @@ def message(seq: int, key: str | None, priority: int = 0) -> Message:
 
 def ready_of(*messages: Message) -> Ready:
     ready = Ready(prioritised=True, returns_first=False)
-    ready.open_lanes()
+    ready.open_fair_lines()
     for one in messages:
         ready.push(one)
     return ready
@@ -33,7 +33,7 @@ def test_keys_take_turns() -> None:
     assert drained(ready) == [0, 4, 5, 1, 2, 3]
 
 
-def test_messages_without_a_key_have_a_turn() -> None:
+def test_messages_without_a_key_take_turns_too() -> None:
     ready = ready_of(*[message(n, "a") for n in range(3)], message(3, None), message(4, None))
     assert drained(ready) == [0, 3, 1, 4, 2]
     ready = ready_of(*[message(n, "a") for n in range(50)], message(50, None))
@@ -45,18 +45,18 @@ def test_higher_priorities_come_first_whatever_their_keys() -> None:
     assert drained(ready) == [1, 2, 0, 3]
 
 
-def test_what_was_there_before_the_lanes_is_one_turn_of_many() -> None:
+def test_messages_from_before_the_fair_lines_share_one_line() -> None:
     ready = Ready(prioritised=True, returns_first=False)
     for n in range(3):
         ready.push(message(n, "a"))
-    ready.open_lanes()
+    ready.open_fair_lines()
     ready.push(message(3, "b"))
     order = drained(ready)
     assert order.index(3) <= 1
     assert [seq for seq in order if seq != 3] == [0, 1, 2]
 
 
-def test_what_comes_back_has_its_place_in_its_lane() -> None:
+def test_returned_message_keeps_its_place_in_its_fair_line() -> None:
     ready = ready_of(message(0, "a"), message(1, "a"), message(2, "b"))
     first = ready.pop()
     ready.put_back(first)
@@ -64,22 +64,22 @@ def test_what_comes_back_has_its_place_in_its_lane() -> None:
     assert order.index(0) < order.index(1)
 
 
-def test_looking_at_the_head_takes_no_turn() -> None:
+def test_reading_the_head_does_not_use_up_a_turn() -> None:
     ready = ready_of(message(0, "a"), message(1, "b"))
     assert ready.head().seq == ready.head().seq == ready.pop().seq
 
 
-def test_empty_lanes_are_forgotten() -> None:
+def test_empty_fair_lines_are_dropped() -> None:
     ready = ready_of(*[message(n, f"key {n}") for n in range(1000)])
     drained(ready)
     ready.push(message(1000, "new"))
     ready.pop()
-    assert ready.lanes is not None
-    assert len(ready.lanes.at(0)) <= 1
+    assert ready.fair_lines is not None
+    assert len(ready.fair_lines.at(0)) <= 1
 
 
 def test_random_traffic_is_shared_within_one_turn_of_each_key(seed: int) -> None:
-    """Between two servings of a key that waits, every other key is served at most once."""
+    """Between two messages of a waiting key, at most one message of each other key is served."""
     chance = random.Random(seed)
     ready = ready_of()
     waiting: dict[str, list[int]] = {}
@@ -94,7 +94,7 @@ def test_random_traffic_is_shared_within_one_turn_of_each_key(seed: int) -> None
             seq += 1
             continue
         got = ready.pop()
-        served = lane_key(got.header).decode()
+        served = fair_key(got.header).decode()
         assert waiting[served].pop(0) == got.seq, f"seed {seed}"
         passed[served] = {}
         for other, counts in passed.items():

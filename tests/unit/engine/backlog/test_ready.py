@@ -1,4 +1,4 @@
-"""Ready messages: the order of delivery, what comes back, and what is dead at the head."""
+"""Ready messages: the order of delivery, returned messages, and expiry at the head."""
 
 import random
 
@@ -30,7 +30,7 @@ def test_first_in_is_first_out() -> None:
     assert drain(ready) == [0, 1, 2]
 
 
-def test_what_comes_back_goes_to_its_place() -> None:
+def test_returned_message_goes_to_its_original_place() -> None:
     ready = plain()
     for seq in range(4):
         ready.push(message(seq))
@@ -43,7 +43,7 @@ def test_what_comes_back_goes_to_its_place() -> None:
     assert drain(ready) == [1, 4]
 
 
-def test_higher_priorities_go_first_and_what_comes_back_keeps_its_place_in_its_own() -> None:
+def test_higher_priorities_go_first_and_returned_messages_keep_their_place_in_theirs() -> None:
     ready = prioritised()
     for seq, priority in enumerate((1, 5, 1, 9, 5)):
         ready.push(message(seq, priority=priority))
@@ -53,7 +53,7 @@ def test_higher_priorities_go_first_and_what_comes_back_keeps_its_place_in_its_o
     assert drain(ready) == [3, 1, 4, 0, 2]
 
 
-def test_a_quorum_queue_serves_what_came_back_before_all_else() -> None:
+def test_quorum_queue_serves_returned_messages_first() -> None:
     ready = quorum()
     for seq, priority in enumerate((1, 1, 9)):
         ready.push(message(seq, priority=priority))
@@ -76,7 +76,7 @@ def test_counts_follow_every_change() -> None:
     assert (ready.count, ready.body_bytes) == (3, 15)
 
 
-def test_only_a_dead_head_is_taken_on_a_classic_queue() -> None:
+def test_classic_queue_expires_only_its_head() -> None:
     ready = prioritised()
     ready.push(message(0, priority=1, expires_ms=10))
     ready.push(message(1, priority=5))
@@ -91,7 +91,7 @@ def test_only_a_dead_head_is_taken_on_a_classic_queue() -> None:
     assert ready.pop_expired(10) is None
 
 
-def test_a_dead_head_of_any_line_is_taken_on_a_quorum_queue() -> None:
+def test_quorum_queue_expires_the_head_of_every_line() -> None:
     ready = quorum()
     ready.push(message(0, priority=1, expires_ms=20))
     ready.push(message(1, priority=5))
@@ -113,7 +113,7 @@ def test_a_priority_whose_messages_expired_can_be_used_again() -> None:
     assert len(ready.levels) <= 1
 
 
-def test_a_long_line_gives_back_the_room_of_what_was_taken() -> None:
+def test_long_line_frees_the_slots_of_taken_messages() -> None:
     ready = plain()
     for seq in range(10_000):
         ready.push(message(seq))

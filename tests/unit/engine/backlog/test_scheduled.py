@@ -16,7 +16,7 @@ def due(scheduled: Scheduled, now_ms: int) -> list[int]:
     return seqs(taken)
 
 
-def test_messages_come_when_they_are_due_and_not_before() -> None:
+def test_messages_are_taken_when_due_and_not_before() -> None:
     scheduled = Scheduled()
     for seq, due_ms in enumerate((30, 10, 20)):
         scheduled.add(message(seq), due_ms)
@@ -28,7 +28,7 @@ def test_messages_come_when_they_are_due_and_not_before() -> None:
     assert scheduled.next_due_ms() == 0
 
 
-def test_those_due_at_one_time_come_in_order_of_arrival() -> None:
+def test_messages_with_the_same_due_time_are_taken_in_order_of_arrival() -> None:
     scheduled = Scheduled()
     for seq in (5, 3, 4):
         scheduled.add(message(seq), 10)

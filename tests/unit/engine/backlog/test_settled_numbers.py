@@ -1,11 +1,11 @@
-"""Which sequence numbers are done with, against a plain set."""
+"""Settled sequence numbers, compared with a plain set."""
 
 from random import Random
 
 from leveret.engine.backlog.settled_numbers import SettledNumbers
 
 
-def test_missing_numbers_are_those_that_a_set_does_not_have(seed: int) -> None:
+def test_missing_numbers_equal_those_of_a_plain_set(seed: int) -> None:
     print(f"seed {seed}")
     rng = Random(seed)
     for _ in range(200):

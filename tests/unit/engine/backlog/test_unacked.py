@@ -1,4 +1,4 @@
-"""Messages in flight by delivery tag: finding, taking, gaps, and one that is never settled."""
+"""Unacked messages by delivery tag: finding, taking, gaps, and a message that is never settled."""
 
 import random
 
@@ -56,14 +56,14 @@ def test_taking_through_a_tag_takes_all_before_it_in_order() -> None:
     assert unacked.count == 0
 
 
-def test_another_message_can_stand_in_under_a_tag() -> None:
+def test_message_under_a_tag_can_be_replaced() -> None:
     unacked = filled(2)
     other = message(0)
     unacked.replace(1, other)
     assert unacked.take(1) is other
 
 
-def test_one_message_that_is_never_acked_does_not_keep_what_was_behind_it() -> None:
+def test_one_unacked_message_does_not_keep_the_slots_after_it() -> None:
     unacked = filled(1)
     for tag in range(2, 200_000):
         unacked.add(tagged(tag))
@@ -73,7 +73,7 @@ def test_one_message_that_is_never_acked_does_not_keep_what_was_behind_it() -> N
     assert tags(unacked.take_all()) == [1]
 
 
-def test_one_message_that_is_never_acked_does_not_make_deliveries_without_ack_pile_up() -> None:
+def test_one_unacked_message_does_not_keep_the_slots_of_no_ack_deliveries() -> None:
     unacked = filled(1)
     for tag in range(2, 200_000):
         unacked.skip(tag)
@@ -81,7 +81,7 @@ def test_one_message_that_is_never_acked_does_not_make_deliveries_without_ack_pi
     assert tags(unacked.take_all()) == [1]
 
 
-def test_what_stands_in_keeps_its_tag_when_the_list_is_thinned() -> None:
+def test_replaced_message_keeps_its_tag_when_the_list_is_thinned() -> None:
     unacked = filled(2)
     stand_in = message(0)
     unacked.replace(1, stand_in)
@@ -103,7 +103,7 @@ def test_random_use_equals_a_dict(seed: int) -> None:
             continue
         model[tag] = tagged(tag)
         unacked.add(model[tag])
-        # A few are kept for long, so that the list is thinned again and again.
+        # A few messages are kept for long, so that the list is thinned repeatedly.
         for _ in range(2):
             chosen = tag - chance.randrange(60)
             assert unacked.take(chosen) is model.pop(chosen, None), f"seed {seed}"

@@ -1,6 +1,6 @@
 """Subscriptions, single gets, prefetch, and the credit of a connection that does not read."""
 
-from leveret.amqp.link import CREDIT_BYTES
+from leveret.amqp.connection_base import CREDIT_BYTES
 from tests.unit.engine.front import Client, got, names, refusal
 
 
@@ -13,7 +13,7 @@ def test_prefetch_bounds_what_each_consumer_holds() -> None:
     assert got(client.ack(2)) == ["b:4"]
 
 
-def test_prefetch_in_bytes_bounds_it_too() -> None:
+def test_prefetch_in_bytes_limits_the_bytes_that_a_consumer_holds() -> None:
     client = Client()
     client.queue("q")
     client.send("basic.qos", prefetch_size=5)
@@ -70,7 +70,7 @@ def test_higher_consumer_priorities_are_served_first() -> None:
     assert got(client.publish("q", *"1234")) == ["high:1", "high:2", "low:3", "low:4"]
 
 
-def test_what_a_cancelled_consumer_holds_stays_with_its_channel() -> None:
+def test_messages_of_a_cancelled_consumer_stay_with_its_channel() -> None:
     client = Client()
     queue = client.queue("q")
     client.consume("q")

@@ -1,4 +1,4 @@
-"""What a publish says in its content header, and what is refused in it."""
+"""Content headers of a publish: the values that are unpacked, and the headers that are refused."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def test_an_empty_header_asks_for_nothing() -> None:
     assert (plain.delay_ms, plain.extra_keys, plain.reply_to, plain.user_id) == (0, [], None, None)
 
 
-def test_what_the_queue_must_know_is_unpacked() -> None:
+def test_priority_expiration_and_persistence_are_unpacked() -> None:
     full = content(
         headers={"x-delay": 50},
         delivery_mode=2,
@@ -45,7 +45,7 @@ def test_cc_and_bcc_add_keys_and_only_bcc_is_hidden() -> None:
     assert shown is not None and sorted(shown) == ["CC", "x"]
 
 
-def test_a_delay_is_turned_around_once_it_is_over() -> None:
+def test_x_delay_becomes_negative_when_the_delay_is_over() -> None:
     delayed = content(headers={"x-delay": 50})
     assert Content(delayed.after_delay()).delay_ms == 0
     headers = decode_properties(delayed.after_delay()).headers
@@ -62,7 +62,7 @@ def test_a_delay_is_turned_around_once_it_is_over() -> None:
         ({"BCC": 5}, {}, 'unacceptable_type_in_header,"BCC",'),
     ],
 )
-def test_what_rabbitmq_refuses_is_refused(
+def test_headers_that_rabbitmq_refuses_are_refused(
     headers: dict[str, object] | None, values: dict[str, object], text: str
 ) -> None:
     with pytest.raises(PreconditionFailedError, match=text):

@@ -1,4 +1,4 @@
-"""Dead letters: where they go, what they carry, and cycles that are cut or wanted."""
+"""Dead letters: where they go, which headers they carry, and which cycles are cut."""
 
 from collections.abc import Callable
 
@@ -100,7 +100,7 @@ def plain_death(dead: Method | None) -> list[dict[str, object]]:
 
 
 def test_repeated_deaths_are_counted_and_the_newest_is_first() -> None:
-    """Reject, wait, come back: a cycle that a consumer takes part in goes on."""
+    """A cycle of reject, wait and retry goes on, because a consumer takes part in it."""
     client = Client()
     client.queue("work", x_dead_letter_exchange="", x_dead_letter_routing_key="wait")
     client.queue(
@@ -180,7 +180,7 @@ def test_the_count_of_an_entry_that_has_none_starts_at_one() -> None:
         ([("b", "expired")], "a", False),
     ],
 )
-def test_a_cycle_is_a_way_back_without_a_rejection(
+def test_a_return_to_the_queue_without_a_rejection_is_a_cycle(
     history: list[tuple[str, str]], target: str, expected: bool
 ) -> None:
     entries = [table_of({"queue": queue, "reason": reason}) for queue, reason in history]
@@ -200,7 +200,7 @@ def test_over_the_delivery_limit_without_an_exchange_a_message_is_parked_or_drop
     assert (queue.ready.count, queue.unacked) == (0, 0)
 
 
-def test_at_least_once_keeps_what_nobody_takes_until_somebody_does() -> None:
+def test_at_least_once_keeps_a_dead_letter_until_a_queue_takes_it() -> None:
     client = Client()
     queue = client.queue(
         "q",

@@ -30,7 +30,7 @@ def test_a_route_is_found_anew_after_any_change() -> None:
     assert client.drain("a") == ["1", "2"]
 
 
-def test_an_exchange_that_is_gone_is_missed_by_the_next_publish() -> None:
+def test_a_publish_to_a_deleted_exchange_fails() -> None:
     client = Client()
     client.send("exchange.declare", exchange="e", type="direct")
     client.publish("k", "x", exchange="e")
@@ -106,7 +106,7 @@ def test_a_delayed_message_is_routed_by_the_bindings_of_its_time() -> None:
     assert (client.drain("old"), client.drain("new")) == ([], ["x"])
 
 
-def test_a_reply_goes_straight_to_who_asked() -> None:
+def test_a_direct_reply_goes_to_the_requester() -> None:
     client = Client()
     server = client.other()
     server.queue("service")
@@ -120,7 +120,7 @@ def test_a_reply_goes_straight_to_who_asked() -> None:
     assert getattr(answer, "body", b"") == b"answer"
 
 
-def test_a_reply_to_who_is_gone_is_dropped_and_one_to_a_made_up_name_is_returned() -> None:
+def test_a_reply_to_a_closed_requester_is_dropped_and_to_an_invented_name_returned() -> None:
     client = Client()
     client.queue("service")
     client.consume("amq.rabbitmq.reply-to", "answers", no_ack=True)

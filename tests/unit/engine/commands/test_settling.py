@@ -1,11 +1,11 @@
-"""Ack, reject, requeue, and taking back what was held too long."""
+"""Ack, reject, requeue, and taking back messages that were held too long."""
 
 from tests.protocol.stage import method, publish
 from tests.unit.engine.front import Client, got, names, refusal
 
 
 def busy(*bodies: str, timeout_ms: int = 0) -> Client:
-    """A client that holds everything in `q`, by a consumer `t`."""
+    """Return a client whose consumer `t` holds all messages of `q`."""
     client = Client()
     client.queue("q")
     client.publish("q", *bodies)
@@ -49,15 +49,15 @@ def test_everything_that_comes_back_at_once_keeps_its_order() -> None:
     assert got(client.send("basic.recover", requeue=True)) == ["t:a!", "t:b!", "t:c!", "t:d!"]
 
 
-def test_what_a_lost_connection_held_is_ready_again_in_order() -> None:
+def test_messages_of_a_lost_connection_are_ready_again_in_order() -> None:
     client = busy(*"abc")
     other = client.other()
     client.peer.lose()
     assert got(other.consume("q", "u")) == ["u:a!", "u:b!", "u:c!"]
 
 
-def test_what_a_channel_of_a_lost_connection_gives_back_goes_to_none_of_its_others() -> None:
-    """It would come back once more, and count as failed twice."""
+def test_messages_of_a_lost_connection_are_not_delivered_to_its_other_channels() -> None:
+    """Otherwise the message would come back once more, and count as failed twice."""
     client = Client()
     client.queue("q", x_max_length=1, x_delivery_limit=1)
     client.consume("q", "first", on=1)
@@ -118,7 +118,7 @@ def test_each_consumer_of_a_channel_has_its_own_time() -> None:
     assert [getattr(event, "fields", {})["consumer_tag"] for event in events] == ["s"]
 
 
-def test_what_is_acked_in_time_is_not_missed_and_the_next_has_its_own_time() -> None:
+def test_a_message_acked_in_time_is_not_taken_back_and_the_next_has_its_own_timeout() -> None:
     client = busy("a", timeout_ms=1000)
     client.advance(900)
     client.publish("q", "b")

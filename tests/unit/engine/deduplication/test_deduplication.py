@@ -1,4 +1,4 @@
-"""Queues and exchanges that take no message twice, as clients see them."""
+"""Deduplication in queues and exchanges, as clients see it."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from leveret.engine.deduplication.deduplication import (
     key_of,
 )
 from leveret.engine.exchanges.exchange import Exchange
-from leveret.engine.pulse import Pulse
+from leveret.engine.timer_queue import TimerQueue
 from leveret.wire.scan import BYTE, FLOAT, LONG
 from leveret.wire.tables import Field, field_of, table_of
 from tests.compat.client import Method
@@ -50,9 +50,6 @@ def bind(c: Client, source: str, queue: str, routing_key: str = "k") -> None:
     assert names(events) == ["queue.bind-ok"]
 
 
-# Keys
-
-
 @pytest.mark.parametrize(
     ("one", "other"),
     [
@@ -80,10 +77,7 @@ def test_nothing_and_empty_text_are_no_keys() -> None:
         assert key_of(field_of(value)) == NO_KEY
 
 
-# Queues
-
-
-def test_a_queue_takes_a_key_once() -> None:
+def test_queue_drops_a_key_that_it_remembers() -> None:
     c = client(q=once())
     c.publish("q", "first", "same turn", **key("a"))
     c.publish("q", "again", **key("a"))
@@ -151,20 +145,20 @@ def test_memory_of_old_keys_is_given_back_without_a_publish() -> None:
 
 
 def test_many_old_keys_are_dropped_in_batches() -> None:
-    pulse = Pulse()
-    memory = Deduplication(DeduplicationSettings(table_of({"window_ms": 100})), 1, False, pulse)
+    timers = TimerQueue()
+    memory = Deduplication(DeduplicationSettings(table_of({"window_ms": 100})), 1, False, timers)
     for number in range(FORGET_BATCH + 10):
         memory.remember(key_of(field_of(number)), 1000, None)
     memory.remember(key_of(field_of("last")), 1050, None)
-    assert pulse.next_due_ms() == 1100
-    pulse.run(1100)
+    assert timers.next_due_ms() == 1100
+    timers.run(1100)
     assert memory.count() == 11
-    assert pulse.next_due_ms() == 1100
-    pulse.run(1100)
+    assert timers.next_due_ms() == 1100
+    timers.run(1100)
     assert memory.count() == 1
-    assert pulse.next_due_ms() == 1100 + FORGET_EVERY_MS
-    pulse.run(1100 + FORGET_EVERY_MS)
-    assert (memory.count(), pulse.next_due_ms()) == (0, 0)
+    assert timers.next_due_ms() == 1100 + FORGET_EVERY_MS
+    timers.run(1100 + FORGET_EVERY_MS)
+    assert (memory.count(), timers.next_due_ms()) == (0, 0)
 
 
 def test_the_oldest_key_is_forgotten_when_there_are_too_many() -> None:
@@ -186,7 +180,7 @@ def test_other_queues_take_their_copy() -> None:
     assert c.drain("plain") == ["1", "2"]
 
 
-def test_what_the_queue_refuses_may_come_again() -> None:
+def test_message_that_the_queue_refused_is_not_remembered() -> None:
     c = client(q=once() | {"x_max_length": 1, "x_overflow": "reject-publish"})
     c.send("confirm.select")
     assert names(c.publish("q", "1", **key("a"))) == ["basic.ack"]
@@ -208,7 +202,7 @@ def test_duplicates_are_confirmed_and_not_returned() -> None:
     assert c.drain("q") == ["m"]
 
 
-def test_transactions_are_looked_at_when_they_commit() -> None:
+def test_publishes_of_a_transaction_are_checked_at_commit() -> None:
     c = client(q=once())
     c.send("tx.select", on=2)
     c.publish("q", "in tx", "twice", on=2, **key("a"))
@@ -222,7 +216,7 @@ def test_transactions_are_looked_at_when_they_commit() -> None:
 
 
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
-def test_what_comes_back_is_no_duplicate(kind: str) -> None:
+def test_returned_message_is_not_a_duplicate(kind: str) -> None:
     c = client(q=once() | {"x_queue_type": kind})
     c.publish("q", "m", **key("a"))
     found = c.get("q", no_ack=False)
@@ -232,7 +226,7 @@ def test_what_comes_back_is_no_duplicate(kind: str) -> None:
 
 
 def test_dead_letters_are_never_duplicates() -> None:
-    """A message that goes round by a dead-letter exchange comes back to the queue that knows it."""
+    """A message that returns through a dead-letter exchange reaches a queue that has its key."""
     retry: dict[str, object] = {"x_dead_letter_exchange": "", "x_dead_letter_routing_key": "wait"}
     wait: dict[str, object] = {
         "x_dead_letter_exchange": "",
@@ -251,14 +245,14 @@ def test_dead_letters_are_never_duplicates() -> None:
     assert c.drain("q") == []
 
 
-def test_a_delayed_queue_knows_what_it_holds_back() -> None:
+def test_delayed_queue_remembers_scheduled_messages() -> None:
     c = client(q=once(window_ms=WINDOW_MS) | {"x_delayed": True})
     c.publish("q", "1", "2", **key("a", **{"x-delay": 1000}))
     c.advance(1000)
     assert c.drain("q") == ["1"]
 
 
-def test_keys_go_with_the_queue() -> None:
+def test_keys_are_dropped_with_the_queue() -> None:
     c = client(q=once())
     c.publish("q", "1", **key("a"))
     memory = c.stage.broker.vhost("/").queues["q"].deduplication
@@ -268,9 +262,6 @@ def test_keys_go_with_the_queue() -> None:
     c.queue("q", **once())
     c.publish("q", "2", **key("a"))
     assert c.drain("q") == ["2"]
-
-
-# Exchanges
 
 
 def test_an_exchange_drops_duplicates_before_it_routes() -> None:
@@ -287,7 +278,7 @@ def test_an_exchange_drops_duplicates_before_it_routes() -> None:
     assert (x.deduplicated, x.published_in) == (2, 6)
 
 
-def test_what_cannot_be_routed_may_come_again() -> None:
+def test_unroutable_message_is_not_remembered() -> None:
     c = client(q={})
     exchange(c, "x", x_deduplication={})
     c.send("confirm.select")
@@ -303,7 +294,7 @@ def test_what_cannot_be_routed_may_come_again() -> None:
     assert c.drain("q") == ["m"]
 
 
-def test_what_a_queue_refuses_may_come_again_through_the_exchange() -> None:
+def test_message_that_a_queue_refused_is_not_remembered_by_the_exchange() -> None:
     c = client(q={"x_max_length": 0, "x_overflow": "reject-publish"})
     x = exchange(c, "x", x_deduplication={})
     bind(c, "x", "q")
@@ -313,7 +304,7 @@ def test_what_a_queue_refuses_may_come_again_through_the_exchange() -> None:
     assert x.deduplicated == 0
 
 
-def test_what_the_alternate_exchange_takes_was_taken() -> None:
+def test_message_that_the_alternate_exchange_took_is_remembered() -> None:
     c = client(q={})
     exchange(c, "other", "fanout")
     bind(c, "other", "q")
@@ -322,7 +313,7 @@ def test_what_the_alternate_exchange_takes_was_taken() -> None:
     assert c.drain("q") == ["1"]
 
 
-def test_exchanges_behind_the_first_do_not_look() -> None:
+def test_only_the_first_exchange_checks_for_duplicates() -> None:
     c = client(q={})
     exchange(c, "first", "fanout")
     exchange(c, "second", "fanout", x_deduplication={})
@@ -332,7 +323,7 @@ def test_exchanges_behind_the_first_do_not_look() -> None:
     assert c.drain("q") == ["1", "2"]
 
 
-def test_a_delayed_exchange_knows_what_it_holds_back() -> None:
+def test_delayed_exchange_remembers_messages_that_it_holds() -> None:
     c = client(q=once())
     exchange(c, "x", "x-delayed-message", x_delayed_type="direct", x_deduplication={})
     bind(c, "x", "q")
@@ -342,7 +333,7 @@ def test_a_delayed_exchange_knows_what_it_holds_back() -> None:
     assert c.drain("q") == ["1"]
 
 
-def test_a_message_that_was_delayed_passes_a_queue_that_knows_it() -> None:
+def test_delayed_message_is_not_a_duplicate_for_its_queue() -> None:
     c = client(q=once())
     exchange(c, "x", "x-delayed-message", x_delayed_type="direct")
     bind(c, "x", "q")
@@ -352,7 +343,7 @@ def test_a_message_that_was_delayed_passes_a_queue_that_knows_it() -> None:
     assert c.drain("q") == ["now", "late"]
 
 
-def test_exchange_and_queue_may_both_look() -> None:
+def test_exchange_and_queue_can_both_check_for_duplicates() -> None:
     c = client(q=once(header="b"))
     exchange(c, "x", x_deduplication={"header": "a"})
     bind(c, "x", "q")
@@ -361,7 +352,7 @@ def test_exchange_and_queue_may_both_look() -> None:
     assert c.drain("q") == ["11", "33"]
 
 
-def test_route_is_found_anew_when_a_queue_that_looks_is_bound() -> None:
+def test_cached_route_is_renewed_when_a_deduplicating_queue_is_bound() -> None:
     c = client(plain={})
     exchange(c, "x", "fanout")
     bind(c, "x", "plain")
@@ -371,9 +362,6 @@ def test_route_is_found_anew_when_a_queue_that_looks_is_bound() -> None:
     c.publish("k", "2", "3", exchange="x", **key("a"))
     assert c.drain("plain") == ["1", "2", "3"]
     assert c.drain("q") == ["2"]
-
-
-# Declaring
 
 
 def test_bad_arguments_of_an_exchange_are_refused() -> None:
@@ -398,7 +386,7 @@ def test_bad_arguments_of_an_exchange_are_refused() -> None:
         assert "x" not in c.stage.broker.vhost("/").exchanges
 
 
-def test_an_internal_exchange_cannot_look() -> None:
+def test_internal_exchange_cannot_deduplicate() -> None:
     c = Client()
     events = c.send(
         "exchange.declare",
@@ -410,7 +398,7 @@ def test_an_internal_exchange_cannot_look() -> None:
     assert refusal(events)[2].endswith("internal_exchange")
 
 
-def test_redeclaring_must_ask_for_the_same() -> None:
+def test_redeclaring_needs_the_same_deduplication() -> None:
     c = client(q=once(size=5))
     exchange(c, "x", x_deduplication={"size": 5})
     wide = {"x-deduplication": {"size": ("l", 5)}}

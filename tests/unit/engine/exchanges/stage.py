@@ -1,4 +1,4 @@
-"""What tests of exchanges need to set the scene: exchanges, bindings, messages."""
+"""Make exchanges, bindings and messages for the tests of exchanges."""
 
 from leveret.engine.exchanges.binding import Binding
 from leveret.engine.exchanges.exchange import Exchange, Headers
@@ -24,7 +24,7 @@ def binding(
 def bind(
     source: Exchange, target: Target, key: str = "", arguments: Arguments | None = None
 ) -> bool:
-    """Bind as a front does: check, then add."""
+    """Bind as the vhost does: check, then add."""
     new = binding(source, target, key, arguments)
     source.check_binding(key, new.arguments)
     return source.add(new)
@@ -41,7 +41,7 @@ def queues(count: int) -> list[Target]:
 
 
 def message(headers: Arguments | None = None, properties: Properties | None = None) -> Headers:
-    """A message on its way, with a content header as a client would have sent it."""
+    """Return the headers of a message, from a content header as a client would send it."""
     if properties is None:
         properties = Properties()
     if headers is not None:
@@ -52,7 +52,7 @@ def message(headers: Arguments | None = None, properties: Properties | None = No
 
 
 def matched(source: Exchange, key: str = "", headers: Arguments | None = None) -> list[str]:
-    """Names of the targets that the exchange leads to, sorted, with repetitions."""
+    """Return the names of the targets that match, sorted, with repetitions."""
     found: list[Target] = []
     source.match(key, message(headers), found)
     return sorted([target.name for target in found])

@@ -2,7 +2,7 @@
 
 import random
 
-from leveret.engine.exchanges.binding import Binding, collect, drop, put
+from leveret.engine.exchanges.binding import Binding, add_to_row, append_targets, remove_from_row
 from leveret.engine.target import Target
 from leveret.wire.tables import Field, Table, table_of
 
@@ -42,27 +42,27 @@ def test_type_of_an_argument_makes_a_difference() -> None:
     )
 
 
-def test_row_loses_exactly_what_is_dropped(seed: int) -> None:
+def test_row_loses_exactly_the_removed_bindings(seed: int) -> None:
     rng = random.Random(seed)
     row: list[Binding] = []
     model: list[Binding] = []
     for step in range(2000):
         if model and rng.random() < 0.48:
             gone = model.pop(rng.randrange(len(model)))
-            drop(row, gone)
+            remove_from_row(row, gone)
             assert gone.position == -1
         else:
             model.append(make(name=f"q{step}"))
-            put(row, model[-1])
+            add_to_row(row, model[-1])
         assert len(row) == len(model), f"seed {seed}"
         assert all(member.position == place for place, member in enumerate(row)), f"seed {seed}"
     assert {id(member) for member in row} == {id(member) for member in model}, f"seed {seed}"
 
 
-def test_collect_gives_the_targets_of_a_row() -> None:
+def test_targets_of_a_row_are_appended() -> None:
     row: list[Binding] = []
     for name in ("a", "b"):
-        put(row, make(name=name))
+        add_to_row(row, make(name=name))
     found: list[Target] = []
-    collect(row, found)
+    append_targets(row, found)
     assert [target.name for target in found] == ["a", "b"]

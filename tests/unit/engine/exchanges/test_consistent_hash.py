@@ -62,7 +62,7 @@ def test_nothing_bound_matches_nothing() -> None:
 
 
 def test_choice_never_changes() -> None:
-    """Fixed results: another process, another day, another version must choose the same."""
+    """Fixed results: every process and every version must make the same choice."""
     source = bound({"a": 1, "b": 2, "c": 3})
     assert [choice(source, key) for key in KEYS[:12]] == list("bccacbbcbcac")
 
@@ -103,7 +103,7 @@ def test_new_binding_takes_a_fair_share_and_moves_nothing_else() -> None:
     assert taken == {"new"}
 
 
-def test_binding_that_goes_leaves_its_share_to_all_others() -> None:
+def test_removed_binding_leaves_its_share_to_all_others() -> None:
     source = bound({f"q{number}": 1 for number in range(10)})
     before = choices(source)
     going = next(b.target for b in source.bindings.values() if b.target.name == "q4")
@@ -121,7 +121,7 @@ def test_of_two_bindings_to_one_queue_the_heavier_counts() -> None:
     assert choices(twice) == choices(bound({"a": 3, "b": 3}))
 
 
-def test_bindings_come_and_go_without_a_trace(seed: int) -> None:
+def test_removed_bindings_leave_nothing_behind(seed: int) -> None:
     rng = random.Random(seed)
     source = make()
     targets = queues(50)
@@ -132,7 +132,7 @@ def test_bindings_come_and_go_without_a_trace(seed: int) -> None:
             bind(source, queue, weight)
         else:
             unbind(source, queue, weight)
-        present = [share.binding for share in source._shares]
+        present = [weighted.binding for weighted in source._row]
         assert {id(b) for b in present} == {id(b) for b in source.bindings.values()}, f"seed {seed}"
         assert [b.position for b in present] == list(range(len(present))), f"seed {seed}"
 
@@ -179,7 +179,7 @@ def test_argument_that_is_no_string_is_refused(name: str) -> None:
         make({name: 5})
 
 
-def test_header_decides_where_the_exchange_asks_for_one() -> None:
+def test_value_of_hash_header_decides() -> None:
     source = make({"hash-header": "customer"})
     for queue in queues(8):
         bind(source, queue, "1")
@@ -193,7 +193,7 @@ def test_header_decides_where_the_exchange_asks_for_one() -> None:
 
 
 @pytest.mark.parametrize("name", ["message_id", "correlation_id", "timestamp"])
-def test_property_decides_where_the_exchange_asks_for_one(name: str) -> None:
+def test_value_of_hash_property_decides(name: str) -> None:
     source = make({"hash-property": name})
     for queue in queues(8):
         bind(source, queue, "1")
@@ -208,7 +208,7 @@ def test_property_decides_where_the_exchange_asks_for_one(name: str) -> None:
     assert len({choice(source, key, message()) for key in KEYS[:20]}) == 1
 
 
-def test_route_may_be_kept_only_where_the_key_decides() -> None:
+def test_route_can_be_cached_only_if_the_key_decides() -> None:
     assert make().key_only
     assert not make({"hash-header": "h"}).key_only
     assert not make({"hash-property": "timestamp"}).key_only

@@ -16,7 +16,7 @@ def test_key_is_the_name_of_a_queue() -> None:
     assert matched(exchange, "c") == []
 
 
-def test_queues_of_the_vhost_are_seen_as_they_come_and_go() -> None:
+def test_queues_are_found_while_they_exist() -> None:
     queues: dict[str, Target] = {}
     exchange = DefaultExchange(queues)
     assert matched(exchange, "q") == []

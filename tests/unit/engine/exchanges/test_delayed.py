@@ -1,4 +1,4 @@
-"""Delayed-message exchanges: they route as the type they were given, after a wait."""
+"""Delayed-message exchanges: they route as their inner type does, after a delay."""
 
 import pytest
 
@@ -86,7 +86,7 @@ def test_inner_type_cannot_be_delayed_again() -> None:
         (Field(ord("T"), 5), 0),
     ],
 )
-def test_delay_is_what_the_header_says_or_none(value: object, delay: int) -> None:
+def test_delay_is_read_from_the_header(value: object, delay: int) -> None:
     assert delay_ms(message({"a": 1, "x-delay": value})) == delay
 
 

@@ -1,4 +1,4 @@
-"""What all exchange types share: adding and removing bindings, and the view of a message."""
+"""The base of all exchange types: adding and removing bindings, and the headers of a message."""
 
 import pytest
 
@@ -69,7 +69,7 @@ def test_bindings_are_listed_in_order_of_creation() -> None:
 
 
 @pytest.mark.parametrize("gone", range(3))
-def test_chain_of_a_target_holds_wherever_a_link_goes(gone: int) -> None:
+def test_list_of_a_targets_bindings_survives_removal_at_any_place(gone: int) -> None:
     source = exchange("direct")
     queue = Target("q")
     keys = ["a", "b", "c"]
@@ -91,7 +91,7 @@ def test_queue_and_exchange_of_one_name_are_different_targets() -> None:
     assert [kept.is_queue for kept in source.bindings.values()] == [True]
 
 
-def test_removed_bindings_leave_nothing_in_the_chains() -> None:
+def test_removed_bindings_leave_nothing_in_the_lists_by_target() -> None:
     source = exchange("fanout")
     for queue in queues(100):
         bind(source, queue)
@@ -129,7 +129,7 @@ def test_one_header_is_found_with_and_without_the_table() -> None:
         headers.table()
 
 
-def test_broken_headers_raise_a_syntax_fault() -> None:
+def test_broken_headers_raise_a_field_syntax_error() -> None:
     payload = b"\x05ab"
     with pytest.raises(FieldSyntaxError):
         Headers(payload, 0, len(payload)).table()

@@ -4,7 +4,7 @@ from leveret.engine.exchanges.fanout import FanoutExchange
 from tests.unit.engine.exchanges.stage import bind, matched, queues, unbind
 
 
-def test_everything_bound_is_found_whatever_the_key() -> None:
+def test_all_bindings_match_whatever_the_key() -> None:
     exchange = FanoutExchange("x")
     targets = queues(3)
     for number, queue in enumerate(targets):
@@ -22,7 +22,7 @@ def test_unbind_needs_the_key_of_the_binding() -> None:
     assert matched(exchange) == ["q0"]
 
 
-def test_hundred_thousand_queues_come_and_go_without_a_trace() -> None:
+def test_hundred_thousand_removed_queues_leave_nothing_behind() -> None:
     exchange = FanoutExchange("x")
     targets = queues(100_000)
     for queue in targets:

@@ -1,4 +1,4 @@
-"""Stable numbers from text. The values are fixed: a change would move keys between queues."""
+"""Stable hashes of text. The values are fixed: a change would move keys between queues."""
 
 import random
 

@@ -82,7 +82,7 @@ def test_match_is_as_recorded(arguments: Arguments, headers: Arguments, delivere
     assert matched(exchange, "other", headers) == ["q"] * delivered
 
 
-def test_message_without_headers_matches_what_asks_for_nothing() -> None:
+def test_message_without_headers_matches_patterns_that_require_nothing() -> None:
     exchange = HeadersExchange("x")
     bind(exchange, Target("nothing"))
     bind(exchange, Target("something"), "", {"a": None})
@@ -109,7 +109,7 @@ def test_unusable_x_match_is_refused_in_the_words_of_rabbitmq(value: object, tex
 
 
 @pytest.mark.parametrize("mode", ["all", "any"])
-def test_ten_thousand_bindings_are_not_all_looked_at(mode: str) -> None:
+def test_match_examines_few_of_ten_thousand_bindings(mode: str) -> None:
     exchange = HeadersExchange("x")
     for number, queue in enumerate(queues(10_000)):
         arguments: Arguments = {"type": "order"} if mode == "all" else {}
@@ -120,7 +120,7 @@ def test_ten_thousand_bindings_are_not_all_looked_at(mode: str) -> None:
     assert exchange.looked_at <= 10
 
 
-def test_bindings_leave_no_trace_in_the_index() -> None:
+def test_removed_bindings_leave_nothing_in_the_index() -> None:
     exchange = HeadersExchange("x")
     values: list[object] = [1, "1", 1.0, True, None, NAN, b"1", [1], {"a": 1}, 2**40]
     targets = queues(20)
@@ -138,7 +138,7 @@ def test_bindings_leave_no_trace_in_the_index() -> None:
 
 
 def accepts(arguments: Table, headers: Table) -> bool:
-    """The definition, as plainly as it can be said."""
+    """Match headers by the definition, without an index."""
     mode = arguments["x-match"].value
     assert isinstance(mode, str)
     results = [

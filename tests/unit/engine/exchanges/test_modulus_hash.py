@@ -38,7 +38,7 @@ def test_choice_does_not_depend_on_the_order_of_binding() -> None:
     assert choices(one) == choices(other)
 
 
-def test_bindings_come_and_go_without_a_trace() -> None:
+def test_removed_bindings_leave_nothing_behind() -> None:
     exchange = ModulusHashExchange("x")
     first, second = queues(2)
     bind(exchange, first)
@@ -52,7 +52,7 @@ def test_bindings_come_and_go_without_a_trace() -> None:
     assert matched(exchange, "k") == []
 
 
-def test_binding_keys_are_not_looked_at() -> None:
+def test_binding_keys_are_ignored() -> None:
     exchange = ModulusHashExchange("x")
     bind(exchange, Target("q"), "abc")
     assert matched(exchange, "def") == ["q"]

@@ -59,7 +59,7 @@ def test_nothing_bound_matches_nothing(kind: str) -> None:
     assert matched(exchange, "k") == []
 
 
-def test_random_takes_any_binding_key() -> None:
+def test_random_accepts_any_binding_key() -> None:
     exchange = make("x-random", 1, 0)
     bind(exchange, Target("q"), "some key")
     assert matched(exchange, "other") == ["q"]
@@ -73,5 +73,5 @@ def test_local_random_refuses_binding_keys() -> None:
     assert exchange.classic_only
 
 
-def test_random_route_may_not_be_kept() -> None:
+def test_random_route_cannot_be_cached() -> None:
     assert not make("x-random", 1, 1).key_only

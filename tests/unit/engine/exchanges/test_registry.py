@@ -1,4 +1,4 @@
-"""All exchange types by name, and what every vhost has from the start."""
+"""All exchange types by name, and the exchanges that every vhost has from the start."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def test_unknown_type_is_refused(kind: str) -> None:
         exchange(kind)
 
 
-def test_route_may_be_kept_where_the_key_alone_decides() -> None:
+def test_route_can_be_cached_if_the_key_alone_decides() -> None:
     kept = [kind for kind in KINDS if exchange(kind, {"x-delayed-type": "direct"}).key_only]
     assert kept == [
         "direct",

@@ -17,7 +17,7 @@ PLAIN = Headers(b"", 0, 0)
 
 
 class Scene:
-    """A vhost as routing sees it."""
+    """The exchanges and queues of a vhost, for routing."""
 
     def __init__(self) -> None:
         self.queues: dict[str, Target] = {}
@@ -57,7 +57,7 @@ def test_message_goes_to_the_queues_of_matching_bindings() -> None:
     assert scene.route(exchange, "nowhere") == []
 
 
-def test_queues_are_appended_to_what_was_found_before() -> None:
+def test_queues_are_appended_to_earlier_results() -> None:
     scene = Scene()
     found = [Target("before")]
     assert not scene.router.route(scene.exchange("x"), ["k"], PLAIN, found)
@@ -136,7 +136,7 @@ def test_key_is_matched_by_every_exchange_on_the_way() -> None:
     assert scene.route(first, "a.c") == []
 
 
-def test_alternate_takes_what_matches_nothing_and_counts_as_routed() -> None:
+def test_alternate_takes_unmatched_messages_and_counts_as_routed() -> None:
     scene = Scene()
     primary = scene.exchange("primary", alternate="spare")
     spare = scene.exchange("spare", "fanout")
@@ -147,7 +147,7 @@ def test_alternate_takes_what_matches_nothing_and_counts_as_routed() -> None:
     assert scene.router.route(primary, ["nowhere"], PLAIN, [])
 
 
-def test_alternate_is_left_alone_when_one_of_the_keys_matches() -> None:
+def test_alternate_is_not_visited_if_one_of_the_keys_matches() -> None:
     scene = Scene()
     primary = scene.exchange("primary", alternate="spare")
     bind(scene.exchange("spare", "fanout"), scene.queue("spare"))
@@ -188,7 +188,7 @@ def test_default_exchange_as_alternate_leads_nowhere() -> None:
 
 
 def test_binding_to_an_exchange_that_leads_nowhere_is_a_match() -> None:
-    """RabbitMQ 3.10.8: the alternate is not asked; the message is unroutable."""
+    """RabbitMQ 3.10.8: the alternate is not visited, and the message is unroutable."""
     scene = Scene()
     primary = scene.exchange("primary", alternate="spare")
     bind(scene.exchange("spare", "fanout"), scene.queue("spare"))
@@ -204,7 +204,7 @@ def test_exchange_on_the_way_has_its_own_alternate() -> None:
     assert scene.route(primary, "k") == ["spare"]
 
 
-def test_route_may_be_kept_only_if_the_key_decides_all_the_way() -> None:
+def test_route_can_be_cached_only_if_the_key_decides_at_every_exchange() -> None:
     scene = Scene()
     first = scene.exchange("first", "topic")
     bind(first, scene.queue("q"), "#")
@@ -216,7 +216,7 @@ def test_route_may_be_kept_only_if_the_key_decides_all_the_way() -> None:
     assert kept == [True, False, True]
 
 
-def test_random_exchange_as_alternate_spoils_keeping_the_route() -> None:
+def test_route_through_a_random_alternate_cannot_be_cached() -> None:
     scene = Scene()
     first = scene.exchange("first", alternate="random")
     bind(scene.exchange("random", "x-random"), scene.queue("q"))
@@ -262,7 +262,7 @@ def test_headers_that_cannot_be_decoded_do_not_harm_the_next_routing() -> None:
 
 
 def test_routing_equals_a_plain_search_of_the_graph(seed: int) -> None:
-    """Random exchanges, bindings in all directions and alternates, against a search with a set."""
+    """Compare random exchanges, bindings and alternates with a search that uses a set."""
     rng = random.Random(seed)
     routed = 0
     for _ in range(60):

@@ -1,4 +1,4 @@
-"""The trie itself: one form of each pattern, bounded walks, nodes that go when unneeded."""
+"""The topic trie: normalised patterns, bounded walks, and removal of unneeded nodes."""
 
 import pytest
 
@@ -42,11 +42,11 @@ def walk(trie: TopicTrie, key: str) -> list[str]:
         ("a#.#b.**", ["a#", "#b", "**"]),
     ],
 )
-def test_pattern_is_brought_into_one_form(pattern: str, words: list[str]) -> None:
+def test_pattern_is_normalised(pattern: str, words: list[str]) -> None:
     assert pattern_words(pattern) == words
 
 
-def test_target_is_found_once_however_many_ways_its_pattern_fits() -> None:
+def test_target_is_found_once_even_if_its_pattern_matches_in_many_ways() -> None:
     trie = trie_of(["#.a.#.a.#", "#"])
     assert sorted(walk(trie, "a.a.a.a")) == ["#", "#.a.#.a.#"]
 
@@ -54,7 +54,7 @@ def test_target_is_found_once_however_many_ways_its_pattern_fits() -> None:
 @pytest.mark.parametrize("hashes", [1, 4, 16, 64, 85])
 @pytest.mark.parametrize("ending", ["", "b"])
 def test_walk_of_many_hashes_is_bounded_by_words_times_nodes(hashes: int, ending: str) -> None:
-    """A matcher that tried the ways to fit one by one would take C(256, hashes) steps."""
+    """A matcher that tried each way to match separately would take C(256, hashes) steps."""
     pattern = "#" + ".." * hashes + ".#.".join([""] * hashes) + "." + ending
     pattern = pattern[:KEY_BYTES_MAX]
     trie = trie_of([pattern])
@@ -89,13 +89,13 @@ def test_hundred_thousand_patterns_behind_one_hash_do_not_add_to_the_work() -> N
     assert trie.steps <= 2 * 3
 
 
-def test_walk_ends_where_no_pattern_leads_on() -> None:
+def test_walk_ends_when_no_pattern_can_match() -> None:
     trie = trie_of(["a.b.c.d"])
     assert walk(trie, "x" + ".y" * 100) == []
     assert trie.steps == 1
 
 
-def test_nodes_go_with_the_last_pattern_that_needs_them() -> None:
+def test_nodes_are_removed_with_the_last_pattern_that_needs_them() -> None:
     trie = TopicTrie()
     bindings = [binding(pattern) for pattern in ("a", "a.b.#", "a.b.#.c", "a.*", "#", "")]
     for new in bindings:

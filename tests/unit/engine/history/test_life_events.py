@@ -1,4 +1,4 @@
-"""Remembering: every step in the life of a message is in the stream, and the sums come out."""
+"""Life events: every step in the life of a message is in the stream, and every copy ends once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.unit.engine.front import Client, headers, names, publish, refusal
 
 
 class Event:
-    """One event of a stream, as an auditor reads it."""
+    """One event of a stream, decoded."""
 
     def __init__(self, delivery: Method) -> None:
         table = headers(delivery)
@@ -36,7 +36,7 @@ class Event:
 
 
 def events(client: Client, stream: str = "history") -> list[Event]:
-    """Everything in the stream."""
+    """Return all events in the stream."""
     reader = client.other()
     deliveries = reader.consume(stream, prefetch=60_000, x_stream_offset="first")
     return [Event(e) for e in deliveries if isinstance(e, Method) and e.name == "basic.deliver"]
@@ -50,14 +50,14 @@ def story(client: Client) -> list[tuple[str, str]]:
     return [(event.name, event.reason) for event in events(client)]
 
 
-def test_the_stream_is_made_with_the_first_that_remembers() -> None:
+def test_stream_is_created_with_the_first_queue_that_uses_it() -> None:
     client = Client()
     remembering(client)
     assert client.exists("history")
     assert events(client) == []
 
 
-def test_what_is_not_a_stream_cannot_be_remembered_in() -> None:
+def test_x_remember_must_name_a_stream() -> None:
     client = Client()
     client.queue("history")
     sent = client.send("queue.declare", queue="q", arguments={"x-remember": "history"})
@@ -96,7 +96,7 @@ def test_an_acked_message_has_been_queued_delivered_and_acked() -> None:
     assert len({e.ids for e in told}) == 1
 
 
-def test_without_acknowledgement_delivery_is_the_end() -> None:
+def test_no_ack_delivery_is_the_final_event() -> None:
     client = Client()
     remembering(client)
     client.publish("q", "a")
@@ -104,7 +104,7 @@ def test_without_acknowledgement_delivery_is_the_end() -> None:
     assert story(client) == [("queued", ""), ("delivered", ""), ("acked", "automatic")]
 
 
-def test_a_nacked_message_goes_back_and_a_rejected_one_out() -> None:
+def test_nacked_message_is_requeued_and_rejected_message_is_dropped() -> None:
     client = Client()
     remembering(client)
     client.publish("q", "a")
@@ -123,7 +123,7 @@ def test_a_nacked_message_goes_back_and_a_rejected_one_out() -> None:
     ]
 
 
-def test_what_a_lost_consumer_held_is_requeued() -> None:
+def test_messages_of_a_lost_consumer_are_requeued() -> None:
     client = Client()
     remembering(client)
     client.publish("q", "a")
@@ -132,7 +132,7 @@ def test_what_a_lost_consumer_held_is_requeued() -> None:
     assert story(client) == [("queued", ""), ("delivered", ""), ("requeued", "")]
 
 
-def test_what_is_held_too_long_is_timed_out_and_requeued() -> None:
+def test_message_that_is_held_too_long_is_timed_out_and_requeued() -> None:
     client = Client()
     remembering(client, x_consumer_timeout=1000)
     client.publish("q", "a")
@@ -149,7 +149,7 @@ def test_expiry_ends_a_message() -> None:
     assert story(client) == [("queued", ""), ("expired", "expired")]
 
 
-def test_a_dead_letter_names_the_copy_that_it_was() -> None:
+def test_dead_letter_names_the_copy_that_died() -> None:
     client = Client()
     queue = remembering(
         client, x_message_ttl=10, x_dead_letter_exchange="", x_dead_letter_routing_key="dead"
@@ -167,7 +167,7 @@ def test_a_dead_letter_names_the_copy_that_it_was() -> None:
     assert told[1].ids[0] == copy_id(dead.ledger.id, 0)
 
 
-def test_over_the_limit_the_oldest_is_dropped_and_a_refused_one_too() -> None:
+def test_oldest_message_over_the_limit_and_refused_message_are_dropped() -> None:
     client = Client()
     remembering(client, x_max_length=1)
     remembering(client, "strict", x_max_length=1, x_overflow="reject-publish")
@@ -188,7 +188,7 @@ def test_a_message_over_its_delivery_limit_is_parked() -> None:
     assert story(client)[-2:] == [("rejected", ""), ("parked", "delivery_limit")]
 
 
-def test_purged_and_deleted_messages_are_named() -> None:
+def test_purged_and_deleted_messages_have_events() -> None:
     client = Client()
     remembering(client)
     client.publish("q", "a", "b")
@@ -202,7 +202,7 @@ def test_purged_and_deleted_messages_are_named() -> None:
     assert ends[-3:] == [("deleted", [3]), ("nacked", [2]), ("deleted", [2])]
 
 
-def test_an_exchange_remembers_what_it_routed_and_what_nobody_took() -> None:
+def test_exchange_records_routed_and_unroutable_messages() -> None:
     client = Client()
     client.send("exchange.declare", exchange="x", type="topic", arguments={"x-remember": "history"})
     client.queue("one")
@@ -236,7 +236,7 @@ def test_a_returned_message_is_not_unroutable() -> None:
     assert [name for name, _ in story(client)] == ["published", "returned"]
 
 
-def test_an_exchange_behind_another_remembers_too() -> None:
+def test_exchange_after_another_records_events_too() -> None:
     client = Client()
     client.send("exchange.declare", exchange="front", type="fanout")
     client.send(
@@ -250,7 +250,7 @@ def test_an_exchange_behind_another_remembers_too() -> None:
     assert [name for name, _ in story(client)] == ["published", "routed"] * 2
 
 
-def test_of_two_exchanges_that_remember_the_second_names_the_first() -> None:
+def test_second_recording_exchange_names_the_event_of_the_first() -> None:
     client = Client()
     for name in ("first", "second"):
         arguments = {"x-remember": "history"}
@@ -264,7 +264,7 @@ def test_of_two_exchanges_that_remember_the_second_names_the_first() -> None:
     assert [e.publish for e in told] == [0, 0, told[0].ids[0], 0, told[2].ids[0]]
 
 
-def test_what_a_delayed_exchange_holds_is_told_of() -> None:
+def test_message_held_by_a_delayed_exchange_has_an_event() -> None:
     client = Client()
     arguments = {"x-remember": "history"}
     client.send("exchange.declare", exchange="x", type="fanout", arguments=arguments)
@@ -276,7 +276,7 @@ def test_what_a_delayed_exchange_holds_is_told_of() -> None:
     assert [name for name, _ in story(client)] == ["published", "held", "published", "unroutable"]
 
 
-def test_events_that_a_message_came_with_are_not_its_own() -> None:
+def test_event_headers_sent_by_a_client_are_removed() -> None:
     client = Client()
     remembering(client)
     client.publish("q", "a", headers={"x-cause-id": 7, "x-publish-id": 8, "x-next-id": 9})
@@ -285,7 +285,7 @@ def test_events_that_a_message_came_with_are_not_its_own() -> None:
     assert "x-next-id" not in event.table
 
 
-def test_an_exchange_is_the_same_only_if_it_remembers_the_same() -> None:
+def test_redeclared_exchange_needs_the_same_x_remember() -> None:
     client = Client()
     client.send(
         "exchange.declare", exchange="x", type="fanout", arguments={"x-remember": "history"}
@@ -295,7 +295,7 @@ def test_an_exchange_is_the_same_only_if_it_remembers_the_same() -> None:
     assert "inequivalent arg 'x-remember'" in text
 
 
-def test_a_stream_that_is_deleted_takes_nothing_more_and_the_queue_works_on() -> None:
+def test_queue_works_on_after_its_event_stream_is_deleted() -> None:
     client = Client()
     remembering(client)
     client.send("queue.delete", queue="history")
@@ -303,7 +303,7 @@ def test_a_stream_that_is_deleted_takes_nothing_more_and_the_queue_works_on() ->
     assert client.drain("q") == ["a"]
 
 
-def test_what_is_not_remembered_leaves_no_trace() -> None:
+def test_queue_without_x_remember_records_no_events() -> None:
     client = Client()
     remembering(client)
     client.queue("other")
@@ -356,7 +356,7 @@ def test_every_copy_ends_once_or_is_still_there(seed: int) -> None:
                 sent = client.nack(tag, requeue=chance.random() < 0.5)
             else:
                 sent = client.reject(tag, requeue=chance.random() < 0.7)
-            if "channel.close" in names(sent):  # the tag was of a message without acknowledgement
+            if "channel.close" in names(sent):  # the tag belonged to a no_ack delivery
                 client.send("channel.close-ok")
                 client.peer.open_channel(1)
                 held.clear()
@@ -374,7 +374,7 @@ def held_tag(found: Method) -> int:
 
 
 def check_publishes(told: list[Event], published: int) -> None:
-    """Every publish was routed, or nobody took it."""
+    """Check that every publish was routed or is unroutable."""
     names_of: dict[int, set[str]] = {}
     for event in told:
         if event.name in ("published", "routed", "unroutable"):
@@ -385,7 +385,7 @@ def check_publishes(told: list[Event], published: int) -> None:
 
 
 def check_copies(told: list[Event], queues: dict[str, Queue]) -> None:
-    """Every copy was queued once, and ended once unless it is still in its queue."""
+    """Check that every copy was queued once, and ended once unless it is still in its queue."""
     queued: Counter[int] = Counter()
     ended: Counter[int] = Counter()
     for event in told:

@@ -1,4 +1,4 @@
-"""Why something does not move: every reason, produced by what causes it."""
+"""Reasons why something does not move. Each test produces a reason by its cause."""
 
 from typing import cast
 
@@ -41,7 +41,7 @@ def details(found: Explanation, code: str) -> dict[str, object]:
 
 
 def of_message(stage: Stage, queue: Queue, seq: int) -> Explanation:
-    """As the HTTP front asks: first among what is in flight."""
+    """Explain a message as the HTTP front does: look among messages in flight first."""
     sessions = [c for link in stage.peers for c in link.channels.values()]
     wanted = Filter()
     wanted.require_states([UNACKED])

@@ -1,4 +1,4 @@
-"""Which messages a filter means."""
+"""Which messages match a filter."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A look into a queue: in the order of delivery, over memory and log, without a trace."""
+"""Peek into a queue: in the order of delivery, in memory and in the log, without changes."""
 
 from collections.abc import Callable
 from random import Random
@@ -17,7 +17,7 @@ Filled = tuple[StorageStage, Client, Queue]
 
 
 def filled(arguments: dict[str, object], window: int = 4) -> Filled:
-    """A queue whose messages are in memory, in the log, and back from a consumer."""
+    """Return a queue with messages in memory, in the log, and returned by a consumer."""
     stage = StorageStage(FakeDisk(), file_bytes=3000)
     client = Client(stage)
     client.declare("q", **arguments)
@@ -37,7 +37,7 @@ def filled(arguments: dict[str, object], window: int = 4) -> Filled:
 
 
 def trace(stage: StorageStage, queue: Queue) -> tuple[object, ...]:
-    """Everything about a queue that a look could change."""
+    """Return everything about a queue that a peek could change."""
     ready = queue.ready
     lines = [
         (
@@ -65,7 +65,7 @@ def make(request: pytest.FixtureRequest) -> Callable[[], Filled]:
     return lambda: filled(KINDS[request.param])
 
 
-def test_look_shows_what_will_be_delivered_in_that_order(make: Callable[[], Filled]) -> None:
+def test_peek_shows_messages_in_the_order_of_delivery(make: Callable[[], Filled]) -> None:
     _, client, queue = make()
     assert sum(line.paged.count for line in queue.ready.all_lines()) > 10
     seen = [(m.body, m.flags & REDELIVERED != 0) for m in peek(queue, ALL, ALL)]
@@ -74,7 +74,7 @@ def test_look_shows_what_will_be_delivered_in_that_order(make: Callable[[], Fill
     assert seen == taken
 
 
-def test_look_leaves_no_trace(make: Callable[[], Filled]) -> None:
+def test_peek_changes_nothing(make: Callable[[], Filled]) -> None:
     stage, _, queue = make()
     before = trace(stage, queue)
     for count in (0, 1, 5, 20, ALL):
@@ -91,7 +91,7 @@ def test_first_and_last_are_ends_of_the_same_order(make: Callable[[], Filled]) -
         assert [m.body for m in peek(queue, count, ALL, True)] == whole[-count:]
 
 
-def test_bodies_of_a_look_are_bounded_but_one_is_always_shown() -> None:
+def test_peek_limits_body_bytes_but_always_shows_one_message() -> None:
     _, _, queue = filled({})
     whole = [m.body for m in peek(queue, ALL, ALL)]
     assert [m.body for m in peek(queue, ALL, 100)] == whole[:2]

@@ -1,4 +1,4 @@
-"""A walk through a queue: everything is seen, and nothing is touched."""
+"""A walk through a queue sees every message and changes nothing."""
 
 from random import Random
 from typing import cast
@@ -7,7 +7,7 @@ import pytest
 
 from leveret.engine.checkpoint import checkpoint_records
 from leveret.engine.insight.filters import READY, SCHEDULED, STATES, UNACKED, Filter
-from leveret.engine.insight.walk import Found, Walk
+from leveret.engine.insight.walk import FoundMessage, Walk
 from leveret.engine.queues.queue import Queue
 from leveret.engine.turns.session import Session
 from leveret.testing.disk import FakeDisk
@@ -21,9 +21,11 @@ def sessions(stage: StorageStage) -> list[Session]:
     return cast(list[Session], [c for link in stage.peers for c in link.channels.values()])
 
 
-def walk_all(stage: StorageStage, queue: Queue, wanted: Filter, most: int = 100) -> list[Found]:
+def walk_all(
+    stage: StorageStage, queue: Queue, wanted: Filter, most: int = 100
+) -> list[FoundMessage]:
     walk = Walk(queue, stage.broker.vhost("/").stuck, wanted, sessions(stage))
-    found: list[Found] = []
+    found: list[FoundMessage] = []
     while not walk.is_done():
         walk.step(most, 50, 1 << 30)
         found += walk.take()
@@ -31,7 +33,7 @@ def walk_all(stage: StorageStage, queue: Queue, wanted: Filter, most: int = 100)
 
 
 def state_of(stage: StorageStage, queue: Queue) -> tuple[object, ...]:
-    """Every byte of a queue that something could depend on."""
+    """Return the whole state of a queue, for comparison."""
     ready = queue.ready
     lines = [
         (
@@ -136,7 +138,7 @@ def test_large_bodies_are_searched_to_their_end() -> None:
 
 
 @pytest.mark.parametrize("needle", ["", "x"])
-def test_what_cannot_be_read_is_passed_over(needle: str) -> None:
+def test_unreadable_messages_are_skipped(needle: str) -> None:
     stage = StorageStage(FakeDisk(), file_bytes=700)
     client = Client(stage)
     client.declare("q")

@@ -98,20 +98,20 @@ def test_a_message_that_comes_back_to_a_full_queue_pushes_out_the_head() -> None
 # Expiry
 
 
-def test_a_message_is_gone_after_its_time_or_its_queues_whichever_is_less() -> None:
+def test_the_smaller_ttl_of_message_and_queue_applies() -> None:
     client = Client()
     queue = client.queue("q", x_message_ttl=100)
     client.publish("q", "a")
     client.publish("q", "b", expiration="50")
     client.publish("q", "c", expiration="500")
     client.advance(99)
-    assert queue.ready.count == 3  # b is dead, but behind a living one
+    assert queue.ready.count == 3  # b has expired, but it is behind a living message
     client.advance(1)
     assert queue.ready.count == 0
     assert queue.expired == 3
 
 
-def test_a_message_without_time_is_delivered_only_if_somebody_waits() -> None:
+def test_a_message_with_ttl_zero_is_delivered_only_if_a_consumer_waits() -> None:
     client = Client()
     queue = client.queue("q", x_message_ttl=0)
     client.publish("q", "a")
@@ -143,7 +143,7 @@ def test_expiry_is_on_time_for_a_message_that_a_get_brought_to_the_head() -> Non
     assert (queue.ready.count, queue.expired) == (0, 1)
 
 
-def test_a_message_that_died_in_flight_does_not_come_back() -> None:
+def test_a_message_that_expired_in_flight_does_not_come_back() -> None:
     client = Client()
     client.queue("q", x_message_ttl=10)
     client.publish("q", "a")
@@ -168,7 +168,7 @@ def test_a_delayed_queue_holds_messages_back_until_they_are_due() -> None:
     assert got(client.advance(50)) == ["t:late"]
 
 
-def test_the_time_of_a_delayed_message_begins_when_it_is_due() -> None:
+def test_the_ttl_of_a_delayed_message_starts_when_it_is_due() -> None:
     client = Client()
     queue = client.queue("q", x_delayed=True, x_message_ttl=10)
     client.publish("q", "a", headers={"x-delay": 100})
@@ -279,7 +279,7 @@ def test_an_auto_delete_queue_goes_with_its_last_consumer_but_not_before_the_fir
     assert not client.exists("q")
 
 
-def test_purge_takes_what_is_ready_and_nothing_else() -> None:
+def test_purge_drops_only_ready_messages() -> None:
     client = Client()
     queue = client.queue("q", x_delayed=True)
     client.publish("q", "a", "b", "c")
@@ -293,7 +293,7 @@ def test_purge_takes_what_is_ready_and_nothing_else() -> None:
     assert client.drain("q") == ["a", "d"]
 
 
-def test_a_deleted_queue_ends_its_consumers_and_forgets_what_is_in_flight() -> None:
+def test_a_deleted_queue_ends_its_consumers_and_forgets_messages_in_flight() -> None:
     client = Client()
     client.queue("q", x_dead_letter_exchange="", x_dead_letter_routing_key="dead")
     client.queue("dead")

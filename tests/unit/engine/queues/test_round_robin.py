@@ -1,40 +1,41 @@
 """Whose turn it is: round robin, priorities, and consumers without room."""
 
-from leveret.engine.pulse import Pulse
 from leveret.engine.queues.round_robin import RoundRobin
-from leveret.engine.turns.session import Consumer, Outlet, Session, Turn
+from leveret.engine.timer_queue import TimerQueue
+from leveret.engine.turns.session import Consumer, Outlet, Session
+from leveret.engine.turns.turn import Turn
 
 
 class Scene:
-    """A rota, and consumers that can be made full."""
+    """A round robin, and consumers that can be made full."""
 
     def __init__(self, **priorities: int) -> None:
         self.outlet = Outlet()
         self.outlet.credit = 1000
-        self.session = Session(self.outlet, Turn(Pulse()))
-        self.rota = RoundRobin()
+        self.session = Session(self.outlet, Turn(TimerQueue()))
+        self.round_robin = RoundRobin()
         self.consumers: dict[str, Consumer] = {}
         for name, priority in priorities.items():
             self.add(name, priority)
 
     def add(self, name: str, priority: int = 0) -> None:
-        consumer = Consumer(self.session, 0, name, False, False)
+        consumer = Consumer(self.session, 0, name, no_ack=False, exclusive=False)
         consumer.priority = priority
         consumer.prefetch = 1
         self.consumers[name] = consumer
-        self.rota.add(consumer)
+        self.round_robin.add(consumer)
 
     def fill(self, name: str) -> None:
         self.consumers[name].unacked = 1
 
     def free(self, name: str) -> None:
-        """As a queue does when a message is settled."""
+        """Unpark a consumer, as a queue does when a message is settled."""
         self.consumers[name].unacked = 0
         if self.consumers[name].parked:
-            self.rota.unpark(self.consumers[name])
+            self.round_robin.unpark(self.consumers[name])
 
     def turns(self, count: int) -> str:
-        found = [self.rota.next() for _ in range(count)]
+        found = [self.round_robin.next() for _ in range(count)]
         return "".join("-" if consumer is None else consumer.tag for consumer in found)
 
 
@@ -42,7 +43,7 @@ def test_everybody_has_a_turn_before_anybody_has_a_second() -> None:
     assert Scene(a=0, b=0, c=0).turns(7) == "abcabca"
 
 
-def test_without_consumers_it_is_nobodys_turn() -> None:
+def test_without_consumers_there_is_no_next_one() -> None:
     assert Scene().turns(1) == "-"
 
 
@@ -57,7 +58,7 @@ def test_lower_priorities_are_served_while_the_higher_are_full() -> None:
     assert scene.turns(2) == "bb"
 
 
-def test_who_was_full_does_not_lose_the_turn() -> None:
+def test_a_consumer_that_was_full_keeps_its_turn() -> None:
     scene = Scene(a=0, b=0, c=0)
     assert scene.turns(1) == "a"
     scene.fill("b")
@@ -73,12 +74,12 @@ def test_a_newcomer_is_last_in_the_round() -> None:
     assert scene.turns(4) == "bacb"
 
 
-def test_who_goes_does_not_disturb_the_order_of_the_others() -> None:
+def test_removing_a_consumer_keeps_the_order_of_the_others() -> None:
     scene = Scene(a=0, b=0, c=0, d=0)
     assert scene.turns(2) == "ab"
-    scene.rota.remove(scene.consumers["a"])
+    scene.round_robin.remove(scene.consumers["a"])
     assert scene.turns(3) == "cdb"
-    scene.rota.remove(scene.consumers["c"])
+    scene.round_robin.remove(scene.consumers["c"])
     assert scene.turns(2) == "db"
 
 
@@ -88,18 +89,20 @@ def test_a_consumer_whose_outlet_has_no_credit_waits_for_it() -> None:
     assert scene.turns(2) == "--"
     assert scene.outlet.starved == [scene.consumers["a"]]
     scene.outlet.credit = 1
-    scene.rota.unpark(scene.consumers["a"])
+    scene.round_robin.unpark(scene.consumers["a"])
     assert scene.turns(1) == "a"
 
 
-def test_nothing_is_left_of_priorities_that_nobody_has_any_more() -> None:
+def test_empty_priority_groups_are_removed() -> None:
     scene = Scene(a=1, b=2)
     scene.fill("a")
     scene.fill("b")
     assert scene.turns(1) == "-"
     for name in ("a", "b"):
-        scene.rota.remove(scene.consumers[name])
-    waiting = Consumer(scene.session, 0, "c", False, False)
+        scene.round_robin.remove(scene.consumers[name])
+    waiting = Consumer(scene.session, 0, "c", no_ack=False, exclusive=False)
     waiting.priority = 7
-    scene.rota.remove(waiting)  # a consumer that waits behind a single active one never joined
-    assert scene.rota.groups == []
+    scene.round_robin.remove(
+        waiting
+    )  # a consumer that waits behind a single active one never joined
+    assert scene.round_robin.groups == []

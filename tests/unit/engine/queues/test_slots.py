@@ -1,4 +1,4 @@
-"""Slots: a number leads to its own queue for as long as anything refers to it."""
+"""A slot leads to its own queue as long as anything refers to it."""
 
 from tests.unit.engine.front import Client, got
 

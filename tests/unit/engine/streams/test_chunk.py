@@ -1,4 +1,4 @@
-"""Chunks: what is written is what is read, and nothing else passes for it."""
+"""Chunks: reading gives the messages that were written, and damage is noticed."""
 
 import copy
 import struct
@@ -49,7 +49,7 @@ MESSAGES = st.lists(
 
 
 def with_offset(made: Properties, offset: int, body_bytes: int) -> bytes:
-    """The header of a delivery, by decoding and encoding."""
+    """Return the header of a delivery, made by decoding and encoding."""
     shown = copy.copy(made)
     headers: Table = dict(made.headers or {})
     headers.pop("x-stream-offset", None)
@@ -59,7 +59,7 @@ def with_offset(made: Properties, offset: int, body_bytes: int) -> bytes:
 
 
 @given(MESSAGES, st.integers(0, 2**40))
-def test_what_is_written_is_what_is_read(messages: Sent, first: int) -> None:
+def test_reading_returns_the_messages_that_were_written(messages: Sent, first: int) -> None:
     made = writer()
     made.next_offset = first
     now_ms = 1_700_000_000_000
@@ -111,7 +111,7 @@ def test_chunk_that_follows_shares_nothing_with_the_one_before() -> None:
     assert len(second.data) < len(first.data)
 
 
-def test_every_bit_that_was_turned_is_noticed() -> None:
+def test_every_flipped_bit_is_noticed() -> None:
     data = written(writer(), [b"one", b"", b"three" * 5]).data
     for bit in range(len(data) * 8):
         turned = bytearray(data)

@@ -1,22 +1,22 @@
-"""Segments: where chunks go, and how they are found by offset and by time."""
+"""Segments: the positions of chunks, and how they are found by offset and by time."""
 
 from random import Random
 
 import pytest
 
-from leveret.engine.streams.segments import FAR_MS, Index, MemorySegments
+from leveret.engine.streams.segments import FAR_MS, MemorySegments, SegmentIndex
 from leveret.errors import CorruptionError
-from leveret.journal.chunks import Place, Written
+from leveret.journal.chunks import WritePosition, WrittenChunk
 from leveret.storage.blocks import HEAD_BYTES
 from leveret.storage.segments import DiskSegments
 from tests.unit.engine.streams.chunks import writer, written
 
 
-def chunks_of(rng: Random, count: int, head_bytes: int = 0) -> list[Written]:
-    """Chunks of a stream with small segments; times stand still now and then."""
+def chunks_of(rng: Random, count: int, head_bytes: int = 0) -> list[WrittenChunk]:
+    """Return chunks of a stream with small segments. Some have the same time."""
     made = writer(rng.choice((1, 300, 2000)), rng.choice((0, 50)), head_bytes)
     now_ms = 1000
-    found: list[Written] = []
+    found: list[WrittenChunk] = []
     for _ in range(count):
         now_ms += rng.choice((0, 0, 1, 7, 30))
         bodies = [b"x" * rng.randrange(60) for _ in range(rng.randrange(1, 6))]
@@ -24,11 +24,13 @@ def chunks_of(rng: Random, count: int, head_bytes: int = 0) -> list[Written]:
     return found
 
 
-def place_of(chunks: list[Written], segment_bytes: int, segment_ms: int) -> list[tuple[int, int]]:
-    place = Place(segment_bytes, segment_ms, 24)
+def place_of(
+    chunks: list[WrittenChunk], segment_bytes: int, segment_ms: int
+) -> list[tuple[int, int]]:
+    place = WritePosition(segment_bytes, segment_ms, 24)
     found: list[tuple[int, int]] = []
     for chunk in chunks:
-        at = int(place.put(chunk.first_offset, chunk.first_ms, len(chunk.data)))
+        at = int(place.place_chunk(chunk.first_offset, chunk.first_ms, len(chunk.data)))
         found.append((int(place.segment), at))
     return found
 
@@ -41,25 +43,26 @@ def test_places_depend_on_the_chunks_alone(seed: int, segment_bytes: int, segmen
     places = place_of(chunks, segment_bytes, segment_ms)
     assert places == place_of(chunks, segment_bytes, segment_ms)
     assert len(set(places)) == len(places)
-    for stop in (1, 30, 99):  # whoever goes on from a place gets the same places as well
-        place = Place(segment_bytes, segment_ms, 24)
+    for stop in (1, 30, 99):  # a writer that continues from a place gets the same places
+        place = WritePosition(segment_bytes, segment_ms, 24)
         for chunk in chunks[:stop]:
-            place.put(chunk.first_offset, chunk.first_ms, len(chunk.data))
-        other = Place(segment_bytes, segment_ms, 24)
-        other.go_on(place.segment, place.at, place.began_ms)
+            place.place_chunk(chunk.first_offset, chunk.first_ms, len(chunk.data))
+        other = WritePosition(segment_bytes, segment_ms, 24)
+        other.resume_at(place.segment, place.at, place.began_ms)
         for chunk, (segment, at) in zip(chunks[stop:], places[stop:], strict=True):
-            assert other.put(chunk.first_offset, chunk.first_ms, len(chunk.data)) == at
+            assert other.place_chunk(chunk.first_offset, chunk.first_ms, len(chunk.data)) == at
             assert other.segment == segment
 
 
 def test_segment_is_closed_by_size_and_by_age() -> None:
-    place = Place(100, 1000, 10)
-    assert [int(place.put(*chunk)) for chunk in ((0, 5, 60), (1, 6, 30), (2, 7, 1))] == [10, 70, 10]
+    place = WritePosition(100, 1000, 10)
+    chunks = ((0, 5, 60), (1, 6, 30), (2, 7, 1))
+    assert [int(place.place_chunk(*chunk)) for chunk in chunks] == [10, 70, 10]
     assert place.segment == 2
-    assert place.put(3, 1006, 1) == 11
-    assert place.put(4, 1007, 1) == 10
+    assert place.place_chunk(3, 1006, 1) == 11
+    assert place.place_chunk(4, 1007, 1) == 10
     assert place.segment == 4
-    assert place.put(5, 1008, 500) == 10  # larger than a segment: alone in one
+    assert place.place_chunk(5, 1008, 500) == 10  # larger than a segment: alone in one
     assert place.segment == 5
 
 
@@ -89,7 +92,7 @@ def test_chunks_are_found_by_offset_and_by_time(seed: int) -> None:
             segments.next(following)
 
 
-def test_nothing_is_found_where_nothing_is() -> None:
+def test_nothing_is_found_in_empty_segments() -> None:
     segments = MemorySegments()
     assert segments.find_time(5, 17) == 17
     assert segments.skip_damage(3, 17) == 17
@@ -99,7 +102,7 @@ def test_nothing_is_found_where_nothing_is() -> None:
 
 
 def test_index_keeps_one_chunk_for_each_stride() -> None:
-    index = Index()
+    index = SegmentIndex()
     for number in range(100):
         index.note(number * 10, number * 5, number * 10_000)
     assert 10 <= len(index.places) <= 16
@@ -108,14 +111,12 @@ def test_index_keeps_one_chunk_for_each_stride() -> None:
     for offset in range(1000):
         at = int(index.by_offset(offset))
         assert at // 1000 <= offset < at // 1000 + 80
-    assert index.after(0) == index.places[1]
-    assert index.after(index.places[-1]) == -1
 
 
 class Files:
-    """Segments of one stream as bytes, which a test may damage."""
+    """The segments of one stream as bytes, which a test may damage."""
 
-    def __init__(self, chunks: list[Written]) -> None:
+    def __init__(self, chunks: list[WrittenChunk]) -> None:
         self.data: dict[int, bytearray] = {}
         self.reads = 0
         self.most = 0  # bytes that were asked for at once
@@ -133,7 +134,7 @@ class Files:
         return bytes(self.data[segment][at : at + size])
 
 
-def on_disk(chunks: list[Written]) -> tuple[Files, DiskSegments]:
+def on_disk(chunks: list[WrittenChunk]) -> tuple[Files, DiskSegments]:
     files = Files(chunks)
     segments = DiskSegments(9, files.read)
     for chunk in chunks:
@@ -173,7 +174,7 @@ def test_time_of_a_segment_that_cannot_be_read_is_that_of_the_next() -> None:
 
 
 def test_head_with_another_time_does_not_hide_messages() -> None:
-    """A time that was turned must not make a reader begin too late without a word."""
+    """A damaged time must not make a reader begin too late without a warning."""
     made = writer(1 << 30, 0, HEAD_BYTES)
     chunks = [written(made, [b"x" * 70_000], 100 * number) for number in range(1, 9)]
     for bit in range(64):
@@ -228,8 +229,8 @@ def test_what_is_written_while_somebody_reads_is_read_when_it_is_whole() -> None
     assert segments.find(1).body(0) == b"b" * 60
 
 
-def test_size_that_was_turned_is_not_believed() -> None:
-    """Gigabytes are not read for a chunk that cannot be that large."""
+def test_a_damaged_size_is_not_trusted() -> None:
+    """A damaged size must not cause a read of gigabytes."""
     files, segments = on_disk([written(writer(1 << 30, 0, HEAD_BYTES), [b"a" * 60])])
     files.data[0][HEAD_BYTES + 3] = 0xFF
     before = files.most

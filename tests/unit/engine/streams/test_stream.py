@@ -240,7 +240,7 @@ def test_reader_gets_what_passes_its_filter(given: dict[str, object], wanted: se
 
 
 def test_filtered_reader_of_much_does_not_hold_up_the_others() -> None:
-    """It looks at some, and goes on in another turn by itself."""
+    """The stream examines some messages, and continues by itself in another turn."""
     client = Client()
     stream(client)
     red = {"x-stream-filter-value": "red"}
@@ -281,7 +281,7 @@ def settle(client: Client, tag: int, rng: Random) -> None:
         client.reject(tag, requeue=False)
 
 
-def test_what_is_given_back_is_not_settled() -> None:
+def test_a_requeued_message_is_not_settled() -> None:
     client = Client()
     made = stream(client)
     client.publish("s", *"abc")
@@ -294,7 +294,7 @@ def test_what_is_given_back_is_not_settled() -> None:
     assert offsets(follow(client, "u", x_stream_cursor="c")) == [1, 2]
 
 
-def test_what_a_closed_channel_held_is_not_settled() -> None:
+def test_messages_of_a_closed_channel_are_not_settled() -> None:
     client = Client()
     made = stream(client)
     client.publish("s", *"abc")
@@ -308,7 +308,7 @@ def test_what_a_closed_channel_held_is_not_settled() -> None:
 
 
 def test_cursor_moves_forward_only() -> None:
-    """Two readers of one name: the one that is behind does not pull the other back."""
+    """With two readers of one cursor, the slower one does not move it back."""
     client = Client()
     made = stream(client)
     client.publish("s", *"abcdef")

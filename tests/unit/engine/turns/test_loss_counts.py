@@ -1,4 +1,4 @@
-"""What became of messages that were not acknowledged is counted, for the queue and for the node."""
+"""Messages that left without an ack are counted by reason, for the queue and for the node."""
 
 from collections.abc import Callable
 
@@ -9,8 +9,8 @@ from tests.unit.engine.commands.test_dead_letter import REASONS
 from tests.unit.engine.front import Client
 
 
-def fates(client: Client, name: str = "q") -> LossCounts:
-    found = client.stage.broker.vhost("/").queues[name].fates
+def losses(client: Client, name: str = "q") -> LossCounts:
+    found = client.stage.broker.vhost("/").queues[name].losses
     assert found is not None
     return found
 
@@ -23,9 +23,9 @@ def test_a_dead_letter_is_counted_by_its_reason(
     client.queue("dead")
     client.queue("q", x_dead_letter_exchange="", x_dead_letter_routing_key="dead", **arguments)
     kill(client)
-    node = client.stage.broker.turn.fates
-    assert fates(client).dead_lettered == node.dead_lettered
-    assert fates(client).dead_lettered[reason] >= 1
+    node = client.stage.broker.turn.losses
+    assert losses(client).dead_lettered == node.dead_lettered
+    assert losses(client).dead_lettered[reason] >= 1
     assert node.deaths == {("classic", "at_most_once", reason): node.dead_lettered[reason]}
     assert not node.dropped
 
@@ -40,8 +40,8 @@ def test_what_is_lost_without_a_dead_letter_exchange_is_counted_by_its_reason(
     client = Client()
     client.queue("q", **arguments)
     kill(client)
-    node = client.stage.broker.turn.fates
-    assert fates(client).dropped == node.dropped
+    node = client.stage.broker.turn.losses
+    assert losses(client).dropped == node.dropped
     assert node.dropped[reason] >= 1
     assert node.deaths == {("classic", "disabled", reason): node.dropped[reason]}
 
@@ -52,8 +52,8 @@ def test_a_dead_letter_that_nobody_takes_is_lost_and_counted() -> None:
     client.publish("q", "a")
     client.get("q", no_ack=False)
     client.reject(1, requeue=False)
-    assert fates(client).dropped == {"dead_letter_unroutable": 1}
-    assert not fates(client).dead_lettered
+    assert losses(client).dropped == {"dead_letter_unroutable": 1}
+    assert not losses(client).dead_lettered
 
 
 def test_a_dead_letter_that_would_come_back_is_lost_and_counted() -> None:
@@ -61,14 +61,14 @@ def test_a_dead_letter_that_would_come_back_is_lost_and_counted() -> None:
     client.queue("q", x_dead_letter_exchange="", x_message_ttl=10)
     client.publish("q", "a")
     client.advance(10)
-    assert fates(client).dropped == {"dead_letter_cycle": 1}
+    assert losses(client).dropped == {"dead_letter_cycle": 1}
 
 
 def test_a_refused_publish_is_counted() -> None:
     client = Client()
     client.queue("q", x_max_length=0, x_overflow="reject-publish")
     client.publish("q", "a", "b")
-    assert fates(client).dropped == {"refused": 2}
+    assert losses(client).dropped == {"refused": 2}
 
 
 def test_a_parked_message_and_a_consumer_that_is_too_slow_are_counted() -> None:
@@ -77,15 +77,15 @@ def test_a_parked_message_and_a_consumer_that_is_too_slow_are_counted() -> None:
     client.publish("q", "a")
     client.consume("q")
     client.advance(1000)
-    assert (fates(client).timed_out, fates(client).parked) == (1, 1)
-    node = client.stage.broker.turn.fates
+    assert (losses(client).timed_out, losses(client).parked) == (1, 1)
+    node = client.stage.broker.turn.losses
     assert (node.timed_out, node.parked) == (1, 1)
 
 
-def test_what_is_acknowledged_has_no_fate() -> None:
+def test_an_acknowledged_message_is_not_counted_as_lost() -> None:
     client = Client()
     queue = client.queue("q")
     client.publish("q", "a")
     client.get("q", no_ack=False)
     client.ack(1)
-    assert queue.fates is None
+    assert queue.losses is None

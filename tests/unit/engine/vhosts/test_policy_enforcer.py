@@ -1,4 +1,4 @@
-"""Policies in force: what queues and exchanges do when one comes, changes and goes."""
+"""Policies: how queues and exchanges change when a policy is set, changed or removed."""
 
 import re
 from collections.abc import Callable
@@ -27,18 +27,18 @@ def put(
     definition = table_of({key.replace("_", "-"): value for key, value in keys.items()})
     broker = client.stage.broker
     broker.begin_turn(client.stage.now_ms)
-    governor = broker.governors["/"]
-    governor.policies.put(Policy(name, matcher(pattern), "all", 0, definition), operator)
-    governor.review()
+    enforcer = broker.enforcers["/"]
+    enforcer.policies.put(Policy(name, matcher(pattern), "all", 0, definition), operator)
+    enforcer.review()
     client.stage.end_turn()
     client.advance(0)
-    assert not governor.is_busy
+    assert not enforcer.is_busy
 
 
 def drop(client: Client, name: str = "p", *, operator: bool = False) -> None:
-    governor = client.stage.broker.governors["/"]
-    governor.policies.drop(name, operator)
-    governor.review()
+    enforcer = client.stage.broker.enforcers["/"]
+    enforcer.policies.drop(name, operator)
+    enforcer.review()
     client.advance(0)
 
 
@@ -76,7 +76,7 @@ def test_a_limit_in_bytes_and_an_argument_together() -> None:
 
 
 def test_messages_keep_the_expiry_that_they_came_with() -> None:
-    """As measured on RabbitMQ 3.10: a TTL counts for what comes after it."""
+    """As measured on RabbitMQ 3.10: a new TTL applies to later messages only."""
     client = Client()
     client.queue("q")
     client.publish("q", "old")
@@ -103,7 +103,7 @@ def test_an_unused_queue_goes_when_its_new_time_is_over() -> None:
     assert not client.exists("q")
 
 
-def test_a_policy_that_goes_takes_its_time_with_it() -> None:
+def test_removing_a_policy_removes_its_expiry() -> None:
     client = Client()
     client.queue("q")
     put(client, "q", expires=300)
@@ -152,7 +152,7 @@ def test_an_operator_limits_what_a_user_set() -> None:
     assert client.drain("q") == ["b", "c"]
 
 
-def test_a_new_consumer_timeout_holds_for_who_consumes_already() -> None:
+def test_a_new_consumer_timeout_applies_to_existing_consumers() -> None:
     client = Client()
     client.queue("q")
     client.publish("q", "a")
@@ -202,7 +202,7 @@ def test_a_queue_and_an_exchange_remember_by_policy() -> None:
     assert queue.chronicle is None
 
 
-def test_remembering_where_no_stream_can_be_is_not_done() -> None:
+def test_a_policy_cannot_remember_into_a_queue_that_is_no_stream() -> None:
     client = Client()
     client.queue("taken")
     queue = client.queue("q")
@@ -243,15 +243,15 @@ def test_many_queues_are_looked_at_in_slices() -> None:
     client = Client()
     vhost = client.stage.broker.vhost("/")
     for number in range(3 * SLICE):
-        vhost.declare_queue(f"q{number}", True, None, None, False, {})
-    governor = client.stage.broker.governors["/"]
+        vhost.declare_queue(f"q{number}", durable=True, arguments={})
+    enforcer = client.stage.broker.enforcers["/"]
     definition = table_of({"max-length": 1})
-    governor.policies.put(Policy("p", matcher(""), "queues", 0, definition), False)
-    governor.review()
-    governor.work()
+    enforcer.policies.put(Policy("p", matcher(""), "queues", 0, definition), False)
+    enforcer.review()
+    enforcer.work()
     done = [queue for queue in vhost.queues.values() if queue.policy == "p"]
     assert len(done) <= SLICE
-    assert governor.is_busy
+    assert enforcer.is_busy
     client.advance(0)
     assert all(queue.policy == "p" for queue in vhost.queues.values())
 
@@ -279,7 +279,7 @@ def test_a_stream_forgets_as_the_policy_says() -> None:
 
 def test_a_policy_that_remembers_leaves_the_tracing_of_a_queue() -> None:
     client = Client()
-    client.stage.broker.turn.trails = TracedMessages()
+    client.stage.broker.turn.traced_messages = TracedMessages()
     queue = client.queue("q")
     put(client, "^q$", remember="history")
     assert isinstance(queue.chronicle, TracedChronicle)

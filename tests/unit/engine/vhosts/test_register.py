@@ -1,9 +1,9 @@
-"""Entries of the register: put, dropped, written to the log, and brought back from it."""
+"""Entries of the register: added, removed, written to the log, and restored from it."""
 
 from leveret.engine.broker import Broker
 from leveret.engine.checkpoint import checkpoint_records
-from leveret.engine.restore import define
-from leveret.engine.vhosts.definition_records import entry_gone, entry_made
+from leveret.engine.restore import apply_definition
+from leveret.engine.vhosts.definition_records import encode_entry, encode_entry_deletion
 from leveret.journal.journal import Journal
 from leveret.wire.tables import decode_table
 
@@ -39,11 +39,11 @@ def test_every_change_is_written_once() -> None:
 def test_definitions_bring_entries_back() -> None:
     broker = Broker(1)
     for definition in (
-        entry_made("user", '["ü","/"]', "{}"),
-        entry_made("user", "gone", "1"),
-        entry_gone("user", "gone"),
+        encode_entry("user", '["ü","/"]', "{}"),
+        encode_entry("user", "gone", "1"),
+        encode_entry_deletion("user", "gone"),
     ):
-        define(broker, decode_table(definition, 4, len(definition)))
+        apply_definition(broker, decode_table(definition, 4, len(definition)))
     assert broker.register.entries("user") == {'["ü","/"]': "{}"}
     records = b"".join(checkpoint_records(broker, 0))
     assert '["ü","/"]'.encode() in records

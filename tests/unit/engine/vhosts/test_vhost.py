@@ -1,4 +1,4 @@
-"""Definitions: each command checks first and changes after; a refused one has changed nothing."""
+"""Definitions: a command checks first and changes afterwards. A refused one changes nothing."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ import pytest
 from leveret.engine.broker import Broker
 from leveret.engine.streams.stream import Stream
 from leveret.engine.turns.session import Outlet
-from leveret.engine.vhosts.making import PARKED, parked_queue
+from leveret.engine.vhosts.queue_creation import PARKED, ensure_parked_queue
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import (
     AccessRefusedError,
@@ -25,7 +25,7 @@ def vhost() -> Vhost:
 
 
 def state(vhost: Vhost) -> object:
-    """Everything that a definition could change."""
+    """Return everything that a definition could change."""
     exchanges = {
         name: (found.kind, sorted(map(str, found.bindings)))
         for name, found in vhost.exchanges.items()
@@ -38,11 +38,13 @@ def declare(vhost: Vhost, name: str, arguments: Table | None = None, **flags: ob
     user = flags.get("user", owner)
     assert owner is None or isinstance(owner, Outlet)
     assert user is None or isinstance(user, Outlet)
-    vhost.declare_queue(name, bool(flags.get("durable")), owner, user, False, arguments or {})
+    vhost.declare_queue(
+        name, durable=bool(flags.get("durable")), owner=owner, user=user, arguments=arguments or {}
+    )
 
 
 def exchange(vhost: Vhost, name: str, kind: str) -> None:
-    vhost.declare_exchange(name, kind, False, False, False, {})
+    vhost.declare_exchange(name, kind, durable=False, arguments={})
 
 
 def test_the_exchanges_of_every_vhost_are_there(vhost: Vhost) -> None:
@@ -60,9 +62,9 @@ def test_the_exchanges_of_every_vhost_are_there(vhost: Vhost) -> None:
 
 def test_declaring_again_gives_the_same_queue(vhost: Vhost) -> None:
     arguments = table_of({"x-max-length": 5})
-    first = vhost.declare_queue("q", True, None, None, False, arguments)
+    first = vhost.declare_queue("q", durable=True, arguments=arguments)
     before = state(vhost)
-    assert vhost.declare_queue("q", True, None, None, False, arguments) is first
+    assert vhost.declare_queue("q", durable=True, arguments=arguments) is first
     assert state(vhost) == before
 
 
@@ -70,7 +72,7 @@ def test_refused_definitions_change_nothing(vhost: Vhost) -> None:
     mine, others = Outlet(), Outlet()
     declare(vhost, "q")
     declare(vhost, "mine", owner=mine)
-    vhost.declare_exchange("e", "direct", False, False, False, {})
+    vhost.declare_exchange("e", "direct", durable=False, arguments={})
     vhost.bind("e", vhost.queues["q"], "k", {})
     queue = vhost.queues["q"]
     bad, odd = table_of({"x-max-length": -1}), table_of({"x-match": "odd"})
@@ -86,11 +88,11 @@ def test_refused_definitions_change_nothing(vhost: Vhost) -> None:
         (lambda: exchange(vhost, "f", "odd"), PreconditionFailedError),
         (lambda: exchange(vhost, "amq.x", "topic"), AccessRefusedError),
         (lambda: exchange(vhost, "", "direct"), AccessRefusedError),
-        (lambda: vhost.delete_exchange("amq.topic", False), AccessRefusedError),
-        (lambda: vhost.delete_exchange("e", True), PreconditionFailedError),
+        (lambda: vhost.delete_exchange("amq.topic"), AccessRefusedError),
+        (lambda: vhost.delete_exchange("e", if_unused=True), PreconditionFailedError),
         (lambda: vhost.bind("none", queue, "", {}), NotFoundError),
         (lambda: vhost.bind("amq.headers", queue, "", odd), PreconditionFailedError),
-        (lambda: vhost.delete_queue("mine", False, False, others), ResourceLockedError),
+        (lambda: vhost.delete_queue("mine", user=others), ResourceLockedError),
     ]
     for command, kind in refused:
         with pytest.raises(EngineError) as failure:
@@ -101,11 +103,11 @@ def test_refused_definitions_change_nothing(vhost: Vhost) -> None:
 
 def test_deleting_what_does_not_exist_is_no_error(vhost: Vhost) -> None:
     before = state(vhost)
-    assert vhost.delete_queue("none", True, True, None) == 0
-    vhost.delete_exchange("none", True)
+    assert vhost.delete_queue("none", if_unused=True, if_empty=True) == 0
+    vhost.delete_exchange("none", if_unused=True)
     declare(vhost, "q")
     vhost.unbind("amq.direct", vhost.queues["q"], "never", {})
-    vhost.delete_queue("q", False, False, None)
+    vhost.delete_queue("q")
     assert state(vhost) != before  # the version has moved on
     assert sorted(vhost.queues) == []
 
@@ -113,12 +115,12 @@ def test_deleting_what_does_not_exist_is_no_error(vhost: Vhost) -> None:
 def test_a_queue_takes_its_bindings_with_it_and_they_their_auto_delete_exchanges(
     vhost: Vhost,
 ) -> None:
-    vhost.declare_exchange("first", "fanout", False, True, False, {})
-    vhost.declare_exchange("second", "fanout", False, True, False, {})
+    vhost.declare_exchange("first", "fanout", durable=False, auto_delete=True, arguments={})
+    vhost.declare_exchange("second", "fanout", durable=False, auto_delete=True, arguments={})
     declare(vhost, "q")
     vhost.bind("first", vhost.exchanges["second"], "", {})
     vhost.bind("second", vhost.queues["q"], "", {})
-    vhost.delete_queue("q", False, False, None)
+    vhost.delete_queue("q")
     assert "second" not in vhost.exchanges
     assert "first" not in vhost.exchanges
     assert vhost.sources == {}
@@ -139,14 +141,14 @@ def test_an_exclusive_queue_belongs_to_its_connection_and_is_never_durable(vhost
     declare(vhost, "q", owner=owner, durable=True)
     assert not vhost.queues["q"].durable
     assert list(owner.exclusive_queues) == ["q"]
-    vhost.delete_queue("q", False, False, owner)
+    vhost.delete_queue("q", user=owner)
     assert not owner.exclusive_queues
 
 
 def test_the_queue_for_parked_messages_is_made_when_first_needed(vhost: Vhost) -> None:
     assert PARKED not in vhost.queues
-    parked = parked_queue(vhost)
-    assert parked_queue(vhost) is parked
+    parked = ensure_parked_queue(vhost)
+    assert ensure_parked_queue(vhost) is parked
     assert vhost.queues[PARKED].durable
 
 

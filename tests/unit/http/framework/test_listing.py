@@ -5,15 +5,13 @@ from time import perf_counter
 
 import msgspec
 
-from leveret.engine.broker import Broker
 from leveret.http.framework.listing import (
     PIECE_ITEMS_MAX,
-    SLICE_S,
     array_pieces,
     columns_of,
-    project,
+    keep_columns,
 )
-from leveret.http.framework.pace import Pace
+from leveret.slices import SLICE_S, LoopShare, Slices
 
 
 class Item(msgspec.Struct):
@@ -24,9 +22,17 @@ class Item(msgspec.Struct):
 
 def test_columns_lead_into_objects_and_arrays() -> None:
     item = {"a": 1, "b": {"c": 2, "d": 3}, "e": [{"f": 4, "g": 5}], "h": 6}
-    assert project(item, columns_of("a,b.c,e.f,none")) == {"a": 1, "b": {"c": 2}, "e": [{"f": 4}]}
-    assert project(item, columns_of("b,b.c")) == {"b": {"c": 2}}
+    assert keep_columns(item, columns_of("a,b.c,e.f,none")) == {
+        "a": 1,
+        "b": {"c": 2},
+        "e": [{"f": 4}],
+    }
+    assert keep_columns(item, columns_of("b,b.c")) == {"b": {"c": 2}}
     assert columns_of("") == {}
+
+
+def slices() -> Slices:
+    return Slices(LoopShare(lambda: 0))
 
 
 def pieces_of(count: int, gone: int = -1) -> list[bytes]:
@@ -34,7 +40,7 @@ def pieces_of(count: int, gone: int = -1) -> list[bytes]:
         return None if n == gone else Item(n)
 
     async def collect() -> list[bytes]:
-        return [piece async for piece in array_pieces(range(count), describe, {}, Pace(Broker(1)))]
+        return [piece async for piece in array_pieces(range(count), describe, {}, slices())]
 
     return asyncio.run(collect())
 
@@ -46,14 +52,14 @@ def test_pieces_are_one_array_whatever_their_number() -> None:
     assert len(pieces_of(3 * PIECE_ITEMS_MAX)) > 2
 
 
-def test_rows_that_are_gone_are_left_out() -> None:
+def test_deleted_rows_are_left_out() -> None:
     for gone in (0, 1, 2):
         found = msgspec.json.decode(b"".join(pieces_of(3, gone)))
         assert [item["n"] for item in found] == [n for n in range(3) if n != gone]
 
 
 def test_slow_rows_let_others_run_in_between() -> None:
-    """Whatever waits in the loop runs after every slice, not after the whole list."""
+    """Other tasks of the loop run after every slice, not after the whole list."""
     turns = 0
 
     def describe(n: int) -> Item:
@@ -73,7 +79,7 @@ def test_slow_rows_let_others_run_in_between() -> None:
 
         async with asyncio.TaskGroup() as group:
             task = group.create_task(others())
-            async for _ in array_pieces(range(64), describe, {}, Pace(Broker(1))):
+            async for _ in array_pieces(range(64), describe, {}, slices()):
                 pass
             task.cancel()
 

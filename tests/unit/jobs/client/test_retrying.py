@@ -11,7 +11,7 @@ from leveret.jobs.client.errors import (
     ServiceDrainingError,
     StaleLeaseError,
     UnreachableError,
-    fault_of,
+    error_of,
 )
 from leveret.jobs.client.job import NewJob
 from leveret.jobs.client.retrying import RETRIES_MAX, maybe_pause_s
@@ -59,10 +59,10 @@ def test_no_pause_goes_beyond_the_deadline_and_tries_are_limited() -> None:
 
 def test_an_error_is_the_exception_of_its_cause_with_the_words_of_the_service() -> None:
     body = b'{"type": "about:blank", "title": "Conflict", "detail": "the lease is over"}'
-    fault = fault_of(409, body, None)
+    fault = error_of(409, body, None)
     assert isinstance(fault, StaleLeaseError)
     assert (str(fault), fault.status) == ("the lease is over", 409)
-    limited = fault_of(429, b"slow down", "2.5")
+    limited = error_of(429, b"slow down", "2.5")
     assert isinstance(limited, RateLimitError)
     assert (str(limited), limited.retry_after_s) == ("slow down", 2.5)
-    assert str(fault_of(502, b"", None)) == "the service answered 502"
+    assert str(error_of(502, b"", None)) == "the service answered 502"

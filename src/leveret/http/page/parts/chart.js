@@ -1,8 +1,8 @@
 /**
  * A line chart, drawn as SVG.
  *
- * Lines differ in dash as well as colour, and the legend has their values as text: nobody needs to
- * see the curves to read the numbers. Under the pointer the legend shows that moment.
+ * Lines differ in dashes and colour, and the legend shows their values as text, so that the numbers
+ * can be read without seeing the curves. The legend shows the values under the pointer.
  */
 
 import { fill, h, svg } from "../dom.js";
@@ -11,14 +11,14 @@ const HEIGHT = 176;
 const RIGHT = 10;
 const TOP = 10;
 const BOTTOM = 22;
-const LETTER = 6.6; // width of a letter of the axis
+const LETTER = 6.6; // width of a letter of the axis labels
 const WINDOW_MS = 5 * 60 * 1000;
 
 /** @typedef {{key: string, label: string}} Line */
 
 export class Chart {
   /**
-   * @param {string} label what it shows, for those who do not see it
+   * @param {string} label description for screen readers
    * @param {Line[]} lines at most four
    * @param {(value: number) => string} format
    */
@@ -41,7 +41,7 @@ export class Chart {
     }).observe(this.canvas);
   }
 
-  /** @param {import("../series.js").History} history */
+  /** @param {import("../rate_history.js").History} history */
   update(history) {
     this.history = history;
     this.draw();
@@ -82,7 +82,7 @@ export class Chart {
     this.drawLegend(shown);
   }
 
-  /** The point under the pointer, or the newest. */
+  /** Return the point under the pointer, or the newest. */
   shown(points, x) {
     if (this.pointer === null) return points.at(-1);
     return points.reduce(
@@ -159,7 +159,7 @@ function curve(points, key, index, x, y) {
   return svg("path", { class: name, d: path.join("") || "M0 0" });
 }
 
-/** The next round number: 1, 2, 5, 10, 20 … */
+/** Return the next round number: 1, 2, 5, 10, 20 … */
 function ceiling(value) {
   const power = 10 ** Math.floor(Math.log10(value));
   return [1, 2, 5, 10].map((step) => step * power).find((step) => step >= value) ?? value;

@@ -1,13 +1,13 @@
 /**
- * Dialogs, on the browser's own <dialog>: it keeps the focus inside, closes on Esc, and gives the
- * focus back.
+ * Dialogs, based on the browser's <dialog>. It keeps the focus inside, closes on Esc, and restores
+ * the focus.
  */
 
 import { fill, h } from "../dom.js";
 import { Form } from "./form.js";
 
 /**
- * Opens a dialog; resolves when it is closed.
+ * Open a dialog. `closed` resolves when it is closed.
  * @param {{title: string, body: any, footer?: any, wide?: boolean}} what
  * @returns {{el: HTMLDialogElement, closed: Promise<string>, close: (value?: string) => void}}
  */
@@ -54,7 +54,7 @@ function show(dialog) {
 }
 
 /**
- * Asks before something that cannot be undone.
+ * Ask for confirmation.
  * @returns {Promise<boolean>}
  */
 export async function confirm({ title, text, verb, danger = true }) {
@@ -80,8 +80,8 @@ export async function confirm({ title, text, verb, danger = true }) {
 }
 
 /**
- * A form in a dialog. `submit` is given the values; while it throws, the dialog stays open and says
- * why.
+ * Show a form in a dialog. `submit` gets the values. If it throws, the dialog stays open and shows
+ * the error.
  * @param {{title: string, about?: any, fields: import("./form.js").Field[], verb: string,
  *   submit: (values: any) => Promise<any>, danger?: boolean, wide?: boolean}} what
  * @returns {Promise<boolean>} whether it was submitted

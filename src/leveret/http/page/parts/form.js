@@ -1,11 +1,11 @@
 /**
- * Forms from descriptions of their fields.
+ * Build forms from descriptions of their fields.
  *
  * @typedef {Object} Field
  * @property {string} name
  * @property {string} label
  * @property {"text"|"number"|"password"|"select"|"check"|"area"|"lines"|"file"} [type] `lines` is a
- *   table written as `name: value`, one on each line
+ *   table, written as one `name: value` per line
  * @property {any} [value]
  * @property {string} [hint]
  * @property {boolean} [required]
@@ -43,7 +43,7 @@ export class Form {
     return this.controls.get(name);
   }
 
-  /** What was entered; throws a sentence where something is missing or cannot be read. */
+  /** Return the entered values. Throw an Error with a sentence if one is missing or wrong. */
   values() {
     const found = {};
     for (const field of this.fields) {
@@ -137,7 +137,7 @@ function suggestions(field, id) {
   );
 }
 
-/** Buttons that add a name to a table. */
+/** Make buttons that add a name to a table. */
 function names(field, control) {
   if (!field.names) return null;
   const add = (name) => {
@@ -148,7 +148,7 @@ function names(field, control) {
   };
   return h(
     "div",
-    { class: "chips", role: "group", "aria-label": `Names for ${field.label}` },
+    { class: "chips", role: "group", "aria-label": `Suggested names for ${field.label}` },
     field.names.map((name) => h("button", { type: "button", onclick: () => add(name) }, name)),
   );
 }
@@ -163,7 +163,7 @@ function read(field, control) {
   const text =
     field.type === "password" || field.type === "area" ? control.value : control.value.trim();
   if (text === "") {
-    if (field.required) throw new Error(`“${field.label}” is missing.`);
+    if (field.required) throw new Error(`“${field.label}” is required.`);
     return field.type === "lines" ? {} : field.type === "number" ? null : text;
   }
   if (field.type === "number") {
@@ -175,8 +175,8 @@ function read(field, control) {
 }
 
 /**
- * `name: value` on each line becomes a table. A value that is JSON is taken as such (60000, true,
- * {"a": 1}); anything else is text; quotes make text of a number.
+ * Parse one `name: value` per line. A value that is valid JSON is JSON (60000, true, {"a": 1});
+ * anything else is text. Quotes turn a number into text.
  */
 export function readLines(text, label) {
   const found = {};
@@ -184,13 +184,13 @@ export function readLines(text, label) {
     if (!line.trim()) continue;
     const [, name, value] = /^\s*([^:=]+?)\s*[:=]\s*(.*?)\s*$/.exec(line) ?? [];
     if (name === undefined)
-      throw new Error(`A line of “${label}” is not “name: value”: ${line.trim()}`);
+      throw new Error(`“${label}” needs “name: value” on each line, not “${line.trim()}”.`);
     found[name] = readValue(value);
   }
   return found;
 }
 
-/** JSON where it is JSON, otherwise text. */
+/** Return the value as JSON if it is valid JSON, otherwise as text. */
 export function readValue(value) {
   try {
     return JSON.parse(value);

@@ -1,8 +1,8 @@
-/** Short messages in the corner, read aloud too. Failures stay until they are closed. */
+/** Short messages in the corner. Screen readers read them. Errors stay until they are closed. */
 
 import { h } from "../dom.js";
 
-const STAYS_MS = 6000;
+const SHOWN_MS = 6000;
 
 /** @param {string} text @param {"good"|"bad"} [kind] */
 export function notice(text, kind = "good") {
@@ -24,13 +24,13 @@ export function notice(text, kind = "good") {
   const host = document.getElementById("notices");
   host.append(element);
   while (host.children.length > 4) host.firstChild.remove();
-  if (kind === "good") setTimeout(() => element.remove(), STAYS_MS);
+  if (kind === "good") setTimeout(() => element.remove(), SHOWN_MS);
 }
 
 /**
- * Does something and says how it went; never throws.
+ * Do something and show a notice of success or failure. Never throws.
  * @param {() => Promise<any>} work
- * @param {string} [done] what to say after success
+ * @param {string} [done] text of the notice after success
  * @returns {Promise<boolean>} whether it succeeded
  */
 export async function attempt(work, done) {

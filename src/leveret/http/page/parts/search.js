@@ -1,14 +1,14 @@
-/** The search field above a table, with choices besides. `/` focuses it from anywhere. */
+/** The search field above a table, with filter buttons. The key `/` focuses it. */
 
 import { fill, h } from "../dom.js";
 import { count } from "../format.js";
 
-const WAIT_MS = 80; // after a key, before ten thousand rows are filtered
+const WAIT_MS = 80; // after a key press, because filtering ten thousand rows takes time
 
 /**
  * @param {import("./table.js").Table} table
  * @param {{label: string, text: (row: any) => string,
- *   choices?: [string, (row: any) => boolean][]}} options the first choice is chosen
+ *   choices?: [string, (row: any) => boolean][]}} options the first choice is active at the start
  */
 export function searchOver(table, { label, text, choices = [] }) {
   let chosen = 0;
@@ -16,7 +16,7 @@ export function searchOver(table, { label, text, choices = [] }) {
   const status = h("span", { class: "soft", role: "status" });
   const input = h("input", {
     type: "search",
-    placeholder: `${label}, or /a pattern/`,
+    placeholder: `${label} (text or /regex/)`,
     "aria-label": label,
     "data-search": true,
     autocomplete: "off",
@@ -25,7 +25,7 @@ export function searchOver(table, { label, text, choices = [] }) {
   const group = h("div", { class: "choices", role: "group", "aria-label": "Show" });
 
   function apply() {
-    const wanted = matcher(input.value.trim());
+    const wanted = makeMatcher(input.value.trim());
     const choice = choices[chosen]?.[1];
     table.setFilter((row) => (!choice || choice(row)) && wanted(text(row)));
     say();
@@ -33,8 +33,8 @@ export function searchOver(table, { label, text, choices = [] }) {
   function say() {
     const all = table.rows.length;
     const shown = table.shown.length;
-    const text = shown === all ? `${count(all)} in all` : `${count(shown)} of ${count(all)}`;
-    if (status.textContent !== text) status.textContent = text; // only changes are read aloud
+    const text = shown === all ? `${count(all)} in total` : `${count(shown)} of ${count(all)}`;
+    if (status.textContent !== text) status.textContent = text; // screen readers read each change
   }
   function drawChoices() {
     fill(
@@ -71,8 +71,8 @@ export function searchOver(table, { label, text, choices = [] }) {
   return { el, say };
 }
 
-/** Part of a name in any case, or a pattern between slashes. */
-function matcher(wanted) {
+/** Return a predicate for a text: contains the wanted text, or matches a /regex/. Ignores case. */
+function makeMatcher(wanted) {
   if (wanted === "") return () => true;
   const [, pattern] = /^\/(.+)\/$/.exec(wanted) ?? [];
   if (pattern) {

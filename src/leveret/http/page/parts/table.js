@@ -1,17 +1,17 @@
 /**
- * A table of many rows: ten thousand scroll smoothly, because only those in sight are elements.
+ * A table for many rows. Ten thousand rows scroll smoothly, because only visible rows are elements.
  *
- * Rows have one height, so the visible ones follow from the scroll position; spacers stand for the
- * rest. Keys: arrows, Page Up and Down, Home and End move between rows, Enter follows the row's
- * link, Space picks it where rows can be picked.
+ * All rows have the same height, so that the scroll position tells which rows are visible. Spacers
+ * take the place of the others. Keys: arrows, Page Up, Page Down, Home and End move between rows,
+ * Enter opens the row, Space selects it if rows can be selected.
  *
  * @typedef {Object} Column
  * @property {string} label
- * @property {(row: any) => any} cell a node or a text
- * @property {(row: any) => string|number} [sort] by what to sort; none: not sortable
+ * @property {(row: any) => any} cell an element or text
+ * @property {(row: any) => string|number} [sort] sort key; without it the column is not sortable
  * @property {string} [width] of the column, in CSS
- * @property {boolean} [number] set to the right
- * @property {boolean} [minor] left out on narrow screens
+ * @property {boolean} [number] right-aligned
+ * @property {boolean} [minor] hidden on narrow screens
  */
 
 import { fill, h } from "../dom.js";
@@ -23,7 +23,7 @@ export class Table {
   /**
    * @param {{label: string, columns: Column[], key: (row: any) => string, empty: any,
    *   sortBy?: number, descending?: boolean, onPick?: (picked: Set<string>) => void,
-   *   onOpen?: (row: any) => void, opens?: number}} options `onPick` makes rows pickable, `onOpen` makes
+   *   onOpen?: (row: any) => void, opens?: number}} options `onPick` makes rows selectable, `onOpen` makes
    *   a button of the column `opens` (the first, if not given)
    */
   constructor(options) {
@@ -36,7 +36,7 @@ export class Table {
     this.current = 0;
     /** @type {Set<string>} */
     this.picked = new Set();
-    /** @type {Map<any, Element>} elements of the rows in sight */
+    /** @type {Map<any, Element>} elements of the visible rows */
     this.drawn = new Map();
     this.head = h("thead");
     this.body = h("tbody");
@@ -50,7 +50,7 @@ export class Table {
     );
     this.el.onscroll = () => this.draw();
     this.el.onkeydown = (event) => this.onKey(event);
-    // Space picks; without this it would press the row's button as well.
+    // Space selects the row. Without this it would also press the row's button.
     this.el.onkeyup = (event) =>
       event.key === " " && options.onPick && this.isOnRow(event) && event.preventDefault();
     new ResizeObserver(() => this.draw()).observe(this.el);
@@ -75,7 +75,7 @@ export class Table {
   }
 
   arrange() {
-    this.drawn.clear(); // their places and marks may have changed
+    this.drawn.clear(); // their positions and selection may have changed
     const found = this.filter ? this.rows.filter(this.filter) : [...this.rows];
     const sort = this.options.columns[this.sortBy]?.sort;
     if (sort) {
@@ -109,7 +109,7 @@ export class Table {
     const cells = this.options.columns.map((column, i) => this.headCell(column, i));
     const all = h("input", {
       type: "checkbox",
-      "aria-label": "Pick all rows",
+      "aria-label": "Select all rows",
       onchange: (event) => this.pickAll(event.target.checked),
     });
     fill(this.head, h("tr", null, this.options.onPick && h("th", { class: "pick" }, all), cells));
@@ -133,7 +133,7 @@ export class Table {
   }
 
   sort(i) {
-    // Numbers are wanted from the largest down, names from A on.
+    // Sort numbers in descending order first, names in ascending order.
     const first = Boolean(this.options.columns[i].number);
     this.descending = this.sortBy === i ? !this.descending : first;
     this.sortBy = i;
@@ -155,13 +155,13 @@ export class Table {
     for (let i = first; i < end; i += 1)
       rows.push(this.drawn.get(shown[i]) ?? this.row(shown[i], i));
     fill(this.body, spacer("before", first), rows, spacer("after", shown.length - end));
-    // While one scrolls, rows that stay in sight are not built again.
+    // Keep the elements of rows that stay visible while scrolling.
     const elements = [...this.body.children].slice(1, -1);
     this.drawn = new Map(elements.map((element, i) => [shown[first + i], element]));
   }
 
   emptyText() {
-    if (this.rows.length > 0) return h("p", null, "Nothing matches the search.");
+    if (this.rows.length > 0) return h("p", null, "No matches.");
     return this.options.empty;
   }
 
@@ -177,19 +177,19 @@ export class Table {
           type: "checkbox",
           checked: isPicked,
           tabindex: "-1",
-          "aria-label": `Pick ${key}`,
+          "aria-label": `Select ${key}`,
           onchange: () => this.pick(key),
         }),
       );
     const cells = this.options.columns.map((column, place) => {
       const content = column.cell(row);
-      const isDoor = place === (this.options.opens ?? 0) && this.options.onOpen;
+      const isOpener = place === (this.options.opens ?? 0) && this.options.onOpen;
       const title =
         typeof content === "string" && content.length > 24 ? content.slice(0, 1000) : null;
       return h(
         "td",
         { class: `${column.number ? "number" : ""} ${column.minor ? "minor" : ""}`, title },
-        isDoor
+        isOpener
           ? h(
               "button",
               { type: "button", class: "open", onclick: () => this.options.onOpen(row) },
@@ -257,7 +257,7 @@ export class Table {
     return event.target === this.el || event.target.matches("button.open, tr a");
   }
 
-  /** Moves to a row: scrolls it into sight and gives it, or its link, the focus. */
+  /** Move to a row: scroll it into view and focus its link. */
   moveTo(index) {
     this.current = index;
     const top = index * ROW_PX;

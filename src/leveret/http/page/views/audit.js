@@ -4,7 +4,7 @@ import { get } from "../api.js";
 import { h } from "../dom.js";
 import { time } from "../format.js";
 import { openDialog } from "../parts/dialog.js";
-import { badge, empty, facts, head } from "../parts/list.js";
+import { badge, empty, facts, head } from "../parts/elements.js";
 import { searchOver } from "../parts/search.js";
 import { Table } from "../parts/table.js";
 
@@ -16,22 +16,22 @@ export function view() {
     key: (entry) => entry.key,
     sortBy: 0,
     descending: true,
-    empty: empty("Nothing has been noted yet."),
+    empty: empty("The log is empty."),
     opens: 1,
     onOpen: show,
     columns: [
-      { label: "When", sort: (e) => e.time_ms, cell: (e) => time(e.time_ms), width: "11.5rem" },
-      { label: "Did", sort: (e) => e.action, cell: (e) => e.action },
-      { label: "To", sort: (e) => e.target ?? "", cell: (e) => e.target ?? "–", minor: true },
+      { label: "Time", sort: (e) => e.time_ms, cell: (e) => time(e.time_ms), width: "11.5rem" },
+      { label: "Action", sort: (e) => e.action, cell: (e) => e.action },
+      { label: "Target", sort: (e) => e.target ?? "", cell: (e) => e.target ?? "–", minor: true },
       {
-        label: "Who",
+        label: "User",
         sort: (e) => e.user ?? "",
         cell: (e) => e.user ?? "–",
         width: "9rem",
         minor: true,
       },
       {
-        label: "From",
+        label: "Address",
         sort: (e) => e.peer ?? "",
         cell: (e) => e.peer ?? "–",
         width: "9rem",
@@ -47,7 +47,7 @@ export function view() {
   const el = h(
     "div",
     { class: "view" },
-    head({ title: "Audit log", sub: "Who did what; the newest first" }),
+    head({ title: "Audit log", sub: "Who did what, newest first" }),
     h("div", { class: "stack" }, search.el, table.el),
   );
 
@@ -69,10 +69,10 @@ function show(entry) {
   openDialog({
     title: entry.action,
     body: facts([
-      ["When", time(entry.time_ms)],
-      ["Who", entry.user],
-      ["From", entry.peer],
-      ["To", entry.target],
+      ["Time", time(entry.time_ms)],
+      ["User", entry.user],
+      ["Address", entry.peer],
+      ["Target", entry.target],
       ["Result", result(entry)],
     ]),
   });

@@ -1,13 +1,13 @@
-/** One channel: what it holds, and its consumers. */
+/** One channel: its messages in flight, rates and consumers. */
 
-import { at, get } from "../api.js";
+import { apiPath, get } from "../api.js";
 import { fill, h } from "../dom.js";
 import { count, rate } from "../format.js";
 import { RATES } from "../frame.js";
 import { Chart } from "../parts/chart.js";
-import { button, facts, figures, head, list, sheet } from "../parts/list.js";
-import { go, link } from "../router.js";
-import { countStats, historyOf } from "../series.js";
+import { button, facts, figures, head, list, sheet } from "../parts/elements.js";
+import { goTo, link } from "../router.js";
+import { countStats, rateHistory } from "../rate_history.js";
 import { closeConnection } from "./connections.js";
 import { RATE_LINES } from "./overview.js";
 
@@ -20,7 +20,7 @@ export function view({ params }) {
   const chart = new Chart("Messages per second", RATE_LINES, rate);
   let connection = "";
   const close = async () => {
-    if (await closeConnection(connection)) go("#/channels");
+    if (await closeConnection(connection)) goTo("#/channels");
   };
   const el = h(
     "div",
@@ -29,17 +29,17 @@ export function view({ params }) {
       title: name,
       crumb: h("a", { href: "#/channels" }, "Channels"),
       sub,
-      actions: [button("Close its connection", close, "danger")],
+      actions: [button("Close the connection", close, "danger")],
     }),
     h("section", { class: "sheet", "aria-label": "Totals" }, totals),
-    h("div", { class: "columns" }, sheet("Rates", chart.el), sheet("Facts", about)),
+    h("div", { class: "columns" }, sheet("Rates", chart.el), sheet("Details", about)),
     sheet("Consumers", consumers),
   );
 
   async function refresh(signal) {
-    const channel = await get(at`/channels/${name}`, { signal });
+    const channel = await get(apiPath`/channels/${name}`, { signal });
     connection = channel.connection_details?.name ?? "";
-    const history = historyOf(`channel ${name}`);
+    const history = rateHistory(`channel ${name}`);
     countStats(history, channel.message_stats, RATES);
     chart.update(history);
     fill(sub, "on ", h("a", { href: link("connections", connection) }, connection));
@@ -66,8 +66,8 @@ function drawFacts(c) {
     ["Vhost", c.vhost],
     ["Mode", c.transactional ? "transactional" : c.confirm ? "confirms" : "plain"],
     ["Prefetch", c.prefetch_count ? count(c.prefetch_count) : "no limit"],
-    ["Prefetch of the channel", c.global_prefetch_count ? count(c.global_prefetch_count) : null],
-    ["Next publish", typeof c.next_publish_seqno === "number" ? count(c.next_publish_seqno) : null],
+    ["Channel prefetch", c.global_prefetch_count ? count(c.global_prefetch_count) : null],
+    ["Next publish number", typeof c.next_publish_seqno === "number" ? count(c.next_publish_seqno) : null],
     ["Idle since", c.idle_since],
   ]);
 }
@@ -90,9 +90,9 @@ function drawConsumers(consumers) {
         number: true,
         cell: (c) => (c.prefetch_count ? count(c.prefetch_count) : "no limit"),
       },
-      { label: "Acks", cell: (c) => (c.ack_required ? "by hand" : "automatic") },
+      { label: "Acks", cell: (c) => (c.ack_required ? "manual" : "automatic") },
     ],
     consumers,
-    "It consumes nothing.",
+    "No consumers.",
   );
 }

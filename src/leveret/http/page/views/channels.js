@@ -1,9 +1,9 @@
 /** All channels. */
 
-import { at, get } from "../api.js";
+import { apiPath, get } from "../api.js";
 import { h } from "../dom.js";
 import { rate, short } from "../format.js";
-import { badge, empty, head } from "../parts/list.js";
+import { badge, empty, head } from "../parts/elements.js";
 import { searchOver } from "../parts/search.js";
 import { Table } from "../parts/table.js";
 import { link } from "../router.js";
@@ -14,7 +14,7 @@ export function view() {
     label: "Channels",
     key: (c) => c.name,
     sortBy: 0,
-    empty: empty("No channel is open."),
+    empty: empty("No open channels."),
     columns: [
       {
         label: "Channel",
@@ -82,7 +82,7 @@ export function view() {
     text: (c) => `${c.name} ${c.user ?? ""}`,
     choices: [
       ["All", () => true],
-      ["Holding messages", (c) => (c.messages_unacknowledged ?? 0) > 0],
+      ["With messages in flight", (c) => (c.messages_unacknowledged ?? 0) > 0],
     ],
   });
   const el = h(
@@ -93,7 +93,7 @@ export function view() {
   );
 
   async function refresh(signal) {
-    table.setRows(await get(vhost() ? at`/vhosts/${vhost()}/channels` : "/channels", { signal }));
+    table.setRows(await get(vhost() ? apiPath`/vhosts/${vhost()}/channels` : "/channels", { signal }));
     search.say();
   }
   return { title: "Channels", el, refresh };

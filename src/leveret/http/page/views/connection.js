@@ -1,12 +1,12 @@
-/** One connection: who it is, its channels, its traffic; and closing it. */
+/** One connection: its client, traffic and channels, and a button to close it. */
 
-import { at, get } from "../api.js";
+import { apiPath, get } from "../api.js";
 import { fill, h } from "../dom.js";
 import { bytes, count, duration, time } from "../format.js";
 import { Chart } from "../parts/chart.js";
-import { button, facts, head, list, sheet, tableFacts } from "../parts/list.js";
-import { go, link } from "../router.js";
-import { historyOf } from "../series.js";
+import { button, facts, head, list, sheet, tableFacts } from "../parts/elements.js";
+import { goTo, link } from "../router.js";
+import { rateHistory } from "../rate_history.js";
 import { closeConnection, connectionState } from "./connections.js";
 
 const LINES = [
@@ -22,7 +22,7 @@ export function view({ params }) {
   const channels = h("div");
   const chart = new Chart("Bytes per second", LINES, (value) => `${bytes(value)}/s`);
   const close = async () => {
-    if (await closeConnection(name)) go("#/connections");
+    if (await closeConnection(name)) goTo("#/connections");
   };
   const el = h(
     "div",
@@ -37,15 +37,15 @@ export function view({ params }) {
     h(
       "div",
       { class: "columns" },
-      sheet("Facts", about),
-      sheet("What the client says of itself", client),
+      sheet("Details", about),
+      sheet("Client properties", client),
     ),
     sheet("Channels", channels),
   );
 
   async function refresh(signal) {
-    const connection = await get(at`/connections/${name}`, { signal });
-    const history = historyOf(`connection ${name}`);
+    const connection = await get(apiPath`/connections/${name}`, { signal });
+    const history = rateHistory(`connection ${name}`);
     history.count(
       { recv_oct: connection.recv_oct ?? 0, send_oct: connection.send_oct ?? 0 },
       { recv_oct: connection.recv_oct_details?.rate, send_oct: connection.send_oct_details?.rate },
@@ -54,7 +54,7 @@ export function view({ params }) {
     fill(sub, connectionState(connection), `${connection.user} in vhost ${connection.vhost}`);
     fill(about, drawFacts(connection));
     fill(client, tableFacts(connection.client_properties));
-    fill(channels, drawChannels(await get(at`/connections/${name}/channels`, { signal })));
+    fill(channels, drawChannels(await get(apiPath`/connections/${name}/channels`, { signal })));
   }
   return { title: name, el, refresh };
 }
@@ -73,8 +73,8 @@ function drawFacts(c) {
         ? `${duration(c.last_heartbeat_ago_ms)} ago`
         : null,
     ],
-    ["Largest frame", c.frame_max ? bytes(c.frame_max) : null],
-    ["Channels at most", count(c.channel_max)],
+    ["Maximum frame size", c.frame_max ? bytes(c.frame_max) : null],
+    ["Maximum channels", count(c.channel_max)],
     ["Received", bytes(c.recv_oct)],
     ["Sent", bytes(c.send_oct)],
   ]);
@@ -97,6 +97,6 @@ function drawChannels(channels) {
       },
     ],
     channels,
-    "It has no channels.",
+    "No channels.",
   );
 }

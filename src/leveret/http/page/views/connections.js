@@ -1,10 +1,10 @@
 /** All connections. */
 
-import { at, del, get } from "../api.js";
+import { apiPath, del, get } from "../api.js";
 import { h } from "../dom.js";
 import { bytes, short, time } from "../format.js";
 import { formDialog } from "../parts/dialog.js";
-import { badge, empty, head } from "../parts/list.js";
+import { badge, empty, head } from "../parts/elements.js";
 import { notice } from "../parts/notice.js";
 import { searchOver } from "../parts/search.js";
 import { Table } from "../parts/table.js";
@@ -16,7 +16,7 @@ export function view() {
     label: "Connections",
     key: (c) => c.name,
     sortBy: 0,
-    empty: empty("Nobody is connected."),
+    empty: empty("No connections."),
     columns: [
       {
         label: "Name",
@@ -50,7 +50,7 @@ export function view() {
         minor: true,
       },
       {
-        label: "From",
+        label: "Received",
         number: true,
         sort: (c) => rateOf(c, "recv_oct"),
         cell: (c) => `${bytes(rateOf(c, "recv_oct"))}/s`,
@@ -58,7 +58,7 @@ export function view() {
         minor: true,
       },
       {
-        label: "To",
+        label: "Sent",
         number: true,
         sort: (c) => rateOf(c, "send_oct"),
         cell: (c) => `${bytes(rateOf(c, "send_oct"))}/s`,
@@ -66,7 +66,7 @@ export function view() {
         minor: true,
       },
       {
-        label: "Since",
+        label: "Connected",
         sort: (c) => c.connected_at ?? 0,
         cell: (c) => time(c.connected_at),
         width: "13rem",
@@ -87,7 +87,7 @@ export function view() {
 
   async function refresh(signal) {
     table.setRows(
-      await get(vhost() ? at`/vhosts/${vhost()}/connections` : "/connections", { signal }),
+      await get(vhost() ? apiPath`/vhosts/${vhost()}/connections` : "/connections", { signal }),
     );
     search.say();
   }
@@ -103,25 +103,25 @@ export function connectionState(connection) {
   return badge(state, state === "running" ? "good" : "warn");
 }
 
-/** Asks for a reason and closes a connection; whether it was closed. */
+/** Ask for a reason and close a connection. Resolves to true if it was closed. */
 export function closeConnection(name) {
   return formDialog({
     title: `Close “${name}”?`,
-    about: "Its channels close, and what they hold goes back to the queues.",
+    about: "Its channels are closed, and their unacknowledged messages return to the queues.",
     verb: "Close the connection",
     danger: true,
     fields: [
       {
         name: "reason",
-        label: "Reason, which the client is told",
+        label: "Reason (sent to the client)",
         value: "Closed from the management page",
         whole: true,
       },
     ],
     submit: async ({ reason }) => {
-      // Headers hold ASCII; anything else would be refused by the browser.
+      // Browsers refuse headers that are not ASCII.
       const said = reason.replace(/[^\x20-\x7e]/g, "?");
-      await del(at`/connections/${name}`, { headers: said ? { "X-Reason": said } : {} });
+      await del(apiPath`/connections/${name}`, { headers: said ? { "X-Reason": said } : {} });
       notice("The connection is closed.");
     },
   });

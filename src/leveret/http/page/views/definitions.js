@@ -1,11 +1,11 @@
-/** Definitions: everything that was declared, as one file; out and in. */
+/** Export and import definitions: everything except messages, as one file. */
 
-import { at, get, post } from "../api.js";
+import { apiPath, get, post } from "../api.js";
 import { fill, h } from "../dom.js";
-import { many } from "../format.js";
+import { pluralize } from "../format.js";
 import { confirm } from "../parts/dialog.js";
 import { Form } from "../parts/form.js";
-import { head, sheet } from "../parts/list.js";
+import { head, sheet } from "../parts/elements.js";
 import { attempt } from "../parts/notice.js";
 import { vhostOptions } from "./queues.js";
 
@@ -22,13 +22,13 @@ const PARTS = [
 
 export function view() {
   const options = [
-    ["", "the whole broker"],
+    ["", "all vhosts"],
     ...vhostOptions().map((name) => [name, `vhost ${name}`]),
   ];
-  const out = new Form([{ name: "vhost", label: "Of", type: "select", options }]);
+  const out = new Form([{ name: "vhost", label: "Export from", type: "select", options }]);
   const into = new Form([
     { name: "file", label: "File", type: "file" },
-    { name: "vhost", label: "Into", type: "select", options },
+    { name: "vhost", label: "Import into", type: "select", options },
   ]);
   const outForm = h(
     "form",
@@ -62,14 +62,14 @@ export function view() {
     { class: "view" },
     head({
       title: "Definitions",
-      sub: "Users, permissions, queues, exchanges, bindings and policies; no messages",
+      sub: "Users, permissions, queues, exchanges, bindings and policies, but no messages",
     }),
     h(
       "div",
       { class: "columns" },
       sheet(
         "Export",
-        h("p", { class: "soft" }, "A JSON file that RabbitMQ understands too."),
+        h("p", { class: "soft" }, "A JSON file that RabbitMQ can import too."),
         outForm,
       ),
       sheet(
@@ -77,7 +77,7 @@ export function view() {
         h(
           "p",
           { class: "soft" },
-          "Adds what is missing and changes what differs; removes nothing. RabbitMQ's exports are understood.",
+          "Adds missing objects and updates existing ones. Deletes nothing. Also imports files from RabbitMQ.",
         ),
         inForm,
       ),
@@ -87,7 +87,7 @@ export function view() {
 }
 
 async function download(vhost) {
-  const found = await get(vhost ? at`/definitions/${vhost}` : "/definitions");
+  const found = await get(vhost ? apiPath`/definitions/${vhost}` : "/definitions");
   const url = URL.createObjectURL(
     new Blob([JSON.stringify(found, null, 2)], { type: "application/json" }),
   );
@@ -102,21 +102,21 @@ async function upload({ file, vhost }) {
   try {
     found = JSON.parse(await file.text());
   } catch {
-    throw new Error("The file is not JSON.");
+    throw new Error("The file is not valid JSON.");
   }
   const what = PARTS.filter(([key]) => found[key]?.length > 0).map(([key, noun, plural]) =>
-    many(found[key].length, noun, plural),
+    pluralize(found[key].length, noun, plural),
   );
-  if (what.length === 0) throw new Error("The file has no definitions.");
+  if (what.length === 0) throw new Error("The file contains no definitions.");
   const isSure = await confirm({
     title: "Import these definitions?",
-    text: `The file has ${what.join(", ")}.`,
+    text: `The file contains ${what.join(", ")}.`,
     verb: "Import",
     danger: false,
   });
   if (isSure)
     await attempt(
-      () => post(vhost ? at`/definitions/${vhost}` : "/definitions", found),
+      () => post(vhost ? apiPath`/definitions/${vhost}` : "/definitions", found),
       "The definitions are imported.",
     );
 }

@@ -1,30 +1,30 @@
-/** One exchange: the graph of its bindings, a try of a route, publishing. */
+/** One exchange: the graph of its bindings, a routing test, rates, and actions. */
 
-import { at, del, get, post, query as queryOf } from "../api.js";
+import { apiPath, del, get, post, queryString } from "../api.js";
 import { fill, h } from "../dom.js";
-import { exchangeName, many, rate } from "../format.js";
+import { exchangeName, pluralize, rate } from "../format.js";
 import { Chart } from "../parts/chart.js";
 import { formDialog } from "../parts/dialog.js";
 import { Form } from "../parts/form.js";
-import { drawGraph } from "../parts/graph.js";
-import { badge, button, facts, head, sheet, tableFacts } from "../parts/list.js";
+import { drawBindingGraph } from "../parts/binding_graph.js";
+import { badge, button, facts, head, sheet, tableFacts } from "../parts/elements.js";
 import { notice } from "../parts/notice.js";
-import { go, link } from "../router.js";
-import { countStats, historyOf } from "../series.js";
+import { goTo, link } from "../router.js";
+import { countStats, rateHistory } from "../rate_history.js";
 import { features } from "./exchanges.js";
-import { publishFields, publishTo } from "./publish.js";
+import { publishFields, publishTo } from "./publish_form.js";
 import { bind } from "./queue_actions.js";
 import { drawBindings } from "./queue_bindings.js";
 
 const LINES = [
-  { key: "publish_in", label: "In" },
-  { key: "publish_out", label: "Out to queues" },
+  { key: "publish_in", label: "Published" },
+  { key: "publish_out", label: "Routed to queues" },
 ];
 
-export function view({ params, again }) {
+export function view({ params, reload }) {
   const { vhost } = params;
   const name = params.name === "amq.default" ? "" : params.name;
-  const path = at`/exchanges/${vhost}/${params.name}`;
+  const path = apiPath`/exchanges/${vhost}/${params.name}`;
   const shown = exchangeName(name);
   const sub = h("div", { class: "row" });
   const graph = h("div");
@@ -33,8 +33,8 @@ export function view({ params, again }) {
   const chart = new Chart("Messages per second", LINES, rate);
   let bindings = [];
   let reached = null;
-  const redraw = () => drawGraph(graph, { vhost, name, bindings, reached });
-  const tried = tryRoute(path, vhost, (found) => {
+  const redraw = () => drawBindingGraph(graph, { vhost, name, bindings, reached });
+  const testForm = routingTest(path, vhost, (found) => {
     reached = found && { queues: new Set(found.queues), exchanges: new Set(found.exchanges) };
     redraw();
   });
@@ -47,7 +47,7 @@ export function view({ params, again }) {
       sub,
       actions: [
         button("Publish", () => publish(vhost, name, shown)),
-        name !== "" && button("Bind", () => bind({ vhost, source: name }, again)),
+        name !== "" && button("Bind", () => bind({ vhost, source: name }, reload)),
         name !== "" &&
           !name.startsWith("amq.") &&
           button("Delete", () => remove(path, shown), "danger"),
@@ -57,24 +57,24 @@ export function view({ params, again }) {
       ? h(
           "p",
           { class: "note" },
-          "The default exchange leads to every queue by its name; these bindings are not drawn.",
+          "The default exchange routes to every queue by its name. These bindings are not drawn.",
         )
-      : sheet("Where messages go", graph),
-    tried,
-    h("div", { class: "columns" }, sheet("Rates", chart.el), sheet("Facts", about)),
+      : sheet("Binding graph", graph),
+    testForm,
+    h("div", { class: "columns" }, sheet("Rates", chart.el), sheet("Details", about)),
     name !== "" && sheet("Bindings from this exchange", outgoing),
   );
 
   async function refresh(signal) {
     const [exchange, all] = await Promise.all([
       get(path, { signal }),
-      name === "" ? [] : get(at`/bindings/${vhost}`, { signal }),
+      name === "" ? [] : get(apiPath`/bindings/${vhost}`, { signal }),
     ]);
-    countStats(historyOf(`exchange ${vhost}\n${name}`), exchange.message_stats, [
+    countStats(rateHistory(`exchange ${vhost}\n${name}`), exchange.message_stats, [
       "publish_in",
       "publish_out",
     ]);
-    chart.update(historyOf(`exchange ${vhost}\n${name}`));
+    chart.update(rateHistory(`exchange ${vhost}\n${name}`));
     fill(sub, badge(exchange.type), features(exchange));
     fill(
       about,
@@ -84,7 +84,7 @@ export function view({ params, again }) {
         ["Policy", exchange.policy],
       ]),
       h("h3", null, "Arguments"),
-      tableFacts(exchange.arguments, "It was declared without arguments."),
+      tableFacts(exchange.arguments, "No arguments."),
     );
     bindings = all.filter((b) => b.source !== "");
     redraw();
@@ -92,7 +92,7 @@ export function view({ params, again }) {
       outgoing,
       drawBindings(
         bindings.filter((b) => b.source === name),
-        again,
+        reload,
         "destination",
       ),
     );
@@ -100,8 +100,8 @@ export function view({ params, again }) {
   return { title: shown, el, refresh };
 }
 
-/** Which queues would a message with this key and these headers reach? */
-function tryRoute(path, vhost, onResult) {
+/** Make the form that asks which queues a message would reach. */
+function routingTest(path, vhost, onResult) {
   const form = new Form([
     { name: "key", label: "Routing key" },
     {
@@ -109,7 +109,7 @@ function tryRoute(path, vhost, onResult) {
       label: "Headers",
       type: "lines",
       rows: 2,
-      hint: "For headers exchanges: name: value.",
+      hint: "For headers exchanges. One name: value per line.",
     },
   ]);
   const result = h("div", { role: "status", "data-route": true });
@@ -117,7 +117,7 @@ function tryRoute(path, vhost, onResult) {
     "form",
     { class: "stack", novalidate: true },
     form.el,
-    h("div", { class: "row" }, h("button", { type: "submit", class: "main" }, "Try")),
+    h("div", { class: "row" }, h("button", { type: "submit", class: "main" }, "Test")),
     result,
   );
   element.onsubmit = async (event) => {
@@ -133,8 +133,8 @@ function tryRoute(path, vhost, onResult) {
     }
   };
   return sheet(
-    "Try a route",
-    h("p", { class: "soft" }, "Which queues would a message reach? Nothing is published."),
+    "Test routing",
+    h("p", { class: "soft" }, "Shows which queues a message would reach. Nothing is published."),
     element,
   );
 }
@@ -144,7 +144,7 @@ function drawRoute(found, vhost) {
     return h(
       "p",
       { class: "note warn" },
-      "It would reach no queue: it would be dropped, or returned if it is mandatory.",
+      "The message would reach no queue. It would be dropped, or returned if it is mandatory.",
     );
   const queues = found.queues.map((name, i) => [
     i > 0 && ", ",
@@ -153,10 +153,10 @@ function drawRoute(found, vhost) {
   return h(
     "p",
     { class: "note good" },
-    `It would reach ${many(found.queues.length, "queue")}: `,
+    `The message would reach ${pluralize(found.queues.length, "queue")}: `,
     queues,
     ".",
-    found.alternate && " It takes the way of an alternate exchange.",
+    found.alternate && " It goes through an alternate exchange.",
   );
 }
 
@@ -174,17 +174,17 @@ async function remove(path, shown) {
   let isDone = false;
   await formDialog({
     title: `Delete “${shown}”?`,
-    about: "Its bindings go with it. Publishing to it fails from then on.",
+    about: "Its bindings are deleted too. Publishing to it will fail.",
     verb: "Delete the exchange",
     danger: true,
-    fields: [{ name: "unused", label: "Only if nothing is bound to it", type: "check" }],
+    fields: [{ name: "unused", label: "Only if it has no bindings", type: "check" }],
     submit: async ({ unused }) => {
-      await del(path + queryOf({ "if-unused": unused || null }));
+      await del(path + queryString({ "if-unused": unused || null }));
       isDone = true;
     },
   });
   if (isDone) {
     notice(`The exchange “${shown}” is deleted.`);
-    go("#/exchanges");
+    goTo("#/exchanges");
   }
 }

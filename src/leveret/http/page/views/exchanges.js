@@ -1,28 +1,28 @@
 /** All exchanges. */
 
-import { at, get, put } from "../api.js";
+import { apiPath, get, put } from "../api.js";
 import { h } from "../dom.js";
 import { exchangeName, rate } from "../format.js";
 import { formDialog } from "../parts/dialog.js";
-import { badge, button, empty, head } from "../parts/list.js";
+import { badge, button, empty, head } from "../parts/elements.js";
 import { notice } from "../parts/notice.js";
 import { searchOver } from "../parts/search.js";
 import { Table } from "../parts/table.js";
-import { exchangeLink, go } from "../router.js";
+import { exchangeLink, goTo } from "../router.js";
 import { vhost, vhostForNew } from "../session.js";
 import { vhostOptions } from "./queues.js";
 
 const TYPES = ["direct", "topic", "fanout", "headers", "x-delayed-message", "x-consistent-hash"];
 
-export function view({ frame, again }) {
+export function view({ frame, reload }) {
   const types = () => (frame.overview?.exchange_types ?? []).map((type) => type.name);
-  const declare = () => declareExchange(types(), again);
+  const declare = () => declareExchange(types(), reload);
   const isAll = vhost() === "";
   const table = new Table({
     label: "Exchanges",
     key: (x) => `${x.vhost}\n${x.name}`,
     sortBy: 0,
-    empty: empty("There are no exchanges here."),
+    empty: empty("No exchanges."),
     columns: [
       {
         label: "Name",
@@ -48,15 +48,15 @@ export function view({ frame, again }) {
       { label: "Type", sort: (x) => x.type, cell: (x) => badge(x.type), width: "10rem" },
       { label: "Features", cell: features, width: "16rem", minor: true },
       {
-        label: "In",
+        label: "Published",
         number: true,
         sort: (x) => rateOf(x, "publish_in"),
         cell: (x) => rate(rateOf(x, "publish_in")),
-        width: "6rem",
+        width: "7rem",
         minor: true,
       },
       {
-        label: "Out",
+        label: "Routed",
         number: true,
         sort: (x) => rateOf(x, "publish_out"),
         cell: (x) => rate(rateOf(x, "publish_out")),
@@ -70,7 +70,7 @@ export function view({ frame, again }) {
     text: (x) => x.name,
     choices: [
       ["All", () => true],
-      ["Own", (x) => x.name !== "" && !x.name.startsWith("amq.")],
+      ["User-defined", (x) => x.name !== "" && !x.name.startsWith("amq.")],
     ],
   });
   const el = h(
@@ -81,7 +81,7 @@ export function view({ frame, again }) {
   );
 
   async function refresh(signal) {
-    table.setRows(await get(vhost() ? at`/exchanges/${vhost()}` : "/exchanges", { signal }));
+    table.setRows(await get(vhost() ? apiPath`/exchanges/${vhost()}` : "/exchanges", { signal }));
     search.say();
   }
   return { title: "Exchanges", el, refresh };
@@ -101,7 +101,7 @@ export function features(exchange) {
   ];
 }
 
-async function declareExchange(types, again) {
+async function declareExchange(types, reload) {
   let made = null;
   await formDialog({
     title: "Declare an exchange",
@@ -122,25 +122,25 @@ async function declareExchange(types, again) {
         options: types.length > 0 ? types : TYPES,
         value: types.includes("topic") || types.length === 0 ? "topic" : types[0],
       },
-      { name: "durable", label: "Durable: survives a restart", type: "check", value: true },
-      { name: "auto_delete", label: "Auto-delete: goes with its last binding", type: "check" },
-      { name: "internal", label: "Internal: only exchanges publish to it", type: "check" },
+      { name: "durable", label: "Durable (survives a restart)", type: "check", value: true },
+      { name: "auto_delete", label: "Auto-delete (deleted with its last binding)", type: "check" },
+      { name: "internal", label: "Internal (clients cannot publish to it)", type: "check" },
       {
         name: "arguments",
         label: "Arguments",
         type: "lines",
         names: ["alternate-exchange", "x-delayed-type", "x-remember"],
-        hint: "One on each line: name: value.",
+        hint: "One name: value per line.",
       },
     ],
     submit: async ({ name, vhost: place, ...body }) => {
-      await put(at`/exchanges/${place}/${name}`, body);
+      await put(apiPath`/exchanges/${place}/${name}`, body);
       made = { name, place };
     },
   });
   if (made) {
     notice(`The exchange “${made.name}” is declared.`);
-    again();
-    go(exchangeLink(made.place, made.name));
+    reload();
+    goTo(exchangeLink(made.place, made.name));
   }
 }

@@ -1,4 +1,4 @@
-/** Why something moves or does not, in the broker's own sentences. */
+/** Show the broker's explanation why messages are delivered or not. */
 
 import { h } from "../dom.js";
 import { count } from "../format.js";
@@ -6,13 +6,13 @@ import { link } from "../router.js";
 
 /** @param {{moving: boolean, reasons: {code: string, text: string, details?: any}[]}|null} found */
 export function explanation(found) {
-  if (found === null) return h("p", { class: "soft" }, "The broker could not say.");
+  if (found === null) return h("p", { class: "soft" }, "No explanation available.");
   const kind = found.moving ? "good" : found.reasons.every((r) => r.code === "empty") ? "" : "warn";
   const opening = found.moving
-    ? "It moves."
+    ? "Messages are moving."
     : kind === ""
-      ? "There is nothing to move."
-      : "It does not move.";
+      ? "There are no messages."
+      : "No messages are moving.";
   return h(
     "div",
     { class: `note ${kind}`, "data-explanation": true },
@@ -28,7 +28,7 @@ export function explanation(found) {
   );
 }
 
-/** Who holds messages, with the way to their connections. */
+/** List the consumers that hold messages, with links to their connections. */
 function holders(details) {
   const found = details?.holders ?? (details?.holder ? [details.holder] : []);
   if (!Array.isArray(found) || found.length === 0) return null;
@@ -40,7 +40,7 @@ function holders(details) {
 }
 
 function holds({ unacked, prefetch }) {
-  return prefetch ? `${count(unacked)} of at most ${count(prefetch)}` : count(unacked);
+  return prefetch ? `${count(unacked)} of ${count(prefetch)} (prefetch)` : count(unacked);
 }
 
 /** @param {{connection?: string, channel?: number, consumer_tag?: string, user?: string}|null} holder */
@@ -53,6 +53,6 @@ export function holderText(holder) {
       : "a connection",
     holder.channel !== undefined && `, channel ${holder.channel}`,
     holder.user && `, user ${holder.user}`,
-    holder.unacked !== undefined && `: holds ${holds(holder)}`,
+    holder.unacked !== undefined && `: ${holds(holder)} in flight`,
   ];
 }

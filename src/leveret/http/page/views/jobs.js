@@ -1,15 +1,15 @@
-/** All topics of the jobs service, by namespace. */
+/** All topics of the jobs service. */
 
-import { query } from "../api.js";
+import { queryString } from "../api.js";
 import { h } from "../dom.js";
 import { age, short } from "../format.js";
 import { jobsCall } from "../jobs_api.js";
 import { formDialog } from "../parts/dialog.js";
-import { button, empty, head } from "../parts/list.js";
+import { button, empty, head } from "../parts/elements.js";
 import { notice } from "../parts/notice.js";
 import { searchOver } from "../parts/search.js";
 import { Table } from "../parts/table.js";
-import { go, link } from "../router.js";
+import { goTo, link } from "../router.js";
 import { vhost } from "../session.js";
 
 const STATES = [
@@ -19,21 +19,21 @@ const STATES = [
   ["Dead", "dead"],
 ];
 
-export function view({ again }) {
-  const add = () => enqueue({ namespace: vhost(), topic: "" }, again);
+export function view({ reload }) {
+  const add = () => enqueue({ namespace: vhost(), topic: "" }, reload);
   const table = new Table({
     label: "Topics",
     key: (t) => `${t.namespace}\n${t.topic}`,
     sortBy: 0,
     columns: columns(),
-    empty: empty("There are no jobs yet.", button("Enqueue one", add, "main")),
+    empty: empty("No jobs yet.", button("Enqueue a job", add, "main")),
   });
   const search = searchOver(table, {
     label: "Search topics",
     text: (t) => `${t.namespace} ${t.topic}`,
     choices: [
       ["All", () => true],
-      ["With work", (t) => t.ready + t.leased > 0],
+      ["Ready or leased", (t) => t.ready + t.leased > 0],
       ["With dead jobs", (t) => t.dead > 0],
     ],
   });
@@ -45,7 +45,7 @@ export function view({ again }) {
   );
 
   async function refresh(signal) {
-    table.setRows(await jobsCall("GET", `/stats${query({ namespace: vhost() })}`, { signal }));
+    table.setRows(await jobsCall("GET", `/stats${queryString({ namespace: vhost() })}`, { signal }));
     search.say();
   }
   return { title: "Jobs", el, refresh };
@@ -78,8 +78,8 @@ function columns() {
   ];
 }
 
-/** A form for one job; the topic is made if it is new. */
-export async function enqueue({ namespace, topic }, again) {
+/** Show a form to enqueue one job. A new topic is created. */
+export async function enqueue({ namespace, topic }, reload) {
   let id = null;
   let made = null;
   await formDialog({
@@ -90,8 +90,8 @@ export async function enqueue({ namespace, topic }, again) {
       { name: "topic", label: "Topic", required: true, value: topic },
       { name: "payload", label: "Payload", type: "area" },
       { name: "priority", label: "Priority", type: "number", value: 0, hint: "Lower is more urgent." },
-      { name: "delay", label: "Not before, in seconds", type: "number" },
-      { name: "key", label: "Idempotency key", hint: "One job for all that have it." },
+      { name: "delay", label: "Delay (seconds)", type: "number" },
+      { name: "key", label: "Idempotency key", hint: "Only one job with this key is enqueued." },
     ],
     submit: async (values) => {
       const item = {
@@ -107,9 +107,9 @@ export async function enqueue({ namespace, topic }, again) {
     },
   });
   if (made) {
-    notice(`The job ${id} is enqueued.`);
-    again();
-    if (!topic) go(link("jobs", made.namespace, made.topic));
+    notice(`Job ${id} is enqueued.`);
+    reload();
+    if (!topic) goTo(link("jobs", made.namespace, made.topic));
   }
 }
 

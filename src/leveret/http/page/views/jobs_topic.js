@@ -1,11 +1,11 @@
-/** One topic: its jobs by state, one job by its id, the dead ones with their errors, settings. */
+/** One topic: jobs by state, search by id, dead jobs with their errors, and settings. */
 
-import { at, query } from "../api.js";
+import { apiPath, queryString } from "../api.js";
 import { fill, h } from "../dom.js";
 import { age, count, duration, time } from "../format.js";
 import { jobsCall } from "../jobs_api.js";
 import { confirm, formDialog, openDialog } from "../parts/dialog.js";
-import { badge, button, facts, figures, head, list, sheet } from "../parts/list.js";
+import { badge, button, facts, figures, head, list, sheet } from "../parts/elements.js";
 import { attempt, notice } from "../parts/notice.js";
 import { enqueue } from "./jobs.js";
 
@@ -17,7 +17,7 @@ const STATES = [
   ["dead", "Dead"],
 ];
 
-export function view({ params, again }) {
+export function view({ params, reload }) {
   const place = { namespace: params.namespace, topic: params.topic };
   const counts = h("div");
   const settings = h("div");
@@ -29,8 +29,8 @@ export function view({ params, again }) {
       title: place.topic,
       crumb: [h("a", { href: "#/jobs" }, "Jobs"), ` in namespace ${place.namespace}`],
       actions: [
-        button("Find a job", () => find(place, again)),
-        button("Enqueue a job", () => enqueue(place, again), "main"),
+        button("Find a job", () => find(place, reload)),
+        button("Enqueue a job", () => enqueue(place, reload), "main"),
       ],
     }),
     h("div", { class: "columns" }, sheet("Jobs", counts), sheet("Settings", settings)),
@@ -39,14 +39,14 @@ export function view({ params, again }) {
 
   async function refresh(signal) {
     const [all, chosen, lost] = await Promise.all([
-      jobsCall("GET", `/stats${query({ namespace: place.namespace })}`, { signal }),
-      jobsCall("GET", at`/topics/${place.namespace}/${place.topic}`, { signal }),
-      jobsCall("GET", `/dead${query({ ...place, limit: DEAD_SHOWN })}`, { signal }),
+      jobsCall("GET", `/stats${queryString({ namespace: place.namespace })}`, { signal }),
+      jobsCall("GET", apiPath`/topics/${place.namespace}/${place.topic}`, { signal }),
+      jobsCall("GET", `/dead${queryString({ ...place, limit: DEAD_SHOWN })}`, { signal }),
     ]);
     const stats = all.find((each) => each.topic === place.topic);
     fill(counts, drawCounts(stats ?? {}));
-    fill(settings, drawSettings(place, chosen, again));
-    fill(dead, drawDead(place, lost, stats?.dead ?? lost.length, again));
+    fill(settings, drawSettings(place, chosen, reload));
+    fill(dead, drawDead(place, lost, stats?.dead ?? lost.length, reload));
   }
   return { title: place.topic, el, refresh };
 }
@@ -63,49 +63,49 @@ function drawCounts(stats) {
     facts([
       ["Oldest ready", waits],
       ["Enqueued", count(stats.enqueued ?? 0)],
-      ["Handed out", count(stats.handed_out ?? 0)],
+      ["Dequeued", count(stats.handed_out ?? 0)],
       ["Acknowledged", count(stats.acked ?? 0)],
       ["Failed", count(stats.failed ?? 0)],
-      ["Leases that ran out", count(stats.expired ?? 0)],
+      ["Expired leases", count(stats.expired ?? 0)],
     ]),
   ];
 }
 
-function drawSettings(place, chosen, again) {
+function drawSettings(place, chosen, reload) {
   return [
     facts([
       ["Retries", count(chosen.retries_max)],
       ["First retry after", duration(chosen.backoff_ms)],
-      ["Later ones at most", duration(chosen.backoff_ms_max)],
+      ["Maximum retry delay", duration(chosen.backoff_ms_max)],
       ["Lease", duration(chosen.lease_ms)],
-      ["At once", chosen.concurrency_max ? count(chosen.concurrency_max) : "no limit"],
+      ["Maximum leased at once", chosen.concurrency_max ? count(chosen.concurrency_max) : "no limit"],
     ]),
-    button("Change", () => change(place, chosen, again)),
+    button("Change", () => change(place, chosen, reload)),
   ];
 }
 
-async function change(place, chosen, again) {
+async function change(place, chosen, reload) {
   const isDone = await formDialog({
     title: `Settings of “${place.topic}”`,
     verb: "Save",
     fields: [
-      { name: "retries_max", label: "Retries", type: "number", required: true, value: chosen.retries_max, hint: "After the first attempt; then a job is dead." },
-      { name: "backoff_ms", label: "First retry after, in ms", type: "number", required: true, value: chosen.backoff_ms, hint: "Doubled for each further one." },
-      { name: "backoff_ms_max", label: "Later ones at most, in ms", type: "number", required: true, value: chosen.backoff_ms_max },
-      { name: "jitter", label: "Share of it that is drawn", type: "number", required: true, value: chosen.jitter },
-      { name: "lease_ms", label: "Lease, in ms", type: "number", required: true, value: chosen.lease_ms },
-      { name: "concurrency_max", label: "Leased at once", type: "number", value: chosen.concurrency_max, hint: "Empty: no limit." },
+      { name: "retries_max", label: "Retries", type: "number", required: true, value: chosen.retries_max, hint: "After the first attempt. Then the job is dead." },
+      { name: "backoff_ms", label: "First retry after (ms)", type: "number", required: true, value: chosen.backoff_ms, hint: "Doubles with each retry." },
+      { name: "backoff_ms_max", label: "Maximum retry delay (ms)", type: "number", required: true, value: chosen.backoff_ms_max },
+      { name: "jitter", label: "Jitter (0–1)", type: "number", required: true, value: chosen.jitter },
+      { name: "lease_ms", label: "Lease (ms)", type: "number", required: true, value: chosen.lease_ms },
+      { name: "concurrency_max", label: "Maximum leased at once", type: "number", value: chosen.concurrency_max, hint: "Empty: no limit." },
     ],
     submit: (values) =>
-      jobsCall("PUT", at`/topics/${place.namespace}/${place.topic}`, { body: { ...chosen, ...values } }),
+      jobsCall("PUT", apiPath`/topics/${place.namespace}/${place.topic}`, { body: { ...chosen, ...values } }),
   });
   if (isDone) notice("The settings are saved.");
-  again();
+  reload();
 }
 
-function drawDead(place, jobs, total, again) {
+function drawDead(place, jobs, total, reload) {
   if (jobs.length === 0)
-    return h("p", { class: "soft" }, "No job of this topic has used up its retries.");
+    return h("p", { class: "soft" }, "No dead jobs.");
   return [
     h(
       "div",
@@ -113,26 +113,26 @@ function drawDead(place, jobs, total, again) {
       h(
         "span",
         { class: "grow soft", role: "status" },
-        total > jobs.length ? `The first ${count(jobs.length)} of ${count(total)}.` : `${count(total)} in all.`,
+        total > jobs.length ? `Showing ${count(jobs.length)} of ${count(total)}.` : `${count(total)} in total.`,
       ),
-      button("Redrive all", () => redrive(place, null, again)),
-      button("Delete all", () => remove(place, null, again), "danger"),
+      button("Redrive all", () => redrive(place, null, reload)),
+      button("Delete all", () => remove(place, null, reload), "danger"),
     ),
     list(
       [
         { label: "Id", cell: (job) => h("span", { class: "mono" }, job.id) },
         { label: "Attempts", number: true, cell: (job) => count(job.attempts) },
-        { label: "Last failed", cell: (job) => moment(lastOf(job)?.time) },
-        { label: "Last error", cell: (job) => firstLine(lastOf(job)?.error) },
+        { label: "Last failed", cell: (job) => formatTime(lastFailure(job)?.time) },
+        { label: "Last error", cell: (job) => firstLine(lastFailure(job)?.error) },
         {
           label: "",
           cell: (job) =>
             h(
               "div",
               { class: "row end" },
-              button("Show", () => show(place, job, again), "small"),
-              button("Redrive", () => redrive(place, [job.id], again), "small"),
-              button("Delete", () => remove(place, [job.id], again), "small danger"),
+              button("Show", () => show(place, job, reload), "small"),
+              button("Redrive", () => redrive(place, [job.id], reload), "small"),
+              button("Delete", () => remove(place, [job.id], reload), "small danger"),
             ),
         },
       ],
@@ -142,11 +142,11 @@ function drawDead(place, jobs, total, again) {
   ];
 }
 
-async function redrive(place, ids, again) {
+async function redrive(place, ids, reload) {
   if (ids === null) {
     const isSure = await confirm({
       title: "Redrive all dead jobs?",
-      text: "They become ready again, with fresh retries.",
+      text: "They become ready again, and their retries are reset.",
       verb: "Redrive all",
       danger: false,
     });
@@ -154,15 +154,15 @@ async function redrive(place, ids, again) {
   }
   await attempt(
     () => jobsCall("POST", "/dead/redrive", { body: withIds(place, ids) }),
-    ids ? "The job is ready again." : "They are ready again.",
+    ids ? "The job is ready again." : "The jobs are ready again.",
   );
-  again();
+  reload();
 }
 
-async function remove(place, ids, again) {
+async function remove(place, ids, reload) {
   const isSure = await confirm({
-    title: ids ? `Delete the job ${ids[0]}?` : "Delete all dead jobs?",
-    text: "They cannot be brought back.",
+    title: ids ? `Delete job ${ids[0]}?` : "Delete all dead jobs?",
+    text: "This cannot be undone.",
     verb: "Delete",
   });
   if (!isSure) return;
@@ -170,32 +170,32 @@ async function remove(place, ids, again) {
     () => jobsCall("POST", "/dead/delete", { body: withIds(place, ids) }),
     ids ? "The job is deleted." : "The dead jobs are deleted.",
   );
-  again();
+  reload();
 }
 
 function withIds(place, ids) {
   return ids === null ? place : { ...place, ids };
 }
 
-async function find(place, again) {
+async function find(place, reload) {
   let found = null;
   await formDialog({
     title: "Find a job",
     verb: "Find",
     fields: [{ name: "id", label: "Id", required: true }],
     submit: async ({ id }) => {
-      found = await jobsCall("GET", `/job${query({ ...place, id })}`);
+      found = await jobsCall("GET", `/job${queryString({ ...place, id })}`);
     },
   });
-  if (found) show(place, found, again);
+  if (found) show(place, found, reload);
 }
 
-/** A job with all that is known of it, and what can be done with it. */
-function show(place, job, again) {
+/** Show a job with its history, and the actions for its state. */
+function show(place, job, reload) {
   const act = async (path, done) => {
     opened.close();
     await attempt(() => jobsCall("POST", path, { body: { ...place, id: job.id } }), done);
-    again();
+    reload();
   };
   const opened = openDialog({
     title: `Job ${job.id}`,
@@ -207,14 +207,14 @@ function show(place, job, again) {
         ["State", badge(job.state, job.state === "dead" ? "bad" : "")],
         ["Priority", String(job.priority)],
         ["Attempts", count(job.attempts)],
-        ["Enqueued", moment(job.created_at)],
-        ["Not before", moment(job.deliver_after)],
-        ["Leased until", job.lease_expires_at ? moment(job.lease_expires_at) : null],
+        ["Enqueued", formatTime(job.created_at)],
+        ["Delivered not before", formatTime(job.deliver_after)],
+        ["Leased until", job.lease_expires_at ? formatTime(job.lease_expires_at) : null],
         ["Idempotency key", job.idempotency_key],
         ["Fair key", job.fair_key],
       ]),
       h("h3", null, "Payload"),
-      h("pre", { class: "payload", tabindex: "0" }, textOf(job.payload)),
+      h("pre", { class: "payload", tabindex: "0" }, payloadText(job.payload)),
       h("h3", null, "Failures"),
       drawFailures(job.failures ?? []),
     ),
@@ -239,14 +239,14 @@ function drawFailures(failures) {
       h(
         "li",
         null,
-        h("div", { class: "soft" }, `Attempt ${failure.attempt}, ${moment(failure.time)}`),
+        h("div", { class: "soft" }, `Attempt ${failure.attempt}, ${formatTime(failure.time)}`),
         h("pre", { tabindex: "0" }, failure.error),
       ),
     ),
   );
 }
 
-function lastOf(job) {
+function lastFailure(job) {
   return job.failures?.[job.failures.length - 1];
 }
 
@@ -254,12 +254,12 @@ function firstLine(text) {
   return (text ?? "–").split("\n", 1)[0];
 }
 
-function moment(text) {
+function formatTime(text) {
   return text ? time(Date.parse(text)) : "–";
 }
 
-/** A payload that is text, as text; other bytes stay base64. */
-function textOf(payload) {
+/** Return a payload as text; binary data stays base64. */
+function payloadText(payload) {
   const octets = Uint8Array.from(atob(payload ?? ""), (c) => c.charCodeAt(0));
   try {
     return new TextDecoder("utf-8", { fatal: true }).decode(octets);

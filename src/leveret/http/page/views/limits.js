@@ -1,23 +1,23 @@
-/** Limits of virtual hosts and of users. */
+/** Limits of virtual hosts and users. */
 
-import { at, del, get, put } from "../api.js";
+import { apiPath, del, get, put } from "../api.js";
 import { fill, h } from "../dom.js";
 import { count } from "../format.js";
 import { formDialog } from "../parts/dialog.js";
-import { button, head, list, sheet } from "../parts/list.js";
+import { button, head, list, sheet } from "../parts/elements.js";
 import { attempt, notice } from "../parts/notice.js";
 import { vhostForNew } from "../session.js";
 import { vhostOptions } from "./queues.js";
 
-/** Of what, under which path, and which limits there are. */
+/** The kinds of limits: API path, key field, label, and limit names. */
 const KINDS = {
   vhost: {
     path: "vhost-limits",
     key: "vhost",
     label: "Virtual host",
     limits: [
-      ["max-connections", "connections"],
-      ["max-queues", "queues"],
+      ["max-connections", "maximum connections"],
+      ["max-queues", "maximum queues"],
     ],
   },
   user: {
@@ -25,13 +25,13 @@ const KINDS = {
     key: "user",
     label: "User",
     limits: [
-      ["max-connections", "connections"],
-      ["max-channels", "channels"],
+      ["max-connections", "maximum connections"],
+      ["max-channels", "maximum channels"],
     ],
   },
 };
 
-export function view({ again }) {
+export function view({ reload }) {
   const places = { vhost: h("div"), user: h("div") };
   const title = { vhost: "Limits of virtual hosts", user: "Limits of users" };
   const el = h(
@@ -45,7 +45,7 @@ export function view({ again }) {
           "div",
           { class: "title" },
           h("h2", null, title[kind]),
-          button("Set", () => set(KINDS[kind], again)),
+          button("Set", () => set(KINDS[kind], reload)),
         ),
         places[kind],
       ),
@@ -54,13 +54,13 @@ export function view({ again }) {
 
   async function refresh(signal) {
     for (const [kind, { path }] of Object.entries(KINDS)) {
-      fill(places[kind], draw(KINDS[kind], await get(`/${path}`, { signal }), again));
+      fill(places[kind], draw(KINDS[kind], await get(`/${path}`, { signal }), reload));
     }
   }
   return { title: "Limits", el, refresh };
 }
 
-function draw(kind, found, again) {
+function draw(kind, found, reload) {
   const rows = found.flatMap((entry) =>
     Object.entries(entry.value ?? {}).map(([name, value]) => ({
       of: entry[kind.key],
@@ -69,26 +69,26 @@ function draw(kind, found, again) {
     })),
   );
   const clear = (row) =>
-    attempt(() => del(`/${kind.path}${at`/${row.of}/${row.name}`}`), "The limit is gone.").then(
-      again,
+    attempt(() => del(`/${kind.path}${apiPath`/${row.of}/${row.name}`}`), "The limit is removed.").then(
+      reload,
     );
   return list(
     [
       { label: kind.label, cell: (row) => row.of },
       { label: "Limit", cell: (row) => row.name },
       {
-        label: "At most",
+        label: "Value",
         number: true,
         cell: (row) => (row.value < 0 ? "no limit" : count(row.value)),
       },
-      { label: "", cell: (row) => button("Clear", () => clear(row), "small danger") },
+      { label: "", cell: (row) => button("Remove", () => clear(row), "small danger") },
     ],
     rows,
-    "There are none.",
+    "No limits.",
   );
 }
 
-function set(kind, again) {
+function set(kind, reload) {
   const isVhost = kind.key === "vhost";
   return formDialog({
     title: "Set a limit",
@@ -103,19 +103,19 @@ function set(kind, again) {
             value: vhostForNew(),
           }
         : { name: "of", label: kind.label, required: true },
-      { name: "name", label: "Of", type: "select", options: kind.limits },
+      { name: "name", label: "Limit", type: "select", options: kind.limits },
       {
         name: "value",
-        label: "At most",
+        label: "Value",
         type: "number",
         required: true,
-        hint: "-1: no limit; 0: none.",
+        hint: "-1 = no limit.",
       },
     ],
     submit: async ({ of, name, value }) => {
-      await put(`/${kind.path}${at`/${of}/${name}`}`, { value });
+      await put(`/${kind.path}${apiPath`/${of}/${name}`}`, { value });
       notice("The limit is set.");
-      again();
+      reload();
     },
   });
 }

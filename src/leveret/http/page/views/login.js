@@ -1,4 +1,4 @@
-/** Signing in. */
+/** The sign-in form. */
 
 import { get } from "../api.js";
 import { fill, h } from "../dom.js";
@@ -6,7 +6,7 @@ import { Form } from "../parts/form.js";
 import { basic, remember } from "../session.js";
 
 /**
- * @param {string} reason why one has to sign in, or empty
+ * @param {string} reason why the user has to sign in, or empty
  * @param {() => void} onDone
  */
 export function loginView(reason, onDone) {

@@ -1,12 +1,12 @@
-/** The overview: rates, totals, the node, listeners, churn. */
+/** The overview: message rates, totals, node, listeners, and churn. */
 
-import { get, maybe } from "../api.js";
+import { get, orNull } from "../api.js";
 import { fill, h } from "../dom.js";
 import { bytes, count, duration, rate, short } from "../format.js";
 import { RATES } from "../frame.js";
 import { Chart } from "../parts/chart.js";
-import { badge, facts, figures, head, list, sheet } from "../parts/list.js";
-import { countStats, historyOf } from "../series.js";
+import { badge, facts, figures, head, list, sheet } from "../parts/elements.js";
+import { countStats, rateHistory } from "../rate_history.js";
 import { may } from "../session.js";
 
 export const RATE_LINES = [
@@ -46,7 +46,7 @@ export function view() {
       "div",
       { class: "columns" },
       sheet("Message rates", rates.el),
-      sheet("Messages waiting", depth.el),
+      sheet("Messages in queues", depth.el),
     ),
     h(
       "div",
@@ -59,13 +59,13 @@ export function view() {
   async function refresh(signal) {
     const [overview, found] = await Promise.all([
       get("/overview", { signal }),
-      may("monitoring") ? maybe(get("/nodes", { signal })) : null,
+      may("monitoring") ? orNull(get("/nodes", { signal })) : null,
     ]);
-    const history = historyOf("overview");
+    const history = rateHistory("overview");
     countStats(history, overview.message_stats, RATES);
     rates.update(history);
     const waiting = overview.queue_totals ?? {};
-    const levels = historyOf("overview depth");
+    const levels = rateHistory("overview depth");
     levels.measure({
       ready: waiting.messages_ready ?? 0,
       unacked: waiting.messages_unacknowledged ?? 0,
@@ -116,7 +116,7 @@ function drawTotals({ queue_totals: waiting = {}, object_totals: objects = {} })
 
 function drawNodes(nodes) {
   if (nodes === null)
-    return h("p", { class: "soft" }, "Facts of the node are for users with the tag “monitoring”.");
+    return h("p", { class: "soft" }, "Only users with the tag “monitoring” can see the node.");
   return nodes.map((node) =>
     h(
       "div",
@@ -132,12 +132,12 @@ function drawNodes(nodes) {
             : null,
         ],
         [
-          "Files open",
+          "Open files",
           node.fd_used !== undefined ? `${count(node.fd_used)} of ${count(node.fd_total)}` : null,
         ],
         ["Processors", node.processors],
-        ["Process", node.os_pid],
-        ["Data", node.db_dir && h("span", { class: "mono" }, node.db_dir)],
+        ["Process id", node.os_pid],
+        ["Data directory", node.db_dir && h("span", { class: "mono" }, node.db_dir)],
       ]),
     ),
   );
@@ -157,7 +157,7 @@ function drawListeners(listeners) {
       { label: "Port", number: true, cell: (l) => String(l.port) },
     ],
     listeners,
-    "Nothing listens.",
+    "No listeners.",
   );
 }
 
@@ -165,11 +165,11 @@ function drawChurn(churn) {
   const rows = CHURN.filter(([key]) => churn[key] !== undefined);
   return list(
     [
-      { label: "What", cell: ([, label]) => label },
-      { label: "In all", number: true, cell: ([key]) => count(churn[key]) },
-      { label: "Now", number: true, cell: ([key]) => rate(churn[`${key}_details`]?.rate ?? 0) },
+      { label: "Event", cell: ([, label]) => label },
+      { label: "Total", number: true, cell: ([key]) => count(churn[key]) },
+      { label: "Rate", number: true, cell: ([key]) => rate(churn[`${key}_details`]?.rate ?? 0) },
     ],
     rows,
-    "Nothing has come or gone yet.",
+    "No events yet.",
   );
 }

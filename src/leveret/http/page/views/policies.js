@@ -1,10 +1,10 @@
 /** Policies and operator policies. */
 
-import { at, del, get, put } from "../api.js";
+import { apiPath, del, get, put } from "../api.js";
 import { fill, h } from "../dom.js";
 import { plain } from "../format.js";
 import { confirm, formDialog } from "../parts/dialog.js";
-import { button, head, list, sheet } from "../parts/list.js";
+import { button, head, list, sheet } from "../parts/elements.js";
 import { attempt, notice } from "../parts/notice.js";
 import { may, vhost, vhostForNew } from "../session.js";
 import { vhostOptions } from "./queues.js";
@@ -25,10 +25,10 @@ const KEYS = [
 ];
 const APPLY = ["all", "queues", "classic_queues", "quorum_queues", "streams", "exchanges"];
 
-export function view({ again }) {
+export function view({ reload }) {
   const own = h("div");
   const operator = h("div");
-  const add = (kind) => may("policymaker") && button("Add", () => edit(kind, null, again));
+  const add = (kind) => may("policymaker") && button("Add", () => edit(kind, null, reload));
   const el = h(
     "div",
     { class: "view" },
@@ -42,30 +42,30 @@ export function view({ again }) {
         h("h2", null, "Operator policies"),
         may("administrator") && add("operator-policies"),
       ),
-      h("p", { class: "soft" }, "They bound what policies and arguments may ask for."),
+      h("p", { class: "soft" }, "They limit what policies and arguments can set."),
       operator,
     ),
   );
 
   async function refresh(signal) {
-    const load = (kind) => get(vhost() ? `/${kind}${at`/${vhost()}`}` : `/${kind}`, { signal });
+    const load = (kind) => get(vhost() ? `/${kind}${apiPath`/${vhost()}`}` : `/${kind}`, { signal });
     const [policies, operators] = await Promise.all([load("policies"), load("operator-policies")]);
-    fill(own, draw("policies", policies, again));
-    fill(operator, draw("operator-policies", operators, again));
+    fill(own, draw("policies", policies, reload));
+    fill(operator, draw("operator-policies", operators, reload));
   }
   return { title: "Policies", el, refresh };
 }
 
-function draw(kind, policies, again) {
+function draw(kind, policies, reload) {
   const remove = async (p) => {
     const isSure = await confirm({
       title: `Delete the policy “${p.name}”?`,
-      text: "What it governs goes back to other policies or its own arguments at once.",
+      text: "Queues and exchanges that it applies to use other policies or their own arguments at once.",
       verb: "Delete",
     });
     if (isSure)
-      await attempt(() => del(`/${kind}${at`/${p.vhost}/${p.name}`}`), "The policy is deleted.");
-    again();
+      await attempt(() => del(`/${kind}${apiPath`/${p.vhost}/${p.name}`}`), "The policy is deleted.");
+    reload();
   };
   return list(
     [
@@ -88,17 +88,17 @@ function draw(kind, policies, again) {
           h(
             "div",
             { class: "row end" },
-            button("Change", () => edit(kind, p, again), "small"),
+            button("Change", () => edit(kind, p, reload), "small"),
             button("Delete", () => remove(p), "small danger"),
           ),
       },
     ],
     policies,
-    "There are none.",
+    "No policies.",
   );
 }
 
-function edit(kind, policy, again) {
+function edit(kind, policy, reload) {
   const isOperator = kind === "operator-policies";
   return formDialog({
     title: policy
@@ -122,10 +122,10 @@ function edit(kind, policy, again) {
           ]),
       {
         name: "pattern",
-        label: "Pattern of names",
+        label: "Name pattern",
         required: true,
         value: policy?.pattern ?? "",
-        hint: "A regular expression: ^orders\\.",
+        hint: "A regular expression, such as ^orders\\.",
       },
       {
         name: "applyTo",
@@ -142,20 +142,20 @@ function edit(kind, policy, again) {
         required: true,
         names: KEYS,
         value: policy?.definition,
-        hint: "One on each line: name: value.",
+        hint: "One name: value per line.",
       },
     ],
     submit: async (values) => {
-      const place = policy ?? values;
+      const target = policy ?? values;
       const body = {
         pattern: values.pattern,
         "apply-to": values.applyTo,
         priority: values.priority ?? 0,
         definition: values.definition,
       };
-      await put(`/${kind}${at`/${place.vhost}/${place.name}`}`, body);
-      notice(`The policy “${place.name}” is ${policy ? "changed" : "added"}.`);
-      again();
+      await put(`/${kind}${apiPath`/${target.vhost}/${target.name}`}`, body);
+      notice(`The policy “${target.name}” is ${policy ? "changed" : "added"}.`);
+      reload();
     },
   });
 }

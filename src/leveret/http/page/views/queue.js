@@ -1,22 +1,22 @@
-/** One queue: what it holds, why it does or does not move, and what can be done with it. */
+/** One queue: messages, the explanation of its state, consumers, bindings, and actions. */
 
-import { at, get, maybe } from "../api.js";
+import { apiPath, get, orNull } from "../api.js";
 import { fill, h } from "../dom.js";
 import { bytes, count, duration, rate, short } from "../format.js";
 import { Chart } from "../parts/chart.js";
-import { facts, figures, head, sheet, tableFacts, tabs } from "../parts/list.js";
+import { facts, figures, head, sheet, tableFacts, tabs } from "../parts/elements.js";
 import { RATES } from "../frame.js";
 import { link } from "../router.js";
-import { countStats, historyOf } from "../series.js";
+import { countStats, rateHistory } from "../rate_history.js";
 import { explanation } from "./explain.js";
 import { RATE_LINES } from "./overview.js";
 import { bindingsTab } from "./queue_bindings.js";
 import { consumersTab } from "./queue_consumers.js";
 import { messagesTab } from "./queue_messages.js";
 import { queueActions } from "./queue_actions.js";
-import { marks } from "./queues.js";
+import { features } from "./queues.js";
 
-export function view({ params, query, again }) {
+export function view({ params, query, reload }) {
   const { vhost, name } = params;
   const tab = params.tab ?? "overview";
   const sub = h("div", { class: "row" });
@@ -28,7 +28,7 @@ export function view({ params, query, again }) {
       consumers: consumersTab,
       bindings: bindingsTab,
     }[tab] ?? overviewTab;
-  const inner = content({ vhost, name, query, again });
+  const inner = content({ vhost, name, query, reload });
   const to = (key) => link("queues", vhost, name, key);
   const el = h(
     "div",
@@ -39,7 +39,7 @@ export function view({ params, query, again }) {
       sub,
       actions: [actions],
     }),
-    tabs("Parts of the queue", tab, [
+    tabs("Queue sections", tab, [
       ["overview", "Overview", link("queues", vhost, name)],
       ["messages", "Messages", to("messages")],
       ["consumers", "Consumers", to("consumers")],
@@ -49,15 +49,15 @@ export function view({ params, query, again }) {
   );
 
   async function refresh(signal) {
-    const queue = await get(at`/queues/${vhost}/${name}`, { signal });
-    countStats(historyOf(`queue ${vhost}\n${name}`), queue.message_stats, RATES);
+    const queue = await get(apiPath`/queues/${vhost}/${name}`, { signal });
+    countStats(rateHistory(`queue ${vhost}\n${name}`), queue.message_stats, RATES);
     fill(
       sub,
-      marks(queue),
+      features(queue),
       queue.type === "stream" &&
         h("a", { href: link("streams", vhost, name) }, "Browse the stream"),
     );
-    fill(actions, queueActions(queue, again));
+    fill(actions, queueActions(queue, reload));
     await inner.refresh(queue, signal);
   }
   return { title: name, el, refresh, leave: inner.leave };
@@ -76,14 +76,14 @@ function overviewTab({ vhost, name }) {
     h(
       "section",
       { class: "sheet", "aria-label": "Explanation" },
-      h("h2", null, "Does it move?"),
+      h("h2", null, "Delivery"),
       why,
     ),
     h("div", { class: "columns" }, sheet("Messages", counts), sheet("Rates", chart.el)),
     h(
       "div",
       { class: "columns" },
-      sheet("Facts", about),
+      sheet("Details", about),
       sheet("Arguments", args),
       sheet("Policy", policy),
     ),
@@ -91,11 +91,11 @@ function overviewTab({ vhost, name }) {
 
   async function refresh(queue, signal) {
     fill(counts, drawCounts(queue));
-    chart.update(historyOf(`queue ${vhost}\n${name}`));
+    chart.update(rateHistory(`queue ${vhost}\n${name}`));
     fill(about, drawFacts(queue));
-    fill(args, tableFacts(queue.arguments, "It was declared without arguments."));
+    fill(args, tableFacts(queue.arguments, "No arguments."));
     fill(policy, drawPolicy(queue));
-    const found = await maybe(get(at`/queues/${vhost}/${name}/explain`, { signal }));
+    const found = await orNull(get(apiPath`/queues/${vhost}/${name}/explain`, { signal }));
     fill(why, explanation(found));
   }
   return { el, refresh };
@@ -128,17 +128,17 @@ function drawFacts(queue) {
   const oldest = queue.oldest_ready_age_ms ?? queue.head_message_age_ms;
   return facts([
     ["Type", queue.type],
-    ["State", queue.paused ? "paused: nothing is delivered" : queue.state],
-    ["Durable", queue.durable ? "yes" : "no: it is gone after a restart"],
+    ["State", queue.paused ? "paused (no deliveries)" : queue.state],
+    ["Durable", queue.durable ? "yes" : "no (deleted by a restart)"],
     [
-      "Confirms wait for",
-      { sync: "the disk", os: "the operating system", none: "nothing: kept in memory" }[
+      "Confirms are sent",
+      { sync: "after writing to disk", os: "after writing to the system", none: "at once (memory only)" }[
         queue.durability
       ],
     ],
     ["Consumers", count(queue.consumers)],
-    ["Bodies", bytes(queue.message_bytes)],
-    ["Oldest waits", typeof oldest === "number" ? duration(oldest) : null],
+    ["Size of bodies", bytes(queue.message_bytes)],
+    ["Oldest message", typeof oldest === "number" ? duration(oldest) : null],
     ["Node", queue.node],
   ]);
 }
@@ -148,9 +148,9 @@ function drawPolicy(queue) {
     queue.policy && `policy ${queue.policy}`,
     queue.operator_policy && `operator policy ${queue.operator_policy}`,
   ].filter(Boolean);
-  if (names.length === 0) return h("p", { class: "soft" }, "No policy matches it.");
+  if (names.length === 0) return h("p", { class: "soft" }, "No policy applies.");
   return [
-    h("p", null, `Governed by ${names.join(" and ")}.`),
+    h("p", null, `Applied: ${names.join(" and ")}.`),
     tableFacts(queue.effective_policy_definition),
   ];
 }

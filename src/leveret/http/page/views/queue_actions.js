@@ -1,26 +1,26 @@
-/** What can be done with a whole queue. */
+/** Actions for a whole queue: publish, pause, purge, delete, bind. */
 
-import { at, del, post, put, query } from "../api.js";
+import { apiPath, del, post, put, queryString } from "../api.js";
 import { confirm, formDialog } from "../parts/dialog.js";
-import { button } from "../parts/list.js";
+import { button } from "../parts/elements.js";
 import { attempt, notice } from "../parts/notice.js";
-import { many } from "../format.js";
-import { go } from "../router.js";
-import { publishFields, publishTo } from "./publish.js";
+import { pluralize } from "../format.js";
+import { goTo } from "../router.js";
+import { publishFields, publishTo } from "./publish_form.js";
 
-/** Buttons for a queue. */
-export function queueActions(queue, again) {
+/** Make the buttons of a queue. */
+export function queueActions(queue, reload) {
   const { vhost, name } = queue;
   const isStream = queue.type === "stream";
   return [
-    button("Publish", () => publish(queue, again)),
-    !isStream && button(queue.paused ? "Resume" : "Pause", () => setPaused(queue, again)),
-    !isStream && button("Purge", () => purge(queue, again), "danger"),
+    button("Publish", () => publish(queue, reload)),
+    !isStream && button(queue.paused ? "Resume" : "Pause", () => setPaused(queue, reload)),
+    !isStream && button("Purge", () => purge(queue, reload), "danger"),
     button("Delete", () => remove(vhost, name, queue.messages), "danger"),
   ];
 }
 
-async function publish(queue, again) {
+async function publish(queue, reload) {
   await formDialog({
     title: `Publish to “${queue.name}”`,
     verb: "Publish",
@@ -29,72 +29,72 @@ async function publish(queue, again) {
     submit: async (values) =>
       notice(await publishTo(queue.vhost, "", { ...values, routingKey: queue.name })),
   });
-  again();
+  reload();
 }
 
-async function setPaused(queue, again) {
-  const path = at`/queues/${queue.vhost}/${queue.name}/pause`;
+async function setPaused(queue, reload) {
+  const path = apiPath`/queues/${queue.vhost}/${queue.name}/pause`;
   await attempt(
     () => (queue.paused ? del(path) : put(path)),
-    queue.paused ? "It delivers again." : "Paused: it takes messages, and delivers none.",
+    queue.paused ? "The queue is resumed." : "The queue is paused. It accepts messages but delivers none.",
   );
-  again();
+  reload();
 }
 
-async function purge(queue, again) {
+async function purge(queue, reload) {
   const isSure = await confirm({
     title: `Purge “${queue.name}”?`,
-    text: `${many(queue.messages_ready ?? 0, "ready message")} will be gone for good. Those in flight stay with their consumers.`,
+    text: `${pluralize(queue.messages_ready ?? 0, "ready message")} will be deleted. Messages in flight are not affected. This cannot be undone.`,
     verb: "Purge",
   });
   if (isSure)
     await attempt(
-      () => del(at`/queues/${queue.vhost}/${queue.name}/contents`),
+      () => del(apiPath`/queues/${queue.vhost}/${queue.name}/contents`),
       "The queue is purged.",
     );
-  again();
+  reload();
 }
 
 async function remove(vhost, name, messages) {
   let isDone = false;
   await formDialog({
     title: `Delete “${name}”?`,
-    about: `It has ${many(messages ?? 0, "message")}; they go with it.`,
+    about: `Its ${pluralize(messages ?? 0, "message")} will be deleted too.`,
     verb: "Delete the queue",
     danger: true,
     fields: [
-      { name: "unused", label: "Only if it has no consumer", type: "check" },
+      { name: "unused", label: "Only if it has no consumers", type: "check" },
       { name: "isEmpty", label: "Only if it is empty", type: "check" },
     ],
     submit: async ({ unused, isEmpty }) => {
       await del(
-        at`/queues/${vhost}/${name}` +
-          query({ "if-unused": unused || null, "if-empty": isEmpty || null }),
+        apiPath`/queues/${vhost}/${name}` +
+          queryString({ "if-unused": unused || null, "if-empty": isEmpty || null }),
       );
       isDone = true;
     },
   });
   if (isDone) {
     notice(`The queue “${name}” is deleted.`);
-    go("#/queues");
+    goTo("#/queues");
   }
 }
 
-/** Binds an exchange to a queue or another exchange. */
-export function bind({ vhost, source, destination, kind }, again) {
+/** Show a form to bind a queue or an exchange to an exchange. */
+export function bind({ vhost, source, destination, kind }, reload) {
   const isFrom = source !== undefined;
   return formDialog({
     title: isFrom ? `Bind from “${source || "(default exchange)"}”` : `Bind to “${destination}”`,
     verb: "Bind",
     fields: [
       isFrom
-        ? { name: "other", label: "To", required: true }
-        : { name: "other", label: "From exchange", required: true },
+        ? { name: "other", label: "Destination", required: true }
+        : { name: "other", label: "Source exchange", required: true },
       ...(isFrom
         ? [
             {
               name: "kind",
-              label: "Which is a",
+              label: "Destination type",
               type: "select",
               options: [
                 ["q", "queue"],
@@ -109,7 +109,7 @@ export function bind({ vhost, source, destination, kind }, again) {
         label: "Arguments",
         type: "lines",
         names: ["x-match"],
-        hint: "For headers exchanges: name: value.",
+        hint: "For headers exchanges. One name: value per line.",
       },
     ],
     submit: async (values) => {
@@ -117,12 +117,12 @@ export function bind({ vhost, source, destination, kind }, again) {
         ? { letter: values.kind, name: values.other }
         : { letter: kind, name: destination };
       const from = isFrom ? source : values.other;
-      await post(at`/bindings/${vhost}/e/${from}/${to.letter}/${to.name}`, {
+      await post(apiPath`/bindings/${vhost}/e/${from}/${to.letter}/${to.name}`, {
         routing_key: values.key,
         arguments: values.arguments,
       });
-      notice("Bound.");
-      again();
+      notice("The binding is added.");
+      reload();
     },
   });
 }

@@ -1,14 +1,14 @@
-/** What leads to a queue. */
+/** The bindings of a queue. */
 
-import { at, del, get } from "../api.js";
+import { apiPath, del, get } from "../api.js";
 import { fill, h } from "../dom.js";
 import { exchangeName, plain } from "../format.js";
-import { button, list, sheet } from "../parts/list.js";
+import { button, list, sheet } from "../parts/elements.js";
 import { attempt } from "../parts/notice.js";
 import { exchangeLink } from "../router.js";
 import { bind } from "./queue_actions.js";
 
-export function bindingsTab({ vhost, name, again }) {
+export function bindingsTab({ vhost, name, reload }) {
   const bindings = h("div");
   const el = h(
     "div",
@@ -19,37 +19,37 @@ export function bindingsTab({ vhost, name, again }) {
         "div",
         { class: "title" },
         h("h2", null, "Bindings to this queue"),
-        button("Bind", () => bind({ vhost, destination: name, kind: "q" }, again)),
+        button("Bind", () => bind({ vhost, destination: name, kind: "q" }, reload)),
       ),
       bindings,
     ),
   );
 
   async function refresh(queue, signal) {
-    const found = await get(at`/queues/${vhost}/${name}/bindings`, { signal });
-    fill(bindings, drawBindings(found, again, "source"));
+    const found = await get(apiPath`/queues/${vhost}/${name}/bindings`, { signal });
+    fill(bindings, drawBindings(found, reload, "source"));
   }
   return { el, refresh };
 }
 
-/** Bindings as a table; `side` is the end of them that is shown. */
-export function drawBindings(found, again, side) {
+/** Draw bindings as a table. `side` is the end that is shown: "source" or "destination". */
+export function drawBindings(found, reload, side) {
   const unbind = (b) =>
     attempt(async () => {
       const letter = b.destination_type === "queue" ? "q" : "e";
       await del(
-        at`/bindings/${b.vhost}/e/${b.source}/${letter}/${b.destination}/${b.properties_key}`,
+        apiPath`/bindings/${b.vhost}/e/${b.source}/${letter}/${b.destination}/${b.properties_key}`,
       );
-      again();
-    }, "Unbound.");
+      reload();
+    }, "The binding is removed.");
   return list(
     [
       side === "source"
         ? {
-            label: "From exchange",
+            label: "Source exchange",
             cell: (b) => h("a", { href: exchangeLink(b.vhost, b.source) }, exchangeName(b.source)),
           }
-        : { label: "To", cell: (b) => [`${b.destination_type} `, target(b)] },
+        : { label: "Destination", cell: (b) => [`${b.destination_type} `, target(b)] },
       { label: "Routing key", cell: (b) => h("span", { class: "mono" }, b.routing_key || "–") },
       {
         label: "Arguments",
@@ -64,7 +64,7 @@ export function drawBindings(found, again, side) {
       },
     ],
     found,
-    "There are no bindings.",
+    "No bindings.",
   );
 }
 

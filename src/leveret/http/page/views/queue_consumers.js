@@ -1,9 +1,9 @@
-/** Who consumes from a queue, and what each of them holds. */
+/** The consumers of a queue, and its messages in flight. */
 
-import { at, get, maybe } from "../api.js";
+import { apiPath, get, orNull } from "../api.js";
 import { fill, h } from "../dom.js";
 import { bytes, count, duration, plain } from "../format.js";
-import { badge, list, sheet } from "../parts/list.js";
+import { badge, list, sheet } from "../parts/elements.js";
 import { link } from "../router.js";
 import { holderText } from "./explain.js";
 
@@ -16,19 +16,19 @@ export function consumersTab({ vhost, name }) {
     "div",
     { class: "stack" },
     sheet("Consumers", consumers),
-    sheet("In flight: delivered and not yet settled", held),
+    sheet("In flight (delivered, not acknowledged)", held),
   );
 
   async function refresh(queue, signal) {
     const found =
       queue.consumer_details ??
-      (await maybe(get(at`/consumers/${vhost}`, { signal })))?.filter(
+      (await orNull(get(apiPath`/consumers/${vhost}`, { signal })))?.filter(
         (c) => c.queue?.name === name,
       ) ??
       [];
     fill(consumers, drawConsumers(found));
-    const unacked = await maybe(
-      get(at`/queues/${vhost}/${name}/unacked` + `?limit=${HELD_MAX}`, { signal }),
+    const unacked = await orNull(
+      get(apiPath`/queues/${vhost}/${name}/unacked` + `?limit=${HELD_MAX}`, { signal }),
     );
     fill(held, drawHeld(unacked));
   }
@@ -45,7 +45,7 @@ function drawConsumers(consumers) {
         number: true,
         cell: (c) => (c.prefetch_count ? count(c.prefetch_count) : "no limit"),
       },
-      { label: "Acks", cell: (c) => (c.ack_required ? "by hand" : "automatic") },
+      { label: "Acks", cell: (c) => (c.ack_required ? "manual" : "automatic") },
       { label: "State", cell: (c) => state(c) },
       {
         label: "Arguments",
@@ -56,7 +56,7 @@ function drawConsumers(consumers) {
       },
     ],
     consumers,
-    "Nobody consumes from this queue.",
+    "No consumers.",
   );
 }
 
@@ -71,7 +71,7 @@ function state(consumer) {
 }
 
 function drawHeld(found) {
-  if (found === null) return h("p", { class: "soft" }, "The broker could not say.");
+  if (found === null) return h("p", { class: "soft" }, "The broker did not answer.");
   return [
     list(
       [
@@ -80,14 +80,14 @@ function drawHeld(found) {
           cell: (m) => h("a", { href: `${link("trace")}?id=${encodeURIComponent(m.id)}` }, m.id),
         },
         { label: "Held by", cell: (m) => holderText(m.holder) },
-        { label: "For", number: true, cell: (m) => duration(m.held_ms ?? m.age_ms) },
+        { label: "Duration", number: true, cell: (m) => duration(m.held_ms ?? m.age_ms) },
         { label: "Deliveries", number: true, cell: (m) => count(m.deliveries) },
         { label: "Routing key", cell: (m) => h("span", { class: "mono" }, m.routing_key) },
         { label: "Size", number: true, cell: (m) => bytes(m.payload_bytes) },
       ],
       found.items,
-      "Nothing is in flight.",
+      "No messages in flight.",
     ),
-    found.cursor && h("p", { class: "soft" }, `The first ${found.items.length} are shown.`),
+    found.cursor && h("p", { class: "soft" }, `Only the first ${found.items.length} are shown.`),
   ];
 }

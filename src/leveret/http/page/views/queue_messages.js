@@ -1,24 +1,24 @@
 /**
- * The messages of a queue: a look at the first ones, a search through all of them, and what can be
- * done with those that are picked or that match. Looking changes nothing.
+ * The messages of a queue: show the first ones, search all of them, and start a task for those that
+ * are selected or that match. Showing and searching change nothing.
  */
 
-import { at, get, post } from "../api.js";
+import { apiPath, get, post } from "../api.js";
 import { fill, h } from "../dom.js";
-import { age, bytes, count, many, time } from "../format.js";
+import { age, bytes, count, pluralize, time } from "../format.js";
 import { Form } from "../parts/form.js";
-import { badge, button, empty } from "../parts/list.js";
+import { badge, button, empty } from "../parts/elements.js";
 import { Table } from "../parts/table.js";
-import { FILTER_FIELDS, filterOf, hasFilter } from "./filter.js";
-import { showMessage } from "./message.js";
-import { startMove } from "./moving.js";
+import { FILTER_FIELDS, makeFilter, hasFilter } from "./message_filter.js";
+import { showMessage } from "./message_dialog.js";
+import { startTask } from "./message_tasks.js";
 
-const LOOK_COUNT = 100;
+const FIRST_COUNT = 100;
 const SEARCH_LIMIT = 200;
-const TRUNCATE = 2000; // octets of each body; the whole one is asked for when it is opened
+const TRUNCATE = 2000; // bytes of each body
 
-export function messagesTab({ vhost, name, again }) {
-  const queue = at`/queues/${vhost}/${name}`;
+export function messagesTab({ vhost, name, reload }) {
+  const queue = apiPath`/queues/${vhost}/${name}`;
   const form = new Form(FILTER_FIELDS);
   const status = h("p", { class: "soft", role: "status" });
   const acts = h("div", { class: "row" });
@@ -28,22 +28,22 @@ export function messagesTab({ vhost, name, again }) {
     label: "Messages in the queue",
     key: (message) => message.id,
     columns: columns(),
-    empty: empty("No message is here."),
+    empty: empty("No messages."),
     onPick: drawActions,
     onOpen: (message) => showMessage({ vhost, name, message }),
   });
-  /** The filter of what is shown; null for a look. */
+  /** The filter of the shown messages; null if they are the first ones. */
   let filter = null;
   let cursor = null;
-  let hasLooked = false;
+  let isLoaded = false;
   let asked = 0;
 
-  async function look() {
-    const items = await get(`${queue}/peek?count=${LOOK_COUNT}&truncate=${TRUNCATE}`);
+  async function loadFirst() {
+    const items = await get(`${queue}/peek?count=${FIRST_COUNT}&truncate=${TRUNCATE}`);
     const text =
-      items.length < LOOK_COUNT
-        ? `${many(items.length, "ready message")}: all there are.`
-        : `The first ${LOOK_COUNT} ready messages.`;
+      items.length < FIRST_COUNT
+        ? `${pluralize(items.length, "ready message")}; there are no others.`
+        : `The first ${FIRST_COUNT} ready messages.`;
     return { filter: null, cursor: null, items, text };
   }
 
@@ -51,10 +51,10 @@ export function messagesTab({ vhost, name, again }) {
     const body = { ...wanted, limit: SEARCH_LIMIT, truncate: TRUNCATE, cursor: from };
     const answer = await post(`${queue}/search`, body);
     const items = from ? [...table.rows, ...answer.items] : answer.items;
-    const looked = answer.scanned !== undefined ? ` after looking at ${count(answer.scanned)}` : "";
+    const scanned = answer.scanned !== undefined ? `, ${count(answer.scanned)} scanned` : "";
     const all = answer.total !== undefined ? ` of ${count(answer.total)}` : "";
-    const rest = answer.cursor ? " There is more to look at." : "";
-    const text = `${many(items.length, "message")} found${looked}${all}.${rest}`;
+    const rest = answer.cursor ? " Not all messages are scanned yet." : "";
+    const text = `${pluralize(items.length, "message")} found${scanned}${all}.${rest}`;
     return { filter: wanted, cursor: answer.cursor, items, text };
   }
 
@@ -62,15 +62,15 @@ export function messagesTab({ vhost, name, again }) {
     ({ filter, cursor } = found);
     table.setRows(found.items);
     status.textContent = found.text;
-    fill(more, cursor && button("Search on", () => run(() => search(filter, cursor))));
+    fill(more, cursor && button("Continue the search", () => run(() => search(filter, cursor))));
     drawActions();
   }
 
-  /** Show what `work` finds, unless something else was asked for meanwhile. */
+  /** Show the result of `work`, unless another request was started meanwhile. */
   async function run(work) {
     const turn = ++asked;
     const unlessLate = (act) => turn === asked && act();
-    status.textContent = "Looking …";
+    status.textContent = "Loading …";
     table.el.setAttribute("aria-busy", "true");
     try {
       const found = await work();
@@ -87,21 +87,21 @@ export function messagesTab({ vhost, name, again }) {
     const isAll = picked.length === 0;
     const what = isAll
       ? filter
-        ? "All that match"
+        ? "All matching messages"
         : "All ready messages"
-      : many(picked.length, "picked message");
+      : pluralize(picked.length, "selected message");
     const choice = isAll
       ? { ids: null, filter: filter ?? { states: ["ready"] } }
       : { ids: picked, filter: null };
     const act = (kind) => () =>
-      startMove({
+      startTask({
         kind,
         vhost,
         queue: name,
         ...choice,
         what,
         progress,
-        onDone: () => (again(), run(filter ? () => search(filter, null) : look)),
+        onDone: () => (reload(), run(filter ? () => search(filter, null) : loadFirst)),
       });
     fill(
       acts,
@@ -128,15 +128,15 @@ export function messagesTab({ vhost, name, again }) {
       { class: "row" },
       h("div", { class: "grow" }, text),
       h("button", { class: "main", type: "submit" }, "Search"),
-      button("Look at the first", () => run(look)),
+      button("Show the first", () => run(loadFirst)),
     ),
-    h("details", null, h("summary", null, "More to search for"), form.el),
+    h("details", null, h("summary", null, "More filters"), form.el),
   );
   formEl.onsubmit = (event) => {
     event.preventDefault();
     run(async () => {
-      const wanted = filterOf({ ...form.values(), text: text.value });
-      return hasFilter(wanted) ? search(wanted, null) : look();
+      const wanted = makeFilter({ ...form.values(), text: text.value });
+      return hasFilter(wanted) ? search(wanted, null) : loadFirst();
     });
   };
   const el = h(
@@ -150,9 +150,9 @@ export function messagesTab({ vhost, name, again }) {
   );
 
   async function refresh() {
-    if (hasLooked) return; // messages change when the reader asks, not under their hands
-    hasLooked = true;
-    await run(look);
+    if (isLoaded) return; // only the user reloads messages: rows must not change while they are selected
+    isLoaded = true;
+    await run(loadFirst);
   }
   drawActions();
   return { el, refresh };
@@ -165,7 +165,7 @@ function columns() {
       cell: (m) =>
         h("span", { class: "mono", title: (m.payload ?? "").slice(0, 1000) }, preview(m)),
     },
-    { label: "State", cell: state, width: "8.5rem" },
+    { label: "State", cell: state, width: "11.5rem" },
     {
       label: "Routing key",
       cell: (m) => m.routing_key,
@@ -199,7 +199,7 @@ function columns() {
   ];
 }
 
-/** The beginning of a body, on one line. */
+/** Return the beginning of a body on one line. */
 export function preview(message) {
   if (message.payload_encoding === "base64") return `(binary) ${message.payload.slice(0, 60)}`;
   return (message.payload ?? "").slice(0, 200).replace(/\s+/g, " ") || "(empty)";
@@ -209,5 +209,5 @@ function state(message) {
   if (message.state === "scheduled")
     return h("span", { title: time(message.due_at_ms) }, badge("scheduled"));
   if (message.state === "unacked") return badge("in flight", "warn");
-  return [badge("ready", "good"), message.redelivered && badge("again")];
+  return [badge("ready", "good"), message.redelivered && badge("redelivered")];
 }

@@ -1,14 +1,14 @@
-/** All queues: search, sort, declare. One compact answer holds ten thousand of them. */
+/** All queues: search, sort and declare. One call loads them all, with few fields each. */
 
-import { at, get, put } from "../api.js";
+import { apiPath, get, put } from "../api.js";
 import { h } from "../dom.js";
 import { rate, short } from "../format.js";
 import { formDialog } from "../parts/dialog.js";
-import { badge, button, empty, head } from "../parts/list.js";
+import { badge, button, empty, head } from "../parts/elements.js";
 import { notice } from "../parts/notice.js";
 import { searchOver } from "../parts/search.js";
 import { Table } from "../parts/table.js";
-import { go, link } from "../router.js";
+import { goTo, link } from "../router.js";
 import { session, vhost, vhostForNew } from "../session.js";
 
 const COLUMNS = [
@@ -43,14 +43,14 @@ const ARGUMENTS = [
   "x-max-age",
 ];
 
-export function view({ again }) {
-  const declare = () => declareQueue(again);
+export function view({ reload }) {
+  const declare = () => declareQueue(reload);
   const table = new Table({
     label: "Queues",
     key: (queue) => `${queue.vhost}\n${queue.name}`,
     sortBy: 0,
     columns: columns(),
-    empty: empty("There are no queues here yet.", button("Declare one", declare, "main")),
+    empty: empty("No queues yet.", button("Declare a queue", declare, "main")),
   });
   const search = searchOver(table, {
     label: "Search queues",
@@ -58,7 +58,7 @@ export function view({ again }) {
     choices: [
       ["All", () => true],
       ["With messages", (queue) => (queue.messages ?? 0) > 0],
-      ["Without consumer", (queue) => !queue.consumers],
+      ["Without consumers", (queue) => !queue.consumers],
       ["Paused", (queue) => queue.paused],
     ],
   });
@@ -70,7 +70,7 @@ export function view({ again }) {
   );
 
   async function refresh(signal) {
-    const path = vhost() ? at`/queues/${vhost()}` : "/queues";
+    const path = vhost() ? apiPath`/queues/${vhost()}` : "/queues";
     table.setRows(await get(`${path}?columns=${COLUMNS}`, { signal }));
     search.say();
   }
@@ -81,7 +81,7 @@ function columns() {
   const isAll = vhost() === "";
   const found = [
     { label: "Name", sort: (q) => q.name, cell: name },
-    { label: "Type", sort: (q) => q.type ?? "", cell: marks, width: "13rem", minor: true },
+    { label: "Type", sort: (q) => q.type ?? "", cell: features, width: "13rem", minor: true },
     {
       label: "Ready",
       number: true,
@@ -106,18 +106,18 @@ function columns() {
       minor: true,
     },
     {
-      label: "In",
+      label: "Published",
       number: true,
       sort: (q) => rateOf(q, "publish"),
       cell: (q) => rate(rateOf(q, "publish")),
-      width: "5.5rem",
+      width: "7rem",
     },
     {
-      label: "Out",
+      label: "Delivered",
       number: true,
       sort: (q) => rateOf(q, "deliver_get"),
       cell: (q) => rate(rateOf(q, "deliver_get")),
-      width: "5.5rem",
+      width: "7rem",
       minor: true,
     },
   ];
@@ -140,8 +140,8 @@ function name(queue) {
   return h("a", { href: link("queues", queue.vhost, queue.name), title: queue.name }, queue.name);
 }
 
-/** What kind of queue it is, in badges. */
-export function marks(queue) {
+/** Return badges with the type and features of a queue. */
+export function features(queue) {
   return [
     badge(queue.type ?? "classic"),
     queue.paused && badge("paused", "warn"),
@@ -156,7 +156,7 @@ export function marks(queue) {
   ];
 }
 
-async function declareQueue(again) {
+async function declareQueue(reload) {
   let made = null;
   await formDialog({
     title: "Declare a queue",
@@ -171,28 +171,28 @@ async function declareQueue(again) {
         value: vhostForNew(),
       },
       { name: "type", label: "Type", type: "select", options: ["classic", "quorum", "stream"] },
-      { name: "durable", label: "Durable: survives a restart", type: "check", value: true },
-      { name: "autoDelete", label: "Auto-delete: goes with its last consumer", type: "check" },
+      { name: "durable", label: "Durable (survives a restart)", type: "check", value: true },
+      { name: "autoDelete", label: "Auto-delete (deleted when unused)", type: "check" },
       {
         name: "arguments",
         label: "Arguments",
         type: "lines",
         names: ARGUMENTS,
-        hint: "One on each line: name: value.",
+        hint: "One name: value per line.",
       },
     ],
     submit: async (values) => {
       const args = { ...values.arguments };
       if (values.type !== "classic") args["x-queue-type"] = values.type;
       const body = { durable: values.durable, auto_delete: values.autoDelete, arguments: args };
-      await put(at`/queues/${values.vhost}/${values.name}`, body);
+      await put(apiPath`/queues/${values.vhost}/${values.name}`, body);
       made = values;
     },
   });
   if (made) {
     notice(`The queue “${made.name}” is declared.`);
-    again();
-    go(link("queues", made.vhost, made.name));
+    reload();
+    goTo(link("queues", made.vhost, made.name));
   }
 }
 

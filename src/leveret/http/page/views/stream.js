@@ -1,14 +1,14 @@
-/** A stream, browsed by offset or by time. Nothing is consumed, and no cursor moves. */
+/** One stream, browsed by offset or time. Nothing is consumed, and no cursor moves. */
 
-import { at, get } from "../api.js";
+import { apiPath, get } from "../api.js";
 import { fill, h } from "../dom.js";
 import { bytes, count, time } from "../format.js";
 import { openDialog } from "../parts/dialog.js";
 import { Form } from "../parts/form.js";
-import { button, empty, figures, head, sheet, list } from "../parts/list.js";
+import { button, empty, figures, head, sheet, list } from "../parts/elements.js";
 import { Table } from "../parts/table.js";
 import { link } from "../router.js";
-import { messageBody } from "./message.js";
+import { messageBody } from "./message_dialog.js";
 import { preview } from "./queue_messages.js";
 
 const PAGE = 100;
@@ -16,7 +16,7 @@ const TRUNCATE = 4000;
 
 export function view({ params }) {
   const { vhost, name } = params;
-  const path = at`/streams/${vhost}/${name}`;
+  const path = apiPath`/streams/${vhost}/${name}`;
   const totals = h("div");
   const cursors = h("div");
   const status = h("p", { class: "soft", role: "status" });
@@ -24,32 +24,32 @@ export function view({ params }) {
     label: "Messages of the stream",
     key: (message) => String(message.offset),
     columns: columns(),
-    empty: empty("No message is here."),
+    empty: empty("No messages."),
     onOpen: show,
     opens: 1,
   });
   const form = new Form([
     { name: "offset", label: "From offset", type: "number" },
-    { name: "time", label: "Or from a time", hint: "2026-05-01 12:00, in your time zone" },
+    { name: "time", label: "Or from time", hint: "2026-05-01 12:00, in your time zone" },
   ]);
   let info = { first_offset: 0, end_offset: 0 };
-  let at_ = null; // the first offset that is shown
-  let following = 0; // the offset after the last that is shown
+  let shownFrom = null; // the first shown offset
+  let following = 0; // the offset after the last shown one
 
   async function load(from) {
-    status.textContent = "Looking …";
+    status.textContent = "Loading …";
     try {
       const found = await get(
         `${path}/messages?from=${Math.max(from, 0)}&count=${PAGE}&truncate=${TRUNCATE}`,
       );
       table.setRows(found.items);
       table.el.scrollTop = 0;
-      at_ = found.items[0]?.offset ?? from;
+      shownFrom = found.items[0]?.offset ?? from;
       following = found.next_offset;
       status.textContent =
         found.items.length > 0
-          ? `Offsets ${count(at_)} to ${count(found.items.at(-1).offset)}.`
-          : "There is nothing from there on.";
+          ? `Offsets ${count(shownFrom)} to ${count(found.items.at(-1).offset)}.`
+          : "No messages from this offset on.";
     } catch (fault) {
       status.textContent = fault.message;
     }
@@ -61,7 +61,7 @@ export function view({ params }) {
       const values = form.values();
       if (values.time) {
         const moment = new Date(values.time);
-        if (Number.isNaN(moment.getTime())) throw new Error("That is not a time.");
+        if (Number.isNaN(moment.getTime())) throw new Error("Enter a time such as 2026-05-01 12:00.");
         const found = await get(`${path}/offset?timestamp=${moment.getTime()}`);
         await load(found.offset);
       } else await load(values.offset ?? info.first_offset);
@@ -77,10 +77,10 @@ export function view({ params }) {
     h(
       "div",
       { class: "row" },
-      h("button", { class: "main", type: "submit" }, "Go there"),
+      h("button", { class: "main", type: "submit" }, "Go"),
       button("First", () => load(info.first_offset)),
-      button("Earlier", () => load(Math.max(info.first_offset, (at_ ?? 0) - PAGE))),
-      button("Later", () => load(Math.min(following, info.end_offset))),
+      button("Previous", () => load(Math.max(info.first_offset, (shownFrom ?? 0) - PAGE))),
+      button("Next", () => load(Math.min(following, info.end_offset))),
       button("Newest", () => load(Math.max(info.first_offset, info.end_offset - PAGE))),
     ),
   );
@@ -91,7 +91,7 @@ export function view({ params }) {
     head({
       title: name,
       crumb: [h("a", { href: "#/streams" }, "Streams"), ` in vhost ${vhost}`],
-      actions: [h("a", { class: "button", href: link("queues", vhost, name) }, "As a queue")],
+      actions: [h("a", { class: "button", href: link("queues", vhost, name) }, "Show as queue")],
     }),
     h("section", { class: "sheet", "aria-label": "Totals" }, totals),
     h("section", { class: "sheet", "aria-label": "Go to" }, formEl),
@@ -103,7 +103,7 @@ export function view({ params }) {
     info = await get(path, { signal });
     fill(totals, drawTotals(info));
     fill(cursors, drawCursors(info));
-    if (at_ === null) await load(Math.max(info.first_offset, info.end_offset - PAGE));
+    if (shownFrom === null) await load(Math.max(info.first_offset, info.end_offset - PAGE));
   }
   return { title: name, el, refresh };
 }
@@ -126,7 +126,7 @@ function columns() {
       minor: true,
     },
     {
-      label: "Taken",
+      label: "Received",
       sort: (m) => m.timestamp_ms,
       cell: (m) => time(m.timestamp_ms),
       width: "13rem",
@@ -175,6 +175,6 @@ function drawCursors(info) {
       },
     ],
     rows,
-    "No consumer has left a cursor.",
+    "No cursors.",
   );
 }

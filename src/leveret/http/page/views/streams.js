@@ -1,9 +1,9 @@
-/** All streams: queues whose messages stay. */
+/** All streams. */
 
-import { at, get } from "../api.js";
+import { apiPath, get } from "../api.js";
 import { h } from "../dom.js";
 import { rate, short } from "../format.js";
-import { empty, head } from "../parts/list.js";
+import { empty, head } from "../parts/elements.js";
 import { searchOver } from "../parts/search.js";
 import { Table } from "../parts/table.js";
 import { link } from "../router.js";
@@ -16,7 +16,7 @@ export function view() {
     label: "Streams",
     key: (queue) => `${queue.vhost}\n${queue.name}`,
     sortBy: 0,
-    empty: empty("There are no streams here. Declare a queue of the type “stream” to begin one."),
+    empty: empty("No streams. Declare a queue of type “stream” to create one."),
     columns: [
       {
         label: "Name",
@@ -39,7 +39,7 @@ export function view() {
         width: "7rem",
         minor: true,
       },
-      { label: "In", number: true, sort: rateIn, cell: (q) => rate(rateIn(q)), width: "6rem" },
+      { label: "Published", number: true, sort: rateIn, cell: (q) => rate(rateIn(q)), width: "7rem" },
     ],
   });
   const search = searchOver(table, { label: "Search streams", text: (q) => q.name });
@@ -51,7 +51,7 @@ export function view() {
   );
 
   async function refresh(signal) {
-    const path = vhost() ? at`/queues/${vhost()}` : "/queues";
+    const path = vhost() ? apiPath`/queues/${vhost()}` : "/queues";
     const queues = await get(`${path}?columns=${COLUMNS}`, { signal });
     table.setRows(queues.filter((queue) => queue.type === "stream"));
     search.say();

@@ -1,19 +1,19 @@
-/** Tasks that move messages, and shovels that do so for good. */
+/** Tasks that move messages, and shovels that move messages permanently. */
 
-import { at, del, get, maybe, put } from "../api.js";
+import { apiPath, del, get, orNull, put } from "../api.js";
 import { fill, h } from "../dom.js";
 import { time } from "../format.js";
 import { confirm, formDialog } from "../parts/dialog.js";
-import { badge, button, head, list, sheet } from "../parts/list.js";
+import { badge, button, head, list, sheet } from "../parts/elements.js";
 import { attempt, notice } from "../parts/notice.js";
 import { may, vhost, vhostForNew } from "../session.js";
-import { drawTask } from "./moving.js";
+import { drawTask } from "./message_tasks.js";
 import { vhostOptions } from "./queues.js";
 
-export function view({ again }) {
+export function view({ reload }) {
   const tasks = h("div", { class: "stack" });
   const shovels = h("div");
-  const add = may("policymaker") && button("Add a shovel", () => addShovel(again));
+  const add = may("policymaker") && button("Add a shovel", () => addShovel(reload));
   const el = h(
     "div",
     { class: "view" },
@@ -25,7 +25,7 @@ export function view({ again }) {
   async function refresh(signal) {
     const [found, moving] = await Promise.all([
       get("/tasks", { signal }),
-      maybe(get(vhost() ? at`/shovels/${vhost()}` : "/shovels", { signal })),
+      orNull(get(vhost() ? apiPath`/shovels/${vhost()}` : "/shovels", { signal })),
     ]);
     const newest = [...found].sort((a, b) => b.started_at_ms - a.started_at_ms);
     fill(
@@ -34,13 +34,13 @@ export function view({ again }) {
         ? h(
             "p",
             { class: "soft" },
-            "No task runs. Moving, copying, deleting and redriving messages of a queue starts one.",
+            "No tasks. Moving, copying, deleting or redriving messages of a queue starts a task.",
           )
         : newest.map((task) =>
             h(
               "div",
               { "data-key": task.id },
-              drawTask(task, again),
+              drawTask(task, reload),
               h(
                 "p",
                 { class: "soft small-text" },
@@ -49,28 +49,28 @@ export function view({ again }) {
             ),
           ),
     );
-    fill(shovels, drawShovels(moving ?? [], again));
+    fill(shovels, drawShovels(moving ?? [], reload));
   }
   return { title: "Tasks and shovels", el, refresh };
 }
 
-function drawShovels(shovels, again) {
+function drawShovels(shovels, reload) {
   const restart = (s) =>
-    attempt(() => del(at`/shovels/vhost/${s.vhost}/${s.name}/restart`), "It starts again.").then(
-      again,
+    attempt(() => del(apiPath`/shovels/vhost/${s.vhost}/${s.name}/restart`), "The shovel restarts.").then(
+      reload,
     );
   const remove = async (s) => {
     const isSure = await confirm({
       title: `Delete the shovel “${s.name}”?`,
-      text: "It stops at once; messages that it has not moved stay where they are.",
+      text: "It stops at once. Messages that it has not moved stay in the source.",
       verb: "Delete",
     });
     if (isSure)
       await attempt(
-        () => del(at`/parameters/shovel/${s.vhost}/${s.name}`),
+        () => del(apiPath`/parameters/shovel/${s.vhost}/${s.name}`),
         "The shovel is deleted.",
       );
-    again();
+    reload();
   };
   return list(
     [
@@ -85,15 +85,15 @@ function drawShovels(shovels, again) {
           ),
       },
       {
-        label: "From",
+        label: "Source",
         cell: (s) => h("span", { class: "mono" }, s.src_queue ?? s.src_exchange ?? ""),
       },
       {
-        label: "To",
+        label: "Destination",
         cell: (s) =>
           h("span", { class: "mono" }, s.dest_queue ?? s.dest_exchange ?? s.dest_uri ?? ""),
       },
-      { label: "Why", cell: (s) => s.reason ?? "–" },
+      { label: "Reason", cell: (s) => s.reason ?? "–" },
       {
         label: "",
         cell: (s) =>
@@ -106,15 +106,15 @@ function drawShovels(shovels, again) {
       },
     ],
     shovels,
-    "There are no shovels.",
+    "No shovels.",
   );
 }
 
-function addShovel(again) {
+function addShovel(reload) {
   return formDialog({
     title: "Add a shovel",
     about:
-      "It takes messages from one place and publishes them at another, for as long as it exists.",
+      "A shovel consumes messages from a source and publishes them to a destination.",
     verb: "Add",
     wide: true,
     fields: [
@@ -126,25 +126,25 @@ function addShovel(again) {
         options: vhostOptions(),
         value: vhostForNew(),
       },
-      { name: "srcUri", label: "From, as a URI", value: "amqp://", required: true },
-      { name: "srcQueue", label: "From queue", required: true },
+      { name: "srcUri", label: "Source URI", value: "amqp://", required: true },
+      { name: "srcQueue", label: "Source queue", required: true },
       {
         name: "destUri",
-        label: "To, as a URI",
+        label: "Destination URI",
         value: "amqp://",
         required: true,
-        hint: "amqp://user:password@host/vhost, or an http address.",
+        hint: "amqp://user:password@host/vhost, or an HTTP URL.",
       },
-      { name: "destQueue", label: "To queue" },
-      { name: "destExchange", label: "Or to exchange" },
-      { name: "destKey", label: "With routing key" },
+      { name: "destQueue", label: "Destination queue" },
+      { name: "destExchange", label: "Or destination exchange" },
+      { name: "destKey", label: "Routing key" },
       {
         name: "until",
-        label: "Until",
+        label: "Runs until",
         type: "select",
         options: [
           ["never", "it is deleted"],
-          ["queue-length", "what is there now has moved"],
+          ["queue-length", "the current messages are moved"],
         ],
       },
       {
@@ -154,7 +154,7 @@ function addShovel(again) {
         options: [
           ["on-confirm", "after the confirm"],
           ["on-publish", "after publishing"],
-          ["no-ack", "at once"],
+          ["no-ack", "on delivery"],
         ],
       },
     ],
@@ -169,9 +169,9 @@ function addShovel(again) {
       if (v.destExchange)
         Object.assign(value, { "dest-exchange": v.destExchange, "dest-exchange-key": v.destKey });
       else if (v.destQueue) value["dest-queue"] = v.destQueue;
-      await put(at`/parameters/shovel/${v.vhost}/${v.name}`, { value });
+      await put(apiPath`/parameters/shovel/${v.vhost}/${v.name}`, { value });
       notice(`The shovel “${v.name}” is added.`);
-      again();
+      reload();
     },
   });
 }

@@ -1,15 +1,15 @@
-/** Where one message is now, and what happened to it. */
+/** Find one message in all queues, and show its recorded events. */
 
-import { get, query as queryOf } from "../api.js";
+import { get, queryString } from "../api.js";
 import { fill, h } from "../dom.js";
-import { many, plain, time } from "../format.js";
+import { pluralize, plain, time } from "../format.js";
 import { Form } from "../parts/form.js";
-import { head, list, sheet } from "../parts/list.js";
-import { go, link } from "../router.js";
+import { head, list, sheet } from "../parts/elements.js";
+import { goTo, link } from "../router.js";
 import { vhost } from "../session.js";
 import { holderText } from "./explain.js";
 
-const SHOWN_APART = ["time_ms", "event", "queue", "reason", "vhost", "id", "state"];
+const SHOWN_SEPARATELY = ["time_ms", "event", "queue", "reason", "vhost", "id", "state"];
 
 export function view({ query }) {
   const form = new Form([
@@ -17,17 +17,17 @@ export function view({ query }) {
       name: "message_id",
       label: "Message id",
       value: query.get("message_id") ?? "",
-      hint: "The property that its publisher set.",
+      hint: "The message_id property set by the publisher.",
     },
     {
       name: "id",
-      label: "Or the broker's id",
+      label: "Or broker id",
       value: query.get("id") ?? "",
-      hint: "As the list of messages shows it.",
+      hint: "Shown in the details of a message.",
     },
   ]);
   form.control("message_id").dataset.search = "";
-  const gone = new AbortController();
+  const leaving = new AbortController();
   const result = h("div", { class: "stack", role: "status" });
   const element = h(
     "form",
@@ -43,18 +43,18 @@ export function view({ query }) {
     );
     const wanted = `${link("trace")}?${search}`;
     if (location.hash === wanted) trace(values);
-    else go(wanted);
+    else goTo(wanted);
   };
 
   async function trace({ message_id: messageId, id }) {
     if (!messageId && !id) return;
     const all = { places: [], events: [], scanned: 0 };
     const wanted = id ? { id } : { message_id: messageId, vhost: vhost() };
-    fill(result, h("p", { class: "soft" }, "Looking through the queues …"));
+    fill(result, h("p", { class: "soft" }, "Searching the queues …"));
     try {
       let cursor = null;
       do {
-        const found = await get(`/trace${queryOf({ ...wanted, cursor })}`, { signal: gone.signal });
+        const found = await get(`/trace${queryString({ ...wanted, cursor })}`, { signal: leaving.signal });
         all.places.push(...found.places);
         all.events.push(...found.events);
         all.scanned += found.scanned;
@@ -70,37 +70,37 @@ export function view({ query }) {
   const el = h(
     "div",
     { class: "view" },
-    head({ title: "Trace a message", sub: "Through all states and dead-letterings" }),
+    head({ title: "Trace a message", sub: "Current location and history" }),
     element,
     result,
   );
-  return { title: "Trace", el, leave: () => gone.abort() };
+  return { title: "Trace", el, leave: () => leaving.abort() };
 }
 
-function drawPlaces(found, isLooking) {
-  const none = "It is in no queue: acknowledged, expired, dropped, or never here.";
+function drawPlaces(found, isSearching) {
+  const none = "The message is in no queue. It was acknowledged, expired or dropped, or it never existed.";
   return sheet(
-    "Where it is now",
+    "Current location",
     list(
       [
         { label: "Queue", cell: queue },
         { label: "Vhost", cell: (p) => p.vhost },
         { label: "State", cell: state },
-        { label: "Broker's id", cell: (p) => h("span", { class: "mono" }, p.id) },
+        { label: "Broker id", cell: (p) => h("span", { class: "mono" }, p.id) },
       ],
       found.places,
-      isLooking ? "In none so far." : none,
+      isSearching ? "Not found so far." : none,
     ),
     h(
       "p",
       { class: "soft small-text" },
-      `Looked at ${many(found.scanned, "message")}${isLooking ? " so far …" : "."}`,
+      `${pluralize(found.scanned, "message")} scanned${isSearching ? " so far …" : "."}`,
     ),
   );
 }
 
 function queue(place) {
-  if (place.held_for) return `held back by the exchange ${place.held_for}`;
+  if (place.held_for) return `delayed by exchange ${place.held_for}`;
   const isStream = place.type === "stream";
   const href = isStream
     ? link("streams", place.vhost, place.queue)
@@ -118,15 +118,15 @@ function drawEvents(found) {
   const events = [...found.events].sort((a, b) => (a.time_ms ?? 0) - (b.time_ms ?? 0));
   if (events.length === 0)
     return sheet(
-      "What happened",
+      "History",
       h(
         "p",
         { class: "soft" },
-        "Nothing is remembered of it. Queues with “x-remember” keep the life of their messages.",
+        "No recorded events. Queues with “x-remember” record the events of their messages.",
       ),
     );
   return sheet(
-    "What happened",
+    "History",
     h(
       "ol",
       { class: "timeline" },
@@ -134,7 +134,7 @@ function drawEvents(found) {
         h(
           "li",
           null,
-          h("time", null, event.time_ms ? time(event.time_ms) : "at an unknown time"),
+          h("time", null, event.time_ms ? time(event.time_ms) : "unknown time"),
           h(
             "div",
             null,
@@ -142,16 +142,16 @@ function drawEvents(found) {
             event.queue && [" in ", event.queue],
             event.reason && ` (${event.reason})`,
           ),
-          h("div", { class: "soft small-text" }, others(event)),
+          h("div", { class: "soft small-text" }, otherFields(event)),
         ),
       ),
     ),
   );
 }
 
-function others(event) {
+function otherFields(event) {
   return Object.entries(event)
-    .filter(([key, value]) => !SHOWN_APART.includes(key) && value !== null && value !== "")
+    .filter(([key, value]) => !SHOWN_SEPARATELY.includes(key) && value !== null && value !== "")
     .map(([key, value]) => `${key}: ${plain(value)}`)
     .join(", ");
 }

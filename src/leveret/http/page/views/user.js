@@ -1,16 +1,16 @@
-/** One user: tags, and permissions in each vhost. */
+/** One user: tags, and permissions per vhost. */
 
-import { at, del, get, put } from "../api.js";
+import { apiPath, del, get, put } from "../api.js";
 import { fill, h } from "../dom.js";
 import { confirm, formDialog } from "../parts/dialog.js";
-import { badge, button, head, list, sheet } from "../parts/list.js";
+import { badge, button, head, list, sheet } from "../parts/elements.js";
 import { attempt, notice } from "../parts/notice.js";
-import { go } from "../router.js";
+import { goTo } from "../router.js";
 import { vhostForNew } from "../session.js";
 import { vhostOptions } from "./queues.js";
 import { editUser, tagsOf } from "./users.js";
 
-export function view({ params, again }) {
+export function view({ params, reload }) {
   const { name } = params;
   let user = { name, tags: [] };
   const sub = h("div", { class: "row" });
@@ -24,7 +24,7 @@ export function view({ params, again }) {
       crumb: h("a", { href: "#/users" }, "Users"),
       sub,
       actions: [
-        button("Change", () => editUser(user, again)),
+        button("Change", () => editUser(user, reload)),
         button("Delete", () => remove(name), "danger"),
       ],
     }),
@@ -34,7 +34,7 @@ export function view({ params, again }) {
         "div",
         { class: "title" },
         h("h2", null, "Permissions"),
-        button("Set", () => setPermission(name, null, again)),
+        button("Set", () => setPermission(name, null, reload)),
       ),
       permissions,
     ),
@@ -44,7 +44,7 @@ export function view({ params, again }) {
         "div",
         { class: "title" },
         h("h2", null, "Topic permissions"),
-        button("Set", () => setTopic(name, again)),
+        button("Set", () => setTopic(name, reload)),
       ),
       topics,
     ),
@@ -52,26 +52,26 @@ export function view({ params, again }) {
 
   async function refresh(signal) {
     const [found, allowed, onTopics] = await Promise.all([
-      get(at`/users/${name}`, { signal }),
-      get(at`/users/${name}/permissions`, { signal }),
-      get(at`/users/${name}/topic-permissions`, { signal }),
+      get(apiPath`/users/${name}`, { signal }),
+      get(apiPath`/users/${name}/permissions`, { signal }),
+      get(apiPath`/users/${name}/topic-permissions`, { signal }),
     ]);
     user = found;
     fill(
       sub,
       tagsOf(user).length > 0
         ? tagsOf(user).map((tag) => badge(tag))
-        : "no tags: may use AMQP, not this page",
+        : "no tags (may use AMQP, but not this page)",
     );
-    fill(permissions, drawPermissions(allowed, name, again));
-    fill(topics, drawTopics(onTopics, name, again));
+    fill(permissions, drawPermissions(allowed, name, reload));
+    fill(topics, drawTopics(onTopics, name, reload));
   }
   return { title: name, el, refresh };
 }
 
-function drawPermissions(permissions, name, again) {
+function drawPermissions(permissions, name, reload) {
   const clear = (p) =>
-    attempt(() => del(at`/permissions/${p.vhost}/${name}`), "Cleared.").then(again);
+    attempt(() => del(apiPath`/permissions/${p.vhost}/${name}`), "The permissions are removed.").then(reload);
   return list(
     [
       { label: "Vhost", cell: (p) => p.vhost },
@@ -85,13 +85,13 @@ function drawPermissions(permissions, name, again) {
           h(
             "div",
             { class: "row end" },
-            button("Change", () => setPermission(name, p, again), "small"),
-            button("Clear", () => clear(p), "small danger"),
+            button("Change", () => setPermission(name, p, reload), "small"),
+            button("Remove", () => clear(p), "small danger"),
           ),
       },
     ],
     permissions,
-    "None: this user can open no vhost.",
+    "No permissions: this user cannot open any vhost.",
   );
 }
 
@@ -99,10 +99,10 @@ function pattern(text) {
   return text === "" ? h("span", { class: "soft" }, "nothing") : h("span", { class: "mono" }, text);
 }
 
-function drawTopics(permissions, name, again) {
+function drawTopics(permissions, name, reload) {
   const clear = (p) =>
-    attempt(() => del(at`/topic-permissions/${p.vhost}/${name}/${p.exchange}`), "Cleared.").then(
-      again,
+    attempt(() => del(apiPath`/topic-permissions/${p.vhost}/${name}/${p.exchange}`), "The permissions are removed.").then(
+      reload,
     );
   return list(
     [
@@ -110,17 +110,17 @@ function drawTopics(permissions, name, again) {
       { label: "Exchange", cell: (p) => p.exchange },
       { label: "Write", cell: (p) => pattern(p.write) },
       { label: "Read", cell: (p) => pattern(p.read) },
-      { label: "", cell: (p) => button("Clear", () => clear(p), "small danger") },
+      { label: "", cell: (p) => button("Remove", () => clear(p), "small danger") },
     ],
     permissions,
-    "None: routing keys are not restricted.",
+    "No topic permissions: routing keys are not restricted.",
   );
 }
 
-function setPermission(name, permission, again) {
+function setPermission(name, permission, reload) {
   return formDialog({
     title: `Permissions of “${name}”`,
-    about: "Patterns of names. “.*” is everything, empty is nothing.",
+    about: "Regular expressions for names. “.*” allows everything, empty allows nothing.",
     verb: "Set",
     fields: [
       {
@@ -136,17 +136,17 @@ function setPermission(name, permission, again) {
       { name: "read", label: "Read", value: permission?.read ?? ".*" },
     ],
     submit: async ({ vhost, ...body }) => {
-      await put(at`/permissions/${vhost}/${name}`, body);
+      await put(apiPath`/permissions/${vhost}/${name}`, body);
       notice("The permissions are set.");
-      again();
+      reload();
     },
   });
 }
 
-function setTopic(name, again) {
+function setTopic(name, reload) {
   return formDialog({
     title: `Topic permissions of “${name}”`,
-    about: "Patterns of routing keys for one topic exchange.",
+    about: "Regular expressions for routing keys of one topic exchange.",
     verb: "Set",
     fields: [
       {
@@ -161,9 +161,9 @@ function setTopic(name, again) {
       { name: "read", label: "Read", value: ".*" },
     ],
     submit: async ({ vhost, ...body }) => {
-      await put(at`/topic-permissions/${vhost}/${name}`, body);
+      await put(apiPath`/topic-permissions/${vhost}/${name}`, body);
       notice("The topic permissions are set.");
-      again();
+      reload();
     },
   });
 }
@@ -171,9 +171,9 @@ function setTopic(name, again) {
 async function remove(name) {
   const isSure = await confirm({
     title: `Delete the user “${name}”?`,
-    text: "Its connections are closed, and its permissions go with it.",
+    text: "Its connections are closed and its permissions are deleted.",
     verb: "Delete",
   });
-  if (isSure && (await attempt(() => del(at`/users/${name}`), "The user is deleted.")))
-    go("#/users");
+  if (isSure && (await attempt(() => del(apiPath`/users/${name}`), "The user is deleted.")))
+    goTo("#/users");
 }

@@ -1,9 +1,9 @@
 /** All users. */
 
-import { at, get, put } from "../api.js";
+import { apiPath, get, put } from "../api.js";
 import { h } from "../dom.js";
 import { formDialog } from "../parts/dialog.js";
-import { badge, button, empty, head } from "../parts/list.js";
+import { badge, button, empty, head } from "../parts/elements.js";
 import { notice } from "../parts/notice.js";
 import { searchOver } from "../parts/search.js";
 import { Table } from "../parts/table.js";
@@ -11,12 +11,12 @@ import { link } from "../router.js";
 
 const TAGS = ["administrator", "monitoring", "policymaker", "management"];
 
-export function view({ again }) {
+export function view({ reload }) {
   const table = new Table({
     label: "Users",
     key: (user) => user.name,
     sortBy: 0,
-    empty: empty("There are no users."),
+    empty: empty("No users."),
     columns: [
       {
         label: "Name",
@@ -40,7 +40,7 @@ export function view({ again }) {
   const el = h(
     "div",
     { class: "view" },
-    head({ title: "Users", actions: [button("Add a user", () => editUser(null, again), "main")] }),
+    head({ title: "Users", actions: [button("Add a user", () => editUser(null, reload), "main")] }),
     h("div", { class: "stack" }, search.el, table.el),
   );
 
@@ -59,8 +59,8 @@ export function tagsOf(user) {
         .filter(Boolean);
 }
 
-/** Adds a user, or changes one. */
-export function editUser(user, again) {
+/** Show a form to add or change a user. */
+export function editUser(user, reload) {
   return formDialog({
     title: user ? `Change “${user.name}”` : "Add a user",
     verb: user ? "Change" : "Add",
@@ -72,14 +72,14 @@ export function editUser(user, again) {
         type: "password",
         autocomplete: "new-password",
         required: !user,
-        hint: user ? "Empty: it stays as it is." : "",
+        hint: user ? "Empty: keep the password." : "",
       },
       {
         name: "tags",
         label: "Tags",
         options: TAGS,
         value: user ? tagsOf(user).join(", ") : "",
-        hint: `With commas between: ${TAGS.join(", ")}.`,
+        hint: `Separated by commas: ${TAGS.join(", ")}.`,
       },
     ],
     submit: async (values) => {
@@ -97,9 +97,9 @@ export function editUser(user, again) {
           password_hash: user.password_hash,
           hashing_algorithm: user.hashing_algorithm,
         });
-      await put(at`/users/${name}`, body);
+      await put(apiPath`/users/${name}`, body);
       notice(`The user “${name}” is ${user ? "changed" : "added"}.`);
-      again();
+      reload();
     },
   });
 }

@@ -1,32 +1,32 @@
 /** All virtual hosts. */
 
-import { at, del, get, put } from "../api.js";
+import { apiPath, del, get, put } from "../api.js";
 import { fill, h } from "../dom.js";
 import { count } from "../format.js";
 import { formDialog } from "../parts/dialog.js";
-import { badge, button, head, list, sheet } from "../parts/list.js";
+import { badge, button, head, list, sheet } from "../parts/elements.js";
 import { attempt, notice } from "../parts/notice.js";
 import { chooseVhost } from "../session.js";
 
-export function view({ again }) {
+export function view({ reload }) {
   const vhosts = h("div");
   const el = h(
     "div",
     { class: "view" },
     head({
       title: "Virtual hosts",
-      actions: [button("Add a virtual host", () => edit(null, again), "main")],
+      actions: [button("Add a virtual host", () => edit(null, reload), "main")],
     }),
     sheet(null, vhosts),
   );
 
   async function refresh(signal) {
-    fill(vhosts, draw(await get("/vhosts", { signal }), again));
+    fill(vhosts, draw(await get("/vhosts", { signal }), reload));
   }
   return { title: "Virtual hosts", el, refresh };
 }
 
-function draw(vhosts, again) {
+function draw(vhosts, reload) {
   return list(
     [
       {
@@ -42,10 +42,10 @@ function draw(vhosts, again) {
           ),
       },
       {
-        label: "About",
+        label: "Description",
         cell: (v) => [v.description || h("span", { class: "soft" }, "–"), " ", marks(v)],
       },
-      { label: "Default type", cell: (v) => v.default_queue_type ?? "classic" },
+      { label: "Default queue type", cell: (v) => v.default_queue_type ?? "classic" },
       { label: "Ready", number: true, cell: (v) => count(v.messages_ready ?? 0) },
       { label: "In flight", number: true, cell: (v) => count(v.messages_unacknowledged ?? 0) },
       {
@@ -54,13 +54,13 @@ function draw(vhosts, again) {
           h(
             "div",
             { class: "row end" },
-            button("Change", () => edit(v, again), "small"),
-            button("Delete", () => remove(v, again), "small danger"),
+            button("Change", () => edit(v, reload), "small"),
+            button("Delete", () => remove(v, reload), "small danger"),
           ),
       },
     ],
     vhosts,
-    "There are none.",
+    "No virtual hosts.",
   );
 }
 
@@ -72,7 +72,7 @@ function marks(vhost) {
   ];
 }
 
-function edit(vhost, again) {
+function edit(vhost, reload) {
   return formDialog({
     title: vhost ? `Change “${vhost.name}”` : "Add a virtual host",
     verb: vhost ? "Change" : "Add",
@@ -89,7 +89,7 @@ function edit(vhost, again) {
       { name: "tags", label: "Tags", value: (vhost?.tags ?? []).join(", ") },
       {
         name: "tracing",
-        label: "Trace every message to amq.rabbitmq.trace",
+        label: "Copy every message to amq.rabbitmq.trace (firehose)",
         type: "check",
         value: vhost?.tracing,
         whole: true,
@@ -102,30 +102,30 @@ function edit(vhost, again) {
         .map((tag) => tag.trim())
         .filter(Boolean)
         .join(",");
-      await put(at`/vhosts/${name}`, {
+      await put(apiPath`/vhosts/${name}`, {
         description: values.description,
         tags,
         default_queue_type: values.type,
         tracing: values.tracing,
       });
       notice(`The virtual host “${name}” is ${vhost ? "changed" : "added"}.`);
-      again();
+      reload();
     },
   });
 }
 
-async function remove(vhost, again) {
+async function remove(vhost, reload) {
   const isDone = await formDialog({
     title: `Delete “${vhost.name}”?`,
     about:
-      "All its queues, exchanges, messages and permissions go with it. Write its name to be sure.",
+      "Its queues, exchanges, messages and permissions are deleted too. Enter its name to confirm.",
     verb: "Delete the virtual host",
     danger: true,
-    fields: [{ name: "name", label: "Its name", required: true, whole: true }],
+    fields: [{ name: "name", label: "Name of the virtual host", required: true, whole: true }],
     submit: async ({ name }) => {
-      if (name !== vhost.name) throw new Error("That is another name.");
-      await del(at`/vhosts/${vhost.name}`);
+      if (name !== vhost.name) throw new Error("The name does not match.");
+      await del(apiPath`/vhosts/${vhost.name}`);
     },
   });
-  if (isDone) await attempt(async () => again(), `The virtual host “${vhost.name}” is deleted.`);
+  if (isDone) await attempt(async () => reload(), `The virtual host “${vhost.name}” is deleted.`);
 }

@@ -1,1 +1,1 @@
-"""Tasks that run beside the calls: flush to PostgreSQL, sweep the log, tick schedules, prefetch."""
+"""Background tasks: flush to PostgreSQL, sweep the log, handle due jobs and schedules, prefetch."""

@@ -1,10 +1,12 @@
-"""From Redis to the tables: one flusher for each shard, so that a slow one holds up no other.
+"""Moves jobs from Redis to the tables. Each shard has a flusher: a slow shard delays no other.
 
-A flusher works in rounds: read what waits in the buffers of its topics, insert it in one
-transaction with the flush marks, and only then take it off the buffers. Inserts can be repeated, so
-any number of nodes may flush the same buffers, and any step may fail. A round begins when somebody
-asks (`flush`), a moment after this node has buffered something (`signal`), so that one insert takes
-many jobs, and by the clock, for what other nodes left behind.
+A flusher works in rounds. A round reads the buffers of its topics, inserts the jobs in one
+transaction with their flush marks, and only then removes them from the buffers. An insert can be
+repeated, so any number of nodes may flush the same buffers, and any step may fail. A round begins
+
+- at once when a caller asks for it (`flush`),
+- shortly after this node has buffered jobs (`signal`), so that one insert takes many jobs,
+- regularly, for jobs that other nodes have left behind.
 """
 
 import asyncio
@@ -12,45 +14,54 @@ import logging
 from collections.abc import Callable
 
 from leveret.errors import CorruptionError, JobsUnavailableError
-from leveret.job_service.shards import entries
-from leveret.job_service.shards.bells import Bells
-from leveret.job_service.shards.entries import Entry
-from leveret.job_service.shards.memory import Memory, Topic
+from leveret.job_service.shards.buffered_job import BufferedJob, decode_job
+from leveret.job_service.shards.ready_signals import ReadySignals
+from leveret.job_service.shards.redis.redis_client import RedisClient
 from leveret.job_service.shards.routing import ShardMap
 from leveret.job_service.shards.settings import FLUSH_BYTES
 from leveret.job_service.shards.shard import Shard, TopicStoppedError
 from leveret.job_service.shards.tables import Tables
+from leveret.job_service.shards.topic_name import TopicName
 from leveret.job_service.shards.wal import Wal
 
 log = logging.getLogger(__name__)
 
 
 class Flusher:
-    """Brings the buffers of one shard's topics to its table."""
+    """Flushes the buffers of one shard's topics to its table."""
 
     def __init__(
-        self, shard: Shard, memory: Memory, routes: ShardMap, tables: Tables, wal: Wal, bells: Bells
+        self,
+        shard: Shard,
+        redis: RedisClient,
+        routes: ShardMap,
+        tables: Tables,
+        wal: Wal,
+        signals: ReadySignals,
     ) -> None:
         self.shard = shard
-        self._memory = memory
+        self._redis = redis
         self._routes = routes
         self._tables = tables
         self._wal = wal
-        self._bells = bells
-        self._asked: dict[Topic, asyncio.Future[None] | None] = {}  # for the next round
+        self._signals = signals
+        # Topics of the next round; the future of those that a caller waits for.
+        self._asked: dict[TopicName, asyncio.Future[None] | None] = {}
         self._wake = asyncio.Event()
-        self._hurry = asyncio.Event()  # somebody waits for the next round
-        self.elsewhere: Callable[[Topic], None] = _nowhere  # takes topics that have moved
+        self._hurry = asyncio.Event()  # a caller waits for the next round
+        self.elsewhere: Callable[[TopicName], None] = (
+            _nowhere  # called for topics that have moved to another shard
+        )
 
-    def signal(self, topic: Topic) -> None:
-        """Something was buffered."""
+    def signal(self, topic: TopicName) -> None:
+        """Plan a flush of a topic that has new jobs in its buffer."""
         self._asked.setdefault(topic, None)
         self._wake.set()
-        if self._bells.is_awaited(topic):
+        if self._signals.is_awaited(topic):
             self._hurry.set()
 
-    async def flush(self, topic: Topic) -> None:
-        """Return when what the buffer of a topic has now is in its table."""
+    async def flush(self, topic: TopicName) -> None:
+        """Return when the jobs that are in the buffer of a topic now are in its table."""
         asked = self._asked.get(topic)
         if asked is None:
             asked = self._asked[topic] = asyncio.get_running_loop().create_future()
@@ -60,38 +71,38 @@ class Flusher:
             await asyncio.shield(asked)
 
     async def run(self) -> None:
-        """Flush as long as the node lives."""
+        """Flush until cancelled."""
         interval_s = self._tables.settings.flush_interval_ms / 1000
         while True:
             try:
                 async with asyncio.timeout(interval_s):
                     await self._wake.wait()
             except TimeoutError:
-                await self._look_around()
+                await self._find_buffered()
             else:
-                await self._gather()
+                await self._wait_for_more()
             self._wake.clear()
             self._hurry.clear()
             await self._round()
 
-    async def _gather(self) -> None:
-        """Let more jobs come, unless somebody waits for those that are there."""
+    async def _wait_for_more(self) -> None:
+        """Wait for more jobs, unless a caller waits for the round."""
         try:
             async with asyncio.timeout(self._tables.settings.flush_delay_ms / 1000):
                 await self._hurry.wait()
         except TimeoutError:
             pass
 
-    async def _look_around(self) -> None:
-        """Ask for the topics that others have buffered."""
-        if not (self._memory.is_up and self.shard.is_up and self._routes.is_loaded):
+    async def _find_buffered(self) -> None:
+        """Plan a flush of the topics that other nodes have buffered."""
+        if not (self._redis.is_up and self.shard.is_up and self._routes.is_loaded):
             return
         try:
-            for topic in await self._memory.buffers():
+            for topic in await self._redis.buffers():
                 if self._routes.is_on(topic, self.shard):
                     self._asked.setdefault(topic, None)
         except JobsUnavailableError as error:
-            log.info("no look at the buffers: %s", error)
+            log.info("the buffers cannot be listed: %s", error)
 
     async def _round(self) -> None:
         asked, self._asked = self._asked, {}
@@ -112,17 +123,17 @@ class Flusher:
             if waiting is not None and not waiting.done():
                 _answer(waiting, fault)
 
-    async def _flush_some(self, topics: list[Topic]) -> list[Topic]:
-        """One insert; the topics that may have more to flush."""
+    async def _flush_some(self, topics: list[TopicName]) -> list[TopicName]:
+        """Insert one batch; return the topics that may have more jobs."""
         settings = self._tables.settings
-        taken: dict[Topic, list[Entry]] = {}
-        left: list[Topic] = []
+        taken: dict[TopicName, list[BufferedJob]] = {}
+        left: list[TopicName] = []
         count = size = 0
         for number, topic in enumerate(topics):
             if count >= settings.flush_max or size >= FLUSH_BYTES:
                 left += topics[number:]
                 break
-            raw = await self._memory.read(topic, settings.flush_max - count)
+            raw = await self._redis.read(topic, settings.flush_max - count)
             if not raw:
                 continue
             taken[topic] = _decoded(raw)
@@ -134,14 +145,14 @@ class Flusher:
             await self._insert(taken)
         return left
 
-    async def _insert(self, taken: dict[Topic, list[Entry]]) -> None:
+    async def _insert(self, taken: dict[TopicName, list[BufferedJob]]) -> None:
         try:
             await self._tables.put(self.shard, [job for jobs in taken.values() for job in jobs])
         except TopicStoppedError:
             if len(taken) == 1:
                 await self._on_stopped(next(iter(taken)))
                 raise
-            for topic, jobs in taken.items():  # those that are not being moved
+            for topic, jobs in taken.items():  # insert the topics that are not being moved
                 try:
                     await self._insert({topic: jobs})
                 except TopicStoppedError:
@@ -151,18 +162,18 @@ class Flusher:
         for topic, jobs in taken.items():
             self._wal.settle([job.id for job in jobs])
             due = [job.priority for job in jobs if job.deliver_after_ms <= now_ms]
-            if await self._memory.trim(topic, [job.id for job in jobs], min(due, default=None)):
+            if await self._redis.trim(topic, [job.id for job in jobs], min(due, default=None)):
                 await self.take_back(topic)
-            self._bells.ring(topic)
+            self._signals.notify(topic)
 
-    async def _on_stopped(self, topic: Topic) -> None:
+    async def _on_stopped(self, topic: TopicName) -> None:
         await self._routes.refresh()
         if self._routes.shard_of(topic) is not self.shard:
             self.elsewhere(topic)
 
-    async def take_back(self, topic: Topic) -> None:
-        """Prefetched jobs are ready again, so that more urgent ones come first."""
-        ids = await self._memory.take_back(topic)
+    async def take_back(self, topic: TopicName) -> None:
+        """Make prefetched jobs ready again, so that more urgent jobs come first."""
+        ids = await self._redis.take_back(topic)
         if not ids:
             return
         try:
@@ -171,8 +182,8 @@ class Flusher:
             log.info("prefetched jobs of %s are ready again when their leases end", topic[1])
 
 
-def _nowhere(topic: Topic) -> None:
-    raise AssertionError("nobody takes topics that have moved")
+def _nowhere(topic: TopicName) -> None:
+    raise AssertionError("the store has not set `elsewhere`")
 
 
 def _answer(waiting: asyncio.Future[None], fault: Exception | None) -> None:
@@ -180,16 +191,16 @@ def _answer(waiting: asyncio.Future[None], fault: Exception | None) -> None:
         waiting.set_result(None)
     else:
         waiting.set_exception(fault)
-        waiting.exception()  # seen, also where nobody waits any more
+        waiting.exception()  # retrieved, so that asyncio does not log it
 
 
-def _decoded(raw: list[bytes]) -> list[Entry]:
-    """The jobs up to the first that is not one of ours: it blocks its topic, and is told of."""
+def _decoded(raw: list[bytes]) -> list[BufferedJob]:
+    """Return the jobs up to the first that cannot be decoded, which blocks its topic."""
     found = []
     for data in raw:
         try:
-            found.append(entries.decode(data))
+            found.append(decode_job(data))
         except CorruptionError as error:
-            log.error("a buffer in Redis holds what is no job: %s", error)
+            log.error("a buffer in Redis holds bytes that are not a job: %s", error)
             break
     return found

@@ -1,9 +1,9 @@
 """Leases jobs of busy topics ahead and lists them in Redis, so that a dequeue finds them by id.
 
-A topic is busy while workers ask for it often. At most one batch is ahead, so that a job that is
-more urgent waits behind that much at worst; mostly it does not, since whoever makes it ready takes
-the list back (`Flusher.take_back`). What lies in the list when its lease ends is ready again, and
-is never handed out by the list: the hand-out looks at the row.
+A topic is busy while workers ask for it often. At most one batch is prefetched, so a more urgent
+job waits behind one batch at worst. Usually it does not wait: the node that makes it ready takes
+the list back (`Flusher.take_back`). A prefetched job whose lease ends is ready again. The list
+cannot hand it out then, because the hand-out checks the row.
 """
 
 import asyncio
@@ -13,10 +13,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from leveret.errors import JobsError
-from leveret.job_service.shards.memory import Memory, Topic
-from leveret.job_service.shards.moments import moment
+from leveret.job_service.shards.redis.redis_client import RedisClient
 from leveret.job_service.shards.routing import ShardMap
-from leveret.job_service.shards.tables import Tables, urgency
+from leveret.job_service.shards.tables import Tables, urgency_of
+from leveret.job_service.shards.timestamps import to_timestamp
+from leveret.job_service.shards.topic_name import TopicName
 
 ROUND_S = 0.05
 
@@ -26,22 +27,22 @@ log = logging.getLogger(__name__)
 class Prefetcher:
     """Keeps the lists of busy topics filled."""
 
-    def __init__(self, memory: Memory, routes: ShardMap, tables: Tables) -> None:
-        self._memory = memory
+    def __init__(self, redis: RedisClient, routes: ShardMap, tables: Tables) -> None:
+        self._redis = redis
         self._routes = routes
         self._tables = tables
-        self._asked: Counter[Topic] = Counter()  # dequeues in this second
-        self._busy: set[Topic] = set()
-        self._locks: dict[Topic, tuple[asyncio.Lock, int]] = {}  # and how many want each
+        self._asked: Counter[TopicName] = Counter()  # dequeues in this second
+        self._busy: set[TopicName] = set()
+        self._locks: dict[TopicName, tuple[asyncio.Lock, int]] = {}  # and how many tasks use each
 
-    def note(self, topic: Topic) -> None:
-        """A worker asks for jobs of a topic."""
+    def note(self, topic: TopicName) -> None:
+        """Count a dequeue of a topic."""
         self._asked[topic] += 1
         if self._asked[topic] >= self._tables.settings.prefetch_from:
             self._busy.add(topic)
 
     async def run(self) -> None:
-        """Prefetch as long as the node lives."""
+        """Prefetch until cancelled."""
         if not self._tables.settings.prefetch_max:
             return
         rounds = 0
@@ -61,9 +62,11 @@ class Prefetcher:
                 self._asked.clear()
 
     @asynccontextmanager
-    async def alone(self, topic: Topic) -> AsyncIterator[None]:
-        """Whoever leases jobs of a topic: those on their way to the list are in nobody's sight, and
-        less urgent ones would be leased before them.
+    async def alone(self, topic: TopicName) -> AsyncIterator[None]:
+        """Lock a topic against other leases of this node.
+
+        Jobs on their way to the list are visible neither there nor as ready, and less urgent jobs
+        would be leased before them.
         """
         lock, users = self._locks.get(topic) or (asyncio.Lock(), 0)
         self._locks[topic] = lock, users + 1
@@ -75,16 +78,16 @@ class Prefetcher:
             if users > 1:
                 self._locks[topic] = lock, users - 1
 
-    async def prefetch(self, topic: Topic) -> None:
+    async def prefetch(self, topic: TopicName) -> None:
         """Fill the list of a topic up to one batch, when it is half empty."""
         async with self.alone(topic):
             await self._fill(topic)
 
-    async def _fill(self, topic: Topic) -> None:
+    async def _fill(self, topic: TopicName) -> None:
         most = self._tables.settings.prefetch_max
-        if not self._memory.is_up:
+        if not self._redis.is_up:
             return
-        ahead = await self._memory.prefetched(topic)
+        ahead = await self._redis.prefetched(topic)
         if ahead > most // 2:
             return
         lease_ms = self._tables.settings.prefetch_lease_ms
@@ -93,9 +96,9 @@ class Prefetcher:
             "SELECT * FROM leveret_prefetch($1, $2, $3, $4, $5)",
             *topic,
             most - ahead,
-            moment(now_ms),
-            moment(now_ms + lease_ms),
+            to_timestamp(now_ms),
+            to_timestamp(now_ms + lease_ms),
         )
         if rows:
-            jobs = [(row["job_id"], row["job_priority"]) for row in sorted(rows, key=urgency)]
-            await self._memory.add_prefetched(topic, jobs, lease_ms)
+            jobs = [(row["job_id"], row["job_priority"]) for row in sorted(rows, key=urgency_of)]
+            await self._redis.add_prefetched(topic, jobs, lease_ms)

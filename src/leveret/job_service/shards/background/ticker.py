@@ -1,47 +1,48 @@
-"""What is due: scheduled jobs, leases that ran out, schedules; every node looks for it."""
+"""Handles due jobs, leases that ran out and due schedules. Every node does it."""
 
 import asyncio
 import logging
 
 from leveret.errors import JobsError
 from leveret.job_service.shards.background.flusher import Flusher
-from leveret.job_service.shards.bells import Bells
 from leveret.job_service.shards.counters import Counters
-from leveret.job_service.shards.memory import Memory, Topic
-from leveret.job_service.shards.moments import moment
+from leveret.job_service.shards.ready_signals import ReadySignals
+from leveret.job_service.shards.redis.redis_client import RedisClient
 from leveret.job_service.shards.routing import ShardMap
 from leveret.job_service.shards.schedules import Schedules
 from leveret.job_service.shards.settings import WAKE_MAX
 from leveret.job_service.shards.shard import Shard
 from leveret.job_service.shards.tables import Tables
+from leveret.job_service.shards.timestamps import to_timestamp
+from leveret.job_service.shards.topic_name import TopicName
 
 log = logging.getLogger(__name__)
 
 
 class Ticker:
-    """Looks at each shard again and again."""
+    """Checks each shard regularly."""
 
     def __init__(
         self,
-        memory: Memory,
+        redis: RedisClient,
         routes: ShardMap,
         tables: Tables,
         flushers: list[Flusher],
         schedules: Schedules,
         counters: Counters,
-        bells: Bells,
+        signals: ReadySignals,
     ) -> None:
-        self._memory = memory
+        self._redis = redis
         self._routes = routes
         self._tables = tables
         self._flushers = flushers
         self._schedules = schedules
         self._counters = counters
-        self._bells = bells
-        self.is_draining = False  # then schedules put nothing in
+        self._signals = signals
+        self.is_draining = False  # schedules do not fire then
 
     async def run(self, shard: Shard) -> None:
-        """Look at a shard as long as the node lives."""
+        """Check a shard until cancelled."""
         while True:
             await asyncio.sleep(self._tables.settings.tick_s)
             if not shard.is_up:
@@ -49,35 +50,35 @@ class Ticker:
             try:
                 if not self._routes.is_loaded:
                     await self._routes.refresh()
-                await self.look(shard)
+                await self.handle_due(shard)
             except JobsError as error:
-                log.info("what is due on %s waits: %s", shard.name, error)
+                log.info("due jobs on %s have to wait: %s", shard.name, error)
             except Exception:
-                log.exception("what is due on %s could not be woken", shard.name)
+                log.exception("due jobs on %s could not be handled", shard.name)
 
-    async def look(self, shard: Shard) -> None:
-        """Do what is due on a shard now."""
+    async def handle_due(self, shard: Shard) -> None:
+        """Handle everything that is due on a shard now."""
         rows = await shard.fetch(
             "SELECT * FROM leveret_wake(NULL, NULL, $1, $2)",
-            moment(self._tables.clock.now_ms()),
+            to_timestamp(self._tables.clock.now_ms()),
             WAKE_MAX,
         )
         for row in rows:
             topic = row["woken_ns"], row["woken_tp"]
             self._counters.of(topic).expired += int(row["expired"])
-            await self.made_ready(topic)
+            await self.on_ready(topic)
         if not self.is_draining:
             await self._schedules.fire(shard)
 
-    async def made_ready(self, topic: Topic) -> None:
-        """Jobs of a topic are ready: wake who waits, and let no prefetched one go first.
+    async def on_ready(self, topic: TopicName) -> None:
+        """Notify waiting dequeues of ready jobs, and take back prefetched jobs.
 
-        Raises nothing for a server that does not answer: what made them ready is done by now.
+        Errors of Redis or a shard are logged only: the change that made the jobs ready is done.
         """
         try:
-            if self._tables.settings.prefetch_max and self._memory.is_up:
-                if await self._memory.prefetched(topic):
+            if self._tables.settings.prefetch_max and self._redis.is_up:
+                if await self._redis.prefetched(topic):
                     await self._flushers[self._routes.shard_of(topic).index].take_back(topic)
         except JobsError as error:
             log.info("prefetched jobs of %s go first, until their leases end: %s", topic[1], error)
-        self._bells.ring(topic)
+        self._signals.notify(topic)

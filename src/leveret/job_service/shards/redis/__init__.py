@@ -1,1 +1,1 @@
-"""Everything that is sent to Redis: the pipelined connection and the Lua scripts."""
+"""Everything that is sent to Redis: the client, the pipelined connection, the Lua scripts."""

@@ -1,17 +1,17 @@
-"""Changes the number of shards while the service runs.
+"""Changes the number of shards while the service runs, in these steps:
 
-    begin    note the new number in the map; every shard learns which one it is (`homes`)
-    topics   move to where the new number has them, one after the other
-    narrow   topics without jobs must hash to their shard by both numbers, or wait
-    topics   that were made meanwhile move too
-    marks    flush marks of topics that have no jobs any more go to their new shards
+    begin    write the new number to the map, and to every shard its own index (`homes`)
+    topics   move the topics to their new shards, one after the other
+    narrow   a topic without jobs must hash to its shard by both numbers, or wait
+    topics   move the topics that were created meanwhile
+    marks    copy flush marks of topics that have no jobs any more to their new shards
     count    the map has the new number
-    open     and so has every shard
-    tidy     what the move needed and nobody needs any more is deleted
+    open     every shard has the new number
+    tidy     delete what only the move needed
 
-Each step is done again by whoever starts again after a crash; the map and the states of topics say
-how far it came. Between `narrow` and `open` no topic that changes its home is taken by any shard,
-so that nodes that know the old number and nodes that know the new one never both put jobs into it.
+After a crash the steps are repeated; the map and the states of topics say how far the change came.
+Between `narrow` and `open` no shard accepts a topic that changes its shard. Nodes that know the old
+number and nodes that know the new one therefore never both enqueue jobs of the same topic.
 """
 
 import asyncio
@@ -21,14 +21,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from leveret.errors import ConfigError
-from leveret.job_service.shards.memory import Topic
-from leveret.job_service.shards.resharding.carrying import CARRY_ROWS, add_marks, read_binary
-from leveret.job_service.shards.resharding.moving import Mover
+from leveret.job_service.shards.resharding.row_sync import BATCH_ROWS, add_marks, read_binary
+from leveret.job_service.shards.resharding.topic_mover import TopicMover
 from leveret.job_service.shards.routing import slot_of
-from leveret.job_service.shards.sql.functions import GATE
+from leveret.job_service.shards.sql.loader import GATE_LOCK
+from leveret.job_service.shards.topic_name import TopicName
 
-LOCK: Final = 0x4C56_0003  # advisory: who changes the number of shards
-NODES_WITHIN_S: Final = 20.0  # a node that was stopped is noted for so long
+RESHARD_LOCK: Final = 0x4C56_0003  # advisory lock of the process that changes the number of shards
+NODES_WITHIN_S: Final = 20.0  # a node that was stopped stays recorded so long
 POLL_S: Final = 0.25
 _SIZES: Final = "SELECT namespace, topic, count(*) AS n, sum(octet_length(payload)) AS b FROM items"
 _NAMES: Final = "SELECT DISTINCT namespace, topic, 1 AS n, 0 AS b FROM items"
@@ -43,12 +43,12 @@ SELECT namespace, topic, sum(n)::BIGINT AS jobs, sum(b)::BIGINT AS bytes, max(st
     UNION ALL SELECT namespace, topic, 0, 0, NULL, count(*) FROM schedules GROUP BY 1, 2
 ) AS s GROUP BY namespace, topic
 """
-Tell = Callable[[str, Topic | None], None]  # a step is done, of a topic or of the whole
+ReportStep = Callable[[str, TopicName | None], None]  # a step is done, for a topic or for the whole
 
 
 @dataclass(frozen=True)
-class Held:
-    """What one shard has of a topic."""
+class TopicOnShard:
+    """The rows and the state of a topic on one shard."""
 
     jobs: int
     bytes: int
@@ -57,75 +57,75 @@ class Held:
 
 
 @dataclass
-class Planned:
-    """A topic, where it is and where it belongs."""
+class PlannedTopic:
+    """A topic, its shard and its new shard."""
 
-    topic: Topic
+    topic: TopicName
     shard: int
     home: int
-    held: dict[int, Held] = field(default_factory=dict)
+    on_shards: dict[int, TopicOnShard] = field(default_factory=dict)
 
     @property
     def jobs(self) -> int:
-        return self.held[self.shard].jobs if self.shard in self.held else 0
+        return self.on_shards[self.shard].jobs if self.shard in self.on_shards else 0
 
     @property
     def bytes(self) -> int:
-        return self.held[self.shard].bytes if self.shard in self.held else 0
+        return self.on_shards[self.shard].bytes if self.shard in self.on_shards else 0
 
     @property
-    def moves(self) -> bool:
+    def is_moving(self) -> bool:
         return self.shard != self.home
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing is left to do: it is at home, live, and nowhere else."""
-        elsewhere = [held for shard, held in self.held.items() if shard != self.shard]
-        if self.moves or any(held.state and (held.jobs or held.other) for held in elsewhere):
+        """Whether nothing is left to do: the topic is live on its new shard and nowhere else."""
+        elsewhere = [found for shard, found in self.on_shards.items() if shard != self.shard]
+        if self.is_moving or any(
+            found.state and (found.jobs or found.other) for found in elsewhere
+        ):
             return False
-        wanted = {shard: "live" if shard == self.shard else "moved" for shard in self.held}
-        return all(held.state in (None, wanted[shard]) for shard, held in self.held.items())
+        wanted = {shard: "live" if shard == self.shard else "moved" for shard in self.on_shards}
+        return all(found.state in (None, wanted[shard]) for shard, found in self.on_shards.items())
 
     @property
     def stray(self) -> int | None:
-        """A shard with jobs of the topic that nobody would find there; None: there is none."""
-        for shard, held in self.held.items():
-            if shard != self.shard and (held.state == "live" or (held.jobs and not held.state)):
+        """Return a shard with jobs of the topic that no node would find there, if there is one."""
+        for shard, found in self.on_shards.items():
+            if shard != self.shard and (found.state == "live" or (found.jobs and not found.state)):
                 return shard
         return None
 
 
 @dataclass
-class Moved:
-    """What became of one topic."""
+class MovedTopic:
+    """The result of moving one topic."""
 
     namespace: str
     topic: str
     source: int
     target: int
     jobs: int = 0
-    rows: dict[str, int] = field(default_factory=dict)  # by table, the same on both sides
-    carried: int = 0  # rows that were written while it was frozen
+    rows: dict[str, int] = field(default_factory=dict)  # by table, the same on both shards
+    carried: int = 0  # rows that were written while the topic was frozen
     frozen_ms: float = 0.0
 
 
 class Resharding:
-    """One change of the number of shards; `to` 0 is the number that there is."""
+    """One change of the number of shards; `to` 0: keep the current number."""
 
-    def __init__(self, moving: Mover, to: int, tell: Tell) -> None:
-        self.moving = moving
+    def __init__(self, mover: TopicMover, to: int, tell: ReportStep) -> None:
+        self.mover = mover
         self.to = to
         self.tell = tell
-        self.count = 0  # before
+        self.count = 0  # the number of shards before the change
 
     @property
     def _databases(self) -> list[Any]:
-        return self.moving.databases
+        return self.mover.databases
 
-    # ---- before
-
-    async def look(self) -> None:
-        """Learn the number of shards; ConfigError where the databases cannot be right."""
+    async def read_state(self) -> None:
+        """Read the number of shards; ConfigError where the given databases do not fit."""
         found = await self._databases[0].fetchrow("SELECT * FROM map_state")
         if found is None:
             raise ConfigError("no node has used these shards yet: start the service first")
@@ -146,13 +146,13 @@ class Resharding:
             )
 
     async def begin(self, nodes_within_s: float = NODES_WITHIN_S) -> None:
-        """Note what is to be; ConfigError where another is at it, or a node lacks a shard."""
+        """Record the change; ConfigError where another change runs, or a node lacks a shard."""
         first = self._databases[0]
-        if not await first.fetchval("SELECT pg_try_advisory_lock($1)", LOCK):
+        if not await first.fetchval("SELECT pg_try_advisory_lock($1)", RESHARD_LOCK):
             raise ConfigError("another reshard of these shards runs")
-        await self.look()
+        await self.read_state()
         await self._require_nodes(nodes_within_s)
-        await self._name_pinned()
+        await self._list_mapped_topics()
         for index, database in enumerate(self._databases):
             await database.execute(
                 "INSERT INTO homes VALUES ($1, $2) ON CONFLICT DO NOTHING", index, self.count
@@ -162,7 +162,7 @@ class Resharding:
         self.tell("begun", None)
 
     async def _require_nodes(self, within_s: float) -> None:
-        """Every node that lives must have all shards: it is noted in each."""
+        """Raise unless every running node has recorded itself in all shards."""
         end_s = time.monotonic() + within_s
         while missing := await self._nodes_missing():
             if time.monotonic() > end_s:
@@ -180,15 +180,15 @@ class Resharding:
                 return f"{lacking} of {len(alive)} nodes do not know shard {index}"
         return None
 
-    async def _name_pinned(self) -> None:
-        """A topic that the map names is known to its shard: its hash may be another's."""
+    async def _list_mapped_topics(self) -> None:
+        """List every topic of the map on its shard, since its hash may name another."""
         for row in await self._databases[0].fetch("TABLE shard_map"):
             topic = row["namespace"], row["topic"]
-            if await self.moving.state(row["shard"], topic) is None:
-                await self.moving.thaw(topic)
+            if await self.mover.state(row["shard"], topic) is None:
+                await self.mover.thaw(topic)
 
     async def _share_origins(self) -> None:
-        """What nodes that are away may still bring holds on every shard."""
+        """Copy the reports of all logs to every shard: absent nodes may still insert their jobs."""
         known = [row for each in self._databases for row in await each.fetch("TABLE origins")]
         floors = [
             await each.fetchval("SELECT floor FROM floors")
@@ -196,7 +196,7 @@ class Resharding:
         ]
         for database in self._databases:
             async with database.transaction():
-                await database.execute("SELECT pg_advisory_xact_lock($1)", GATE)
+                await database.execute("SELECT pg_advisory_xact_lock($1)", GATE_LOCK)
                 await database.executemany(
                     "INSERT INTO origins AS o VALUES ($1, $2, $3) ON CONFLICT (origin) DO UPDATE"
                     " SET low = least(o.low, excluded.low), seen = greatest(o.seen, excluded.seen)",
@@ -204,21 +204,21 @@ class Resharding:
                 )
                 await database.execute("UPDATE floors SET floor = least(floor, $1)", min(floors))
 
-    # ---- topics
-
-    async def plan(self, *, with_sizes: bool = True) -> list[Planned]:
-        """Every topic that a shard knows; ConfigError where jobs are where nobody finds them."""
+    async def plan(self, *, with_sizes: bool = True) -> list[PlannedTopic]:
+        """Return every topic of the shards; ConfigError where jobs are on a wrong shard."""
         rows = await self._databases[0].fetch("TABLE shard_map")
         overrides = {(row["namespace"], row["topic"]): row["shard"] for row in rows}
         items = f"{_SIZES} GROUP BY 1, 2" if with_sizes else _NAMES
-        found: dict[Topic, Planned] = {}
+        found: dict[TopicName, PlannedTopic] = {}
         for index, database in enumerate(self._databases):
             for row in await database.fetch(_TOPICS.format(items=items)):
                 topic = row["namespace"], row["topic"]
                 slot = slot_of(topic)
                 shard = overrides.get(topic, slot % self.count)
-                planned = found.setdefault(topic, Planned(topic, shard, slot % self.to))
-                planned.held[index] = Held(row["jobs"], row["bytes"], row["other"], row["state"])
+                planned = found.setdefault(topic, PlannedTopic(topic, shard, slot % self.to))
+                planned.on_shards[index] = TopicOnShard(
+                    row["jobs"], row["bytes"], row["other"], row["state"]
+                )
         for planned in found.values():
             if planned.stray is not None:
                 raise ConfigError(
@@ -227,41 +227,39 @@ class Resharding:
                 )
         return [found[topic] for topic in sorted(found)]
 
-    async def move(self, planned: Planned) -> Moved:
-        """Bring a topic home, from whatever was done before. Differs: it stays where it is."""
-        topic, home, moving = planned.topic, planned.home, self.moving
-        moved = Moved(*topic, planned.shard, home, planned.jobs)
-        moves = await moving.current(topic) != home
-        if moves and await moving.state(home, topic) != "arriving":
-            await moving.arrive(topic, home)
+    async def move(self, planned: PlannedTopic) -> MovedTopic:
+        """Move a topic to its new shard; CopyDiffersError: it stays where it is."""
+        topic, home, mover = planned.topic, planned.home, self.mover
+        moved = MovedTopic(*topic, planned.shard, home, planned.jobs)
+        moves = await mover.current(topic) != home
+        if moves and await mover.state(home, topic) != "arriving":
+            await mover.arrive(topic, home)
         begun_s = time.monotonic()
         try:
             if moves:
-                await self._step("frozen", topic, moving.freeze(topic))
-                moved.carried = await self._step("carried", topic, moving.carry(topic, home))
-                moved.rows = await self._step("verified", topic, moving.verify(topic, home))
-                await self._step("switched", topic, moving.switch(topic, home))
-        finally:  # whichever shard has it now: it is not left frozen
-            await moving.thaw(topic)
+                await self._step("frozen", topic, mover.freeze(topic))
+                moved.carried = await self._step("carried", topic, mover.carry(topic, home))
+                moved.rows = await self._step("verified", topic, mover.verify(topic, home))
+                await self._step("switched", topic, mover.switch(topic, home))
+        finally:  # the topic must not stay frozen, whichever shard has it now
+            await mover.thaw(topic)
             moved.frozen_ms = round((time.monotonic() - begun_s) * 1000, 1)
         self.tell("thawed", topic)
-        await self._step("cleaned", topic, moving.clean(topic))
+        await self._step("cleaned", topic, mover.clean(topic))
         return moved
 
-    async def _step(self, name: str, topic: Topic, work: Any) -> Any:
+    async def _step(self, name: str, topic: TopicName, work: Any) -> Any:
         found = await work
         self.tell(name, topic)
         return found
 
-    # ---- the number
-
     async def narrow(self) -> None:
-        """Let no shard take a topic that is not its own by both numbers."""
+        """Let shards refuse topics that are not theirs by both numbers."""
         await self._set_homes("UPDATE homes SET next_shards = $1")
         self.tell("narrowed", None)
 
     async def carry_marks(self) -> None:
-        """Flush marks that belong to other shards by the new number go there too."""
+        """Copy flush marks to the shards that they belong to by the new number."""
         for index, source in enumerate(self._databases):
             for home in range(self.to):
                 if home != index:
@@ -277,7 +275,7 @@ class Resharding:
                 self.to,
                 home,
                 last,
-                CARRY_ROWS,
+                BATCH_ROWS,
             )
             if not rows:
                 return
@@ -287,24 +285,24 @@ class Resharding:
             last = ids[-1]
 
     async def set_count(self) -> None:
-        """The map has the new number: nodes that read it route by it."""
+        """Write the new number to the map; nodes that read it use it."""
         await self._databases[0].execute("UPDATE map_state SET shards = $1", self.to)
         self.tell("counted", None)
 
     async def open(self) -> None:
-        """Shards go by the new number."""
+        """Write the new number to all shards."""
         await self._set_homes("UPDATE homes SET shards = $1, next_shards = NULL")
         self.tell("opened", None)
 
     async def _set_homes(self, sql: str) -> None:
-        """On every shard, once nothing is under way that went by what it had before."""
+        """Change `homes` on every shard when no transaction that saw the old values is running."""
         for database in self._databases:
             async with database.transaction():
-                await database.execute("SELECT pg_advisory_xact_lock($1)", GATE)
+                await database.execute("SELECT pg_advisory_xact_lock($1)", GATE_LOCK)
                 await database.execute(sql, self.to)
 
     async def tidy(self) -> None:
-        """The map names no topic that is where its hash has it; shards forget who has moved."""
+        """Delete map entries that equal the hash, and the rows of topics that have moved away."""
         await self._databases[0].execute(
             "DELETE FROM shard_map WHERE leveret_slot(namespace, topic) % $1 = shard", self.to
         )

@@ -1,0 +1,331 @@
+"""The broker's side of bulk reads: runs the worker process and passes on its bytes.
+
+One worker serves all reads, over one socket each. It is started by the first read, restarted after
+it has died, and stopped after `IDLE_S` without reads. The broker passes bytes on in pieces and
+buffers nothing: a slow client blocks its socket, and so its thread in the worker. The broker's
+event loop never blocks on the worker.
+"""
+
+import asyncio
+import logging
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import leveret
+from leveret.arrow.queue_chunks import QueueChunk
+from leveret.arrow.requests import (
+    Request,
+    RetentionPassedError,
+    encode_request,
+    segment_parts,
+    stream_chunks,
+)
+from leveret.arrow.worker_protocol import (
+    CHUNK,
+    DATA,
+    END,
+    FAILED,
+    FAULT,
+    GONE,
+    HEAD,
+    NOTE_BYTES_MAX,
+    NUMBERS,
+    REQUEST,
+    STATUS,
+    decode_fault,
+    frame,
+)
+from leveret.engine.streams.stream import Stream
+from leveret.errors import CorruptionError, LeveretError
+
+log = logging.getLogger(__name__)
+
+READS_MAX: Final = 8  # concurrent reads; each may take about 30 MB of the worker's memory
+WAIT_S: Final = 30.0  # wait for a running read to end
+ENCODE_S: Final = 30.0  # wait for the next bytes from the worker
+STALL_S: Final = 30.0  # wait for a client that takes no bytes
+IDLE_S: Final = 60.0
+PIECE_BYTES: Final = 256 * 1024
+_STOP_WITHIN_S: Final = 5.0
+
+
+class ReadError(LeveretError):
+    """A read cannot begin, or broke off. `why` is a fault kind of `worker_protocol`, or BUSY."""
+
+    def __init__(self, why: str, reason: str) -> None:
+        super().__init__(reason)
+        self.why = why
+
+
+BUSY: Final = "busy"
+
+
+class Read:
+    """One read that the worker was asked for."""
+
+    def __init__(self, peer: socket.socket) -> None:
+        self._peer = peer
+        self._left = 0  # bytes of the current frame that are still to come
+        self._loop = asyncio.get_running_loop()
+        self.fault: ReadError | None = None  # set if the broker itself has ended the read
+
+    async def ask(self, request: Request) -> None:
+        await self._loop.sock_sendall(self._peer, frame(REQUEST, encode_request(request)))
+
+    async def begin(self) -> None:
+        """Wait until the first rows arrive; raise ReadError if the read fails."""
+        kind, size = await self._head()
+        if kind != STATUS or size > 0:
+            raise await self._failure(kind, size)
+
+    async def piece(self) -> bytes:
+        """Return the next bytes of the answer, b"" at its end; raise ReadError if it breaks off."""
+        if self._left == 0:
+            kind, size = await self._head()
+            if kind == END:
+                return b""
+            if kind != DATA:
+                raise await self._failure(kind, size)
+            self._left = size
+        found = await self._receive(min(self._left, PIECE_BYTES))
+        self._left -= len(found)
+        return found
+
+    async def send_chunks(self, chunks: Iterator[bytes]) -> None:
+        """Send the worker the chunks of a stream that has no files."""
+        try:
+            for chunk in chunks:
+                await self._send(CHUNK, chunk)
+        except (RetentionPassedError, CorruptionError) as fault:
+            self._give_up(GONE if isinstance(fault, RetentionPassedError) else FAILED, fault)
+        except OSError:
+            return  # the worker has died: the reader of its bytes will report it
+
+    async def send_queue_chunks(self, queue_chunks: AsyncIterator[QueueChunk]) -> None:
+        """Send the worker messages of a queue."""
+        try:
+            async for numbers, chunk in queue_chunks:
+                await self._send(NUMBERS, numbers)
+                await self._send(CHUNK, chunk)
+            await self._send(END, b"")
+        except LeveretError as fault:
+            self._give_up(FAILED, fault)
+        except OSError:
+            return
+
+    async def _send(self, kind: int, payload: bytes) -> None:
+        await self._loop.sock_sendall(self._peer, HEAD.pack(kind, len(payload)))
+        await self._loop.sock_sendall(self._peer, payload)
+
+    def _give_up(self, why: str, fault: LeveretError) -> None:
+        """End the read, because its data is not available."""
+        self.fault = ReadError(why, str(fault))
+        with suppress(OSError):
+            self._peer.shutdown(socket.SHUT_RDWR)
+
+    async def _head(self) -> tuple[int, int]:
+        kind, size = HEAD.unpack(await self._exactly(HEAD.size))
+        return kind, size
+
+    async def _failure(self, kind: int, size: int) -> ReadError:
+        assert kind in (STATUS, FAULT)
+        assert size <= NOTE_BYTES_MAX
+        return ReadError(*decode_fault(await self._exactly(size)))
+
+    async def _exactly(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            data += await self._receive(size - len(data))
+        return data
+
+    async def _receive(self, size: int) -> bytes:
+        try:
+            async with asyncio.timeout(ENCODE_S):
+                data = await self._loop.sock_recv(self._peer, size)
+        except TimeoutError:
+            raise ReadError(FAILED, f"the worker sent nothing for {ENCODE_S:.0f} s") from None
+        except OSError:
+            data = b""
+        if not data:
+            raise self.fault or ReadError(FAILED, "the worker process has ended")
+        return data
+
+
+class BulkReads:
+    """All reads of a node, and the worker."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.stall_s = STALL_S
+        self.idle_s = IDLE_S
+        self._folder = folder  # folder of the segment files; None if streams are in memory
+        self._worker: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._slots = asyncio.Semaphore(READS_MAX)
+        self._open: set[Read] = set()
+        self._idle: asyncio.TimerHandle | None = None
+        self._ended: list[subprocess.Popen[bytes]] = []  # workers that may still be running
+        self._is_stopped = False
+
+    @property
+    def worker_pid(self) -> int | None:
+        return self._worker.pid if self._worker is not None else None
+
+    @property
+    def open_count(self) -> int:
+        return len(self._open)
+
+    @asynccontextmanager
+    async def read(self, stream: Stream, request: Request) -> AsyncIterator[Read]:
+        """Ask the worker for a range of a stream; raise ReadError if that fails."""
+        async with self._connected() as read:
+            if request.first < stream.first_offset:  # retention has passed since the request
+                raise ReadError(GONE, f"offset {request.first} was removed by retention")
+            if self._folder is not None:
+                request.segments = segment_parts(stream, self._folder, request.first, request.end)
+            await read.ask(request)
+            if self._folder is not None:
+                yield read
+                return
+            chunks = stream_chunks(stream, request.first, request.end)
+            async with _fed(read.send_chunks(chunks)):
+                yield read
+
+    @asynccontextmanager
+    async def read_queue(
+        self, request: Request, queue_chunks: AsyncIterator[QueueChunk]
+    ) -> AsyncIterator[Read]:
+        """Ask the worker for messages of a queue, and send them to it; raise ReadError if that
+        fails.
+        """
+        async with self._connected() as read:
+            request.is_of_queue = True
+            await read.ask(request)
+            async with _fed(read.send_queue_chunks(queue_chunks)):
+                yield read
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[Read]:
+        """Open the socket of a read, and pass its other end to the worker."""
+        async with self._slot():
+            mine, its = socket.socketpair()
+            mine.setblocking(False)
+            read = Read(mine)
+            self._open.add(read)
+            try:
+                with its:
+                    self._hand_over(its)
+                yield read
+            finally:
+                self._open.discard(read)
+                mine.close()
+                self._arm()
+
+    @asynccontextmanager
+    async def _slot(self) -> AsyncIterator[None]:
+        if self._is_stopped:
+            raise ReadError(BUSY, "the node is stopping")
+        try:
+            async with asyncio.timeout(WAIT_S):
+                await self._slots.acquire()
+        except TimeoutError:
+            raise ReadError(BUSY, f"{READS_MAX} reads are running already") from None
+        try:
+            yield
+        finally:
+            self._slots.release()
+
+    def _hand_over(self, peer: socket.socket) -> None:
+        """Pass the worker its end of a read; start the worker if it does not run."""
+        if self._idle is not None:
+            self._idle.cancel()
+            self._idle = None
+        for _ in range(2):  # a worker that has died is noticed only here
+            if self._worker is None:
+                self._start()
+            assert self._control is not None
+            try:
+                socket.send_fds(self._control, [b"+"], [peer.fileno()])
+                return
+            except OSError as fault:
+                log.warning("the Arrow worker has ended: %s", fault)
+                self._end()
+        raise ReadError(FAILED, "the worker process cannot be reached")
+
+    def _start(self) -> None:
+        mine, its = socket.socketpair()
+        with its:
+            command = [sys.executable, "-P", "-m", "leveret.arrow.worker", str(its.fileno())]
+            try:
+                self._worker = subprocess.Popen(
+                    command,
+                    pass_fds=[its.fileno()],
+                    env=_environment(),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                )
+            except OSError as fault:
+                mine.close()
+                raise ReadError(FAILED, f"the worker process cannot be started: {fault}") from fault
+        mine.setblocking(False)
+        self._control = mine
+
+    def _arm(self) -> None:
+        """Stop the worker after `IDLE_S` without reads."""
+        if not self._open and self._worker is not None and self._idle is None:
+            self._idle = asyncio.get_running_loop().call_later(self.idle_s, self._end)
+
+    def _end(self) -> None:
+        """Close the worker's socket, so that it ends by itself. The next read starts a new one."""
+        self._idle = None
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        if self._worker is not None:
+            self._ended.append(self._worker)
+            self._worker = None
+        self._ended = [worker for worker in self._ended if worker.poll() is None]
+
+    async def stop(self) -> None:
+        """Break off all reads, and end the worker."""
+        self._is_stopped = True
+        if self._idle is not None:
+            self._idle.cancel()
+        for read in self._open:
+            read.fault = ReadError(BUSY, "the node is stopping")
+        self._end()
+        for worker in self._ended:
+            await asyncio.to_thread(_reap, worker)
+        self._ended = []
+
+
+@asynccontextmanager
+async def _fed(feeding: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run a coroutine that feeds the worker during the block."""
+    feeder = asyncio.get_running_loop().create_task(feeding)
+    try:
+        yield
+    finally:
+        feeder.cancel()
+        with suppress(asyncio.CancelledError):
+            await feeder
+
+
+def _environment() -> dict[str, str]:
+    """Return the broker's environment, with the same Leveret on the Python path."""
+    root = str(Path(leveret.__path__[0]).parent)
+    path = os.environ.get("PYTHONPATH", "")
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([path, root]) if path else root}
+
+
+def _reap(worker: subprocess.Popen[bytes]) -> None:
+    try:
+        worker.wait(_STOP_WITHIN_S)
+    except subprocess.TimeoutExpired:
+        worker.kill()
+        worker.wait()

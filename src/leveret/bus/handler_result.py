@@ -1,0 +1,126 @@
+"""What a handler returned, and what the bus does with the delivery: two tables and one decision.
+
+`HandlerResult` says what became of a delivery. `decide` turns it into one action: ack, reject (the
+broker moves the message to the retry queue), delay, requeue or dead letter. The module is pure: the
+real bus and the fake one for tests both use it.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from http import HTTPStatus
+from typing import Final
+
+from leveret.bus.errors import (
+    DecodeError,
+    PermanentError,
+)
+from leveret.bus.retry_policy import RetryPolicy
+from leveret.bus.topology import Layout, milliseconds
+
+MAX_RETRIES_EXCEEDED: Final = "RABBITMQ_MESSAGE_MAX_RETRIES_EXCEEDED"
+
+
+class DeliveryOutcome(StrEnum):
+    """What a handler asks the bus to do with a delivery."""
+
+    ACK = "ack"  # the message is handled
+    RETRY = "retry"  # it failed: deliver it again after the retry delay
+    REQUEUE = "requeue"  # it came too early: hold it a little, then requeue it
+    DEAD_LETTER = "dead_letter"  # it can never be handled: move it to the dead letters at once
+
+
+@dataclass(frozen=True)
+class HandlerResult:
+    """The result of handling a delivery."""
+
+    outcome: DeliveryOutcome
+    status_code: int | None = None  # the HTTP status that a handler returned
+    error: str | None = None  # type and text of the exception that a handler raised
+
+    @property
+    def is_success(self) -> bool:
+        return self.outcome is DeliveryOutcome.ACK
+
+
+SUCCESS: Final = HandlerResult(DeliveryOutcome.ACK, HTTPStatus.OK)
+TOO_EARLY: Final = HandlerResult(DeliveryOutcome.REQUEUE, HTTPStatus.TOO_EARLY)
+
+HandlerReturn = None | int | DeliveryOutcome | HandlerResult
+
+_TRANSIENT: Final = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.CONFLICT)
+
+
+def result_of_return(value: HandlerReturn, layout: Layout) -> HandlerResult:
+    """Return what the value that a handler returned means: None is success, a number a status.
+
+    Raise TypeError for other values: True, or a count of rows, is not meant as a status.
+    """
+    if value is None:
+        return SUCCESS
+    if isinstance(value, HandlerResult):
+        return value
+    if isinstance(value, DeliveryOutcome):
+        return HandlerResult(value)
+    _require_status_code(value)
+    return HandlerResult(outcome_of_status(value, layout), int(value))
+
+
+def _require_status_code(value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 100 <= value <= 999:
+        text = "None, an HTTP status, a DeliveryOutcome or a HandlerResult"
+        raise TypeError(f"a handler returns {text}, not {value!r}")
+
+
+def outcome_of_status(code: int, layout: Layout) -> DeliveryOutcome:
+    """Return what an HTTP status asks for.
+
+    409 and 429 are transient. Every other 4xx is a fault of the message: it goes to the dead
+    letters if the layout has `permanent_to_dlq`, else it is retried like every failure.
+    """
+    if 200 <= code < 300:
+        return DeliveryOutcome.ACK
+    if code == HTTPStatus.TOO_EARLY:
+        return DeliveryOutcome.REQUEUE
+    is_permanent = 400 <= code < 500 and code not in _TRANSIENT and layout.permanent_to_dlq
+    return DeliveryOutcome.DEAD_LETTER if is_permanent else DeliveryOutcome.RETRY
+
+
+def result_of_error(fault: BaseException, layout: Layout) -> HandlerResult:
+    """Return what an exception of a handler means."""
+    is_permanent = isinstance(fault, PermanentError | DecodeError) and layout.permanent_to_dlq
+    outcome = DeliveryOutcome.DEAD_LETTER if is_permanent else DeliveryOutcome.RETRY
+    return HandlerResult(outcome, None, f"{type(fault).__name__}: {fault}")
+
+
+class Action(StrEnum):
+    """What the bus does with a delivery."""
+
+    ACK = "ack"
+    REJECT = "reject"  # the broker moves it to the retry queue
+    DELAY = "delay"  # publish a copy to the queue of a delay step, then ack
+    REQUEUE = "requeue"
+    DEAD_LETTER = "dead_letter"  # publish a copy to the dead letters, then ack
+
+
+@dataclass(frozen=True)
+class Decision:
+    """An action, and the delay after which the message comes back."""
+
+    action: Action
+    delay_ms: int = 0
+    is_exhausted: bool = False  # a dead letter because all retries are used
+
+
+def decide(result: HandlerResult, retries: int, layout: Layout, policy: RetryPolicy) -> Decision:
+    """Choose the action for a delivery that was retried `retries` times before."""
+    if result.outcome is DeliveryOutcome.ACK:
+        return Decision(Action.ACK)
+    if result.outcome is DeliveryOutcome.REQUEUE:
+        return Decision(Action.REQUEUE)
+    if result.outcome is DeliveryOutcome.DEAD_LETTER:
+        return Decision(Action.DEAD_LETTER)
+    if retries >= policy.retries_max:
+        return Decision(Action.DEAD_LETTER, is_exhausted=True)
+    delay_ms = milliseconds(policy.delay_s(retries))
+    is_first = delay_ms == layout.retry_delay_ms
+    return Decision(Action.REJECT if is_first else Action.DELAY, delay_ms)

@@ -1,0 +1,97 @@
+"""Shared options and decorator of the `leveret jobs` commands that call the jobs service.
+
+`@jobs_command` turns a function with the parameters `(Client, Output, *options)` into a command. It
+adds `--url`, `--token`, `--data`, `--namespace` and `--json`. The token comes from `--token`, from
+the environment, or is created with the secret in the data directory of a node (`--data`).
+"""
+
+import inspect
+from base64 import b64encode
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import msgspec
+import typer
+
+from leveret.cli.shared.options import DEFAULT_URL, Json, Url, one_line_on_failure
+from leveret.cli.shared.output import Output, Row, set_parameters
+from leveret.clock import Clock
+from leveret.errors import ConfigError
+from leveret.jobs.client.client import Client
+from leveret.jobs.client.service_address import DEFAULT_NAMESPACE, TOKEN_VARIABLE
+
+_TOKEN_LIFETIME_S: Final = 3600  # a command that runs longer creates another token
+
+Token = Annotated[
+    str | None, typer.Option("--token", envvar=TOKEN_VARIABLE, help="Token for the jobs service.")
+]
+Data = Annotated[
+    Path | None,
+    typer.Option(
+        "--data", help="Without --token: create a token with the secret in this data directory."
+    ),
+]
+Namespace = Annotated[
+    str,
+    typer.Option(
+        "--namespace", "-n", envvar="LEVERET_JOBS_NAMESPACE", help="The namespace of the topic."
+    ),
+]
+Topic = Annotated[str, typer.Argument(help="The topic.")]
+# Parameters that `@jobs_command` adds: name → (type, default).
+SHARED_OPTIONS: Final = {
+    "url": (Url, DEFAULT_URL),
+    "token": (Token, None),
+    "data": (Data, None),
+    "namespace": (Namespace, DEFAULT_NAMESPACE),
+    "as_json": (Json, False),
+}
+
+
+def jobs_command(function: Callable[..., None]) -> Callable[..., None]:
+    """Make a command of a function whose first two parameters are the client and the output."""
+    own = list(inspect.signature(function, eval_str=True).parameters.values())[2:]
+
+    def command(**given: Any) -> None:
+        url, token, data = given.pop("url"), given.pop("token"), given.pop("data")
+        namespace, output = given.pop("namespace"), Output(given.pop("as_json"))
+        with one_line_on_failure("leveret jobs"):
+            if token is None and data is not None:
+                _create_token(data)  # fail now if no token can be created
+                token = partial(_create_token, data)  # `top` may outlive a token
+            with Client(url, token=token, namespace=namespace) as client:
+                function(client, output, **given)
+
+    shared = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for name, (kind, default) in SHARED_OPTIONS.items()
+    ]
+    return set_parameters(command, function, [*own, *shared])
+
+
+def _create_token(data: Path) -> str:
+    """Return a token for all namespaces, signed with the secret of a node on this machine."""
+    from leveret.runtime.job_tokens import ALL, SECRET_FILE, make_token, secret_in
+    from leveret.storage.disk import LOCK_FILE
+
+    # The first token creates the secret file. A mistyped directory must not get one.
+    if not any((data / name).exists() for name in (SECRET_FILE, LOCK_FILE)):
+        raise ConfigError(f"{data} is not the data directory of a node")
+    return make_token(secret_in(data), [ALL], "cli", Clock().now_ms(), _TOKEN_LIFETIME_S)
+
+
+def to_row(found: object) -> Row:
+    """Return an object of the jobs API as a table row, with its payload as text."""
+    row: Row = msgspec.to_builtins(found, builtin_types=(bytes,))
+    if isinstance(row.get("payload"), bytes):
+        row["payload"] = payload_text(row["payload"])
+    return row
+
+
+def payload_text(payload: bytes) -> str:
+    try:
+        return payload.decode()
+    except UnicodeDecodeError:
+        return f"base64:{b64encode(payload).decode()}"

@@ -1,0 +1,49 @@
+"""Errors of groups of nodes.
+
+LeveretError
+└── ClusterError                a member of a group cannot serve the request now
+    ├── NotLeaderError          another node leads the group, or none; has its number
+    ├── BusyError               a limit is reached, or a change is under way
+    ├── UnknownGroupError       no member of this group is hosted here
+    ├── ChangeRefusedError      a change of the members that is not possible
+    └── LinkRefusedError        a node refuses the connection of another; says why
+"""
+
+from leveret.errors import LeveretError
+
+
+class ClusterError(LeveretError):
+    """A member of a group cannot serve the request now."""
+
+
+class NotLeaderError(ClusterError):
+    """Another node leads the group, or none does."""
+
+    def __init__(self, leader: int) -> None:
+        super().__init__(f"node {leader} leads" if leader else "no node leads")
+        self.leader = leader  # 0 if none is known
+
+
+class BusyError(ClusterError):
+    """A limit is reached, or a change is under way."""
+
+
+class UnknownGroupError(ClusterError):
+    """No member of this group is hosted here."""
+
+    def __init__(self, group: int) -> None:
+        super().__init__(f"no group {group} here")
+        self.group = group
+
+
+class ChangeRefusedError(ClusterError):
+    """A change of the members that is not possible."""
+
+
+class LinkRefusedError(ClusterError):
+    """A node refuses the connection of another node, with a code of `cluster.hello`."""
+
+    def __init__(self, code: int, reason: str, *, by_peer: bool) -> None:
+        super().__init__(reason)
+        self.code = code
+        self.by_peer = by_peer  # True if the other node refused, False if this one did

@@ -1,0 +1,60 @@
+"""Messages in JSON: their properties, their payload, and RabbitMQ's form of a message."""
+
+from base64 import b64encode
+
+import msgspec
+
+from leveret.http.framework.names import printable
+from leveret.wire.properties import Properties
+from leveret.wire.tables import plain_table
+
+
+class GotMessage(msgspec.Struct):
+    """One message, in the form of RabbitMQ's `get`."""
+
+    payload_bytes: int
+    redelivered: bool
+    exchange: str
+    routing_key: str
+    message_count: int  # ready messages behind this one
+    properties: dict[str, object]
+    payload: str
+    payload_encoding: str  # "string" or "base64"
+
+
+def encode_payload(body: bytes, is_binary: bool) -> tuple[str, str]:
+    """Return a body for JSON and its encoding: "string" if it is UTF-8, else "base64".
+
+    `is_binary` asks for base64 in any case.
+    """
+    if not is_binary:
+        try:
+            return body.decode("utf-8"), "string"
+        except UnicodeDecodeError:
+            pass
+    return b64encode(body).decode(), "base64"
+
+
+def property_values(properties: Properties) -> dict[str, object]:
+    """Return the properties that are set, by RabbitMQ's names."""
+    values: dict[str, object] = {
+        "content_type": properties.content_type,
+        "content_encoding": properties.content_encoding,
+        "delivery_mode": properties.delivery_mode,
+        "priority": properties.priority,
+        "correlation_id": properties.correlation_id,
+        "reply_to": properties.reply_to,
+        "expiration": properties.expiration,
+        "message_id": properties.message_id,
+        "timestamp": properties.timestamp,
+        "type": properties.type,
+        "user_id": properties.user_id,
+        "app_id": properties.app_id,
+        "cluster_id": properties.cluster_id,
+    }
+    found = {
+        k: printable(v) if isinstance(v, str) else v for k, v in values.items() if v is not None
+    }
+    if properties.headers is not None:
+        found["headers"] = plain_table(properties.headers)
+    return found

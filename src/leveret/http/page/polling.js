@@ -1,0 +1,72 @@
+/**
+ * Polling: load the data of a view again and again, unless the user pauses it.
+ *
+ * After a slow answer, the next request waits ten times as long as the answer took, so that an open
+ * page never takes more than a tenth of the broker's time. A hidden page sends nothing.
+ */
+
+import { connection } from "./api.js";
+
+const RETRY_MS = 2000; // while the broker does not answer
+const WAIT_FACTOR = 10;
+
+/** Whether and how often to poll. Dispatches "change" when it is paused or resumed. */
+export const live = Object.assign(new EventTarget(), {
+  isPaused: false,
+  intervalMs: 3000,
+  /** @param {boolean} isPaused */
+  pause(isPaused) {
+    live.isPaused = isPaused;
+    live.dispatchEvent(new Event("change"));
+  },
+});
+
+/** Calls `ask` now and then periodically, until `stop`. */
+export class Poller {
+  /**
+   * @param {(signal: AbortSignal) => Promise<void>} ask
+   * @param {(fault: Error|null) => void} onResult called after each call, with its error or null
+   */
+  constructor(ask, onResult) {
+    this.ask = ask;
+    this.onResult = onResult;
+    this.abort = new AbortController();
+    this.timer = 0;
+    this.isAsking = false;
+    this.onChange = () => this.now();
+    live.addEventListener("change", this.onChange);
+    document.addEventListener("visibilitychange", this.onChange);
+    this.run();
+  }
+
+  /** Call `ask` at once, unless paused or hidden. */
+  now() {
+    if (!live.isPaused && !document.hidden) this.run();
+  }
+
+  /** Call `ask` at once, even if paused: the user has changed something. */
+  async run() {
+    if (this.isAsking || this.abort.signal.aborted) return;
+    this.isAsking = true;
+    clearTimeout(this.timer);
+    const began = performance.now();
+    let fault = null;
+    try {
+      await this.ask(this.abort.signal);
+    } catch (found) {
+      fault = found;
+    }
+    this.isAsking = false;
+    if (this.abort.signal.aborted) return;
+    this.onResult(fault);
+    const wait = Math.max(live.intervalMs, WAIT_FACTOR * (performance.now() - began));
+    this.timer = setTimeout(() => this.now(), connection.isLost ? RETRY_MS : wait);
+  }
+
+  stop() {
+    this.abort.abort();
+    clearTimeout(this.timer);
+    live.removeEventListener("change", this.onChange);
+    document.removeEventListener("visibilitychange", this.onChange);
+  }
+}

@@ -1,0 +1,94 @@
+/** The dialog of one message: payload, properties, headers, state, and the explanation of it. */
+
+import { apiPath, get, orNull } from "../api.js";
+import { fill, h } from "../dom.js";
+import { bytes, duration, exchangeName, payload, time } from "../format.js";
+import { openDialog } from "../parts/dialog.js";
+import { button, facts, tableFacts } from "../parts/elements.js";
+import { attempt } from "../parts/notice.js";
+import { link } from "../router.js";
+import { explanation, holderText } from "./explain.js";
+
+/** @param {{vhost: string, name: string, message: any}} what */
+export function showMessage({ vhost, name, message }) {
+  const why = h("div", null, h("p", { class: "soft" }, "Loading the explanation …"));
+  openDialog({
+    title: message.properties?.message_id
+      ? `Message ${message.properties.message_id}`
+      : `Message in “${name}”`,
+    wide: true,
+    body: h("div", { class: "stack" }, why, messageBody(message)),
+    footer: h(
+      "footer",
+      null,
+      message.properties?.message_id &&
+        h(
+          "a",
+          {
+            class: "button",
+            href: `${link("trace")}?message_id=${encodeURIComponent(message.properties.message_id)}`,
+          },
+          "Trace",
+        ),
+      copyButton(message),
+    ),
+  });
+  explain(vhost, name, message, why);
+}
+
+async function explain(vhost, name, message, host) {
+  fill(
+    host,
+    explanation(await orNull(get(apiPath`/queues/${vhost}/${name}/messages/${message.id}/explain`))),
+  );
+}
+
+function copyButton(message) {
+  return button("Copy payload", () =>
+    attempt(() => navigator.clipboard.writeText(message.payload), "Copied."),
+  );
+}
+
+/** Make the content of the dialog, for messages of queues and streams. */
+export function messageBody(message) {
+  const { headers, ...properties } = message.properties ?? {};
+  const shownBytes =
+    message.payload_encoding === "base64"
+      ? Math.floor(message.payload.length * 0.75)
+      : new TextEncoder().encode(message.payload).length;
+  return [
+    h(
+      "section",
+      { class: "stack" },
+      h("h3", null, "Payload"),
+      h("pre", { class: "payload", tabindex: "0" }, payload(message) || "(empty)"),
+      h(
+        "p",
+        { class: "soft small-text" },
+        `${bytes(message.payload_bytes)}${message.payload_encoding === "base64" ? ", shown as base64" : ""}${shownBytes < message.payload_bytes - 3 ? ", truncated" : ""}`,
+      ),
+    ),
+    h(
+      "section",
+      { class: "stack" },
+      h("h3", null, "Details"),
+      facts([
+        ["Exchange", exchangeName(message.exchange)],
+        ["Routing key", h("span", { class: "mono" }, message.routing_key)],
+        ["Broker id", message.id && h("span", { class: "mono" }, message.id)],
+        ["Offset", message.offset],
+        ["Received", message.timestamp_ms && time(message.timestamp_ms)],
+        ["State", message.state],
+        ["Age", typeof message.age_ms === "number" ? duration(message.age_ms) : null],
+        ["Due", message.due_at_ms && time(message.due_at_ms)],
+        ["Held by", message.holder && holderText(message.holder)],
+        [
+          "Redelivered",
+          message.redelivered === undefined ? null : message.redelivered ? "yes" : "no",
+        ],
+      ]),
+    ),
+    h("section", { class: "stack" }, h("h3", null, "Properties"), tableFacts(properties)),
+    h("section", { class: "stack" }, h("h3", null, "Headers"), tableFacts(headers)),
+  ];
+}

@@ -1,0 +1,187 @@
+"""A fast path for small, frequent calls: the busy paths of the jobs API.
+
+uvicorn and Starlette cost several times as much as such a call itself. The fast path takes a
+request before uvicorn sees it if all of this holds: its path is in the table, its head has arrived
+completely, the head is plain HTTP/1.1 without unusual headers, and its body has a small known
+length. It runs the same endpoint with the same `Request`, and writes the answer in one piece. All
+other requests, malformed ones included, go to uvicorn as if there were no fast path.
+
+It handles one request at a time. Bytes that arrive during a call wait, up to a limit.
+"""
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import Mapping
+from functools import lru_cache
+from http import HTTPStatus
+from typing import Any, Final, NamedTuple
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+
+from leveret.http.framework.operations import WHOLE_BODY, Handler
+from leveret.http.framework.request_counts import CLIENT_GONE, RequestCounts
+from leveret.http.transport.common_headers import CommonHeaders
+
+BODY_BYTES_MAX: Final = 1024 * 1024  # uvicorn passes on a larger body in pieces
+HEADERS_MAX: Final = 64
+log = logging.getLogger(__name__)
+_END_OF_HEAD: Final = b"\r\n\r\n"
+_NAME: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_ODD_VALUE: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+_TARGET: Final = re.compile(rb"[!-~]+")
+# Headers that change how the message or the connection works: uvicorn handles them.
+_LEFT_TO_UVICORN: Final = frozenset((b"transfer-encoding", b"expect", b"upgrade"))
+_METHODS: Final = (b"GET", b"POST")
+_PHRASES: Final = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() for s in HTTPStatus}
+
+# Clients repeat the same head: a cache keeps the parsed ones.
+_CACHE_HEADS: Final = 512
+_CACHED_BYTES_MAX: Final = 2_048
+
+
+class Head(NamedTuple):
+    """The parsed head of a request on the fast path."""
+
+    method: str
+    path: str
+    query: bytes
+    headers: list[tuple[bytes, bytes]]
+    body_start: int
+    body_length: int
+
+
+def maybe_head(data: bytes, paths: Mapping[bytes, object]) -> Head | None:
+    """Return the head of a request for the fast path, or None to leave it to uvicorn."""
+    end = data.find(_END_OF_HEAD)
+    if end < 0:
+        return None
+    head = _cached_head(data[:end]) if end <= _CACHED_BYTES_MAX else _head(data[:end])
+    return head if head is not None and head.path.encode() in paths else None
+
+
+def _head(data: bytes) -> Head | None:
+    line, *rest = data.split(b"\r\n")
+    words = line.split(b" ")
+    if len(words) != 3 or words[0] not in _METHODS or words[2] != b"HTTP/1.1":
+        return None
+    if not _TARGET.fullmatch(words[1]) or len(rest) > HEADERS_MAX:
+        return None
+    headers = _headers(rest)
+    if headers is None:
+        return None
+    length = _length(headers)
+    if length is None:
+        return None
+    path, _, query = words[1].partition(b"?")
+    start = len(data) + len(_END_OF_HEAD)
+    return Head(words[0].decode("latin-1"), path.decode(), query, headers, start, length)
+
+
+def _headers(lines: list[bytes]) -> list[tuple[bytes, bytes]] | None:
+    found = []
+    hosts = 0
+    for line in lines:
+        name, colon, value = line.partition(b":")
+        name = name.lower()
+        if (
+            not colon
+            or not _NAME.fullmatch(name)
+            or name in _LEFT_TO_UVICORN
+            or _ODD_VALUE.search(value)
+        ):
+            return None
+        value = value.strip(b" \t")
+        if name == b"connection" and value.lower() != b"keep-alive":
+            return None
+        hosts += name == b"host"
+        found.append((name, value))
+    return found if hosts == 1 else None
+
+
+def _length(headers: list[tuple[bytes, bytes]]) -> int | None:
+    given = [value for name, value in headers if name == b"content-length"]
+    if not given:
+        return 0
+    if len(given) > 1 or not given[0].isdigit() or len(given[0]) > 9:
+        return None
+    length = int(given[0])
+    return length if length <= BODY_BYTES_MAX else None
+
+
+_cached_head: Final = lru_cache(_CACHE_HEADS)(_head)
+
+
+class FastPath:
+    """The endpoints of the fast path, shared by all connections."""
+
+    def __init__(
+        self, app: Starlette, endpoints: Mapping[bytes, Handler], requests: RequestCounts
+    ) -> None:
+        self.endpoints = endpoints
+        self._app = app
+        self._requests = requests
+        self._common_headers = CommonHeaders()
+
+    async def answer(self, scope: dict[str, Any], body: bytes, gone: asyncio.Event) -> bytes:
+        """Return the bytes of the answer to one request, and count the request."""
+        began_s = time.perf_counter()
+        status = CLIENT_GONE
+        self._requests.running += 1
+        try:
+            response = await self._response(scope, body, gone)
+            status = response.status_code
+        finally:
+            self._requests.running -= 1
+            self._requests.note(scope["method"], status, time.perf_counter() - began_s)
+        return self._encode(response)
+
+    async def _response(self, scope: dict[str, Any], body: bytes, gone: asyncio.Event) -> Response:
+        scope["app"] = self._app
+        scope[WHOLE_BODY] = body
+        request = Request(scope, _Body(body, gone).receive)
+        try:
+            found = await self.endpoints[scope["raw_path"]](request)
+        except Exception as fault:
+            return await self._error_response(request, fault)
+        assert isinstance(found, Response), "endpoints of the fast path answer in one piece"
+        return found
+
+    async def _error_response(self, request: Request, fault: Exception) -> Response:
+        """Answer an error as Starlette does: by the handler of its nearest class."""
+        for kind in type(fault).__mro__:
+            handler = self._app.exception_handlers.get(kind)
+            if handler is not None:
+                break
+        else:
+            raise fault
+        if kind is Exception:
+            log.error("a request failed", exc_info=fault)
+        response: Response = await handler(request, fault)
+        return response
+
+    def _encode(self, response: Response) -> bytes:
+        status = response.status_code
+        lines = [_PHRASES.get(status) or b"HTTP/1.1 %d \r\n" % status]
+        for name, value in (*self._common_headers.now(), *response.raw_headers):
+            lines += (name, b": ", value, b"\r\n")
+        lines += (b"\r\n", bytes(response.body))
+        return b"".join(lines)
+
+
+class _Body:
+    """The body in the form of ASGI: first all of it, then the disconnect of the client."""
+
+    def __init__(self, body: bytes, gone: asyncio.Event) -> None:
+        self._body: bytes | None = body
+        self._gone = gone
+
+    async def receive(self) -> dict[str, Any]:
+        if self._body is not None:
+            body, self._body = self._body, None
+            return {"type": "http.request", "body": body, "more_body": False}
+        await self._gone.wait()
+        return {"type": "http.disconnect"}

@@ -1,0 +1,32 @@
+"""Makes the ids of this node's jobs and leases: Snowflakes that rise across restarts too.
+
+The register keeps a time that no id exceeds (`floor`). A clock that was set back while the node was
+down therefore makes no id twice. The floor is written ahead of time, so that it is written seldom.
+"""
+
+from typing import Final
+from zlib import crc32
+
+from leveret.engine.vhosts.register import Register
+from leveret.job_service.snowflake import NODE_MAX, Snowflakes
+
+KIND: Final = "job-ids"
+FLOOR: Final = "floor"
+AHEAD_MS: Final = 60_000
+
+
+class IdGenerator:
+    """Makes ids, inside a turn."""
+
+    def __init__(self, register: Register, node_name: str) -> None:
+        self._register = register
+        self._reserved_ms = int(register.get(KIND, FLOOR) or 0)
+        self._snowflakes = Snowflakes(crc32(node_name.encode()) & NODE_MAX, self._reserved_ms)
+
+    def next(self, now_ms: int) -> int:
+        """Return a new id, above all earlier ones."""
+        id = self._snowflakes.next(now_ms)
+        if self._snowflakes.last_ms >= self._reserved_ms:
+            self._reserved_ms = self._snowflakes.last_ms + AHEAD_MS
+            self._register.put(KIND, FLOOR, str(self._reserved_ms))
+        return id

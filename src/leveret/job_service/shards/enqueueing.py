@@ -1,0 +1,308 @@
+"""Enqueues jobs: makes ids, writes the local log and the Redis buffer, then answers.
+
+The record is written to the log first, which takes microseconds. Its sync (if the policy asks for
+one) and the push to Redis run at the same time. If either fails, the call raises and the batch is
+taken back:
+- The log marks its jobs in place, so that no replay inserts them.
+- Redis may have the jobs, and a flusher of any node may have read them by now. Their ids are marked
+  as undone in the shards *before* the call raises. That removes them there and makes every later
+  insert of them void.
+- Where the shard cannot be reached either, the mark is made as soon as it can be. Only in that
+  case, and only if another node reaches both servers meanwhile, can a job of a failed call be
+  delivered.
+
+Idempotency keys are set in Redis in the same step as the push. Redis knows all keys unless it lost
+its data. In that case (`mqueue:keys`) the shards are asked first.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from functools import partial
+from itertools import zip_longest
+from typing import Final
+
+from leveret.errors import JobsError, JobsRateLimitError, JobsUnavailableError
+from leveret.job_model import NewJob
+from leveret.job_service.shards.buffered_job import BufferedJob, encode_job
+from leveret.job_service.shards.id_generator import IdGenerator
+from leveret.job_service.shards.redis.redis_client import RedisClient
+from leveret.job_service.shards.routing import ShardMap
+from leveret.job_service.shards.shard import Shard
+from leveret.job_service.shards.tables import Tables
+from leveret.job_service.shards.timestamps import to_ms
+from leveret.job_service.shards.topic_name import TopicName
+from leveret.job_service.shards.wal import Wal
+
+OUTSTANDING_MAX: Final = 1_000_000  # jobs of this node that are not in their tables yet
+FORGOTTEN_MAX: Final = 100_000  # keys of failed calls that Redis must still delete
+PUSH_TRIES: Final = 4
+
+log = logging.getLogger(__name__)
+
+KnownKey = tuple[str, str, int]  # namespace, key, id
+
+
+class BufferFullError(JobsUnavailableError):
+    """A buffer in Redis has no room; nothing of the batch was buffered."""
+
+
+class Enqueuer:
+    """Enqueues the jobs of one node."""
+
+    def __init__(
+        self,
+        redis: RedisClient,
+        shards: list[Shard],
+        routes: ShardMap,
+        tables: Tables,
+        wal: Wal,
+        id_generator: IdGenerator,
+    ) -> None:
+        self._redis = redis
+        self._shards = shards
+        self._routes = routes
+        self._tables = tables
+        self._wal = wal
+        self._id_generator = id_generator
+        self._to_forget: list[KnownKey] = []
+        self._keys_past_redis = False  # keys were written in slow mode that Redis does not know
+
+    async def enqueue(self, jobs: list[NewJob]) -> tuple[list[int], int]:
+        """Enqueue a batch, all or nothing.
+
+        Return the ids in the order of the jobs, and how many jobs were known by their keys.
+        """
+        now_ms = self._tables.clock.now_ms()
+        places, distinct = _distinct(jobs)
+        self._require(distinct)
+        await self._count_rate(jobs)
+        ids = self._id_generator.make_ids(len(distinct), now_ms)
+        batch = [_buffered_job(job, id, now_ms) for job, id in zip(distinct, ids, strict=True)]
+        self._wal.unanswered.update(ids)  # the sweeper leaves them alone
+        try:
+            given = await self._write(batch, now_ms)
+        finally:
+            self._wal.unanswered.difference_update(ids)
+        new = sum(id == own for id, own in zip(given, ids, strict=True))
+        return [given[place] for place in places], len(jobs) - new
+
+    async def _write(self, batch: list[BufferedJob], now_ms: int) -> list[int]:
+        """Return the id of each job, or of the first job with its key."""
+        if self._redis.is_up:
+            return await self._buffer(batch, now_ms)
+        if self._tables.settings.is_slow_mode:
+            return await self._write_through(batch)
+        self._redis.require()
+        raise AssertionError
+
+    def _require(self, jobs: list[NewJob]) -> None:
+        for topic in {(job.namespace, job.topic) for job in jobs}:
+            self._routes.shard_of(topic).require()
+        if not self._tables.settings.is_slow_mode:
+            self._redis.require()
+        if len(self._wal.outstanding) + len(jobs) > OUTSTANDING_MAX:
+            raise JobsUnavailableError("too many jobs of this node are not in the shards yet")
+
+    async def _count_rate(self, jobs: list[NewJob]) -> None:
+        most = self._tables.settings.rate_max
+        if most is None or not self._redis.is_up:
+            return
+        for namespace, count in Counter(job.namespace for job in jobs).items():
+            closed_ms = await self._redis.rate(namespace, count, most)
+            if closed_ms:
+                raise JobsRateLimitError(namespace, closed_ms / 1000)
+
+    async def _buffer(self, batch: list[BufferedJob], now_ms: int) -> list[int]:
+        raw = [encode_job(job) for job in batch]
+        self._wal.append(batch, raw, asyncio.get_running_loop().time())
+        try:
+            if self._wal.is_synced_first:
+                pushed = await self._push_and_sync(batch, raw, now_ms)
+            else:
+                pushed = await self._push(batch, raw, now_ms)
+        except BufferFullError:
+            self._drop(batch)
+            raise
+        except Exception:
+            await self._take_back(batch)
+            raise
+        repeated = [job for job, first in zip(batch, pushed, strict=True) if first != job.id]
+        if repeated:
+            self._drop(repeated)
+        return pushed
+
+    async def _push_and_sync(
+        self, batch: list[BufferedJob], raw: list[bytes], now_ms: int
+    ) -> list[int]:
+        """Push and sync at the same time; raise the error of either when both have ended."""
+        pushed, synced = await asyncio.gather(
+            self._push(batch, raw, now_ms), self._wal.synced(), return_exceptions=True
+        )
+        if isinstance(synced, BaseException):
+            raise synced
+        if isinstance(pushed, BaseException):
+            raise pushed
+        return pushed
+
+    async def _push(self, batch: list[BufferedJob], raw: list[bytes], now_ms: int) -> list[int]:
+        """Return the id of each job, or of the first job with its key."""
+        given: dict[int, int] = {}
+        todo, is_checked = list(zip(batch, raw, strict=True)), False
+        for _ in range(PUSH_TRIES):
+            jobs = [job for job, _ in todo]
+            word, *found = await self._redis.push(
+                jobs, [data for _, data in todo], now_ms, is_checked
+            )
+            if word == b"ask":
+                await self._look_up_keys(jobs)
+                is_checked = True
+                continue
+            if word == b"full":
+                fault = BufferFullError if not given else JobsUnavailableError
+                raise fault(f"the buffer {found[0].decode()} is full: its shard is too slow")
+            known = {job.id: int(id or job.id) for job, id in zip_longest(jobs, found)}
+            undone = await self._forget_undone(jobs, known) if any(found) else set()
+            given.update(known)
+            todo = [each for each in todo if known[each[0].id] in undone]
+            if not todo:
+                return [given[job.id] for job in batch]
+        raise JobsUnavailableError("keys of failed calls could not be deleted")
+
+    async def _look_up_keys(self, batch: list[BufferedJob]) -> None:
+        """Copy the keys that the shards know to Redis, which has lost them."""
+        until_ms = 0
+        for shard in self._shards:
+            rows = await shard.fetch("SELECT max(kept_until) AS until FROM keys")
+            until_ms = max(until_ms, to_ms(rows[0]["until"]) if rows[0]["until"] else 0)
+        for namespace, key, id in await self._known_keys(batch):
+            await self._redis.remember(namespace, key, id)
+        await self._redis.keys_since(until_ms)
+
+    async def _known_keys(self, batch: list[BufferedJob]) -> list[KnownKey]:
+        keyed = [(job.namespace, job.idempotency_key) for job in batch if job.idempotency_key]
+        if not keyed:
+            return []
+        found: list[KnownKey] = []
+        for shard in self._shards:
+            rows = await shard.fetch(
+                "SELECT k.namespace, k.idempotency_key, k.id FROM keys k"
+                " JOIN unnest($1::TEXT[], $2::TEXT[]) AS g(ns, key)"
+                " ON k.namespace = g.ns AND k.idempotency_key = g.key",
+                [namespace for namespace, _ in keyed],
+                [key for _, key in keyed],
+            )
+            found += [(row["namespace"], row["idempotency_key"], row["id"]) for row in rows]
+        return found
+
+    async def _forget_undone(self, batch: list[BufferedJob], known: dict[int, int]) -> set[int]:
+        """Delete keys in Redis that stand for jobs that were taken back; return their ids."""
+        ids = [first for id, first in known.items() if first != id]
+        undone: set[int] = set()
+        for shard in self._shards if ids else []:
+            rows = await shard.fetch(
+                "SELECT id FROM flush_marks WHERE id = ANY($1::BIGINT[]) AND is_undone", ids
+            )
+            undone |= {row["id"] for row in rows}
+        keyed = [(j.namespace, j.idempotency_key, known[j.id]) for j in batch if j.idempotency_key]
+        await self._redis.forget([key for key in keyed if key[2] in undone])
+        return undone
+
+    async def _write_through(self, batch: list[BufferedJob]) -> list[int]:
+        """Write to the shards directly (slow mode). The log serves to undo a partial failure."""
+        first = {(namespace, key): id for namespace, key, id in await self._known_keys(batch)}
+        new = [job for job in batch if (job.namespace, job.idempotency_key or "") not in first]
+        given = {
+            job.id: first.get((job.namespace, job.idempotency_key or ""), job.id) for job in batch
+        }
+        if new:
+            raw = [encode_job(job) for job in new]
+            self._wal.append(new, raw, asyncio.get_running_loop().time())
+            try:
+                for shard, jobs in self._by_shard(new):
+                    given.update(await self._tables.put(shard, jobs))
+            except JobsError as error:
+                await self._take_back(new)
+                raise JobsUnavailableError(str(error)) from error
+            self._wal.settle(job.id for job in new)
+            self._keys_past_redis |= any(job.idempotency_key is not None for job in new)
+        return [given[job.id] for job in batch]
+
+    def _drop(self, batch: list[BufferedJob]) -> None:
+        """Take back jobs that are only in our log."""
+        self._wal.undo(job.id for job in batch)
+        self._wal.settle(job.id for job in batch)
+
+    async def _take_back(self, batch: list[BufferedJob]) -> None:
+        """Take back jobs that may be in Redis or in the tables."""
+        self._wal.undo(job.id for job in batch)
+        for topic, jobs in by_topic(batch).items():
+            try:
+                undo = partial(self._tables.undo, jobs=jobs)
+                await self._routes.reach(topic, undo, self._tables.settings.deadline_s)
+                self._wal.settle(job.id for job in jobs)
+            except JobsError as error:
+                log.error("%d jobs of a failed call are taken back later: %s", len(jobs), error)
+        keyed = [(j.namespace, j.idempotency_key, j.id) for j in batch if j.idempotency_key]
+        self._to_forget = (self._to_forget + keyed)[-FORGOTTEN_MAX:]
+
+    async def forget_keys(self) -> None:
+        """Correct the keys in Redis when it is back: none may stand for a job taken back."""
+        if self._keys_past_redis:
+            now_ms, kept_ms = self._tables.clock.now_ms(), self._tables.settings.keys_kept_ms
+            await self._redis.keys_until(now_ms + kept_ms)
+            self._keys_past_redis = False
+        keys, self._to_forget = self._to_forget, []
+        try:
+            await self._redis.forget(keys)
+        except JobsUnavailableError:
+            self._to_forget = keys + self._to_forget
+            raise
+
+    def _by_shard(self, jobs: list[BufferedJob]) -> list[tuple[Shard, list[BufferedJob]]]:
+        found: dict[int, list[BufferedJob]] = {}
+        for job in jobs:
+            shard = self._routes.shard_of((job.namespace, job.topic))
+            found.setdefault(shard.index, []).append(job)
+        return [(self._shards[index], jobs) for index, jobs in found.items()]
+
+
+def by_topic(jobs: list[BufferedJob]) -> dict[TopicName, list[BufferedJob]]:
+    found: dict[TopicName, list[BufferedJob]] = {}
+    for job in jobs:
+        found.setdefault((job.namespace, job.topic), []).append(job)
+    return found
+
+
+def topics_of(jobs: list[NewJob]) -> set[TopicName]:
+    return {(job.namespace, job.topic) for job in jobs}
+
+
+def _distinct(jobs: list[NewJob]) -> tuple[list[int], list[NewJob]]:
+    """Leave out jobs that repeat a key of the batch; return the position of each, and the rest."""
+    places: list[int] = []
+    distinct: list[NewJob] = []
+    first: dict[tuple[str, str], int] = {}
+    for job in jobs:
+        if job.idempotency_key is None:
+            place = len(distinct)
+        else:
+            place = first.setdefault((job.namespace, job.idempotency_key), len(distinct))
+        places.append(place)
+        if place == len(distinct):
+            distinct.append(job)
+    return places, distinct
+
+
+def _buffered_job(job: NewJob, id: int, now_ms: int) -> BufferedJob:
+    return BufferedJob(
+        id,
+        job.namespace,
+        job.topic,
+        job.priority,
+        max(job.deliver_after_ms, now_ms),
+        now_ms,
+        job.idempotency_key,
+        job.fair_key,
+        job.payload,
+    )

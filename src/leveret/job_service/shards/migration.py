@@ -1,0 +1,37 @@
+"""The steps that bring the database of a shard to its current schema.
+
+Steps are applied in order under an advisory lock, one transaction each, by the node that comes
+first. `step_1_tables.sql` describes the tables. A step that has been released never changes, apart
+from its comments.
+"""
+
+from typing import Any, Final
+
+from leveret.errors import NewerFormatError
+from leveret.job_service.shards.sql.loader import load_sql
+
+MIGRATION_LOCK: Final = 0x4C56_0001  # advisory lock of the node that migrates
+STEPS: Final = (
+    "step_1_tables",
+    "step_2_put",
+    "step_3_lease",
+    "step_4_settle",
+    "step_5_bury",
+    "step_6_homes",
+    "step_7_claim",
+)
+
+
+async def migrate(connection: Any) -> None:
+    """Apply the missing steps; safe with any number of nodes at once."""
+    async with connection.transaction():
+        await connection.execute("SELECT pg_advisory_xact_lock($1)", MIGRATION_LOCK)
+        await connection.execute(
+            "CREATE TABLE IF NOT EXISTS leveret_version (version INT NOT NULL)"
+        )
+        version = await connection.fetchval("SELECT max(version) FROM leveret_version") or 0
+        if version > len(STEPS):
+            raise NewerFormatError(f"the database is of a later version ({version})")
+        for number in range(version, len(STEPS)):
+            await connection.execute(load_sql(STEPS[number]))
+            await connection.execute("INSERT INTO leveret_version VALUES ($1)", number + 1)

@@ -1,0 +1,44 @@
+"""The names of the keys in Redis.
+
+    mqueue:buffer:{namespace}:{topic}   list: jobs on their way to a table; pushed right, read left
+    mqueue:queue:{namespace}:{topic}    list: prefetched jobs as id:priority, most urgent first
+    mqueue:rate:{namespace}             counter: jobs enqueued this second; expires
+    mqueue:key:{namespace}:{key}        string: the id that an idempotency key stands for; expires
+    mqueue:buffers                      set: namespace, a zero byte, topic of every buffer
+    mqueue:keys                         string: until when PostgreSQL may know keys that Redis lost
+    mqueue:node:{number}                string: the owner of the lease of a node number; expires
+    mqueue:shards                       hash: the shard map, for when the first shard is down
+
+A colon in a name is written %3A, a percent sign %25.
+"""
+
+from typing import Final
+
+BUFFERS: Final = "mqueue:buffers"
+KEYS_SINCE: Final = "mqueue:keys"
+SHARDS: Final = "mqueue:shards"
+
+
+def buffer_key(namespace: str, topic: str) -> str:
+    return f"mqueue:buffer:{_part(namespace)}:{_part(topic)}"
+
+
+def queue_key(namespace: str, topic: str) -> str:
+    return f"mqueue:queue:{_part(namespace)}:{_part(topic)}"
+
+
+def rate_key(namespace: str) -> str:
+    return f"mqueue:rate:{_part(namespace)}"
+
+
+def idempotency_key(namespace: str, key: str) -> str:
+    return f"mqueue:key:{_part(namespace)}:{_part(key)}"
+
+
+def _part(name: str) -> str:
+    """Escape colons, so that the names a:b and c differ from a and b:c."""
+    return name.replace("%", "%25").replace(":", "%3A")
+
+
+def node_key(number: int) -> str:
+    return f"mqueue:node:{number}"

@@ -1,0 +1,314 @@
+"""The calls of the store to Redis, each within a deadline.
+
+Redis holds buffers of jobs, prefetched ids, idempotency keys, rates, a copy of the shard map and
+the leases of node numbers. While Redis is known to be down, every call raises JobsUnavailableError
+at once; a probe finds out when it is back.
+
+No command is ever sent twice. After an error it is not known whether the command was carried out,
+or how much of a script, and the caller must handle both cases.
+"""
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from functools import lru_cache
+from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
+
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.exceptions import NoScriptError, RedisError, ResponseError
+
+from leveret.errors import JobsUnavailableError
+from leveret.job_service.shards.buffered_job import BufferedJob, encode_id
+from leveret.job_service.shards.redis import keys as redis_keys
+from leveret.job_service.shards.redis.pipelined_connection import (
+    PipelinedConnection,
+    encode_array_head,
+    encode_words,
+)
+from leveret.job_service.shards.redis.scripts import load_script
+from leveret.job_service.shards.settings import FLUSH_BYTES, FLUSH_READ, ShardsSettings
+from leveret.job_service.shards.topic_name import TopicName
+
+Answer = TypeVar("Answer")
+
+CONNECTIONS_MAX: Final = 32
+_COUNT: Final[TopicName] = ("", "")  # the key of the number of shards: no topic has an empty name
+_BUFFERS: Final = redis_keys.BUFFERS.encode()
+NAMES_KEPT: Final = 4_096  # topics whose keys are cached
+
+log = logging.getLogger(__name__)
+
+
+class RedisClient:
+    """The Redis server of the store."""
+
+    def __init__(self, url: str, settings: ShardsSettings) -> None:
+        self._settings = settings
+        parts = urlsplit(url)
+        self.name: Final = f"redis ({parts.hostname or 'local'}:{parts.port or 6379})"
+        # `_ask` limits the time. With `socket_timeout` the library loses cancellations on
+        # Python 3.11.
+        pool: Any = BlockingConnectionPool.from_url(
+            url,
+            max_connections=CONNECTIONS_MAX,
+            timeout=settings.deadline_s,
+            socket_connect_timeout=settings.deadline_s,
+        )
+        self._redis: Any = Redis.from_pool(pool)
+        self.is_up = False
+        self.on_up: Callable[[], Awaitable[None]] | None = None
+        self._pipelined = PipelinedConnection(pool, settings.deadline_s)
+        self._push: Final = _Script(load_script("push"), 1)
+        self._push_with_keys: Final = _Script(load_script("push_with_keys"), 2)
+        self._pop: Final = _Script(load_script("pop_prefetched"), 2)
+        self._trim: Any = self._redis.register_script(load_script("remove_flushed"))
+        self._take_back: Any = self._redis.register_script(load_script("take_back_prefetched"))
+        self._rate: Any = self._redis.register_script(load_script("count_rate"))
+        self._renew: Any = self._redis.register_script(load_script("renew_node_number"))
+        self._forget: Any = self._redis.register_script(load_script("forget_keys"))
+
+    def require(self) -> None:
+        if not self.is_up:
+            raise JobsUnavailableError(f"{self.name} does not answer")
+
+    async def _ask(self, question: Awaitable[Answer]) -> Answer:
+        try:
+            async with asyncio.timeout(self._settings.deadline_s):
+                return await question
+        except (RedisError, OSError, TimeoutError) as error:
+            raise self._error_of(error) from error
+
+    def _error_of(self, error: Exception) -> Exception:
+        """Return the error for the caller; open the breaker where Redis does not answer."""
+        if isinstance(error, ResponseError):  # out of memory, read-only, loading
+            return JobsUnavailableError(f"{self.name} refuses: {error}")
+        if isinstance(error, (RedisError, OSError, TimeoutError)):
+            self._open_breaker(error)
+            return JobsUnavailableError(f"{self.name} does not answer: {error}")
+        return error
+
+    def _open_breaker(self, error: BaseException) -> None:
+        if self.is_up:
+            log.warning("%s is down: %s", self.name, str(error) or type(error).__name__)
+        self.is_up = False
+
+    async def probe(self) -> None:
+        """Ping Redis; open or close the breaker by the result."""
+        try:
+            await self._ask(self._redis.ping())
+            if not self.is_up and self.on_up is not None:
+                await self.on_up()
+        except JobsUnavailableError as error:
+            self._open_breaker(error)
+            return
+        if not self.is_up:
+            log.info("%s is up", self.name)
+        self.is_up = True
+
+    async def watch(self) -> None:
+        """Probe until cancelled."""
+        while True:
+            await asyncio.sleep(self._settings.probe_s)
+            await self.probe()
+
+    async def close(self) -> None:
+        self.is_up = False
+        await self._pipelined.close()
+        await self._redis.aclose()
+        await self._redis.connection_pool.disconnect()
+
+    async def push(
+        self, jobs: list[BufferedJob], raw: list[bytes], now_ms: int, is_checked: bool
+    ) -> list[bytes]:
+        """Buffer a batch, or nothing of it. Return the answer of push.lua or push_with_keys.lua.
+
+        `raw` has the bytes of each job. `is_checked`: PostgreSQL was asked for the keys.
+        """
+        if any(job.idempotency_key is not None for job in jobs):
+            return await self._push_keyed(jobs, raw, now_ms, is_checked)
+        topics: dict[TopicName, list[bytes]] = {}
+        for job, data in zip(jobs, raw, strict=True):
+            topics.setdefault((job.namespace, job.topic), []).append(data)
+        words = [_BUFFERS, b"%d" % self._settings.buffer_max]
+        for topic, some in topics.items():
+            words += (*_buffer_names(topic), b"%d" % len(some), *some)
+        return await self._run(self._push, words)
+
+    async def _push_keyed(
+        self, jobs: list[BufferedJob], raw: list[bytes], now_ms: int, is_checked: bool
+    ) -> list[bytes]:
+        words = [_BUFFERS, redis_keys.KEYS_SINCE.encode()]
+        words += (b"%d" % self._settings.buffer_max, b"%d" % now_ms, b"%d" % is_checked)
+        for job, data in zip(jobs, raw, strict=True):
+            key, kept_ms = "", 0
+            if job.idempotency_key is not None:
+                key = redis_keys.idempotency_key(job.namespace, job.idempotency_key)
+                late_ms = max(job.deliver_after_ms - now_ms, 0)
+                kept_ms = self._settings.keys_kept_ms + late_ms
+            names = _buffer_names((job.namespace, job.topic))
+            words += (*names, key.encode(), b"%d" % kept_ms, b"%d" % job.id, data)
+        return await self._run(self._push_with_keys, words)
+
+    async def _run(self, script: "_Script", words: Sequence[bytes]) -> list[bytes]:
+        """Run a script on the pipelined connection; load it where Redis does not have it."""
+        command = script.command(words)
+        try:
+            try:
+                answer: list[bytes] = await self._pipelined.ask(command)
+            except NoScriptError:  # nothing was done
+                await self._ask(self._redis.script_load(script.text))
+                answer = await self._pipelined.ask(command)
+        except Exception as error:
+            raise self._error_of(error) from error
+        return answer
+
+    async def rate(self, namespace: str, jobs: int, most: int) -> int:
+        """Count jobs against a limit; return 0, or in how many ms to try again."""
+        closed_ms: int = await self._ask(
+            self._rate(keys=[redis_keys.rate_key(namespace)], args=[jobs, most])
+        )
+        return closed_ms
+
+    async def keys_since(self, until_ms: int) -> None:
+        """Record until when PostgreSQL may know keys that Redis does not; keep a recorded time."""
+        await self._ask(self._redis.set(redis_keys.KEYS_SINCE, until_ms, nx=True))
+
+    async def keys_until(self, until_ms: int) -> None:
+        """Record that PostgreSQL knows keys until a time that Redis does not know."""
+        await self._ask(self._redis.set(redis_keys.KEYS_SINCE, until_ms))
+
+    async def remember(self, namespace: str, key: str, id: int) -> None:
+        """Copy a key that PostgreSQL knows to Redis."""
+        name, kept_ms = redis_keys.idempotency_key(namespace, key), self._settings.keys_kept_ms
+        await self._ask(self._redis.set(name, id, nx=True, px=kept_ms))
+
+    async def forget(self, keys: list[tuple[str, str, int]]) -> None:
+        """Delete keys (namespace, key, id) that still stand for these ids."""
+        if keys:
+            names = [redis_keys.idempotency_key(namespace, key) for namespace, key, _ in keys]
+            await self._ask(self._forget(keys=names, args=[id for _, _, id in keys]))
+
+    async def buffers(self) -> list[TopicName]:
+        """Return the topics that have jobs in a buffer."""
+        members: set[bytes] = await self._ask(self._redis.smembers(redis_keys.BUFFERS))
+        return [_topic(member) for member in members]
+
+    async def buffered(self, topic: TopicName) -> int:
+        length: int = await self._ask(self._redis.llen(redis_keys.buffer_key(*topic)))
+        return length
+
+    async def read(self, topic: TopicName, most: int) -> list[bytes]:
+        """Return the first jobs of a buffer, as many as fit into one insert."""
+        found: list[bytes] = []
+        size = 0
+        while len(found) < most and size < FLUSH_BYTES:
+            end = min(len(found) + FLUSH_READ, most) - 1
+            key = redis_keys.buffer_key(*topic)
+            some: list[bytes] = await self._ask(self._redis.lrange(key, len(found), end))
+            found += some
+            size += sum(map(len, some))
+            if len(some) < FLUSH_READ:
+                break
+        return found
+
+    async def trim(self, topic: TopicName, ids: list[int], priority: int | None) -> bool:
+        """Remove jobs that are in their table from the buffer.
+
+        `priority` is that of the most urgent removed job that is ready. Return whether a less
+        urgent job is prefetched.
+        """
+        shown = "" if priority is None else priority
+        arguments = [_member(topic), shown, *(encode_id(id) for id in ids)]
+        keys = [redis_keys.buffer_key(*topic), redis_keys.BUFFERS, redis_keys.queue_key(*topic)]
+        return bool(await self._ask(self._trim(keys=keys, args=arguments)))
+
+    async def pop(self, topic: TopicName, most: int) -> list[int] | None:
+        """Take prefetched ids; None while jobs wait in the topic's buffer."""
+        words = (_buffer_names(topic)[0], redis_keys.queue_key(*topic).encode(), b"%d" % most)
+        answer = await self._run(self._pop, words)
+        return None if answer[0] == b"buffered" else [_id(shown) for shown in answer[1:]]
+
+    async def prefetched(self, topic: TopicName) -> int:
+        length: int = await self._ask(self._redis.llen(redis_keys.queue_key(*topic)))
+        return length
+
+    async def add_prefetched(
+        self, topic: TopicName, jobs: list[tuple[int, int]], expires_ms: int
+    ) -> None:
+        """Append prefetched ids with their priorities, the most urgent first."""
+        key = redis_keys.queue_key(*topic)
+
+        async def work() -> None:
+            async with self._redis.pipeline(transaction=True) as pipe:
+                pipe.rpush(key, *(f"{id}:{priority}" for id, priority in jobs))
+                pipe.pexpire(key, expires_ms)
+                await pipe.execute()
+
+        await self._ask(work())
+
+    async def take_back(self, topic: TopicName) -> list[int]:
+        """Take all prefetched ids of a topic off its list."""
+        ids: list[bytes] = await self._ask(self._take_back(keys=[redis_keys.queue_key(*topic)]))
+        return [_id(shown) for shown in ids]
+
+    async def save_map(self, overrides: dict[TopicName, int], count: int) -> None:
+        """Save a copy of the shard map; the number of shards is under the empty topic name."""
+        kept = {**overrides, _COUNT: count}
+
+        async def work() -> None:
+            async with self._redis.pipeline(transaction=True) as pipe:
+                pipe.delete(redis_keys.SHARDS)
+                pipe.hset(redis_keys.SHARDS, mapping={_member(t): s for t, s in kept.items()})
+                await pipe.execute()
+
+        await self._ask(work())
+
+    async def saved_map(self) -> tuple[dict[TopicName, int], int]:
+        """Return the copy of the shard map and the number of shards; 0 where there is no copy."""
+        found: dict[bytes, bytes] = await self._ask(self._redis.hgetall(redis_keys.SHARDS))
+        kept = {_topic(member): int(shard) for member, shard in found.items()}
+        count = kept.pop(_COUNT, 0)
+        return kept, count
+
+    async def lease_node_number(self, number: int, owner: str, lease_ms: int) -> bool:
+        key = redis_keys.node_key(number)
+        return bool(await self._ask(self._redis.set(key, owner, nx=True, px=lease_ms)))
+
+    async def renew_node_number(self, number: int, owner: str, lease_ms: int) -> bool:
+        """Renew the lease of a node number, or end it with 0; False where it was not ours."""
+        key = redis_keys.node_key(number)
+        return bool(await self._ask(self._renew(keys=[key], args=[owner, lease_ms])))
+
+
+class _Script:
+    """A script for the pipelined connection."""
+
+    def __init__(self, text: str, keys: int) -> None:
+        self.text: Final = text
+        digest = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+        self._head = encode_words((b"EVALSHA", digest.encode(), b"%d" % keys))
+
+    def command(self, words: Sequence[bytes]) -> bytes:
+        """Return the bytes of a call; `words` are the keys, then the arguments."""
+        return encode_array_head(3 + len(words)) + self._head + encode_words(words)
+
+
+@lru_cache(NAMES_KEPT)
+def _buffer_names(topic: TopicName) -> tuple[bytes, bytes]:
+    """Return the key of a topic's buffer, and its member of the set of buffers."""
+    return redis_keys.buffer_key(*topic).encode(), _member(topic)
+
+
+def _member(topic: TopicName) -> bytes:
+    return "\0".join(topic).encode()
+
+
+def _id(shown: bytes) -> int:
+    return int(shown.partition(b":")[0])
+
+
+def _topic(member: bytes) -> TopicName:
+    namespace, _, topic = member.decode().partition("\0")
+    return namespace, topic

@@ -1,0 +1,59 @@
+"""Reads the .sql files and fills in their placeholders.
+
+A placeholder is a name in double braces. A name in capitals stands for a number or text of
+`PLACEHOLDERS`. A name in small letters stands for the file of that name in `fragments`, whose own
+placeholders are filled in too. An unknown name is an error.
+"""
+
+import re
+from importlib.resources import files
+from typing import Final
+
+from leveret.job_model import (
+    BACKOFF_MS_DEFAULT,
+    BACKOFF_MS_MAX_DEFAULT,
+    BATCH_BYTES_MAX,
+    ERRORS_KEPT,
+    LEASE_MS_DEFAULT,
+    PAYLOAD_BYTES_MAX,
+    RETRIES_DEFAULT,
+)
+
+GATE_LOCK: Final = 0x4C56_0002  # advisory lock: shared by every function that changes items
+TOPIC_STOPPED: Final = "LV001"  # SQLSTATE: the topic is being moved, or lives on another shard
+PLACEHOLDERS: Final = {
+    "BACKOFF_MS_DEFAULT": BACKOFF_MS_DEFAULT,
+    "BACKOFF_MS_MAX_DEFAULT": BACKOFF_MS_MAX_DEFAULT,
+    "BATCH_BYTES_MAX": BATCH_BYTES_MAX,
+    "DUE_JOBS_LOOKED_AT": 100,  # of all topics; a claim looks among them for jobs of its topic
+    "ERRORS_KEPT": ERRORS_KEPT,
+    "GATE_LOCK": GATE_LOCK,
+    "JITTER_DEFAULT": 0.2,
+    "JOBS_THAT_ALWAYS_FIT": BATCH_BYTES_MAX // PAYLOAD_BYTES_MAX,  # so their size is not measured
+    "LEASE_MS_DEFAULT": LEASE_MS_DEFAULT,
+    "PAYLOAD_BYTES_MAX": PAYLOAD_BYTES_MAX,
+    "RETRIES_DEFAULT": RETRIES_DEFAULT,
+    "TOPIC_STOPPED": TOPIC_STOPPED,
+}
+_PLACEHOLDER: Final = re.compile(r"\{\{(\w+)\}\}")
+_COMMENT_LINE: Final = re.compile(r"^--.*\n", re.MULTILINE)
+
+
+def load_sql(name: str) -> str:
+    """Return the script of `<name>.sql`, ready to be sent."""
+    return _fill_in(_read(f"{name}.sql"))
+
+
+def _fill_in(text: str) -> str:
+    return _PLACEHOLDER.sub(_replace, text)
+
+
+def _replace(match: re.Match[str]) -> str:
+    name = match[1]
+    if name.isupper():
+        return str(PLACEHOLDERS[name])
+    return _fill_in(_COMMENT_LINE.sub("", _read(f"fragments/{name}.sql")).strip())
+
+
+def _read(path: str) -> str:
+    return files(__package__).joinpath(path).read_text(encoding="utf-8")

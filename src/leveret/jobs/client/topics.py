@@ -1,0 +1,81 @@
+"""A topic as programs see it: its settings and its statistics, with times in seconds.
+
+The HTTP API has milliseconds. `settings_of`, `settings_body` and `stats_of` convert.
+"""
+
+import msgspec
+
+from leveret import job_model
+
+_MS: float = 1000.0
+
+
+class TopicSettings(msgspec.Struct, kw_only=True):
+    """How a topic treats its jobs."""
+
+    retries_max: int = job_model.RETRIES_DEFAULT  # attempts after the first; then the job is dead
+    backoff_s: float = job_model.BACKOFF_MS_DEFAULT / _MS  # before the first retry, then doubled
+    backoff_max_s: float = job_model.BACKOFF_MS_MAX_DEFAULT / _MS
+    jitter: float = 0.2  # the share of the backoff that is random
+    lease_s: float = job_model.LEASE_MS_DEFAULT / _MS
+    concurrency_max: int | None = None  # leases at once; None: no limit
+
+
+class TopicStats(msgspec.Struct, kw_only=True):
+    """The jobs of a topic by state, and counters since the node started."""
+
+    namespace: str
+    topic: str
+    ready: int
+    scheduled: int
+    leased: int
+    dead: int
+    oldest_ready_s: float | None = None  # since when the oldest ready job waits, s since 1970
+    enqueued: int = 0
+    handed_out: int = 0
+    acked: int = 0
+    failed: int = 0
+    expired: int = 0  # leases that ran out
+
+
+def settings_of(found: job_model.TopicSettings) -> TopicSettings:
+    """Convert settings of the HTTP API."""
+    return TopicSettings(
+        retries_max=found.retries_max,
+        backoff_s=found.backoff_ms / _MS,
+        backoff_max_s=found.backoff_ms_max / _MS,
+        jitter=found.jitter,
+        lease_s=found.lease_ms / _MS,
+        concurrency_max=found.concurrency_max,
+    )
+
+
+def settings_body(wanted: TopicSettings) -> job_model.TopicSettings:
+    """Convert settings for the HTTP API."""
+    return job_model.TopicSettings(
+        retries_max=wanted.retries_max,
+        backoff_ms=round(wanted.backoff_s * _MS),
+        backoff_ms_max=round(wanted.backoff_max_s * _MS),
+        jitter=wanted.jitter,
+        lease_ms=round(wanted.lease_s * _MS),
+        concurrency_max=wanted.concurrency_max,
+    )
+
+
+def stats_of(found: job_model.TopicStats) -> TopicStats:
+    """Convert statistics of the HTTP API."""
+    oldest_ms = found.oldest_ready_ms
+    return TopicStats(
+        namespace=found.namespace,
+        topic=found.topic,
+        ready=found.ready,
+        scheduled=found.scheduled,
+        leased=found.leased,
+        dead=found.dead,
+        oldest_ready_s=None if oldest_ms is None else oldest_ms / _MS,
+        enqueued=found.enqueued,
+        handed_out=found.handed_out,
+        acked=found.acked,
+        failed=found.failed,
+        expired=found.expired,
+    )

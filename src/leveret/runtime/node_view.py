@@ -1,0 +1,160 @@
+"""Answer the questions of the HTTP front about the running node.
+
+`HttpNodeView` implements `leveret.http.framework.node.NodeView`. The node makes one at its start
+and gives it to the HTTP front, the metrics and the jobs service. The view holds references to the
+parts of the node and starts or stops none of them. Answers are computed at each call; nothing is
+cached.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+
+from leveret.amqp.connection_base import AmqpFront
+from leveret.amqp.server import AmqpServer
+from leveret.arrow.bulk_reads import BulkReads
+from leveret.auth import Authenticator, UserDirectory
+from leveret.clock import Clock
+from leveret.config.settings import Settings
+from leveret.definitions import Definitions
+from leveret.engine.broker import Broker
+from leveret.engine.message import Message
+from leveret.engine.turns.session import Session
+from leveret.http.framework.node import Listener, Machine
+from leveret.leases import ReaderLeases
+from leveret.runtime import machine
+from leveret.runtime.backups import NodeBackups
+from leveret.runtime.certificates import Certificates
+from leveret.runtime.connections_view import ConnectionsView
+from leveret.runtime.jobs import NodeJobs
+from leveret.runtime.memory_alarm import held_bytes
+from leveret.runtime.sync_barrier import SyncBarrier
+from leveret.runtime.telemetry import Telemetry
+from leveret.runtime.turns import TurnRunner
+from leveret.shovels import ShovelManager
+from leveret.storage.store import Store
+from leveret.tasks import Tasks
+
+NO_STORE = "none"  # the durability of a node without a data directory
+
+
+class HttpNodeView:
+    """The running node, as seen from HTTP."""
+
+    # The node sets these during its start, before anybody asks for them.
+    backups: NodeBackups
+    jobs: NodeJobs
+    leases: ReaderLeases
+    metrics: Telemetry
+    shovels: ShovelManager
+    tasks: Tasks
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        clock: Clock,
+        started_ms: int,
+        memory_limit_bytes: int,
+        broker: Broker,
+        directory: UserDirectory,
+        definitions: Definitions,
+        front: AmqpFront,
+        amqp: AmqpServer,
+        turns: TurnRunner,
+        store: Store | None,
+        sync_barrier: SyncBarrier,
+        certificates: Certificates | None,
+        bulk_reads: BulkReads,
+    ) -> None:
+        self.settings = settings
+        self.broker = broker
+        self.directory = directory
+        self.definitions = definitions
+        self.bulk_reads = bulk_reads
+        self.connections = ConnectionsView(amqp)
+        self.bound: list[Listener] = []  # the addresses that the node listens on
+        self._clock = clock
+        self._started_ms = started_ms
+        self._memory_limit_bytes = memory_limit_bytes
+        self._front = front
+        self._amqp = amqp
+        self._turns = turns
+        self._store = store
+        self._sync_barrier = sync_barrier
+        self._certificates = certificates
+
+    @property
+    def node_name(self) -> str:
+        return self.settings.node
+
+    @property
+    def durability(self) -> str:
+        return self._store.durability if self._store is not None else NO_STORE
+
+    @property
+    def product_version(self) -> str:
+        return self.definitions.rabbit_version
+
+    @property
+    def authenticator(self) -> Authenticator:
+        return self._front.authenticator
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms()
+
+    def machine(self) -> Machine:
+        folder = self._store.disk.folder if self._store is not None else None
+        return Machine(
+            pid=os.getpid(),
+            started_ms=self._started_ms,
+            memory_used_bytes=machine.memory_used_bytes(),
+            memory_held_bytes=held_bytes(self.broker),
+            memory_limit_bytes=self._memory_limit_bytes,
+            disk_free_bytes=machine.disk_free_bytes(folder),
+            disk_limit_bytes=self.settings.disk_free_min,
+            descriptors_used=machine.descriptors_used(),
+            descriptors_max=machine.descriptors_max(),
+            processors=machine.processors(),
+            load=machine.load(),
+            context_switches=machine.context_switches(),
+            data=str(folder) if folder is not None else "",
+        )
+
+    def listeners(self) -> Sequence[Listener]:
+        return self.bound
+
+    def certificates(self) -> Sequence[tuple[str, int]]:
+        return [] if self._certificates is None else self._certificates.ends()
+
+    def alarms(self) -> Sequence[str]:
+        return [f"low on {reason}" for reason in self._front.alarms]
+
+    def sessions(self) -> list[Session]:
+        holders = (self.shovels, self.jobs, self.leases)
+        found: list[Session] = [each for holder in holders for each in holder.sessions()]
+        for connection in self._amqp.protocols:
+            found.extend(connection.channels.values())
+        return found
+
+    def in_flight(self) -> list[Message]:
+        """Return all messages that are not settled, or settled only in an open transaction."""
+        held: list[Message] = []
+        for session in self.sessions():
+            held.extend(session.unacked.messages())
+            held.extend(session.undecided())
+        return held
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        self._turns.begin()
+        try:
+            yield
+        finally:
+            self._turns.end()
+
+    def close_connections(self, vhost: str) -> None:
+        self._amqp.close_vhost(vhost)
+
+    async def synced(self) -> None:
+        await self._sync_barrier.wait()

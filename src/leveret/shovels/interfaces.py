@@ -1,0 +1,67 @@
+"""The interfaces between a shovel and its two ends, the source and the target.
+
+An end reports to a `ShovelListener` and is told what to do; it never waits for the other end.
+`open` returns when the end works. From then on `ShovelListener.on_lost` reports that it failed.
+"""
+
+from collections.abc import Sequence
+
+from leveret.amqp_client.client import Delivery
+from leveret.engine.turns.session import Session
+
+
+class ShovelListener:
+    """Receives the reports of both ends. The shovel itself implements it."""
+
+    def on_delivery(self, delivery: Delivery) -> None:
+        """The source has delivered a message."""
+        raise NotImplementedError
+
+    def on_accepted(self, tag: int) -> None:
+        """The target has the message of this tag, for good."""
+        raise NotImplementedError
+
+    def on_refused(self, tag: int, *, retry: bool) -> None:
+        """The target refuses the message of this tag: for now (`retry`), or for good."""
+        raise NotImplementedError
+
+    def on_lost(self, fault: Exception) -> None:
+        """An end has failed."""
+        raise NotImplementedError
+
+
+class ShovelSource:
+    """The end that messages come from."""
+
+    length = 0  # messages in the queue when it was opened
+    session: Session | None = None  # the engine's session, if the source is this node
+
+    async def open(self, listener: ShovelListener) -> None:
+        raise NotImplementedError
+
+    def settle(
+        self, acked: Sequence[int], requeued: Sequence[int], rejected: Sequence[int]
+    ) -> None:
+        """Settle the deliveries with these tags: ack, requeue, or reject for good."""
+        raise NotImplementedError
+
+    def request_more(self) -> None:
+        """Deliver further messages: every message so far was passed on."""
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        raise NotImplementedError
+
+
+class ShovelTarget:
+    """The end that messages go to."""
+
+    async def open(self, listener: ShovelListener) -> None:
+        raise NotImplementedError
+
+    async def send(self, deliveries: Sequence[Delivery]) -> None:
+        """Pass messages on, in order. Wait while the target accepts none."""
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        raise NotImplementedError

@@ -1,0 +1,19 @@
+"""The services of the node that shovels need."""
+
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from leveret.engine.broker import Broker
+
+
+@dataclass(frozen=True)
+class LocalNode:
+    """The node in which the shovels run, as its local ends see it."""
+
+    broker: Broker
+    turn: Callable[[], AbstractContextManager[None]]
+    no_alarm: Callable[[], Awaitable[None]]  # returns when publishers are not blocked
+    token: Callable[[], str]  # random characters for names
+    consumer_timeout_ms: int
+    synced: Callable[[], Awaitable[None]]  # returns when all changes are on disk

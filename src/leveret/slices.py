@@ -1,0 +1,89 @@
+"""Share the event loop: do long work in slices, and let other work run between two slices.
+
+The broker has one event loop, which also serves the clients. Nothing may hold it longer than a few
+milliseconds. This module has the two ways to yield the loop:
+
+- `run_in_slices` is for changes, which must end soon. After each slice it yields once.
+- `Slices` is for reading many messages or objects. While clients are active, each slice is followed
+  by a rest of `REST_RATIO` times its length, so that reading costs the clients less than a tenth of
+  the loop, the sending of answers included. On an idle node the next slice begins at once.
+
+All readers of a node share one `LoopShare`: ten searches take no more of the loop than one.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from time import perf_counter
+from typing import Final
+
+SLICE_S: Final = 0.002  # work between two yields, in seconds
+REST_RATIO: Final = 14.0  # length of a rest, in slices
+REQUEST_S: Final = 0.8  # after this time a request answers with its results so far and a cursor
+
+
+class LoopShare:
+    """Limit the share of the event loop that all readers of a node take together."""
+
+    def __init__(self, activity: Callable[[], int]) -> None:
+        self._activity = activity  # returns a number that changes when clients do anything
+        self._last_activity = 0  # at the end of the last slice
+        self._resting = asyncio.Lock()  # rests of different readers follow each other
+
+    async def rest(self, slice_s: float) -> None:
+        """Return when the next slice may begin, after a slice of this length."""
+        before = self._last_activity
+        self._last_activity = self._activity()
+        async with self._resting:
+            await asyncio.sleep(slice_s * REST_RATIO if self._last_activity != before else 0)
+
+
+class Slices:
+    """Measure the slices of one request."""
+
+    def __init__(self, share: LoopShare) -> None:
+        self._share = share
+        self._request_began_s = perf_counter()
+        self._slice_began_s = self._request_began_s
+
+    def is_late(self) -> bool:
+        """Return True if the request should answer with its results so far."""
+        return perf_counter() - self._request_began_s >= REQUEST_S
+
+    def is_over(self) -> bool:
+        """Return True if the slice has lasted `SLICE_S`."""
+        return perf_counter() - self._slice_began_s >= SLICE_S
+
+    def begin(self) -> None:
+        """Begin a slice now: the time since the last one, such as sending a piece, is not work."""
+        self._slice_began_s = perf_counter()
+
+    async def rest(self) -> None:
+        """End the slice, rest, and begin the next one."""
+        await self._share.rest(perf_counter() - self._slice_began_s)
+        self.begin()
+
+    async def rest_if_over(self) -> None:
+        """Go on at once, or rest if the slice is over."""
+        if self.is_over():
+            await self.rest()
+
+
+async def run_in_slices(
+    steps: Iterator[object], around: Callable[[], AbstractContextManager[object]] = nullcontext
+) -> None:
+    """Run all steps. Each slice runs inside `around()`, for example a turn of the engine."""
+    is_left = True
+    while is_left:
+        with around():
+            is_left = _run_slice(steps)
+        await asyncio.sleep(0)
+
+
+def _run_slice(steps: Iterator[object]) -> bool:
+    """Run steps for one slice. Return False if none are left."""
+    end_s = perf_counter() + SLICE_S
+    for _ in steps:
+        if perf_counter() >= end_s:
+            return True
+    return False

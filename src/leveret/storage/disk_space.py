@@ -1,0 +1,125 @@
+"""Disk space: an alarm while it is short, and a reserve for a full disk.
+
+The reserve is a file that only occupies space. When the disk is full, the log removes it to get
+room for the next block. Then acks can be written, a new log file begun and old ones removed, so
+that consuming alone frees space. When there is enough space, the reserve is made again.
+
+The alarm is on while a block cannot be written, while the reserve is missing, and while less than
+`free_min_bytes` are free. Free space is checked when blocks are written, at most every `CHECK_S`.
+While the alarm is on, it is also checked every `RECHECK_S`, so that the alarm ends by itself.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from leveret.storage.disk import Disk
+from leveret.storage.file_names import RESERVE
+
+log = logging.getLogger(__name__)
+
+RESERVE_BYTES: Final = 8 * 1024 * 1024
+CHECK_S: Final = 0.1
+RECHECK_S: Final = 0.5
+
+
+class DiskReserve:
+    """Disk space kept for a full disk. The log's thread gives it up, the event loop makes it."""
+
+    def __init__(self, disk: Disk, size_bytes: int) -> None:
+        self._disk = disk
+        self.size_bytes = size_bytes  # 0 = no reserve is wanted
+        self.is_held = size_bytes == 0
+
+    def find(self) -> None:
+        """Check whether an earlier run of the node has left the reserve."""
+        if self.is_held or RESERVE not in self._disk.names():
+            return
+        file = self._disk.open(RESERVE)
+        self.is_held = file.size() == self.size_bytes
+        file.close()
+
+    def make(self) -> None:
+        """Allocate the reserve, if that leaves as much space again."""
+        if self.is_held:
+            return
+        try:
+            if self._disk.free_bytes() < 2 * self.size_bytes:
+                return
+            file = self._disk.create(RESERVE)
+            try:
+                file.allocate(self.size_bytes)
+            finally:
+                file.close()
+        except OSError as fault:
+            log.warning("no reserve on the disk: %s", fault)
+            with contextlib.suppress(OSError):
+                self._disk.remove(RESERVE)
+        else:
+            self.is_held = True
+
+    def give_up(self) -> bool:
+        """Remove the reserve to make room; return False if there is none."""
+        if not self.is_held or self.size_bytes == 0:
+            return False
+        self.is_held = False
+        with contextlib.suppress(FileNotFoundError):
+            self._disk.remove(RESERVE)
+        return True
+
+
+class DiskAlarm:
+    """Sets and clears the disk alarm."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        reserve: DiskReserve,
+        loop: asyncio.AbstractEventLoop,
+        free_min_bytes: int,
+        on_change: Callable[[bool], None],
+    ) -> None:
+        self._disk = disk
+        self._reserve = reserve
+        self._loop = loop
+        self._free_min_bytes = free_min_bytes
+        self._on_change = on_change
+        self.is_stuck = False  # a block cannot be written
+        self.is_on = False  # the alarm is on
+        self._next_check_s = 0.0  # loop time
+        self._recheck: asyncio.TimerHandle | None = None
+
+    def note_written(self) -> None:
+        """Note that a block is on disk."""
+        was_stuck = self.is_stuck
+        self.is_stuck = False
+        if was_stuck or not self._reserve.is_held or self._loop.time() >= self._next_check_s:
+            self.check()
+
+    def check(self) -> None:
+        """Check the free space; make the reserve again if there is enough."""
+        self._next_check_s = self._loop.time() + CHECK_S
+        if not self.is_stuck:
+            self._reserve.make()
+        is_short = self.is_stuck or not self._reserve.is_held or self._is_low()
+        if is_short and self._recheck is None:
+            self._recheck = self._loop.call_later(RECHECK_S, self._on_recheck)
+        if is_short != self.is_on:
+            self.is_on = is_short
+            self._on_change(is_short)
+
+    def _is_low(self) -> bool:
+        try:
+            return self._disk.free_bytes() < self._free_min_bytes
+        except OSError:
+            return True
+
+    def _on_recheck(self) -> None:
+        self._recheck = None
+        self.check()
+
+    def stop(self) -> None:
+        if self._recheck is not None:
+            self._recheck.cancel()

@@ -1,0 +1,183 @@
+"""Recovery of streams, from their segments, the checkpoint and the log.
+
+The checkpoint says where each stream ended when its segments were last synced. Chunks after that
+point are written again from the log, so whatever a crash left there does not matter. Chunks that
+retention has removed since then are not written, but they keep their place in the segment, so that
+later chunks get the same positions as before.
+"""
+
+from leveret.engine.broker import Broker
+from leveret.engine.streams.chunk import chunk_bytes, read_chunk
+from leveret.engine.streams.segments import Segment
+from leveret.engine.streams.stream import Stream
+from leveret.errors import CorruptionError
+from leveret.journal.chunks import CHUNK_HEAD_BYTES, WrittenChunk
+from leveret.journal.records import RECORD_HEAD_BYTES
+from leveret.storage.blocks import HEAD_BYTES
+from leveret.storage.disk import Disk, DiskFile
+from leveret.storage.file_names import log_name, segment_name, segments_by_stream
+from leveret.storage.replay import Replay, StreamLog
+from leveret.storage.segment_files import SegmentFiles
+
+
+def restore_streams(
+    disk: Disk, broker: Broker, replay: Replay, files: SegmentFiles, *, surveys: bool
+) -> None:
+    """Restore the segments of every stream, and remove those of deleted streams.
+
+    `surveys` is set by a repair: if the checkpoint is lost, the segments tell where they end.
+    """
+    found = segments_by_stream(disk.names())
+    for queue in broker.slots.queues:
+        if isinstance(queue, Stream):
+            number = int(queue.ledger.id)
+            firsts = found.pop(number, [])
+            log = replay.streams.get(number, StreamLog())
+            if surveys and log.next_offset == 0 and firsts:
+                log = _survey(files, number, firsts)
+            _restore(disk, files, queue, log, firsts)
+    _remove_deleted(disk, replay, found)
+    _append_chunks(disk, broker, replay, files)
+    for queue in broker.slots.queues:
+        if isinstance(queue, Stream):
+            queue.restore(queue.writer.next_offset, queue.writer.last_ms)
+    files.sync()
+
+
+def _remove_deleted(disk: Disk, replay: Replay, found: dict[int, list[int]]) -> None:
+    """Remove segments of streams that were deleted just before the node stopped.
+
+    Segments of an unknown stream are kept, because its definition may have been lost.
+    """
+    for table in replay.definitions:
+        if table["op"].value == "queue-":
+            number = table["id"].value
+            assert isinstance(number, int)
+            for first in found.pop(number, []):
+                disk.remove(segment_name(number, first))
+
+
+def _survey(files: SegmentFiles, stream: int, firsts: list[int]) -> StreamLog:
+    """Find the start and the end of a stream by reading its segments."""
+    log = StreamLog()
+    log.first_offset = firsts[0]
+    log.segment = firsts[-1]
+    log.next_offset = firsts[-1]
+    while True:
+        try:
+            head = files.read(stream, log.segment, log.at, CHUNK_HEAD_BYTES)
+            data = files.read(stream, log.segment, log.at, chunk_bytes(head))
+            chunk = read_chunk(data, log.segment, log.at)
+        except CorruptionError:
+            return log
+        if log.began_ms == 0:
+            log.began_ms = chunk.first_ms
+        log.at += chunk.size()
+        log.next_offset = chunk.end_offset
+        log.last_ms = chunk.last_ms
+
+
+def _restore(
+    disk: Disk, files: SegmentFiles, stream: Stream, log: StreamLog, found: list[int]
+) -> None:
+    """Restore a stream to its state at the checkpoint."""
+    kept = files.store.open(stream.ledger.id)
+    stream.open(kept)
+    stream.writer.next_offset = log.next_offset
+    stream.writer.last_ms = log.last_ms
+    stream.cursors.cursors = dict(log.cursors)
+    number = int(stream.ledger.id)
+    for first in found:
+        name = segment_name(number, first)
+        if first > log.segment or log.next_offset == 0:
+            disk.remove(name)  # made after the checkpoint
+        elif first < log.first_offset:
+            disk.remove(name)  # dropped by retention, but not removed yet
+        else:
+            kept.segments.append(_open_segment(disk, number, first))
+    _check_first(stream, log)
+    _place(disk, stream, log)
+
+
+def _open_segment(disk: Disk, stream: int, first: int) -> Segment:
+    file = disk.open(segment_name(stream, first))
+    try:
+        size = file.size()
+    finally:
+        file.close()
+    segment = Segment(first, -1, HEAD_BYTES)
+    segment.end = size
+    return segment
+
+
+def _check_first(stream: Stream, log: StreamLog) -> None:
+    """Note damage if a stream begins later than it should: a segment is lost."""
+    kept = stream.segments.segments
+    first = int(kept[0].first_offset) if kept else log.next_offset
+    if first > log.first_offset:
+        stream.note_damage(
+            CorruptionError(f"offsets {log.first_offset} to {first - 1} are missing")
+        )
+
+
+def _place(disk: Disk, stream: Stream, log: StreamLog) -> None:
+    """Cut the last segment where the checkpoint says that it ended, and append there."""
+    kept = stream.segments.segments
+    place = stream.writer.position
+    if log.segment < log.first_offset:  # dropped by retention since then
+        place.resume_at(log.segment, log.at, log.began_ms)
+        return
+    if not kept or kept[-1].first_offset != log.segment or kept[-1].end < log.at:
+        if log.next_offset > 0:
+            stream.note_damage(CorruptionError(f"the segment of offset {log.segment} is cut short"))
+        place.begin_segment(log.next_offset)
+        return
+    file = disk.open(segment_name(int(stream.ledger.id), log.segment))
+    try:
+        file.truncate(log.at)
+    finally:
+        file.close()
+    kept[-1].end = log.at
+    place.resume_at(log.segment, log.at, log.began_ms)
+
+
+def _append_chunks(disk: Disk, broker: Broker, replay: Replay, files: SegmentFiles) -> None:
+    """Append the chunks that the log holds beyond the checkpoint."""
+    by_id = {int(q.ledger.id): q for q in broker.slots.queues if isinstance(q, Stream)}
+    opened: dict[int, DiskFile] = {}
+    try:
+        for number, file, at, size in replay.chunks:
+            stream = by_id.get(number)
+            if stream is None:
+                continue  # the stream was deleted later
+            if file not in opened:
+                opened[file] = disk.open(log_name(file))
+            data = opened[file].read(size - 8, at + RECORD_HEAD_BYTES + 8)
+            _append(stream, data, replay.first_offset(number), files)
+    finally:
+        for log in opened.values():
+            log.close()
+
+
+def _append(stream: Stream, data: bytes, first_kept: int, files: SegmentFiles) -> None:
+    first = int.from_bytes(data[8:16], "little")
+    first_ms = int.from_bytes(data[16:24], "little")
+    count = int.from_bytes(data[32:36], "little")
+    writer = stream.writer
+    if first + count <= writer.next_offset:
+        return  # already in the segment
+    place = writer.position
+    if first > writer.next_offset:  # the chunks between are in damaged bytes of the log
+        stream.note_damage(
+            CorruptionError(f"offsets {writer.next_offset} to {first - 1} are missing")
+        )
+        place.begin_segment(first)
+    if place.segment < first_kept <= first:
+        place.begin_segment(first)
+    at = place.place_chunk(first, first_ms, len(data))
+    if first >= first_kept:
+        written = WrittenChunk(writer, place.segment, at, data, first, count, first_ms)
+        files.append([written])
+        stream.segments.add(written)
+    writer.next_offset = first + count
+    writer.last_ms = int.from_bytes(data[24:32], "little")

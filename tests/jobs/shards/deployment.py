@@ -1,0 +1,161 @@
+"""A deployment of the shards store for tests: servers, nodes, and helpers to use them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import asyncpg
+
+from leveret.clock import Clock
+from leveret.errors import JobsError
+from leveret.job_model import NewJob
+from leveret.job_service.shards import ShardsSettings, ShardsStore, open_store
+from leveret.job_service.shards.routing import slot_of
+
+WITHIN_S = 30.0
+# Short times, so that what waits for time does not make tests wait; no deadline a test depends on.
+QUICK = ShardsSettings(
+    probe_s=0.1, tick_s=0.1, sweep_after_s=0.4, flush_interval_ms=100, deadline_s=WITHIN_S
+)
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """Where nodes run."""
+
+    redis_url: str
+    dsns: list[str]
+    folder: Path
+
+    def store(
+        self, name: str = "a", clock: Clock | None = None, settings: ShardsSettings = QUICK
+    ) -> ShardsStore:
+        return open_store(
+            redis_url=self.redis_url,
+            dsns=self.dsns,
+            data=self.folder / name,
+            clock=clock or Clock(),
+            random=Random(1),
+            settings=settings,
+        )
+
+    def at(self, **changes: Any) -> "Deployment":
+        return replace(self, **changes)
+
+    async def started(
+        self,
+        name: str = "a",
+        clock: Clock | None = None,
+        settings: ShardsSettings = QUICK,
+        missing: int = 0,
+    ) -> ShardsStore:
+        """A node that runs; all servers are there but so many shards, and it has found them.
+
+        A server that is slow to answer counts as down, which keeps no node from starting.
+        """
+        store = self.store(name, clock, settings)
+        await store.start()
+        await eventually(lambda: is_whole(store, missing))
+        return store
+
+    @asynccontextmanager
+    async def node(
+        self,
+        name: str = "a",
+        clock: Clock | None = None,
+        settings: ShardsSettings = QUICK,
+        missing: int = 0,
+    ) -> AsyncIterator[ShardsStore]:
+        """The same, stopped at the end."""
+        store = await self.started(name, clock, settings, missing)
+        try:
+            yield store
+        finally:
+            await store.stop(WITHIN_S)
+
+    async def rows(self, sql: str, *arguments: object, shard: int | None = None) -> list[Any]:
+        """What databases answer, one after the other."""
+        found: list[Any] = []
+        for dsn in self.dsns if shard is None else [self.dsns[shard]]:
+            connection = await asyncpg.connect(dsn, timeout=WITHIN_S)
+            found += await connection.fetch(sql, *arguments)
+            await connection.close()
+        return found
+
+    async def is_empty(self, table: str) -> bool:
+        return not await self.rows(f"SELECT FROM {table}")
+
+
+def is_whole(store: ShardsStore, missing: int = 0) -> bool:
+    """Whether a node has all that it needs but so many shards."""
+    up = sum(shard.is_up for shard in store._shards)
+    has_servers = store._redis.is_up and store._routes.is_loaded
+    return (
+        has_servers
+        and up == len(store._shards) - missing
+        and store._id_generator.node_number is not None
+    )
+
+
+async def abandon(store: ShardsStore) -> None:
+    """End a node as kill -9 does: nothing is flushed, nothing is told to anybody."""
+    await store._close()
+
+
+def topic_on(shard: int, shards: int = 2, namespace: str = "n") -> str:
+    """A topic that lives on a shard."""
+    return next(
+        name
+        for name in (f"t{number}" for number in range(1000))
+        if slot_of((namespace, name)) % shards == shard
+    )
+
+
+def new(topic: str = "t", payload: bytes = b"x", **more: Any) -> NewJob:
+    return NewJob(namespace="n", topic=topic, payload=payload, **more)
+
+
+async def drain(store: ShardsStore, topic: str, limit: int = 100) -> list[bytes]:
+    """Payloads of everything that is ready, each acknowledged."""
+    from leveret.job_model import Handle
+
+    found: list[bytes] = []
+    while jobs := await store.dequeue("n", topic, limit, None, 0):
+        await store.ack("n", topic, [Handle(job.id, job.token) for job in jobs])
+        found += [job.payload for job in jobs]
+    return found
+
+
+async def refuses(work: Any, kind: type[JobsError] = JobsError) -> str:
+    """The text of the error that a call raises."""
+    try:
+        await work
+    except kind as error:
+        return str(error)
+    raise AssertionError(f"no {kind.__name__} was raised")
+
+
+async def eventually(
+    is_so: Callable[[], bool | Awaitable[bool]], within_s: float = WITHIN_S
+) -> None:
+    """Wait until something is so that nobody tells."""
+    async with asyncio.timeout(within_s):
+        while True:
+            answer = is_so()
+            if answer if isinstance(answer, bool) else await answer:
+                return
+            await asyncio.sleep(0.02)
+
+
+def hold_flushers(store: ShardsStore) -> None:
+    """What is buffered stays there until somebody asks for it."""
+    for flusher in store._flushers:
+        flusher.signal = _nothing  # type: ignore[method-assign]
+
+
+def _nothing(topic: tuple[str, str]) -> None:
+    pass

@@ -1,0 +1,35 @@
+"""The SQL and Lua files of the shards store are found, and their placeholders are filled in."""
+
+from importlib.resources import files
+
+import pytest
+
+from leveret.job_service.shards.migration import STEPS
+from leveret.job_service.shards.redis.scripts import load_script
+from leveret.job_service.shards.sql.loader import PLACEHOLDERS, load_sql
+
+SQL = files("leveret.job_service.shards.sql")
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_step_has_no_placeholder_left(step: str) -> None:
+    text = load_sql(step)
+    assert "CREATE" in text
+    assert "{{" not in text
+
+
+def test_every_sql_file_is_used_and_every_placeholder_too() -> None:
+    scripts = {each.name for each in SQL.iterdir() if each.name.endswith(".sql")}
+    assert scripts == {f"{step}.sql" for step in STEPS}
+    fragments = list(SQL.joinpath("fragments").iterdir())
+    texts = [SQL.joinpath(name).read_text() for name in scripts]
+    whole = "".join([*texts, *(each.read_text() for each in fragments)])
+    for name in [*PLACEHOLDERS, *(each.name.removesuffix(".sql") for each in fragments)]:
+        assert f"{{{{{name}}}}}" in whole
+
+
+def test_lua_scripts_are_found() -> None:
+    lua = files("leveret.job_service.shards.redis").iterdir()
+    names = [each.name.removesuffix(".lua") for each in lua if each.name.endswith(".lua")]
+    assert len(names) == 8
+    assert all("redis.call" in load_script(name) for name in names)
