@@ -22,6 +22,23 @@ from librt.strings import BytesWriter, read_i16_be, read_i64_be, write_i16_be, w
 from mypy_extensions import i64, mypyc_attr
 
 from leveret.errors import FieldSyntaxError, FrameError
+from leveret.wire.property_flags import (
+    APP_ID,
+    CLUSTER_ID,
+    CONTENT_ENCODING,
+    CONTENT_TYPE,
+    CONTINUATION,
+    CORRELATION_ID,
+    DELIVERY_MODE,
+    EXPIRATION,
+    HEADERS,
+    MESSAGE_ID,
+    PRIORITY,
+    REPLY_TO,
+    TIMESTAMP,
+    TYPE,
+    USER_ID,
+)
 from leveret.wire.scan import check_value, counted_end, name_end
 from leveret.wire.tables import Table, decode_table, encode_table, read_u64
 
@@ -32,21 +49,6 @@ SHORTSTR_BYTES_MAX: Final = 255
 _FLAGS_AT: Final = 12
 _PROPERTIES_AT: Final = 14
 
-_CONTENT_TYPE: Final = 0x8000
-_CONTENT_ENCODING: Final = 0x4000
-_HEADERS: Final = 0x2000
-_DELIVERY_MODE: Final = 0x1000
-_PRIORITY: Final = 0x0800
-_CORRELATION_ID: Final = 0x0400
-_REPLY_TO: Final = 0x0200
-_EXPIRATION: Final = 0x0100
-_MESSAGE_ID: Final = 0x0080
-_TIMESTAMP: Final = 0x0040
-_TYPE: Final = 0x0020
-_USER_ID: Final = 0x0010
-_APP_ID: Final = 0x0008
-_CLUSTER_ID: Final = 0x0004
-_CONTINUATION: Final = 0x0001
 
 # All flags that `_note_texts` handles: most messages have none of them.
 _TEXTS: Final = 0x07FC
@@ -104,17 +106,17 @@ def parse_traits(payload: bytes, depth: i64 = 0) -> Traits:
     traits = Traits()
     traits.body_size = _read_body_size(payload)
     at: i64 = _PROPERTIES_AT
-    if flags & _CONTENT_TYPE:
+    if flags & CONTENT_TYPE:
         at = _text_end(payload, at)
-    if flags & _CONTENT_ENCODING:
+    if flags & CONTENT_ENCODING:
         at = _text_end(payload, at)
-    if flags & _HEADERS:
+    if flags & HEADERS:
         at = _note_headers(payload, at, traits, depth)
-    if flags & _DELIVERY_MODE:
+    if flags & DELIVERY_MODE:
         traits.delivery_mode = _octet(payload, at)
         traits.persistent = traits.delivery_mode == PERSISTENT
         at += 1
-    if flags & _PRIORITY:
+    if flags & PRIORITY:
         traits.priority = _octet(payload, at)
         at += 1
     if flags & _TEXTS:
@@ -126,26 +128,26 @@ def parse_traits(payload: bytes, depth: i64 = 0) -> Traits:
 
 def _note_texts(payload: bytes, start: i64, flags: i64, traits: Traits) -> i64:
     at = start
-    if flags & _CORRELATION_ID:
+    if flags & CORRELATION_ID:
         at = _text_end(payload, at)
-    if flags & _REPLY_TO:
+    if flags & REPLY_TO:
         traits.reply_to = _text(payload, at)
         at = _text_end(payload, at)
-    if flags & _EXPIRATION:
+    if flags & EXPIRATION:
         traits.expiration = _text(payload, at)
         at = _text_end(payload, at)
-    if flags & _MESSAGE_ID:
+    if flags & MESSAGE_ID:
         at = _text_end(payload, at)
-    if flags & _TIMESTAMP:
+    if flags & TIMESTAMP:
         at = _fixed_end(payload, at, 8)
-    if flags & _TYPE:
+    if flags & TYPE:
         at = _text_end(payload, at)
-    if flags & _USER_ID:
+    if flags & USER_ID:
         traits.user_id = _text(payload, at)
         at = _text_end(payload, at)
-    if flags & _APP_ID:
+    if flags & APP_ID:
         at = _text_end(payload, at)
-    if flags & _CLUSTER_ID:
+    if flags & CLUSTER_ID:
         at = _text_end(payload, at)
     return at
 
@@ -184,7 +186,7 @@ def _read_flags(payload: bytes) -> i64:
     if len(payload) < _PROPERTIES_AT:
         raise FieldSyntaxError("content header: cut short")
     flags: i64 = i64(read_i16_be(payload, _FLAGS_AT)) & 0xFFFF
-    if flags & _CONTINUATION:
+    if flags & CONTINUATION:
         raise FrameError("content header: only one word of property flags is supported")
     return flags
 
@@ -256,20 +258,20 @@ def decode_properties(payload: bytes) -> Properties:
     """Decode all properties; raise FieldSyntaxError or FrameError as `parse_traits` does."""
     cursor = _Cursor(payload)
     properties = Properties()
-    properties.content_type = cursor.text(_CONTENT_TYPE)
-    properties.content_encoding = cursor.text(_CONTENT_ENCODING)
-    properties.headers = cursor.table(_HEADERS)
-    properties.delivery_mode = cursor.octet(_DELIVERY_MODE)
-    properties.priority = cursor.octet(_PRIORITY)
-    properties.correlation_id = cursor.text(_CORRELATION_ID)
-    properties.reply_to = cursor.text(_REPLY_TO)
-    properties.expiration = cursor.text(_EXPIRATION)
-    properties.message_id = cursor.text(_MESSAGE_ID)
-    properties.timestamp = cursor.number(_TIMESTAMP)
-    properties.type = cursor.text(_TYPE)
-    properties.user_id = cursor.text(_USER_ID)
-    properties.app_id = cursor.text(_APP_ID)
-    properties.cluster_id = cursor.text(_CLUSTER_ID)
+    properties.content_type = cursor.text(CONTENT_TYPE)
+    properties.content_encoding = cursor.text(CONTENT_ENCODING)
+    properties.headers = cursor.table(HEADERS)
+    properties.delivery_mode = cursor.octet(DELIVERY_MODE)
+    properties.priority = cursor.octet(PRIORITY)
+    properties.correlation_id = cursor.text(CORRELATION_ID)
+    properties.reply_to = cursor.text(REPLY_TO)
+    properties.expiration = cursor.text(EXPIRATION)
+    properties.message_id = cursor.text(MESSAGE_ID)
+    properties.timestamp = cursor.number(TIMESTAMP)
+    properties.type = cursor.text(TYPE)
+    properties.user_id = cursor.text(USER_ID)
+    properties.app_id = cursor.text(APP_ID)
+    properties.cluster_id = cursor.text(CLUSTER_ID)
     if cursor.at != len(payload):
         raise FieldSyntaxError("content header: bytes follow the last property")
     return properties
@@ -309,20 +311,20 @@ def encode_header(properties: Properties, body_size: int) -> bytes:
     """Encode a whole payload; raise ValueError if a text is too long."""
     assert 0 <= body_size < 1 << 63
     builder = _Builder()
-    builder.text(_CONTENT_TYPE, properties.content_type)
-    builder.text(_CONTENT_ENCODING, properties.content_encoding)
-    builder.table(_HEADERS, properties.headers)
-    builder.number(_DELIVERY_MODE, properties.delivery_mode, 1)
-    builder.number(_PRIORITY, properties.priority, 1)
-    builder.text(_CORRELATION_ID, properties.correlation_id)
-    builder.text(_REPLY_TO, properties.reply_to)
-    builder.text(_EXPIRATION, properties.expiration)
-    builder.text(_MESSAGE_ID, properties.message_id)
-    builder.number(_TIMESTAMP, properties.timestamp, 8)
-    builder.text(_TYPE, properties.type)
-    builder.text(_USER_ID, properties.user_id)
-    builder.text(_APP_ID, properties.app_id)
-    builder.text(_CLUSTER_ID, properties.cluster_id)
+    builder.text(CONTENT_TYPE, properties.content_type)
+    builder.text(CONTENT_ENCODING, properties.content_encoding)
+    builder.table(HEADERS, properties.headers)
+    builder.number(DELIVERY_MODE, properties.delivery_mode, 1)
+    builder.number(PRIORITY, properties.priority, 1)
+    builder.text(CORRELATION_ID, properties.correlation_id)
+    builder.text(REPLY_TO, properties.reply_to)
+    builder.text(EXPIRATION, properties.expiration)
+    builder.text(MESSAGE_ID, properties.message_id)
+    builder.number(TIMESTAMP, properties.timestamp, 8)
+    builder.text(TYPE, properties.type)
+    builder.text(USER_ID, properties.user_id)
+    builder.text(APP_ID, properties.app_id)
+    builder.text(CLUSTER_ID, properties.cluster_id)
     head = BytesWriter()
     write_i16_be(head, BASIC_CLASS)
     write_i16_be(head, 0)
@@ -336,12 +338,12 @@ def with_headers(payload: bytes, headers: Table | None) -> bytes:
     """Return the payload with other headers; the other properties keep their bytes."""
     flags = _read_flags(payload)
     start: i64 = _PROPERTIES_AT
-    if flags & _CONTENT_TYPE:
+    if flags & CONTENT_TYPE:
         start = _text_end(payload, start)
-    if flags & _CONTENT_ENCODING:
+    if flags & CONTENT_ENCODING:
         start = _text_end(payload, start)
-    end = counted_end(payload, start, len(payload)) if flags & _HEADERS else start
-    flags = (flags | _HEADERS) if headers is not None else (flags & ~_HEADERS)
+    end = counted_end(payload, start, len(payload)) if flags & HEADERS else start
+    flags = (flags | HEADERS) if headers is not None else (flags & ~HEADERS)
     encoded = encode_table(headers) if headers is not None else b""
     writer = BytesWriter()
     writer.write(payload[:_FLAGS_AT])

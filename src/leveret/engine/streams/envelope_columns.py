@@ -30,6 +30,21 @@ from librt.strings import (
 from mypy_extensions import i32, i64
 
 from leveret.errors import CorruptionError, FieldSyntaxError
+from leveret.wire.property_flags import (
+    APP_ID,
+    CONTENT_ENCODING,
+    CONTENT_TYPE,
+    CORRELATION_ID,
+    DELIVERY_MODE,
+    EXPIRATION,
+    HEADERS,
+    MESSAGE_ID,
+    PRIORITY,
+    REPLY_TO,
+    TIMESTAMP,
+    TYPE,
+    USER_ID,
+)
 from leveret.wire.scan import BINARY, LONGSTR, VOID, counted_end, name_end, value_end
 from leveret.wire.tables import INTEGERS, Field, decode_field
 
@@ -37,19 +52,6 @@ BROKER_ID_HEADER: Final = b"x-broker-id"
 DEATH_HEADER: Final = b"x-death"
 
 _FLAGS: Final = 2  # octets
-_CONTENT_TYPE: Final = 0x8000
-_CONTENT_ENCODING: Final = 0x4000
-_HEADERS: Final = 0x2000
-_DELIVERY_MODE: Final = 0x1000
-_PRIORITY: Final = 0x0800
-_CORRELATION_ID: Final = 0x0400
-_REPLY_TO: Final = 0x0200
-_EXPIRATION: Final = 0x0100
-_MESSAGE_ID: Final = 0x0080
-_TIMESTAMP: Final = 0x0040
-_TYPE: Final = 0x0020
-_USER_ID: Final = 0x0010
-_APP_ID: Final = 0x0008
 
 
 class Column:
@@ -226,23 +228,23 @@ class EnvelopeColumns:
     def _read_properties(self) -> None:
         self._flags = i64(read_i16_be(self._data, self._at)) & 0xFFFF
         self._at += _FLAGS
-        self._text(self.content_type, _CONTENT_TYPE)
-        self._text(self.content_encoding, _CONTENT_ENCODING)
+        self._text(self.content_type, CONTENT_TYPE)
+        self._text(self.content_encoding, CONTENT_ENCODING)
         self._read_headers()
-        self._octet(self.delivery_mode, _DELIVERY_MODE)
-        self._octet(self.priority, _PRIORITY)
-        self._text(self.correlation_id, _CORRELATION_ID)
-        self._text(self.reply_to, _REPLY_TO)
-        self._text(self.expiration, _EXPIRATION)
-        self._text(self.message_id, _MESSAGE_ID)
-        if self._flags & _TIMESTAMP:
+        self._octet(self.delivery_mode, DELIVERY_MODE)
+        self._octet(self.priority, PRIORITY)
+        self._text(self.correlation_id, CORRELATION_ID)
+        self._text(self.reply_to, REPLY_TO)
+        self._text(self.expiration, EXPIRATION)
+        self._text(self.message_id, MESSAGE_ID)
+        if self._flags & TIMESTAMP:
             self.timestamp.add(read_i64_be(self._data, self._at))
             self._at += 8
         else:
             self.timestamp.add_none()
-        self._text(self.type, _TYPE)
-        self._text(self.user_id, _USER_ID)
-        self._text(self.app_id, _APP_ID)
+        self._text(self.type, TYPE)
+        self._text(self.user_id, USER_ID)
+        self._text(self.app_id, APP_ID)
 
     def _short_text(self, column: TextColumn) -> None:
         start = self._at + 1
@@ -266,7 +268,7 @@ class EnvelopeColumns:
             column.add_none()
 
     def _read_headers(self) -> None:
-        if not self._flags & _HEADERS:
+        if not self._flags & HEADERS:
             self.headers.add_none()
             self.broker_id.add_none()
             return
