@@ -45,7 +45,13 @@ from leveret.engine.vhosts.vhost_deletion import VhostDeletion
 from leveret.errors import NotFoundError
 from leveret.journal.journal import Journal
 from leveret.wire.properties import decode_properties, encode_header
+from leveret.wire.tables import Table, field_of
 
+# Headers of a message that a fault of the broker parked, and what they may hold.
+PARK_REASON_HEADER: Final = "x-parked-reason"
+PARK_QUEUE_HEADER: Final = "x-parked-queue"
+PARK_REASON_LENGTH_MAX: Final = 500  # characters
+FAULT: Final = "fault"  # the reason in the message's history
 FIRST_VHOST: Final = "/"  # exists from the start, unless it was deleted
 
 
@@ -130,6 +136,9 @@ class Broker:
         """Begin a turn, and wake everything that is due."""
         self.begin_turn(now_ms)
         self.timers.run(now_ms)
+        for fault in self.timers.faults:
+            self.turn.note_fault("waking an object that was due", fault)
+        self.timers.faults.clear()
 
     def end_turn(self) -> None:
         """Carry out everything inside the engine that the commands of this turn have caused."""
@@ -144,14 +153,20 @@ class Broker:
                 turn.with_room = []
                 for session in with_room:
                     assert isinstance(session, Session)
-                    wake_parked(self.slots, session)
+                    try:
+                        wake_parked(self.slots, session)
+                    except Exception as fault:
+                        turn.note_fault("waking the consumers of a session", fault)
             if turn.dirty:
                 self._pump_dirty()
             if turn.leaving:
                 leaving = turn.leaving
                 turn.leaving = []
                 for one in leaving:
-                    self._dispose(one)
+                    try:
+                        self._dispose(one)
+                    except Exception as fault:
+                        self._confine(one, fault)
             if turn.doomed:
                 self._delete_doomed()
             if turn.events:
@@ -192,9 +207,12 @@ class Broker:
         if vhost is None or exchange is None:
             return
         for key, facts in events:
-            content = Content(encode_event_header(facts, self.turn.now_ms))
-            address = Address(EVENT_EXCHANGE, key)
-            route_and_push(vhost, exchange, address, content, b"")
+            try:
+                content = Content(encode_event_header(facts, self.turn.now_ms))
+                address = Address(EVENT_EXCHANGE, key)
+                route_and_push(vhost, exchange, address, content, b"")
+            except Exception as fault:
+                self.turn.note_fault(f"publishing the event '{key}'", fault)
 
     def _write_log(self) -> None:
         for ledger in self.turn.unlogged:
@@ -208,7 +226,10 @@ class Broker:
             assert isinstance(target, Queue)
             target.dirty = False
             if not target.deleted:
-                target.pump()
+                try:
+                    target.pump()
+                except Exception as fault:
+                    self.turn.note_fault(f"delivering from queue '{target.name}'", fault)
 
     def _delete_doomed(self) -> None:
         """Delete queues that are unused or lost their consumers. A new consumer keeps its queue."""
@@ -218,7 +239,40 @@ class Broker:
             assert isinstance(target, Queue)
             vhost = self.vhosts.get(target.vhost)
             if not target.consumers and vhost is not None:
-                vhost.remove_if_present(target)
+                try:
+                    vhost.remove_if_present(target)
+                except Exception as fault:
+                    self.turn.note_fault(f"deleting queue '{target.name}'", fault)
+
+    def _confine(self, leaving: Leaving, fault: Exception) -> None:
+        """Park a message that could not be disposed of, so that the fault stops nothing else.
+
+        If parking fails too, the message waits among the stuck dead letters of its vhost, and is
+        tried again. Copies that reached a queue before the fault stay there.
+        """
+        queue = leaving.queue
+        assert isinstance(queue, Queue)
+        turn = self.turn
+        turn.cause_id = 0
+        turn.publish_id = 0
+        message = leaving.message
+        vhost = self.vhosts.get(queue.vhost)
+        if vhost is None:
+            return
+        turn.note_fault(f"handling message {message.seq} that left queue '{queue.name}'", fault)
+        reason = f"{type(fault).__name__}: {fault}"[:PARK_REASON_LENGTH_MAX]
+        try:
+            turn.cause_id = copy_id(queue.ledger.id, message.seq)
+            _park(vhost, message, _header_with_reason(queue, message, reason))
+            turn.cause_id = 0
+            queue.own_losses().parked += 1
+            turn.losses.parked += 1
+            queue.note(PARKED, message, FAULT)
+            queue.ledger.hand_over(message)
+        except Exception as second:
+            turn.cause_id = 0
+            turn.note_fault(f"parking message {message.seq} of queue '{queue.name}'", second)
+            vhost.stuck.add(leaving)
 
     def _dispose(self, leaving: Leaving) -> None:
         """Dead-letter, park, route or drop a message that left its queue."""
@@ -244,7 +298,7 @@ class Broker:
             queue.note(DEAD_LETTERED, message, leaving.reason)
         elif leaving.reason == DELIVERY_LIMIT and self.parks:
             turn.cause_id = copy_id(queue.ledger.id, message.seq)
-            _park(vhost, queue, message)
+            _park(vhost, message, _header_with_death(vhost, queue, message))
             turn.cause_id = 0
             queue.own_losses().parked += 1
             turn.losses.parked += 1
@@ -305,11 +359,29 @@ def _dead_letter(vhost: Vhost, queue: Queue, message: Message, reason: str) -> i
     return route_and_push(vhost, exchange, address, content, message.body, deaths=avoid)
 
 
-def _park(vhost: Vhost, queue: Queue, message: Message) -> None:
-    """Move a message over its delivery limit to the queue for parked messages."""
+def _header_with_death(vhost: Vhost, queue: Queue, message: Message) -> bytes:
+    """Return the header of a message over its delivery limit, with this death recorded."""
     properties = decode_properties(message.header)
     record_death(properties, queue.name, DELIVERY_LIMIT, message.address, vhost.turn.now_ms)
-    header = encode_header(properties, len(message.body))
+    return encode_header(properties, len(message.body))
+
+
+def _header_with_reason(queue: Queue, message: Message, reason: str) -> bytes:
+    """Return the header of a message with the fault that parked it, or unchanged if that fails."""
+    try:
+        properties = decode_properties(message.header)
+        headers: Table = dict(properties.headers) if properties.headers is not None else {}
+        headers[PARK_REASON_HEADER] = field_of(reason)
+        headers[PARK_QUEUE_HEADER] = field_of(queue.name)
+        properties.headers = headers
+        properties.expiration = None
+        return encode_header(properties, len(message.body))
+    except Exception:
+        return message.header
+
+
+def _park(vhost: Vhost, message: Message, header: bytes) -> None:
+    """Move a message to the queue for parked messages."""
     flags = message.flags & PERSISTENT
     ensure_parked_queue(vhost).push(
         message.address, header, message.body, ttl_ms=-1, priority=-1, flags=flags, delay_ms=0

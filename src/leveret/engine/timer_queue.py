@@ -57,6 +57,7 @@ class TimerQueue:
         self._heap: list[tuple[int, int, Timed]] = []  # due time, serial, object
         self._serial: int = 0  # keeps the comparison of heap entries from reaching `Timed`
         self._stale: i64 = 0  # about how many entries no longer count
+        self.faults: list[Exception] = []  # raised by woken objects; `Broker.on_pulse` takes them
 
     def arm(self, timed: Timed, due_ms: i64) -> None:
         """Wake `timed` at `due_ms` or earlier: a wake-up that is set for an earlier time stays."""
@@ -110,6 +111,9 @@ class TimerQueue:
                 timed.wake_ms = NEVER
                 due.append(timed)
         for timed in due:
-            next_ms = timed.on_due(now_ms)
-            if next_ms != NEVER:
-                self.arm(timed, next_ms)
+            try:
+                next_ms = timed.on_due(now_ms)
+                if next_ms != NEVER:
+                    self.arm(timed, next_ms)
+            except Exception as fault:  # the other objects are woken all the same
+                self.faults.append(fault)

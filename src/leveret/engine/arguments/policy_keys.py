@@ -99,6 +99,16 @@ class NameType(ValueType):
         return 0 < len(value.encode("utf-8", "surrogateescape")) <= NAME_BYTES_MAX
 
 
+class RoutingKeyType(ValueType):
+    """A text that can be a routing key."""
+
+    def allows(self, field: Field) -> bool:
+        value = field.value
+        if field.kind != LONGSTR or not isinstance(value, str):
+            return False
+        return len(value.encode("utf-8", "surrogateescape")) <= NAME_BYTES_MAX
+
+
 class AnyType(ValueType):
     """Any value: the key is stored, and nothing reads it."""
 
@@ -193,7 +203,11 @@ POLICY_KEYS: Final[dict[str, PolicyKey]] = {
             "dead-letter-exchange", _TEXT, "dead letter exchange name", NO_OPERATOR, ARGUMENT_WINS
         ),
         PolicyKey(
-            "dead-letter-routing-key", _TEXT, "dead letter routing key", NO_OPERATOR, ARGUMENT_WINS
+            "dead-letter-routing-key",
+            RoutingKeyType(),
+            "dead letter routing key",
+            NO_OPERATOR,
+            ARGUMENT_WINS,
         ),
         PolicyKey(
             "dead-letter-strategy",

@@ -27,6 +27,7 @@ _LONGSTR: Final = ord("S")
 _TIMESTAMP: Final = ord("T")
 _ARRAY: Final = ord("A")
 _TABLE: Final = ord("F")
+_COUNT_MAX: Final = 1 << 62  # a larger count was made up by a publisher, and starts again
 
 
 def deaths_of(headers: Table | None) -> list[Table]:
@@ -68,7 +69,9 @@ def _take_entry(deaths: list[Table], queue: str, reason: str) -> Table | None:
             entry = dict(deaths.pop(index))
             count = entry.get("count")
             times = count.value if count is not None else 0
-            entry["count"] = Field(_LONG, times + 1 if isinstance(times, int) else 1)
+            if not isinstance(times, int) or not 0 <= times < _COUNT_MAX:
+                times = 0
+            entry["count"] = Field(_LONG, times + 1)
             return entry
     return None
 

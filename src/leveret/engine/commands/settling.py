@@ -197,7 +197,10 @@ def take_back_late(slots: Slots, turn: Turn) -> None:
     for session in late:
         assert isinstance(session, Session)
         if not session.closed:
-            _take_back(slots, session)
+            try:
+                _take_back(slots, session)
+            except Exception as fault:
+                turn.note_fault("taking back messages that were held too long", fault)
 
 
 def _take_back(slots: Slots, session: Session) -> None:

@@ -8,6 +8,7 @@ from leveret.engine.insight.explain_queue import (
     DELAYED_UNTIL,
     HIGHER_PRIORITY_AHEAD,
     NOT_FOUND,
+    PARKED,
     QUARANTINED,
     UNACKED,
     Explanation,
@@ -27,6 +28,7 @@ from leveret.engine.queues.stuck_dead_letters import StuckDeadLetters
 from leveret.engine.streams.reader import Reader
 from leveret.engine.streams.stream import Stream
 from leveret.engine.turns.session import Consumer, Session
+from leveret.engine.vhosts.queue_creation import PARKED as PARKED_QUEUE
 
 
 def explain_message(
@@ -53,10 +55,19 @@ def explain_message(
 def _explain_location(queue: Queue, location: MessageLocation) -> Explanation:
     if location.state == READY:
         standing = standing_reasons(queue)
-        return Explanation(not standing, _ahead(location) + standing)
+        parked = [_parked()] if queue.name == PARKED_QUEUE else []
+        return Explanation(not standing, parked + _ahead(location) + standing)
     if location.state == SCHEDULED:
         return Explanation(False, [_due(location.due_ms, queue.turn.now_ms)])
     return Explanation(False, [stuck(queue, 1)])
+
+
+def _parked() -> Reason:
+    text = (
+        "The broker parked this message. Its header x-parked-reason names a fault of the broker; "
+        "without that header it exceeded its delivery limit, and x-death says where."
+    )
+    return Reason(PARKED, text, {})
 
 
 def _ahead(location: MessageLocation) -> list[Reason]:

@@ -30,6 +30,7 @@ DEAD_LETTER_STUCK: Final = "dead_letter_stuck"
 LOG_NOT_SYNCED: Final = "log_not_synced"
 BEHIND: Final = "behind"
 HIGHER_PRIORITY_AHEAD: Final = "higher_priority_ahead"
+PARKED: Final = "parked"
 NOT_FOUND: Final = "not_found"
 
 CODES: Final = (

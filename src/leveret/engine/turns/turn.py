@@ -119,7 +119,8 @@ class Turn:
         self.with_room: list[SessionBase] = []  # their shared prefetch has room again
         self.late: list[SessionBase] = []  # sessions that may hold a message beyond its timeout
         self.lazy_free = LazyFree(timers)
-        self.faults: list[str] = []  # damage that was found, for the log file of the node
+        self.faults: list[str] = []  # damage and faults that were found, for the node's log
+        self.fault_count: i64 = 0  # faults that were confined, since the start
         # Statistics
         self.number: i64 = 0  # turns since the start, this one included
         self.losses = NodeLossCounts()
@@ -131,6 +132,11 @@ class Turn:
         self.confirms: list[SessionBase] = []  # sessions with confirms to send
         self.unsynced: list[SessionBase] = []  # sessions that wait for the log first
         self.ended: list[Holder] = []  # consumers that the broker ended
+
+    def note_fault(self, what: str, fault: Exception) -> None:
+        """Record a fault of the broker that was confined to one message or object."""
+        self.fault_count += 1
+        self.faults.append(f"{what} failed: {type(fault).__name__}: {fault}")
 
     def note_confirm(self, session: SessionBase) -> None:
         """Confirm the publishes of a session at the end of the turn."""

@@ -19,6 +19,7 @@ from leveret.engine.deduplication.deduplication import Deduplication
 from leveret.engine.exchanges.exchange import Exchange
 from leveret.engine.history.life_events import Chronicle
 from leveret.engine.history.tracing import add_tracing
+from leveret.engine.message import ADDRESS_NAME_BYTES_MAX
 from leveret.engine.queues.queue import Queue
 from leveret.engine.streams.chronicle import StreamChronicle
 from leveret.engine.streams.stream import Stream
@@ -53,6 +54,8 @@ def make_queue(
         auto_delete=auto_delete,
         arguments=arguments,
     )
+    if not vhost.turn.is_restoring:  # a queue of an older version must be there after a start
+        _require_usable_dead_letter_key(vhost, name, settings)
     if settings.kind == STREAM:
         queue: Queue = _new_stream(vhost, name, settings, arguments)
     else:
@@ -91,6 +94,16 @@ def make_queue(
     if durable and not vhost.turn.is_restoring:
         vhost.log(encode_queue(queue))
     return queue
+
+
+def _require_usable_dead_letter_key(vhost: VhostState, name: str, settings: QueueSettings) -> None:
+    """Raise PreconditionFailedError if no message could be published with the routing key."""
+    key = settings.dead_letter_key
+    if key is not None and len(key.encode("utf-8", "surrogateescape")) > ADDRESS_NAME_BYTES_MAX:
+        raise PreconditionFailedError(
+            f"invalid arg 'x-dead-letter-routing-key' for queue '{name}' in vhost '{vhost.name}': "
+            f"a routing key has at most {ADDRESS_NAME_BYTES_MAX} bytes"
+        )
 
 
 def add_holding_queue(vhost: VhostState, exchange: Exchange) -> None:
