@@ -348,11 +348,11 @@ def test_paused_queue_does_not_expire() -> None:
         channel = opened(server)
         channel.queue_declare("q", arguments={"x-expires": 1000})
         ask(server, "PUT", "/queues/%2F/q/pause")
-        clock.advance(5000)
+        clock.advance(5)
         assert ask(server, "GET", "/queues/%2F/q")[0] == 200
         ask(server, "DELETE", "/queues/%2F/q/pause")
         assert ask(server, "GET", "/queues/%2F/q")[0] == 200
-        clock.advance(1500)
+        clock.advance(1.5)
         assert ask(server, "GET", "/queues/%2F/q")[0] == 404
         channel.connection.close()
 

@@ -108,7 +108,7 @@ class ShardsService(EmbeddedService):
         end_ms = self.clock.now_ms() + round(seconds * 1000)
         while (now_ms := self.clock.now_ms()) < end_ms:
             minute_ms = (now_ms // MINUTE_MS + 1) * MINUTE_MS
-            self.clock.advance(min(minute_ms, end_ms) - now_ms)
+            self.clock.advance((min(minute_ms, end_ms) - now_ms) / 1000)
             self._wake()
 
     def _wake(self) -> None:

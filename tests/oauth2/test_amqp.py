@@ -115,9 +115,9 @@ def test_end_of_the_token_ends_the_connection(
     server: RunningBroker, sign: Sign, clock: ManualClock
 ) -> None:
     connection = connected(server, sign())
-    clock.advance(ms=59_999)
+    clock.advance(59.999)
     connection.channel().queue_declare("q")
-    clock.advance(ms=1)
+    clock.advance(0.001)
     with pytest.raises(ConnectionClosedByBroker) as closed:
         connection.process_data_events(10)
     assert closed.value.reply_code == 320

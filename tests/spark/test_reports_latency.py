@@ -27,9 +27,9 @@ def live(served: Timed) -> dict[str, list[int]]:
         for number in range(40):
             waiting_ms, flight_ms = 10 * number, 3 * number
             served.put(opened, "", "work", app_id="even" if number % 2 == 0 else None)
-            served.clock.advance(waiting_ms)
+            served.clock.advance(waiting_ms / 1000)
             tag = opened.basic_get("work")[0].delivery_tag
-            served.clock.advance(flight_ms)
+            served.clock.advance(flight_ms / 1000)
             opened.basic_ack(tag)
             served.wait_for("work")
             known["waiting"].append(waiting_ms)
@@ -39,9 +39,9 @@ def live(served: Timed) -> dict[str, list[int]]:
         # Comes back once: two waits, two flights, one ack.
         served.put(opened, "", "work")
         for waiting_ms, flight_ms in ((5_000, 7_000), (11_000, 13_000)):
-            served.clock.advance(waiting_ms)
+            served.clock.advance(waiting_ms / 1000)
             tag = opened.basic_get("work")[0].delivery_tag
-            served.clock.advance(flight_ms)
+            served.clock.advance(flight_ms / 1000)
             if waiting_ms == 5_000:
                 opened.basic_nack(tag, requeue=True)
             else:
@@ -53,9 +53,9 @@ def live(served: Timed) -> dict[str, list[int]]:
         # Two settled by one event of a range of copies, and one that is never delivered.
         for _ in range(3):
             served.put(opened, "", "other")
-        served.clock.advance(1_000)
+        served.clock.advance(1)
         tags = [opened.basic_get("other")[0].delivery_tag for _ in range(3)]
-        served.clock.advance(1_000)
+        served.clock.advance(1)
         opened.basic_ack(tags[-1], multiple=True)
         served.put(opened, "", "other")
         served.wait_for("other")

@@ -28,12 +28,12 @@ class ManualClock(Clock):
     def on_moved(self, callback: Callable[[], int]) -> None:
         self._listeners.append((asyncio.get_running_loop(), callback))
 
-    def advance(self, ms: int = 0, *, seconds: float = 0, minutes: float = 0) -> None:
+    def advance(self, seconds: float = 0.0, *, minutes: float = 0.0) -> None:
         """Move the clock forward, and stop at each time at which a timer is due.
 
         When this returns, all timers that were due have run.
         """
-        step_ms = ms + round(seconds * 1000) + round(minutes * 60_000)
+        step_ms = round(seconds * 1000) + round(minutes * 60_000)
         if step_ms < 0:
             raise ValueError("the clock cannot go back")
         with self._lock:

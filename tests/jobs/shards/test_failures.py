@@ -304,7 +304,7 @@ def test_prefetched_jobs_come_back_when_redis_is_wiped(
             rows = await deployment.rows("SELECT status FROM items")
             assert {row["status"] for row in rows} == {"leased"}
             redis_server.wipe()
-            clock.advance(ms=QUICK.prefetch_lease_ms + 1)
+            clock.advance((QUICK.prefetch_lease_ms + 1) / 1000)
             found = await until(store, "t", 5)
             assert sorted(found) == [b"0", b"1", b"2", b"3", b"4"]
 

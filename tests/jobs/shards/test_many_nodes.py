@@ -312,7 +312,7 @@ def test_what_expired_in_the_list_is_not_handed_out_by_it(deployment: Deployment
             await store.enqueue([new(payload=b"1")])
             await store._flush(("n", "t"))
             await store._prefetcher.prefetch(("n", "t"))
-            clock.advance(ms=quiet.prefetch_lease_ms + 1)
+            clock.advance((quiet.prefetch_lease_ms + 1) / 1000)
             (job,) = await store.dequeue("n", "t", 5, None, 0)
             assert job.attempt == 1  # it went back to the table, without a failure
             assert (await store.find("n", "t", job.id)).failures == []  # type: ignore[union-attr]
