@@ -43,7 +43,7 @@ async def test_an_order_is_billed() -> None:
     assert OrderBilled(1) in bus.published
 
 
-async def test_what_fails_for_long_is_a_dead_letter() -> None:
+async def test_event_that_keeps_failing_becomes_a_dead_letter() -> None:
     hub = FakeHub()
     bus = FakeBus(fanout.layout("demo-billing"), hub=hub)
     register(bus)
@@ -56,5 +56,5 @@ async def test_what_fails_for_long_is_a_dead_letter() -> None:
 
 if __name__ == "__main__":
     asyncio.run(test_an_order_is_billed())
-    asyncio.run(test_what_fails_for_long_is_a_dead_letter())
+    asyncio.run(test_event_that_keeps_failing_becomes_a_dead_letter())
     print("both tests passed")

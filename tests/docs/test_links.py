@@ -35,6 +35,6 @@ def test_every_document_can_be_reached_from_the_readme() -> None:
 
 def test_a_wrong_link_is_noticed() -> None:
     readme = Page(ROOT / "README.md")
-    assert leads_somewhere(readme, "docs/bus.md#too-early")
+    assert leads_somewhere(readme, "docs/bus.md#delayed-events")
     assert not leads_somewhere(readme, "docs/bus.md#too-late")
     assert not leads_somewhere(readme, "docs/buss.md")

@@ -151,7 +151,7 @@ def test_a_task_chooses_when_it_is_tried_again(server: RunningBroker) -> None:
 
     async def script(stage: Stage) -> None:
         await stage.client.set_settings(
-            "again", TopicSettings(backoff_s=3600.0, backoff_max_s=3600.0)
+            "again", TopicSettings(backoff_s=3600.0, backoff_s_max=3600.0)
         )
 
         @stage.worker.task("again")

@@ -74,7 +74,7 @@ def test_messages_are_published_seen_found_taken_and_dropped(server: RunningBrok
     ctl(server, "drop", "mail", "--id", hit["id"])
     assert found(server, "get", "mail", "--consume")[0]["payload"] == "second"
     assert "0 messages" in ctl(server, "purge", "mail")
-    assert "no queue takes it" in ctl(server, "publish", "x", "-k", "nobody", code=1)
+    assert "no queue is bound" in ctl(server, "publish", "x", "-k", "nobody", code=1)
 
 
 def test_unacked_messages_name_their_holder(server: RunningBroker) -> None:
@@ -102,7 +102,7 @@ def test_dead_letters_are_redriven_after_a_dry_run(server: RunningBroker) -> Non
         got, _, _ = channel.basic_get("work")
         assert got is not None
         channel.basic_reject(got.delivery_tag, requeue=False)
-    assert "3 messages would be taken" in ctl(server, "redrive", "dead", "--dry-run")
+    assert "3 messages match" in ctl(server, "redrive", "dead", "--dry-run")
     ended = found(server, "redrive", "dead")
     assert (ended["state"], ended["done"]) == ("done", 3)
     assert [m["payload"] for m in found(server, "peek", "work")] == ["0", "1", "2"]
@@ -143,7 +143,7 @@ def test_lists_can_be_chosen_and_sorted(server: RunningBroker) -> None:
     words = ("list", "queues", "--name", "-list", "--columns", "name", "--sort", "name")
     assert ctl(server, *words).split() == ["name", "a-list", "z-list"]
     assert ctl(server, *words, "--reverse").split() == ["name", "z-list", "a-list"]
-    assert "nothing is called" in ctl(server, "list", "hares", code=2)
+    assert "unknown kind hares" in ctl(server, "list", "hares", code=2)
 
 
 def test_what_does_not_exist_is_one_line(server: RunningBroker) -> None:
@@ -183,7 +183,7 @@ def test_names_that_a_terminal_cannot_show_are_escaped(server: RunningBroker) ->
 
 def test_a_name_that_is_not_text_is_one_line(server: RunningBroker) -> None:
     said = ctl(server, "declare", "queue", os.fsdecode(b"q\xff"), code=1)
-    assert said == "leveret ctl: 'q\\udcff' is not text in utf-8\n"
+    assert said == "leveret ctl: 'q\\udcff' cannot be encoded as utf-8\n"
 
 
 def test_an_address_that_is_none_is_one_line() -> None:

@@ -180,9 +180,7 @@ QUEUE_FAMILIES: Final = (
         queue_lines.TIMED_OUT,
         "Messages taken back from consumers after the consumer timeout.",
     ),
-    _ours(
-        COUNTER, "parked_total", queue_lines.PARKED, "Messages parked over their delivery limit."
-    ),
+    _ours(COUNTER, "parked_total", queue_lines.PARKED, "Messages moved to leveret.parked."),
 )
 
 CONSUMERS_ALONE: Final = _gauge(

@@ -211,7 +211,7 @@ _FATES: Final = (
     node_family(
         COUNTER,
         "leveret_parked_total",
-        "Messages parked because of their delivery limit.",
+        "Messages moved to leveret.parked.",
         lambda r: r.sources.facts.broker.turn.losses.parked,
     ),
     node_family(

@@ -7,7 +7,7 @@ from typing import Final
 
 from leveret.clock import Clock
 
-START_MS: Final = 1_700_000_000_000
+START_S: Final = 1_700_000_000.0  # Unix time
 _MOVE_WITHIN_S: Final = 30.0
 
 
@@ -16,9 +16,9 @@ class ManualClock(Clock):
 
     moves = False
 
-    def __init__(self, start_ms: int = START_MS) -> None:
+    def __init__(self, start_s: float = START_S) -> None:
         super().__init__()
-        self._now_ms = start_ms
+        self._now_ms = round(start_s * 1000)
         self._lock = threading.Lock()
         self._listeners: list[tuple[asyncio.AbstractEventLoop, Callable[[], int]]] = []
 

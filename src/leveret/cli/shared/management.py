@@ -39,7 +39,7 @@ class ManagementClient:
         try:
             address = parse_address(url)
         except ValueError as fault:
-            raise NoAnswerError(f"{url} is no address: {fault}") from fault
+            raise NoAnswerError(f"{url} is not a valid address: {fault}") from fault
         self._address = replace(
             address,
             user=user or address.user or "guest",

@@ -22,7 +22,7 @@ from leveret.engine.queues.queue import Queue
 
 BEFORE_ALL: Final = -(1 << 62)  # smaller than every key
 BACK: Final = BEFORE_ALL + 1  # the line of returned messages, before all priorities
-_LANES: Final = 1 << 30  # distance between the keys of two priorities
+_FAIR_LINES: Final = 1 << 30  # distance between the keys of two priorities
 
 
 def lines_of(queue: Queue) -> list[tuple[int, Line]]:
@@ -33,10 +33,12 @@ def lines_of(queue: Queue) -> list[tuple[int, Line]]:
         lines.append((BACK, ready.back))
     if ready.prioritised:
         for level in sorted(ready.levels):
-            lines.append((level * _LANES, ready.lines[-level]))
+            lines.append((level * _FAIR_LINES, ready.lines[-level]))
             if ready.fair_lines is not None:
-                lanes = ready.fair_lines.at(-level)
-                lines.extend([(level * _LANES + lane.number, lane.line) for lane in lanes])
+                fair_lines = ready.fair_lines.at(-level)
+                lines.extend(
+                    [(level * _FAIR_LINES + fair.number, fair.line) for fair in fair_lines]
+                )
     else:
         lines.append((0, ready.line))
     return lines

@@ -1,8 +1,8 @@
 """Topics whose fair keys take turns. The register lists them, so that they do after a restart too.
 
 A start does not read messages, so waiting jobs are in one line for each priority and not in the
-lanes of their fair keys. A small backlog is distributed to the lanes at the start. A larger backlog
-stays in its line, which counts as one lane.
+lines of their fair keys. A small backlog is distributed to the lines at the start. A larger backlog
+stays in its line, which counts as one fair line.
 """
 
 import json
@@ -31,8 +31,8 @@ def fair_topics(register: Register) -> list[tuple[str, str]]:
     return [tuple(json.loads(key)) for key in register.entries(REGISTER_KIND)]
 
 
-def open_lanes(queue: Queue) -> None:
-    """Open the lanes of a queue after a restart, inside a turn."""
+def open_fair_lines(queue: Queue) -> None:
+    """Open the fair lines of a queue after a restart, inside a turn."""
     ready = queue.ready
     dealt: list[Message] = []
     if ready.count <= DEALT_MAX and ready.body_bytes <= DEALT_BYTES_MAX:

@@ -67,7 +67,7 @@ class EmbeddedStore:
         with self._host.turn():
             self._schedules.load()
             for namespace, topic in fairness.fair_topics(self._host.broker.register):
-                self._open_lanes(namespace, topic)
+                self._open_fair_lines(namespace, topic)
 
     async def stop(self, deadline_s: float) -> None:
         self._is_draining = True
@@ -378,14 +378,14 @@ class EmbeddedStore:
                     if topic is not None:
                         yield topic
 
-    def _open_lanes(self, namespace: str, topic: str) -> None:
-        """Open the lanes of a topic that had them before the restart."""
+    def _open_fair_lines(self, namespace: str, topic: str) -> None:
+        """Open the fair lines of a topic that had them before the restart."""
         vhost = self._host.broker.vhosts.get(namespace)
         queue = vhost.queues.get(topic) if vhost is not None else None
         if queue is None or not queue.settings.has_jobs:
             fairness.forget_fair(self._host.broker.register, namespace, topic)
         else:
-            fairness.open_lanes(queue)
+            fairness.open_fair_lines(queue)
 
 
 def _require_room(topics: list[Topic], jobs: list[NewJob]) -> None:

@@ -15,7 +15,7 @@ class TopicSettings(msgspec.Struct, kw_only=True):
 
     retries_max: int = job_model.RETRIES_DEFAULT  # attempts after the first; then the job is dead
     backoff_s: float = job_model.BACKOFF_MS_DEFAULT / _MS  # before the first retry, then doubled
-    backoff_max_s: float = job_model.BACKOFF_MS_MAX_DEFAULT / _MS
+    backoff_s_max: float = job_model.BACKOFF_MS_MAX_DEFAULT / _MS
     jitter: float = 0.2  # the share of the backoff that is random
     lease_s: float = job_model.LEASE_MS_DEFAULT / _MS
     concurrency_max: int | None = None  # leases at once; None: no limit
@@ -43,7 +43,7 @@ def settings_of(found: job_model.TopicSettings) -> TopicSettings:
     return TopicSettings(
         retries_max=found.retries_max,
         backoff_s=found.backoff_ms / _MS,
-        backoff_max_s=found.backoff_ms_max / _MS,
+        backoff_s_max=found.backoff_ms_max / _MS,
         jitter=found.jitter,
         lease_s=found.lease_ms / _MS,
         concurrency_max=found.concurrency_max,
@@ -55,7 +55,7 @@ def settings_body(wanted: TopicSettings) -> job_model.TopicSettings:
     return job_model.TopicSettings(
         retries_max=wanted.retries_max,
         backoff_ms=round(wanted.backoff_s * _MS),
-        backoff_ms_max=round(wanted.backoff_max_s * _MS),
+        backoff_ms_max=round(wanted.backoff_s_max * _MS),
         jitter=wanted.jitter,
         lease_ms=round(wanted.lease_s * _MS),
         concurrency_max=wanted.concurrency_max,

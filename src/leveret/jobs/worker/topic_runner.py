@@ -92,7 +92,7 @@ class TopicRunner:
         self._threads.stop()
 
     async def _take_some(self, group: asyncio.TaskGroup, stopping: "asyncio.Task[bool]") -> None:
-        """Fill the free places; returns without jobs when the lane is told to stop."""
+        """Fill the free places; returns without jobs when the runner is told to stop."""
         free = min(self._task.concurrency - self._working, BATCH_MAX - len(self._settling))
         if free <= 0:
             self._has_room.clear()

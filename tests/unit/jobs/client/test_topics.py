@@ -12,7 +12,7 @@ def test_defaults_are_those_of_the_service() -> None:
 
 def test_settings_are_converted_both_ways() -> None:
     wanted = TopicSettings(
-        retries_max=3, backoff_s=0.25, backoff_max_s=1.5, jitter=0, lease_s=2.5, concurrency_max=7
+        retries_max=3, backoff_s=0.25, backoff_s_max=1.5, jitter=0, lease_s=2.5, concurrency_max=7
     )
     sent = settings_body(wanted)
     assert (sent.backoff_ms, sent.backoff_ms_max, sent.lease_ms) == (250, 1500, 2500)
