@@ -1,4 +1,4 @@
-"""What every test can count on: the form under test, a printed seed, and no leftovers of either.
+"""Rules for all tests: they run on the right form of Leveret, and print their random seed.
 
 The suite runs twice, on the sources and on the compiled form. `--form` states which one this run is
 meant to test, and the run refuses to start when it would test the other. A test that can only run

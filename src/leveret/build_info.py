@@ -12,13 +12,13 @@ from typing import Final
 from leveret import __version__
 
 # Any module of the compiled set would do.
-_WITNESS: Final = "leveret.wire.tables"
+_PROBED_MODULE: Final = "leveret.wire.tables"
 
 
 def is_compiled() -> bool:
     """Return True if the core is machine code."""
-    spec = find_spec(_WITNESS)
-    assert spec is not None and spec.origin is not None, f"{_WITNESS} is not installed"
+    spec = find_spec(_PROBED_MODULE)
+    assert spec is not None and spec.origin is not None, f"{_PROBED_MODULE} is not installed"
     return not spec.origin.endswith(".py")
 
 

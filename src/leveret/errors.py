@@ -1,7 +1,7 @@
 """The errors that several parts of Leveret raise.
 
 Every error that a user can catch is a `LeveretError`. An error that only one part raises is beside
-the code that raises it: see the end of the tree.
+the code that raises it. The end of the tree names the most important of these.
 
     LeveretError
     ├── EngineError                     the engine refuses a command, which has changed nothing
@@ -36,7 +36,7 @@ the code that raises it: see the end of the tree.
     ├── BusError                        leveret.bus.errors: the event bus
     ├── ClusterError                    leveret.cluster.errors: groups of nodes
     ├── CallError                       leveret.http_client.errors: HTTP calls; jobs clients
-    ├── RetryError, DeadError           leveret.jobs: raised by tasks of a worker
+    ├── RetryError, DeadError           leveret.jobs: raised by handlers of a worker
     └── OptionError, BrokerError, DataLostError     pyspark_leveret.errors: queries in Spark
 
 The text of an error explains it, and matches RabbitMQ's text where clients read it. Errors carry no

@@ -1,7 +1,7 @@
-"""Asks the broker over HTTP. A connection for each request, and none is kept.
+"""Ask the broker over HTTP. Each request has a connection of its own.
 
-A request that finds no broker, or a busy one, is sent again until the time for that is over: a
-broker that is restarted does not end a query. What the broker refuses is an error at once.
+If the broker does not answer or is busy, the request is sent again for up to `retry_s`, so that a
+restart of the broker does not end a query. A refused request is an error at once.
 """
 
 import contextlib
@@ -24,8 +24,8 @@ from pyspark_leveret.options import Options
 log = logging.getLogger(__name__)
 
 ANSWER_S: Final = 120.0
-PAUSE_S: Final = (0.1, 2.0)  # before the second try, and at most
-UNAUTHORIZED: Final = 401  # the login is refused, or what was asked for
+PAUSE_S: Final = (0.1, 2.0)  # the first and the longest pause between two tries
+UNAUTHORIZED: Final = 401  # the login is wrong, or lacks a permission
 NOT_FOUND: Final = 404
 BUSY: Final = 503
 # There is no connection, or it broke before the answer was there.
@@ -41,11 +41,11 @@ class Broker:
         self._vhost = quote(options.vhost, safe="")
 
     def path(self, kind: str, name: str, *rest: str) -> str:
-        """The path of a queue or stream, or of something of it."""
+        """Return the API path of a queue or stream, or of a resource below it."""
         return "/".join(["/api", kind, self._vhost, quote(name, safe=""), *rest])
 
     def ask(self, method: str, path: str, body: object = None, **query: object) -> Any:
-        """The decoded answer; raises BrokerError."""
+        """Send a request and return the decoded answer. Raise BrokerError."""
         with self.answer(method, path, body, **query) as answer:
             data = answer.body.read()
         return json.loads(data) if data else None
@@ -54,7 +54,7 @@ class Broker:
     def answer(
         self, method: str, path: str, body: object = None, **query: object
     ) -> Iterator[StreamedAnswer]:
-        """The answer, to be read; the caller handles a connection that is lost while it reads."""
+        """Send a request and yield its answer. While reading it, the connection may be lost."""
         connection, answer = self._answered(method, path, body, query)
         try:
             if answer.status >= 300:
@@ -66,7 +66,7 @@ class Broker:
     def _answered(
         self, method: str, path: str, body: object, query: dict[str, object]
     ) -> tuple[Connection, StreamedAnswer]:
-        """Ask until there is an answer."""
+        """Send a request, again if needed, and return the connection and the answer."""
         address = self._address()
         given = {name: value for name, value in query.items() if value is not None}
         target = f"{path}?{urlencode(given)}" if given else path
@@ -94,20 +94,20 @@ class Broker:
         return BrokerError(f"the broker at {self._url.shown} does not answer: {reason}")
 
     def _address(self) -> Address:
-        """Made for each call: Spark pickles a `Broker`, and TLS settings cannot be pickled."""
+        """Return a new address: Spark pickles a `Broker`, and TLS settings cannot be pickled."""
         address = parse_address(self._url.shown)
         return replace(address, user=self._url.user, password=self._url.password)
 
 
 class Patience:
-    """Pauses between tries, until the time for that is over."""
+    """Growing pauses between tries, until `retry_s` has passed."""
 
     def __init__(self, retry_s: float) -> None:
         self._until_s = time.monotonic() + retry_s
         self._pause_s = PAUSE_S[0]
 
     def pause(self, fault: Exception) -> None:
-        """Wait a little; raises the fault where it has lasted too long."""
+        """Wait before the next try. Raise the fault if no time is left."""
         if time.monotonic() + self._pause_s > self._until_s:
             raise fault
         log.warning("%s; trying again", fault)
@@ -127,7 +127,7 @@ def _refusal(answer: StreamedAnswer) -> BrokerError:
 
 
 def named(fault: BrokerError, options: Options, kind: str, name: str) -> BrokerError:
-    """A refusal with its subject: a stream or queue that is not there, or not for this user."""
+    """Return an error that names the missing or forbidden stream or queue."""
     where = f"in vhost '{options.vhost}' at {options.url.shown}"
     if fault.status == NOT_FOUND:
         return BrokerError(f"there is no {kind} '{name}' {where}", NOT_FOUND)

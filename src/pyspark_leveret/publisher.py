@@ -1,7 +1,8 @@
-"""Publishes messages over AMQP and returns when the broker has confirmed them all.
+"""Publish messages over AMQP, and return when the broker has confirmed them all.
 
-Few messages are unconfirmed at a time. A connection that is lost is made again, and what was not
-confirmed is published again with the same ids: the broker drops what it had taken already.
+The number of unconfirmed messages is limited. After a lost connection the publisher connects again
+and publishes the unconfirmed messages again, with the same ids, so that the broker can drop the
+duplicates.
 """
 
 import asyncio
@@ -20,17 +21,17 @@ from pyspark_leveret.options import Options
 
 UNCONFIRMED_MAX: Final = 2000
 UNCONFIRMED_BYTES_MAX: Final = 8 * 1024 * 1024
-CONFIRM_S: Final = 120.0  # within which the broker must confirm something
-_TURN: Final = 100  # messages between two looks at what the broker says
+CONFIRM_S: Final = 120.0  # longest wait for the next confirm
+_TURN: Final = 100  # messages that are sent before the event loop reads confirms
 
 
 def publish(options: Options, name: str, messages: Iterator[Message]) -> int:
-    """Publish everything; how many messages. Raises BrokerError."""
+    """Publish all messages and return their number. Raise BrokerError."""
     return asyncio.run(_Publisher(options, name).run(messages))
 
 
 class _Publisher(ClientListener):
-    """One run."""
+    """Publishes the messages of one call of `publish`."""
 
     def __init__(self, options: Options, name: str) -> None:
         self._options = options
@@ -40,8 +41,8 @@ class _Publisher(ClientListener):
         self._waiting_bytes = 0
         self._seq = 0
         self._started_s = 0.0
-        self._fault: Exception | None = None  # that ends the run
-        self._moved = asyncio.Event()  # something was confirmed, or is lost
+        self._fault: Exception | None = None  # the error that ends the publishing
+        self._moved = asyncio.Event()  # set by each confirm, return, loss, and end of a block
 
     async def run(self, messages: Iterator[Message]) -> int:
         count = 0
@@ -60,7 +61,7 @@ class _Publisher(ClientListener):
         return count
 
     async def _pace(self, count: int) -> None:
-        """Wait until the next message is due, where a rate was given."""
+        """Wait until the next message is due, if the options have a rate."""
         rate = self._options.records_per_second
         if rate is not None:
             now_s = asyncio.get_running_loop().time()
@@ -68,7 +69,7 @@ class _Publisher(ClientListener):
             self._raise()
 
     async def _connect(self) -> None:
-        """Connect, if need be again and again, and publish what was not confirmed."""
+        """Connect, with retries, and publish the unconfirmed messages again."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + self._options.retry_s
         pause_s = PAUSE_S[0]
@@ -103,7 +104,7 @@ class _Publisher(ClientListener):
         return is_long or self._waiting_bytes >= UNCONFIRMED_BYTES_MAX or self._client.is_lost
 
     async def _room(self) -> None:
-        """Let confirms come in, and wait for some where there are too few."""
+        """Read confirms, and wait while too many messages are unconfirmed."""
         await asyncio.sleep(0)
         self._raise()
         assert self._client is not None
@@ -127,8 +128,6 @@ class _Publisher(ClientListener):
     def _raise(self) -> None:
         if self._fault is not None:
             raise self._fault
-
-    # What the broker says
 
     def on_confirm(self, seq: int, multiple: bool, is_acked: bool) -> None:
         if not is_acked:
@@ -162,7 +161,7 @@ class _Publisher(ClientListener):
 
 
 def _address(options: Options) -> AmqpUri:
-    """Where the broker speaks AMQP: as given, or as it says itself, or the usual port."""
+    """Return the AMQP address: with the given port, the announced one, or the usual one."""
     url = options.url
     port = options.amqp_port or _announced_port(options) or PORTS["amqps" if url.is_tls else "amqp"]
     return AmqpUri(
@@ -172,7 +171,7 @@ def _address(options: Options) -> AmqpUri:
         password=url.password,
         vhost=options.vhost,
         tls=url.is_tls,
-        heartbeat_s=0,  # rows may be slow to come, and nobody answers meanwhile
+        heartbeat_s=0,  # the loop does not run while Spark computes the next rows
     )
 
 
@@ -181,7 +180,7 @@ def _announced_port(options: Options) -> int | None:
     try:
         found = Broker(options).ask("GET", "/api/overview")
     except BrokerError as fault:
-        if fault.status in (401, 404):  # not for everybody to know
+        if fault.status in (401, 404):  # this user may not see the overview
             return None
         raise
     ports = [one["port"] for one in found.get("listeners", []) if one["protocol"] == wanted]

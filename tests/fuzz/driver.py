@@ -5,7 +5,7 @@ Each connection logs in, sends a conversation with some corrupted frames, and di
 - the broker sends complete frames, and every close has the code of a protocol error;
 - the well-behaved peer is served every few frames: its messages return unchanged and in order;
 - after a disconnect nothing of the connection is left: no consumer, no exclusive queue, no reply
-  address, no entry of the pulse, and its output is dropped.
+  address, no entry of the timer queue, and its output is dropped.
 
 An exception of the broker escapes from here, with a note on how to repeat it.
 
@@ -35,7 +35,7 @@ from tests.protocol.conversations import (
 from tests.protocol.stage import Peer, Stage, method, publish, start_ok
 
 SERVED_EVERY: Final = 20  # fuzzed frames between two messages of the well-behaved peer
-STALE_MAX: Final = 64  # entries of the pulse that need not be live
+STALE_MAX: Final = 64  # entries of the timer queue that need not be live
 ERROR_CODES: Final = frozenset((403, 404, 405, 406, 501, 502, 503, 504, 505, 530, 540))
 _CLOSES: Final = {struct.pack("!HH", 10, 50): "connection", struct.pack("!HH", 20, 40): "channel"}
 _TALKS: Final = [*CONVERSATIONS.values()]

@@ -1,4 +1,4 @@
-"""No hot path needs many more instructions than it did: tools/guard says how they are counted.
+"""Compare the instruction counts of hot paths with the baseline (tools/guard counts them).
 
 This bound does not depend on the clock: counts of one build are the same on a busy machine. Where a
 path needs more for a good reason, `make guard-update` records it, and the change shows it.

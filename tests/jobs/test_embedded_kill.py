@@ -50,7 +50,7 @@ def serving(data: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
 
 
 class Ledger:
-    """What clients were told, from several threads."""
+    """The answers that clients got, collected from several threads."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -133,7 +133,7 @@ def test_no_kill_loses_a_job_or_brings_back_one_that_was_acked(tmp_path: Path, s
 
 
 def drain(data: Path, key: str, ledger: Ledger) -> set[int]:
-    """Every job that is left; keys are known by the ids that they had."""
+    """Return all jobs that are left, and check that known keys still give the same ids."""
     with serving(data) as (process, port):
         api = Api(port, key, "n")
         for name, id in list(ledger.keyed.items())[-50:]:

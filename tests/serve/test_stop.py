@@ -103,22 +103,22 @@ def test_a_request_that_is_on_its_way_is_answered(tmp_path: Path) -> None:
         assert process.wait(timeout=20) == 0
 
 
-def test_clients_that_do_not_get_on_are_cut_off_without_a_fault(tmp_path: Path) -> None:
+def test_stalled_requests_are_cut_off_at_the_stop_without_an_error_line(tmp_path: Path) -> None:
     errors = tmp_path / "stderr"
     with errors.open("w") as stderr, serving(tmp_path / "data", stderr=stderr) as (process, ready):
         port = int(ready[4])
         begin_request(port, "/api/queues/%2F/x").close()  # in the middle of its request
-        # Another one that never goes on; the lane for small calls has one as well.
+        # Two clients that never complete their request, one of them on the fast path.
         with (
             begin_request(port, "/api/queues/%2F/x") as slow,
-            begin_request(port, "/enqueue") as lane,
+            begin_request(port, "/enqueue") as slow_on_fast_path,
         ):
             with HTTPConnectionOf(int(ready[4])) as plain:
                 plain.request("GET", "/api/health")
                 assert plain.getresponse().status == 200
             process.send_signal(signal.SIGTERM)
             assert process.wait(timeout=30) == 0
-            for client in (slow, lane):
+            for client in (slow, slow_on_fast_path):
                 client.settimeout(30)
                 with contextlib.suppress(ConnectionResetError):
                     assert client.recv(100) == b""

@@ -211,9 +211,9 @@ def test_hole_in_the_middle_is_refused(blocks: int, filling: str) -> None:
 
 
 @pytest.mark.parametrize("part", BITS)
-def test_no_bit_that_was_turned_goes_unnoticed(part: int) -> None:
-    """In the last block it is cut off and reported. Before that the queue is told, which has lost
-    one message and knows it; where it cannot be known which queue it was, the start is refused.
+def test_every_flipped_bit_is_noticed(part: int) -> None:
+    """A flip in the last block: the block is cut off and reported. A flip in an earlier block: the
+    queue that lost a message is told. If that queue cannot be found, the node does not start.
     """
     log = sixteen_kib()
     last = log.ends[-2]
@@ -239,7 +239,7 @@ def test_no_bit_that_was_turned_goes_unnoticed(part: int) -> None:
     )
 
 
-MARK_BYTES = 24  # of a record that says when messages came: the last one of a block that has it
+MARK_BYTES = 24  # payload of a CAME record, which is the last record of its block
 
 
 class OneFile(ReadOnlyDisk):

@@ -5,8 +5,8 @@
     METHOD ──basic.publish──► HEADER ──size 0──► METHOD
                                 └──size > 0──► BODY ──complete──► METHOD
 
-This module handles the busy path: `basic.publish` with its header and body, and `basic.ack`. All
-other methods are in `leveret.amqp.handlers`.
+This module handles the busy path: `basic.publish` with its header and body, and `basic.ack`.
+`rare_frames` opens channels, `closing` closes them, and `handlers` has all other methods.
 """
 
 from typing import Final

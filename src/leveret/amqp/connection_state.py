@@ -9,8 +9,8 @@
 A channel is open while it is in `channels`. A channel that we have closed (`is_closing`) ignores
 everything except `channel.close-ok` and `channel.close`.
 
-Invariant: `last_channel` is the open channel of `last_number`, or None. `last_number` and
-`last_method` name the culprit of an error; number 0 is the connection as a whole.
+Invariant: `last_channel` is the open channel of `last_number`, or None. An error closes the channel
+`last_number` (0: the connection) and names `last_method` as its cause.
 """
 
 from typing import Final

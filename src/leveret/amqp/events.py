@@ -1,4 +1,4 @@
-"""Publish events of connections and channels to the event exchange."""
+"""Note events of connections and channels. The broker publishes them at the end of the turn."""
 
 from typing import Final
 

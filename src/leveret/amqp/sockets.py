@@ -10,8 +10,8 @@ memory. The broker treats a publishing connection like this:
   iteration of the loop, so that deliveries and acks of other connections come in between.
 - While a target queue has consumers and more than `backlog` ready messages, the connection waits
   for the queue to get shorter, at most `PAUSE_S` per quota. If consumers make progress, the wait
-  grows with the number of waiting publishers: otherwise ten publishers would press ten times as
-  hard.
+  grows with the number of waiting publishers, so that ten publishers together do not send ten
+  times as much as one.
 - While the log has much to write, the connection waits for the disk.
 - While an alarm is on, the connection waits for its end, and is told so (`connection.blocked`).
 

@@ -35,7 +35,7 @@ _SIGNATURE_ONLY: Final[Any] = {
 
 @dataclass(frozen=True)
 class TokenRules:
-    """What a token must have to be accepted."""
+    """Conditions that a token must meet to be accepted."""
 
     algorithms: frozenset[str]
     audience: str  # empty: any

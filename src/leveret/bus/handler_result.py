@@ -1,8 +1,8 @@
-"""What a handler returned, and what the bus does with the delivery: two tables and one decision.
+"""The result of a handler, and the action that the bus takes for it.
 
-`HandlerResult` says what became of a delivery. `decide` turns it into one action: ack, reject (the
-broker moves the message to the retry queue), delay, requeue or dead letter. The module is pure: the
-real bus and the fake one for tests both use it.
+Return values and exceptions of a handler become a `HandlerResult`. `decide` turns it into one
+action: ack, reject (the broker moves the message to the retry queue), delay, requeue or dead
+letter. The module is pure: the real bus and the fake one for tests both use it.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ MAX_RETRIES_EXCEEDED: Final = "RABBITMQ_MESSAGE_MAX_RETRIES_EXCEEDED"
 
 
 class DeliveryOutcome(StrEnum):
-    """What a handler asks the bus to do with a delivery."""
+    """The wish of a handler for a delivery."""
 
     ACK = "ack"  # the message is handled
     RETRY = "retry"  # it failed: deliver it again after the retry delay
@@ -51,7 +51,7 @@ _TRANSIENT: Final = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.CONFLICT)
 
 
 def result_of_return(value: HandlerReturn, layout: Layout) -> HandlerResult:
-    """Return what the value that a handler returned means: None is success, a number a status.
+    """Return the result for a value that a handler returned: None is success, a number a status.
 
     Raise TypeError for other values: True, or a count of rows, is not meant as a status.
     """
@@ -72,7 +72,7 @@ def _require_status_code(value: object) -> None:
 
 
 def outcome_of_status(code: int, layout: Layout) -> DeliveryOutcome:
-    """Return what an HTTP status asks for.
+    """Return the outcome that an HTTP status asks for.
 
     409 and 429 are transient. Every other 4xx is a fault of the message: it goes to the dead
     letters if the layout has `permanent_to_dlq`, else it is retried like every failure.
@@ -86,14 +86,14 @@ def outcome_of_status(code: int, layout: Layout) -> DeliveryOutcome:
 
 
 def result_of_error(fault: BaseException, layout: Layout) -> HandlerResult:
-    """Return what an exception of a handler means."""
+    """Return the result for an exception of a handler."""
     is_permanent = isinstance(fault, PermanentError | DecodeError) and layout.permanent_to_dlq
     outcome = DeliveryOutcome.DEAD_LETTER if is_permanent else DeliveryOutcome.RETRY
     return HandlerResult(outcome, None, f"{type(fault).__name__}: {fault}")
 
 
 class Action(StrEnum):
-    """What the bus does with a delivery."""
+    """The action of the bus for a delivery."""
 
     ACK = "ack"
     REJECT = "reject"  # the broker moves it to the retry queue

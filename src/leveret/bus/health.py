@@ -1,9 +1,9 @@
 """Whether a bus consumes, as the broker sees it.
 
-Over AMQP the question is a passive declare on the consumer's own channel. A broker that drops a
-consumer says so on that channel, and channels keep order: an answer that comes while no cancel has
-come, with a count of consumers above zero, says that ours is among them. With the address of the
-management API the broker is asked for its list of consumers as well, and our tag must be in it.
+Over AMQP the question is a passive declare on the consumer's own channel. A broker that drops our
+consumer sends a cancel on that channel first, because channels keep order. So the bus consumes if
+the answer comes without a cancel before it, and counts at least one consumer. If the address of the
+management API is given, our tag must also be in its list of consumers.
 """
 
 import asyncio

@@ -122,8 +122,10 @@ def body_of(data: bytes) -> bytes:
 
 
 def decode_command(data: bytes) -> Command:
-    """Raises `NewerFormatError` for what a later version wrote: a node that guessed would
-    differ."""
+    """Decode a command.
+
+    Raise NewerFormatError for a later version: a node must not guess, or its state would differ.
+    """
     reader = Reader(data, 0, len(data))
     version = reader.u8()
     if version != COMMAND_VERSION:

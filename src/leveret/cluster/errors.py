@@ -41,7 +41,7 @@ class ChangeRefusedError(ClusterError):
 
 
 class LinkRefusedError(ClusterError):
-    """A node refuses the connection of another node, with a code of `cluster.hello`."""
+    """A node refuses the connection of another node, with a code of `cluster.handshake`."""
 
     def __init__(self, code: int, reason: str, *, by_peer: bool) -> None:
         super().__init__(reason)

@@ -143,7 +143,7 @@ class Host:
             if message.source != raft.leader:
                 raft.call_leader()
         if message.kind == SLEEP:
-            # Late, of a node that has started anew since, it would let the group sleep for ever.
+            # A late SLEEP of a leader that has restarted since would never be followed by a WAKE.
             raft.may_sleep = self.leases.holds(message.source, message.context)
         raft.step(message)
         if message.kind == SLEEP and message.source == raft.leader:
@@ -227,8 +227,10 @@ class Host:
             self._touched[number] = group
 
     def _wake(self, group: Group) -> None:
-        """Let time go on for a group. A follower is where it would be if it had been beaten to
-        like the nodes: near its leader's last heartbeat, or at the end of its patience.
+        """Wake a group.
+
+        A follower counts its silence from the last heartbeat of its leader's node. If that node is
+        lost, the follower starts an election soon.
         """
         raft = group.raft
         silent_ticks: i64 = 0  # of a member that has just started
@@ -334,8 +336,7 @@ def _wakes(raft: Raft, message: Message) -> bool:
         return True
     kind = message.kind
     if kind == WAKE:
-        # One that was removed and does not know may call for ever.
+        # A removed member that does not know of its removal may send WAKE for ever: ignore it.
         return raft.log.members().has(message.source)
-    # What a sleeper is told by its leader besides that, it knows; what it is answered, it asked
-    # before it fell asleep.
+    # SLEEP, COMMIT and replies ask for nothing, so they do not wake a member.
     return kind != SLEEP and kind != COMMIT and not is_reply(kind)

@@ -73,7 +73,7 @@ class Link(asyncio.Protocol):
         self.address = ""
         self.is_open = False
         self.has_opened = False
-        self.refusal = WELCOME  # the code, where the other side has refused this node, or this it
+        self.refusal = WELCOME  # the code of the refusal, by either side; WELCOME: none
         self.closed: asyncio.Future[None] = self._loop.create_future()
         # Parts of a frame that has not all come, and how many bytes it and they have
         self._parts: list[bytes] = []

@@ -318,7 +318,7 @@ class Links:
                 link.abort("")
             if link.has_opened:
                 wait_s = RETRY_S_MIN
-            # An old process of this number, with power and links gone, will be given up soon.
+            # TWICE: the peer still has a link to an earlier process of this node. It ends soon.
             is_hopeless = link.refusal not in (WELCOME, TWICE)
             await asyncio.sleep(self._drawn(REFUSED_RETRY_S if is_hopeless else wait_s))
             wait_s = min(wait_s * 2, RETRY_S_MAX)
@@ -336,8 +336,8 @@ class Links:
         except TimeoutError:
             self._complain(link, f"{address} cannot be reached: no answer")
         except Exception as fault:
-            # Whatever it is, a name that is none or a certificate that cannot be read: it may be
-            # mended, and nobody else would dial this node again.
+            # Any error, such as an unknown host name or an unreadable certificate, may be repaired
+            # later. This task must go on, because no other one dials this node.
             self._complain(
                 link, f"{address} cannot be reached: {str(fault) or type(fault).__name__}"
             )

@@ -167,8 +167,10 @@ def _write_pairs(writer: BytesWriter, pairs: dict[int, int]) -> None:
 
 
 def decode_contents(data: bytes) -> Contents:
-    """Raises `NewerFormatError` for what a later version wrote, `SyntaxFault` for what nobody
-    did."""
+    """Decode a snapshot.
+
+    Raise NewerFormatError for a later version, and FieldSyntaxError for malformed bytes.
+    """
     reader = Reader(data, 0, len(data))
     version = reader.u8()
     if version != MACHINE_VERSION:

@@ -107,8 +107,9 @@ class ClusterNode:
             self.ended.set_result(None)
 
     def _seal(self) -> None:
-        """Nothing is under way any more: bring the log to a good end. It is whole without that, so
-        that a disk which is full or broken by now keeps nobody from stopping.
+        """Write the last blocks of the log, when no turn is in progress.
+
+        The log is valid without them, so a full or broken disk does not stop the node from ending.
         """
         try:
             while self.store.flush():

@@ -51,7 +51,7 @@ class Definitions:
         return any(enforcer.is_busy for enforcer in self.broker.enforcers.values())
 
     def apply_some(self) -> None:
-        """Apply changed policies to the next objects, faster than the pulse alone would."""
+        """Apply changed policies to the next objects, without waiting for the timer."""
         for enforcer in self.broker.enforcers.values():
             enforcer.work()
 

@@ -4,7 +4,7 @@
 
     with QueueManager() as queues:
         mail = queues.queue("mail", retries_max=3, dead_letter="mail.dead")
-        mail.push(b"hello", delay_ms=500, priority=7)
+        mail.push(b"hello", delay_s=0.5, priority=7)
         received = mail.pop(wait_s=2.0)
         if received is not None:
             mail.ack(received)

@@ -10,7 +10,7 @@ Nouns:
 - `Outlet`    the way out for the deliveries of several sessions: a connection, with its credit
 - `Vhost`     a name space of exchanges and queues
 - `Turn`      the effects of one turn of the event loop, as columns, until they are performed
-- `Pulse`     the one timer of the node
+- `TimerQueue`  all wake-ups of the node, by due time
 - `Broker`    all vhosts, and the turns in which commands change them
 
 The engine reads no clock, opens no file or socket and draws no random number. Time is the turn's

@@ -1,4 +1,7 @@
-"""When a failed job is tried again: exponential backoff with jitter. Pure: chance is passed in."""
+"""When a failed job is tried again: exponential backoff with jitter.
+
+The module is pure: the caller passes the random number.
+"""
 
 from typing import Final
 

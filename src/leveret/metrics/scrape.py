@@ -4,9 +4,9 @@
     per_object   lines for each queue, channel, connection and exchange
     detailed     only the requested groups, filtered by vhost and queue
 
-All samples of a family stand together, as the format requires. After at most `SLICE` lines the
-scrape yields to other work: while clients are active, it takes a tenth of the event loop
-(`leveret.http.framework.pace`). Memory is limited to one piece and the labels of queues.
+All samples of a family stand together, as the format requires. The scrape is made in slices
+(`leveret.slices`): while clients are active, it takes less than a tenth of the event loop. Memory
+is limited to one piece and the labels of queues.
 """
 
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -256,13 +256,14 @@ class Scrape:
         for family in (queues.DROPPED, queues.DEAD_LETTERED):
             self._out.write(family.head())
             for part in parts:
-                self._fates(family, part)
+                self._write_losses(family, part)
                 await self._slices.rest_if_over()
                 if self._is_full():
                     yield self._take()
                     self._slices.begin()
 
-    def _fates(self, family: Family, part: QueueSlice) -> None:
+    def _write_losses(self, family: Family, part: QueueSlice) -> None:
+        """Write the dropped or dead-lettered messages of each queue, by reason."""
         for queue in part.queues:
             losses = queue.losses
             if losses is None:

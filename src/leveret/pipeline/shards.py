@@ -105,7 +105,7 @@ def _read(
 
 
 class JobsSource(DataSource):
-    """Spark data source for split_shards of shards. `_read` passes the split_shards as options."""
+    """Spark data source for ranges of shards. `_read` passes the ranges as options."""
 
     @classmethod
     def name(cls) -> str:

@@ -285,7 +285,7 @@ class Node:
         return self._store.log if self._store is not None else None
 
     def _run_empty_turn(self) -> None:
-        """Send what waited for the log, after a sync."""
+        """Send the confirms and answers that waited for a sync of the log."""
         self.turns.begin()
         self.turns.end()
 

@@ -2,9 +2,10 @@
 
 The ready line on stdout is an interface for scripts. It is printed once, when all ports accept
 connections. SIGTERM and SIGINT drain the node, and the exit code is 0; a second signal ends the
-process at once. SIGHUP reads certificates again. During recovery the loop does not run and there is
-nothing to drain, so one signal ends the process at once, with code 0; the next start recovers as
-after a kill. A node that cannot start prints the reason as one line on stderr; the exit code is 1.
+process at once. SIGHUP reads certificates and keys of tokens again. During recovery the loop does
+not run and there is nothing to drain, so one signal ends the process at once, with code 0; the next
+start recovers as after a kill. A node that cannot start prints the reason as one line on stderr;
+the exit code is 1.
 """
 
 import asyncio
@@ -123,7 +124,7 @@ def _stop_on_signals(stopping: asyncio.Event) -> None:
 
 
 def _reload_on_hangup(node: Node) -> None:
-    """Read certificates again on SIGHUP."""
+    """Read certificates and keys of tokens again on SIGHUP."""
     with contextlib.suppress(AttributeError, NotImplementedError):  # Windows has no such signal
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, node.reload)
 

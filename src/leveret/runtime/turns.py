@@ -1,4 +1,4 @@
-"""Run turns of the engine on the event loop, and keep the one timer behind the pulse.
+"""Run turns of the engine on the event loop, and set the loop's timer for the `TimerQueue`.
 
 Every input (received bytes, a timer, an HTTP command) is a turn: `begin`, commands, `end`. `end`
 carries out the effects of the commands, lets the fronts encode them, and calls the flushers that
@@ -76,7 +76,7 @@ class TurnRunner:
         self.end()
 
     def on_pulse(self) -> None:
-        """Run a turn that handles all due timers of the pulse."""
+        """Run a turn that wakes everything that is due."""
         if self._has_stopped:
             return
         self._drop_timer()

@@ -1,7 +1,8 @@
 """The interfaces between a shovel and its two ends, the source and the target.
 
-An end reports to a `ShovelListener` and is told what to do; it never waits for the other end.
-`open` returns when the end works. From then on `ShovelListener.on_lost` reports that it failed.
+The shovel calls the methods of an end. The end reports to a `ShovelListener`, which is the shovel;
+it never waits for the other end. `open` returns when the end works. If it fails later, it calls
+`ShovelListener.on_lost`.
 """
 
 from collections.abc import Sequence

@@ -13,8 +13,8 @@ The body of a message is the body of the request. Properties and headers become 
     429, 5xx, 3xx, no answer   posted again after 1 s, 2 s, 4 s … 60 s, or after Retry-After
     other 4xx                  rejected: it goes to the dead-letter exchange of its queue
 
-`dest-concurrency` requests run at once at most. With 1 the order is kept. `dest-timeout` is the
-deadline of a whole request.
+At most `dest-concurrency` requests run at the same time. With 1 the order is kept. `dest-timeout`
+is the deadline of a whole request.
 """
 
 import asyncio

@@ -209,7 +209,7 @@ class Compactor(Timed):
             queue = queues[self._slot]
             if _is_sound(queue):
                 assert queue is not None
-                if self._copy_line(queue) or self._copy_distant(queue):
+                if self._copy_line(queue) or self._copy_scheduled(queue):
                     return False
             looked += 1
             self._slot += 1
@@ -224,15 +224,15 @@ class Compactor(Timed):
                 return True
         return False
 
-    def _copy_distant(self, queue: Queue) -> bool:
-        """Copy a page of the queue's distant messages; return False if the file has none."""
-        spots = queue.scheduled.in_log.find(self._file, _MESSAGES_PER_SLICE)
-        if not spots:
+    def _copy_scheduled(self, queue: Queue) -> bool:
+        """Copy a page of scheduled messages that are only in the log; False if there are none."""
+        found = queue.scheduled.in_log.find(self._file, _MESSAGES_PER_SLICE)
+        if not found:
             return False
-        by_seq = {spot.seq: spot for spot in spots}
+        by_seq = {one.seq: one for one in found}
         run = PagedRun(self._file)
-        for place, seq in sorted([(spot.position, spot.seq) for spot in spots]):
-            run.add(seq, i64(place) & OFFSET_MASK)
+        for position, seq in sorted([(one.position, one.seq) for one in found]):
+            run.add(seq, i64(position) & OFFSET_MASK)
         positions = self._copy(run)
         for seq, position in zip(run.seqs, positions, strict=False):
             by_seq[seq].move(position)

@@ -38,7 +38,8 @@ from leveret.wire.tables import decode_table
 
 ADVICE: Final = "`leveret ctl repair` shows the damage and repairs it"
 
-# Records that start with the number of a queue, or of an exchange that remembers keys.
+# Records whose loss concerns the queue, or the exchange with keys, whose number they start with.
+# CAME is not one of them: without arrival times only the ages of messages are less exact.
 _NAMING: Final = (GONE, RETURNED, MARK, CHUNK, TRIM, CURSOR, KEYS)
 # Records of fixed size. A record of another size shows that its kind byte is damaged.
 _SIZES: Final = {NOTHING: 0, END: 0, MARK: 16, TRIM: 16, RETURNED: 32, COPY: COPY_BYTES + 4}

@@ -1,6 +1,6 @@
 """Long work on the messages of a queue: move, copy, delete and redrive.
 
-- `TaskRequest`   what a user wants done
+- `TaskRequest`   the work that a user asks for, and on which messages
 - `Task`          a request that is carried out, and its progress
 - `Tasks`         carries requests out, in turns of bounded size, and keeps their records
 """

@@ -23,7 +23,7 @@ class TaskEndpoint:
 
 @dataclass(frozen=True)
 class TaskRequest:
-    """What to do with the messages of a queue."""
+    """A request to move, copy, delete or redrive messages of a queue."""
 
     kind: str  # one of leveret.engine.commands.moving.KINDS
     source: TaskEndpoint
@@ -60,7 +60,7 @@ class Task:
 
 @dataclass(frozen=True)
 class DryRun:
-    """What a request would do."""
+    """The result of a dry run: how many messages would go to which queues."""
 
     matched: int
     vhost: str  # of the target queues

@@ -108,7 +108,7 @@ class Disk:
         return True
 
     def start(self) -> None:
-        """Read everything back, as a start does; raises `Corrupt` for a damaged disk."""
+        """Read everything back, as a start does; raises CorruptionError for a damaged disk."""
         self._begin()
         if self._damaged_file not in self._disk.names():
             self._damaged_file = ""  # the block under way made it useless: it was removed

@@ -57,7 +57,7 @@ def test_another_namespace_is_403_everywhere(api: Api) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "status", "allowed"),
     [
-        ("GET", "/enqueue", 405, "POST"),  # by the express lane
+        ("GET", "/enqueue", 405, "POST"),  # by the fast path
         ("DELETE", "/enqueue", 405, "POST"),
         ("POST", "/dequeue?topic=t", 405, "GET"),
         ("POST", "/topics/a/b", 405, "PUT"),
@@ -69,7 +69,7 @@ def test_another_namespace_is_403_everywhere(api: Api) -> None:
         ("GET", "/enqueue/more", 404, ""),
     ],
 )
-def test_a_call_that_there_is_not_is_a_problem_too(
+def test_unknown_path_or_method_answers_a_problem_document(
     api: Api, method: str, path: str, status: int, allowed: str
 ) -> None:
     answer = api.call(method, path)
@@ -79,7 +79,7 @@ def test_a_call_that_there_is_not_is_a_problem_too(
     assert allowed in answer.headers.get("allow", "").split(", ")
 
 
-def test_a_path_of_nobody_is_answered_as_the_management_api_does(api: Api) -> None:
+def test_paths_outside_the_jobs_api_answer_in_the_form_of_the_management_api(api: Api) -> None:
     for path in ("/api/jobs/nothing", "/api/enqueue", "/enqueues", "/nothing"):
         answer = api.call("GET", path)
         assert (answer.status, answer.body["error"]) == (404, "Object Not Found"), path
@@ -91,14 +91,14 @@ def test_a_token_for_all_namespaces_is_good_everywhere(api: Api, service: Servic
         assert master.call(*call).status not in (401, 403), call
 
 
-def test_figures_are_those_of_the_tokens_namespaces(api: Api, service: Service) -> None:
+def test_stats_cover_only_the_namespaces_of_the_token(api: Api, service: Service) -> None:
     api.enqueue(TOPIC, b"")
     other = Api(service.port, service.token("no-such-namespace"), "no-such-namespace")
     assert [one["namespace"] for one in api.get("/stats").body] == [api.namespace]
     assert other.get("/stats").body == []
 
 
-def test_a_token_ends(api: Api, service: Service) -> None:
+def test_expired_token_is_401(api: Api, service: Service) -> None:
     brief = Api(service.port, service.token(api.namespace, lasts_s=2), api.namespace)
     assert brief.dequeue(TOPIC) == []
     service.pass_time(3)
@@ -127,12 +127,12 @@ def test_a_bad_token_is_401(api: Api, name: str) -> None:
     assert "invalid_token" in answer.headers["www-authenticate"]
 
 
-def test_a_token_without_namespaces_is_401(api: Api, service: Service) -> None:
+def test_token_without_namespaces_is_403(api: Api, service: Service) -> None:
     empty = Api(service.port, service.token(), api.namespace)
     assert empty.get("/dequeue", namespace=api.namespace, topic="t").status == 403
 
 
-def test_an_administrators_login_will_do(api: Api) -> None:
+def test_login_of_an_administrator_is_accepted_instead_of_a_token(api: Api) -> None:
     login = {"Authorization": "Basic " + base64.b64encode(b"guest:guest").decode()}
     anybody = Api(api.port, None, api.namespace)
     path = f"/dequeue?namespace={api.namespace}&topic=t"
@@ -201,15 +201,15 @@ def test_a_field_that_nobody_knows_is_refused(api: Api) -> None:
 
 @pytest.mark.parametrize("field", ["delay", "lease"])
 @pytest.mark.parametrize("seconds", [-1, 1e12, 1e308])
-def test_a_span_of_time_that_is_none_is_refused(api: Api, field: str, seconds: float) -> None:
+def test_duration_out_of_range_is_refused(api: Api, field: str, seconds: float) -> None:
     handles = [api.handle(TOPIC, 1), api.handle(TOPIC, 2, **{field: seconds})]
     assert refused(api.call("POST", "/nack", handles), field, 1)
 
 
-def test_the_item_of_a_namespace_that_is_not_ones_own_is_named(api: Api) -> None:
-    job_model = [api.item(TOPIC, b""), {**api.item(TOPIC, b""), "namespace": "other"}]
+def test_item_in_a_foreign_namespace_is_named(api: Api) -> None:
+    jobs = [api.item(TOPIC, b""), {**api.item(TOPIC, b""), "namespace": "other"}]
     handles = [api.handle(TOPIC, 1), {**api.handle(TOPIC, 2), "namespace": "other"}]
-    for path, batch in (("/enqueue", job_model), ("/ack", handles)):
+    for path, batch in (("/enqueue", jobs), ("/ack", handles)):
         answer = api.call("POST", path, batch)
         assert answer.status == 403
         assert (answer.body["field"], answer.body["item"]) == ("namespace", 1)
@@ -230,13 +230,13 @@ def test_a_body_that_is_no_batch_is_400(api: Api, body: bytes) -> None:
     assert answer.headers["content-type"] == PROBLEM
 
 
-def test_a_batch_has_a_most_number_of_jobs(api: Api) -> None:
+def test_batch_with_too_many_jobs_is_refused(api: Api) -> None:
     batch = [api.item(TOPIC, b"")] * (job_model.BATCH_MAX + 1)
     assert str(job_model.BATCH_MAX) in refused(api.call("POST", "/enqueue", batch), "")
     assert len(api.call("POST", "/enqueue", batch[:-1]).body) == job_model.BATCH_MAX
 
 
-def test_a_payload_has_a_most_number_of_bytes(api: Api) -> None:
+def test_payload_with_too_many_bytes_is_refused(api: Api) -> None:
     most = job_model.PAYLOAD_BYTES_MAX
     answer = api.call("POST", "/enqueue", [api.item(TOPIC, b"x" * (most + 1))])
     assert str(most) in refused(answer, "payload", 0)
@@ -244,7 +244,7 @@ def test_a_payload_has_a_most_number_of_bytes(api: Api) -> None:
     assert len(base64.b64decode(api.take(TOPIC)["payload"])) == most
 
 
-def test_a_batch_has_a_most_number_of_bytes(api: Api) -> None:
+def test_batch_with_too_many_bytes_is_refused(api: Api) -> None:
     each = job_model.PAYLOAD_BYTES_MAX
     batch = [api.item(TOPIC, b"x" * each)] * (job_model.BATCH_BYTES_MAX // each)
     batch.append(api.item(TOPIC, b"one more"))

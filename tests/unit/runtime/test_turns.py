@@ -41,7 +41,7 @@ def test_what_is_due_is_woken_until_the_turns_are_stopped() -> None:
 
 
 async def timers_left() -> list[asyncio.TimerHandle]:
-    """Timers that are set for something due soon, after an extra pulse and the end of all turns."""
+    """Return the timers of the loop that are still set after the runner was stopped."""
     clock = Clock()
     broker = Broker(1)
     loop = asyncio.get_running_loop()

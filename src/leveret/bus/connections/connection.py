@@ -1,4 +1,4 @@
-"""One connection to a broker. A broker that does not answer in time loses it.
+"""One connection to a broker, which is aborted if the broker does not answer in time.
 
 This is aio-pika's plain connection with two additions. First, every call has a deadline, which is
 extended while large messages pass. `call` does not cancel a late call, because a cancelled call of

@@ -6,13 +6,13 @@ shovels use too:
     Content-Type                                 content type
     X-Message-Id, X-Type, X-Correlation-Id       properties
     X-Queue, X-Exchange, X-Routing-Key           where it comes from
-    X-Attempt                                    1 at the first delivery, 11 at the last one
+    X-Attempt                                    1 at the first delivery, one more at each retry
     X-Header-<name>                              each header; tables and arrays as JSON
     traceparent, tracestate                      unchanged, so that a trace goes on
 
-The status means the same as one that a handler of the bus returns: 2xx acks, 425 holds and
-requeues, every other status is retried. A request without an answer is retried too. The bus counts,
-retries and moves dead letters.
+The status means the same as one that a handler of the bus returns (`outcome_of_status`): 2xx acks,
+425 holds and requeues. Every other status, and a request without an answer, is retried; in the
+topic topology a 4xx other than 409 and 429 makes the message a dead letter at once.
 
 Each failure is one line in the log. `stop` waits for running requests.
 """

@@ -41,7 +41,7 @@ class DlqRequest:
     service: str | None
     queue: str | None
     dlq: str | None
-    conditions: dict[str, Any]  # fields of LetterFilter
+    conditions: dict[str, Any]  # fields of DeadLetterFilter
     scan_max: int
     output: Output
 

@@ -1,1 +1,1 @@
-"""`leveret jobs`: enqueue jobs, watch topics, and run workers."""
+"""`leveret jobs`: enqueue and settle jobs, watch topics, handle dead jobs, and create tokens."""

@@ -27,7 +27,7 @@ def _seconds(text: str) -> int:
 
 @app.callback()
 def jobs() -> None:
-    """Make `leveret jobs` a group even while it has one command."""
+    """Make `leveret jobs` a group: Typer would run a single command without its name."""
 
 
 @app.command()

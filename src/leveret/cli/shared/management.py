@@ -29,11 +29,11 @@ class NoAnswerError(LeveretError):
 
 
 class RefusedError(NoAnswerError):
-    """The broker does not do it, and says why."""
+    """The broker refused the request. The text gives its reason."""
 
 
 class ManagementClient:
-    """A broker at an address. A login in the address counts where none is given besides."""
+    """A broker at an address. Without a given login, the login in the address is used."""
 
     def __init__(self, url: str, user: str | None = None, password: str | None = None) -> None:
         try:
@@ -49,12 +49,12 @@ class ManagementClient:
         self.shown = address.shown
 
     def get(self, path: str) -> Any:
-        """The JSON of GET `path`; Refused where the broker answers with an error."""
+        """GET `path` and return the JSON. Raise RefusedError for an answer with an error."""
         with self._asked(self._get(path), timeout_s=_TIMEOUT_S) as answer:
             return _found(answer, path)
 
     def get_any(self, path: str) -> dict[str, object]:
-        """The JSON object of GET `path`, whatever the status says."""
+        """GET `path` and return the JSON object, even of an answer with an error status."""
         with self._asked(self._get(path), timeout_s=_TIMEOUT_S) as answer:
             found = json.loads(answer.body.read())
             if not isinstance(found, dict):
@@ -62,15 +62,15 @@ class ManagementClient:
             return found
 
     def put(self, path: str, body: object = None) -> Any:
-        """PUT a JSON body; the JSON of the answer, if it has one."""
+        """PUT a JSON body and return the JSON of the answer, or None."""
         return self._change("PUT", path, body)
 
     def post(self, path: str, body: object = None) -> Any:
-        """POST a JSON body; the JSON of the answer, if it has one."""
+        """POST a JSON body and return the JSON of the answer, or None."""
         return self._change("POST", path, body)
 
     def delete(self, path: str, headers: dict[str, str] | None = None) -> Any:
-        """DELETE; the JSON of the answer, if it has one."""
+        """DELETE `path` and return the JSON of the answer, or None."""
         return self._change("DELETE", path, None, headers)
 
     def _change(
@@ -82,7 +82,7 @@ class ManagementClient:
             return _found(answer, path)
 
     def stream(self, path: str) -> Iterator[bytes]:
-        """The body of GET `path`, piece by piece."""
+        """GET `path` and yield the body piece by piece."""
         with self._asked(self._get(path), timeout_s=_STREAM_TIMEOUT_S) as answer:
             if answer.status != 200:
                 _found(answer, path)
@@ -90,7 +90,7 @@ class ManagementClient:
                 yield piece
 
     def send(self, path: str, pieces: Iterable[bytes]) -> Any:
-        """POST pieces as one body; the JSON of the answer."""
+        """POST pieces as one body and return the JSON of the answer."""
         request = self._encoder.encode_chunked("POST", path, pieces)
         with self._asked(request, timeout_s=_STREAM_TIMEOUT_S) as answer:
             return _found(answer, path)
@@ -118,12 +118,12 @@ def _found(answer: StreamedAnswer, path: str) -> Any:
     found = json.loads(data) if data else None
     if answer.status >= 400:
         reason = found.get("reason") if isinstance(found, dict) else None
-        if answer.status == 404 and reason == answer.reason:  # it does not say what
+        if answer.status == 404 and reason == answer.reason:  # it names no object
             reason = f"{reason}: {path}"
         raise RefusedError(f"the broker refuses: {reason or answer.reason}")
     return found
 
 
 def quote_path(*names: str) -> str:
-    """Names as parts of a path, with slashes between."""
+    """Return names as the encoded parts of a path, joined by slashes."""
     return "/".join(quote(name, safe="") for name in names)

@@ -19,7 +19,10 @@ from leveret.wire.tables import Field, Table, decode_field, decode_table
 
 
 class Headers:
-    """Headers, properties and key words of the message being routed, decoded on demand."""
+    """Headers and properties of the message being routed, and the words of its routing key.
+
+    All are decoded on demand.
+    """
 
     def __init__(self, payload: bytes, start: i64, end: i64) -> None:
         self._payload = payload  # of the content header frame

@@ -4,9 +4,8 @@ All conditions of a filter must hold. Most messages of a long queue do not match
 be cheap: the bytes that every match contains (`needle`) are searched for in the bytes of a message,
 in the log even before it becomes an object. Only messages with the needle are decoded.
 
-Age is the time since a message came to its queue, if that is known (`Ages`: since the node was
-started), else the time since its `timestamp` property. A message of unknown age is neither old
-nor young.
+Age is the time since a message came to its queue, if that is known (`ArrivalTimes`), else the time
+since its `timestamp` property. A message of unknown age is neither old nor young.
 
 There are no patterns: values are compared, and text is searched for literally.
 """

@@ -1,8 +1,8 @@
 """Purge and deletion: forget the ready messages, or all messages of a queue.
 
 Messages are forgotten where they are, in memory or as positions in the log, and freed in slices
-(`Trash`), so that a queue of a million messages does not stop the others. Messages in flight stay
-with their sessions: a deleted queue keeps its slot until the last of them is settled.
+(`LazyFree`), so that a queue of a million messages does not stop the others. Messages in flight
+stay with their sessions: a deleted queue keeps its slot until the last of them is settled.
 """
 
 from leveret.engine.backlog.ready import Ready

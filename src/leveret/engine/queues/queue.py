@@ -292,7 +292,10 @@ class Queue(QueueState):
                 self.turn.with_room.append(session)
 
     def put_back(self, message: Message, *, failed: bool) -> None:
-        """Requeue a message: to its old place or the schedule, or out after too many failures."""
+        """Requeue a message at its old place, or schedule it if the queue delays retries.
+
+        A message that failed too often leaves the queue instead.
+        """
         message.flags |= REDELIVERED
         message.returns += 1
         if self.counts:

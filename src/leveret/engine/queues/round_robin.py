@@ -1,8 +1,8 @@
 """Whose turn it is: the consumers of one queue, by priority, round robin inside one priority.
 
 A consumer that cannot take a message (its prefetch window is full, or its outlet has no credit) is
-parked: out of the round, so that it costs nothing to pass it over. When it has room again it comes
-back as the next one. It does not lose its turn by waiting.
+parked: it is removed from the round robin, so that nothing searches past it. When it has room again
+it comes back as the next one. It does not lose its turn by waiting.
 
 Invariant: a consumer is in exactly one group, or parked, or not in the round robin at all.
 """

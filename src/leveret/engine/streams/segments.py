@@ -110,7 +110,9 @@ class Segments:
         return chunk
 
     def next(self, chunk: Chunk) -> Chunk:
-        """Return the chunk after another one, which is not the last. Raise CorruptionError.
+        """Return the chunk after `chunk`, which is not the last one.
+
+        Raise CorruptionError if it is missing or cannot be read.
 
         If a segment is missing, there is a gap between the two.
         """

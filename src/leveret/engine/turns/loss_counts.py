@@ -14,7 +14,7 @@ UNROUTED_DEATH: Final = "dead_letter_unroutable"  # the dead-letter exchange led
 CYCLE: Final = "dead_letter_cycle"  # it would only come back to the queue in which it died
 UNREAD_REPLY: Final = "reply_unread"  # a direct reply to a requester that does not read
 
-# What a queue does with its dead letters, in RabbitMQ's words.
+# Dead-letter strategies of a queue, in RabbitMQ's words.
 DISABLED: Final = "disabled"
 AT_MOST_ONCE: Final = "at_most_once"
 AT_LEAST_ONCE: Final = "at_least_once"

@@ -22,7 +22,7 @@ class Churn:
 
 
 class TrafficCounts:
-    """Sums of what happened to messages."""
+    """Numbers of messages that were published, confirmed, delivered, acked and so on."""
 
     def __init__(self) -> None:
         # By exchanges

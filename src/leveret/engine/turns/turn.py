@@ -80,7 +80,7 @@ class SessionBase(Timed):
 
 
 class Tracer:
-    """Gets a copy of every message that is published or delivered in a traced vhost."""
+    """Interface to the firehose, which is called while at least one vhost is traced."""
 
     def on_publish(
         self, vhost: str, address: Address, header: bytes, body: bytes, queues: list[str]

@@ -1,7 +1,7 @@
 """Apply policies: from the policies of a vhost to the settings of its queues and exchanges.
 
 A new object gets the policies at once. When policies change, all objects of the vhost are reviewed,
-a slice with every wake-up of the pulse, so that ten thousand queues do not stop the others.
+one slice at each wake-up of the timer, so that ten thousand queues do not stop the others.
 `is_busy` says whether a review is under way. At a start everything is reviewed in one go, before
 there is any message.
 

@@ -32,7 +32,7 @@ from leveret.errors import PreconditionFailedError
 from leveret.wire.tables import Table, field_of
 
 PARKED: Final = (
-    "leveret.parked"  # for messages over their delivery limit, without a dead-letter exchange
+    "leveret.parked"  # messages over their delivery limit, or that a fault of the broker stopped
 )
 
 
@@ -130,7 +130,7 @@ def add_holding_queue(vhost: VhostState, exchange: Exchange) -> None:
 
 
 def ensure_parked_queue(vhost: VhostState) -> Queue:
-    """Return the queue for messages over their delivery limit. Make it if it does not exist."""
+    """Return the queue for parked messages. Make it if it does not exist."""
     found = vhost.queues.get(PARKED)
     return found if found is not None else make_queue(vhost, PARKED, durable=True, arguments={})
 

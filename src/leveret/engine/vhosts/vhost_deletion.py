@@ -2,7 +2,7 @@
 
 The log gets the deletion at once, in one block: a start finds the vhost whole or not at all.
 Streams are closed at once, because their segments are files. All other queues are closed in slices
-by the pulse, so that a vhost of ten thousand queues does not stop the others.
+on the timer, so that a vhost of ten thousand queues does not stop the others.
 """
 
 from typing import Final

@@ -244,7 +244,7 @@ class NodeView(Protocol):
 
     @property
     def authenticator(self) -> Authenticator:
-        """Return the authority that checks logins."""
+        """Return the authenticator, which checks logins."""
 
     @property
     def directory(self) -> UserDirectory:

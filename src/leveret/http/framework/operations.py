@@ -157,7 +157,7 @@ async def _answer_change(request: Request, operation: Operation) -> ASGIApp:
 
 def _audit(request: Request, status: int) -> None:
     user = getattr(request.state, "user", None)
-    if user is not None:  # the authority has noted failed logins
+    if user is not None:  # the authenticator has noted failed logins
         audit = node_of(request).authenticator.audit
         path = request.scope["path"]
         audit.note(user.name, host_of(request), request.method, path, str(status))

@@ -4,8 +4,8 @@ RabbitMQ: a user with the tag `monitoring` sees every vhost and every connection
 the vhosts that they may open, and their own connections. To see is not to use: declaring,
 publishing and the like need access to the vhost, and the permissions that AMQP would ask for.
 
-Functions named `seen_` and `visible_` check that the user may look. Functions named `used_`,
-`permitted_` and `require` check that the user may act.
+Functions named `seen_`, `visible_` and `listed_` check that the user may look. Functions named
+`used_`, `governed_`, `permitted_` and `require` check that the user may act.
 """
 
 from typing import Final

@@ -5,9 +5,10 @@ GET   /api/chronicles/{vhost}?queue=&queue=    queues and exchanges that remembe
 The snapshot is taken in one turn: the ends of the chronicles and the messages of the queues belong
 together. A client that reads the chronicles up to these ends must find the same copies
 (docs/reports.md). The answer is sent when the ends are on disk. Copies are listed as runs of
-numbers:
-messages stay where they are, and their bodies are not read. It needs the permission *read* on each
-named queue. If no queue is named, unreadable queues are left out.
+numbers. Messages stay where they are, and their bodies are not read.
+
+The request needs the permission *read* on each named queue. If it names no queue, it covers all
+queues that the user may read.
 """
 
 from array import array

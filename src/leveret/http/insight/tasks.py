@@ -100,12 +100,12 @@ async def start_task(request: Request) -> Response:
     node = node_of(request)
     user = user_of(request)
     body = await body_of(request, TaskBody)
-    order = _order(node, user, body)
+    wanted = _task_request(node, user, body)
     if body.dry_run:
-        trial = await node.tasks.dry_run(order, user)
-        targets = [DryRunTarget(trial.vhost, name, n) for name, n in trial.targets.items()]
-        return json_response(DryRunInfo(trial.matched, targets, trial.skipped))
-    task = node.tasks.start(order, user)
+        found = await node.tasks.dry_run(wanted, user)
+        targets = [DryRunTarget(found.vhost, name, n) for name, n in found.targets.items()]
+        return json_response(DryRunInfo(found.matched, targets, found.skipped))
+    task = node.tasks.start(wanted, user)
     return json_response(task_info(task), status=201, headers={"Location": f"/api/tasks/{task.id}"})
 
 
@@ -219,8 +219,8 @@ def _shovel_info(shovel: ShovelStatus) -> TaskInfo:
     )
 
 
-def _order(node: NodeView, user: User, body: TaskBody) -> TaskRequest:
-    """Return the order of a task, after all checks of its fields and of the permissions."""
+def _task_request(node: NodeView, user: User, body: TaskBody) -> TaskRequest:
+    """Return the request of a task, after all checks of its fields and of the permissions."""
     _require_vhost_access(user, body.vhost)
     queue = node.broker.vhost(body.vhost).queue(body.queue, None)
     if not user.may(READ, body.vhost, "queue", body.queue):

@@ -47,19 +47,19 @@ async def list_events(request: Request) -> Response:
 
 async def list_login_counts(request: Request) -> Response:
     _require_node(request)
-    attempts = node_of(request).directory.login_counts
+    logins = node_of(request).directory.login_counts
     return json_response(
-        [LoginCounts(p, *_numbers(tally)) for p, tally in attempts.by_protocol.items()]
+        [LoginCounts(p, *_numbers(counts)) for p, counts in logins.by_protocol.items()]
     )
 
 
 async def list_login_counts_by_source(request: Request) -> Response:
     _require_node(request)
-    attempts = node_of(request).directory.login_counts
+    logins = node_of(request).directory.login_counts
     return json_response(
         [
-            SourceLoginCounts(host, user, protocol, *_numbers(tally))
-            for (host, user, protocol), tally in attempts.by_source.items()
+            SourceLoginCounts(host, user, protocol, *_numbers(counts))
+            for (host, user, protocol), counts in logins.by_source.items()
         ]
     )
 
@@ -75,8 +75,8 @@ def _require_node(request: Request) -> None:
         raise NotFoundError("no such node")
 
 
-def _numbers(tally: OutcomeCounts) -> tuple[int, int, int]:
-    return tally.failed + tally.succeeded, tally.failed, tally.succeeded
+def _numbers(counts: OutcomeCounts) -> tuple[int, int, int]:
+    return counts.failed + counts.succeeded, counts.failed, counts.succeeded
 
 
 OPERATIONS: Final = (

@@ -167,7 +167,7 @@ async def get_quorum_status(request: Request) -> Response:
 
 
 async def change_replicas(request: Request) -> Response:
-    """Refuse: a single node has one replica, so none can be added and the last not removed."""
+    """Refuse: a single node has one replica. It can have no second one, and must keep the last."""
     queue = queue_in(used_vhost(request), part_of(request, "name"))
     body = await body_of(request, ReplicaBody)
     if not queue.is_quorum:

@@ -62,7 +62,7 @@ class TypeInfo(msgspec.Struct):
 
 
 class ObjectTotals(msgspec.Struct):
-    """TrafficCounts of the objects of the node."""
+    """Numbers of the objects of the node."""
 
     connections: int
     channels: int

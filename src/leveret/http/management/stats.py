@@ -1,4 +1,4 @@
-"""TrafficCounts of messages with their rates, in the form of RabbitMQ's API.
+"""Counts of messages with their rates, in the form of RabbitMQ's API.
 
 A count and its `…_details` always come together, and all keys are always present, with 0 if nothing
 happened. RabbitMQ: it omits a key until something happens; its clients accept both.
@@ -23,7 +23,7 @@ Stats = TypeVar("Stats")
 
 
 class QueueStats(msgspec.Struct, gc=False):
-    """TrafficCounts of the messages of a queue."""
+    """Counts of the messages of a queue."""
 
     publish: int
     deliver: int
@@ -46,7 +46,7 @@ class QueueStats(msgspec.Struct, gc=False):
 
 
 class PublisherStats(msgspec.Struct, gc=False):
-    """TrafficCounts of the messages of a channel, a vhost or the node."""
+    """Counts of the messages of a channel, a vhost or the node."""
 
     publish: int
     confirm: int
@@ -84,7 +84,7 @@ class ExchangeStats(msgspec.Struct, gc=False):
 
 
 class ChurnRates(msgspec.Struct, gc=False):
-    """TrafficCounts of connections, channels and queues that were opened and closed."""
+    """Numbers of connections, channels and queues that were opened and closed."""
 
     connection_created: int
     connection_closed: int
@@ -103,7 +103,7 @@ class ChurnRates(msgspec.Struct, gc=False):
 
 
 class QueueTotals(msgspec.Struct, gc=False):
-    """TrafficCounts of the messages that exist now."""
+    """Numbers of the messages that exist now."""
 
     messages: int
     messages_ready: int

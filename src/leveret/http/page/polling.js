@@ -21,7 +21,7 @@ export const live = Object.assign(new EventTarget(), {
   },
 });
 
-/** Calls `ask` now and then periodically, until `stop`. */
+/** Calls `ask` at once, and then periodically, until `stop`. */
 export class Poller {
   /**
    * @param {(signal: AbortSignal) => Promise<void>} ask

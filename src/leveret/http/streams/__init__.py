@@ -1,1 +1,1 @@
-"""Streams over HTTP: what they hold, their messages, bulk reads as Arrow, named readers."""
+"""Streams over HTTP: their offsets and messages, bulk reads as Arrow, and named readers."""

@@ -1,4 +1,4 @@
-"""Streams over HTTP: what they hold, ranges as Arrow, offsets by time, cursors.
+"""Streams over HTTP: first and end offset, ranges as Arrow, offsets by time, cursors.
 
 GET         /api/streams/{vhost}/{name}                     first and end offset, cursors
 GET         /api/streams/{vhost}/{name}/offset?timestamp=   the first offset of a time

@@ -1,4 +1,4 @@
-"""Topics whose fair keys take turns. The register lists them, so that they do after a restart too.
+"""Topics whose fair keys take turns. The register lists them, so that a restart keeps the turns.
 
 A start does not read messages, so waiting jobs are in one line for each priority and not in the
 lines of their fair keys. A small backlog is distributed to the lines at the start. A larger backlog
@@ -14,8 +14,8 @@ from leveret.engine.vhosts.register import Register
 from leveret.errors import CorruptionError
 
 REGISTER_KIND: Final = "job-fair"  # of the entries in the register
-DEALT_MAX: Final = 20_000  # messages that are distributed, which takes about 0.2 s
-DEALT_BYTES_MAX: Final = 64 * 1024 * 1024
+DISTRIBUTED_MAX: Final = 20_000  # messages, which takes about 0.2 s
+DISTRIBUTED_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 def note_fair(register: Register, namespace: str, topic: str) -> None:
@@ -34,16 +34,16 @@ def fair_topics(register: Register) -> list[tuple[str, str]]:
 def open_fair_lines(queue: Queue) -> None:
     """Open the fair lines of a queue after a restart, inside a turn."""
     ready = queue.ready
-    dealt: list[Message] = []
-    if ready.count <= DEALT_MAX and ready.body_bytes <= DEALT_BYTES_MAX:
+    taken: list[Message] = []
+    if ready.count <= DISTRIBUTED_MAX and ready.body_bytes <= DISTRIBUTED_BYTES_MAX:
         while ready.count != 0:
             try:
-                dealt.append(ready.pop())
+                taken.append(ready.pop())
             except CorruptionError as fault:
                 queue.note_damage(fault)
     ready.open_fair_lines()
     journal = queue.ledger.journal
-    for message in dealt:
+    for message in taken:
         if journal is not None and journal.is_moving:
             message.position = journal.current_position(message.position)
         ready.push(message)

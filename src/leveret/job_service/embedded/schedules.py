@@ -1,4 +1,4 @@
-"""Schedules: enqueue a job at each due time, driven by the pulse.
+"""Schedules: enqueue a job at each due time, on the timer of the engine.
 
 An entry of the register has the schedule and its next due time. When that time has come, one turn
 enqueues the job and sets the next time, so that a kill cannot make a schedule fire twice for one

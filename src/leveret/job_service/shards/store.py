@@ -120,7 +120,7 @@ class ShardsStore:
         for shard in self._shards:
             shard.on_up = partial(self._sweeper.report_log, shard)
         for flusher in self._flushers:
-            flusher.elsewhere = self._signal
+            flusher.on_moved = self._signal
 
     async def _on_redis_up(self) -> None:
         await self._enqueuer.forget_keys()

@@ -62,7 +62,7 @@ class Task:
 
 
 class TopicRunner:
-    """Runs one task."""
+    """Takes the jobs of one topic and calls its handler for each."""
 
     def __init__(self, client: AsyncClient, task: Task) -> None:
         self._client = client
@@ -92,7 +92,7 @@ class TopicRunner:
         self._threads.stop()
 
     async def _take_some(self, group: asyncio.TaskGroup, stopping: "asyncio.Task[bool]") -> None:
-        """Fill the free places; returns without jobs when the runner is told to stop."""
+        """Take jobs for the free slots. Return without jobs when the runner is told to stop."""
         free = min(self._task.concurrency - self._working, BATCH_MAX - len(self._settling))
         if free <= 0:
             self._has_room.clear()
@@ -205,8 +205,8 @@ def _is_coroutine(handler: Handler) -> bool:
 def error_text(fault: BaseException) -> str:
     """Return the error text of a nack: the exception, then its traceback, cut to the limit."""
     first = "".join(traceback.format_exception_only(fault)).strip()
-    trail = "".join(traceback.format_tb(fault.__traceback__)[1:])
-    return _kept(f"{first}\n{trail}".strip())
+    frames = "".join(traceback.format_tb(fault.__traceback__)[1:])
+    return _kept(f"{first}\n{frames}".strip())
 
 
 def _kept(error: str) -> str:

@@ -46,7 +46,7 @@ export async function startTask(move) {
 }
 
 const ABOUT = {
-  move: "Each message is added to the target before it is removed from this queue.",
+  move: "A message is always in exactly one of the two queues, even if the broker is killed.",
   copy: "The messages stay in this queue. Copies are added to the target.",
   delete: "This cannot be undone.",
   redrive:

@@ -1,4 +1,4 @@
-/** Tasks that move messages, and shovels that move messages permanently. */
+/** Tasks, which move messages once, and shovels, which keep moving messages. */
 
 import { apiPath, del, get, orNull, put } from "../api.js";
 import { fill, h } from "../dom.js";

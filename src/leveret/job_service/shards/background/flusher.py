@@ -49,8 +49,8 @@ class Flusher:
         self._asked: dict[TopicName, asyncio.Future[None] | None] = {}
         self._wake = asyncio.Event()
         self._hurry = asyncio.Event()  # a caller waits for the next round
-        self.elsewhere: Callable[[TopicName], None] = (
-            _nowhere  # called for topics that have moved to another shard
+        self.on_moved: Callable[[TopicName], None] = (
+            _not_set  # called for topics that have moved to another shard
         )
 
     def signal(self, topic: TopicName) -> None:
@@ -169,7 +169,7 @@ class Flusher:
     async def _on_stopped(self, topic: TopicName) -> None:
         await self._routes.refresh()
         if self._routes.shard_of(topic) is not self.shard:
-            self.elsewhere(topic)
+            self.on_moved(topic)
 
     async def take_back(self, topic: TopicName) -> None:
         """Make prefetched jobs ready again, so that more urgent jobs come first."""
@@ -182,8 +182,8 @@ class Flusher:
             log.info("prefetched jobs of %s are ready again when their leases end", topic[1])
 
 
-def _nowhere(topic: TopicName) -> None:
-    raise AssertionError("the store has not set `elsewhere`")
+def _not_set(topic: TopicName) -> None:
+    raise AssertionError("the store has not set `on_moved`")
 
 
 def _answer(waiting: asyncio.Future[None], fault: Exception | None) -> None:
