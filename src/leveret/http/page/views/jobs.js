@@ -26,7 +26,7 @@ export function view({ reload }) {
     key: (t) => `${t.namespace}\n${t.topic}`,
     sortBy: 0,
     columns: columns(),
-    empty: empty("No jobs yet.", button("Enqueue a job", add, "main")),
+    empty: empty("No jobs yet.", button("Enqueue the first job", add, "main")),
   });
   const search = searchOver(table, {
     label: "Search topics",

@@ -50,7 +50,7 @@ export function view({ reload }) {
     key: (queue) => `${queue.vhost}\n${queue.name}`,
     sortBy: 0,
     columns: columns(),
-    empty: empty("No queues yet.", button("Declare a queue", declare, "main")),
+    empty: empty("No queues yet.", button("Declare the first queue", declare, "main")),
   });
   const search = searchOver(table, {
     label: "Search queues",
