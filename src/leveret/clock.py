@@ -1,12 +1,18 @@
-"""Wall-clock milliseconds that never step backwards.
+"""Wall-clock milliseconds that follow the machine's time and never step backwards.
 
-The clock reads the machine's time once, when it is made, and counts on with the monotonic clock. So
-a correction of the machine's time cannot make a timer fire twice or a message expire early; the
-correction counts from the next start. The core gets `now_ms` with each turn and reads no clock.
+    the machine's time is set forwards    the clock follows at once
+    the machine's time is set back        the clock runs at half speed until it is right again
+
+So no timer fires twice, and time never stands still: while the clock is ahead, a delay takes at
+most twice as long. Time in which the machine was suspended counts. `docs/adr` has the reasons. The
+core gets `now_ms` with each turn and reads no clock.
 """
 
 import time
 from collections.abc import Callable
+from typing import Final
+
+_MS: Final = 1_000_000  # nanoseconds
 
 
 class Clock:
@@ -14,13 +20,28 @@ class Clock:
 
     moves = True  # the clock advances by itself, so timers of the event loop can follow it
 
-    def __init__(self) -> None:
-        # Wall clock at a monotonic clock of zero.
-        self._offset_ns: int = time.time_ns() - time.monotonic_ns()
+    def __init__(
+        self,
+        wall_ns: Callable[[], int] = time.time_ns,
+        monotonic_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._wall_ns = wall_ns
+        self._monotonic_ns = monotonic_ns
+        self._now_ns = wall_ns()
+        self._at_ns = monotonic_ns()  # monotonic time of the last reading
 
     def now_ms(self) -> int:
         """Return milliseconds since 1970, at least as many as any call before."""
-        return (self._offset_ns + time.monotonic_ns()) // 1_000_000
+        wall_ns, at_ns = self._wall_ns(), self._monotonic_ns()
+        slow_ns = self._now_ns + (at_ns - self._at_ns) // 2
+        self._now_ns = wall_ns if wall_ns > slow_ns else slow_ns
+        self._at_ns = at_ns
+        return self._now_ns // _MS
+
+    def raise_to(self, now_ms: int) -> None:
+        """Show no less than this time from now on: the time of a log that another node wrote."""
+        if self.now_ms() < now_ms:
+            self._now_ns = now_ms * 1_000_000
 
     def on_moved(self, callback: Callable[[], int]) -> None:
         """Register a callback for when a test moves the clock; it returns the next due time, or 0.

@@ -8,7 +8,7 @@ from time import perf_counter
 import pytest
 
 from leveret import slices
-from leveret.slices import LoopShare, Slices, run_in_slices
+from leveret.slices import FairLock, LoopShare, Slices, run_in_slices
 
 
 def test_steps_run_in_order_and_each_slice_runs_inside_its_context() -> None:
@@ -62,3 +62,46 @@ def test_slices_of_a_request_end_and_it_becomes_late(monkeypatch: pytest.MonkeyP
     assert not request.is_over() and not request.is_late()
     now_s += slices.REQUEST_S
     assert request.is_late()
+
+
+def test_owners_of_a_fair_lock_take_turns() -> None:
+    order: list[str] = []
+
+    async def work(lock: FairLock, owner: str) -> None:
+        async with lock.held(owner):
+            order.append(owner)
+            await asyncio.sleep(0)
+
+    async def scenario() -> None:
+        lock = FairLock()
+        async with asyncio.TaskGroup() as group:
+            for owner in ("many", "many", "many", "many", "one", "two", "one"):
+                group.create_task(work(lock, owner))
+
+    asyncio.run(scenario())
+    assert order == ["many", "many", "one", "two", "many", "one", "many"]
+
+
+def test_cancelled_owner_passes_a_fair_lock_on() -> None:
+    async def scenario() -> list[str]:
+        lock = FairLock()
+        order: list[str] = []
+
+        async def work(owner: str) -> None:
+            async with lock.held(owner):
+                order.append(owner)
+
+        async with asyncio.TaskGroup() as group, lock.held("first"):
+            waiting = group.create_task(work("cancelled"))
+            group.create_task(work("second"))
+            await asyncio.sleep(0)
+            waiting.cancel()
+        async with lock.held("first"):
+            handed_over = asyncio.get_running_loop().create_task(work("handed over"))
+            await asyncio.sleep(0)
+        handed_over.cancel()  # it has the lock already, but has not run yet
+        await asyncio.wait([handed_over])
+        await asyncio.wait_for(work("last"), 10)
+        return order
+
+    assert asyncio.run(scenario()) == ["second", "last"]

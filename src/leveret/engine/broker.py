@@ -15,7 +15,7 @@ from mypy_extensions import i64
 from leveret.engine.backlog.page_reader import PageReader
 from leveret.engine.commands.consuming import wake_parked
 from leveret.engine.commands.content import Content
-from leveret.engine.commands.dead_letter import record_death
+from leveret.engine.commands.dead_letter import is_long_chain, record_death, spread_of
 from leveret.engine.commands.firehose import Firehose
 from leveret.engine.commands.publishing import route_and_push
 from leveret.engine.commands.settling import take_back_late
@@ -29,15 +29,27 @@ from leveret.engine.turns.events import EVENT_EXCHANGE, encode_event_header, fac
 from leveret.engine.turns.loss_counts import (
     AT_LEAST_ONCE,
     AT_MOST_ONCE,
+    CHAIN,
     CYCLE,
     DISABLED,
     UNROUTED_DEATH,
 )
-from leveret.engine.turns.outcomes import CYCLED, QUEUE_FULL, UNROUTED
+from leveret.engine.turns.outcomes import CHAINED, CYCLED, QUEUE_FULL, UNROUTED
 from leveret.engine.turns.session import Consumer, Session
-from leveret.engine.turns.turn import DELIVERY_LIMIT, DUE, EXPIRED, REJECTED, Leaving, Turn
+from leveret.engine.turns.turn import (
+    COPIES_MAX,
+    DEATH_COPIES,
+    DELIVERY_LIMIT,
+    DUE,
+    EXPIRED,
+    FAULT,
+    REJECTED,
+    Leaving,
+    Turn,
+)
 from leveret.engine.vhosts.definition_records import encode_vhost
 from leveret.engine.vhosts.policy_enforcer import PolicyEnforcer
+from leveret.engine.vhosts.queue_creation import PARKED as PARKED_QUEUE
 from leveret.engine.vhosts.queue_creation import ensure_parked_queue
 from leveret.engine.vhosts.register import Register
 from leveret.engine.vhosts.vhost import Vhost
@@ -47,11 +59,10 @@ from leveret.journal.journal import Journal
 from leveret.wire.properties import decode_properties, encode_header
 from leveret.wire.tables import Table, field_of
 
-# Headers of a message that a fault of the broker parked, and what they may hold.
+# Headers of a message that a fault of the broker or a cycle parked, and what they may hold.
 PARK_REASON_HEADER: Final = "x-parked-reason"
 PARK_QUEUE_HEADER: Final = "x-parked-queue"
 PARK_REASON_LENGTH_MAX: Final = 500  # characters
-FAULT: Final = "fault"  # the reason in the message's history
 FIRST_VHOST: Final = "/"  # exists from the start, unless it was deleted
 
 
@@ -67,6 +78,7 @@ class Broker:
         self.segment_store: SegmentStore | None = None  # None: streams are in memory
         self.vhosts: dict[str, Vhost] = {}
         self.parks = True  # messages over their delivery limit are parked, not dropped
+        self.parks_cycles = True  # dead letters that would only come back are parked, not dropped
         self.enforcers: dict[str, PolicyEnforcer] = {}  # by vhost
         # Called by a start after all definitions are restored, before any message is.
         self.on_defined: Callable[[], None] | None = None
@@ -102,9 +114,22 @@ class Broker:
         vhost = self.vhost(name)
         note_event(self.turn, "vhost.deleted", facts_of({"name": name}))
         vhost.set_tracing(False)
+        self._forget_leaving(name)
         del self.vhosts[name]
         self.enforcers.pop(name).stop()
         VhostDeletion(vhost).start()
+
+    def _forget_leaving(self, vhost: str) -> None:
+        """Forget messages that are leaving a deleted vhost: a later one of its name gets none."""
+        kept: list[Leaving] = []
+        for one in self.turn.leaving:
+            queue = one.queue
+            assert isinstance(queue, Queue)
+            if queue.vhost == vhost:
+                queue.ledger.forget(one.message)
+            else:
+                kept.append(one)
+        self.turn.leaving = kept
 
     def vhost(self, name: str) -> Vhost:
         found = self.vhosts.get(name)
@@ -128,6 +153,7 @@ class Broker:
         assert now_ms > NEVER
         self.turn.now_ms = now_ms
         self.turn.outlet = None
+        self.turn.copies = 0
         self.turn.number += 1
         if self.turn.traced_messages is not None:
             self.turn.traced_messages.now_ms = now_ms
@@ -141,15 +167,25 @@ class Broker:
         self.timers.faults.clear()
 
     def end_turn(self) -> None:
-        """Carry out everything inside the engine that the commands of this turn have caused."""
+        """Carry out everything inside the engine that the commands of this turn have caused.
+
+        After `COPIES_MAX` copies the messages in `leaving` wait for the next turn, which the
+        caller must run soon. A crash before that finds these messages in their queues.
+        """
         turn = self.turn
         while (
-            turn.dirty or turn.leaving or turn.doomed or turn.late or turn.with_room or turn.events
+            turn.dirty
+            or (turn.leaving and turn.copies < COPIES_MAX)
+            or turn.doomed
+            or turn.late
+            or turn.with_room
+            or turn.events
         ):
             if turn.late:
                 take_back_late(self.slots, turn)
             if turn.with_room:
-                with_room = turn.with_room
+                # A set: a session is in the list once for each message that it settled.
+                with_room = dict.fromkeys(turn.with_room)
                 turn.with_room = []
                 for session in with_room:
                     assert isinstance(session, Session)
@@ -160,19 +196,31 @@ class Broker:
             if turn.dirty:
                 self._pump_dirty()
             if turn.leaving:
-                leaving = turn.leaving
-                turn.leaving = []
-                for one in leaving:
-                    try:
-                        self._dispose(one)
-                    except Exception as fault:
-                        self._confine(one, fault)
+                self._dispose_leaving()
             if turn.doomed:
                 self._delete_doomed()
             if turn.events:
                 self._publish_events()
         if turn.unlogged:
             self._write_log()
+
+    def _dispose_leaving(self) -> None:
+        """Dispose of messages that left their queues, until this turn has made enough copies."""
+        turn = self.turn
+        leaving = turn.leaving
+        turn.leaving = []
+        for at, one in enumerate(leaving):
+            if turn.copies >= COPIES_MAX:
+                turn.leaving = leaving[at:] + turn.leaving
+                return
+            try:
+                turn.copies += DEATH_COPIES if _is_sent_on(one) else 1
+                if one.fault is not None:
+                    self._confine(one, one.fault)
+                else:
+                    self._dispose(one)
+            except Exception as fault:
+                self._confine(one, fault)
 
     def perform(self) -> None:
         """Let the fronts send the deliveries, cancellations and confirms of the turn."""
@@ -264,10 +312,7 @@ class Broker:
         try:
             turn.cause_id = copy_id(queue.ledger.id, message.seq)
             _park(vhost, message, _header_with_reason(queue, message, reason))
-            turn.cause_id = 0
-            queue.own_losses().parked += 1
-            turn.losses.parked += 1
-            queue.note(PARKED, message, FAULT)
+            _note_parked(queue, message, FAULT)
             queue.ledger.hand_over(message)
         except Exception as second:
             turn.cause_id = 0
@@ -288,21 +333,23 @@ class Broker:
             _route_due(vhost, queue, message)
         elif queue.settings.dead_letter_exchange is not None:
             turn.cause_id = copy_id(queue.ledger.id, message.seq)
-            result = _dead_letter(vhost, queue, message, leaving.reason)
-            turn.cause_id = 0
-            is_lost = result == UNROUTED or result & QUEUE_FULL != 0
-            if is_lost and queue.settings.dead_letter_at_least_once:
-                vhost.stuck.add(leaving)
-                return
-            _count_death(queue, leaving.reason, result)
-            queue.note(DEAD_LETTERED, message, leaving.reason)
+            if queue.settings.dead_letter_at_least_once and leaving.accepted is None:
+                leaving.accepted = []
+            result = _dead_letter(vhost, queue, leaving)
+            if result == CYCLED and self.parks_cycles and _park_cycle(vhost, queue, leaving):
+                _note_parked(queue, message, CYCLE)
+            else:
+                turn.cause_id = 0
+                is_lost = result == UNROUTED or result & QUEUE_FULL != 0
+                if is_lost and queue.settings.dead_letter_at_least_once:
+                    vhost.stuck.add(leaving)
+                    return
+                _count_death(queue, leaving.reason, result)
+                queue.note(DEAD_LETTERED, message, leaving.reason)
         elif leaving.reason == DELIVERY_LIMIT and self.parks:
             turn.cause_id = copy_id(queue.ledger.id, message.seq)
             _park(vhost, message, _header_with_death(vhost, queue, message))
-            turn.cause_id = 0
-            queue.own_losses().parked += 1
-            turn.losses.parked += 1
-            queue.note(PARKED, message, leaving.reason)
+            _note_parked(queue, message, leaving.reason)
         else:
             turn.losses.note_death(queue.settings.kind, DISABLED, leaving.reason)
             queue.count_dropped(leaving.reason)
@@ -312,13 +359,21 @@ class Broker:
         queue.ledger.hand_over(message)
 
 
+def _is_sent_on(leaving: Leaving) -> bool:
+    """Return True if a message goes to a dead-letter exchange, which is slow; False if unknown."""
+    queue = leaving.queue
+    assert isinstance(queue, Queue)
+    return queue.settings.dead_letter_exchange is not None
+
+
 def _count_death(queue: Queue, reason: str, result: i64) -> None:
     """Count a message that was sent to its dead-letter exchange, or lost there."""
     losses = queue.turn.losses
     kind = queue.settings.kind
-    if result == UNROUTED or result == CYCLED:
+    if result == UNROUTED or result == CYCLED or result == CHAINED:
         losses.note_death(kind, DISABLED, reason)
-        queue.count_dropped(UNROUTED_DEATH if result == UNROUTED else CYCLE)
+        lost = CYCLE if result == CYCLED else CHAIN
+        queue.count_dropped(UNROUTED_DEATH if result == UNROUTED else lost)
         return
     losses.note_dead_lettered(reason)
     queue.own_losses().note_dead_lettered(reason)
@@ -337,7 +392,9 @@ def _route_due(vhost: Vhost, queue: Queue, message: Message) -> None:
         route_and_push(vhost, exchange, message.address, content, message.body)
 
 
-def _dead_letter(vhost: Vhost, queue: Queue, message: Message, reason: str) -> i64:
+def _dead_letter(vhost: Vhost, queue: Queue, leaving: Leaving) -> i64:
+    message = leaving.message
+    reason = leaving.reason
     name = queue.settings.dead_letter_exchange
     assert name is not None
     exchange = vhost.exchanges.get(name)
@@ -345,6 +402,8 @@ def _dead_letter(vhost: Vhost, queue: Queue, message: Message, reason: str) -> i
         return UNROUTED
     properties = decode_properties(message.header)
     deaths = record_death(properties, queue.name, reason, message.address, vhost.turn.now_ms)
+    if reason != REJECTED and is_long_chain(deaths):
+        return CHAINED
     key = queue.settings.dead_letter_key
     if key is None:
         address = Address(name, message.address.routing_key)
@@ -356,7 +415,16 @@ def _dead_letter(vhost: Vhost, queue: Queue, message: Message, reason: str) -> i
         properties.headers.pop("CC", None)
     content = Content(encode_header(properties, len(message.body)))
     avoid = None if reason == REJECTED else deaths
-    return route_and_push(vhost, exchange, address, content, message.body, deaths=avoid)
+    return route_and_push(
+        vhost,
+        exchange,
+        address,
+        content,
+        message.body,
+        deaths=avoid,
+        came_by=message.address,
+        accepted=leaving.accepted,
+    )
 
 
 def _header_with_death(vhost: Vhost, queue: Queue, message: Message) -> bytes:
@@ -378,6 +446,37 @@ def _header_with_reason(queue: Queue, message: Message, reason: str) -> bytes:
         return encode_header(properties, len(message.body))
     except Exception:
         return message.header
+
+
+def _park_cycle(vhost: Vhost, queue: Queue, leaving: Leaving) -> bool:
+    """Park a dead letter that would only come back to queues it died in. Return False to drop it.
+
+    A chain of deaths that made copies is not parked: one publish could fill the disk. A message of
+    the parking queue is not parked either: it would come back there for ever.
+    """
+    if queue.name == PARKED_QUEUE:
+        return False
+    message = leaving.message
+    properties = decode_properties(message.header)
+    reason = leaving.reason
+    deaths = record_death(properties, queue.name, reason, message.address, vhost.turn.now_ms)
+    if spread_of(deaths) > 1:
+        return False
+    text = f"{CYCLE}: after {reason} in '{queue.name}' it would come back without a rejection"
+    assert properties.headers is not None
+    properties.headers[PARK_REASON_HEADER] = field_of(text[:PARK_REASON_LENGTH_MAX])
+    properties.headers[PARK_QUEUE_HEADER] = field_of(queue.name)
+    _park(vhost, message, encode_header(properties, len(message.body)))
+    vhost.turn.losses.parked_cycles += 1
+    return True
+
+
+def _note_parked(queue: Queue, message: Message, reason: str) -> None:
+    """Count a parked message, and note its life event."""
+    queue.turn.cause_id = 0
+    queue.own_losses().parked += 1
+    queue.turn.losses.parked += 1
+    queue.note(PARKED, message, reason)
 
 
 def _park(vhost: Vhost, message: Message, header: bytes) -> None:

@@ -2,18 +2,33 @@
 
 Nothing is written to the log meanwhile: the turn has no journal yet (`Broker.attach`). A table that
 has lost its meaning, such as a binding whose queue is gone, is skipped.
+
+A table that cannot be applied stops no start: the fault is noted, and the object is left out. A
+queue is never left out because of an argument, since its messages would be lost with it. It comes
+back without the arguments that this version refuses.
 """
 
+from leveret.engine.arguments.queue_arguments import queue_settings
 from leveret.engine.broker import Broker
 from leveret.engine.queues.queue import Queue
 from leveret.engine.target import Target
 from leveret.engine.vhosts.vhost import Vhost
-from leveret.errors import EngineError
+from leveret.errors import NotFoundError
 from leveret.wire.tables import Table
 
 
 def apply_definition(broker: Broker, table: Table) -> None:
-    """Make or delete the object that one table of the log defines."""
+    """Make or delete the object that one table of the log defines. Note a fault in the turn."""
+    try:
+        _apply(broker, table)
+    except NotFoundError:
+        return
+    except Exception as fault:
+        what = f"{_text(table, 'op')} '{_text(table, 'name')}' in vhost '{_text(table, 'vhost')}'"
+        broker.turn.note_fault(f"restoring the definition {what}", fault)
+
+
+def _apply(broker: Broker, table: Table) -> None:
     op = _text(table, "op")
     if op == "id":
         broker.slots.note_id(_number(table, "id"))
@@ -34,21 +49,18 @@ def apply_definition(broker: Broker, table: Table) -> None:
         if op.endswith("-"):
             return  # deleted before, with its vhost
         vhost = broker.add_vhost(name)
-    try:
-        if op == "exchange":
-            _exchange(vhost, table)
-        elif op == "queue":
-            _queue(vhost, table)
-        elif op == "bind" or op == "bind-":
-            _binding(vhost, table, op == "bind")
-        elif op == "queue-":
-            found = vhost.queues.get(_text(table, "name"))
-            if found is not None:
-                vhost.remove_queue(found)
-        elif op == "exchange-":
-            vhost.delete_exchange(_text(table, "name"))
-    except EngineError:
-        return
+    if op == "exchange":
+        _exchange(vhost, table)
+    elif op == "queue":
+        _queue(vhost, table)
+    elif op == "bind" or op == "bind-":
+        _binding(vhost, table, op == "bind")
+    elif op == "queue-":
+        found = vhost.queues.get(_text(table, "name"))
+        if found is not None:
+            vhost.remove_queue(found)
+    elif op == "exchange-":
+        vhost.delete_exchange(_text(table, "name"))
 
 
 def _exchange(vhost: Vhost, table: Table) -> None:
@@ -73,13 +85,43 @@ def _exchange(vhost: Vhost, table: Table) -> None:
 
 
 def _queue(vhost: Vhost, table: Table) -> None:
-    queue = vhost.declare_queue(
-        _text(table, "name"),
-        durable=True,
-        auto_delete=_flag(table, "auto_delete"),
-        arguments=_arguments(table),
-    )
+    name = _text(table, "name")
+    auto_delete = _flag(table, "auto_delete")
+    arguments = _arguments(table)
+    try:
+        queue = vhost.declare_queue(
+            name, durable=True, auto_delete=auto_delete, arguments=arguments
+        )
+    except Exception as fault:
+        if name in vhost.queues:
+            raise
+        kept = _valid_arguments(vhost, name, auto_delete, arguments)
+        refused = ", ".join([key for key in arguments if key not in kept])
+        vhost.turn.note_fault(f"restoring '{refused}' of queue '{name}'", fault)
+        queue = vhost.declare_queue(name, durable=True, auto_delete=auto_delete, arguments=kept)
     _set_id(vhost, queue, _number(table, "id"))
+
+
+def _valid_arguments(vhost: Vhost, name: str, auto_delete: bool, arguments: Table) -> Table:
+    """Return the arguments that a queue can have together, the type of the queue first."""
+    kept: Table = {}
+    for key in sorted(arguments, key=_is_not_type):
+        tried = {**kept, key: arguments[key]}
+        if _is_valid(vhost, name, auto_delete, tried):
+            kept = tried
+    return kept
+
+
+def _is_valid(vhost: Vhost, name: str, auto_delete: bool, arguments: Table) -> bool:
+    try:
+        queue_settings(name, vhost.name, True, False, auto_delete, arguments)
+    except Exception:
+        return False
+    return True
+
+
+def _is_not_type(key: str) -> bool:
+    return key != "x-queue-type"
 
 
 def _set_id(vhost: Vhost, queue: Queue, number: int) -> None:

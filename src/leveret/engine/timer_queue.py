@@ -17,6 +17,7 @@ from typing import Final
 from mypy_extensions import i64
 
 NEVER: Final = 0
+FAULT_RETRY_MS: Final = 10_000  # after this time an object that failed is woken again
 
 _STALE_MIN: Final = 16  # up to this many stale entries the heap is not searched for them
 
@@ -117,3 +118,4 @@ class TimerQueue:
                     self.arm(timed, next_ms)
             except Exception as fault:  # the other objects are woken all the same
                 self.faults.append(fault)
+                self.arm(timed, now_ms + FAULT_RETRY_MS)

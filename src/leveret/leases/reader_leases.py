@@ -223,19 +223,21 @@ class ReaderLeases:
 
     def load(self) -> None:
         """Hold the leased messages again after a start: in a turn, before any delivery."""
-        register = self._broker.register
-        for key, value in list(register.entries(KIND).items()):
-            vhost, name, reader = json.loads(key)
-            found = self._broker.vhosts.get(vhost)
-            queue = found.queues.get(name) if found is not None else None
-            entry = json.loads(value)
-            if queue is None or queue.ledger.id != entry["queue"]:
-                register.drop(KIND, key)  # its queue was deleted, and perhaps made again
-                continue
-            lease = self._add(queue, reader, entry["user"])
-            lease.acked = entry["acked"]
-            for number, runs in entry["epochs"]:
-                lease.epochs[number] = self._hold(lease, epoch_of(number, runs))
+        self._broker.register.load_each(KIND, self._load)
+
+    def _load(self, key: str, value: str) -> None:
+        vhost, name, reader = json.loads(key)
+        found = self._broker.vhosts.get(vhost)
+        queue = found.queues.get(name) if found is not None else None
+        entry = json.loads(value)
+        if queue is None or queue.ledger.id != entry["queue"]:
+            # Its queue was deleted, and perhaps made again.
+            self._broker.register.drop(KIND, key)
+            return
+        lease = self._add(queue, reader, entry["user"])
+        lease.acked = entry["acked"]
+        for number, runs in entry["epochs"]:
+            lease.epochs[number] = self._hold(lease, epoch_of(number, runs))
 
     def _hold(self, lease: ReaderLease, epoch: Epoch) -> Epoch:
         """Take the messages of a loaded epoch out of their queue."""

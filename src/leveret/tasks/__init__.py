@@ -5,7 +5,7 @@
 - `Tasks`         carries requests out, in turns of bounded size, and keeps their records
 """
 
-from leveret.tasks.runner import Tasks
+from leveret.tasks.runner import TaskLimitError, Tasks
 from leveret.tasks.task import DryRun, Task, TaskEndpoint, TaskRequest
 
-__all__ = ["TaskRequest", "TaskEndpoint", "Task", "Tasks", "DryRun"]
+__all__ = ["TaskRequest", "TaskEndpoint", "Task", "TaskLimitError", "Tasks", "DryRun"]

@@ -7,6 +7,9 @@ is killed. A restarted node does not continue the task; the finished turns stay 
 Between two turns a task waits for the disk and for its rate, and it waits while an alarm blocks
 publishers (deletes continue) or a target has no room. Such a wait has no limit: `waiting` says why
 the task waits. A task can be cancelled at any time; cancelling undoes nothing.
+
+Users take turns, and all tasks together make one turn in each iteration of the event loop: many
+tasks of one user delay neither the clients nor the tasks of other users.
 """
 
 import asyncio
@@ -17,7 +20,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Final
 
-from leveret.auth import READ, WRITE, User
+from leveret.auth import ADMINISTRATOR, READ, WRITE, User
 from leveret.engine.broker import Broker
 from leveret.engine.commands.moving import DELETE, Destination, Mover
 from leveret.engine.commands.picking import Lookup, PickedMessage, plan
@@ -27,12 +30,15 @@ from leveret.engine.message import Message
 from leveret.engine.queues.queue import Queue
 from leveret.engine.streams.stream import Stream
 from leveret.errors import AccessRefusedError, LeveretError, NotFoundError, PreconditionFailedError
+from leveret.slices import FairLock
 from leveret.tasks.task import CANCELLED, DONE, FAILED, RUNNING, DryRun, Task, TaskRequest
 
 log = logging.getLogger(__name__)
 
 TASKS_MAX: Final = 1000  # records that are kept
 RUNNING_MAX: Final = 64
+RESERVED: Final = 8  # of these tasks, for administrators
+USER_RUNNING_MAX: Final = 16  # of one user who is not an administrator
 TURN_MESSAGES: Final = 250  # moved in one turn
 TURN_BYTES: Final = 1024 * 1024
 LOOK_MESSAGES: Final = 1000  # examined in one turn if there is a filter
@@ -43,6 +49,10 @@ ROOM_PAUSE_S: Final = (0.05, 2.0)  # first and longest wait for a target without
 # Reasons why a message of the plan is skipped.
 GONE: Final = "gone"
 UNACKED: Final = "unacked"
+
+
+class TaskLimitError(PreconditionFailedError):
+    """The user, or the node, has too many running tasks. Try again when one has ended."""
 
 
 class Tasks:
@@ -66,6 +76,7 @@ class Tasks:
         self._in_flight = in_flight
         self._tasks: dict[str, Task] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
+        self._stepping = FairLock()  # one turn of all tasks for each iteration of the loop
 
     def all(self) -> list[Task]:
         """Return all records, newest first."""
@@ -79,13 +90,12 @@ class Tasks:
 
     def start(self, request: TaskRequest, user: User) -> Task:
         """Start a task. Raises EngineError if the request is refused."""
-        if len(self._running) >= RUNNING_MAX:
-            raise PreconditionFailedError(f"{RUNNING_MAX} tasks are running: wait for one to end")
+        self._require_room(user)
         work = _Work(self._broker, request, user)
         task = Task(
             id=secrets.token_hex(8),
             kind=request.kind,
-            user=user.name,
+            user=user.identity,
             source=request.source,
             target=request.to,
             started_at_ms=self._now_ms(),
@@ -95,6 +105,17 @@ class Tasks:
         loop = asyncio.get_running_loop()
         self._running[task.id] = loop.create_task(self._run(task, work), name=f"task {task.id}")
         return task
+
+    def _require_room(self, user: User) -> None:
+        is_administrator = ADMINISTRATOR in user.tags
+        running = len(self._running)
+        if running >= RUNNING_MAX or (not is_administrator and running >= RUNNING_MAX - RESERVED):
+            raise TaskLimitError(f"{running} tasks are running: try again when one has ended")
+        own = sum(self._tasks[number].user == user.name for number in self._running)
+        if not is_administrator and own >= USER_RUNNING_MAX:
+            raise TaskLimitError(
+                f"{own} tasks of user '{user.name}' are running: try again when one has ended"
+            )
 
     def _remember(self, task: Task) -> None:
         self._tasks[task.id] = task
@@ -123,9 +144,10 @@ class Tasks:
         """Return what a request would do, and change nothing."""
         work = _Work(self._broker, request, user)
         while not work.is_done():
-            with self._turn():
-                work.step(is_trial=True)
-            await asyncio.sleep(0)
+            async with self._stepping.held(user.name):
+                with self._turn():
+                    work.step(is_trial=True)
+                await asyncio.sleep(0)
         return DryRun(work.matched, work.goal_vhost, work.mover.targets, work.mover.skipped)
 
     async def _run(self, task: Task, work: "_Work") -> None:
@@ -155,10 +177,11 @@ class Tasks:
             if work.mover.kind != DELETE:
                 await self._no_alarm(task)
             before = work.mover.done
-            with self._turn():
-                work.step(is_trial=False)
-                self._count_missing(work)
-            await asyncio.sleep(0)
+            async with self._stepping.held(task.user):
+                with self._turn():
+                    work.step(is_trial=False)
+                    self._count_missing(work)
+                await asyncio.sleep(0)
             if work.mover.done != before:
                 await self._synced()
                 pause_s = ROOM_PAUSE_S[0]

@@ -97,11 +97,13 @@ class Ledger:
         journal.release_many(run.file, run.left())
         if self.closed or not self.durable:
             return
-        for seq in run.seqs[run.at :]:
-            self.settled.add(seq)
-            if self.returned:
+        if self.returned:
+            for seq in run.seqs[run.at :]:
                 self.returned.pop(seq, None)
-            self._add(seq)
+        for first, last in run.stretches():
+            self.settled.add_run(first, last)
+            self._add(first)
+            self._runs[-1] = last
 
     def drop_counts(self, counts: dict[int, int]) -> None:
         """Release the paged messages of a deleted queue, given as a count per log file."""

@@ -31,6 +31,10 @@ class Line:
         self.at: i64 = 0
         self.fresh_bytes: i64 = 0  # bytes of the bodies in `fresh`
         self.returned: list[tuple[int, Message]] = []  # heap by rank
+        self.returned_bytes: i64 = 0  # bytes of the bodies in `returned`
+        self.kept: i64 = 0  # returned messages that could not be paged out when it was last tried
+        self.kept_bytes: i64 = 0
+        self.number: i64 = 0  # of a line of paged returns, in order of creation
         self.paged = PagedRuns()
 
     def is_empty(self) -> bool:
@@ -87,13 +91,36 @@ class Line:
             assert first is not None
             if not self.returned or first.rank < self.returned[0][0]:
                 fresh[at] = None
+                try:
+                    self._advance(at + 1)
+                except Exception:
+                    fresh[at] = first
+                    raise
                 self.fresh_bytes -= len(first.body)
-                self._advance(at + 1)
                 return first
-        return heappop(self.returned)[1]
+        message = heappop(self.returned)[1]
+        self.returned_bytes -= len(message.body)
+        return message
+
+    def has_long_return(self, window: i64) -> bool:
+        """Return True if more messages or bytes came back than memory should hold."""
+        return (
+            len(self.returned) - self.kept > window
+            or self.returned_bytes - self.kept_bytes > WINDOW_BYTES
+        )
+
+    def take_returned(self) -> list[Message]:
+        """Take all returned messages, in order."""
+        taken = [message for _, message in sorted(self.returned)]
+        self.returned = []
+        self.returned_bytes = 0
+        return taken
 
     def put_back(self, message: Message) -> None:
         """Put a message back at its original place."""
+        if not self.returned:
+            self.returned_bytes = self.kept = self.kept_bytes = 0
+        self.returned_bytes += len(message.body)
         heappush(self.returned, (message.rank, message))
 
     def _advance(self, at: i64) -> None:

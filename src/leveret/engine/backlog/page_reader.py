@@ -70,6 +70,13 @@ class QueuePageReader:
                 self._unspill(message)
         return messages
 
+    def current_position(self, message: Message) -> i64:
+        """Return where the log holds a message: its record may have been copied."""
+        journal = self.journal
+        if journal is None or not journal.is_moving:
+            return message.position
+        return journal.current_position(message.position)
+
     def unreadable(self, run: PagedRun) -> i64:
         """Return how many of the next messages cannot be read, after a CorruptionError."""
         return self._pages.unreadable(run)

@@ -4,6 +4,9 @@
 - A queue with priorities has a `Line` for each priority in use, highest first. Priorities may be
   any numbers: finding the highest costs O(log n) of the priorities in use.
 - Where the keys of one priority take turns, each key has a line (`FairLines`).
+- A queue without priorities that gets many messages back keeps a window of them in memory. Others
+  are in `paged_returns`: lines whose messages are in the log alone, each in order of rank. The next
+  message is the oldest of all lines.
 - RabbitMQ 4.3: quorum queues serve returned messages first, whatever their priority. With
   `returns_first` they are in the line `back`.
 
@@ -20,7 +23,7 @@ from leveret.engine.backlog.fair_lines import FairLines, fair_key
 from leveret.engine.backlog.line import Line
 from leveret.engine.backlog.page_reader import QueuePageReader
 from leveret.engine.backlog.paged import PagedRun, PagedRuns
-from leveret.engine.message import Message
+from leveret.engine.message import LOGGED, REDELIVERED, Message
 from leveret.errors import CorruptionError
 from leveret.journal.records import NOWHERE
 
@@ -48,12 +51,12 @@ class Ready:
         self.damaged: list[PagedRun] = []  # unreadable messages, not in `count`
         self.pages: QueuePageReader | None = None  # None without a log
         self.returns: i64 = 0  # messages that were put into `back` so far
+        self.paged_returns: list[Line] = []  # only without priorities and `returns_first`
+        self._paged_returns_made: i64 = 0
         self.fair_lines: FairLines | None = None  # None until a queue has fair keys
 
     def push(self, message: Message) -> None:
         """Add a message at the end of its line."""
-        self.count += 1
-        self.body_bytes += len(message.body)
         if message.expires_ms != 0:
             self.has_expiring = True
         line = self._line_of(message) if self.prioritised else self.line
@@ -61,6 +64,8 @@ class Ready:
             line.paged.add(message.seq, message.position)
         else:
             line.append(message)
+        self.count += 1
+        self.body_bytes += len(message.body)
 
     def is_full(self, priority: i64) -> bool:
         """Return True if the next new message of this priority belongs in the log."""
@@ -91,8 +96,6 @@ class Ready:
 
     def put_back(self, message: Message) -> None:
         """Put back a message that was taken: at its original place, or into `back`."""
-        self.count += 1
-        self.body_bytes += len(message.body)
         if message.expires_ms != 0:
             self.has_expiring = True
         if self.returns_first:
@@ -102,6 +105,28 @@ class Ready:
             self._line_of(message).put_back(message)
         else:
             self.line.put_back(message)
+        self.count += 1
+        self.body_bytes += len(message.body)
+        if self.line.has_long_return(self.window) and self.pages is not None:
+            self._page_out(self.pages)
+
+    def _page_out(self, pages: QueuePageReader) -> None:
+        """Forget the bodies of returned messages that the log holds, as after a publish.
+
+        Transient messages stay. Where returns and failures count, the ledger has them.
+        """
+        line = Line()
+        for message in self.line.take_returned():
+            if message.flags & LOGGED:
+                line.paged.add(message.seq, pages.current_position(message))
+            else:
+                self.line.put_back(message)
+        self.line.kept = len(self.line.returned)
+        self.line.kept_bytes = self.line.returned_bytes
+        if line.paged.count != 0:
+            self._paged_returns_made += 1
+            line.number = self._paged_returns_made
+            self.paged_returns.append(line)
 
     def head(self) -> Message:
         """Return the next message without taking it; there must be one."""
@@ -109,7 +134,7 @@ class Ready:
 
     def pop(self) -> Message:
         """Take the next message; there must be one."""
-        if self.prioritised or self.returns_first:
+        if self.prioritised or self.returns_first or self.paged_returns:
             message = self._at_hand(self._next_line()).pop()
             if self.fair_lines is not None:
                 self.fair_lines.pass_on(message.priority)
@@ -131,6 +156,9 @@ class Ready:
         assert pages is not None
         try:
             for message in pages.read(line.paged):
+                if line.number != 0:
+                    message.flags |= REDELIVERED
+                    message.returns = max(message.returns, 1)
                 line.append(message)
         except CorruptionError:
             self._set_aside(line.paged, pages.unreadable(line.paged.runs[0]))
@@ -236,6 +264,7 @@ class Ready:
             for level in sorted(self.levels):
                 lines.extend(self.lines_at(-level))
         else:
+            lines.extend(self.paged_returns)
             lines.append(self.line)
         if self.returns_first:
             lines.insert(0, self.back)
@@ -246,7 +275,7 @@ class Ready:
         if self.returns_first and not self.back.is_empty():
             return self.back
         if not self.prioritised:
-            return self.line
+            return self._oldest_line() if self.paged_returns else self.line
         if self.fair_lines is not None:
             return self._next_fair_line(self.fair_lines)
         line = self.lines[-self.levels[0]]
@@ -254,6 +283,18 @@ class Ready:
             del self.lines[-heappop(self.levels)]
             line = self.lines[-self.levels[0]]
         return line
+
+    def _oldest_line(self) -> Line:
+        """Return the line with the oldest message, and forget the lines that are empty."""
+        self.paged_returns = [line for line in self.paged_returns if not line.is_empty()]
+        oldest = self.line
+        lowest = oldest.head_rank()
+        for line in self.paged_returns:
+            rank = line.head_rank()
+            if lowest < 0 or rank < lowest:
+                oldest = line
+                lowest = rank
+        return oldest
 
     def _next_fair_line(self, fair_lines: FairLines) -> Line:
         """Return the line that is served next in a queue with fair keys."""

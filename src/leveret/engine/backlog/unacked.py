@@ -66,10 +66,14 @@ class Unacked:
         if message is not None:
             self.ring[index] = None
             self.count -= 1
-            if index == self.head:
-                self._advance(index + 1)
-            elif len(self.ring) >= _SPARSE_AT:
-                self._thin()
+            try:
+                if index == self.head:
+                    self._advance(index + 1)
+                elif len(self.ring) >= _SPARSE_AT:
+                    self._thin()
+            except Exception:
+                self.restore(message)
+                raise
         return message
 
     def restore(self, message: Message) -> None:
@@ -110,7 +114,12 @@ class Unacked:
             index += 1
         self.count -= len(taken)
         if index > self.head:
-            self._advance(index)
+            try:
+                self._advance(index)
+            except Exception:
+                for message in taken:
+                    self.restore(message)
+                raise
         return taken
 
     def take_all(self) -> list[Message]:

@@ -1,7 +1,10 @@
 """Consuming: subscriptions, single gets, prefetch, and the credit of an outlet."""
 
+from typing import Final
+
 from mypy_extensions import i64
 
+from leveret.engine.arguments.packed import pack, require_modest
 from leveret.engine.arguments.queue_arguments import consumer_settings
 from leveret.engine.message import Message
 from leveret.engine.queues.getting import take_next
@@ -19,6 +22,9 @@ from leveret.errors import (
 )
 from leveret.wire.tables import Table
 
+# Consumers past which a cancellation searches that cost a turn as much as one copy of a message.
+CONSUMERS_PER_COPY: Final = 50
+
 
 def consume(
     session: Session,
@@ -32,6 +38,7 @@ def consume(
 ) -> Consumer:
     """Subscribe a session to a queue. `timeout_ms` is the node's default for quorum queues."""
     require_new_tag(session, tag)
+    require_modest(f"consumer '{tag}'", arguments)
     if isinstance(queue, Stream):
         return follow(session, queue, tag, no_ack, arguments)
     settings = consumer_settings(queue.name, queue.vhost, queue.settings.kind, arguments)
@@ -44,13 +51,13 @@ def consume(
     ):
         raise AccessRefusedError(f"{where} in exclusive use")
     consumer = Consumer(session, queue.slot, tag, no_ack=no_ack, exclusive=exclusive)
-    consumer.arguments = arguments
+    consumer.packed_arguments = pack(arguments)
     consumer.priority = settings.priority
     consumer.own_timeout_ms = settings.timeout_ms
     consumer.node_timeout_ms = timeout_ms if queue.is_quorum else 0
     consumer.set_timeout(queue.settings.consumer_timeout_ms)
-    session.consumers[tag] = consumer
     queue.add_consumer(consumer)
+    session.consumers[tag] = consumer
     return consumer
 
 
@@ -65,7 +72,7 @@ def follow(session: Session, stream: Stream, tag: str, no_ack: bool, arguments: 
         raise UnsupportedError(f"{where} does not support global qos")
     settings = consumer_settings(stream.name, stream.vhost, stream.settings.kind, arguments)
     reader = Reader(session, stream.slot, tag, False)
-    reader.arguments = arguments
+    reader.packed_arguments = pack(arguments)
     reader.filters = settings.stream_filters
     reader.match_unfiltered = settings.match_unfiltered
     reader.cursor = settings.stream_cursor
@@ -84,7 +91,9 @@ def cancel(slots: Slots, session: Session, tag: str) -> None:
     """End a subscription. Its messages stay in flight. An unknown tag is no error."""
     consumer = session.consumers.pop(tag, None)
     if consumer is not None:
-        slots.queue(consumer.queue).remove_consumer(consumer)
+        queue = slots.queue(consumer.queue)
+        session.turn.copies += len(queue.consumers) // CONSUMERS_PER_COPY
+        queue.remove_consumer(consumer)
 
 
 def get(session: Session, queue: Queue, no_ack: bool) -> Message | None:
@@ -100,11 +109,14 @@ def get(session: Session, queue: Queue, no_ack: bool) -> Message | None:
 
 
 def set_prefetch(slots: Slots, session: Session, *, count: i64, size: i64, shared: bool) -> None:
-    """Limit the messages in flight: of each later consumer, or of the session (`shared`)."""
+    """Limit the messages in flight: of each later consumer, or of the session (`shared`).
+
+    RabbitMQ: a limit for each later consumer ends the limit of the session.
+    """
     if not shared:
         session.prefetch = count
         session.prefetch_bytes = size
-        return
+        count = size = 0
     session.shared_prefetch = count
     session.shared_prefetch_bytes = size
     wake_parked(slots, session)

@@ -9,6 +9,12 @@
     exchange      S  the exchange to which it had been published then
     routing-keys  A  its routing keys, with CC and without BCC
     original-expiration  S  the expiration that the message had, if any (a dead letter has none)
+    copies        l  copies of the publish after this death, if it made more than one (ours)
+
+A chain is a row of deaths without a rejection: no consumer took part in it. Queues whose messages
+expire at once, bound to their own dead-letter exchange, would make N! copies of one message: each
+copy passes the N queues in another order, which is no cycle. So a chain has two limits, its length
+and the copies that it makes of one publish. RabbitMQ has neither.
 
 RabbitMQ 4 ignores an `x-death` that a publisher sends. Here it is kept and continued, because
 clients that republish count their retries by it (docs/differences.md).
@@ -19,6 +25,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from leveret.engine.message import Address, Message
+from leveret.engine.turns.turn import REJECTED
 from leveret.wire.properties import Properties, decode_properties, encode_header
 from leveret.wire.tables import Field, Table
 
@@ -28,6 +35,12 @@ _TIMESTAMP: Final = ord("T")
 _ARRAY: Final = ord("A")
 _TABLE: Final = ord("F")
 _COUNT_MAX: Final = 1 << 62  # a larger count was made up by a publisher, and starts again
+_COPIES: Final = "copies"
+
+CHAIN_MAX: Final = 128  # queues in which a message may die one after the other; delays use about 30
+SPREAD_MAX: Final = 10_000  # copies that a chain may make of one publish
+# Queues that the first death of a chain may always reach, however many queues the publish reached.
+SPREAD_FREE: Final = 16
 
 
 def deaths_of(headers: Table | None) -> list[Table]:
@@ -72,6 +85,7 @@ def _take_entry(deaths: list[Table], queue: str, reason: str) -> Table | None:
             if not isinstance(times, int) or not 0 <= times < _COUNT_MAX:
                 times = 0
             entry["count"] = Field(_LONG, times + 1)
+            entry.pop(_COPIES, None)
             return entry
     return None
 
@@ -106,11 +120,56 @@ def is_cycle(deaths: list[Table], target: str) -> bool:
     a rejection, a consumer took part, and the cycle is intended (reject, wait, retry).
     """
     for death in deaths:
-        if _text(death, "reason") == "rejected":
+        if _text(death, "reason") == REJECTED:
             return False
         if _text(death, "queue") == target:
             return True
     return False
+
+
+def is_long_chain(deaths: list[Table]) -> bool:
+    """Return True if a message died too often without a rejection. `deaths` has the last one."""
+    return len(deaths) > CHAIN_MAX and len(_chain(deaths)) > CHAIN_MAX
+
+
+def _chain(deaths: list[Table]) -> list[Table]:
+    """Return the deaths since the last rejection, newest first."""
+    for at, death in enumerate(deaths):
+        if _text(death, "reason") == REJECTED:
+            return deaths[:at]
+    return deaths
+
+
+def spread_of(deaths: list[Table]) -> int:
+    """Return the copies that a chain has made of the publish; 0 if no death made more than one."""
+    most = 0
+    for death in _chain(deaths):
+        found = death.get(_COPIES)
+        # Copies are counted up to the limit only: a publisher may have made them up.
+        if found is not None and isinstance(found.value, int):
+            most = max(most, min(found.value, SPREAD_MAX))
+    return most
+
+
+def may_spread(before: int, arrivals: int, queues: int) -> bool:
+    """Return True if a dead letter may go to so many queues.
+
+    `before` is the result of `spread_of`. `arrivals` is the number of queues that the message
+    reached when it came to the queue in which it died.
+    """
+    if before > 1:
+        return before * queues <= SPREAD_MAX
+    return arrivals <= 1 or queues <= SPREAD_FREE or arrivals * queues <= SPREAD_MAX
+
+
+def header_with_copies(header: bytes, body_bytes: int, copies: int) -> bytes:
+    """Return the header of a dead letter with the copies of its newest death."""
+    properties = decode_properties(header)
+    deaths = deaths_of(properties.headers)
+    assert properties.headers is not None and deaths
+    deaths[0][_COPIES] = Field(_LONG, min(copies, SPREAD_MAX))
+    properties.headers["x-death"] = Field(_ARRAY, [Field(_TABLE, death) for death in deaths])
+    return encode_header(properties, body_bytes)
 
 
 def counted_header(message: Message) -> bytes:

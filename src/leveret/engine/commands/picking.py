@@ -220,6 +220,7 @@ def _remove_in_memory(line: Line, seqs: list[int], is_sorted: bool) -> i64:
         count += len(line.returned) - len(kept)
         heapify(kept)
         line.returned = kept
+        line.returned_bytes = sum([len(message.body) for _, message in kept])
     return count
 
 

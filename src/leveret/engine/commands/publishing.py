@@ -14,7 +14,12 @@ from zlib import crc32
 from mypy_extensions import i64
 
 from leveret.engine.commands.content import Content
-from leveret.engine.commands.dead_letter import is_cycle
+from leveret.engine.commands.dead_letter import (
+    header_with_copies,
+    is_cycle,
+    may_spread,
+    spread_of,
+)
 from leveret.engine.deduplication.deduplication import NO_KEY, Deduplication, key_of
 from leveret.engine.exchanges.exchange import Exchange, Headers
 from leveret.engine.history.life_events import DUPLICATE, HELD, PUBLISHED, RETURNED, UNROUTABLE
@@ -23,7 +28,7 @@ from leveret.engine.message import Address, Message
 from leveret.engine.queues.queue import Queue
 from leveret.engine.target import Target
 from leveret.engine.turns.loss_counts import UNREAD_REPLY
-from leveret.engine.turns.outcomes import CYCLED, IN_LOG, QUEUE_FULL, ROUTED, UNROUTED
+from leveret.engine.turns.outcomes import CHAINED, CYCLED, IN_LOG, QUEUE_FULL, ROUTED, UNROUTED
 from leveret.engine.turns.session import DELIVERY_BYTES
 from leveret.engine.turns.turn import Turn
 from leveret.engine.vhosts.vhost import Vhost
@@ -33,6 +38,9 @@ from leveret.wire.tables import Field, Table
 
 # In `x-deduplication` this name stands for the property, not for a header of that name.
 MESSAGE_ID: Final = "message_id"
+
+# Bindings examined by a routing that cost a turn as much as one copy of a message.
+LOOKS_PER_COPY: Final = 16
 
 # Direct reply-to: this name, a dot and a token address a session instead of a queue.
 REPLY_NAME: Final = "amq.rabbitmq.reply-to"
@@ -75,6 +83,7 @@ def publish(vhost: Vhost, route: Route, content: Content, body: bytes) -> i64:
     if not queues:
         return UNROUTED
     route.exchange.published_out += len(queues)
+    vhost.turn.copies += len(queues)
     outcome: i64 = ROUTED
     for queue in queues:
         outcome |= queue.push(
@@ -87,6 +96,26 @@ def publish(vhost: Vhost, route: Route, content: Content, body: bytes) -> i64:
             delay_ms=0,
         )
     return outcome
+
+
+def count_copies(vhost: Vhost, route: Route, content: Content) -> i64:
+    """Return the copies that a publish would make now, and the cost of its routing in copies.
+
+    Raise the same errors as `publish`.
+    """
+    if route.version != vhost.version:
+        _resolve(vhost, route)
+    if route.is_reply:
+        return 1
+    if route.fixed and not content.extra_keys and content.delay_ms == 0:
+        return len(route.queues)
+    address = route.address
+    if content.extra_keys:
+        address = content.address(address.exchange, address.routing_key)
+    found: list[Target] = []
+    router = vhost.router
+    router.route(route.exchange, address.keys, content.headers, found)
+    return len(found) + router.looked_at // LOOKS_PER_COPY
 
 
 def require_public(vhost: Vhost, exchange: Exchange) -> None:
@@ -160,6 +189,8 @@ def _publish_once(
         body,
         reached,
         deaths=None,
+        came_by=None,
+        accepted=None,
         is_new=True,
         mandatory=route.mandatory,
     )
@@ -230,11 +261,15 @@ def route_and_push(
     body: bytes,
     *,
     deaths: list[Table] | None = None,
+    came_by: Address | None = None,
+    accepted: list[Target] | None = None,
 ) -> i64:
     """Route a message that the broker itself sends, and push it. Return the outcome.
 
-    `deaths` are those of a dead letter that must not run in a cycle. The message is never taken
-    for a duplicate, whatever its key.
+    `deaths` are those of a dead letter that must not run in a cycle or spread without limit;
+    `came_by` is the address by which it came to the queue in which it died. Targets in `accepted`
+    have taken the message before and do not get it again; new ones are added. The message is never
+    taken for a duplicate, whatever its key.
     """
     return _route_and_push(
         vhost,
@@ -244,6 +279,8 @@ def route_and_push(
         body,
         [],
         deaths=deaths,
+        came_by=came_by,
+        accepted=accepted,
         is_new=False,
         mandatory=False,
     )
@@ -258,6 +295,8 @@ def _route_and_push(
     reached: list[Queue],
     *,
     deaths: list[Table] | None,
+    came_by: Address | None,
+    accepted: list[Target] | None,
     is_new: bool,
     mandatory: bool,
 ) -> i64:
@@ -276,34 +315,81 @@ def _route_and_push(
         assert isinstance(target, Queue)
         if deaths is None or not is_cycle(deaths, target.name):
             reached.append(target)
+    if (
+        deaths is not None
+        and came_by is not None
+        and len(reached) > 1
+        and not _spread(vhost, deaths, came_by, content, len(reached))
+    ):
+        return CHAINED
     if router.remembering:
         _remember(vhost, address, content.header, body, reached, mandatory)
     if not is_routed:
+        vhost.turn.copies += router.looked_at // LOOKS_PER_COPY
         vhost.turn.publish_id = 0
         return UNROUTED
     outcome: i64 = CYCLED
     if reached or not deaths or router.held:
         outcome = ROUTED
     for held in router.held:
-        outcome |= _hold(vhost, held, address, content, body)
+        if accepted is None or held not in accepted:
+            outcome |= _hold(vhost, held, address, content, body)
+            if accepted is not None:
+                accepted.append(held)
     exchange.published_out += len(reached)
+    vhost.turn.copies += len(reached) + router.looked_at // LOOKS_PER_COPY
     for queue in reached:
+        if accepted is not None and queue in accepted:
+            continue
         delay_ms: i64 = content.delay_ms if queue.settings.delayed else 0
         header = content.after_delay() if delay_ms != 0 else content.header
         if is_new and queue.deduplication is not None:
             outcome |= _push_once(queue, address, header, content, body, delay_ms)
-        else:
-            outcome |= queue.push(
-                address,
-                header,
-                body,
-                ttl_ms=content.ttl_ms,
-                priority=content.priority,
-                flags=content.flags,
-                delay_ms=delay_ms,
-            )
+            continue
+        pushed = queue.push(
+            address,
+            header,
+            body,
+            ttl_ms=content.ttl_ms,
+            priority=content.priority,
+            flags=content.flags,
+            delay_ms=delay_ms,
+        )
+        outcome |= pushed
+        if accepted is not None and pushed & QUEUE_FULL == 0:
+            accepted.append(queue)
     vhost.turn.publish_id = 0
     return outcome
+
+
+def _spread(
+    vhost: Vhost, deaths: list[Table], came_by: Address, content: Content, queues: i64
+) -> bool:
+    """Write the number of copies into a dead letter that goes to several queues.
+
+    Return False if it would become too many.
+    """
+    before = spread_of(deaths)
+    arrivals = before if before > 0 else _count_reached(vhost, came_by, content)
+    if not may_spread(before, arrivals, queues):
+        return False
+    content.header = header_with_copies(content.header, content.body_size, arrivals * queues)
+    return True
+
+
+def _count_reached(vhost: Vhost, address: Address, content: Content) -> int:
+    """Return how many queues an address leads to now. The results of the last routing stay."""
+    exchange = vhost.exchanges.get(address.exchange)
+    if exchange is None:
+        return 1
+    router = vhost.router
+    held = router.held
+    remembering = router.remembering
+    found: list[Target] = []
+    router.route(exchange, address.keys, content.headers, found)
+    router.held = held
+    router.remembering = remembering
+    return max(1, len(found))
 
 
 def _remember(

@@ -13,6 +13,7 @@ from leveret.engine.history.life_events import ACKED, DELETED, NACKED, REJECTED
 from leveret.engine.history.life_events import TIMED_OUT as LATE
 from leveret.engine.message import Address, Message
 from leveret.engine.queues.queue import Queue
+from leveret.engine.queues.rescue import rescue
 from leveret.engine.queues.slots import Slots
 from leveret.engine.timer_queue import NEVER
 from leveret.engine.turns.session import TIMED_OUT, Consumer, Session
@@ -29,12 +30,20 @@ def ack(slots: Slots, session: Session, tag: i64, *, multiple: bool) -> None:
     if multiple:
         messages = take_through(session, tag)
         session.acked += len(messages)
-        for message in messages:
-            _ack_one(slots, message)
+        try:
+            for message in messages:
+                _ack_one(slots, message)
+        except Exception:
+            _restore(session, messages)
+            raise
     else:
         message = _take_one(session, tag)
         session.acked += 1
-        _ack_one(slots, message)
+        try:
+            _ack_one(slots, message)
+        except Exception:
+            _restore(session, [message])
+            raise
 
 
 def ack_taken(slots: Slots, messages: list[Message]) -> None:
@@ -70,7 +79,19 @@ def reject(
     `failed` says whether a requeue counts against the delivery limit: `basic.reject` does,
     `basic.nack` does not (RabbitMQ 4.3).
     """
-    reject_taken(slots, take(session, tag, multiple), requeue=requeue, failed=failed)
+    messages = take(session, tag, multiple)
+    try:
+        reject_taken(slots, messages, requeue=requeue, failed=failed)
+    except Exception:
+        _restore(session, messages)
+        raise
+
+
+def _restore(session: Session, messages: list[Message]) -> None:
+    """Put messages back under their tags that a fault kept from being settled."""
+    for message in messages:
+        if message.queue != _NO_QUEUE and message.holder is not None:
+            session.unacked.restore(message)
 
 
 def reject_taken(slots: Slots, messages: list[Message], *, requeue: bool, failed: bool) -> None:
@@ -103,7 +124,10 @@ def _discard(slots: Slots, messages: list[Message]) -> None:
         queue = slots.queue(message.queue)
         queue.settle(message)
         if not queue.deleted:
-            queue.discard(message)
+            try:
+                queue.discard(message)
+            except Exception as fault:
+                rescue(queue, message, fault)
             continue
         queue.note(DELETED, message, "")
         queue.ledger.forget(message)
@@ -112,10 +136,22 @@ def _discard(slots: Slots, messages: list[Message]) -> None:
 
 
 def give_back(slots: Slots, messages: list[Message], *, failed: bool) -> None:
-    """Return messages to their queues. All are settled first, so that order is kept."""
+    """Return messages to their queues.
+
+    All are settled first, and the length limits come last, so that nothing is delivered meanwhile
+    and order is kept.
+    """
     for message in messages:
         if message.queue != _NO_QUEUE:
-            slots.queue(message.queue).settle(message)
+            queue = slots.queue(message.queue)
+            try:
+                queue.settle(message)
+            except Exception as fault:
+                if message.holder is not None:  # `settle` has changed nothing
+                    message.holder = None
+                    queue.unacked -= 1
+                    queue.unacked_bytes -= len(message.body)
+                queue.turn.note_fault(f"settling a message of queue '{queue.name}'", fault)
     for message in messages:
         if message.queue == _NO_QUEUE:
             continue
@@ -124,24 +160,33 @@ def give_back(slots: Slots, messages: list[Message], *, failed: bool) -> None:
             queue.note(DELETED, message, "")
             queue.ledger.forget(message)
         else:
-            queue.put_back(message, failed=failed)
-    _release_deleted(slots, messages)
-
-
-def _release_deleted(slots: Slots, messages: list[Message]) -> None:
+            try:
+                queue.put_back(message, failed=failed)
+            except Exception as fault:
+                rescue(queue, message, fault)
     for message in messages:
-        if message.queue == _NO_QUEUE:
-            continue
-        queue = slots.queues[message.queue]
-        if queue is not None and queue.deleted and queue.unacked == 0:
-            slots.release(queue.slot)
+        if message.queue != _NO_QUEUE:
+            returned_to = slots.queues[message.queue]
+            if returned_to is not None:
+                _after_return(slots, returned_to)
+
+
+def _after_return(slots: Slots, queue: Queue) -> None:
+    if not queue.deleted:
+        queue.drop_returned()
+    elif queue.unacked == 0:
+        slots.release(queue.slot)
 
 
 def recover(slots: Slots, session: Session) -> None:
     """Requeue everything that is in flight on the session."""
     messages = session.unacked.take_all()
-    _catch_up(slots, messages)
-    give_back(slots, messages, failed=False)
+    try:
+        _catch_up(slots, messages)
+        give_back(slots, messages, failed=False)
+    except Exception:
+        _restore(session, messages)
+        raise
 
 
 def take(session: Session, tag: i64, multiple: bool) -> list[Message]:
@@ -176,15 +221,26 @@ def close_session(slots: Slots, session: Session) -> None:
 
 def end_consumers(slots: Slots, session: Session) -> None:
     """End every subscription of a session."""
-    for consumer in list(session.consumers.values()):
-        slots.queue(consumer.queue).remove_consumer(consumer)
+    by_queue: dict[int, list[Consumer]] = {}
+    for consumer in session.consumers.values():
+        by_queue.setdefault(consumer.queue, []).append(consumer)
     session.consumers.clear()
+    for slot, consumers in by_queue.items():
+        queue = slots.queue(slot)
+        try:
+            if len(consumers) == 1:
+                queue.remove_consumer(consumers[0])
+            else:
+                queue.remove_consumers(consumers)
+        except Exception as fault:  # the messages of the session must go back all the same
+            queue.turn.note_fault(f"removing a consumer of queue '{queue.name}'", fault)
 
 
 def end_consumer(slots: Slots, session: Session, consumer: Consumer, reason: i64) -> None:
     """End a subscription on behalf of the broker, and tell the peer. Messages stay in flight."""
-    if session.consumers.pop(consumer.tag, None) is None:
-        return
+    if session.consumers.get(consumer.tag) is not consumer:
+        return  # it ended before, and another one may have its tag
+    del session.consumers[consumer.tag]
     consumer.ended = reason
     slots.queue(consumer.queue).remove_consumer(consumer)
     session.turn.ended.append(consumer)

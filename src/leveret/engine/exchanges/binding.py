@@ -12,6 +12,7 @@ at most one row.
 
 from mypy_extensions import i64
 
+from leveret.engine.arguments.packed import pack, unpack
 from leveret.engine.target import Target
 from leveret.wire.tables import Table, encode_table
 
@@ -29,11 +30,16 @@ class Binding:
         self.target = target
         self.is_queue = is_queue
         self.routing_key = routing_key
-        self.arguments = arguments
+        self.packed_arguments: bytes = pack(arguments)
         self.position: i64 = -1  # place in its row; -1 = it is in no row
         # The bindings of one exchange to one target are a linked list in order of creation.
         self.older: Binding | None = None
         self.newer: Binding | None = None
+
+    @property
+    def arguments(self) -> Table:
+        """The arguments, decoded anew."""
+        return unpack(self.packed_arguments)
 
     def identity(self) -> Identity:
         """Return a key that equal bindings of one exchange share."""

@@ -10,6 +10,7 @@ bindings. A removed binding leaves nothing behind in any of them.
 
 from mypy_extensions import i64
 
+from leveret.engine.arguments.packed import unpack
 from leveret.engine.exchanges.binding import Binding, Identity, identity_of
 from leveret.engine.history.life_events import Chronicle
 from leveret.engine.target import Target
@@ -75,19 +76,25 @@ class Exchange(Target):
         self.durable: bool = False
         self.auto_delete: bool = False  # deleted with its last binding
         self.internal: bool = False  # takes messages from other exchanges only
-        self.arguments: Table = {}
+        self.packed_arguments: bytes = b""
         self.alternate: str | None = None  # exchange for messages that match no binding
         self.deduplication_id: i64 = 0  # number of its keys in the log; 0 = it never had any
         self.chronicle: Chronicle | None = None  # records life events, with x-remember
         self.bindings: dict[Identity, Binding] = {}  # in order of creation
         self.published_in: i64 = 0  # messages that were published to it
         self.published_out: i64 = 0  # copies that it routed to queues
+        self.looked_at: i64 = 0  # patterns that the last match examined besides the matching ones
         # Properties of the type. Subclasses set these once.
         self.key_only: bool = True  # a match depends on the routing key alone, and may be cached
         self.per_key: bool = True  # the keys of CC and BCC are matched too, not only the first key
         self.is_delayed: bool = False  # holds messages with an `x-delay` before it routes them
         self.classic_only: bool = False  # may be bound to classic queues only
         self._newest: dict[Target, Binding] = {}  # end of the linked list of each target
+
+    @property
+    def arguments(self) -> Table:
+        """The arguments, decoded anew."""
+        return unpack(self.packed_arguments)
 
     def check_binding(self, routing_key: str, arguments: Table) -> None:
         """Raise PreconditionFailedError if this type cannot have a binding like this."""

@@ -97,7 +97,6 @@ class HeadersExchange(Exchange):
         super().__init__(name, "headers")
         self.key_only = False
         self.per_key = False
-        self.looked_at: int = 0  # patterns that the last match examined
         self._patterns: dict[Binding, HeaderPattern] = {}
         self._always: dict[HeaderPattern, Target] = {}  # patterns that require nothing
         self._indexes: dict[str, HeaderIndex] = {}  # by header name

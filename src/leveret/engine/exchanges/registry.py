@@ -7,12 +7,17 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from leveret.engine.arguments.packed import pack
 from leveret.engine.exchanges.consistent_hash import ConsistentHashExchange
 from leveret.engine.exchanges.default import DefaultExchange
 from leveret.engine.exchanges.delayed import DelayedExchange
 from leveret.engine.exchanges.direct import DirectExchange
 from leveret.engine.exchanges.exchange import Exchange
 from leveret.engine.exchanges.fanout import FanoutExchange
+from leveret.engine.exchanges.federation_upstream import (
+    FEDERATION_UPSTREAM,
+    FederationUpstreamExchange,
+)
 from leveret.engine.exchanges.headers import HeadersExchange
 from leveret.engine.exchanges.modulus_hash import ModulusHashExchange
 from leveret.engine.exchanges.random_choice import LocalRandomExchange, RandomExchange
@@ -32,6 +37,7 @@ KINDS: Final = (
     "topic",
     "x-consistent-hash",
     DELAYED_KIND,
+    FEDERATION_UPSTREAM,
     "x-local-random",
     "x-modulus-hash",
     "x-random",
@@ -69,7 +75,7 @@ def make_exchange(
     exchange.durable = durable
     exchange.auto_delete = auto_delete
     exchange.internal = internal
-    exchange.arguments = arguments
+    exchange.packed_arguments = pack(arguments)
     exchange.alternate = alternate
     return exchange
 
@@ -109,6 +115,8 @@ def _make(kind: str, name: str, arguments: Table, seed: i64) -> Exchange:
         return LocalRandomExchange(name, seed)
     if kind == "x-modulus-hash":
         return ModulusHashExchange(name)
+    if kind == FEDERATION_UPSTREAM:
+        return FederationUpstreamExchange(name, arguments)
     if kind == SUPER_STREAM:
         return SuperStreamExchange(name)
     if kind == DELAYED_KIND:

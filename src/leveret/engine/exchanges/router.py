@@ -29,6 +29,7 @@ class Router:
         self.key_only: bool = True  # it depended on the keys alone and may be cached
         self.held: list[Exchange] = []  # delayed exchanges that hold the message
         self.remembering: list[Exchange] = []  # visited exchanges with a chronicle
+        self.looked_at: i64 = 0  # bindings that it examined
         self._serial: i64 = 0
         # Work lists, reused so that a message allocates none. Empty between routings.
         self._matched: list[Target] = []
@@ -60,6 +61,7 @@ class Router:
         self._serial += 1
         exchange.last_routing = self._serial
         self.key_only = True
+        self.looked_at = 0
         if self.held:
             self.held = []
         if self.remembering:
@@ -78,8 +80,10 @@ class Router:
                 exchange.match(key, headers, matched)
         else:
             exchange.match(keys[0], headers, matched)
+        self.looked_at += len(matched)
         if not exchange.key_only:
             self.key_only = False
+            self.looked_at += exchange.looked_at
         if exchange.chronicle is not None:
             self.remembering.append(exchange)
             self.key_only = False  # each message has its own events

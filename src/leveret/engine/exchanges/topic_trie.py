@@ -110,6 +110,15 @@ class TopicTrie:
 
     def match(self, words: list[str], found: list[Target]) -> None:
         """Append the targets of all patterns that match a key with these words."""
+        try:
+            self._match(words, found)
+        except Exception:  # the next walk must begin with empty lists
+            self._reached = []
+            self._next = []
+            self._open = []
+            raise
+
+    def _match(self, words: list[str], found: list[Target]) -> None:
         self.steps = 0
         self._walk += 1
         self._reach(self.root, found)

@@ -64,8 +64,9 @@ def _explain_location(queue: Queue, location: MessageLocation) -> Explanation:
 
 def _parked() -> Reason:
     text = (
-        "The broker parked this message. Its header x-parked-reason names a fault of the broker; "
-        "without that header it exceeded its delivery limit, and x-death says where."
+        "The broker parked this message. Its header x-parked-reason says why: a dead-letter cycle "
+        "or a fault of the broker; x-parked-queue names its queue. Without these headers it "
+        "exceeded its delivery limit, and x-death says where."
     )
     return Reason(PARKED, text, {})
 

@@ -20,6 +20,7 @@ NO_CONSUMER: Final = "no_consumer"
 PREFETCH_FULL: Final = "prefetch_full"
 CONSUMER_BLOCKED: Final = "consumer_blocked"
 SINGLE_ACTIVE_IDLE: Final = "single_active_idle"
+CANCELLED_HOLDS: Final = "cancelled_holds"
 PAUSED: Final = "paused"
 ALARM: Final = "alarm"
 QUARANTINED: Final = "quarantined"
@@ -38,6 +39,7 @@ CODES: Final = (
     PREFETCH_FULL,
     CONSUMER_BLOCKED,
     SINGLE_ACTIVE_IDLE,
+    CANCELLED_HOLDS,
     PAUSED,
     ALARM,
     QUARANTINED,
@@ -98,6 +100,10 @@ def standing_reasons(queue: Queue) -> list[Reason]:
     if not consumers:
         reasons.append(Reason(NO_CONSUMER, "Nobody consumes from the queue.", {}))
         return reasons
+    departed = queue.subscribers.departed
+    if departed is not None:
+        reasons.append(_cancelled_holds(queue, departed))
+        return reasons
     served = [consumer for consumer in consumers if consumer.active]
     blocked = [c for c in served if c.session.outlet.credit <= 0]
     full = [c for c in served if c not in blocked and not c.has_room()]
@@ -143,6 +149,17 @@ def _single_active_idle(queue: Queue, active: Consumer, idle: i64) -> Reason:
     return Reason(
         SINGLE_ACTIVE_IDLE, text, {"active": shown_consumer(queue, active), "waiting": int(idle)}
     )
+
+
+def _cancelled_holds(queue: Queue, departed: Consumer) -> Reason:
+    waiting = len(queue.consumers)
+    text = (
+        f"The single active consumer '{departed.tag}' has ended, and its channel still holds "
+        f"{counted(departed.unacked, 'message')}; {counted(waiting, 'other consumer')} must wait "
+        "until these are settled or requeued."
+    )
+    details: dict[str, object] = {"holder": shown_consumer(queue, departed), "waiting": waiting}
+    return Reason(CANCELLED_HOLDS, text, details)
 
 
 def _add_queue_facts(queue: Queue, reasons: list[Reason]) -> None:
@@ -192,7 +209,7 @@ def stuck(queue: Queue, count: i64) -> Reason:
 
 
 def _quarantined(queue: Queue) -> Reason:
-    text = f"The log is damaged: {counted(queue.damaged, 'message')} cannot be read."
+    text = f"Set aside as unreadable: {counted(queue.damaged, 'message')}. See the damage."
     details: dict[str, object] = {"messages": queue.damaged, "damage": list(queue.damage)}
     return Reason(QUARANTINED, text, details)
 

@@ -22,6 +22,7 @@ from leveret.engine.queues.queue import Queue
 
 BEFORE_ALL: Final = -(1 << 62)  # smaller than every key
 BACK: Final = BEFORE_ALL + 1  # the line of returned messages, before all priorities
+_PAGED_RETURNS: Final = -(1 << 40)  # lines of paged returns, before the line of the queue
 _FAIR_LINES: Final = 1 << 30  # distance between the keys of two priorities
 
 
@@ -40,6 +41,7 @@ def lines_of(queue: Queue) -> list[tuple[int, Line]]:
                     [(level * _FAIR_LINES + fair.number, fair.line) for fair in fair_lines]
                 )
     else:
+        lines.extend([(_PAGED_RETURNS + line.number, line) for line in ready.paged_returns])
         lines.append((0, ready.line))
     return lines
 

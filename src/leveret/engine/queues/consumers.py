@@ -5,7 +5,14 @@ the round robin, and the others wait until it goes. On quorum queues a consumer 
 takes over as soon as the active one has settled its messages (RabbitMQ 4). Until then the active
 one is parked.
 
-Invariant: a consumer is in the round robin, or parked, exactly while it is `active`.
+A single active consumer that ends may still hold messages. The next one is served when these are
+settled or back in the queue, so that it gets them in their order. RabbitMQ: the next consumer of a
+classic queue is served at once, and gets the returned messages after later ones.
+
+Invariants:
+
+- A consumer is in the round robin, or parked, exactly while it is `active`.
+- While `departed` is set, no consumer is active.
 """
 
 from leveret.engine.queues.round_robin import RoundRobin
@@ -21,6 +28,7 @@ class Subscribers:
         self.members: list[Consumer] = []  # in order of arrival
         self.round_robin = RoundRobin()
         self.active: Consumer | None = None  # the consumer that is served, if single active
+        self.departed: Consumer | None = None  # was active, has ended, and still holds messages
         self.has_exclusive = False
 
     def add(self, consumer: Consumer) -> None:
@@ -30,30 +38,51 @@ class Subscribers:
         if not self.single_active:
             self.round_robin.add(consumer)
             return
+        consumer.active = False
         active = self.active
-        if active is None:
-            self._activate(consumer)
-        else:
-            consumer.active = False
+        if active is not None:
             self._maybe_succeed(active, consumer)
+        elif self.departed is None:
+            self._activate(consumer)
 
     def remove(self, consumer: Consumer) -> None:
-        """Remove a consumer, and activate the next one if it was the active one."""
+        """Remove a consumer. If it was the active one, activate the next one, now or later."""
         self.members.remove(consumer)
         self.round_robin.remove(consumer)
+        self._after_removal(consumer)
+
+    def remove_all(self, consumers: list[Consumer]) -> None:
+        """Remove many consumers in one pass: one by one, each would look at all the others."""
+        gone = set(consumers)
+        self.members = [consumer for consumer in self.members if consumer not in gone]
+        self.round_robin.remove_all(gone)
+        for consumer in consumers:
+            self._after_removal(consumer)
+
+    def _after_removal(self, consumer: Consumer) -> None:
         _note_gone(consumer)
         if consumer.exclusive:
             self.has_exclusive = False
         if self.active is consumer:
             self.active = None
-            waiting = self._best_waiting()
-            if waiting is not None:
-                self._activate(waiting)
+            if consumer.unacked != 0:
+                self.departed = consumer
+                consumer.parked = True  # so that `unpark` hears of each message that it settles
+            else:
+                self._activate_next()
 
     def unpark(self, consumer: Consumer) -> None:
         """Serve a parked consumer again, or hand over if it has settled everything."""
-        if not (self.single_active and self._hand_over(consumer)):
+        if consumer is self.departed:
+            if consumer.unacked == 0:
+                self._forget_departed()
+                self._activate_next()
+        elif not (self.single_active and self._hand_over(consumer)):
             self.round_robin.unpark(consumer)
+
+    def holders(self) -> list[Consumer]:
+        """Return the consumers, and the ended one whose messages hold back the next."""
+        return self.members if self.departed is None else [*self.members, self.departed]
 
     def end_all(self) -> list[Consumer]:
         """End all subscriptions, because the queue is deleted. Return the consumers."""
@@ -66,7 +95,18 @@ class Subscribers:
         self.members = []
         self.round_robin = RoundRobin()
         self.active = None
+        self._forget_departed()
         return ended
+
+    def _forget_departed(self) -> None:
+        if self.departed is not None:
+            self.departed.parked = False
+            self.departed = None
+
+    def _activate_next(self) -> None:
+        waiting = self._best_waiting()
+        if waiting is not None:
+            self._activate(waiting)
 
     def _activate(self, consumer: Consumer) -> None:
         self.active = consumer

@@ -11,6 +11,7 @@ from leveret.engine.message import REDELIVERED, Message
 from leveret.engine.queues.chronicle_notes import note_delivered
 from leveret.engine.queues.lifetimes import expire_heads
 from leveret.engine.queues.queue import Queue
+from leveret.engine.queues.rescue import rescue
 from leveret.engine.turns.session import Session
 from leveret.errors import CorruptionError
 
@@ -33,6 +34,22 @@ def _take_next(session: Session, queue: Queue, no_ack: bool) -> Message | None:
         session.got_empty += 1
         return None
     message = queue.ready.pop()
+    try:
+        _hand_over(session, queue, message, no_ack)
+    except Exception as fault:
+        rescue_held(session, queue, message, fault)
+        raise
+    return message
+
+
+def rescue_held(session: Session, queue: Queue, message: Message, fault: Exception) -> None:
+    """Rescue a message that could not be given to a session, unless the session has it."""
+    if session.unacked.find(message.tag) is not message:
+        message.holder = None
+        rescue(queue, message, fault)
+
+
+def _hand_over(session: Session, queue: Queue, message: Message, no_ack: bool) -> None:
     expire_heads(queue, queue.turn.now_ms)
     if queue.has_expiries:
         queue.arm()
@@ -52,7 +69,6 @@ def _take_next(session: Session, queue: Queue, no_ack: bool) -> Message | None:
         queue.got += 1
         session.got += 1
         lend(session, queue, message)
-    return message
 
 
 def lend(session: Session, queue: Queue, message: Message) -> None:

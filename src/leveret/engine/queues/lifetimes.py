@@ -13,6 +13,7 @@ from mypy_extensions import i64
 
 from leveret.engine.history.life_events import copy_id
 from leveret.engine.message import LOGGED, Message
+from leveret.engine.queues.rescue import rescue
 from leveret.engine.queues.state import BATCH, QueueState
 from leveret.engine.timer_queue import NEVER, earlier
 from leveret.engine.turns.turn import DUE, EXPIRED
@@ -35,6 +36,13 @@ def note_arrivals(queue: QueueState, now_ms: i64) -> None:
 
 def release_due(queue: QueueState, message: Message) -> None:
     """Make a scheduled message ready, or hand it to the delayed exchange that held it."""
+    try:
+        _release(queue, message)
+    except Exception as fault:
+        rescue(queue, message, fault)
+
+
+def _release(queue: QueueState, message: Message) -> None:
     if queue.holds_for is not None:
         queue.leave(message, DUE)
     elif message.returns != 0:
@@ -84,8 +92,11 @@ def update_position(queue: QueueState, message: Message) -> None:
 
 def expire(queue: QueueState, message: Message) -> None:
     """Let an expired message, which was taken from its line, leave the queue."""
-    queue.expired += 1
-    queue.leave(message, EXPIRED)
+    try:
+        queue.expired += 1
+        queue.leave(message, EXPIRED)
+    except Exception as fault:
+        rescue(queue, message, fault)
 
 
 def expire_heads(queue: QueueState, now_ms: i64) -> None:

@@ -12,6 +12,7 @@ from leveret.engine.arguments.queue_arguments import REJECT_PUBLISH_DLX
 from leveret.engine.history.life_events import DROPPED
 from leveret.engine.message import Message
 from leveret.engine.queues.chronicle_notes import note_queued
+from leveret.engine.queues.rescue import rescue
 from leveret.engine.queues.state import BATCH, QueueState
 from leveret.engine.turns.loss_counts import PUBLISH_REFUSED
 from leveret.engine.turns.turn import MAXLEN
@@ -54,4 +55,7 @@ def drop_heads(queue: QueueState) -> None:
             queue.note_damage(fault)
             continue
         queue.dropped += 1
-        queue.leave(message, MAXLEN)
+        try:
+            queue.leave(message, MAXLEN)
+        except Exception as fault:
+            rescue(queue, message, fault)

@@ -48,6 +48,7 @@ from leveret.engine.queues.lifetimes import (
     update_position,
 )
 from leveret.engine.queues.limits import drop_heads, is_over, refuse
+from leveret.engine.queues.rescue import rescue
 from leveret.engine.queues.state import BATCH, QueueState
 from leveret.engine.timer_queue import NEVER
 from leveret.engine.turns.events import note_consumer
@@ -83,7 +84,7 @@ class Queue(QueueState):
         self.limited = settings.max_length >= 0 or settings.max_bytes >= 0
         if self.ready.pages is not None:
             self.ready.pages.set_counting(self.counts)
-        for consumer in self.subscribers.members:
+        for consumer in self.subscribers.holders():
             consumer.set_timeout(settings.consumer_timeout_ms)
             if consumer.unacked != 0:
                 self.turn.late.append(consumer.session)
@@ -93,12 +94,18 @@ class Queue(QueueState):
         self.touch()
 
     def attach(self, journal: Journal, pages: PageReader) -> None:
-        """Write to this log from now on."""
+        """Write to this log from now on.
+
+        After a start, messages that were in flight are ready and count to the length limit. Those
+        over it are dropped in the first turn, when the log takes the dead letters.
+        """
         self.ledger.journal = journal
         if self.ready.pages is None:
             self.open_pages(pages)
         assert self.ready.pages is not None
         self.ready.pages.journal = journal
+        if self.settings.overflow == DROP_HEAD and is_over(self, 0, 0):
+            self.turn.timers.arm(self.timer, self.turn.now_ms)
 
     def purge(self) -> int:
         """Drop every ready message. Messages in flight and scheduled ones stay."""
@@ -191,8 +198,10 @@ class Queue(QueueState):
         self.pump()
         drop_heads(self)
 
-    def _drop_returned(self) -> None:
+    def drop_returned(self) -> None:
         """Drop after a requeue. RabbitMQ: a classic queue does not deliver first."""
+        if not self.limited:
+            return
         if self.is_quorum:
             self._drop_over_limit()
         elif self.settings.overflow == DROP_HEAD:
@@ -231,7 +240,19 @@ class Queue(QueueState):
             if message.expires_ms != NO_EXPIRY and message.expires_ms < now_ms:
                 expire(self, message)
                 continue
-            self._deliver(consumer, message)
+            try:
+                self._deliver(consumer, message)
+            except Exception as fault:
+                self._on_undelivered(consumer, message, fault)
+
+    def _on_undelivered(self, consumer: Consumer, message: Message, fault: Exception) -> None:
+        """Send a message that was put in flight before the fault. Rescue any other message."""
+        session = consumer.session
+        if session.unacked.find(message.tag) is message and message not in session.outbox:
+            if not session.outbox:
+                self.turn.outboxes.append(session)
+            session.outbox.append(message)
+        rescue(self, message, fault)
 
     def _deliver(self, consumer: Consumer, message: Message) -> None:
         session = consumer.session
@@ -265,10 +286,10 @@ class Queue(QueueState):
 
     def hold(self, session: Session, message: Message, body_bytes: i64, timeout_ms: i64) -> None:
         """Put a message in flight."""
+        session.unacked.add(message)
         self.unacked += 1
         self.unacked_bytes += body_bytes
         message.taken_ms = self.turn.now_ms
-        session.unacked.add(message)
         if timeout_ms != 0:
             self.turn.timers.arm(session, self.turn.now_ms + timeout_ms)
 
@@ -294,7 +315,8 @@ class Queue(QueueState):
     def put_back(self, message: Message, *, failed: bool) -> None:
         """Requeue a message at its old place, or schedule it if the queue delays retries.
 
-        A message that failed too often leaves the queue instead.
+        A message that failed too often leaves the queue instead. The caller applies the length
+        limit when all messages are back (`drop_returned`): it delivers, and they keep their order.
         """
         message.flags |= REDELIVERED
         message.returns += 1
@@ -318,8 +340,6 @@ class Queue(QueueState):
             self.arm()
         else:
             self.ready.put_back(message)
-            if self.limited:
-                self._drop_returned()
         self.touch()
 
     def discard(self, message: Message) -> None:
@@ -370,7 +390,16 @@ class Queue(QueueState):
     def remove_consumer(self, consumer: Consumer) -> None:
         """Remove a consumer. Its messages stay in flight until its session settles them."""
         self.subscribers.remove(consumer)
-        self.note_consumer("consumer.deleted", consumer)
+        self._after_removal([consumer])
+
+    def remove_consumers(self, consumers: list[Consumer]) -> None:
+        """Remove several consumers, as `remove_consumer` does."""
+        self.subscribers.remove_all(consumers)
+        self._after_removal(consumers)
+
+    def _after_removal(self, consumers: list[Consumer]) -> None:
+        for consumer in consumers:
+            self.note_consumer("consumer.deleted", consumer)
         self.used_ms = self.turn.now_ms
         if not self.subscribers.members:
             if self.auto_delete:

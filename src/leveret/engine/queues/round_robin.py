@@ -49,6 +49,20 @@ class RoundRobin:
                     self.groups.remove(group)
                 return
 
+    def remove_all(self, gone: set[Consumer]) -> None:
+        """Remove many consumers in one pass."""
+        kept: list[PriorityGroup] = []
+        for group in self.groups:
+            before = [consumer for consumer in group.members[: group.at] if consumer not in gone]
+            after = [consumer for consumer in group.members[group.at :] if consumer not in gone]
+            group.at = len(before)
+            group.members = before + after
+            if group.members:
+                kept.append(group)
+        self.groups = kept
+        for consumer in gone:
+            consumer.parked = False
+
     def unpark(self, consumer: Consumer) -> None:
         """Bring a parked consumer back, as the next one of its priority."""
         assert consumer.parked

@@ -12,6 +12,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from leveret.engine.arguments.packed import pack, unpack
 from leveret.engine.arguments.queue_arguments import QueueSettings
 from leveret.engine.backlog.arrival_times import UNKNOWN, ArrivalTimes
 from leveret.engine.backlog.ledger import Ledger
@@ -73,7 +74,7 @@ class QueueState(Target):
         self.durable = durable
         self.auto_delete = auto_delete
         self.owner = owner  # of an exclusive queue: the one connection that may use it
-        self.arguments = arguments
+        self.packed_arguments: bytes = pack(arguments)
         self.turn = turn
         self.is_quorum = settings.kind == "quorum"
         self.is_classic = settings.kind == "classic"
@@ -127,6 +128,11 @@ class QueueState(Target):
     def on_due(self, now_ms: i64) -> i64:
         """Handle everything that is due. Return the next due time."""
         raise NotImplementedError
+
+    @property
+    def arguments(self) -> Table:
+        """The arguments, decoded anew."""
+        return unpack(self.packed_arguments)
 
     @property
     def damaged(self) -> int:

@@ -260,9 +260,15 @@ class Stream(Queue):
         self.touch()
 
     def remove_consumer(self, consumer: Consumer) -> None:
-        self.subscribers.members.remove(consumer)
-        self.note_consumer("consumer.deleted", consumer)
-        consumer.parked = False
+        self.remove_consumers([consumer])
+
+    def remove_consumers(self, consumers: list[Consumer]) -> None:
+        gone = set(consumers)
+        members = self.subscribers.members
+        self.subscribers.members = [consumer for consumer in members if consumer not in gone]
+        for consumer in consumers:
+            self.note_consumer("consumer.deleted", consumer)
+            consumer.parked = False
         if not self.consumers:
             self._recent = []
             self._recent_bytes = 0

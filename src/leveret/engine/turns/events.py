@@ -25,6 +25,9 @@ from leveret.wire.tables import Field, Table, field_of
 EVENT_EXCHANGE: Final = "amq.rabbitmq.event"
 _TABLE: Final = ord("F")
 _LONG: Final = ord("l")
+# A content header must fit into one frame of every consumer, and the lowest frame size is 4096.
+HEADER_BYTES_MAX: Final = 4000
+TEXT_CHARS_MAX: Final = 100  # of each fact, in an event that is longer
 _INTERNAL: Final = "rmq-internal"  # RabbitMQ: the user of a change that no user made
 
 # Events for each kind of entry in the register: (set, cleared, names of the parts of the key).
@@ -57,7 +60,23 @@ def note_event(turn: Turn, key: str, facts: Table) -> None:
 
 
 def encode_event_header(facts: Table, now_ms: i64) -> bytes:
-    """Return the content header of an event."""
+    """Return the content header of an event. Arguments that are too long are left out."""
+    header = _header_of(facts, now_ms)
+    if len(header) > HEADER_BYTES_MAX:
+        header = _header_of({name: _shortened(field) for name, field in facts.items()}, now_ms)
+    return header
+
+
+def _shortened(field: Field) -> Field:
+    value = field.value
+    if isinstance(value, str):
+        return Field(field.kind, value[:TEXT_CHARS_MAX])
+    if isinstance(value, dict):
+        return Field(field.kind, {})
+    return Field(field.kind, []) if isinstance(value, list) else field
+
+
+def _header_of(facts: Table, now_ms: i64) -> bytes:
     properties = Properties()
     properties.delivery_mode = 2
     properties.timestamp = now_ms // 1000

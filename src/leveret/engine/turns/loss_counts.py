@@ -12,6 +12,7 @@ from mypy_extensions import i64
 PUBLISH_REFUSED: Final = "refused"  # the queue was full; a publisher with confirms gets a nack
 UNROUTED_DEATH: Final = "dead_letter_unroutable"  # the dead-letter exchange led to no queue
 CYCLE: Final = "dead_letter_cycle"  # it would only come back to the queue in which it died
+CHAIN: Final = "dead_letter_chain"  # too many deaths or copies without a consumer in between
 UNREAD_REPLY: Final = "reply_unread"  # a direct reply to a requester that does not read
 
 # Dead-letter strategies of a queue, in RabbitMQ's words.
@@ -41,6 +42,7 @@ class NodeLossCounts(LossCounts):
 
     def __init__(self) -> None:
         super().__init__()
+        self.parked_cycles: i64 = 0  # of `parked`, those that the rule against cycles stopped
         self.deaths: dict[tuple[str, str, str], int] = {}  # by kind of queue, strategy, reason
         self.deaths_confirmed: dict[
             str, int

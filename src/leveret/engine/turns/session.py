@@ -11,6 +11,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from leveret.engine.arguments.packed import unpack
 from leveret.engine.backlog.unacked import Unacked
 from leveret.engine.message import Holder, Message
 from leveret.engine.target import Target
@@ -102,7 +103,7 @@ class Consumer(Holder):
         self.tag = tag
         self.no_ack = no_ack
         self.exclusive = exclusive
-        self.arguments: Table = {}
+        self.packed_arguments: bytes = b""
         self.priority: i64 = 0
         self.prefetch: i64 = session.prefetch
         self.prefetch_bytes: i64 = session.prefetch_bytes
@@ -113,6 +114,11 @@ class Consumer(Holder):
         self.own_timeout_ms: i64 = -1
         self.node_timeout_ms: i64 = 0
         self.wire: bytes = b""  # the tag, encoded as the front writes it into each delivery
+
+    @property
+    def arguments(self) -> Table:
+        """The arguments, decoded anew."""
+        return unpack(self.packed_arguments)
 
     def set_timeout(self, of_queue_ms: i64) -> None:
         """Use the consumer's own timeout, else the queue's; -1 means the node's."""

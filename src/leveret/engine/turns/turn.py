@@ -9,6 +9,7 @@ effect.
 are here because `session` imports this module.
 """
 
+from traceback import format_tb
 from typing import Final
 
 from mypy_extensions import i64
@@ -32,6 +33,17 @@ EXPIRED: Final = "expired"
 MAXLEN: Final = "maxlen"
 DELIVERY_LIMIT: Final = "delivery_limit"
 DUE: Final = "due"  # a delayed exchange held the message, and must route it now
+FAULT: Final = "fault"  # a fault of the broker left it without a place: it is parked
+
+# Copies that one turn makes, 3 ms of work. The rest of the input, and of the messages that leave
+# their queues, waits for the next turn, so that other clients are served in between.
+COPIES_MAX: Final = 5_000
+DEATH_COPIES: Final = 25  # a death costs as much as so many copies, because of its header
+
+# Texts of faults for the node's log.
+FAULTS_KEPT_MAX: Final = 20  # in one turn; all of them are counted
+FAULT_LENGTH_MAX: Final = 500  # characters
+FAULT_FRAMES_MAX: Final = 8  # the innermost calls
 
 
 class Leaving:
@@ -41,6 +53,10 @@ class Leaving:
         self.message = message
         self.queue = queue
         self.reason = reason
+        self.fault: Exception | None = None  # set if the reason is FAULT
+        # Targets that took a dead letter which others refused, if its queue dead-letters at least
+        # once: a retry must not copy the message to them again.
+        self.accepted: list[Target] | None = None
 
 
 class OutletBase(Timed):
@@ -114,13 +130,15 @@ class Turn:
         self.events: list[tuple[str, Table]] = []
         # Inside the engine
         self.dirty: list[Target] = []  # queues with something to deliver or to drop
-        self.leaving: list[Leaving] = []  # to be dead-lettered, parked or dropped
+        # To be dead-lettered, parked or dropped. The log has them in their queues until then.
+        self.leaving: list[Leaving] = []
         self.doomed: list[Target] = []  # queues to be deleted: unused, or without consumers
         self.with_room: list[SessionBase] = []  # their shared prefetch has room again
         self.late: list[SessionBase] = []  # sessions that may hold a message beyond its timeout
         self.lazy_free = LazyFree(timers)
         self.faults: list[str] = []  # damage and faults that were found, for the node's log
         self.fault_count: i64 = 0  # faults that were confined, since the start
+        self.copies: i64 = 0  # work of this turn, in copies (`COPIES_MAX`)
         # Statistics
         self.number: i64 = 0  # turns since the start, this one included
         self.losses = NodeLossCounts()
@@ -136,7 +154,10 @@ class Turn:
     def note_fault(self, what: str, fault: Exception) -> None:
         """Record a fault of the broker that was confined to one message or object."""
         self.fault_count += 1
-        self.faults.append(f"{what} failed: {type(fault).__name__}: {fault}")
+        if len(self.faults) < FAULTS_KEPT_MAX:
+            text = f"{type(fault).__name__}: {fault}"[:FAULT_LENGTH_MAX]
+            places = "".join(format_tb(fault.__traceback__, limit=-FAULT_FRAMES_MAX))
+            self.faults.append(f"{what} failed: {text}\n{places}".rstrip())
 
     def note_confirm(self, session: SessionBase) -> None:
         """Confirm the publishes of a session at the end of the turn."""

@@ -85,6 +85,14 @@ class PolicyEnforcer(PolicyEnforcerBase):
         self._vhost.turn.timers.disarm(self)
 
     def apply(self, target: Target) -> None:
+        """Apply the policies to one object. A fault keeps no other object from its policies."""
+        try:
+            self._apply(target)
+        except Exception as fault:
+            turn = self._vhost.turn
+            turn.note_fault(f"applying policies to '{target.name}'", fault)
+
+    def _apply(self, target: Target) -> None:
         if isinstance(target, Queue):
             if not target.deleted and target.holds_for is None:
                 self._apply_to_queue(target)

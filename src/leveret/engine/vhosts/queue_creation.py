@@ -32,7 +32,7 @@ from leveret.errors import PreconditionFailedError
 from leveret.wire.tables import Table, field_of
 
 PARKED: Final = (
-    "leveret.parked"  # messages over their delivery limit, or that a fault of the broker stopped
+    "leveret.parked"  # messages over their delivery limit, in a cycle, or stopped by a fault
 )
 
 
@@ -70,6 +70,22 @@ def make_queue(
             arguments=arguments,
         )
         queue.chronicle = add_tracing(chronicle, vhost.turn.traced_messages)
+    try:
+        _publish_queue(vhost, queue)
+    except Exception:  # a queue that the log does not know would lose its messages with the node
+        vhost.queues.pop(name, None)
+        vhost.targets.pop(name, None)
+        if owner is not None:
+            owner.exclusive_queues.pop(name, None)
+        close_queue(vhost, queue)
+        raise
+    return queue
+
+
+def _publish_queue(vhost: VhostState, queue: Queue) -> None:
+    """Make a new queue known to clients, policies, observers and the log."""
+    name = queue.name
+    owner = queue.owner
     vhost.queues[name] = queue
     vhost.targets[name] = queue
     vhost.turn.churn.queues_created += 1
@@ -80,20 +96,18 @@ def make_queue(
         owner.exclusive_queues[name] = queue
     if vhost.turn.listens:
         is_own = owner is not None
-        kind = settings.kind
         note_queue_created(
             vhost.turn,
             vhost.name,
             name,
-            kind=kind,
-            durable=durable,
-            auto_delete=auto_delete,
+            kind=queue.settings.kind,
+            durable=queue.durable,
+            auto_delete=queue.auto_delete,
             exclusive=is_own,
-            arguments=arguments,
+            arguments=queue.arguments,
         )
-    if durable and not vhost.turn.is_restoring:
+    if queue.durable and not vhost.turn.is_restoring:
         vhost.log(encode_queue(queue))
-    return queue
 
 
 def _require_usable_dead_letter_key(vhost: VhostState, name: str, settings: QueueSettings) -> None:

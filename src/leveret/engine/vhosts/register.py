@@ -8,6 +8,8 @@ in the log, and a checkpoint has all entries.
 A key of several parts is a JSON array of them, so that no character is special.
 """
 
+from collections.abc import Callable
+
 from leveret.engine.turns.events import note_entry
 from leveret.engine.turns.turn import Turn
 from leveret.engine.vhosts.definition_records import encode_entry, encode_entry_deletion
@@ -26,6 +28,17 @@ class Register:
     def entries(self, kind: str) -> dict[str, str]:
         """Return all entries of a kind by key, in order of first `put`. Do not keep the result."""
         return self._kinds.get(kind, {})
+
+    def load_each(self, kind: str, load: Callable[[str, str], None]) -> None:
+        """Call `load` with key and value of each entry after a start.
+
+        A fault in one entry is noted, and stops neither the others nor the start. The entry stays.
+        """
+        for key, value in list(self.entries(kind).items()):
+            try:
+                load(key, value)
+            except Exception as fault:
+                self._turn.note_fault(f"loading the {kind} {key}", fault)
 
     def get(self, kind: str, key: str) -> str | None:
         return self.entries(kind).get(key)

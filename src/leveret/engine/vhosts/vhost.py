@@ -10,6 +10,7 @@ from leveret.engine.arguments.equivalence import (
     require_equivalent_exchange,
     require_equivalent_queue,
 )
+from leveret.engine.arguments.packed import require_modest
 from leveret.engine.arguments.queue_arguments import (
     exchange_alternate,
     exchange_deduplication,
@@ -69,6 +70,7 @@ class Vhost(VhostState):
         require_not_default(name)
         name = without_line_breaks(name)
         require_known_kind(kind)
+        self._require_modest("exchange", name, arguments)
         have = self.exchanges.get(name)
         if have is not None:
             require_equivalent_exchange(
@@ -170,6 +172,7 @@ class Vhost(VhostState):
         """
         name = without_line_breaks(name)
         durable = durable and owner is None
+        self._require_modest("queue", name, arguments)
         self.turn.churn.queues_declared += 1
         arguments = with_default_kind(self.default_kind, durable, auto_delete, arguments)
         have = self.queues.get(name)
@@ -198,6 +201,10 @@ class Vhost(VhostState):
         )
         have.used_ms = self.turn.now_ms
         return have
+
+    def _require_modest(self, what: str, name: str, arguments: Table) -> None:
+        if arguments and not self.turn.is_restoring:  # objects of an older version stay
+            require_modest(f"{what} '{name}' in vhost '{self.name}'", arguments)
 
     def _require_room(self, name: str) -> None:
         if 0 <= self.queues_max <= len(self.queues) and not self.turn.is_restoring:
@@ -276,6 +283,7 @@ class Vhost(VhostState):
     def bind(self, source: str, target: Target, routing_key: str, arguments: Table) -> None:
         """Bind a queue or an exchange to an exchange."""
         exchange = self.exchange(source)
+        self._require_modest("a binding of exchange", source, arguments)
         exchange.check_binding(routing_key, arguments)
         if exchange.classic_only and not (isinstance(target, Queue) and target.is_classic):
             raise PreconditionFailedError(

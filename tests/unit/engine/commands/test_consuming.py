@@ -53,6 +53,18 @@ def test_room_in_a_shared_prefetch_is_room_for_every_consumer_of_the_channel() -
     assert got(client.ack(1)) == ["b:2"]
 
 
+def test_a_prefetch_for_each_consumer_ends_the_shared_one() -> None:
+    client = Client()
+    client.queue("q")
+    client.send("basic.qos", prefetch_count=1, **{"global": True})
+    client.send("basic.consume", queue="q", consumer_tag="a")
+    assert got(client.publish("q", *"123")) == ["a:1"]
+    assert got(client.send("basic.qos", prefetch_count=1)) == ["a:2", "a:3"]
+    client.send("basic.consume", queue="q", consumer_tag="b")
+    consumers = sorted(text[0] for text in got(client.publish("q", *"4567")))
+    assert consumers == ["a", "a", "a", "b"]
+
+
 def test_get_is_not_bound_by_prefetch() -> None:
     client = Client()
     client.queue("q")

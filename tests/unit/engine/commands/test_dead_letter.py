@@ -6,6 +6,7 @@ import pytest
 
 from leveret.engine.commands.dead_letter import deaths_of, is_cycle, record_death
 from leveret.engine.message import Address
+from leveret.engine.queues.stuck_dead_letters import RETRY_MS
 from leveret.wire.properties import Properties
 from leveret.wire.tables import plain_table, table_of
 from tests.compat.client import Method
@@ -124,7 +125,44 @@ def test_a_cycle_without_a_rejection_is_cut() -> None:
     client.advance(10)
     assert client.stage.broker.vhost("/").queues["b"].ready.count == 1
     client.advance(10)
+    found = client.get("leveret.parked")
+    assert headers(found)["x-parked-queue"] == "b"
+    assert "dead_letter_cycle: after expired in 'b'" in str(headers(found)["x-parked-reason"])
+    assert deaths(found) == [("b", "expired", 1), ("a", "expired", 1)]
+    assert [q.ready.count for q in client.stage.broker.vhost("/").queues.values()] == [0, 0, 0]
+
+
+def test_a_retry_queue_behind_a_delivery_limit_loses_nothing() -> None:
+    client = Client()
+    client.queue(
+        "work", x_dead_letter_exchange="", x_dead_letter_routing_key="wait", x_delivery_limit=1
+    )
+    client.queue(
+        "wait", x_message_ttl=10, x_dead_letter_exchange="", x_dead_letter_routing_key="work"
+    )
+    client.publish("work", "a")
+    for tag in (1, 2):
+        assert client.get("work", no_ack=False) is not None
+        client.reject(tag, requeue=True)
+    client.advance(10)
+    found = client.get("leveret.parked")
+    assert deaths(found) == [("wait", "expired", 1), ("work", "delivery_limit", 1)]
+    assert not client.stage.broker.turn.losses.dropped
+
+
+def test_a_cycle_is_dropped_if_parking_is_off_or_the_message_is_parked_already() -> None:
+    client = Client()
+    client.stage.broker.parks_cycles = False
+    client.queue("q", x_dead_letter_exchange="", x_message_ttl=10)
+    client.publish("q", "a")
+    client.advance(10)
+    assert "leveret.parked" not in client.stage.broker.vhost("/").queues
+    client.stage.broker.parks_cycles = True
+    client.queue("leveret.parked", x_dead_letter_exchange="", x_message_ttl=10)
+    client.publish("leveret.parked", "a")
+    client.advance(10)
     assert [q.ready.count for q in client.stage.broker.vhost("/").queues.values()] == [0, 0]
+    assert client.stage.broker.turn.losses.dropped == {"dead_letter_cycle": 2}
 
 
 def test_without_a_key_of_its_own_a_dead_letter_keeps_its_keys_and_cc() -> None:
@@ -215,3 +253,30 @@ def test_at_least_once_keeps_a_dead_letter_until_a_queue_takes_it() -> None:
     client.queue("dead")
     assert queue.stuck == 0
     assert client.drain("dead") == ["a"]
+
+
+def test_at_least_once_retries_only_the_queues_that_refused_the_dead_letter() -> None:
+    client = Client()
+    queue = client.queue(
+        "q",
+        x_queue_type="quorum",
+        x_overflow="reject-publish",
+        x_dead_letter_strategy="at-least-once",
+        x_dead_letter_exchange="amq.fanout",
+    )
+    client.queue("open")
+    client.queue("full", x_max_length=1, x_overflow="reject-publish")
+    client.publish("full", "first")
+    for name in ("open", "full"):
+        client.send("queue.bind", queue=name, exchange="amq.fanout")
+    kill_by_reject(client)
+    assert queue.stuck == 1
+    for _ in range(5):
+        client.advance(RETRY_MS)
+    assert queue.stuck == 1
+    assert client.drain("open") == ["a"]
+    assert client.drain("full") == ["first"]
+    client.advance(RETRY_MS)
+    assert queue.stuck == 0
+    assert client.drain("full") == ["a"]
+    assert client.drain("open") == []

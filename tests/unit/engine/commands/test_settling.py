@@ -143,3 +143,55 @@ def test_a_message_held_too_long_counts_as_failed() -> None:
     client.consume("q")
     client.advance(1000)
     assert client.drain("leveret.parked") == ["a"]
+
+
+def test_a_timeout_of_a_cancelled_consumer_spares_the_next_one_of_the_same_tag() -> None:
+    client = busy("a", timeout_ms=1000)
+    client.send("basic.cancel", consumer_tag="t")
+    client.advance(500)
+    client.consume("q", "t")
+    assert got(client.advance(500)) == ["t:a!"]
+    assert got(client.publish("q", "b")) == ["t:b"]
+
+
+def test_a_channel_with_several_consumers_leaves_those_of_others_in_turn() -> None:
+    client = Client()
+    queue = client.queue("q")
+    for tag in "abcd":
+        client.consume("q", f"one-{tag}", on=1 if tag in "ac" else 2, no_ack=True)
+        client.consume("q", f"two-{tag}", on=2, no_ack=True, x_priority=-1)
+    assert len(got(client.publish("q", *"123"))) == 3
+    client.send("channel.close", on=1)
+    assert [consumer.tag for consumer in queue.consumers] == [
+        "two-a",
+        "one-b",
+        "two-b",
+        "two-c",
+        "one-d",
+        "two-d",
+    ]
+    taken = [text.partition(":")[0] for text in got(client.publish("q", *"4567", on=2))]
+    assert sorted(taken) == ["one-b", "one-b", "one-d", "one-d"]
+    client.send("channel.close", on=2)
+    assert (queue.consumers, queue.subscribers.round_robin.groups) == ([], [])
+
+
+def test_a_channel_with_several_single_active_consumers_hands_over_to_another_channel() -> None:
+    client = Client()
+    client.queue("q", x_single_active_consumer=True)
+    for tag in "abc":
+        client.consume("q", tag)
+    client.consume("q", "d", on=2)
+    assert got(client.publish("q", "1", "2")) == ["a:1", "a:2"]
+    closed = client.send("channel.close")
+    assert got(closed) == ["d:1!", "d:2!"]
+
+
+def test_a_channel_with_several_readers_of_a_stream_leaves_the_others() -> None:
+    client = Client()
+    client.queue("s", x_queue_type="stream")
+    for tag in "abc":
+        client.consume("s", tag, on=1 if tag in "ab" else 2, prefetch=5)
+    client.send("channel.close")
+    stream = client.stage.broker.vhost("/").queues["s"]
+    assert [consumer.tag for consumer in stream.consumers] == ["c"]

@@ -19,7 +19,7 @@ from tests.unit.engine.exchanges.stage import (
 
 
 def every_kind() -> list[Exchange]:
-    return [exchange(kind, {"x-delayed-type": "topic"}) for kind in KINDS]
+    return [exchange(kind, {"x-delayed-type": "topic", "x-max-hops": 1}) for kind in KINDS]
 
 
 def key_for(kind: str) -> str:

@@ -7,18 +7,20 @@ from leveret.engine.exchanges.registry import KINDS, PREDECLARED, make_exchange,
 from leveret.engine.target import Target
 from leveret.errors import PreconditionFailedError
 from leveret.wire.tables import table_of
-from tests.unit.engine.exchanges.stage import exchange, matched
+from tests.unit.engine.exchanges.stage import Arguments, exchange, matched
+
+NEEDED: Arguments = {"x-delayed-type": "direct", "x-max-hops": 1}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_known_type_can_be_made(kind: str) -> None:
-    arguments = table_of({"x-delayed-type": "direct"})
+    arguments = table_of(NEEDED)
     made = make_exchange(kind, "name", True, True, True, arguments, "other")
     assert (made.kind, made.name, made.alternate) == (kind, "name", "other")
     assert made.durable
     assert made.auto_delete
     assert made.internal
-    assert made.arguments is arguments
+    assert made.arguments == arguments
     assert made.is_delayed == (kind == "x-delayed-message")
 
 
@@ -37,7 +39,7 @@ def test_unknown_type_is_refused(kind: str) -> None:
 
 
 def test_route_can_be_cached_if_the_key_alone_decides() -> None:
-    kept = [kind for kind in KINDS if exchange(kind, {"x-delayed-type": "direct"}).key_only]
+    kept = [kind for kind in KINDS if exchange(kind, NEEDED).key_only]
     assert kept == [
         "direct",
         "fanout",

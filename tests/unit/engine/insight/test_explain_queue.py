@@ -170,6 +170,23 @@ def test_single_active_consumer_that_must_hand_over_takes_nothing() -> None:
     assert (found.moving, codes(found)) == (False, ["single_active_idle", "unacked"])
 
 
+def test_messages_of_a_cancelled_single_active_consumer_keep_the_next_one_waiting() -> None:
+    client = Client()
+    queue = client.queue("q", x_single_active_consumer=True)
+    client.consume("q", "first", prefetch=1)
+    client.consume("q", "second", on=2, prefetch=10)
+    client.publish("q", "a", "b")
+    client.send("basic.cancel", consumer_tag="first")
+    found = of_queue(queue)
+    assert (found.moving, codes(found)) == (False, ["cancelled_holds", "unacked"])
+    told = details(found, "cancelled_holds")
+    assert told["waiting"] == 1
+    holder = cast("dict[str, object]", told["holder"])
+    assert (holder["consumer_tag"], holder["unacked"]) == ("first", 1)
+    client.ack(1)
+    assert of_queue(queue).moving
+
+
 def test_scheduled_messages_wait_for_their_time() -> None:
     client = Client()
     queue = client.queue("q", x_delayed=True)

@@ -226,29 +226,6 @@ def test_consumers_take_turns() -> None:
     assert sorted(got(client.publish("q", *"1234"))) == ["a:1", "a:3", "b:2", "b:4"]
 
 
-def test_a_single_active_consumer_is_followed_by_the_next_of_highest_priority() -> None:
-    client = Client()
-    client.queue("q", x_single_active_consumer=True)
-    client.consume("q", "a")
-    client.consume("q", "b")
-    client.consume("q", "c", x_priority=5)
-    assert got(client.publish("q", "1", "2")) == ["a:1", "a:2"]
-    client.send("basic.cancel", consumer_tag="a")
-    assert got(client.publish("q", "3")) == ["c:3"]
-    client.send("basic.cancel", consumer_tag="c")
-    assert got(client.publish("q", "4")) == ["b:4"]
-
-
-def test_on_a_quorum_queue_a_higher_priority_takes_over_once_the_active_one_is_drained() -> None:
-    client = Client()
-    client.queue("q", x_queue_type="quorum", x_single_active_consumer=True)
-    client.consume("q", "a")
-    assert got(client.publish("q", "1")) == ["a:1"]
-    client.consume("q", "b", x_priority=1)
-    assert got(client.publish("q", "2")) == []
-    assert got(client.ack(1)) == ["b:2"]
-
-
 # The end of a queue
 
 

@@ -56,8 +56,19 @@ def test_a_dead_letter_that_nobody_takes_is_lost_and_counted() -> None:
     assert not losses(client).dead_lettered
 
 
+def test_a_dead_letter_that_would_come_back_is_parked_and_counted() -> None:
+    client = Client()
+    client.queue("q", x_dead_letter_exchange="", x_message_ttl=10)
+    client.publish("q", "a")
+    client.advance(10)
+    node = client.stage.broker.turn.losses
+    assert (losses(client).parked, node.parked, node.parked_cycles) == (1, 1, 1)
+    assert not node.dropped and not node.dead_lettered
+
+
 def test_a_dead_letter_that_would_come_back_is_lost_and_counted() -> None:
     client = Client()
+    client.stage.broker.parks_cycles = False
     client.queue("q", x_dead_letter_exchange="", x_message_ttl=10)
     client.publish("q", "a")
     client.advance(10)

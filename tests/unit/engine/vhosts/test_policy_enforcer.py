@@ -287,3 +287,15 @@ def test_a_policy_that_remembers_leaves_the_tracing_of_a_queue() -> None:
     drop(client)
     assert isinstance(queue.chronicle, TracedChronicle)
     assert queue.chronicle.inner is None
+
+
+def test_a_new_timeout_ends_the_wait_for_a_cancelled_single_active_consumer() -> None:
+    client = Client()
+    client.queue("q", x_single_active_consumer=True)
+    client.consume("q", "a", prefetch=1)
+    client.consume("q", "b", on=2)
+    client.publish("q", "1", "2")
+    client.send("basic.cancel", consumer_tag="a")
+    put(client, "^q$", consumer_timeout=1000)
+    assert got(client.advance(999)) == []
+    assert got(client.advance(1)) == ["b:1!", "b:2"]
