@@ -108,8 +108,11 @@ class Consumer:
     priority: int
     timeout_ms: int | None
 
+    def held(self) -> list[Message]:
+        return [held.message for held in self.channel.unacked.values() if held.consumer is self]
+
     def has_room(self) -> bool:
-        held = [len(h.message.body) for h in self.channel.unacked.values() if h.consumer is self]
+        held = [len(message.body) for message in self.held()]
         return self.no_ack or (
             (self.prefetch == 0 or len(held) < self.prefetch)
             and (self.prefetch_bytes == 0 or sum(held) < self.prefetch_bytes)
@@ -149,6 +152,7 @@ class Queue:
     scheduled: list[tuple[int, Message]] = field(default_factory=list)
     consumers: list[Consumer] = field(default_factory=list)
     active: Consumer | None = None
+    departed: Consumer | None = None  # was active, has ended, and may still hold messages
     next_rank: int = 0
     # Counts of messages that left
     pushed: int = 0
@@ -185,12 +189,23 @@ class Queue:
 
     def may_take(self) -> list[Consumer]:
         """Return the consumers that may get the next message: the highest priority with room."""
+        self.elect()
         served = [self.active] if self.active else []
         if not self.rules.single_active:
             served = list(self.consumers)
         able = [consumer for consumer in served if consumer.has_room()]
         best = max((consumer.priority for consumer in able), default=0)
         return [consumer for consumer in able if consumer.priority == best]
+
+    def elect(self) -> None:
+        """Choose the single active consumer, unless the last one still holds messages."""
+        if not self.rules.single_active or self.active is not None:
+            return
+        if self.departed is None or not self.departed.held():
+            self.departed = None
+            best = max((consumer.priority for consumer in self.consumers), default=0)
+            waiting = [consumer for consumer in self.consumers if consumer.priority == best]
+            self.active = waiting[0] if waiting else None
 
     def count_gone(self, reason: str, count: int = 1) -> None:
         self.gone[reason] = self.gone.get(reason, 0) + count
@@ -357,6 +372,11 @@ class Model:
         for held in taken:
             if held.queue is not None:
                 self.put_back(held.queue, held.message, failed)
+        for held in taken:
+            if held.queue is not None and held.queue.rules.quorum:
+                self.drop_over_limit(held.queue)
+            elif held.queue is not None:
+                self.drop_heads(held.queue)
 
     def put_back(self, queue: Queue, message: Message, failed: bool) -> None:
         rules = queue.rules
@@ -373,10 +393,8 @@ class Model:
             queue.scheduled.append((self.now_ms + delay_ms, message))
         elif rules.quorum:
             queue.back.append(message)
-            self.drop_over_limit(queue)
         else:
             queue.ready.append(message)
-            self.drop_heads(queue)
 
     def leave(self, queue: Queue, message: Message, reason: str) -> None:
         queue.count_gone(reason)
@@ -392,21 +410,25 @@ class Model:
             self.push(parked, message.body, asked, deaths)
         elif target in self.queues and (reason == "rejected" or not _is_cycle(deaths, target)):
             self.push(self.queues[target], message.body, asked, deaths)
+        elif target in self.queues and queue.name != PARKED:
+            parked = self.queues.setdefault(PARKED, Queue(PARKED, Rules()))
+            self.push(parked, message.body, asked, deaths)
 
     def consume(self, consumer: Consumer) -> None:
+        consumer.queue.elect()
         consumer.channel.consumers[consumer.tag] = consumer
         consumer.queue.consumers.append(consumer)
-        if consumer.queue.rules.single_active and consumer.queue.active is None:
-            consumer.queue.active = consumer
+        consumer.queue.elect()
 
     def cancel(self, consumer: Consumer) -> None:
         queue = consumer.queue
+        queue.elect()
         del consumer.channel.consumers[consumer.tag]
         queue.consumers.remove(consumer)
         if queue.active is consumer:
-            best = max((other.priority for other in queue.consumers), default=0)
-            waiting = [other for other in queue.consumers if other.priority == best]
-            queue.active = waiting[0] if waiting else None
+            queue.active = None
+            queue.departed = consumer
+            queue.elect()
 
     def close(self, channels: list[Channel]) -> None:
         """Close channels together: none of them gets messages that another one returns."""

@@ -17,6 +17,7 @@ from leveret.engine.streams.stream import Stream
 from leveret.testing.disk import FakeDisk
 from tests.compat.client import Method
 from tests.compat.wire import Typed
+from tests.protocol.stage import method, name_of
 from tests.simulation.storage_stage import PERSISTENT, Client, StorageStage
 
 RETRY_MS: Final = 1000
@@ -109,18 +110,22 @@ class Load:
         self.sizes = sizes  # additional body sizes
         self.state = State()
         self.states: dict[int, State] = {0: State()}  # by the last block of the state
-        self.floors: list[tuple[int, int]] = []  # moment of the disk, block that was confirmed then
+        # Moment of the disk, block that was confirmed or whose definition was answered then.
+        self.floors: list[tuple[int, int]] = []
         self._place = 0
         self._serial = 0
         self._seen_block = 0
         self._blocks: dict[int, int] = {}  # block by publish
         self._confirms_seen = 0
+        self._asked: list[tuple[str, int]] = []  # expected answers to definitions, and their blocks
         self._flying: list[tuple[str, bytes, int]] = []
 
     def begin(self, stage: StorageStage) -> None:
         """Continue with a broker that was started from the given state."""
         self.stage = stage
         self.client = Client(stage)
+        self._open_definer()
+        self._asked = []
         self.floors = []
         self._blocks = {}
         self._confirms_seen = 0
@@ -146,6 +151,11 @@ class Load:
         self._call("queue.bind", queue="plain", exchange="later", routing_key="plain")
         for name in ("plain", "prio"):
             self._call("queue.bind", queue=name, exchange="fan")
+
+    def _open_definer(self) -> None:
+        """Open a connection for definitions: their answers wait for the log."""
+        self._definer = self.stage.opened()
+        self._definer.open_channel(2)
 
     def define_queue(self, name: str) -> None:
         self.state.queues[name] = Queued()
@@ -209,8 +219,10 @@ class Load:
             self.rng.choice(actions)()
 
     def _call(self, name: str, **fields: object) -> None:
-        for event in self.client.call(2, name, **fields):
-            assert event.name == f"{name}-ok", event
+        log = self.stage.store.log
+        self._definer.feed(method(2, name, **fields))
+        block = int(log.taken_block) + (1 if self.stage.store.journal.waiting_bytes() else 0)
+        self._asked.append((f"{name}-ok", block if self._definer.connection.holds else 0))
         self._note()
 
     def _note(self) -> None:
@@ -219,6 +231,14 @@ class Load:
         while self._seen_block < taken:
             self._seen_block += 1
             self.states[self._seen_block] = copy.deepcopy(self.state)
+        for event in self._definer.take():
+            if name_of(event) == "connection.close":  # the log cannot be written
+                self._asked.clear()
+                self._open_definer()
+                break
+            answer, block = self._asked.pop(0)
+            assert name_of(event) == answer, event
+            self.floors.append((self.stage.disk.moment, block))
         self.client.read()
         confirmed = self.client.confirmed
         while self._confirms_seen < len(confirmed):

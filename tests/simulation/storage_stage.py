@@ -16,10 +16,12 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final, cast
 
+from leveret.amqp.commit_gate import CommitGate
 from leveret.amqp.connection_base import ConnectionLimits
 from leveret.definitions import Definitions
 from leveret.engine.message import Message
 from leveret.journal.records import NOWHERE, OFFSET_BITS
+from leveret.storage.replication import Replication
 from leveret.storage.store import SYNC, Store
 from leveret.testing.disk import FakeDisk
 from tests.compat.client import Method
@@ -89,6 +91,7 @@ class StorageStage(Stage):
         free_min_bytes: int = 0,
         reserve_bytes: int = 0,
         window: int = 0,
+        replication: Replication | None = None,
     ) -> None:
         super().__init__(limits)
         self._window = window  # messages of a queue in memory, if not the default
@@ -108,7 +111,11 @@ class StorageStage(Stage):
             file_bytes=file_bytes,
             free_min_bytes=free_min_bytes,
             reserve_bytes=reserve_bytes,
+            replication=replication,
         )
+        store = self.store
+        self.gate = CommitGate(self.front, store.block_to_await, store.wait_for_commit)
+        store.on_answered = self.gate.on_answered
         self.store.compactor.stable_ms = 0  # sparse files are compacted at once
         self._set_windows()
 
@@ -134,14 +141,26 @@ class StorageStage(Stage):
             broker.perform()
             if turn.dirty or turn.ended:
                 continue
+            self.gate.flush()
             self.store.flush()
             self._await_report()
             self._flush()
             self._set_windows()
-            if not turn.dirty:
+            if turn.leaving:
+                broker.begin_turn(self.now_ms)
+            elif not turn.dirty and not self.front.dirty:
                 break
         if not self.holds:
             self.sync()
+
+    def run_one_turn(self) -> None:
+        """Wake everything that is due in one turn alone, and wait until its block is written."""
+        self.broker.on_pulse(self.now_ms)
+        self.broker.end_turn()
+        self.broker.perform()
+        self.store.journal.must_sync = True  # otherwise the block waits for a timer
+        self.store.flush()
+        self._await_report()
 
     def is_writing(self) -> bool:
         """Return True if a block is being written, or its report was not taken yet."""
@@ -219,6 +238,8 @@ class Client:
     def call(self, channel: int, name: str, **fields: object) -> list[Method]:
         """Send a method, and return the answers."""
         self.peer.feed(method(channel, name, **fields))
+        while self.peer.connection.holds and self.stage.take_report():
+            pass  # the answer waits for the log
         self.read()
         answers = self.others
         self.others = []
@@ -247,7 +268,7 @@ class Client:
                 self._on_confirm(event)
             elif event.name == "basic.deliver":
                 self.deliveries.append(event)
-            else:
+            elif event.name != "basic.cancel":  # its stream was deleted
                 self.others.append(event)
 
     def _on_confirm(self, event: Method) -> None:

@@ -12,15 +12,16 @@ from leveret.storage.file_names import log_name
 from leveret.storage.queue_backup import BackedUpMessage, QueueSnapshot, read_log
 from leveret.testing.disk import FakeDisk
 from tests.forms import volume
+from tests.simulation.replicated_stage import InlineDisk, ReplicatedStage
 from tests.simulation.storage_model import ORDERED, Load, Queued, State, check, found_in, start
 from tests.simulation.storage_stage import Client, StorageStage
 
 ROUNDS = volume(6, 2)
 
 
-def loaded(seed: int, steps: int) -> Load:
+def loaded(seed: int, steps: int, stage: StorageStage | None = None) -> Load:
     load = Load(Random(seed))
-    load.begin(StorageStage(FakeDisk(), file_bytes=3000))
+    load.begin(stage if stage is not None else StorageStage(FakeDisk(), file_bytes=3000))
     load.define()
     for queue in load.stage.broker.vhost("/").queues.values():
         queue.ready.window = 3
@@ -44,12 +45,20 @@ def unpacked(archive: bytes) -> tuple[FakeDisk, ArchiveReader]:
     return disk, reader
 
 
+def _leader() -> ReplicatedStage:
+    stage = ReplicatedStage(InlineDisk(), file_bytes=3000)
+    stage.is_eager = True
+    return stage
+
+
+@pytest.mark.parametrize("leads", [False, True], ids=["alone", "leader"])
 @pytest.mark.parametrize("part", range(3))
-def test_backup_of_a_node_is_its_state_at_the_roll(part: int, seed: int) -> None:
+def test_backup_of_a_node_is_its_state_at_the_roll(part: int, seed: int, leads: bool) -> None:
     print(f"seed {seed}")
     rng = Random(seed + part)
     for _ in range(ROUNDS):
-        load = loaded(rng.randrange(1 << 30), rng.randrange(150))
+        begun = _leader() if leads else None
+        load = loaded(rng.randrange(1 << 30), rng.randrange(150), begun)
         stage = load.stage
         backups: list[tuple[NodeBackup, State]] = []
         state = copy.deepcopy(load.state)
@@ -63,7 +72,10 @@ def test_backup_of_a_node_is_its_state_at_the_roll(part: int, seed: int) -> None
             backups.append((stage.store.backup(number, {}), state))
 
         stage.store.log.roll(on_rolled)
-        stage.sync()
+        if isinstance(stage, ReplicatedStage):
+            stage.commit_all()
+        else:
+            stage.sync()
         load.hear()
         load.run(rng.randrange(150))
         ((backup, state),) = backups

@@ -8,7 +8,7 @@ import pytest
 from leveret.errors import StorageError
 from leveret.testing.disk import SYNC, WRITE, FakeDisk
 from tests.compat.client import Method
-from tests.protocol.stage import method, publish
+from tests.protocol.stage import closes, method, publish
 from tests.simulation.storage_model import Load, check, found_in
 from tests.simulation.storage_stage import PERSISTENT, Client, StorageStage, bodies_in
 
@@ -106,11 +106,13 @@ def test_every_commit_is_answered_though_the_client_did_not_wait() -> None:
     stage.stop()
 
 
-def test_commit_on_a_disk_that_is_full_closes_the_channel() -> None:
+def test_commit_on_a_disk_that_is_full_closes_the_connection() -> None:
     stage, client = tx_stage()
     stage.disk.fail_write()
     client.peer.feed(publish(4, "q", b"m", PERSISTENT) + method(4, "tx.commit"))
-    assert client.peer.names() == ["channel.close"]
+    assert closes(client.peer.take()) == [
+        ("connection", 541, "INTERNAL_ERROR - the log cannot be written")
+    ]
     stage.stop()
 
 
@@ -412,6 +414,24 @@ def test_disk_that_forgets_what_was_synced_is_never_passed_over_in_silence(
         if not is_told:  # nothing was set aside as damaged or cut off
             check(load.states[stage.found.last_block], found, stage)
         stage.abandon()
+
+
+def test_directory_that_was_removed_ends_the_writing_and_refuses_publishes() -> None:
+    """A block in a removed directory would be confirmed, and lost with the process."""
+    stage, client = opened(FakeDisk())
+    client.publish("q", b"kept")
+    stage.disk.has_folder = False
+    client.publish("q", b"while it is noticed")
+    client.publish("q", b"after")
+    client.publish("q", b"later")
+    stage.sync_all()
+    assert client.confirmed[1]
+    assert not client.confirmed[3]
+    assert not client.confirmed[4]
+    assert stage.alarms == [True]
+    assert "was removed or replaced" in str(stage.store.fault)
+    assert client.get("q") is not None
+    stage.stop()
 
 
 def test_peer_that_is_gone_is_not_told() -> None:

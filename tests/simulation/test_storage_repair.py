@@ -6,7 +6,7 @@ import pytest
 
 from leveret.errors import StorageError
 from leveret.storage.dump import dump
-from leveret.storage.file_names import damaged_bytes_name, log_name
+from leveret.storage.file_names import SYNCED, damaged_bytes_name, log_name
 from leveret.storage.repair import RESCUED, RepairReport, repair
 from leveret.testing.disk import FakeDisk
 from tests.simulation.storage_model import Load, found_in, start
@@ -148,7 +148,11 @@ def test_repair_takes_the_damage_out_and_says_what_is_lost() -> None:
     assert lost(repair(disk)) == {"left": 1}
     side = damaged_bytes_name(name, first)
     assert disk.content(side) == before[first:end]
-    assert [entry.kind for entry in dump(disk.content(side), side)] == ["damage", "message"]
+    assert [entry.kind for entry in dump(disk.content(side), side)] == [
+        "damage",
+        "stamp",
+        "message",
+    ]
     stage = started_twice(disk)
     assert bodies_in(stage, "left") == want("left", 3)
     assert bodies_in(stage, "right") == want("right")
@@ -167,10 +171,29 @@ def test_repair_of_sound_directories_changes_nothing() -> None:
 def test_torn_end_is_no_damage() -> None:
     disk = two_queues()
     disk.put(FIRST_LOG, disk.content(FIRST_LOG)[:-10])
+    disk.remove(SYNCED)  # power was lost before the block was on disk
     report = repair(disk)
     assert report.is_sound
     assert "torn write" in report.lines()[0]
     assert bodies_in(StorageStage(disk), "right") == want("right", 9)
+
+
+def test_damaged_segment_is_not_called_sound() -> None:
+    """A repair cannot bring its messages back, but it tells which are lost."""
+    stage = StorageStage(FakeDisk())
+    client = Client(stage)
+    client.declare("s", **{"x-queue-type": "stream"})
+    for number in range(5):
+        client.publish("s", b"m%d" % number * 20)
+    disk = StorageStage(stage.stop()).stop()  # the segment is older than the checkpoint
+    assert repair(disk).lines() == ["the log is sound"]
+    disk.flip("stream-1-0.segment", disk.content("stream-1-0.segment").index(b"m3") * 8)
+    report = repair(disk)
+    assert not report.is_whole
+    (told, last) = report.lines()
+    assert told.startswith("stream-1-0.segment: damaged from byte ")
+    assert "from offset 3 on: a chunk has been changed" in told
+    assert last == "the log needs no repair; readers skip the damaged messages above"
 
 
 def test_directory_in_use_is_refused() -> None:

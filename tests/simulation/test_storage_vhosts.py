@@ -207,7 +207,7 @@ def test_streams_of_a_deleted_vhost_leave_no_file() -> None:
     stage.abandon()
     for moment in moments:
         again = Stage(stage.disk.killed(moment), now_ms=stage.now_ms)
-        left = segments_by_stream(again.disk.names())
+        left = [name for name in again.disk.names() if ".segment" in name]
         assert bool(left) == ("v" in again.broker.vhosts)
         again.stop()
 

@@ -9,16 +9,20 @@ import pytest
 from leveret.errors import StorageError
 from leveret.journal.records import CHUNK, CURSOR, STREAM, TRIM
 from leveret.storage.blocks import HEAD_BYTES
+from leveret.storage.repair import repair
 from leveret.testing.disk import FakeDisk
+from tests.forms import volume
 from tests.protocol.stage import publish
-from tests.simulation.storage_model import check, found_in, read_all
+from tests.simulation.storage_model import check, found_in, read_all, start
 from tests.simulation.storage_stage import Client, StorageStage
 from tests.simulation.stream_model import StreamLoad
 from tests.simulation.test_storage_damage import FIRST_LOG, Written, kinds_in
+from tests.simulation.test_stream_files import segments
 
 KIND: dict[str, object] = {"x-queue-type": "stream"}
 SMALL: dict[str, object] = {**KIND, "x-stream-max-segment-size-bytes": 600}
 SLICES = 4
+PARTS = range(volume(SLICES, 1))
 
 
 def opened(disk: FakeDisk, file_bytes: int, names: str = "s") -> tuple[StorageStage, Client]:
@@ -55,26 +59,70 @@ def test_log_under_test_has_every_record_of_streams() -> None:
     assert STREAM not in kinds  # it is only in checkpoints
 
 
-@pytest.mark.parametrize("part", range(SLICES))
-def test_log_cut_anywhere_gives_the_longest_whole_prefix(seed: int, part: int) -> None:
-    """Segments hold more than the log then: what the log does not tell of is cut off.
-
-    All bytes of the last block, and of the others some, which are others with every seed.
-    """
+def some_cuts(seed: int, part: int) -> list[int]:
+    """All bytes of the last block, and some others, which differ with every seed."""
     print(f"seed {seed}")
     log = compact()
     rng = Random(f"{seed} {part}")
-    cuts = {*rng.sample(range(len(log.log)), 30), *rng.sample(log.ends, 10)}
+    cuts = {*rng.sample(range(len(log.log)), 30), *rng.sample(log.ends[:-1], 10)}
     cuts |= set(range(log.ends[-2] + part, len(log.log), SLICES))
-    for cut in sorted(cuts):
+    return sorted(cuts)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_log_cut_anywhere_gives_the_longest_whole_prefix(seed: int, part: int) -> None:
+    """The segments are lost too, and are made again from the log."""
+    log = compact()
+    for cut in some_cuts(seed, part):
         block = log.blocks_before(cut)
-        stage = log.start(log.log[:cut])
+        disk = log.with_log(log.log[:cut])
+        for name in segments(disk):
+            disk.remove(name)
+        stage = start(disk, log.load, file_bytes=1 << 20)
         whole = log.ends[block] if cut >= HEAD_BYTES else 0
         assert stage.found.last_block == block, cut
         assert stage.found.cut_bytes == cut - whole, cut
         assert stage.broker.turn.faults == [], cut
         check(log.state(block), found_in(stage), stage)
         stage.abandon()
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_segment_shows_that_the_end_of_the_log_is_missing(seed: int, part: int) -> None:
+    """The segment holds more than the log. The start is refused, and changes nothing."""
+    log = compact()
+    for cut in some_cuts(seed, part):
+        disk = log.with_log(log.log[:cut])
+        before = disk.contents()
+        with pytest.raises(StorageError, match=r"\.segment .*`leveret ctl repair`"):
+            start(disk, log.load, file_bytes=1 << 20).abandon()
+        assert disk.contents() == before, cut
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_repair_keeps_the_messages_of_a_stream_that_the_log_has_lost(seed: int, part: int) -> None:
+    log = compact()
+    full = log.state(len(log.ends) - 1)
+    complete = 0
+    for cut in some_cuts(seed, part)[::5]:
+        disk = log.with_log(log.log[:cut])
+        kept = sum(len(disk.content(name)) for name in segments(disk))
+        report = repair(disk)
+        assert not report.is_sound
+        left = sum(len(disk.content(name)) for name in disk.names() if ".segment" in name)
+        assert left >= kept, report.lines()
+        stage = start(disk, log.load, file_bytes=1 << 20)
+        assert stage.found.losses == []
+        found = found_in(stage)
+        known = log.state(log.blocks_before(cut)).streams
+        for name, stream in full.streams.items():
+            if name in known and known[name].life == stream.life:
+                bodies = [body for body, *_ in found[name]]
+                assert bodies == stream.bodies[len(stream.bodies) - len(bodies) :], (cut, name)
+                assert bodies or not stream.bodies
+                complete += len(bodies) == len(stream.bodies) > 0
+        stage.abandon()
+    assert complete > 0
 
 
 @pytest.mark.parametrize("nth", range(1, 19))

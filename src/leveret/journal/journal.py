@@ -62,6 +62,8 @@ class Journal:
         self.releases: i64 = 0  # released messages since the compaction last reset it
         self.has_emptied = False  # an older file has no live message any more
         self.must_sync = False  # a client waits for the block; a block of acks alone can wait
+        self.definitions: i64 = 0  # definitions written since the start
+        self.synced_definitions: i64 = 0  # the first of them, which are on disk
         self._writer = BytesWriter()
         self._pieces: list[bytes] = []
         self._piece_bytes: i64 = 0
@@ -92,6 +94,12 @@ class Journal:
         for chunk in self._open:
             waiting += chunk.size()
         return waiting
+
+    def has_news(self) -> bool:
+        """Return True if the block holds more than acks: clients may be told of its content."""
+        if self._last_body is not None or len(self._open) != 0 or len(self._written) != 0:
+            return True
+        return self.must_sync and self.size() != 0
 
     def begin_block(self, file: i64, start: i64) -> None:
         """Set the position of the next block; the current block must be empty."""
@@ -400,4 +408,5 @@ class Journal:
         """Write that a definition was made or deleted."""
         write_head(self._writer, DEFINE, len(table))
         self._writer.write(table)
+        self.definitions += 1
         self.must_sync = True

@@ -21,6 +21,12 @@
     KEYS     = owner:u64 count:u32 (time_ms:u64){count} (digest:16 octets){count}
                                                    deduplication keys of a queue or exchange
     CAME     = queue:u64 (seq:u64 time_ms:u64)*    messages from `seq` on arrived at `time_ms`
+    STAMP    = time_ms:u64 term:u64 block_kind:u8  first in each block: when it was made, and in
+                                                   which term of its leader; 0 on a node alone
+    ROLL     = file:u64 count:u32 (term:u64 first_block:u64){count} members
+                                                   second in the first block of a file of a cluster;
+                                                   see `leveret.journal.cluster_records`
+    MEMBERS  = members                             the nodes of the cluster from this block on
     NOTHING  =                                     makes a block that is not empty
 
     copy     = queue:u64 seq:u64 expires_ms:u64 due_ms:u64 priority:i32 flags:u8
@@ -52,12 +58,22 @@ CURSOR: Final = 11
 TRIM: Final = 12
 KEYS: Final = 13
 FILES: Final = 32
-CAME: Final = 80  # no single flipped bit turns another kind into this one
+CAME: Final = 80  # no single flipped bit turns another kind into this one or the next
+STAMP: Final = 98
+ROLL: Final = 100  # two bits differ from every other kind; so do two of the next
+MEMBERS: Final = 103
 
 RECORD_HEAD_BYTES: Final = 5
 COPY_BYTES: Final = 37
 KEYS_HEAD_BYTES: Final = 12
 KEY_BYTES: Final = 24
+STAMP_BYTES: Final = RECORD_HEAD_BYTES + 17
+
+# Kinds of blocks. The Raft core (`leveret.cluster.raft.block`) has the same numbers.
+NORMAL_BLOCK: Final = 0
+TERM_BLOCK: Final = 1
+MEMBERS_BLOCK: Final = 2
+ROLL_BLOCK: Final = 3
 
 # A position in the log: file number << OFFSET_BITS | offset of the record in that file.
 OFFSET_BITS: Final = 32
@@ -72,6 +88,16 @@ def write_head(writer: BytesWriter, kind: i64, size: i64) -> None:
     """Write kind and payload size of a record."""
     writer.append(kind)
     write_i32_be(writer, i32(size))
+
+
+def encode_stamp(time_ms: i64, term: i64, block_kind: i64) -> bytes:
+    """Return the record STAMP."""
+    writer = BytesWriter()
+    write_head(writer, STAMP, STAMP_BYTES - RECORD_HEAD_BYTES)
+    write_i64_be(writer, time_ms)
+    write_i64_be(writer, term)
+    writer.append(block_kind)
+    return writer.getvalue()
 
 
 def write_copy(

@@ -7,6 +7,10 @@ the backup is closed (`Log.hold_files`). A node that dies during a backup leaves
 
 Segments of streams only grow at their ends. Just after the log has begun a new file, they end where
 the checkpoint says (`Member.size`). Later chunks are not in the backup.
+
+The log of a leader has no checkpoint files: its ROLL blocks hold the checkpoints. A backup of a
+leader turns the ROLL block into a checkpoint file. So it restores to a node alone, which can found
+a cluster of its own.
 """
 
 import contextlib
@@ -14,12 +18,14 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, Protocol
 
 from leveret.errors import CorruptionError, StorageError
 from leveret.storage.archive import ArchiveReader, ArchiveWriter, MemberPiece
 from leveret.storage.blocks import encode_head
-from leveret.storage.disk import Disk, DiskFile, make_folder, sync_folder
+from leveret.storage.checkpoint import whole_file
+from leveret.storage.directory_copy import CopySource
+from leveret.storage.disk import Disk, make_folder, sync_folder
 from leveret.storage.file_names import (
     checkpoint_name,
     index_name,
@@ -27,6 +33,7 @@ from leveret.storage.file_names import (
     segment_name,
     segments_by_stream,
 )
+from leveret.storage.recovery_start import read_roll
 
 NODE: Final = "node"
 PIECE_BYTES: Final = 1024 * 1024
@@ -34,13 +41,34 @@ PIECE_BYTES: Final = 1024 * 1024
 _HALFWAY: Final = ".restoring"  # ending of the directory until everything is in it
 
 
+class _Readable(Protocol):
+    """The bytes of one file of a backup."""
+
+    def read(self, size: int, offset: int) -> bytes: ...
+
+    def close(self) -> None: ...
+
+
+class _Made:
+    """A file of a backup that does not exist on the disk."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def read(self, size: int, offset: int) -> bytes:
+        return self._data[offset : offset + size]
+
+    def close(self) -> None:
+        self._data = b""
+
+
 class Member:
     """An open file of a backup, and how many of its bytes belong to the backup."""
 
-    def __init__(self, name: str, file: DiskFile) -> None:
+    def __init__(self, name: str, file: _Readable, size: int) -> None:
         self.name = name
         self.file = file
-        self.size = file.size()
+        self.size = size
 
 
 class NodeBackup:
@@ -48,31 +76,14 @@ class NodeBackup:
 
     def __init__(
         self,
-        disk: Disk,
         number: int,
-        files: list[int],
+        members: list[Member],
         facts: dict[str, object],
         on_closed: Callable[[], None],
     ) -> None:
         self._on_closed = on_closed
         self._facts = {"kind": NODE, "checkpoint": number, **facts}
-        self._members: list[Member] = []
-        try:
-            self._open(disk, checkpoint_name(number))
-            for older in files:
-                if older < number:
-                    self._open(disk, log_name(older))
-                    with contextlib.suppress(FileNotFoundError):
-                        self._open(disk, index_name(older))
-            for stream, firsts in segments_by_stream(disk.names()).items():
-                for first in firsts:
-                    self._open(disk, segment_name(stream, first))
-        except OSError:
-            self._close_members()
-            raise
-
-    def _open(self, disk: Disk, name: str) -> None:
-        self._members.append(Member(name, disk.open(name)))
+        self._members = members
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the archive piece by piece. A piece is read when the caller asks for it."""
@@ -91,13 +102,53 @@ class NodeBackup:
         yield writer.last({})
 
     def close(self) -> None:
-        self._close_members()
-        self._on_closed()
-
-    def _close_members(self) -> None:
         for member in self._members:
             member.file.close()
         self._members = []
+        self._on_closed()
+
+
+def open_members(disk: Disk, number: int, files: list[int]) -> list[Member]:
+    """Open the files of a node alone, whose log has just begun file `number`."""
+    members: list[Member] = []
+    try:
+        _open(disk, checkpoint_name(number), members)
+        for older in files:
+            if older < number:
+                _open(disk, log_name(older), members)
+                with contextlib.suppress(FileNotFoundError):
+                    _open(disk, index_name(older), members)
+        for stream, firsts in segments_by_stream(disk.names()).items():
+            for first in firsts:
+                _open(disk, segment_name(stream, first), members)
+    except OSError:
+        for member in members:
+            member.file.close()
+        raise
+    return members
+
+
+def _open(disk: Disk, name: str, members: list[Member]) -> None:
+    file = disk.open(name)
+    members.append(Member(name, file, file.size()))
+
+
+def open_replicated_members(disk: Disk, number: int) -> list[Member]:
+    """Open the files of a leader, whose log has just begun file `number`.
+
+    The checkpoint is in the ROLL block of that file. The backup holds it as the file that a node
+    alone would have, so that every node can start from it.
+    """
+    source = CopySource(disk, number)
+    try:
+        content = b"".join(whole_file(number, [read_roll(disk, number)]))
+    except (OSError, CorruptionError):
+        source.close()
+        raise
+    members = [Member(checkpoint_name(number), _Made(content), len(content))]
+    opened = source.take_files()
+    opened[0][1].close()  # the log file with the ROLL block itself
+    return members + [Member(one.name, file, one.size) for one, file in opened[1:]]
 
 
 def restore_node(backup: BinaryIO, root: Path) -> dict[str, object]:

@@ -41,6 +41,11 @@ def check_head(data: bytes, file: int, name: str) -> None:
         raise CorruptionError(f"{name} has the head of another log file")
 
 
+def first_block(data: bytes) -> int:
+    """Return the number of the first block of a log file, 0 if it has none."""
+    return int.from_bytes(data[HEAD_BYTES + 8 : HEAD_BYTES + BLOCK_HEAD_BYTES], "big")
+
+
 def encode_block_head(pieces: list[bytes], number: int) -> bytes:
     shown = number.to_bytes(8, "big")
     crc = crc32(shown)

@@ -12,6 +12,10 @@ A checkpoint lists the existing log files, so that a start notices a missing one
 file leaves an empty marker file (`.gone`) behind, until a checkpoint no longer lists the log file.
 Whenever a crash happens, a listed file either exists or has a marker. The marker also names a block
 that was on disk at the removal; a start that does not find this block knows that the log was cut.
+
+In a replicated log a ROLL block, the first of its file, takes the place of the checkpoint. It can
+be cut off until it is committed. Then `settle_roll` marks its file (`.settled`): a start needs
+nothing before it but messages and segments.
 """
 
 import contextlib
@@ -34,6 +38,7 @@ from leveret.storage.file_names import (
     numbers,
     removal_marker_name,
     removed_logs,
+    settled_name,
 )
 
 ONLY_BLOCK: Final = 0
@@ -45,11 +50,30 @@ def write_checkpoint(disk: Disk, number: int, files: dict[int, int], records: li
 
     `files` are the existing older log files with their sizes (0 = not known).
     """
-    write_whole(disk, checkpoint_name(number), number, [*records, _files_record(files)])
+    write_whole(disk, checkpoint_name(number), number, [*records, files_record(files)])
+    _remove_replaced(disk, number, files)
+
+
+def settle_roll(disk: Disk, number: int, files: dict[int, int]) -> None:
+    """Mark that the ROLL block of a file is committed, then remove the files it replaces.
+
+    All chunks before it must be in their segments, and synced. `files` are those that the block
+    lists.
+    """
+    disk.create(settled_name(number)).close()
+    disk.sync_folder()
+    _remove_replaced(disk, number, files)
+
+
+def _remove_replaced(disk: Disk, number: int, files: dict[int, int]) -> None:
+    """Remove files that nobody needs after the checkpoint of a log file."""
     names = disk.names()
     for older in numbers(names, ".checkpoint"):
         if older < number:
             disk.remove(checkpoint_name(older))
+    for older in numbers(names, ".settled"):
+        if older < number:
+            disk.remove(settled_name(older))
     for index in numbers(names, ".index"):
         if index not in files:
             disk.remove(index_name(index))
@@ -58,7 +82,8 @@ def write_checkpoint(disk: Disk, number: int, files: dict[int, int], records: li
             disk.remove(removal_marker_name(gone, block))
 
 
-def _files_record(files: dict[int, int]) -> bytes:
+def files_record(files: dict[int, int]) -> bytes:
+    """Return the record FILES: the older log files with their sizes."""
     pairs = sorted(files.items())
     payload = b"".join(file.to_bytes(8, "big") + size.to_bytes(8, "big") for file, size in pairs)
     return bytes((FILES,)) + len(payload).to_bytes(4, "big") + payload
@@ -90,14 +115,18 @@ def write_whole(disk: Disk, name: str, number: int, pieces: list[bytes]) -> None
     """Write a file atomically: after a crash it exists whole or not at all."""
     file = disk.create(name + ".new")
     try:
-        pieces = [piece for piece in pieces if piece] or [_NOTHING]
-        head = encode_block_head(pieces, ONLY_BLOCK)
-        file.write([encode_head(number), head, *pieces], 0)
+        file.write(whole_file(number, pieces), 0)
         file.sync()
     finally:
         file.close()
     disk.rename(name + ".new", name)
     disk.sync_folder()
+
+
+def whole_file(number: int, pieces: list[bytes]) -> list[bytes]:
+    """Return the bytes of a file with one block, in pieces."""
+    pieces = [piece for piece in pieces if piece] or [_NOTHING]
+    return [encode_head(number), encode_block_head(pieces, ONLY_BLOCK), *pieces]
 
 
 def read_whole(disk: Disk, name: str, number: int) -> bytes | None:

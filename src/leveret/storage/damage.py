@@ -24,15 +24,19 @@ from leveret.journal.records import (
     KEY_BYTES,
     KEYS,
     MARK,
+    MEMBERS,
     MESSAGE,
     NOTHING,
     RECORD_HEAD_BYTES,
     RETURNED,
+    ROLL,
     SPILLED,
+    STAMP,
+    STAMP_BYTES,
     TRIM,
 )
 from leveret.storage.block_search import find_block
-from leveret.storage.blocks import BLOCK_HEAD_BYTES, HEAD_BYTES, block_end
+from leveret.storage.blocks import BLOCK_HEAD_BYTES, HEAD_BYTES, block_end, first_block
 from leveret.storage.file_names import log_name
 from leveret.wire.tables import decode_table
 
@@ -42,8 +46,17 @@ ADVICE: Final = "`leveret ctl repair` shows the damage and repairs it"
 # CAME is not one of them: without arrival times only the ages of messages are less exact.
 _NAMING: Final = (GONE, RETURNED, MARK, CHUNK, TRIM, CURSOR, KEYS)
 # Records of fixed size. A record of another size shows that its kind byte is damaged.
-_SIZES: Final = {NOTHING: 0, END: 0, MARK: 16, TRIM: 16, RETURNED: 32, COPY: COPY_BYTES + 4}
+_SIZES: Final = {
+    NOTHING: 0,
+    END: 0,
+    MARK: 16,
+    TRIM: 16,
+    STAMP: STAMP_BYTES - RECORD_HEAD_BYTES,
+    RETURNED: 32,
+    COPY: COPY_BYTES + 4,
+}
 _MESSAGE_BYTES_MIN: Final = COPY_BYTES + 14
+_ROLL_BYTES_MIN: Final = 12
 _NAME_BYTES_MAX: Final = 255  # of a cursor
 _QUEUE_MAX: Final = (1 << 32) - 1  # the index stores queue numbers as u32
 _SEQ_MAX: Final = 1 << 48  # more messages than a queue can ever get
@@ -109,6 +122,9 @@ def _parts(data: bytes, start: int, end: int) -> list[tuple[int, int]]:
 
 def _read(data: bytes, at: int, end: int, damage: Damage, messages_only: bool) -> bool:
     """Note what the records of a block concern; return False if they make no sense."""
+    if at >= end or data[at:end] == bytes(end - at):  # zeros look like empty records
+        return False
+    at = _skip_stamp(data, at)
     if at >= end:
         return False
     while at < end:
@@ -125,10 +141,18 @@ def _read(data: bytes, at: int, end: int, damage: Damage, messages_only: bool) -
                 return False
             if not _note_settled(data, start, damage, messages_only):
                 return False
-        elif kind == DEFINE:
+        elif kind in (DEFINE, ROLL, MEMBERS):
             damage.has_definitions = damage.has_definitions or not messages_only
         at = start + size
     return True
+
+
+def _skip_stamp(data: bytes, at: int) -> int:
+    """Return the end of the STAMP at the start of a block, even if its kind or size is damaged."""
+    size = int.from_bytes(data[at + 1 : at + RECORD_HEAD_BYTES], "big")
+    is_kind = data[at : at + 1] == bytes((STAMP,))
+    is_stamp = is_kind or (size == _SIZES[STAMP] and not _is_size(data[at], size))
+    return at + STAMP_BYTES if is_stamp else at
 
 
 def _is_size(kind: int, size: int) -> bool:
@@ -143,7 +167,9 @@ def _is_size(kind: int, size: int) -> bool:
         return 16 < size <= 16 + _NAME_BYTES_MAX
     if kind == KEYS:
         return size >= 12 and (size - 12) % KEY_BYTES == 0
-    return kind == DEFINE or _SIZES.get(kind) == size
+    if kind == ROLL:
+        return size >= _ROLL_BYTES_MIN
+    return kind in (DEFINE, MEMBERS) or _SIZES.get(kind) == size
 
 
 def _is_sound(data: bytes, kind: int, start: int, size: int) -> bool:
@@ -186,7 +212,7 @@ def salvage_definitions(checkpoint: bytes, log: bytes) -> bytes:
     Its settled messages are ignored, because a damaged number there would lose other messages. The
     last block before the checkpoint is the one before the first block of `log`.
     """
-    last_block = int.from_bytes(log[HEAD_BYTES + 8 : HEAD_BYTES + 16], "big") - 1
+    last_block = first_block(log) - 1
     head = bytes((BLOCK,)) + (8).to_bytes(4, "big")
     kept = [head + max(0, last_block).to_bytes(8, "big")]
     at = HEAD_BYTES + BLOCK_HEAD_BYTES

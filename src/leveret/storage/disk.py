@@ -5,17 +5,22 @@ created or renamed file is durable after `sync_folder`. If `syncs` is False, syn
 nothing: the operating system writes at its own pace, and a power loss loses unwritten data.
 """
 
+import contextlib
 import errno
 import fcntl
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from leveret.errors import StorageError
+from leveret.storage.writer_thread import Job, JobThread, WriterThread
 
 LOCK_FILE: Final = "lock"  # exists in every data directory
 # The most pieces that one writev call takes on every system (IOV_MAX).
 _PIECES_MAX: Final = 512
+# A file system that cannot lock a directory. NFS wants a descriptor that is open for writing.
+_CANNOT_LOCK: Final = (errno.EBADF, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 def is_full(fault: OSError) -> bool:
@@ -46,6 +51,33 @@ def sync_folder(folder: Path) -> None:
         os.close(fd)
 
 
+def lock_folder(folder: Path) -> list[int]:
+    """Lock a directory and its file `lock`; return the descriptors that hold the locks.
+
+    Raise BlockingIOError if another process holds a lock. The directory itself is locked, so that a
+    second process is refused even if the file `lock` was deleted. The file is locked too, because
+    older versions lock nothing else, and some network file systems cannot lock a directory.
+    """
+    held: list[int] = []
+    try:
+        held.append(os.open(folder, os.O_RDONLY | os.O_CLOEXEC))
+        try:
+            fcntl.flock(held[0], fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise
+        except OSError as fault:
+            if fault.errno not in _CANNOT_LOCK:
+                raise
+        flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC
+        held.append(os.open(folder / LOCK_FILE, flags, 0o600))
+        fcntl.flock(held[1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        for fd in held:
+            os.close(fd)
+        raise
+    return held
+
+
 class DiskFile:
     """An open file."""
 
@@ -63,6 +95,11 @@ class DiskFile:
             if done != size:
                 self._write_rest(b"".join(part)[done:], offset + done)
             offset += size
+
+    def write_hint(self, data: bytes) -> None:
+        """Overwrite the beginning with bytes that nothing depends on. A fault is ignored."""
+        with contextlib.suppress(OSError):
+            os.pwrite(self._fd, data, 0)
 
     def _write_rest(self, data: bytes, offset: int) -> None:
         while data:
@@ -107,27 +144,41 @@ class Disk:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._lock: int | None = None
+        self._locks: list[int] = []  # the directory and the file `lock`
         self.syncs = True
 
     def prepare(self) -> None:
         """Make and lock the directory; raise StorageError if another node uses it."""
         make_folder(self._root, syncs=self.syncs)
-        self._lock = os.open(self._root / LOCK_FILE, os.O_CREAT | os.O_RDWR, 0o600)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as fault:
+            self._locks = lock_folder(self._root)
+        except BlockingIOError as fault:
             raise StorageError(f"the data directory {self._root} is in use") from fault
 
     def release(self) -> None:
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        for fd in self._locks:
+            os.close(fd)
+        self._locks = []
+
+    def is_in_place(self) -> bool:
+        """Return False if the directory was removed or replaced since `prepare`."""
+        if not self._locks:
+            return True
+        locked = os.fstat(self._locks[0])
+        try:
+            current = os.stat(self._root)
+        except FileNotFoundError:
+            return False
+        return (locked.st_dev, locked.st_ino) == (current.st_dev, current.st_ino)
 
     @property
     def folder(self) -> Path | None:
         """The path for other processes; None if the files are not in a real directory."""
         return self._root
+
+    def make_thread(self, name: str, do: Callable[[Job], None]) -> JobThread[Job]:
+        """Return a thread for jobs that write to this disk."""
+        return WriterThread(name, do)
 
     def names(self) -> list[str]:
         return sorted(os.listdir(self._root))

@@ -6,7 +6,8 @@ that consuming alone frees space. When there is enough space, the reserve is mad
 
 The alarm is on while a block cannot be written, while the reserve is missing, and while less than
 `free_min_bytes` are free. Free space is checked when blocks are written, at most every `CHECK_S`.
-While the alarm is on, it is also checked every `RECHECK_S`, so that the alarm ends by itself.
+While the alarm is on, it is also checked every `RECHECK_S`, so that the alarm ends by itself. The
+same check notices that the data directory was removed or replaced (`on_missing`).
 """
 
 import asyncio
@@ -86,6 +87,8 @@ class DiskAlarm:
         self._loop = loop
         self._free_min_bytes = free_min_bytes
         self._on_change = on_change
+        self.on_missing: Callable[[], None] = _ignore  # the data directory is not there any more
+        self._is_missing = False
         self.is_stuck = False  # a block cannot be written
         self.is_on = False  # the alarm is on
         self._next_check_s = 0.0  # loop time
@@ -101,6 +104,10 @@ class DiskAlarm:
     def check(self) -> None:
         """Check the free space; make the reserve again if there is enough."""
         self._next_check_s = self._loop.time() + CHECK_S
+        if not self._is_missing and not self._disk.is_in_place():
+            self._is_missing = True
+            self.is_stuck = True
+            self.on_missing()
         if not self.is_stuck:
             self._reserve.make()
         is_short = self.is_stuck or not self._reserve.is_held or self._is_low()
@@ -123,3 +130,7 @@ class DiskAlarm:
     def stop(self) -> None:
         if self._recheck is not None:
             self._recheck.cancel()
+
+
+def _ignore() -> None:
+    """Do nothing: the default for `on_missing`."""

@@ -16,6 +16,7 @@ from typing import Final
 from leveret.engine.streams.chunk import chunk_bytes, read_chunk
 from leveret.errors import LeveretError
 from leveret.journal.chunks import CHUNK_HEAD_BYTES
+from leveret.journal.cluster_records import decode_roll
 from leveret.journal.index import ENTRY_BYTES
 from leveret.journal.records import (
     BLOCK,
@@ -30,15 +31,19 @@ from leveret.journal.records import (
     GONE,
     KEYS,
     MARK,
+    MEMBERS,
     MESSAGE,
     NOTHING,
     RECORD_HEAD_BYTES,
     RETURNED,
+    ROLL,
+    STAMP,
     STREAM,
     TRIM,
 )
 from leveret.storage.block_search import find_block
 from leveret.storage.blocks import BLOCK_HEAD_BYTES, HEAD_BYTES, block_end, check_head
+from leveret.storage.file_names import SYNCED
 from leveret.storage.message_records import CopyFields, make_message
 from leveret.wire.tables import decode_table, plain_table
 
@@ -52,7 +57,9 @@ _RETURNED: Final = Struct(">QQIIQ")
 _INDEX: Final = Struct(">IIQiIQ")
 _STREAM: Final = Struct(">7Q")
 _CURSOR: Final = Struct(">Qq")
+_STAMP: Final = Struct(">QQB")
 _TAKEN_OUT: Final = re.compile(r".*\.damaged-([0-9]+)")
+_SET_ASIDE: Final = re.compile(r"(.*)\.unexplained-([0-9]+)\+*")
 _FAULTS: Final = (LeveretError, error, IndexError, ValueError, OverflowError)
 
 
@@ -75,6 +82,12 @@ def dump(data: bytes, name: str, *, bodies: bool = False) -> Iterator[Entry]:
     if taken_out is not None:
         yield from _taken_out(data, int(taken_out[1]), bodies)
         return
+    set_aside = _SET_ASIDE.fullmatch(name)
+    if set_aside is not None and set_aside[2] != "0":
+        yield from _chunks(data, 0, int(set_aside[2]))
+        return
+    if set_aside is not None:
+        name = set_aside[1]
     for ending, read in FILE_KINDS.items():
         if name.endswith(ending):
             yield from read(data, bodies)
@@ -94,17 +107,21 @@ def _index(data: bytes, bodies: bool) -> Iterator[Entry]:
 def _segment(data: bytes, bodies: bool) -> Iterator[Entry]:
     """Dump the chunks of a stream segment."""
     yield _head(data)
-    at = HEAD_BYTES
+    yield from _chunks(data, HEAD_BYTES, 0)
+
+
+def _chunks(data: bytes, at: int, offset: int) -> Iterator[Entry]:
+    """Dump chunks. The bytes stood at `offset` in their segment."""
     while at < len(data):
         size = chunk_bytes(data[at : at + CHUNK_HEAD_BYTES])
         try:
-            yield Entry(at, "chunk", _chunk(data[at:]))
+            yield Entry(offset + at, "chunk", _chunk(data[at:]))
         except _FAULTS as fault:
-            yield Entry(at, "damage", {"size": len(data) - at, "fault": str(fault)})
+            yield Entry(offset + at, "damage", {"size": len(data) - at, "fault": str(fault)})
             if size == 0:
                 break
         at += size
-    yield Entry(len(data), "eof")
+    yield Entry(offset + len(data), "eof")
 
 
 Inside = Callable[[bytes, int, int, bool], Iterator[Entry]]
@@ -283,6 +300,21 @@ def _files(payload: bytes) -> Fields:
     return {"files": len(found), "sizes": ",".join(found)}
 
 
+def _stamp(payload: bytes) -> Fields:
+    names = ("time_ms", "term", "kind")
+    return dict(zip(names, _STAMP.unpack_from(payload), strict=True))
+
+
+def _roll(payload: bytes) -> Fields:
+    roll = decode_roll(payload)
+    terms = ",".join(f"{term}@{block}" for term, block in roll.terms)
+    return {"file": roll.file, "terms": terms, "members_bytes": len(roll.members)}
+
+
+def _members(payload: bytes) -> Fields:
+    return {"members_bytes": len(payload)}
+
+
 def _index_entries(data: bytes, at: int, end: int, bodies: bool) -> Iterator[Entry]:
     while end - at >= ENTRY_BYTES:
         names = ("queue", "at", "seq", "priority", "body_bytes", "due_ms")
@@ -310,11 +342,15 @@ RECORDS: Final[dict[int, tuple[str, Read]]] = {
     TRIM: ("trim", _trim),
     KEYS: ("keys", _keys),
     FILES: ("files", _files),
+    STAMP: ("stamp", _stamp),
+    ROLL: ("roll", _roll),
+    MEMBERS: ("members", _members),
 }
 FILE_KINDS: Final[dict[str, Callable[[bytes, bool], Iterator[Entry]]]] = {
     ".log": _blocks,
     ".checkpoint": _blocks,
     ".index": _index,
+    SYNCED: _blocks,
     ".segment": _segment,
 }
 

@@ -3,11 +3,17 @@
 0000000000000007.log          records of the node, see `blocks`
 0000000000000007.checkpoint   state at the start of that log file, see `checkpoint`
 0000000000000007.index        positions of the messages in that log file, once it is full
+0000000000000007.settled      empty: all before that log file of a cluster is committed and settled
 stream-12-4711.segment        messages of stream 12 from offset 4711 on, see `segments`
 *.damaged-1234                bytes that a repair took out of a file at that offset
 0000000000000008.repair       report of a repair
 0000000000000007-0000000000000042.gone   log file 7 was removed when block 42 was on disk
 reserve                       disk space for a full disk, see `disk_space`
+synced                        the last block that is known to be on disk, see `synced_mark`
+raft                          term, vote and identity of a member of a cluster, see `raft_state`
+*.copy                        file of another member's directory, see `directory_copy`
+install                       the copied files that replace this directory, see `directory_copy`
+*.unexplained-1234            bytes of a segment from that offset on that the log does not explain
 *.new                         incomplete file, removed at the next start
 lock                          locked by the node that uses the directory
 """
@@ -16,6 +22,10 @@ import re
 from typing import Final
 
 RESERVE: Final = "reserve"
+SYNCED: Final = "synced"
+RAFT: Final = "raft"
+INSTALL: Final = "install"
+COPY_ENDING: Final = ".copy"
 _DIGITS: Final = 16
 _SEGMENT: Final = re.compile(r"stream-(\d+)-(\d+)\.segment")
 
@@ -30,6 +40,10 @@ def checkpoint_name(number: int) -> str:
 
 def index_name(number: int) -> str:
     return f"{number:0{_DIGITS}d}.index"
+
+
+def settled_name(number: int) -> str:
+    return f"{number:0{_DIGITS}d}.settled"
 
 
 def segment_name(stream: int, first_offset: int) -> str:
@@ -49,6 +63,11 @@ def segments_by_stream(names: list[str]) -> dict[int, list[int]]:
 def damaged_bytes_name(name: str, offset: int) -> str:
     """Return the name of the file that gets the bytes which a repair takes out."""
     return f"{name}.damaged-{offset}"
+
+
+def unexplained_name(name: str, offset: int) -> str:
+    """Return the name of the file that gets bytes which the log does not explain."""
+    return f"{name}.unexplained-{offset}"
 
 
 def repair_name(number: int) -> str:

@@ -171,7 +171,7 @@ def _lines(
         lines.append((1 << 62, ready.back.messages(), []))
     of_priority = {priority: ready.lines_at(priority) for priority in ready.lines}
     if not ready.prioritised:
-        of_priority = {0: [ready.line]}
+        of_priority = {0: [*ready.paged_returns, ready.line]}
     for priority in by_priority.keys() | of_priority.keys():
         held = by_priority.get(priority, [])
         runs: list[PagedRun] = []

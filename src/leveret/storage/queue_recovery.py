@@ -7,7 +7,10 @@ priorities.
 
 from mypy_extensions import i64
 
+from leveret.engine.backlog.arrival_times import ArrivalTimes
 from leveret.engine.backlog.paged import PagedRun
+from leveret.engine.backlog.ready import Ready
+from leveret.engine.backlog.scheduled import Scheduled
 from leveret.engine.backlog.settled_numbers import SettledNumbers
 from leveret.engine.queues.queue import Queue
 from leveret.journal.records import OFFSET_BITS
@@ -63,6 +66,36 @@ def restore_queue(
     queue.ready.has_expiring = True
     queue.arm()
     return counts_by_file
+
+
+def set_aside_queue(queue: Queue, log: QueueLog) -> dict[int, int]:
+    """Set aside all unsettled messages of a queue that a fault kept from being restored.
+
+    They stay in the log as they are: the next start tries again. Return how many messages of each
+    file are set aside.
+    """
+    queue.ready = Ready(
+        prioritised=queue.ready.prioritised, returns_first=queue.ready.returns_first
+    )
+    queue.scheduled = Scheduled()
+    queue.arrival_times = ArrivalTimes()
+    queue.ledger.returned.clear()
+    queue.ledger.returned.update(log.returned)
+    queue.ledger.settled = log.gone
+    queue.ledger.delivered_seq = log.delivered_seq
+    queue.next_seq = max([log.next_seq, log.gone.floor, *[seq + 1 for seq in log.damaged]])
+    queue.arrival_times.next_seq = queue.next_seq
+    counts: dict[int, int] = {}
+    for messages in log.by_file:
+        live = set(log.gone.missing(sorted(messages.seqs())))
+        run = PagedRun(messages.file)
+        for seq, offset in zip(messages.seqs(), messages.offsets(), strict=True):
+            if seq in live:
+                run.add(seq, offset)
+        if live:
+            queue.ready.damaged.append(run)
+            counts[messages.file] = run.left()
+    return counts
 
 
 def _set_aside(queue: Queue, log: QueueLog, counts: dict[int, int]) -> None:

@@ -1,8 +1,8 @@
 """Repair of a data directory whose log is damaged, on a stopped node.
 
 The first step changes nothing. It builds the state as a start would, accepts all damage, and checks
-every block of every file. The result is a report: the damaged bytes, the affected queues, and the
-number of lost messages of each queue.
+every block of every log file and every chunk of every segment. The result is a report: the damaged
+bytes, the affected queues, and the number of lost messages of each queue.
 
 The second step is safe against a crash at any moment. It copies the damaged bytes to side files,
 writes a checkpoint with the remaining state, and finally rewrites the damaged files without those
@@ -29,12 +29,14 @@ from leveret.storage.file_names import (
     log_name,
     numbers,
     repair_name,
+    segments_by_stream,
 )
 from leveret.storage.log_reader import LogReader
 from leveret.storage.queue_recovery import restore_queue
 from leveret.storage.recovery import RecoveryResult, rebuild
 from leveret.storage.segment_files import SegmentFiles
 from leveret.storage.stream_recovery import restore_streams
+from leveret.storage.unexplained_segments import find_damaged_chunks
 
 RESCUED: Final = "leveret.rescued."
 _ROOT: Final = "/"
@@ -58,12 +60,21 @@ class RepairReport:
 
     ranges: Ranges = field(default_factory=dict)
     losses: list[Loss] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)  # files and blocks that should exist
+    segments: list[str] = field(default_factory=list)  # damaged chunks, which cannot be repaired
     notes: list[str] = field(default_factory=list)  # findings that do not concern a single queue
     side_files: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)  # definitions that a start cannot restore
 
     @property
     def is_sound(self) -> bool:
-        return not self.ranges
+        """True if there is nothing to repair in the log."""
+        return not self.ranges and not self.missing
+
+    @property
+    def is_whole(self) -> bool:
+        """True if nothing is lost or damaged, in the log and in the streams."""
+        return self.is_sound and not self.segments and not self.losses and not self.faults
 
     def lines(self) -> list[str]:
         """Return the report as lines of text."""
@@ -72,12 +83,19 @@ class RepairReport:
             for name, ranges in self.ranges.items()
             for start, end in ranges
         ]
+        said.extend(self.missing)
+        said.extend(self.segments)
         for loss in self.losses:
             said.append(f"queue {loss.queue} in vhost {loss.vhost}: {loss.messages} messages lost")
             said.extend(f"  {reason}" for reason in loss.reasons)
         said.extend(self.notes)
         said.extend(f"the damaged bytes are in {name}" for name in self.side_files)
-        return said if self.ranges else [*said, "the log is sound"]
+        said.extend(f"a start reports: {fault}" for fault in self.faults)
+        if self.is_whole:
+            said.append("the log is sound")
+        elif self.is_sound and not self.faults:
+            said.append("the log needs no repair; readers skip the damaged messages above")
+        return said
 
 
 def repair(
@@ -109,18 +127,25 @@ def _examine(
     found = RecoveryResult()
     found.is_repair = True
     rebuild(look, broker, pages, SegmentFiles(look), found)
-    report = RepairReport()
+    report = RepairReport(
+        missing=found.losses, faults=[fault.partition("\n")[0] for fault in found.faults]
+    )
     _find_ranges(disk, found, report)
     if found.has_lost_checkpoint or any(not damage.is_clear for damage in found.damage):
         _rescue(broker, pages, found, report)
     for queue in broker.slots.queues:
-        if queue is not None:
+        if queue is not None and int(queue.ledger.id) not in found.unrestored:
             _find_loss(queue, report)
+    for text in found.unrestored.values():
+        report.faults.append(f"{text}; a repair keeps these messages")
+    for stream, firsts in segments_by_stream(disk.names()).items():
+        for first in firsts:
+            report.segments.extend(find_damaged_chunks(disk, stream, first))
     return report, broker, found
 
 
 def _find_ranges(disk: Disk, found: RecoveryResult, report: RepairReport) -> None:
-    for number in sorted(found.files):
+    for number in sorted(set(found.files) - found.missing):
         ranges = find_damaged_ranges(read_file(disk, log_name(number)))
         if ranges:
             report.ranges[log_name(number)] = ranges
@@ -132,20 +157,30 @@ def _find_ranges(disk: Disk, found: RecoveryResult, report: RepairReport) -> Non
             report.notes.append(text)
         elif not damage.is_clear:
             report.notes.append(f"{damage.place()}: its content is unknown")
-    if found.has_lost_checkpoint:
-        name = checkpoint_name(max(numbers(disk.names(), ".checkpoint")))
+    checkpoints = numbers(disk.names(), ".checkpoint")
+    if found.has_lost_checkpoint and checkpoints:
+        name = checkpoint_name(max(checkpoints))
         report.ranges[name] = [(0, len(read_file(disk, name)))]
         report.notes.append(
             f"{name} is damaged: definitions are those that can be read, and messages that were"
             " acked before it come back"
         )
+    elif found.has_lost_checkpoint:
+        report.notes.append(
+            "the checkpoint is lost: definitions are those that can be read, and messages that were"
+            " acked before it come back"
+        )
 
 
 def _note_torn_end(disk: Disk, found: RecoveryResult, report: RepairReport) -> None:
-    """Report a torn write at the end of the log. It is not damage: a start cuts it off."""
+    """Report a torn write at the end of the log.
+
+    If it is the only finding, it is not damage: a start cuts it off.
+    """
     report.notes.append(f"the log ends in {found.cut_bytes} bytes of a torn write")
-    name = log_name(max(found.files))
-    if list(report.ranges) == [name] and len(report.ranges[name]) == 1:
+    name = log_name(max(found.files, default=0))
+    is_only = list(report.ranges) == [name] and len(report.ranges[name]) == 1
+    if is_only and not report.missing:
         start, end = report.ranges[name][0]
         if end - start == found.cut_bytes:
             del report.ranges[name]
@@ -154,8 +189,7 @@ def _note_torn_end(disk: Disk, found: RecoveryResult, report: RepairReport) -> N
 def _rescue(broker: Broker, pages: LogReader, found: RecoveryResult, report: RepairReport) -> None:
     """Declare a queue for messages whose queue definition is lost, unless it was deleted."""
     known = {int(queue.ledger.id) for queue in broker.slots.queues if queue is not None}
-    undone = [table for table in found.replay.definitions if table["op"].value == "queue-"]
-    known |= {table["id"].value for table in undone if isinstance(table["id"].value, int)}
+    known.update(found.replay.deleted_queues())
     for number, log in sorted(found.replay.queues.items()):
         if number in known or not log.by_file:
             continue
@@ -208,17 +242,34 @@ def _mend(disk: Disk, report: RepairReport, broker: Broker, found: RecoveryResul
             report.side_files.append(side)
     segments = SegmentFiles(disk)
     # This time on the real disk.
-    restore_streams(disk, broker, found.replay, segments, surveys=True)
+    restore_streams(
+        disk,
+        broker,
+        found.replay,
+        segments,
+        adopts=True,
+        has_lost_checkpoint=found.has_lost_checkpoint,
+    )
     segments.close()
     next_file = found.next_file
     _write(disk, log_name(next_file), encode_head(next_file))
-    kept = {number: 0 for number in found.files if number not in found.missing}
+    kept = {
+        number: _repaired_bytes(disk, report, log_name(number))
+        for number in found.files
+        if number not in found.missing
+    }
     write_checkpoint(disk, next_file, kept, checkpoint_records(broker, found.last_block))
     for name, ranges in report.ranges.items():
         if name.endswith(".log"):
             _remove_ranges(disk, name, ranges)
     said = "".join(line + "\n" for line in report.lines())
     _write(disk, repair_name(next_file), said.encode())
+
+
+def _repaired_bytes(disk: Disk, report: RepairReport, name: str) -> int:
+    """Return the size that a log file has after the repair."""
+    removed = sum(end - start for start, end in report.ranges.get(name, []))
+    return len(read_file(disk, name)) - removed
 
 
 def _remove_ranges(disk: Disk, name: str, ranges: list[tuple[int, int]]) -> None:

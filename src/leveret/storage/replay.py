@@ -42,6 +42,7 @@ from leveret.journal.records import (
     RECORD_HEAD_BYTES,
     RETURNED,
     SPILLED,
+    STAMP,
     STREAM,
     TRIM,
 )
@@ -173,6 +174,8 @@ class Replay:
         self.keys: dict[int, KeyLog] = {}  # by number of the queue or exchange
         self.definitions: list[Table] = []
         self.last_block: i64 = 0  # number of the last block before the checkpoint
+        self.last_ms: i64 = 0  # time and term of the last block
+        self.last_term: i64 = 0
         self.files: dict[int, int] = {}  # sizes of older log files, as the checkpoint lists them
         self.has_ended = False  # the last record is END: the node was stopped, not killed
         self.index = BytesWriter()  # index entries of the messages since the last `take_index`
@@ -216,6 +219,9 @@ class Replay:
                 self._message(data, kind, start, size, file << OFFSET_BITS | at)
             elif messages_only:
                 pass
+            elif kind == STAMP:
+                self.last_ms = max(self.last_ms, read_i64_be(data, start))
+                self.last_term = read_i64_be(data, start + 8)
             elif kind == CHUNK:
                 self.chunks.append((read_i64_be(data, start), file, at, size))
             elif kind == STREAM or kind == TRIM or kind == CURSOR:
@@ -239,6 +245,17 @@ class Replay:
                 self.definitions.append(decode_table(data, start + 4, start + size))
             self.has_ended = kind == END
             at = start + size
+
+    def deleted_queues(self) -> list[int]:
+        """Return the numbers of the queues whose deletion the log has."""
+        found: list[int] = []
+        for table in self.definitions:
+            op = table.get("op")
+            number = table.get("id")
+            if op is not None and op.value == "queue-" and number is not None:
+                if isinstance(number.value, int):
+                    found.append(number.value)
+        return found
 
     def _message(self, data: bytes, kind: i64, start: i64, size: i64, position: i64) -> None:
         if kind == MESSAGE:

@@ -95,7 +95,10 @@ class SegmentFiles:
                 self._disk.remove(segment_name(*key))
 
     def read(self, stream: int, segment: int, at: int, size: int) -> bytes:
-        """Return bytes of a segment; raise CorruptionError if it is missing or another file."""
+        """Return bytes of a segment.
+
+        Raise CorruptionError if it is missing or another file, or if the disk cannot read it.
+        """
         key = (stream, segment)
         file = self._readers.get(key)
         if file is None:
@@ -105,7 +108,13 @@ class SegmentFiles:
                 self._readers.popitem(last=False)[1].close()
         else:
             self._readers.move_to_end(key)
-        return file.read(size, at)
+        try:
+            return file.read(size, at)
+        except OSError as fault:
+            if fault.errno != errno.EIO:
+                raise
+            text = f"{segment_name(*key)} cannot be read at byte {at}: {fault.strerror}"
+            raise CorruptionError(text) from fault
 
     def _open(self, key: Key) -> DiskFile:
         name = segment_name(*key)

@@ -18,6 +18,7 @@ from leveret.engine.streams.segments import Segment, SegmentIndex, Segments, Seg
 from leveret.errors import CorruptionError
 from leveret.journal.chunks import CHUNK_HEAD_BYTES, WrittenChunk
 from leveret.storage.blocks import HEAD_BYTES
+from leveret.storage.file_names import segment_name
 
 INDEXES_MAX: Final = 64  # indexes kept in memory for one stream
 _AHEAD_BYTES: Final = 64 * 1024  # read at a position of unknown size
@@ -42,9 +43,13 @@ class DiskSegments(Segments):
 
     def read(self, segment: Segment, at: i64) -> Chunk:
         size = chunk_bytes(self._bytes(segment, at, CHUNK_HEAD_BYTES))
-        if size == 0 or size > segment.end - at:
-            raise CorruptionError("a chunk is cut short")
-        return read_chunk(self._bytes(segment, at, size), segment.first_offset, at)
+        size = max(min(size, segment.end - at), 0)
+        data = self._bytes(segment, at, size)
+        try:
+            return read_chunk(data, segment.first_offset, at)
+        except CorruptionError as fault:
+            name = segment_name(self._stream, segment.first_offset)
+            raise CorruptionError(f"{name} is damaged at byte {at}: {fault}") from fault
 
     def _bytes(self, segment: Segment, at: i64, size: i64) -> bytes:
         """Return bytes of a segment. One read serves all chunks that stand close together."""

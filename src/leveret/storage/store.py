@@ -3,12 +3,16 @@
 At the end of every turn `flush` notes which sessions wait for the block that is being filled, and
 starts to write it. When the block is synced, their confirms and commits are sent.
 
+If the node leads a cluster, the log is replicated, and "on disk" becomes "committed": on the disks
+of a majority. Every output waits for the newest block that it could tell of (`block_to_await`).
+
 Durability is `sync` or `os`. With `os` nothing is ever synced, and data counts as safe when it was
 handed to the operating system. Then a killed process loses nothing, but a power loss loses data
 that was not written yet.
 """
 
 import asyncio
+import errno
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -17,8 +21,9 @@ from typing import Final
 from leveret.engine.broker import Broker
 from leveret.engine.checkpoint import checkpoint_records
 from leveret.engine.turns.turn import SessionBase
+from leveret.errors import CorruptionError
 from leveret.journal.journal import Journal
-from leveret.storage.backup import NodeBackup
+from leveret.storage.backup import NodeBackup, open_members, open_replicated_members
 from leveret.storage.compaction import SPARSE_PERCENT, Compactor
 from leveret.storage.damage import ADVICE
 from leveret.storage.disk import Disk, is_temporary
@@ -26,6 +31,8 @@ from leveret.storage.disk_space import RESERVE_BYTES, DiskAlarm, DiskReserve
 from leveret.storage.log import FILE_BYTES, Log
 from leveret.storage.log_reader import LogReader
 from leveret.storage.recovery import RecoveryResult, recover
+from leveret.storage.replicated_log import ReplicatedLog
+from leveret.storage.replication import Replication
 from leveret.storage.segment_files import SegmentFiles
 
 log = logging.getLogger(__name__)
@@ -46,7 +53,13 @@ class Store:
         self.journal = Journal()
         # Block, session, publish sequence number.
         self._waiting: deque[tuple[int, SessionBase, int]] = deque()
-        self.fault: OSError | None = None
+        self.replicated: ReplicatedLog | None = None  # the log, if this node leads a cluster
+        # Block, and a session that holds output back until its commit.
+        self._holding: deque[tuple[int, SessionBase]] = deque()
+        # Called with the number of a committed block after the sessions that waited for it.
+        self.on_answered: Callable[[int], None] | None = None
+        self.fault: OSError | None = None  # a fault that has ended all writing
+        self._last_fault: OSError | None = None  # the last fault, which may have passed
 
     def open(
         self,
@@ -57,8 +70,13 @@ class Store:
         file_bytes: int = FILE_BYTES,
         free_min_bytes: int = 0,
         reserve_bytes: int = RESERVE_BYTES,
+        replication: Replication | None = None,
     ) -> RecoveryResult:
-        """Recover the content of the directory, then log every durable change from now on."""
+        """Recover the content of the directory, then log every durable change from now on.
+
+        With a `replication` this node leads a cluster. Its log begins with a block of its own;
+        clients may be served when that is committed (`wait_for_commit`).
+        """
         if self.durability == OS:
             log.warning("durability is os: nothing is synced, and a power loss loses messages")
         self.disk.prepare()
@@ -66,23 +84,42 @@ class Store:
         reserve.find()
         self.disk_alarm = DiskAlarm(self.disk, reserve, loop, free_min_bytes, self._on_disk_alarm)
         segments = SegmentFiles(self.disk)
-        self.log = Log(self.disk, segments, self.journal, loop, reserve, file_bytes=file_bytes)
+        self._make_log(segments, loop, reserve, file_bytes, replication)
         pages = LogReader(self.log.read)
-        found = recover(self.disk, self._broker, pages, segments)
+        try:
+            found = recover(
+                self.disk,
+                self._broker,
+                pages,
+                segments,
+                accepts_lost_end=self.durability == OS,
+                is_replicated=replication is not None,
+            )
+        except Exception:
+            self.disk.release()  # a repair in the same process must be able to lock it
+            raise
         _report(found)
         self._end_turn = end_turn
         self._on_alarm = on_alarm
-        self.log.on_synced = self._on_synced
+        self.log.on_committed = self._on_committed
         self.log.on_fault = self._on_fault
+        self.disk_alarm.on_missing = self._on_missing
         self.log.make_checkpoint = self._checkpoint
+        self.log.now_ms = self._now_ms
+        self.log.last_ms = int(found.replay.last_ms)
+        if replication is None:
+            self.log.term = int(found.replay.last_term)
         self.journal.live = found.live
         self.journal.totals = found.totals
+        if self.replicated is not None:
+            self.replicated.newest_index = found.newest_index
         fault = self.log.start(found.files, found.covered, found.next_file, found.last_block)
         if fault is not None:
             log.error(
                 "the log cannot be written: %s; publishes are refused, consumers can go on",
                 fault,
             )
+            self._last_fault = fault
             self.disk_alarm.is_stuck = True
         pages.trusted_from = found.next_file
         self._broker.attach(self.journal, pages, segments.store)
@@ -95,6 +132,26 @@ class Store:
         self.disk_alarm.check()
         return found
 
+    def _make_log(
+        self,
+        segments: SegmentFiles,
+        loop: asyncio.AbstractEventLoop,
+        reserve: DiskReserve,
+        file_bytes: int,
+        replication: Replication | None,
+    ) -> None:
+        disk = self.disk
+        if replication is None:
+            self.log = Log(disk, segments, self.journal, loop, reserve, file_bytes=file_bytes)
+        else:
+            self.replicated = ReplicatedLog(
+                disk, segments, self.journal, loop, reserve, replication, file_bytes=file_bytes
+            )
+            self.log = self.replicated
+
+    def _now_ms(self) -> int:
+        return int(self._broker.turn.now_ms)
+
     def _checkpoint(self) -> list[bytes]:
         return checkpoint_records(self._broker, self.log.taken_block)
 
@@ -105,10 +162,13 @@ class Store:
             unsynced = turn.unsynced
             turn.unsynced = []
             block = self.log.taken_block + (1 if self.journal.waiting_bytes() != 0 else 0)
+            if self.fault is not None:
+                # Nothing becomes safe any more: later callers must not wait for it.
+                self.journal.synced_definitions = self.journal.definitions
             for session in unsynced:
                 if self.fault is not None:
                     session.on_unsafe(session.publish_seq)
-                elif block <= self.log.synced_block:
+                elif block <= self.log.committed_block:
                     session.on_synced(session.publish_seq)
                 else:
                     self._waiting.append((block, session, session.publish_seq))
@@ -118,15 +178,43 @@ class Store:
         """Return a backup as of the beginning of a log file, which the log has just begun."""
         self.log.hold_files()
         try:
-            return NodeBackup(self.disk, number, self.log.files(), facts, self.log.release_files)
-        except OSError:
+            if self.replicated is None:
+                members = open_members(self.disk, number, self.log.files())
+            else:
+                members = open_replicated_members(self.disk, number)
+            return NodeBackup(number, members, facts, self.log.release_files)
+        except (OSError, CorruptionError):
             self.log.release_files()
             raise
+
+    def why_unsafe(self) -> str:
+        """Return why the last changes are not on disk."""
+        fault = self._last_fault
+        reason = (fault.strerror or str(fault)) if fault is not None else "unknown fault"
+        return f"the log cannot be written: {reason}"
 
     def wait_for_sync(self, session: SessionBase) -> None:
         """Tell a session when everything up to the end of this turn is on disk."""
         self.journal.must_sync = True
         self._broker.turn.unsynced.append(session)
+
+    def block_to_await(self) -> int:
+        """Return the block whose commit output must wait for; 0 if it may leave now."""
+        if self.replicated is None:
+            return 0
+        block = self.replicated.newest_told_block()
+        return block if block > self.log.committed_block else 0
+
+    def wait_for_commit(self, block: int, session: SessionBase) -> None:
+        """Tell a session when a block is committed, which `block_to_await` has returned."""
+        if block > self.log.taken_block:
+            self.journal.must_sync = True  # do not wait for more records
+        self._holding.append((block, session))
+
+    @property
+    def last_ms(self) -> int:
+        """The time of the newest block. The clock of a leader must not show less."""
+        return self.log.last_ms
 
     def _on_disk_alarm(self, is_short: bool) -> None:
         self.log.is_disk_short = is_short
@@ -137,33 +225,68 @@ class Store:
         )
         self._on_alarm(is_short)
 
-    def _on_synced(self, block: int) -> None:
-        self.disk_alarm.note_written()
+    def _on_committed(self, block: int) -> None:
+        if self.fault is None:
+            self.disk_alarm.note_written()
         if self.compactor.is_check_due():
             self.compactor.check()
         waiting = self._waiting
         while waiting and waiting[0][0] <= block:
             _, session, seq = waiting.popleft()
             session.on_synced(seq)
+        if self.replicated is not None:
+            self._release_output(block)
         # Also without waiting sessions: publishers may wait for the log to catch up.
         self._end_turn()
+
+    def _release_output(self, block: int) -> None:
+        """Let the output leave that waited for a block."""
+        if self.on_answered is not None:
+            self.on_answered(block)
+        holding = self._holding
+        while holding and holding[0][0] <= block:
+            _, session = holding.popleft()
+            session.on_synced(0)
+
+    def _on_missing(self) -> None:
+        """Write nothing more: a block that goes to a removed file would be confirmed and lost."""
+        self.log.fail(OSError(errno.ESTALE, "the data directory was removed or replaced"))
 
     def _on_fault(self, fault: OSError) -> None:
         """Tell all waiting sessions that their data is not safe."""
         log.error("the log cannot be written: %s", fault)
+        self._last_fault = fault
         if not is_temporary(fault):
             self.fault = fault
+            self.journal.synced_definitions = self.journal.definitions
             self.compactor.stop()
         self.disk_alarm.is_stuck = True
         self.disk_alarm.check()
         for _, session, seq in self._waiting:
             session.on_unsafe(seq)
         self._waiting.clear()
+        if self.fault is not None:
+            for _, session in self._holding:
+                session.on_unsafe(0)
+            self._holding.clear()
         self._end_turn()
 
     def close(self) -> None:
-        """Write the remaining blocks; blocks until they are on disk."""
+        """Write the remaining blocks; blocks until they are on disk.
+
+        In a cluster, `abandon`: what is not committed by now was never told to anyone.
+        """
+        if self.replicated is not None:
+            self.abandon()
+            return
         self.journal.write_end()
+        self.disk_alarm.stop()
+        self.log.stop()
+        self.disk.release()
+
+    def abandon(self) -> None:
+        """End because another node leads: write only what the other nodes were given."""
+        self.compactor.stop()
         self.disk_alarm.stop()
         self.log.stop()
         self.disk.release()
@@ -172,6 +295,8 @@ class Store:
 def _report(found: RecoveryResult) -> None:
     if found.cut_bytes:
         log.warning("the log ended in %d bytes of a torn write: cut off", found.cut_bytes)
+    if found.is_mark_damaged:
+        log.warning("the file synced is damaged: blocks missing at the end would go unnoticed")
     for loss in found.losses:
         log.error("%s", loss)
     for damage in found.damage:

@@ -4,6 +4,10 @@ The checkpoint says where each stream ended when its segments were last synced. 
 point are written again from the log, so whatever a crash left there does not matter. Chunks that
 retention has removed since then are not written, but they keep their place in the segment, so that
 later chunks get the same positions as before.
+
+A segment is cut or removed only if the log holds the same chunks (`unexplained_segments`). If the
+end of the log is lost and the loss is accepted, a stream keeps the chunks that follow in its
+segments, and the rest is set aside.
 """
 
 from leveret.engine.broker import Broker
@@ -18,57 +22,138 @@ from leveret.storage.disk import Disk, DiskFile
 from leveret.storage.file_names import log_name, segment_name, segments_by_stream
 from leveret.storage.replay import Replay, StreamLog
 from leveret.storage.segment_files import SegmentFiles
+from leveret.storage.unexplained_segments import (
+    chunk_ends,
+    find_unexplained,
+    set_aside,
+    shown,
+)
 
 
 def restore_streams(
-    disk: Disk, broker: Broker, replay: Replay, files: SegmentFiles, *, surveys: bool
-) -> None:
+    disk: Disk,
+    broker: Broker,
+    replay: Replay,
+    files: SegmentFiles,
+    *,
+    adopts: bool,
+    has_lost_checkpoint: bool,
+) -> list[str]:
     """Restore the segments of every stream, and remove those of deleted streams.
 
-    `surveys` is set by a repair: if the checkpoint is lost, the segments tell where they end.
+    `adopts` is set if the end of the log may be lost: then the segments tell where the streams end.
+    Return the findings that the log does not explain.
     """
+    findings: list[str] = []
     found = segments_by_stream(disk.names())
+    ends = chunk_ends(disk, replay) if adopts else {}
     for queue in broker.slots.queues:
         if isinstance(queue, Stream):
             number = int(queue.ledger.id)
             firsts = found.pop(number, [])
             log = replay.streams.get(number, StreamLog())
-            if surveys and log.next_offset == 0 and firsts:
-                log = _survey(files, number, firsts)
+            told = findings
+            if has_lost_checkpoint and log.next_offset == 0 and firsts:
+                _guess_checkpoint(log, firsts)
+                told = []  # the lost checkpoint is told already
+            if adopts and firsts:
+                log = _adopt(disk, files, queue, firsts, log, ends.get(number, 0), told)
             _restore(disk, files, queue, log, firsts)
     _remove_deleted(disk, replay, found)
+    findings += _set_aside_unknown(disk, found)
     _append_chunks(disk, broker, replay, files)
     for queue in broker.slots.queues:
         if isinstance(queue, Stream):
             queue.restore(queue.writer.next_offset, queue.writer.last_ms)
     files.sync()
+    return findings
 
 
 def _remove_deleted(disk: Disk, replay: Replay, found: dict[int, list[int]]) -> None:
-    """Remove segments of streams that were deleted just before the node stopped.
+    """Remove segments of streams that were deleted just before the node stopped."""
+    for number in replay.deleted_queues():
+        for first in found.pop(number, []):
+            disk.remove(segment_name(number, first))
 
-    Segments of an unknown stream are kept, because its definition may have been lost.
+
+def _set_aside_unknown(disk: Disk, found: dict[int, list[int]]) -> list[str]:
+    """Set aside segments of unknown streams: a new stream may get the same number."""
+    findings: list[str] = []
+    for number, firsts in found.items():
+        for first in firsts:
+            name = segment_name(number, first)
+            kept = set_aside(disk, name, 0)
+            findings.append(f"{name} belongs to no stream that the log knows: it is now {kept}")
+    return findings
+
+
+def _adopt(
+    disk: Disk,
+    files: SegmentFiles,
+    stream: Stream,
+    firsts: list[int],
+    log: StreamLog,
+    end: int,
+    findings: list[str],
+) -> StreamLog:
+    """Return where a stream ends in its segments, and set aside the chunks after a gap.
+
+    `end` is the end of its chunks in the log. Segments that are set aside are removed from
+    `firsts`.
     """
-    for table in replay.definitions:
-        if table["op"].value == "queue-":
-            number = table["id"].value
-            assert isinstance(number, int)
-            for first in found.pop(number, []):
-                disk.remove(segment_name(number, first))
+    number = int(stream.ledger.id)
+    end = max(end, int(log.next_offset))
+    surveyed = _survey(files, number, firsts, log)
+    kept_end = int(surveyed.next_offset)
+    if kept_end > end:
+        offsets = f"offsets {end} to {kept_end - 1}"
+        findings.append(f"{shown(stream)}: {offsets} are missing in the log, and kept")
+    for chunk in find_unexplained(disk, number, firsts, surveyed, max(end, kept_end)):
+        segment = int(chunk.segment)
+        name = segment_name(number, segment)
+        kept = set_aside(disk, name, int(chunk.at))
+        if chunk.at <= HEAD_BYTES:
+            firsts.remove(segment)
+        offsets = f"the log does not hold offset {chunk.first_offset}"
+        findings.append(f"{shown(stream)}: {offsets}: its bytes in {name} are now in {kept}")
+    return surveyed
 
 
-def _survey(files: SegmentFiles, stream: int, firsts: list[int]) -> StreamLog:
-    """Find the start and the end of a stream by reading its segments."""
-    log = StreamLog()
-    log.first_offset = firsts[0]
+def _guess_checkpoint(log: StreamLog, firsts: list[int]) -> None:
+    """Let a stream whose checkpoint is lost begin with its first segment, and end in its last."""
+    log.first_offset = max(log.first_offset, firsts[0])
     log.segment = firsts[-1]
     log.next_offset = firsts[-1]
+
+
+def _survey(files: SegmentFiles, stream: int, firsts: list[int], known: StreamLog) -> StreamLog:
+    """Find the end of a stream by reading its segments, from the checkpoint on."""
+    log = StreamLog()
+    log.first_offset = known.first_offset
+    log.cursors = known.cursors
+    later = [first for first in firsts if first > known.segment and first >= known.first_offset]
+    if known.segment in firsts or not later:
+        log.segment = known.segment
+        log.at = known.at
+        log.began_ms = known.began_ms
+        log.next_offset = known.next_offset
+    else:  # retention has dropped the segment of the checkpoint
+        log.segment = later[0]
+        log.next_offset = later[0]
+    log.last_ms = known.last_ms
     while True:
         try:
             head = files.read(stream, log.segment, log.at, CHUNK_HEAD_BYTES)
             data = files.read(stream, log.segment, log.at, chunk_bytes(head))
             chunk = read_chunk(data, log.segment, log.at)
         except CorruptionError:
+            if log.next_offset not in later or log.next_offset == log.segment:
+                return log
+            log.segment = log.next_offset
+            log.at = HEAD_BYTES
+            log.began_ms = 0
+            continue
+        if chunk.first_offset != log.next_offset:
             return log
         if log.began_ms == 0:
             log.began_ms = chunk.first_ms

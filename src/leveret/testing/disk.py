@@ -20,7 +20,7 @@ import threading
 from collections import Counter
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Final, Self
 
 from leveret.errors import StorageError
 from leveret.storage.disk import Disk, DiskFile
@@ -30,6 +30,7 @@ LOCK: Final = "lock"
 
 # Kinds of changes. A change names a file by a number, which stays the same after a rename.
 WRITE: Final = "write"
+HINT: Final = "hint"  # a write that never fails and is not counted as one
 TRUNCATE: Final = "truncate"
 SYNC: Final = "sync"
 # A failed sync: the state on disk is unknown, and a later sync does not repair it.
@@ -59,6 +60,7 @@ class FakeDisk(Disk):
         super().__init__(Path("memory"))
         self.capacity_bytes = capacity_bytes
         self.lies = False  # syncs return without effect
+        self.has_folder = True  # False: somebody has removed or replaced the directory
         self.short_writes = False  # each write is two changes, with a possible crash between them
         self.counts: Counter[str] = Counter()
         self.changes: list[Change] = []
@@ -125,27 +127,27 @@ class FakeDisk(Disk):
         """Return the kinds of the changes that a crash could still undo."""
         return [change.kind for change in _unsynced(self.changes[:moment])]
 
-    def copy(self) -> "FakeDisk":
+    def copy(self) -> Self:
         """Return a disk with the same files, all synced and not in use."""
-        made = FakeDisk(capacity_bytes=self.capacity_bytes)
+        made = type(self)(capacity_bytes=self.capacity_bytes)
         for name, content in self.contents().items():
             made.put(name, content)
         return made
 
-    def crash(self, rng: Random, moment: int | None = None) -> "FakeDisk":
+    def crash(self, rng: Random, moment: int | None = None) -> Self:
         """Return the disk as it may look after a power loss at this moment."""
-        made = FakeDisk(capacity_bytes=self.capacity_bytes)
+        made = type(self)(capacity_bytes=self.capacity_bytes)
         names, contents = _survivors(self.changes[:moment], rng)
         for name in sorted(names):
             made.put(name, bytes(contents[names[name]]))
         return made
 
-    def killed(self, moment: int | None = None) -> "FakeDisk":
+    def killed(self, moment: int | None = None) -> Self:
         """Return the disk after the process was killed at this moment: no write is lost.
 
         Unsynced changes stay unsynced: a later power loss can undo them.
         """
-        made = FakeDisk(capacity_bytes=self.capacity_bytes)
+        made = type(self)(capacity_bytes=self.capacity_bytes)
         for change in self.changes[:moment]:
             made._apply(change)
         made._next_number = self._next_number
@@ -162,6 +164,9 @@ class FakeDisk(Disk):
 
     def release(self) -> None:
         self._is_claimed = False
+
+    def is_in_place(self) -> bool:
+        return self.has_folder
 
     def names(self) -> list[str]:
         with self._guard:
@@ -221,6 +226,12 @@ class FakeDisk(Disk):
             if code:
                 raise OSError(code, os.strerror(code))
 
+    def write_hint(self, number: int, data: bytes) -> None:
+        with self._guard:
+            has_room = self._room(number, len(data), 0) == len(data)
+            if has_room and not self._is_unplugged:
+                self._apply(Change(HINT, number, 0, data))
+
     def _write(self, number: int, data: bytes, offset: int) -> None:
         half = len(data) // 2 if self.short_writes else 0
         if half:
@@ -278,7 +289,7 @@ class FakeDisk(Disk):
 
     def _apply(self, change: Change) -> None:
         self.changes.append(change)
-        if change.kind in (WRITE, TRUNCATE):
+        if change.kind in (WRITE, HINT, TRUNCATE):
             _change_content(self._contents[change.number], change)
         elif change.kind in (CREATE, RENAME, REMOVE):
             if change.kind == CREATE:
@@ -296,6 +307,9 @@ class FakeFile(DiskFile):
 
     def write(self, pieces: list[bytes], offset: int) -> None:
         self._disk.write_file(self._number, b"".join(pieces), offset)
+
+    def write_hint(self, data: bytes) -> None:
+        self._disk.write_hint(self._number, data)
 
     def sync(self) -> None:
         self._disk.sync_file(self._number)
@@ -353,7 +367,7 @@ def _unsynced(changes: list[Change]) -> list[Change]:
             safe.discard(change.number)
         elif change.kind == SYNC_FOLDER:
             folder_is_safe = True
-        elif change.kind in (WRITE, TRUNCATE):
+        elif change.kind in (WRITE, HINT, TRUNCATE):
             if change.number not in safe:
                 found.append(change)
         elif not folder_is_safe:
@@ -372,7 +386,7 @@ def _survivors(changes: list[Change], rng: Random) -> tuple[dict[str, int], dict
         if change.number not in contents:
             contents[change.number] = bytearray()
         is_unsafe = id(change) in unsafe
-        if change.kind in (WRITE, TRUNCATE):
+        if change.kind in (WRITE, HINT, TRUNCATE):
             for part in _parts(change, rng, mood) if is_unsafe else [change]:
                 _change_content(contents[change.number], part)
         elif change.kind in (CREATE, RENAME, REMOVE):

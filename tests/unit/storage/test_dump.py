@@ -77,6 +77,17 @@ def test_streams_and_keys_are_shown(streaming: FakeDisk) -> None:
     assert [e.fields["first_offset"] for e in segment[1:-1]] == list(range(6))
 
 
+def test_segment_that_was_set_aside_and_the_mark_are_shown(streaming: FakeDisk) -> None:
+    (name,) = [name for name in streaming.names() if name.endswith(".segment")]
+    data = streaming.content(name)
+    whole = list(dump(data, name))
+    assert list(dump(data, f"{name}.unexplained-0")) == whole
+    at = whole[3].offset
+    assert list(dump(data[at:], f"{name}.unexplained-{at}+")) == whole[3:]
+    mark = dumped(streaming, "synced")
+    assert [entry.kind for entry in mark] == ["head", "block", "blocks", "eof"]
+
+
 def test_bodies_are_shown_only_when_asked_for() -> None:
     stage = StorageStage(FakeDisk())
     client = Client(stage)

@@ -1,0 +1,371 @@
+"""Opens a data directory as a follower: finds its blocks, their terms, and what is lost.
+
+The log of a follower is the run of log files without a gap at the end of the directory. Only files
+from the newest start on are read block by block. A start is a file that a settled ROLL block begins
+(`.settled`), a file with a checkpoint (of the time when the node was alone), or file 1. The ROLL
+record has the terms and the members before it. Of older files only the first block's head is read.
+
+Bytes after the last whole block are a torn write if nothing shows that they were ever synced: the
+mark `synced`, a removal marker, the known commit index, or a valid block further away than one sync
+reaches. A power loss in the middle of a sync can keep a block and lose the one before it, so a
+valid block close behind shows nothing. Otherwise blocks are lost that this member may have
+acknowledged: it may not vote until a leader has given them back. The log before them is kept
+(`lost_from`), unless it cannot be recovered any more (`needs_copy`).
+
+`scan_blocks` changes nothing. `tidy_end` removes the invalid end that it found.
+"""
+
+from typing import Final
+
+from leveret.errors import CorruptionError
+from leveret.journal.cluster_records import find_roll
+from leveret.journal.records import BLOCK, DEFINE, MEMBERS, STREAM, TRIM
+from leveret.storage.block_reader import SLICE_BYTES, read_first_block
+from leveret.storage.block_records import ROLL_EFFECT, BlockWalk, Effect, find_records
+from leveret.storage.block_search import has_later_block
+from leveret.storage.blocks import BLOCK_HEAD_BYTES, HEAD_BYTES, encode_head
+from leveret.storage.checkpoint import read_whole
+from leveret.storage.disk import Disk, DiskFile
+from leveret.storage.file_names import (
+    checkpoint_name,
+    index_name,
+    log_name,
+    numbers,
+    removed_logs,
+    segment_name,
+    segments_by_stream,
+    settled_name,
+)
+from leveret.storage.file_records import (
+    decode_queue,
+    decode_stream,
+    decode_trim,
+    listed_files,
+)
+from leveret.storage.synced_mark import SyncedMark, read_mark
+
+SYNC_BYTES_MAX: Final = 4 * 1024 * 1024  # one sync covers so many bytes, or a single block
+_BLOCK_BYTES_MIN: Final = BLOCK_HEAD_BYTES + 1
+
+
+class LogFile:
+    """A log file of a follower."""
+
+    def __init__(self, number: int, first: int) -> None:
+        self.number = number
+        self.first = first  # its first block, or the next block of the log if it has none
+        self.end = 0  # of its last block; 0: not known
+
+
+class BlockScan:
+    """The log of a follower, as its directory holds it."""
+
+    def __init__(self) -> None:
+        self.base_index = 0  # blocks up to this one are in no log file
+        self.last_index = 0
+        self.committed = 0  # the block that is known to be committed
+        self.last_ms = 0  # time of the newest block
+        # Term, and the first block that has it. Blocks of a node alone have term 0.
+        self.terms: list[tuple[int, int]] = [(0, 0)]
+        # Members from a block on, encoded; the first row is in force at the base. Empty: unknown.
+        self.members: list[tuple[int, bytes]] = []
+        self.files: list[LogFile] = []  # without a gap, oldest first
+        self.start_records = b""  # the checkpoint at the start: of a ROLL block, or of a file
+        self.effects: list[Effect] = []  # of all blocks from the start on
+        self.cut_bytes = 0  # bytes of a torn write at the end
+        self.lost = ""  # why this member has lost blocks; empty: it has not
+        self.lost_from = 0  # the first lost block, if the log before it can be used
+        self.needs_copy = False  # only a copy of the leader's directory mends this one
+        # Files after the last block, which `tidy_end` removes.
+        self.extra_files: list[int] = []
+
+
+def scan_blocks(disk: Disk, committed: int) -> BlockScan:
+    """Read the log of a directory. `committed` is a block that is known to be committed.
+
+    Raise NewerFormatError if a newer version has written the files.
+    """
+    scan = BlockScan()
+    names = disk.names()
+    witness = _find_witness(disk, names, committed)
+    run = _find_run(numbers(names, ".log"))
+    start = _find_start(disk, names, run)
+    if start < 0:
+        if run or witness or numbers(names, ".checkpoint"):
+            return _needs_copy("the log has no beginning from which it can be recovered")
+        return scan
+    try:
+        walk = _begin(disk, names, run, start, scan)
+        for place in range(start, len(run)):
+            if place > start:
+                walk.file = run[place]
+                scan.files.append(LogFile(run[place], int(walk.next_index)))
+            if not _read_file(disk, walk, scan, witness, is_last=place == len(run) - 1):
+                scan.extra_files = run[place + 1 :]
+                break
+    except (CorruptionError, FileNotFoundError) as fault:
+        return _needs_copy(str(fault))
+    _finish(disk, walk, scan, names)
+    if scan.last_index < witness and not scan.lost:
+        scan.lost = f"the log was on disk up to block {witness}, and ends with {scan.last_index}"
+        scan.lost_from = scan.last_index + 1
+    if not scan.files and (scan.lost or scan.last_index):
+        return _needs_copy(scan.lost or "no block of the log is left")
+    scan.committed = max(min(committed, scan.last_index), scan.base_index)
+    hole = _file_hole(disk, names, scan) or _segment_hole(disk, names, scan)
+    return _needs_copy(hole) if hole else scan
+
+
+def _needs_copy(reason: str) -> BlockScan:
+    """Return the result for a directory that only a copy can mend. Its files stay as they are."""
+    scan = BlockScan()
+    scan.needs_copy = True
+    scan.lost = reason
+    return scan
+
+
+def _find_witness(disk: Disk, names: list[str], committed: int) -> int:
+    """Return the newest block that was on disk, as far as the directory tells."""
+    blocks = [block for _, block in removed_logs(names)]
+    return max([read_mark(disk) or 0, committed, *blocks])
+
+
+def _find_run(logs: list[int]) -> list[int]:
+    """Return the log files at the end that follow each other without a gap."""
+    run = logs[-1:]
+    for number in reversed(logs[:-1]):
+        if number != run[0] - 1:
+            break
+        run.insert(0, number)
+    return run
+
+
+def _find_start(disk: Disk, names: list[str], run: list[int]) -> int:
+    """Return the place in the run of the newest file from which the log can be recovered.
+
+    Return -1 if there is none. A ROLL block that was never settled is no start: it may still be cut
+    off, and chunks before it may be in the log only. A newer mark stands for the older ones.
+    """
+    checkpoints = numbers(names, ".checkpoint")
+    settled = max(numbers(names, ".settled"), default=0)
+    for place in range(len(run) - 1, -1, -1):
+        number = run[place]
+        if number in checkpoints or (number == 1 and not checkpoints):
+            return place
+        begin = read_first_block(disk, number)
+        if begin and number <= settled and _maybe_roll(disk, number, begin) is not None:
+            return place
+    return -1
+
+
+def _maybe_roll(disk: Disk, number: int, index: int) -> bytes | None:
+    """Return the records of the ROLL block that begins a file; None if it is not whole."""
+    file = disk.open(log_name(number))
+    try:
+        size = int.from_bytes(file.read(4, HEAD_BYTES), "big")
+        data = file.read(BLOCK_HEAD_BYTES + size, HEAD_BYTES)
+    finally:
+        file.close()
+    walk = BlockWalk(number, index, 0)
+    if walk.read(data, HEAD_BYTES) != len(data) or not walk.effects:
+        return None
+    return data[BLOCK_HEAD_BYTES:] if walk.effects[0].kind == ROLL_EFFECT else None
+
+
+def _begin(disk: Disk, names: list[str], run: list[int], start: int, scan: BlockScan) -> BlockWalk:
+    """Note what the start says about the blocks before it; return the walk over the others."""
+    number = run[start]
+    next_index = read_first_block(disk, number)
+    roll = _maybe_roll(disk, number, next_index) if next_index else None
+    term = 0
+    if roll is not None:
+        found = find_roll(roll, 0, len(roll))
+        scan.start_records = roll
+        scan.terms = [(int(term), int(first)) for term, first in found.terms]
+        if not scan.terms or scan.terms[0][1] == 1:
+            scan.terms.insert(0, (0, 0))  # before the first block
+        scan.members = [(0, found.members)]
+        term = scan.terms[-1][0]
+    elif checkpoint_name(number) in names:
+        records = read_whole(disk, checkpoint_name(number), number)
+        if records is None:
+            raise CorruptionError(f"{checkpoint_name(number)} is damaged")
+        scan.start_records = records
+        blocks = find_records(records, BLOCK)
+        next_index = int.from_bytes(blocks[0][:8], "big") + 1 if blocks else 1
+    else:
+        next_index = 1
+    for older in run[:start]:
+        first = read_first_block(disk, older)
+        if first == 0:
+            scan.files = []  # it cannot be read: the log begins after it
+        else:
+            scan.files.append(LogFile(older, first))
+    scan.files.append(LogFile(number, next_index))
+    return BlockWalk(number, next_index, term)
+
+
+def _read_file(
+    disk: Disk, walk: BlockWalk, scan: BlockScan, witness: int, *, is_last: bool
+) -> bool:
+    """Read the blocks of a file; return False if the log ends in it."""
+    file = disk.open(log_name(int(walk.file)))
+    try:
+        size = file.size()
+        at = HEAD_BYTES if file.read(HEAD_BYTES, 0) == encode_head(int(walk.file)) else 0
+        scan.files[-1].end = HEAD_BYTES
+        if at:
+            at = _read_blocks(file, walk, size)
+            scan.files[-1].end = at
+        if at == size:
+            return True
+        rest = file.read(size - at, at)
+    finally:
+        file.close()
+    last = int(walk.next_index) - 1
+    if is_last and last >= witness and not has_later_block(rest[SYNC_BYTES_MAX:], 0, last):
+        scan.cut_bytes = size - at
+    else:
+        scan.lost = f"{log_name(int(walk.file))} is damaged at byte {at}, after block {last}"
+        scan.lost_from = last + 1
+    return False
+
+
+def _read_blocks(file: DiskFile, walk: BlockWalk, size: int) -> int:
+    """Read blocks until one is not whole; return the end of the last one."""
+    at = HEAD_BYTES
+    wanted = SLICE_BYTES
+    while size - at >= _BLOCK_BYTES_MIN:
+        data = file.read(wanted, at)
+        passed = int(walk.read(data, at))
+        at += passed
+        block = BLOCK_HEAD_BYTES + int.from_bytes(data[passed : passed + 4], "big")
+        is_cut_off = len(data) - passed < max(block, _BLOCK_BYTES_MIN)
+        if passed == 0 and (not is_cut_off or len(data) < wanted or block <= wanted):
+            break
+        wanted = max(SLICE_BYTES, block) if is_cut_off else SLICE_BYTES
+    return at
+
+
+def _finish(disk: Disk, walk: BlockWalk, scan: BlockScan, names: list[str]) -> None:
+    """Fill in the results of the walk."""
+    scan.last_index = int(walk.next_index) - 1
+    scan.last_ms = int(walk.last_ms)
+    scan.terms += [(int(term), int(first)) for term, first in walk.terms]
+    scan.effects = walk.effects
+    first = scan.files[0].first
+    scan.base_index = max(first - 1, scan.terms[0][1])
+    if scan.base_index == 0 and scan.last_index and not any(f <= 1 and t for t, f in scan.terms):
+        # A node alone has written block 1, over a checkpoint that its followers do not have.
+        scan.base_index = 1
+    for effect in scan.effects:
+        if effect.kind == MEMBERS:
+            scan.members.append((int(effect.index), read_effect(disk, effect)))
+    scan.members = [(max(index, scan.base_index), data) for index, data in scan.members]
+    newest = scan.files[-1]
+    if newest.first > scan.last_index and checkpoint_name(newest.number) not in names:
+        scan.extra_files.insert(0, newest.number)  # no block of the file is whole
+        del scan.files[-1]
+
+
+def _file_hole(disk: Disk, names: list[str], scan: BlockScan) -> str:
+    """Return which log file is missing or too short that the start needs; empty if none is."""
+    gone = [number for number, _ in removed_logs(names)]
+    for number, size in listed_files(scan.start_records).items():
+        if log_name(number) in names:
+            file = disk.open(log_name(number))
+            found = file.size()
+            file.close()
+            if found < size:
+                return f"{log_name(number)} has {found} bytes, and had {size}"
+        elif number not in gone:
+            return f"{log_name(number)} is missing"
+    return ""
+
+
+def _segment_hole(disk: Disk, names: list[str], scan: BlockScan) -> str:
+    """Return which segment of a stream is missing or too short at the start; empty if none is."""
+    firsts = segments_by_stream(names)
+    trims = [read_effect(disk, effect) for effect in scan.effects if effect.kind == TRIM]
+    defined = [read_effect(disk, effect) for effect in scan.effects if effect.kind == DEFINE]
+    deleted = [number for op, number, _ in map(decode_queue, defined) if op == "queue-"]
+    for payload in find_records(scan.start_records, STREAM):
+        stream, first, segment, end, _, next_offset = decode_stream(payload)
+        kept = [t for t in map(decode_trim, trims) if t[0] == stream]
+        first = max([first, *(offset for _, offset in kept)])
+        found = firsts.get(stream, [])
+        if next_offset == 0 or segment < first or stream in deleted:
+            continue  # it is empty or deleted, or retention has dropped this segment since
+        name = segment_name(stream, segment)
+        size = 0
+        if segment in found:
+            file = disk.open(name)
+            size = file.size()
+            file.close()
+        if size < end:
+            return f"{name} has {size} bytes, and had {end}"
+        if found[0] > first:
+            return f"the segment of stream {stream} with offset {first} is missing"
+    return ""
+
+
+def read_effect(disk: Disk, effect: Effect) -> bytes:
+    """Return the payload of an effect's record."""
+    file = disk.open(log_name(int(effect.file)))
+    try:
+        return file.read(int(effect.size), int(effect.at))
+    finally:
+        file.close()
+
+
+def tidy_end(disk: Disk, scan: BlockScan) -> None:
+    """Remove the invalid end of the log, and sync the rest: a killed node may not have done it.
+
+    Before that, the caller has noted a loss in the file `raft`.
+    """
+    if scan.needs_copy:
+        return
+    disk.sync_folder()
+    lower_mark(disk, scan.last_index)
+    remove_newest(disk, scan.extra_files)
+    if not scan.files:
+        return
+    newest = scan.files[-1]
+    remove_index(disk, newest.number)
+    file = disk.open(log_name(newest.number))
+    try:
+        if file.read(HEAD_BYTES, 0) != encode_head(newest.number):
+            file.truncate(0)
+            file.write([encode_head(newest.number)], 0)
+        elif file.size() != newest.end:
+            file.truncate(newest.end)
+        file.sync()
+    finally:
+        file.close()
+
+
+def lower_mark(disk: Disk, block: int) -> None:
+    """Let the mark `synced` name no later block than this one, before the log is cut there."""
+    if (read_mark(disk) or 0) > block:
+        mark = SyncedMark(disk)
+        mark.open()
+        mark.note(block)
+        mark.close()
+
+
+def remove_newest(disk: Disk, files: list[int]) -> None:
+    """Remove log files at the end of the log. A crash never leaves a gap before one of them."""
+    for number in reversed(files):
+        if settled_name(number) in disk.names():
+            disk.remove(settled_name(number))
+            disk.sync_folder()
+        disk.remove(log_name(number))
+        remove_index(disk, number)
+        disk.sync_folder()
+
+
+def remove_index(disk: Disk, number: int) -> None:
+    """Remove the index of a log file, because the file is changed or goes."""
+    if index_name(number) in disk.names():
+        disk.remove(index_name(number))
+        disk.sync_folder()

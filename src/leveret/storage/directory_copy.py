@@ -1,0 +1,307 @@
+"""A copy of the leader's directory, for a member that cannot be caught up from log files.
+
+The leader holds its files, begins a new log file, and waits until its ROLL block is committed. The
+copy is the directory as of that block: all older log files with their indexes, the segments up to
+where the ROLL block says that they ended, and the ROLL block itself. `CopySource` lists these files
+and reads slices of them.
+
+`CopyTarget` receives them under names that end in `.copy`, beside the old directory. A file counts
+when all of it is there and its checksum is right. So a transfer that broke off goes on with the
+next file, from the same leader or another one.
+
+Then the copy is installed:
+
+    1  write the file `install`: number of the ROLL block; names, sizes and checksums of all files
+    2  let the mark `synced` name the ROLL block: no start accepts a directory without that block
+    3  remove the old files; rename the copied ones, the file of the ROLL block last
+    4  write the mark `.settled` of that file, and the file `raft` with term and vote as they were
+    5  remove `install`
+
+Before step 1 the old directory is valid. After it, `finish_install` does or repeats the other steps
+at the next start.
+"""
+
+import contextlib
+import errno
+from typing import Final
+
+from leveret.checksum import crc32
+from leveret.errors import CorruptionError
+from leveret.journal.records import STREAM
+from leveret.storage.block_records import find_records
+from leveret.storage.blocks import BLOCK_HEAD_BYTES, HEAD_BYTES
+from leveret.storage.checkpoint import read_whole, write_whole
+from leveret.storage.disk import Disk, DiskFile
+from leveret.storage.file_names import (
+    COPY_ENDING,
+    INSTALL,
+    index_name,
+    log_name,
+    numbers,
+    segment_name,
+    segments_by_stream,
+    settled_name,
+)
+from leveret.storage.file_records import decode_stream, listed_files
+from leveret.storage.raft_state import RaftState, write_raft_state
+from leveret.storage.synced_mark import SyncedMark, read_mark
+
+SLICE_BYTES: Final = 1024 * 1024
+_FILE: Final = 0  # the number in the head of `install`
+# Files that are replaced.
+_ENDINGS: Final = (".log", ".checkpoint", ".settled", ".index", ".gone", ".segment")
+
+
+class CopiedFile:
+    """A file of a copy: its name, and how many of its bytes belong to the copy."""
+
+    def __init__(self, name: str, size: int) -> None:
+        self.name = name
+        self.size = size
+
+
+class CopySource:
+    """The directory of a leader as of a committed ROLL block.
+
+    The owner lets the log remove no file until `close`. The files are open from the beginning, so
+    that segments which retention removes meanwhile can still be read.
+    """
+
+    def __init__(self, disk: Disk, number: int) -> None:
+        """Open all files as of the ROLL block that begins log file `number`."""
+        self.number = number
+        self.files: list[CopiedFile] = []
+        self._open: list[DiskFile] = []
+        try:
+            roll = self._add(disk, log_name(number))
+            size = int.from_bytes(roll.read(4, HEAD_BYTES), "big")
+            self.files[0].size = HEAD_BYTES + BLOCK_HEAD_BYTES + size
+            self.index = int.from_bytes(roll.read(8, HEAD_BYTES + 8), "big")
+            records = roll.read(size, HEAD_BYTES + BLOCK_HEAD_BYTES)
+            names = disk.names()
+            kept = listed_files(records)
+            for older in sorted(set(kept).intersection(numbers(names, ".log"))):
+                self._add(disk, log_name(older))
+                if index_name(older) in names:
+                    self._add(disk, index_name(older))
+            self._add_segments(disk, names, records)
+        except OSError:
+            self.close()
+            raise
+
+    def _add(self, disk: Disk, name: str) -> DiskFile:
+        file = disk.open(name)
+        self._open.append(file)
+        self.files.append(CopiedFile(name, file.size()))
+        return file
+
+    def _add_segments(self, disk: Disk, names: list[str], records: bytes) -> None:
+        found = segments_by_stream(names)
+        for payload in find_records(records, STREAM):
+            stream, first_offset, segment, end, _, next_offset = decode_stream(payload)
+            for first in found.get(stream, []):
+                if first_offset <= first <= segment and next_offset:
+                    with contextlib.suppress(FileNotFoundError):  # dropped by retention since
+                        self._add(disk, segment_name(stream, first))
+                        if first == segment:
+                            self.files[-1].size = end
+
+    def take_files(self) -> list[tuple[CopiedFile, DiskFile]]:
+        """Return all open files, which the caller closes from now on."""
+        opened, self._open = self._open, []
+        return list(zip(self.files, opened, strict=True))
+
+    def total_bytes(self) -> int:
+        return sum(file.size for file in self.files)
+
+    def read(self, place: int, offset: int, size: int = SLICE_BYTES) -> bytes:
+        """Return a slice of the file at a place of `files`; empty at its end.
+
+        It reads the disk: call it in a thread.
+        """
+        wanted = min(size, self.files[place].size - offset)
+        if wanted <= 0:
+            return b""
+        data = self._open[place].read(wanted, offset)
+        if len(data) < wanted:
+            raise CorruptionError(f"{self.files[place].name} became shorter while it was copied")
+        return data
+
+    def checksum(self, place: int) -> int:
+        """Return the checksum of a file, to compare it with the follower's. It reads all of it."""
+        offset, crc = 0, 0
+        while data := self.read(place, offset):
+            crc = crc32(data, crc)
+            offset += len(data)
+        return crc
+
+    def close(self) -> None:
+        for file in self._open:
+            file.close()
+        self._open = []
+
+
+class CopyTarget:
+    """The files that a member has received. It reads and writes the disk: use it in a thread."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._file: DiskFile | None = None
+        self._name = ""
+        self._at = 0
+        self._crc = 0
+        self._sums: dict[str, tuple[int, int]] = {}  # size and checksum of files that are whole
+
+    def received(self) -> dict[str, tuple[int, int]]:
+        """Return size and checksum of each file that is whole. It reads all of them."""
+        for name in self._disk.names():
+            stem = name.removesuffix(COPY_ENDING)
+            if stem != name and stem not in self._sums:
+                self._sums[stem] = _sum(self._disk, name)
+        return dict(self._sums)
+
+    def begin(self, name: str) -> None:
+        """Begin to receive a file."""
+        require_file_name(name)
+        self.abandon()
+        self._file = self._disk.create(_partial(name))
+        self._name = name
+        self._at = 0
+        self._crc = 0
+
+    def put(self, data: bytes) -> None:
+        """Write the next bytes of the file."""
+        assert self._file is not None
+        self._file.write([data], self._at)
+        self._at += len(data)
+        self._crc = crc32(data, self._crc)
+
+    def end(self, size: int, crc: int) -> bool:
+        """Keep the file if size and checksum are right; otherwise drop it and return False."""
+        file = self._file
+        assert file is not None
+        if (self._at, self._crc) != (size, crc):
+            self.abandon()
+            return False
+        file.sync()
+        file.close()
+        self._file = None
+        self._disk.rename(_partial(self._name), self._name + COPY_ENDING)
+        self._disk.sync_folder()
+        self._sums[self._name] = (size, crc)
+        return True
+
+    def abandon(self) -> None:
+        """Stop in the middle of a file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+            self._disk.remove(_partial(self._name))
+
+    def drop(self, names: list[str]) -> None:
+        """Remove received files that do not belong to the copy."""
+        for name in names:
+            self._disk.remove(name + COPY_ENDING)
+            self._sums.pop(name, None)
+
+    def install(self, number: int, index: int, names: list[str], state: RaftState) -> None:
+        """Replace the directory by the received files, as of the ROLL block of log file `number`.
+
+        The log of this member must be closed. Term and vote stay as `state` has them.
+        """
+        sums = self.received()
+        missing = set(names).difference(sums)
+        if missing or log_name(number) not in names:
+            raise CorruptionError(f"the copy has no file {min(missing, default=log_name(number))}")
+        ordered = [*sorted(set(names) - {log_name(number)}), log_name(number)]
+        rows = [f"{name} {sums[name][0]} {sums[name][1]}" for name in ordered]
+        write_whole(self._disk, INSTALL, _FILE, ["\n".join([str(index), *rows]).encode()])
+        finish_install(self._disk, state)
+
+
+def _sum(disk: Disk, name: str) -> tuple[int, int]:
+    """Return size and checksum of a file."""
+    file = disk.open(name)
+    try:
+        at, crc = 0, 0
+        while data := file.read(SLICE_BYTES, at):
+            crc = crc32(data, crc)
+            at += len(data)
+    finally:
+        file.close()
+    return at, crc
+
+
+def _partial(name: str) -> str:
+    return f"{name}{COPY_ENDING}.new"
+
+
+def require_file_name(name: str) -> None:
+    """Raise CorruptionError if a copy cannot have a file of this name."""
+    stem, _, ending = name.rpartition(".")
+    is_log = ending in ("log", "index") and len(stem) == 16 and stem.isdigit()
+    if not is_log and not segments_by_stream([name]):
+        raise CorruptionError(f"a copy of a directory has no file {name!r}")
+
+
+def finish_install(disk: Disk, state: RaftState) -> bool:
+    """Finish an installation that has begun. Return False if there is none.
+
+    Raise CorruptionError if a file of the copy is missing: the member needs another copy.
+    """
+    if INSTALL not in disk.names():
+        return False
+    content = read_whole(disk, INSTALL, _FILE)
+    if content is None:
+        raise CorruptionError(f"the file {INSTALL} is damaged: this member needs another copy")
+    index, *rows = content.decode().split("\n")
+    _set_mark(disk, int(index))
+    present = set(disk.names())
+    names: list[str] = []
+    for row in rows:
+        name, size, crc = row.split(" ")
+        names.append(name)
+        if name + COPY_ENDING not in present and (
+            name not in present or _sum(disk, name) != (int(size), int(crc))
+        ):
+            raise CorruptionError(f"{name} of the copy is missing: this member needs another copy")
+    is_moving = any(name + COPY_ENDING in present for name in names)
+    if is_moving:
+        _remove_old(disk, names)
+        for name in names[:-1]:
+            if name + COPY_ENDING in present:
+                disk.rename(name + COPY_ENDING, name)
+        disk.sync_folder()
+        if names[-1] + COPY_ENDING in present:
+            disk.rename(names[-1] + COPY_ENDING, names[-1])
+        disk.sync_folder()
+    disk.create(settled_name(int(names[-1].removesuffix(".log")))).close()
+    disk.sync_folder()
+    state.commit = int(index)
+    write_raft_state(disk, state)
+    for name in disk.names():
+        if name.endswith(COPY_ENDING):
+            disk.remove(name)
+    disk.remove(INSTALL)
+    disk.sync_folder()
+    return True
+
+
+def _set_mark(disk: Disk, index: int) -> None:
+    """Let no start accept the directory before the ROLL block is in it."""
+    mark = SyncedMark(disk)
+    mark.open()
+    mark.note(index)
+    mark.close()
+    if read_mark(disk) != index:
+        raise OSError(errno.ENOSPC, "the mark of the last block cannot be written")
+
+
+def _remove_old(disk: Disk, names: list[str]) -> None:
+    """Remove the files of the old directory. Renamed files of the copy have none of their own."""
+    present = set(disk.names())
+    for name in sorted(present, reverse=True):
+        is_new = name in names and name + COPY_ENDING not in present
+        if name.endswith(_ENDINGS) and not is_new:
+            disk.remove(name)
+    disk.sync_folder()
