@@ -1,4 +1,4 @@
-"""Seeds of the simulator, mild and harsh; none may break a rule.
+"""Seeds of the simulator, of each schedule; none may break a rule.
 
 `make sim SEEDS=100000` runs more of them. A seed that has failed once is added to KEPT for good.
 """
@@ -7,18 +7,15 @@ import time
 
 import pytest
 
-from tests.cluster.simulation.schedule import HARSH, MILD, SCHEDULES, Schedule
+from tests.cluster.simulation.schedule import SCHEDULES, Schedule
 from tests.cluster.simulation.world import Result, World
 from tests.forms import in_other_form, volume
 
-SEEDS = {"mild": volume(60, 8), "harsh": volume(240, 24)}
+SEEDS = {"mild": volume(25, 4), "harsh": volume(40, 8), "rotten": volume(25, 4)}
 # Of each schedule; a machine that is slow runs fewer seeds instead of longer.
-CPU_S_MAX = 30
+CPU_S_MAX = 6
 # By schedule: seeds that have found a fault.
-KEPT: dict[str, tuple[int, ...]] = {
-    "mild": (),
-    "harsh": (20026, 100_696, 200_097, 300_161, 300_612),
-}
+KEPT: dict[str, tuple[int, ...]] = {"mild": (3, 33), "harsh": (27, 49), "rotten": ()}
 
 
 def check(seed: int, schedule: Schedule) -> Result:
@@ -26,27 +23,24 @@ def check(seed: int, schedule: Schedule) -> Result:
     if result.failure is not None:
         print("\n".join(result.notes))
         pytest.fail(f"{result.failure}\nreplay: {result.replay()}")
-    assert result.confirmed > 0
+    assert result.committed > 0
     return result
 
 
-@pytest.mark.parametrize("schedule", [MILD, HARSH], ids=["mild", "harsh"])
+@pytest.mark.parametrize("schedule", SCHEDULES.values(), ids=list(SCHEDULES))
 def test_no_seed_breaks_a_rule(schedule: Schedule, seed: int) -> None:
     begun = time.process_time()
-    sleeps = wakes = 0
+    results: list[Result] = []
     for number in range(SEEDS[schedule.name]):
-        result = check(seed * 1000 + number, schedule)
-        sleeps += result.sleeps
-        wakes += result.wakes
+        results.append(check(seed * 1000 + number, schedule))
         if time.process_time() - begun > CPU_S_MAX:
             print(f"{number + 1} seeds in {CPU_S_MAX} s")
             break
-    # Groups do sleep while there are faults: what sleeps is woken by them.
-    assert sleeps > 0
-    assert wakes > 0
+    # Followers do lag among the faults.
+    assert sum(result.reads for result in results) > 0
 
 
-@pytest.mark.parametrize("schedule", [MILD, HARSH], ids=["mild", "harsh"])
+@pytest.mark.parametrize("schedule", SCHEDULES.values(), ids=list(SCHEDULES))
 def test_seeds_that_have_found_faults_pass(schedule: Schedule) -> None:
     for number in KEPT[schedule.name]:
         check(number, schedule)

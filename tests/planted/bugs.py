@@ -9,9 +9,13 @@ from dataclasses import dataclass
 from typing import Final
 
 _FAULTS: Final = "tests/simulation/test_storage_faults.py::"
+_DEFINITIONS: Final = "tests/simulation/test_storage_definitions.py::"
 _FILES: Final = "tests/simulation/test_storage_files.py::"
 _DAMAGE: Final = "tests/simulation/test_storage_damage.py::"
+_LOG_END: Final = "tests/simulation/test_storage_log_end.py::"
 _RESTART: Final = "tests/simulation/test_storage_restart.py::"
+_LEADER: Final = "tests/simulation/test_replicated_start.py::"
+_COMMIT: Final = "tests/simulation/test_storage_commit.py::"
 _VHOSTS: Final = "tests/simulation/test_storage_vhosts.py::"
 
 
@@ -31,8 +35,8 @@ BUGS: Final = (
     Bug(
         "confirm before the sync",
         "storage/store.py",
-        "elif block <= self.log.synced_block:",
-        "elif block > self.log.synced_block:",
+        "elif block <= self.log.committed_block:",
+        "elif block > self.log.committed_block:",
         (_FAULTS + "test_no_confirm_leaves_while_the_block_is_on_its_way",),
     ),
     Bug(
@@ -44,14 +48,14 @@ BUGS: Final = (
     ),
     Bug(
         "sync left out",
-        "storage/log.py",
+        "storage/job_writer.py",
         "            file.sync()\n            job.sync_s",
         "            job.sync_s",
         (_FAULTS + "test_every_confirm_comes_after_a_sync_of_what_it_confirms",),
     ),
     Bug(
         "sync that failed is tried again",
-        "storage/log.py",
+        "storage/job_writer.py",
         "            file.sync()\n            job.sync_s",
         "            try:\n"
         "                file.sync()\n"
@@ -69,17 +73,31 @@ BUGS: Final = (
     ),
     Bug(
         "block after one that was not written is written",
-        "storage/log.py",
-        "if failed is not None and job is not failed:",
-        "if failed is not None and job is None:",
+        "storage/job_writer.py",
+        "                self._report_failed(job, fault)\n",
+        "                undone.popleft()\n                self._report_failed(job, fault)\n",
         (_FAULTS + "test_node_that_stops_on_a_full_disk_leaves_no_gap_before_a_block",),
     ),
     Bug(
         "commit answered before the sync",
         "amqp/handlers/confirm.py",
-        "    channel.commits_waiting += 1\n    channel.turn.unsynced.append(channel)",
-        "    channel.reply(MethodWriter(TX_COMMIT_OK))",
+        "    if publishes or settles:\n        channel.connection.hold_output()\n",
+        "",
         (_FAULTS + "test_commit_is_answered_after_the_sync",),
+    ),
+    Bug(
+        "definition answered before the sync",
+        "amqp/connection_base.py",
+        "journal.definitions > journal.synced_definitions",
+        "journal.definitions < journal.synced_definitions",
+        (_DEFINITIONS + "test_every_answered_definition_survives",),
+    ),
+    Bug(
+        "later answers overtake a held answer",
+        "amqp/connection_base.py",
+        "        holds[-1].pieces.extend(pieces)\n        free: list[bytes | memoryview] = []",
+        "        free = pieces",
+        (_DEFINITIONS + "test_later_answers_and_confirms_do_not_overtake_a_held_answer",),
     ),
     # What is written
     Bug(
@@ -144,7 +162,7 @@ BUGS: Final = (
     Bug(
         "durability of the queue not asked for",
         "engine/vhosts/queue_creation.py",
-        "    if durable and not vhost.turn.is_restoring:\n        vhost.log(encode_queue(",
+        "    if queue.durable and not vhost.turn.is_restoring:\n        vhost.log(encode_queue(",
         "    if not vhost.turn.is_restoring:\n        vhost.log(encode_queue(",
         (_RESTART + "test_what_is_not_durable_does_not_come_back",),
     ),
@@ -187,8 +205,8 @@ BUGS: Final = (
     Bug(
         "older checkpoint removed before the name of the new one is safe",
         "storage/checkpoint.py",
-        "    disk.sync_folder()\n",
-        "",
+        '    disk.rename(name + ".new", name)\n    disk.sync_folder()\n',
+        '    disk.rename(name + ".new", name)\n',
         (_FILES + "test_power_lost_in_every_moment_of_a_new_file",),
     ),
     Bug(
@@ -230,16 +248,44 @@ BUGS: Final = (
     Bug(
         "torn end not cut off",
         "storage/recovery.py",
-        "                    file.truncate(at)\n",
-        "",
+        "        file.truncate(at)\n",
+        "        file.size()\n",
         (_RESTART + "test_torn_end_is_cut_off_once",),
     ),
     Bug(
         "damage in the middle taken for a torn end",
         "storage/recovery.py",
-        "if may_end and not has_later_block(data, at, last):",
-        "if may_end:",
+        "return last >= found.synced_block and not has_later_block(data, at, last)",
+        "return last >= found.synced_block",
         (_DAMAGE + "test_hole_in_the_middle_is_refused[zeros-1]",),
+    ),
+    Bug(
+        "missing end of the log passed over",
+        "storage/recovery.py",
+        "    if found.synced_block <= found.last_block:\n",
+        "    if found.last_block >= 0:\n",
+        (_LOG_END + "test_log_cut_between_two_blocks_is_refused_and_nothing_is_changed[killed]",),
+    ),
+    Bug(
+        "synced block that was damaged taken for a torn end",
+        "storage/recovery.py",
+        "return last >= found.synced_block and not has_later_block(data, at, last)",
+        "return not has_later_block(data, at, last)",
+        (_LOG_END + "test_flipped_bit_in_the_last_block_is_damage_and_not_a_torn_write",),
+    ),
+    Bug(
+        "mark written before the sync",
+        "storage/job_writer.py",
+        "            began_s = time.perf_counter()\n",
+        "            began_s = time.perf_counter()\n            self._mark.note(job.number)\n",
+        (_LOG_END + "test_mark_never_names_a_block_that_a_power_loss_can_take",),
+    ),
+    Bug(
+        "segment that the log does not explain removed",
+        "storage/recovery.py",
+        "        require_explained(disk, broker, replay)\n",
+        "        pass\n",
+        (_LOG_END + "test_cut_log_of_an_older_version_is_refused_because_of_its_streams",),
     ),
     Bug(
         "counts of what came back lost",
@@ -284,5 +330,112 @@ BUGS: Final = (
         "    if broker.on_defined is not None:\n        broker.on_defined()\n",
         "",
         (_VHOSTS + "test_policies_are_in_force_before_the_first_message_after_a_start",),
+    ),
+    # What a leader does before other nodes have the block
+    Bug(
+        "block settled when it is on this disk",
+        "storage/replicated_log.py",
+        "        while written and written[0].number <= self._safe_block:\n",
+        "        while written:\n",
+        (
+            _COMMIT + "test_confirm_waits_for_the_commit_and_later_blocks_are_written_meanwhile",
+            _COMMIT + "test_new_file_is_settled_after_the_commit_of_its_first_block",
+            _COMMIT + "test_file_is_removed_after_the_commit_of_the_acks",
+        ),
+    ),
+    Bug(
+        "effects of a block done when it is written",
+        "storage/replicated_log.py",
+        "        self._jobs.is_alone = False\n",
+        "        self._jobs.is_alone = True\n",
+        (_COMMIT + "test_confirm_waits_for_the_commit_and_later_blocks_are_written_meanwhile",),
+    ),
+    Bug(
+        "file removed before the acks that emptied it are committed",
+        "storage/job_writer.py",
+        "        if job.is_committed or self.is_alone:\n",
+        "        if not job.is_committed and job.is_written:\n"
+        "            remove_logs(self._disk, job.removable, job.number)\n"
+        "        if job.is_committed or self.is_alone:\n",
+        (_COMMIT + "test_file_is_removed_after_the_commit_of_the_acks",),
+    ),
+    Bug(
+        "file removed although the block that emptied it is on its way",
+        "storage/replicated_log.py",
+        "        if self.committed_block == self.taken_block:\n",
+        "        if self.committed_block <= self.taken_block:\n",
+        (_COMMIT + "test_file_that_was_emptied_by_a_block_on_its_way_stays",),
+    ),
+    Bug(
+        "full disk removes files whose acks are not committed",
+        "storage/replicated_log.py",
+        "        self._retry_timer = None\n        self._submit(job)\n",
+        "        super()._retry(job)\n",
+        (_COMMIT + "test_full_disk_removes_no_file_whose_acks_are_not_committed",),
+    ),
+    Bug(
+        "files that a checkpoint replaces removed before its commit",
+        "storage/job_writer.py",
+        "            self._mark.note(job.number)\n",
+        "            self._mark.note(job.number)\n"
+        "            if job.new_file:\n"
+        "                settle_roll(self._disk, job.new_file, job.files)\n",
+        (_COMMIT + "test_new_file_is_settled_after_the_commit_of_its_first_block",),
+    ),
+    Bug(
+        "chunk in its segment before the commit",
+        "storage/job_writer.py",
+        "            job.is_written = True\n",
+        "            job.is_written = True\n            self._segments.append(job.chunks)\n",
+        (_COMMIT + "test_stream_shows_a_message_after_its_commit",),
+    ),
+    Bug(
+        "new file begun without a ROLL block",
+        "storage/replicated_log.py",
+        "            self._roll_file(self._number + 1, self._journal.take_index(), [])\n",
+        "            self._journal.take_index()\n",
+        (_COMMIT + "test_new_file_is_settled_after_the_commit_of_its_first_block",),
+    ),
+    Bug(
+        "ROLL block at the end of the full file",
+        "storage/replicated_log.py",
+        "        job = WriteJob(pieces, self.taken_block + 1, HEAD_BYTES, number)\n",
+        "        job = WriteJob(pieces, self.taken_block + 1, HEAD_BYTES + 16, number)\n",
+        (_COMMIT + "test_log_files_hold_the_bytes_that_other_nodes_were_given",),
+    ),
+    Bug(
+        "start at a ROLL block that is not settled",
+        "storage/recovery_start.py",
+        "        if roll and (number in settled or is_first):\n",
+        "        if roll:\n",
+        (_LEADER + "test_start_goes_back_to_the_last_settled_file",),
+    ),
+    Bug(
+        "output of other clients before the commit",
+        "amqp/commit_gate.py",
+        "            if block != 0:\n",
+        "            if block < 0:\n",
+        (_COMMIT + "test_no_answer_tells_of_a_message_that_is_not_committed",),
+    ),
+    Bug(
+        "message without a confirm not counted as told",
+        "journal/journal.py",
+        "        if self._last_body is not None or ",
+        "        if ",
+        (_COMMIT + "test_no_answer_tells_of_a_message_that_is_not_committed",),
+    ),
+    Bug(
+        "leader that ends writes the rest of the journal",
+        "storage/replicated_log.py",
+        "        self.abandon()\n",
+        "        super().stop()\n",
+        (_COMMIT + "test_leader_that_ends_writes_what_it_gave_away_and_no_more",),
+    ),
+    Bug(
+        "blocks that wait for a full disk forgotten at the end",
+        "storage/replicated_log.py",
+        "            self._jobs.write_rest()\n",
+        "            pass\n",
+        (_COMMIT + "test_leader_that_ends_on_a_disk_that_was_full_writes_what_it_gave_away",),
     ),
 )

@@ -5,6 +5,7 @@ bug is taken out again. The tests must fail by a check: an edit that does not ev
 nothing.
 """
 
+import json
 import os
 import shutil
 import subprocess
@@ -16,9 +17,11 @@ from pathlib import Path
 import pytest
 
 from tests.planted.bugs import BUGS, Bug
+from tests.planted.follower_bugs import FOLLOWER_BUGS
 
 pytestmark = pytest.mark.interpreted_only("bugs are planted into sources, which run as they are")
 
+ALL = BUGS + FOLLOWER_BUGS
 ROOT = Path(__file__).parents[2]
 SEED = 1  # of the tests that are run: the same ones fail every time
 # Errors of an edit that does not run. Storage tests fail by assertions and storage errors.
@@ -51,30 +54,50 @@ def write(file: Path, content: str) -> None:
         stale.unlink()
 
 
-def run(sources: Path, catchers: list[str], *flags: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pytest", "-q", "--form=interpreted", f"--seed={SEED}"]
-    command += ["--tb=line", "-rf", "-p", "no:cacheprovider", "-p", "pytest_timeout", *flags]
-    # Without unused plugins a run takes a third of the time.
-    env = {**os.environ, "PYTHONPATH": str(sources), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    return subprocess.run(
-        [*command, *catchers], cwd=ROOT, env=env, capture_output=True, text=True, check=False
-    )
+class Runner:
+    """Runs tests on the copy of the sources; `tests.planted.runner` is the other end."""
+
+    def __init__(self, sources: Path) -> None:
+        # Without unused plugins a run takes a third of the time.
+        env = {**os.environ, "PYTHONPATH": str(sources), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.planted.runner"],
+            cwd=ROOT, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def run(self, catchers: list[str], *flags: str) -> tuple[int, str]:
+        """Return pytest's exit code and output."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        words = ["-q", "--form=interpreted", f"--seed={SEED}", "--tb=line", "-rf"]
+        words += ["-p", "no:cacheprovider", "-p", "pytest_timeout", *flags, *catchers]
+        print(json.dumps(words), file=self._process.stdin, flush=True)
+        code, output = json.loads(self._process.stdout.readline())
+        return code, output
+
+    def close(self) -> None:
+        self._process.communicate()
 
 
-def test_catchers_pass_on_the_sources_as_they_are(sources: Path) -> None:
-    catchers = sorted({catcher for bug in BUGS for catcher in bug.catchers})
-    done = run(sources, catchers)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "skipped" not in done.stdout
-    assert "xfailed" not in done.stdout
+@pytest.fixture(scope="module")
+def runner(sources: Path) -> Iterator[Runner]:
+    runner = Runner(sources)
+    yield runner
+    runner.close()
 
 
-@pytest.mark.parametrize("bug", BUGS, ids=[bug.name for bug in BUGS])
-def test_planted_bug_is_noticed(bug: Bug, sources: Path) -> None:
+def test_a_catcher_passes_on_the_copy_without_a_bug(runner: Runner) -> None:
+    """The suite itself runs all of them on the sources as they are."""
+    code, output = runner.run(list(ALL[0].catchers))
+    assert code == 0, output
+    assert "1 passed" in output
+
+
+@pytest.mark.parametrize("bug", ALL, ids=[bug.name for bug in ALL])
+def test_planted_bug_is_noticed(bug: Bug, sources: Path, runner: Runner) -> None:
     with planted(bug, sources):
-        done = run(sources, list(bug.catchers), *(["-x"] if len(bug.catchers) == 1 else []))
-    assert done.returncode == 1, done.stdout + done.stderr
-    failed = [line for line in done.stdout.splitlines() if line.startswith("FAILED ")]
+        code, output = runner.run(list(bug.catchers), *(["-x"] if len(bug.catchers) == 1 else []))
+    assert code == 1, output
+    failed = [line for line in output.splitlines() if line.startswith("FAILED ")]
     for catcher in bug.catchers:
-        assert any(line.startswith(f"FAILED {catcher}") for line in failed), done.stdout
-    assert not any(word in done.stdout for word in UNRUNNABLE), done.stdout
+        assert any(line.startswith(f"FAILED {catcher}") for line in failed), output
+    assert not any(word in output for word in UNRUNNABLE), output

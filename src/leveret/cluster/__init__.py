@@ -1,13 +1,10 @@
-"""The cluster: state that several nodes keep together.
+"""The cluster: nodes that keep one log together. `leveret.runtime.cluster_node` owns it.
 
-- `raft`       consensus of one group of nodes on one log; see `leveret.cluster.raft`
-- `host`       all groups of one node: one turn of writes, messages and answers for all of them
-- `lease`      which nodes are alive
-- `store`      the disk of all groups of a node, one log; see `leveret.cluster.store`
-- `links`      the connections of a node to the others; `handshake` authenticates them
-- `node`       a running node: drives a host with its store, its links and the time
-- `commands`   the commands of a replicated queue, as bytes of an entry
-- `machine`    the replicated queue: applies commands, the same on every node
+- `raft`       consensus of the nodes on the blocks of one log; see `leveret.cluster.raft`
+- `links`      the connections of a node to the others; `handshake` and `admission` guard them
+- `host`       feeds the Raft member of a node, and writes for it
+- `forming`    founds a cluster, lets nodes in and promotes them, and serves commands
+- `member`     puts these parts together: `ClusterMember`
 
-Only `links`, `link`, `node`, `writer`, `incarnation` and `store.files` do I/O.
+Only `links` and `link` do I/O.
 """

@@ -1,10 +1,9 @@
-"""Errors of groups of nodes.
+"""Errors of a cluster of nodes.
 
 LeveretError
-└── ClusterError                a member of a group cannot serve the request now
-    ├── NotLeaderError          another node leads the group, or none; has its number
+└── ClusterError                this node cannot serve the request now
+    ├── NotLeaderError          another node leads, or none; has its number
     ├── BusyError               a limit is reached, or a change is under way
-    ├── UnknownGroupError       no member of this group is hosted here
     ├── ChangeRefusedError      a change of the members that is not possible
     └── LinkRefusedError        a node refuses the connection of another; says why
 """
@@ -13,11 +12,11 @@ from leveret.errors import LeveretError
 
 
 class ClusterError(LeveretError):
-    """A member of a group cannot serve the request now."""
+    """This node cannot serve the request now."""
 
 
 class NotLeaderError(ClusterError):
-    """Another node leads the group, or none does."""
+    """Another node leads, or none does."""
 
     def __init__(self, leader: int) -> None:
         super().__init__(f"node {leader} leads" if leader else "no node leads")
@@ -26,14 +25,6 @@ class NotLeaderError(ClusterError):
 
 class BusyError(ClusterError):
     """A limit is reached, or a change is under way."""
-
-
-class UnknownGroupError(ClusterError):
-    """No member of this group is hosted here."""
-
-    def __init__(self, group: int) -> None:
-        super().__init__(f"no group {group} here")
-        self.group = group
 
 
 class ChangeRefusedError(ClusterError):

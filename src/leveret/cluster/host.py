@@ -1,342 +1,394 @@
-"""All groups of one node, without I/O: dispatches input to groups, and collects their work.
+"""The host of one Raft member: feeds it, writes for it, and tells when it leads or commits.
 
-    receive(messages)  of another node          turn()  work to write, sync and send; or None
-    tick()             one tick has passed      done()  that work is done: apply, answer, go on
-    propose, read, …   requests of clients to a group
+It has the duties that `leveret.cluster.raft` names. The log that it writes to belongs to the owner
+and changes with the role:
 
-One turn is in progress at a time. Input that arrives meanwhile is collected for the next turn: one
-block and one sync for any number of groups (group commit). Only groups with input are processed,
-and only groups that are awake get ticks.
+    follows ── MemberLog ──► wins, writes its TERM block ── committed: on_lead(term) ──► no log
+    no log ── lead_with(LeaderLog) ──► leads ── loses the lead: on_follow(…) ──► no log
+    no log ── use_log(MemberLog) ──► follows
 
-The leader of an idle group puts it to sleep (`leveret.cluster.raft.sleep`). From then on its
-members rely on the leases of nodes (`leveret.cluster.lease`). A member wakes up:
-
-- by a message that asks it for something, or has a later term; by a request of any client;
-- as follower: if the lease of its leader's node is lost, or that node has restarted;
-- as leader: if the remaining leases are no majority, or a member has restarted.
-
-The last two can happen to thousands of groups at once. They wait in line, and each tick wakes at
-most `wakes_max` of them.
-
-The caller that drives a host owns the clock, the disk and the network. A failed sync ends the node.
-So does a failed assertion: a member that breaks Raft's rules must stop.
+Without a log nothing is written, so nothing is promised to other members; heartbeats and messages
+go on. On the leader the log itself writes its blocks and gives them to `append`. This module does
+no I/O: messages, files and copies are reached by Protocols, and time is that of the loop.
 """
 
-from mypy_extensions import i64
+import logging
+from collections.abc import Callable
+from typing import Final, Protocol
 
-from leveret.cluster.errors import (
-    UnknownGroupError,
-)
-from leveret.cluster.group import Group
-from leveret.cluster.host_config import HostConfig
-from leveret.cluster.lease import RESTARTED, Leases
-from leveret.cluster.machine import Machine
-from leveret.cluster.raft.config import Config
+from leveret.cluster.errors import BusyError
+from leveret.cluster.raft.block import MEMBERS, TERM, Block
 from leveret.cluster.raft.core import Raft
-from leveret.cluster.raft.entry import NOBODY, Entry
-from leveret.cluster.raft.messages import COMMIT, NODE_HEARTBEAT, SLEEP, WAKE, Message, is_reply
-from leveret.cluster.raft.rng import Rng
+from leveret.cluster.raft.members import Members, encode_members
+from leveret.cluster.raft.messages import Message
+from leveret.cluster.raft.ready import ReadRequest, Ready
 from leveret.cluster.raft.state import LEADER
-from leveret.cluster.raft.stored import Stored
-from leveret.cluster.turn import HostTurn, Outcome
+from leveret.cluster.raft.stored import HardState
 
-_SEEDS: i64 = 1 << 30
+log = logging.getLogger(__name__)
+
+TICK_S: Final = 0.1  # ten ticks are the shortest election timeout
+
+Done = Callable[[], None]
+Blocks = Callable[[list[Block]], None]
 
 
-class Host:
-    """The groups of one node; see the module."""
+class LogReader(Protocol):
+    """The part of a log that both roles need."""
+
+    def commit_to(self, index: int) -> None:
+        """Note that all blocks up to an index are committed, and on this disk."""
+
+    def read_blocks(self, first: int, last: int, bytes_max: int, done: Blocks) -> None:
+        """Read blocks from files for a follower: at least one, and no more than `bytes_max`.
+
+        Call `done` on the loop, with no blocks if the first one is in no file any more.
+        """
+
+
+class MemberLog(LogReader, Protocol):
+    """The log of a node that follows. Writes are done in their order."""
+
+    def make_block(self, index: int, term: int, kind: int, payload: bytes) -> bytes:
+        """Encode a block of the log's own, as it stands in a log file."""
+
+    def write(self, hard: HardState | None, cut_from: int, blocks: list[Block], done: Done) -> None:
+        """Write and sync a hard state, cut the log from a block on (0: do not), and write blocks.
+
+        Call `done` on the loop when all is synced, and all writes before it: also if there is
+        nothing to write, and also after the log was closed in order. A fault is told to
+        `ClusterMember.fail`.
+        """
+
+    def write_identity(self, cluster: bytes, number: int, members: bytes, done: Done) -> None:
+        """Write and sync which cluster this node belongs to, its number, and the first members."""
+
+
+class LeaderLog(LogReader, Protocol):
+    """The log of a node that leads."""
+
+    def append_members(self, members: bytes) -> None:
+        """Make a block of kind MEMBERS behind all blocks so far, and give it to `append`."""
+
+
+class HostOwner(Protocol):
+    """Carries messages, and is told about the role."""
+
+    def send(self, target: int, messages: list[Message]) -> None:
+        """Send messages to a member, or drop them."""
+
+    def copy_to(self, target: int, done: Callable[[int], None]) -> None:
+        """Copy the directory to a member; call `done` with its last block, or 0 if that failed."""
+
+    def on_lead(self, term: int) -> None:
+        """Handle that this member leads: its TERM block is committed."""
+
+    def on_follow(self, leader: int) -> None:
+        """Handle that another member leads, or none (0)."""
+
+    def on_commit(self, index: int) -> None:
+        """Handle that blocks up to an index are committed, and on this disk."""
+
+    def on_members(self) -> None:
+        """Handle a change of the members, committed or not."""
+
+    def on_fault(self, reason: str) -> None:
+        """Handle a fault, after which this host does nothing more."""
+
+
+class RaftHost:
+    """Hosts one member."""
 
     def __init__(
-        self, node: i64, incarnation: i64, seed: i64, config: HostConfig | None = None
+        self,
+        raft: Raft,
+        member_log: MemberLog | None,
+        owner: HostOwner,
+        now_s: Callable[[], float],
+        tick_s: float = TICK_S,
     ) -> None:
-        """`incarnation` is over 0 and grows with every start of the node."""
-        self.node: i64 = node
-        self.config = HostConfig() if config is None else config
-        self.config.check()
-        self.leases = Leases(
-            node, incarnation, self.config.heartbeat_ticks, self.config.lease_ticks
-        )
-        self.groups: dict[int, Group] = {}
-        self._rng = Rng(seed)
-        self._awake: dict[int, Group] = {}  # those that time goes on for
-        self._asleep: dict[int, Group] = {}  # all others
-        self._waking: dict[int, bool] = {}  # sleepers to be woken, in this order
-        self._touched: dict[int, Group] = {}  # those that may have something to do
-        self._heartbeats: list[Message] = []  # to other nodes, of no group
-        self._under_way: HostTurn | None = None
-        # How often groups fell asleep and were woken
-        self.sleeps: i64 = 0
-        self.wakes: i64 = 0
-
-    # Groups
-
-    def add_group(
-        self, group: i64, stored: Stored, machine: Machine, config: Config | None = None
-    ) -> None:
-        """Host a member, from what its disk has; the machine begins from the stored snapshot."""
-        assert group not in self.groups
-        if config is None:
-            config = self.config.group(self.node, group)
-        assert config.node == self.node and config.group == group
-        raft = Raft(config, stored, self._rng.below(_SEEDS))
-        raft.incarnation = self.leases.incarnation
-        # A node may begin with thousands of groups: they are woken as if their leaders were lost.
-        raft.is_asleep = True
-        if stored.snapshot is not None:
-            machine.restore(stored.snapshot.state)
-        for node in raft.log.members().everyone():
-            self.leases.meet(node)
-        added = Group(raft, machine)
-        self.groups[group] = added
-        self._asleep[group] = added
-        self._waking[group] = True
-        self._touched[group] = added
-
-    def remove_group(self, group: i64) -> None:
-        """Host it no more, at once; what it still has under way is dropped."""
-        del self.groups[group]
-        self._awake.pop(group, None)
-        self._asleep.pop(group, None)
-        self._waking.pop(group, None)
-        self._touched.pop(group, None)
-
-    def forget_node(self, node: i64) -> None:
-        """Heartbeat no more to a node that has left the cluster."""
-        self.leases.forget(node)
-        self._on_lost(node)
-
-    def awake_count(self) -> i64:
-        return len(self._awake)
-
-    def _require(self, number: i64) -> Group:
-        """The group of a request, which wakes it."""
-        group = self._find(number)
-        raft = group.raft
-        if raft.is_drowsy or raft.is_asleep:
-            self._wake(group)
-            raft.call_leader()
-        self._touched[number] = group
-        return group
-
-    def _find(self, number: i64) -> Group:
-        group = self.groups.get(number)
-        if group is None:
-            raise UnknownGroupError(number)
-        return group
+        self.raft = raft
+        self._owner = owner
+        self._now_s = now_s
+        self._tick_s = tick_s
+        self._member_log = member_log
+        self._leader_log: LeaderLog | None = None
+        self._writes = 0  # of the member's log, under way
+        self._sync_since_s = -1.0  # when the disk last made progress on what is under way; -1: idle
+        self._reads: list[ReadRequest] = []  # wait for a log
+        self._proposed: Members | None = None  # given to the log, which makes the block
+        self._led_term = 0  # the term of which the owner was told that this member leads
+        self._leader = -1  # the leader of which the owner was told; -1: of none yet
+        self._committed = raft.safe_index()
+        self._members: tuple[Members, Members] | None = None
+        self._is_pumping = False
+        self._must_pump = False
+        self.has_ended = False
 
     # Inputs
 
-    def receive(self, messages: list[Message]) -> None:
-        """The messages of one frame. Of groups that are not here they are dropped."""
-        for message in messages:
-            if message.kind == NODE_HEARTBEAT:
-                self._on_node_heartbeat(message)
-                continue
-            group = self.groups.get(message.group)
-            if group is not None:
-                self._step(group, message)
-
-    def _step(self, group: Group, message: Message) -> None:
-        raft = group.raft
-        if (raft.is_asleep or raft.is_drowsy) and _wakes(raft, message):
-            self._wake(group)
-            if message.source != raft.leader:
-                raft.call_leader()
-        if message.kind == SLEEP:
-            # A late SLEEP of a leader that has restarted since would never be followed by a WAKE.
-            raft.may_sleep = self.leases.holds(message.source, message.context)
-        raft.step(message)
-        if message.kind == SLEEP and message.source == raft.leader:
-            group.leader_incarnation = message.context
-        self._sort(group)
-        self._touched[group.number] = group
-
-    def _on_node_heartbeat(self, message: Message) -> None:
-        node = message.source
-        if self.leases.on_heartbeat(message) != RESTARTED:
-            return
-        for number, group in self._asleep.items():
-            raft = group.raft
-            if raft.leader == node or (raft.role == LEADER and raft.log.members().has(node)):
-                self._waking[number] = True
-
     def tick(self) -> None:
-        """A tick of the edge's clock."""
-        for node in self.leases.tick():
-            self._on_lost(node)
-        heartbeats = self.leases.heartbeats()
-        if heartbeats:
-            self._heartbeats = heartbeats  # what a slow disk has held back is of no use any more
-        self._wake_some()
-        fallen: list[Group] = []
-        for number, group in self._awake.items():
-            raft = group.raft
-            if raft.role == LEADER and not raft.is_drowsy:
-                self._maybe_sleep(group)
-            if not raft.is_asleep:
-                raft.tick()
-            if raft.is_asleep:
-                fallen.append(group)
-            if raft.has_work():
-                self._touched[number] = group
-        for group in fallen:
-            self._sort(group)
+        """Let time pass by one tick."""
+        self._run(lambda: self.raft.tick(self.sync_ticks()))
 
-    # Sleep
+    def on_messages(self, messages: list[Message]) -> None:
+        self._run(lambda: self._step(messages))
 
-    def _maybe_sleep(self, group: Group) -> None:
-        """Put a group to sleep in which nothing has happened for long, if all its nodes live."""
-        raft = group.raft
-        if not raft.is_quiet():
-            group.quiet_ticks = 0
-            return
-        group.quiet_ticks += 1
-        if group.quiet_ticks < self.config.sleep_ticks:
-            return
-        group.quiet_ticks = 0
-        for node in raft.log.members().everyone():
-            if not self.leases.is_alive(node):
-                return
-        raft.begin_sleep()
+    def _step(self, messages: list[Message]) -> None:
+        step = self.raft.step
+        for message in messages:
+            step(message)
 
-    def _on_lost(self, node: i64) -> None:
-        """A node is not heard of any more."""
-        for number, group in self._asleep.items():
-            raft = group.raft
-            if raft.leader == node or (raft.role == LEADER and not self._hears_quorum(raft)):
-                self._waking[number] = True
+    def on_link_lost(self, number: int) -> None:
+        self._run(lambda: self.raft.on_link_lost(number))
 
-    def _hears_quorum(self, raft: Raft) -> bool:
-        """Whether the leases that hold are those of a majority."""
-        count: i64 = 0
-        for node in raft.log.members().voters:
-            if self.leases.is_alive(node):
-                count += 1
-        return raft.has_quorum(count)
+    def append(self, index: int, kind: int, data: bytes) -> None:
+        """Take a block that the leader's log has made and writes itself.
 
-    def _wake_some(self) -> None:
-        """Wake those that wait for it, so many at a time."""
-        if not self._waking:
-            return
-        for number in list(self._waking)[: self.config.wakes_max]:
-            del self._waking[number]
-            group = self.groups[number]
-            self._wake(group)
-            if self.leases.is_alive(group.raft.leader):
-                group.raft.call_leader()  # it has come back meanwhile, and may sleep
-            self._touched[number] = group
-
-    def _wake(self, group: Group) -> None:
-        """Wake a group.
-
-        A follower counts its silence from the last heartbeat of its leader's node. If that node is
-        lost, the follower starts an election soon.
+        Raise `NotLeaderError` or `BusyError` if there is no leading: then the log must not write
+        the block. `may_append` says so before.
         """
-        raft = group.raft
-        silent_ticks: i64 = 0  # of a member that has just started
-        if self.leases.holds(raft.leader, group.leader_incarnation):
-            silent_ticks = self.leases.silent_ticks(raft.leader)
-        elif raft.leader != NOBODY:
-            silent_ticks = raft.config.election_ticks
-        raft.wake(silent_ticks)
-        self._sort(group)
+        members: Members | None = None
+        if kind == MEMBERS:
+            members, self._proposed = self._proposed, None
+            if members is None:
+                raise BusyError("no change of the members is wanted")
+        self._append(Block(index, self.raft.term, kind, data, members))
+        self._pump()
 
-    def _sort(self, group: Group) -> None:
-        """Keep a group where its member is: awake or asleep."""
-        number = group.number
-        if group.raft.is_asleep:
-            if self._awake.pop(number, None) is not None:
-                self._asleep[number] = group
-                group.has_slept = True
-                self.sleeps += 1
-        elif self._asleep.pop(number, None) is not None:
-            self._waking.pop(number, None)
-            self._awake[number] = group
-            group.quiet_ticks = 0
-            if group.has_slept:
-                self.wakes += 1
+    def _append(self, block: Block) -> None:
+        self.raft.append(block)
+        if self._sync_since_s < 0:
+            self._sync_since_s = self._now_s()
 
-    def propose(self, group: i64, commands: list[bytes]) -> i64:
-        """Take commands into the log of a group; the index of the first."""
-        return self._require(group).raft.propose(commands)
+    def on_written(self, index: int) -> None:
+        """Note that the leader's log has synced its blocks up to this one."""
+        self._run(lambda: self._on_written(index))
 
-    def read(self, group: i64, number: i64) -> None:
-        """Begin a read; a later outcome answers it by this number, or nothing does."""
-        self._require(group).raft.read(number)
+    def _on_written(self, index: int) -> None:
+        raft = self.raft
+        if raft.log.base_index <= index <= raft.log.last_index:
+            raft.on_synced(index, raft.log.term(index))
+        self._note_progress()
 
-    def transfer(self, group: i64, target: i64) -> None:
-        self._require(group).raft.transfer(target)
+    def forget(self, base_index: int) -> None:
+        """Note that blocks up to this one are in no log file any more."""
+        self._run(lambda: self.raft.forget(base_index))
 
-    def add_non_voter(self, group: i64, node: i64) -> i64:
-        return self._require(group).raft.add_non_voter(node)
+    def use_log(self, member_log: MemberLog) -> None:
+        """Follow with this log. It has exactly the blocks that this member was given, synced."""
+        raft_log = self.raft.log
+        self._leader_log = None
+        self._member_log = member_log
+        self._on_written(int(raft_log.written_index))
+        self._use(member_log)
 
-    def promote(self, group: i64, node: i64) -> i64:
-        return self._require(group).raft.promote(node)
+    def lead_with(self, leader_log: LeaderLog) -> None:
+        """Lead with this log; without effect if the lead is lost already."""
+        if self._led_term and self.raft.role == LEADER:
+            self._leader_log = leader_log
+            self._use(leader_log)
 
-    def remove(self, group: i64, node: i64) -> i64:
-        """Let a node go from a group."""
-        return self._require(group).raft.remove(node)
+    def _use(self, reader: LogReader) -> None:
+        reader.commit_to(self._committed)
+        reads, self._reads = self._reads, []
+        for request in reads:
+            self._read(request)
+        self._pump()
 
-    def compact(self, group: i64) -> None:
-        """Let the log of a group begin from its machine's present state; wakes nobody."""
-        found = self._find(group)
-        self._touched[group] = found
-        found.raft.compact(found.machine.snapshot(), found.machine.live_indexes())
+    def propose(self, members: Members) -> None:
+        """Let the leader's log make a block of members that `Raft.plan_…` has returned."""
+        if self._leader_log is None:
+            raise BusyError("this node has only begun to lead")
+        if self._proposed is not None:
+            raise BusyError("another change is not committed yet")
+        self._proposed = members
+        self._leader_log.append_members(encode_members(members))
 
-    def entry(self, group: i64, index: i64) -> Entry | None:
-        """An entry of a group's log: the bodies of its messages stay there."""
-        found = self.groups.get(group)
-        return None if found is None else found.raft.log.entry(index)
+    def transfer(self, target: int) -> None:
+        """Hand the lead over; see `Raft.transfer`."""
+        self.raft.transfer(target)
+        self._pump()
 
-    # Turns
+    # State
 
-    def turn(self) -> HostTurn | None:
-        """What is to be done now, if anything and if the last turn is done."""
-        if self._under_way is not None:
-            return None
-        turn = HostTurn()
-        touched = self._touched
-        self._touched = {}
-        for number, group in touched.items():
-            if turn.size_bytes >= self.config.turn_bytes_max:
-                self._touched[number] = group  # for the next one
-                continue
-            ready = group.raft.ready()
+    @property
+    def is_leading(self) -> bool:
+        """True if this member leads with the leader's log."""
+        return self._leader_log is not None
+
+    @property
+    def may_append(self) -> bool:
+        return self._leader_log is not None and self.raft.may_append()
+
+    @property
+    def committed(self) -> int:
+        """The last block that is committed, and on this disk."""
+        return self._committed
+
+    def sync_ticks(self) -> int:
+        """Return for how many ticks the disk has made no progress on what is under way."""
+        if self._sync_since_s < 0:
+            return 0
+        return int((self._now_s() - self._sync_since_s) / self._tick_s)
+
+    def fail(self, reason: str) -> None:
+        """End: nothing is written, sent or promised any more."""
+        if not self.has_ended:
+            self.has_ended = True
+            self._owner.on_fault(reason)
+
+    # Duties
+
+    def _run(self, action: Callable[[], None]) -> None:
+        """Give the member an input, and do its duties. A broken invariant ends the member."""
+        if self.has_ended:
+            return
+        try:
+            action()
+            self._pump()
+        except Exception as fault:
+            log.exception("the member of the cluster has failed")
+            self.fail(f"the member of the cluster has failed: {fault!r}")
+
+    def _pump(self) -> None:
+        """Do all duties, and again if one of them was an input."""
+        self._must_pump = True
+        if self._is_pumping:
+            return
+        self._is_pumping = True
+        try:
+            while self._must_pump and not self.has_ended:
+                self._must_pump = False
+                self._work()
+        finally:
+            self._is_pumping = False
+
+    def _work(self) -> None:
+        raft = self.raft
+        if self._member_log is not None:
+            if raft.needs_term_block():
+                self._write_term(self._member_log)
+            ready = raft.ready()
             if ready is not None:
-                turn.add(number, ready)
-        for target in turn.messages:
-            self.leases.meet(target)
-        for heartbeat in self._heartbeats:
-            turn.send(heartbeat)
-        self._heartbeats = []
-        if turn.is_empty():
-            return None
-        self._under_way = turn
-        return turn
+                self._write_ready(self._member_log, ready)
+        messages = raft.take_messages()
+        if messages:
+            self._send(messages)
+        for request in raft.take_reads():
+            self._read(request)
+        for target in raft.take_copies():
+            self._copy(target)
+        self._tell()
 
-    def done(self, turn: HostTurn) -> list[Outcome]:
-        """All of it is written, synced and sent; what it has brought, by group."""
-        assert turn is self._under_way
-        self._under_way = None
-        outcomes: list[Outcome] = []
-        for number, ready in turn.readies.items():
-            group = self.groups.get(number)
-            if group is None:
-                continue
-            outcome = group.finish(ready)
-            self._touched[number] = group
-            if outcome is not None:
-                outcomes.append(outcome)
-        return outcomes
+    def _write_term(self, member_log: MemberLog) -> None:
+        raft = self.raft
+        index, term = int(raft.log.last_index) + 1, int(raft.term)
+        block = Block(index, term, TERM, member_log.make_block(index, term, TERM, b""))
+        self._append(block)
+        self._write(member_log, None, 0, [block], lambda: raft.on_synced(index, term))
 
+    def _write_ready(self, member_log: MemberLog, ready: Ready) -> None:
+        hard = ready.hard if ready.is_hard_changed else None
+        cut_from = int(ready.cut_from)
+        self._write(member_log, hard, cut_from, ready.blocks, lambda: self.raft.advance(ready))
 
-def _wakes(raft: Raft, message: Message) -> bool:
-    """Whether a message asks something of a member that sleeps, or of a leader about to."""
-    if message.term > raft.term:
-        return True
-    kind = message.kind
-    if kind == WAKE:
-        # A removed member that does not know of its removal may send WAKE for ever: ignore it.
-        return raft.log.members().has(message.source)
-    # SLEEP, COMMIT and replies ask for nothing, so they do not wake a member.
-    return kind != SLEEP and kind != COMMIT and not is_reply(kind)
+    def _write(
+        self,
+        member_log: MemberLog,
+        hard: HardState | None,
+        cut_from: int,
+        blocks: list[Block],
+        done: Done,
+    ) -> None:
+        self._writes += 1
+        if self._sync_since_s < 0:
+            self._sync_since_s = self._now_s()
+        member_log.write(hard, cut_from, blocks, lambda: self._run(lambda: self._on_done(done)))
+
+    def _on_done(self, done: Done) -> None:
+        self._writes -= 1
+        done()
+        self._note_progress()
+
+    def _note_progress(self) -> None:
+        raft_log = self.raft.log
+        is_leading = self._leader_log is not None
+        is_busy = self._writes > 0 or (is_leading and raft_log.synced_index < raft_log.last_index)
+        self._sync_since_s = self._now_s() if is_busy else -1.0
+
+    def _send(self, messages: list[Message]) -> None:
+        by_target: dict[int, list[Message]] = {}
+        for message in messages:
+            by_target.setdefault(message.target, []).append(message)
+        for target, some in by_target.items():
+            self._owner.send(target, some)
+
+    def _read(self, request: ReadRequest) -> None:
+        reader: LogReader | None = self._leader_log or self._member_log
+        if reader is None:
+            self._reads.append(request)
+            return
+        reader.read_blocks(
+            int(request.first),
+            int(request.last),
+            int(request.bytes_max),
+            lambda blocks: self._run(lambda: self.raft.on_read(request, blocks)),
+        )
+
+    def _copy(self, target: int) -> None:
+        term = self.raft.term
+        self._owner.copy_to(
+            target, lambda last: self._run(lambda: self._on_copied(target, term, last))
+        )
+
+    def _on_copied(self, target: int, term: int, last: int) -> None:
+        raft = self.raft
+        if raft.role != LEADER or raft.term != term:
+            return
+        if last > 0:
+            raft.on_copied(target, last)
+        else:
+            raft.on_copy_failed(target)
+
+    # What the owner is told
+
+    def _tell(self) -> None:
+        raft = self.raft
+        if self._led_term and (raft.role != LEADER or raft.term != self._led_term):
+            self._led_term = 0
+            self._leader_log = None
+            self._proposed = None
+            self._note_progress()
+            self._leader = int(raft.leader)
+            self._owner.on_follow(self._leader)
+        self._tell_commit()
+        self._tell_members()
+        if raft.role == LEADER:
+            if not self._led_term and self._member_log is not None:
+                if raft.has_committed_own_term():
+                    self._led_term = int(raft.term)
+                    self._leader = int(raft.node)
+                    self._member_log = None
+                    self._owner.on_lead(self._led_term)
+        elif self._leader != raft.leader:
+            self._leader = int(raft.leader)
+            self._owner.on_follow(self._leader)
+
+    def _tell_commit(self) -> None:
+        index = int(self.raft.safe_index())
+        if index > self._committed:
+            self._committed = index
+            reader: LogReader | None = self._leader_log or self._member_log
+            if reader is not None:
+                reader.commit_to(index)
+            self._owner.on_commit(index)
+
+    def _tell_members(self) -> None:
+        raft = self.raft
+        seen = self._members
+        now = raft.log.members()
+        committed = raft.log.members_at(raft.commit)
+        if seen is None or seen[0] is not now or seen[1] is not committed:
+            self._members = now, committed
+            self._owner.on_members()

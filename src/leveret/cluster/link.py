@@ -1,84 +1,125 @@
-"""One connection to another node: the handshake, then frames of messages of all groups.
+"""One connection to another node: the handshake, then frames, or the bytes of one client.
 
-A `Link` is an asyncio protocol, not a task. It passes whole frames to its owner, and sends the
-owner's data in one write. Memory is bounded whatever the peer does: a frame has a size limit, and
-frames to a peer that does not read are dropped whole and counted, which Raft tolerates. A peer that
-breaks the format, or is silent for too long, loses only its connection.
+    frame    = size:u32 kind:u8 body                 size counts what follows it
+    PING     =                                       a sign of life
+    MESSAGES = …                                     of Raft: `leveret.cluster.raft.codec`
+    REQUEST  = id:u32 kind:u8 payload                what one node asks of another
+    ANSWER   = id:u32 is_done:u8 text
+    DATA     = payload                               of the owner, for copies of directories
+    BYE      = code:u8 sentence                      why the connection ends
+
+A `Link` is an asyncio protocol, not a task. It decodes frames in its own buffer, and sends frames
+as lists of pieces, so that large blocks are never joined. Memory is bounded whatever the peer does:
+a frame has a size limit, and frames to a peer that does not read are dropped whole and counted,
+which Raft tolerates. A peer that breaks the format, or is silent for too long, loses only its
+connection.
 """
 
 import asyncio
-import logging
 import socket
 from typing import Final, Protocol, cast
 
 from leveret.cluster.errors import LinkRefusedError
 from leveret.cluster.handshake import (
     PURPOSE_NAMES,
-    REASONS,
+    RELAY,
+    SENTENCE_BYTES_MAX,
     WELCOME,
+    Card,
     Handshake,
     Listening,
 )
 from leveret.cluster.raft.codec import (
     FRAME_BYTES_MAX,
-    decode_frame,
-    encode_frame,
+    MESSAGES,
+    SIZE_BYTES,
+    decode_messages,
     encode_frames,
-    frame_size,
 )
-from leveret.cluster.raft.entry import NOBODY
 from leveret.cluster.raft.messages import Message
-from leveret.errors import (
-    FieldSyntaxError,
-    ProtocolError,
-)
-
-log = logging.getLogger(__name__)
+from leveret.cluster.relay import RelayHead, take_head
+from leveret.errors import FieldSyntaxError, FrameError, ProtocolError
 
 HANDSHAKE_S: Final = 5.0
 # A frame that has reached this gets no more messages: the peer works on the first of them sooner.
 FRAME_BYTES_FULL: Final = 4 * 1024 * 1024
 # What waits for a peer that does not read; then frames are dropped. It can be one frame more.
 WAITING_BYTES_MAX: Final = 32 * 1024 * 1024
+# A sender of DATA waits while this many bytes wait for the peer.
+DATA_WAITING_BYTES_MAX: Final = 1024 * 1024
+DATA_BYTES_MAX: Final = 1024 * 1024
+REQUEST_BYTES_MAX: Final = 64 * 1024
+BUFFER_BYTES: Final = 256 * 1024
+STRANGER_BUFFER_BYTES: Final = 4 * 1024
 assert FRAME_BYTES_FULL < FRAME_BYTES_MAX
+
+PING: Final = 0
+REQUEST: Final = 2
+ANSWER: Final = 3
+DATA: Final = 4
+BYE: Final = 5
+
+_PING_FRAME: Final = b"\0\0\0\1\0"
 
 
 class Owner(Protocol):
-    """Who decides about a link and takes what it brings."""
+    """Decides about links, and takes what they bring."""
 
-    def judge(self, link: "Link") -> int:
-        """The verdict on a node that has connected and knows the secret."""
+    def judge(self, link: "Link") -> None:
+        """Raise `LinkRefusedError` if the node that has shown its card is not welcome."""
 
     def on_open(self, link: "Link") -> None:
-        """The handshake is done."""
+        """Handle the end of the handshake."""
 
     def on_messages(self, link: "Link", messages: list[Message], size_bytes: int) -> None:
-        """A frame has come."""
+        """Handle a frame of Raft messages."""
+
+    def on_request(self, link: "Link", number: int, kind: int, payload: bytes) -> None:
+        """Handle a request of the peer."""
+
+    def on_answer(self, link: "Link", number: int, is_done: bool, text: str) -> None:
+        """Handle the answer to a request of this node."""
+
+    def on_data(self, link: "Link", data: bytes) -> None:
+        """Handle bytes of the owner of the other node."""
+
+    def on_drained(self, link: "Link") -> None:
+        """Handle that DATA can be sent again."""
+
+    def on_relay(self, link: "Link", head: RelayHead, rest: bytes) -> None:
+        """Take over a connection that another node relays. It is paused."""
 
     def on_closed(self, link: "Link", reason: str) -> None:
-        """It is gone, and why; a reason that is empty is no news."""
+        """Handle the end of a connection; an empty reason is no news."""
 
 
-class Link(asyncio.Protocol):
+class Link(asyncio.BufferedProtocol):
     """One connection."""
 
-    def __init__(self, owner: Owner, handshake: Handshake) -> None:
+    def __init__(self, owner: Owner, handshake: Handshake, target: str = "") -> None:
         self._owner = owner
         self._handshake = handshake
+        self._target = target  # the name of the node that is dialed
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._reason = ""
         self._has_ended = False  # by this side; what still comes is not looked at
+        self._is_judged = False
         self.address = ""
         self.is_open = False
         self.has_opened = False
+        self.is_surplus = False  # another connection with the same peer is kept instead
         self.refusal = WELCOME  # the code of the refusal, by either side; WELCOME: none
+        self.is_refused_by_peer = False
+        self.opened: asyncio.Future[None] = self._loop.create_future()  # open, or ended
         self.closed: asyncio.Future[None] = self._loop.create_future()
-        # Parts of a frame that has not all come, and how many bytes it and they have
-        self._parts: list[bytes] = []
-        self._parts_bytes = 0
-        self._wanted_bytes = 0
+        # Received bytes are in the buffer from `_at` to `_end`.
+        self._buffer = memoryview(bytearray(STRANGER_BUFFER_BYTES))
+        self._at = 0
+        self._end_at = 0
+        self._relay_data = b""  # of a relay whose head has not all come
+        self._is_write_paused = False
         self.received_s = 0.0  # when bytes came last
         self.sent_s = 0.0
         self.dropped = 0  # frames
@@ -86,8 +127,20 @@ class Link(asyncio.Protocol):
         self.sent_bytes = 0
 
     @property
-    def peer(self) -> int:
-        return self._handshake.peer
+    def card(self) -> Card | None:
+        """The peer's card, once the peer has shown that it knows the secret."""
+        return self._handshake.card
+
+    @property
+    def peer(self) -> str:
+        card = self._handshake.card
+        return self._target if card is None else card.name
+
+    @property
+    def target(self) -> str:
+        """The name of the node that the dialing side looks for."""
+        handshake = self._handshake
+        return handshake.target if isinstance(handshake, Listening) else self._target
 
     @property
     def purpose(self) -> int:
@@ -95,7 +148,17 @@ class Link(asyncio.Protocol):
 
     @property
     def incarnation(self) -> int:
-        return self._handshake.incarnation
+        card = self._handshake.card
+        return 0 if card is None else card.incarnation
+
+    @property
+    def is_proven(self) -> bool:
+        return self._handshake.is_proven
+
+    @property
+    def reason(self) -> str:
+        """Why the connection has ended; empty if that is no news."""
+        return self._reason
 
     @property
     def is_made(self) -> bool:
@@ -106,13 +169,18 @@ class Link(asyncio.Protocol):
     def is_dialed(self) -> bool:
         return not isinstance(self._handshake, Listening)
 
+    @property
+    def transport(self) -> asyncio.Transport:
+        assert self._transport is not None
+        return self._transport
+
     def __str__(self) -> str:
-        who = f"node {self.peer}" if self.peer != NOBODY else "a node that has not said its number"
+        who = f"node {self.peer}" if self.peer else "an unknown node"
         where = f" at {self.address}" if self.address else ""
         what = PURPOSE_NAMES.get(self.purpose, "")
         return f"{who}{where}{f' ({what})' if what else ''}"
 
-    # What asyncio calls
+    # Methods that asyncio calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         made = self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
@@ -122,27 +190,44 @@ class Link(asyncio.Protocol):
         found = transport.get_extra_info("peername")
         self.address = f"{found[0]}:{found[1]}" if found else "?"
         raw = transport.get_extra_info("socket")
-        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if raw is not None:
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._deadline = self._loop.call_later(HANDSHAKE_S, self._on_late)
         self.received_s = self._loop.time()
         hello = self._handshake.begin()
         if hello:
             made.write(hello)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer[self._end_at :]
+
+    def buffer_updated(self, nbytes: int) -> None:
         if self._has_ended:
+            self._end_at = 0
             return
         self.received_s = self._loop.time()
-        self.received_bytes += len(data)
+        self.received_bytes += nbytes
+        self._end_at += nbytes
         try:
-            if not self.is_open:
-                data = self._shake(data)
-            if self.is_open and data:
-                self._take(data)
+            if self.is_open:
+                self._take_frames()
+            else:
+                self._shake()
         except LinkRefusedError as refusal:
             self._refuse(refusal)
         except ProtocolError as fault:
-            self.close(f"it breaks the protocol: {fault}")
+            self.close(f"it breaks the protocol between nodes: {fault}")
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._is_write_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_write_paused = False
+        if self.is_open:
+            self._owner.on_drained(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._deadline is not None:
@@ -150,121 +235,204 @@ class Link(asyncio.Protocol):
         was_open, self.is_open = self.is_open, False
         if not self._reason:
             self._reason = str(exc) if exc else ("" if was_open else "it closed the connection")
-        if not self.closed.done():
-            self.closed.set_result(None)
+        for future in (self.opened, self.closed):
+            if not future.done():
+                future.set_result(None)
         self._owner.on_closed(self, self._reason)
 
     # The handshake
 
-    def _shake(self, data: bytes) -> bytes:
-        """Go on with the handshake; what came behind it."""
-        answer = self._handshake.feed(data)
-        if answer:
-            self._write(answer)
-        if not self._handshake.is_done:
-            return b""
-        if isinstance(self._handshake, Listening):
-            code = self._owner.judge(self)
-            if code != WELCOME:
-                raise LinkRefusedError(code, REASONS[code], by_peer=False)
-            self._write(self._handshake.verdict(WELCOME))
+    def _shake(self) -> None:
+        """Go on with the handshake, or with the head of a relay."""
+        data = bytes(self._buffer[: self._end_at])
+        self._end_at = 0
+        handshake = self._handshake
+        if not handshake.is_done:
+            answer = handshake.feed(data)
+            if handshake.card is not None and not self._is_judged:
+                self._is_judged = True
+                self._owner.judge(self)
+            if answer:
+                self._write([answer])
+            if not self._is_shaken():
+                return
+            data = handshake.rest()
+        if self.purpose == RELAY and not self.is_dialed:
+            self._take_relay(data)
+        else:
+            self._open(data)
+
+    def _is_shaken(self) -> bool:
+        return self._handshake.is_done
+
+    def _open(self, rest: bytes) -> None:
         assert self._deadline is not None
         self._deadline.cancel()
         self.is_open = True
         self.has_opened = True
+        if self.purpose == RELAY:
+            self.transport.pause_reading()
+            self._relay_data = rest
+        else:
+            size = max(BUFFER_BYTES, len(rest) + SIZE_BYTES)
+            self._buffer = memoryview(bytearray(size))
+            self._buffer[: len(rest)] = rest
+            self._end_at = len(rest)
+            self.transport.set_write_buffer_limits(DATA_WAITING_BYTES_MAX)
         self.sent_s = self._loop.time()
+        if not self.opened.done():
+            self.opened.set_result(None)
         self._owner.on_open(self)
-        return self._handshake.rest()
+        if self._end_at and self.is_open:
+            self._take_frames()
+
+    def _take_relay(self, data: bytes) -> None:
+        self._relay_data += data
+        found = take_head(self._relay_data)
+        if found is None:
+            return
+        head, rest = found
+        assert self._deadline is not None
+        self._deadline.cancel()
+        self.is_open = True
+        self.has_opened = True
+        self.transport.pause_reading()
+        self._owner.on_relay(self, head, rest)
+
+    def take_relay(self) -> tuple[asyncio.Transport, bytes]:
+        """Give a dialed relay connection away, paused, with the bytes that came already."""
+        assert self.purpose == RELAY
+        rest, self._relay_data = self._relay_data, b""
+        return self.transport, rest
 
     def _refuse(self, refusal: LinkRefusedError) -> None:
+        """End the handshake with a sentence; the peer is told if it is this node that refuses."""
         self.refusal = refusal.code
-        if isinstance(self._handshake, Listening):
-            self._write(self._handshake.verdict(refusal.code))
-            self.close(f"refused: {refusal}")
-        elif refusal.by_peer:
+        if refusal.by_peer:
+            self.is_refused_by_peer = True
             self.close(f"it refuses this node: {refusal}")
         else:
-            self.close(f"not taken: {refusal}")
+            self._write([self._handshake.refuse(refusal.code, str(refusal))])
+            self.close(f"refused: {refusal}")
 
     def _on_late(self) -> None:
         self.abort(f"no handshake within {HANDSHAKE_S:g} s")
 
     # Frames
 
-    def _take(self, data: bytes) -> None:
-        if self._parts:
-            data = self._join(data)
-        at, end = 0, len(data)
-        while at < end:
-            size = frame_size(data, at)
-            if size == 0 or size > end - at:
-                self._keep(data[at:] if at else data, size)
-                return
-            whole = data if size == end else data[at : at + size]
-            self._on_frame(whole)
+    def _take_frames(self) -> None:
+        at, end = self._at, self._end_at
+        buffer = self._buffer
+        while end - at >= SIZE_BYTES:
+            size = int.from_bytes(buffer[at : at + SIZE_BYTES], "big")
+            if size == 0 or size > FRAME_BYTES_MAX:
+                raise FrameError(f"a frame of {size} bytes")
+            next_at = at + SIZE_BYTES + size
+            if next_at > end:
+                break
+            self._on_frame(buffer[at + SIZE_BYTES : next_at])
             if not self.is_open:
                 return
-            at += size
+            at = next_at
+        self._keep(at, end)
 
-    def _keep(self, part: bytes, wanted_bytes: int) -> None:
-        self._parts = [part]
-        self._parts_bytes = len(part)
-        self._wanted_bytes = wanted_bytes  # 0 while not even the size has come
+    def _keep(self, at: int, end: int) -> None:
+        """Keep the part of a frame that has come, with room for all of it."""
+        if at == end:
+            self._at = self._end_at = 0
+            if len(self._buffer) > BUFFER_BYTES:
+                self._buffer = memoryview(bytearray(BUFFER_BYTES))
+            return
+        wanted = SIZE_BYTES
+        if end - at >= SIZE_BYTES:
+            wanted += int.from_bytes(self._buffer[at : at + SIZE_BYTES], "big")
+        if wanted > len(self._buffer):
+            # The rest of the frame is received into its place.
+            grown = memoryview(bytearray(wanted))
+            grown[: end - at] = self._buffer[at:end]
+            self._buffer = grown
+            at, end = 0, end - at
+        elif at + max(wanted, BUFFER_BYTES // 2) > len(self._buffer):
+            part = bytes(self._buffer[at:end])
+            self._buffer[: len(part)] = part
+            at, end = 0, len(part)
+        self._at, self._end_at = at, end
 
-    def _join(self, data: bytes) -> bytes:
-        """All that has come of a frame, once it is enough; else nothing. Copies no part twice."""
-        self._parts.append(data)
-        self._parts_bytes += len(data)
-        if self._parts_bytes < self._wanted_bytes:
-            return b""
-        whole = b"".join(self._parts)
-        self._parts = []
-        return whole
+    def _on_frame(self, frame: memoryview) -> None:
+        kind = frame[0]
+        if kind == MESSAGES:
+            messages = decode_messages(frame)
+            if messages:
+                self._owner.on_messages(self, messages, len(frame))
+        elif kind == DATA:
+            self._owner.on_data(self, bytes(frame[1:]))
+        elif kind != PING:
+            self._on_rare(kind, bytes(frame[1:]))
 
-    def _on_frame(self, frame: bytes) -> None:
-        messages = decode_frame(frame)
-        if messages:
-            first = messages[0]
-            if first.source != self.peer or first.target != self._handshake.me.node:
-                raise FieldSyntaxError(f"a frame from {first.source} for {first.target}")
-            self._owner.on_messages(self, messages, len(frame))
+    def _on_rare(self, kind: int, body: bytes) -> None:
+        if len(body) > REQUEST_BYTES_MAX:
+            raise FrameError(f"a request of {len(body)} bytes")
+        if kind in (REQUEST, ANSWER) and len(body) >= 5:
+            number, code = int.from_bytes(body[:4], "big"), body[4]
+            if kind == REQUEST:
+                self._owner.on_request(self, number, code, body[5:])
+            else:
+                self._owner.on_answer(self, number, code == 1, _to_line(body[5:]))
+        elif kind == BYE and body:
+            raise LinkRefusedError(
+                body[0], _to_line(body[1 : 1 + SENTENCE_BYTES_MAX]), by_peer=True
+            )
+        else:
+            raise FieldSyntaxError(f"a frame of kind {kind} and {len(body)} bytes")
 
     # Sending
 
-    def send(self, messages: list[Message]) -> None:
+    def send(self, source: int, target: int, messages: list[Message]) -> None:
         """Send all of a turn; what does not fit is lost."""
-        assert self._transport is not None
-        for frame in encode_frames(self._handshake.me.node, self.peer, messages, FRAME_BYTES_FULL):
-            self._send_frame(frame)
+        for pieces in encode_frames(source, target, messages, FRAME_BYTES_FULL):
+            self._send_frame(pieces)
 
     def ping(self) -> None:
-        """Nothing, so that the peer sees that this node is there."""
-        self._send_frame(encode_frame(self._handshake.me.node, self.peer, []))
+        """Show the peer that this node is there."""
+        self._send_frame([_PING_FRAME])
 
-    def _send_frame(self, frame: bytes) -> None:
-        assert self._transport is not None
-        if len(frame) > FRAME_BYTES_MAX + 4:
-            log.error("%s: a frame of %d bytes is more than a node takes", self, len(frame))
-            self.dropped += 1
-        elif self._transport.get_write_buffer_size() >= WAITING_BYTES_MAX:
+    def send_request(self, number: int, kind: int, payload: bytes) -> None:
+        self._send_frame([_frame(REQUEST, number.to_bytes(4, "big") + bytes([kind]) + payload)])
+
+    def send_answer(self, number: int, is_done: bool, text: str) -> None:
+        body = number.to_bytes(4, "big") + bytes([is_done]) + text.encode()
+        self._send_frame([_frame(ANSWER, body[:REQUEST_BYTES_MAX])])
+
+    def send_data(self, data: bytes) -> None:
+        """Send bytes to the owner of the other node; see `may_send_data`."""
+        assert len(data) <= DATA_BYTES_MAX
+        head = (len(data) + 1).to_bytes(SIZE_BYTES, "big") + bytes([DATA])
+        self._send_frame([head, data])
+
+    def may_send_data(self) -> bool:
+        """Return False while much waits for the peer; `on_drained` tells when it is sent."""
+        return self.is_open and not self._is_write_paused
+
+    def say_bye(self, refusal: LinkRefusedError) -> None:
+        """End an open connection, and tell the peer why."""
+        self.refusal = refusal.code
+        if self.is_open:
+            self._send_frame([_frame(BYE, bytes([refusal.code]) + str(refusal).encode())])
+        self.close(f"refused: {refusal}")
+
+    def _send_frame(self, pieces: list[bytes]) -> None:
+        if self.transport.get_write_buffer_size() >= WAITING_BYTES_MAX:
             self.dropped += 1
         else:
-            self._write(frame)
+            self._write(pieces)
 
-    def _write(self, data: bytes) -> None:
-        assert self._transport is not None
+    def _write(self, pieces: list[bytes]) -> None:
         self.sent_s = self._loop.time()
-        self.sent_bytes += len(data)
-        self._transport.write(data)
-
-    def pause(self) -> None:
-        if self._transport is not None and self._transport.is_reading():
-            self._transport.pause_reading()
-
-    def resume(self) -> None:
-        if self._transport is not None and not self._transport.is_closing():
-            if not self._transport.is_reading():
-                self._transport.resume_reading()
+        self.sent_bytes += sum(map(len, pieces))
+        if len(pieces) == 1:
+            self.transport.write(pieces[0])
+        else:
+            self.transport.writelines(pieces)
 
     def close(self, reason: str) -> None:
         """Send what waits and be gone, within a deadline."""
@@ -284,5 +452,15 @@ class Link(asyncio.Protocol):
             self._deadline.cancel()
         self.is_open = False
         self._has_ended = True
-        self._parts = []
+        self._at = self._end_at = 0
         self._reason = self._reason or reason
+
+
+def _frame(kind: int, body: bytes) -> bytes:
+    return (len(body) + 1).to_bytes(SIZE_BYTES, "big") + bytes([kind]) + body
+
+
+def _to_line(data: bytes) -> str:
+    """Return a text of a peer as one line that may be shown."""
+    text = data.decode(errors="replace")
+    return "".join(character if character.isprintable() else "?" for character in text)

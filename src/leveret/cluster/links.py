@@ -1,36 +1,42 @@
-"""The connections of one node to the others: two for each pair of nodes, kept open.
+"""The connections of one node to the others: two for each pair of nodes, kept open, and relays.
 
-The node with the higher number dials. `TALK` carries short messages, `BULK` carries chunks of
-snapshots. A lost or refused connection is dialed again, after a growing, randomised delay. An idle
-link sends an empty frame every second. A link that received nothing for `silent_s` is closed, so
-that a peer that was cut off is noticed, and its return, too.
+Nodes are known by name. The node whose name sorts later dials; the other one dials, too, if that
+does not happen, because only one of them may know the other's address. `TALK` carries messages that
+must not wait, `BULK` carries copies of directories. A lost or refused connection is dialed again,
+after a growing, randomised delay. The owner is told when a `TALK` connection is lost, so that it
+need not wait for a timeout. An idle link sends a ping every second. A link that received nothing
+for `silent_s` is closed, so that a peer that was cut off is noticed, and its return, too.
 
 Sending never blocks. Data that cannot be sent now is dropped and counted: Raft sends it again.
 """
 
 import asyncio
 import logging
-import ssl
-from collections.abc import Callable
-from dataclasses import dataclass
 from os import urandom
 from random import Random
 from typing import Final
 
+from leveret.cluster.admission import name_twice, other_node
+from leveret.cluster.complaints import Complaints
+from leveret.cluster.errors import ClusterError, LinkRefusedError
 from leveret.cluster.handshake import (
     BULK,
+    KEPT,
     NONCE_BYTES,
-    PURPOSES,
+    NOT_LEADER,
+    RELAY,
     TALK,
     TWICE,
-    UNKNOWN_NODE,
     WELCOME,
+    Card,
     Dialing,
-    Identity,
     Listening,
 )
 from leveret.cluster.link import HANDSHAKE_S, Link
+from leveret.cluster.peers import PACE, Address, Facts, LinksOwner, Pace, Tls
 from leveret.cluster.raft.messages import Message
+from leveret.cluster.relay import RelayHead
+from leveret.cluster.requests import Requests
 
 log = logging.getLogger(__name__)
 
@@ -38,54 +44,10 @@ CONNECT_S: Final = 3.0
 RETRY_S_MIN: Final = 0.05
 RETRY_S_MAX: Final = 1.0
 REFUSED_RETRY_S: Final = 5.0  # somebody has to change something first
+SECOND_DIAL_S: Final = 2.0  # the node whose name sorts first leaves this time to the other
 STOP_S: Final = 5.0
-BACKLOG: Final = 128
+BACKLOG: Final = 1024  # clients that a whole node relays connect again together
 STRANGERS_MAX: Final = 64  # connections whose handshake is not done
-COMPLAINTS_MAX: Final = 64  # that are remembered so as not to be repeated
-
-
-@dataclass(frozen=True)
-class Pace:
-    """How often a link says that it is there, and how long one that says nothing is believed."""
-
-    watch_s: float = 1.0
-    silent_s: float = 4.0
-
-
-PACE: Final = Pace()
-
-OnMessages = Callable[[list[Message], int], None]
-
-
-@dataclass(frozen=True)
-class Address:
-    """Where a node listens for others."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
-
-
-@dataclass(frozen=True)
-class Tls:
-    """Contexts of both sides, which ask each other for certificates."""
-
-    listening: ssl.SSLContext
-    dialing: Callable[[], ssl.SSLContext]  # asked at each dial: certificates are renewed
-
-
-@dataclass(frozen=True)
-class Facts:
-    """One connection, for those who look."""
-
-    peer: int
-    purpose: int
-    incarnation: int  # of the peer
-    sent_bytes: int
-    received_bytes: int
-    dropped: int  # frames
 
 
 class Links:
@@ -93,28 +55,28 @@ class Links:
 
     def __init__(
         self,
-        me: Identity,
-        on_messages: OnMessages,
+        owner: LinksOwner,
+        secret: bytes,
         *,
         chance: Random,
         tls: Tls | None = None,
         pace: Pace = PACE,
     ) -> None:
-        self.me = me
-        self._deliver = on_messages
+        self._owner = owner
+        self._secret = secret
         self._chance = chance
         self._tls = tls
         self._pace = pace
         self._loop = asyncio.get_running_loop()
-        self._peers: dict[int, Address] = {}
-        self._open: dict[tuple[int, int], Link] = {}  # by peer and purpose
+        self._peers: dict[str, Address] = {}
+        self._open: dict[tuple[str, int], Link] = {}  # by peer and purpose
         self._others: dict[Link, None] = {}  # every other link that is not gone, the oldest first
-        self._dialing: dict[int, list[asyncio.Task[None]]] = {}
+        self._dialing: dict[str, list[asyncio.Task[None]]] = {}
+        self._requests = Requests()
         self._server: asyncio.Server | None = None
         self._watch: asyncio.TimerHandle | None = None
         self._watched_s = self._loop.time()
-        self._complaints: dict[str, float] = {}
-        self.is_paused = False
+        self._complaints = Complaints(self._loop.time)
         self._has_stopped = False
         self.dials = 0
         self._dropped = 0  # frames for which there was no link, or that gone links dropped
@@ -157,12 +119,13 @@ class Links:
             link.abort("")
 
     def _end(self) -> list[asyncio.Task[None]]:
-        """Begin nothing more; the tasks that end by that."""
+        """Begin nothing more; return the tasks that end by that."""
         self._has_stopped = True
         if self._watch is not None:
             self._watch.cancel()
         if self._server is not None:
             self._server.close()
+        self._requests.end()
         tasks = [task for tasks in self._dialing.values() for task in tasks]
         self._dialing.clear()
         for task in tasks:
@@ -171,32 +134,69 @@ class Links:
 
     # Peers
 
-    def add_peer(self, node: int, address: Address) -> None:
-        """Know a node, and keep connected with it."""
-        if self._peers.get(node) == address or node == self.me.node or self._has_stopped:
+    def set_peers(self, peers: dict[str, Address]) -> None:
+        """Keep connected with these nodes. Links to other nodes stay until they are closed."""
+        if self._has_stopped:
             return
-        self.remove_peer(node)
-        self._peers[node] = address
-        if node < self.me.node:
-            self._dialing[node] = [
-                self._loop.create_task(self._keep(node, purpose), name=f"dial {node} {purpose}")
-                for purpose in PURPOSES
+        mine = self._owner.card().name
+        for name in [*self._peers]:
+            if name not in peers:
+                self._forget(name)
+        for name, address in peers.items():
+            if name == mine or self._peers.get(name) == address:
+                continue
+            self._forget(name)
+            self._peers[name] = address
+            self._dialing[name] = [
+                self._loop.create_task(
+                    self._keep(name, purpose, mine < name), name=f"dial {name} {purpose}"
+                )
+                for purpose in KEPT
             ]
 
-    def remove_peer(self, node: int) -> None:
-        self._peers.pop(node, None)
-        for task in self._dialing.pop(node, []):
+    def _forget(self, name: str) -> None:
+        self._peers.pop(name, None)
+        for task in self._dialing.pop(name, []):
             task.cancel()
-        for purpose in PURPOSES:
-            link = self._open.get((node, purpose))
+
+    def dial_now(self) -> None:
+        """Dial all peers that are not connected without waiting any longer."""
+        peers = self.peers()
+        for name in peers:
+            self._forget(name)
+        self.set_peers(peers)
+
+    def reconnect(self, name: str) -> None:
+        """End the connections with a node, so that both sides show their cards again."""
+        for purpose in KEPT:
+            link = self._open.get((name, purpose))
             if link is not None:
                 link.close("")
 
-    def peers(self) -> dict[int, Address]:
+    def disconnect(self, name: str, refusal: LinkRefusedError) -> None:
+        """End the connections with a node, and tell it why."""
+        for purpose in KEPT:
+            link = self._open.get((name, purpose))
+            if link is not None:
+                link.say_bye(refusal)
+
+    def peers(self) -> dict[str, Address]:
         return dict(self._peers)
 
-    def is_connected(self, node: int) -> bool:
-        return all((node, purpose) in self._open for purpose in PURPOSES)
+    def cards(self) -> dict[str, Card]:
+        """Return the cards of all nodes with a `TALK` connection, as of their handshakes."""
+        return {
+            name: link.card
+            for (name, purpose), link in self._open.items()
+            if purpose == TALK and link.card is not None and link.is_open
+        }
+
+    def is_connected(self, name: str) -> bool:
+        return all((name, purpose) in self._open for purpose in KEPT)
+
+    def can_talk(self, name: str) -> bool:
+        link = self._open.get((name, TALK))
+        return link is not None and link.is_open
 
     @property
     def dropped(self) -> int:
@@ -204,12 +204,13 @@ class Links:
         return self._dropped + sum(link.dropped for link in self._open.values())
 
     def facts(self) -> list[Facts]:
-        """What is connected now."""
+        """Return the connections that are open now."""
         return [
             Facts(
                 peer=link.peer,
                 purpose=link.purpose,
                 incarnation=link.incarnation,
+                address=link.address,
                 sent_bytes=link.sent_bytes,
                 received_bytes=link.received_bytes,
                 dropped=link.dropped,
@@ -217,80 +218,170 @@ class Links:
             for link in self._open.values()
         ]
 
-    # Messages
+    # Sending
 
-    def send(self, target: int, messages: list[Message], purpose: int = TALK) -> None:
-        link = self._open.get((target, purpose))
+    def send(self, peer: str, source: int, target: int, messages: list[Message]) -> None:
+        """Send messages of Raft, from one number to another."""
+        link = self._open.get((peer, TALK))
         if link is None or not link.is_open:
             self._dropped += 1
         else:
-            link.send(messages)
+            link.send(source, target, messages)
 
-    def send_bulk(self, target: int, messages: list[Message]) -> None:
-        self.send(target, messages, BULK)
+    def send_data(self, peer: str, data: bytes) -> bool:
+        """Send bytes to the owner of another node; return False if there is no connection."""
+        link = self._open.get((peer, BULK))
+        if link is None or not link.is_open:
+            return False
+        link.send_data(data)
+        return True
 
-    def pause(self) -> None:
-        """Read nothing more for now: there is enough to do."""
-        self.is_paused = True
-        for link in self._open.values():
-            link.pause()
+    def may_send_data(self, peer: str) -> bool:
+        """Return False if a sender of data has to wait for `on_drained`, or for a connection."""
+        link = self._open.get((peer, BULK))
+        return link is not None and link.may_send_data()
 
-    def resume(self) -> None:
-        self.is_paused = False
-        self._excuse()
-        for link in self._open.values():
-            link.resume()
+    async def request(self, peer: str, kind: int, payload: bytes, within_s: float) -> str:
+        """Ask another node to do something; return its answer, or raise `ClusterError`."""
+        link = self._open.get((peer, TALK))
+        if link is None or not link.is_open:
+            raise ClusterError(f"node {peer} is not connected")
+        return await self._requests.ask(link, kind, payload, within_s)
+
+    async def open_relay(
+        self, peer: str, head: RelayHead, first: bytes = b""
+    ) -> tuple[asyncio.Transport, bytes]:
+        """Open a connection for one client at another node, and send its head and first bytes.
+
+        Return the transport, which is paused, and the bytes that came already; give both to
+        `leveret.cluster.relay.attach` without an await between. Raise `ClusterError` otherwise.
+        """
+        address = self._peers.get(peer)
+        if address is None or self._has_stopped:
+            raise ClusterError(f"node {peer} is not known")
+        link = self._new_dial(peer, RELAY)
+        try:
+            await self._connect_relay(link, address)
+            if not link.is_open:
+                raise LinkRefusedError(link.refusal or NOT_LEADER, link.reason, by_peer=True)
+        except BaseException:
+            link.abort("")
+            raise
+        finally:
+            self._others.pop(link, None)
+        transport, rest = link.take_relay()
+        transport.writelines([head.encode(), first])
+        return transport, rest
+
+    async def _connect_relay(self, link: Link, address: Address) -> None:
+        self._others[link] = None
+        try:
+            async with asyncio.timeout(CONNECT_S + HANDSHAKE_S):
+                await self._connect(link, address)
+                await asyncio.shield(link.opened)
+        except (OSError, TimeoutError, ValueError) as fault:
+            reason = str(fault) or "no answer"
+            raise ClusterError(f"node {link.peer} cannot be reached at {address}: {reason}") from (
+                None
+            )
 
     # What links tell
 
-    def judge(self, link: Link) -> int:
-        if link.peer not in self._peers or link.peer < self.me.node:
-            return UNKNOWN_NODE
-        there = self._open.get((link.peer, link.purpose))
-        if there is not None and there.incarnation != link.incarnation:
+    def judge(self, link: Link) -> None:
+        card = link.card
+        assert card is not None
+        mine = self._owner.card()
+        if link.is_dialed and card.name != link.target:
+            raise other_node(link.target, card.name, link.address)
+        if not link.is_dialed and link.target != mine.name:
+            raise other_node(link.target, mine.name, mine.address)
+        self._owner.require_welcome(card, is_relay=link.purpose == RELAY and not link.is_dialed)
+        there = self._open.get((card.name, link.purpose))
+        if there is not None and there.incarnation != card.incarnation:
             # It may be the old process of a node that lost its power: then it falls silent.
-            return TWICE
-        return WELCOME
+            raise name_twice(card.name, _host(there.address), _host(link.address))
 
     def on_open(self, link: Link) -> None:
+        self._others.pop(link, None)
+        if link.purpose == RELAY:
+            return
         before = self._open.get((link.peer, link.purpose))
         if before is not None:
-            before.abort("")
-        self._others.pop(link, None)
+            # Both sides may have dialed at the same time: then both keep the same connection.
+            is_both = before.is_dialed != link.is_dialed
+            is_other = before.incarnation != link.incarnation
+            if is_other or (is_both and before.is_dialed == self._dials(link.peer)):
+                link.is_surplus = True
+                link.close("")
+                return
+            before.is_surplus = True
+            before.close("")
         self._open[link.peer, link.purpose] = link
-        if self.is_paused:
-            link.pause()
         log.info("connected with %s", link)
+        self._complaints.forget(link.peer)
+        if link.purpose == TALK and before is None:
+            assert link.card is not None
+            self._owner.on_connected(link.peer, link.card)
+
+    def _dials(self, peer: str) -> bool:
+        """Return True if it is this node whose connections are kept."""
+        return self._owner.card().name > peer
 
     def on_messages(self, link: Link, messages: list[Message], size_bytes: int) -> None:
         if not self._has_stopped:
-            self._deliver(messages, size_bytes)
+            self._owner.on_messages(link.peer, messages, size_bytes)
+
+    def on_request(self, link: Link, number: int, kind: int, payload: bytes) -> None:
+        def answer(is_done: bool, text: str) -> None:
+            if link.is_open:
+                link.send_answer(number, is_done, text)
+
+        if not self._has_stopped:
+            self._owner.on_request(link.peer, kind, payload, answer)
+
+    def on_answer(self, link: Link, number: int, is_done: bool, text: str) -> None:
+        self._requests.on_answer(link, number, is_done, text)
+
+    def on_data(self, link: Link, data: bytes) -> None:
+        if not self._has_stopped:
+            self._owner.on_data(link.peer, data)
+
+    def on_drained(self, link: Link) -> None:
+        if link.purpose == BULK and not self._has_stopped:
+            self._owner.on_drained(link.peer)
+
+    def on_relay(self, link: Link, head: RelayHead, rest: bytes) -> None:
+        self._others.pop(link, None)
+        if self._has_stopped:
+            link.abort("")
+        else:
+            self._owner.on_relay(link.transport, head, rest)
 
     def on_closed(self, link: Link, reason: str) -> None:
         self._dropped += link.dropped
         self._others.pop(link, None)
+        self._requests.on_closed(link)
+        if self._has_stopped or link.is_surplus:
+            return
+        self._complain(link, reason)
         if self._open.get((link.peer, link.purpose)) is link:
             del self._open[link.peer, link.purpose]
-        if not self._has_stopped:
-            self._complain(link, reason)
+            if link.purpose == TALK:
+                self._owner.on_lost(link.peer)
+        if link.is_refused_by_peer:
+            self._owner.on_refused(link.peer, link.refusal, reason)
 
     def _complain(self, link: Link, reason: str) -> None:
-        """One line in the log, and not again at every attempt."""
-        now_s = self._loop.time()
-        key = f"{link.peer} {link.purpose} {reason}"
-        level = logging.WARNING
-        if now_s - self._complaints.get(key, -60.0) < 60.0:
-            level = logging.DEBUG
-        else:
-            if len(self._complaints) >= COMPLAINTS_MAX:
-                self._complaints.clear()
-            self._complaints[key] = now_s
+        """Write one line to the log, and not again at every attempt."""
+        # A stranger chooses its name, so the lines about strangers are counted by their host.
+        key = link.peer if link.is_dialed or link.is_proven else _host(link.address)
+        level = self._complaints.level(key, reason)
         log.log(level, "no connection with %s%s", link, f": {reason}" if reason else "")
 
     # Listening
 
-    def _accept(self) -> asyncio.Protocol:
-        link = Link(self, Listening(self.me, urandom(NONCE_BYTES)))
+    def _accept(self) -> asyncio.BaseProtocol:
+        link = Link(self, Listening(self._owner.card(), self._secret, urandom(NONCE_BYTES)))
         if self._has_stopped:
             link.abort("")  # accepted just before the end
             return link
@@ -304,27 +395,45 @@ class Links:
 
     # Dialing
 
-    async def _keep(self, node: int, purpose: int) -> None:
-        """Stay connected, as long as the node is a peer."""
+    def _new_dial(self, peer: str, purpose: int) -> Link:
+        card = self._owner.card()
+        nonce = urandom(NONCE_BYTES)
+        return Link(self, Dialing(card, self._secret, nonce, peer, purpose), peer)
+
+    async def _keep(self, peer: str, purpose: int, is_second: bool) -> None:
+        """Stay connected, as long as the node is a peer; `is_second`: the other one dials first."""
         wait_s = RETRY_S_MIN
         while True:
-            link = Link(self, Dialing(self.me, urandom(NONCE_BYTES), node, purpose))
-            try:
-                if await self._dial(link, self._peers[node]):
-                    # The watch ends a link that is silent, a deadline a handshake.
-                    await asyncio.shield(link.closed)
-            finally:
-                self._others.pop(link, None)
-                link.abort("")
-            if link.has_opened:
+            there = self._open.get((peer, purpose))
+            if there is not None:
+                await asyncio.shield(there.closed)
                 wait_s = RETRY_S_MIN
+            if is_second:
+                await asyncio.sleep(self._drawn(SECOND_DIAL_S))
+            refusal = await self._dial_once(peer, purpose)
+            if (peer, purpose) in self._open:
+                continue
             # TWICE: the peer still has a link to an earlier process of this node. It ends soon.
-            is_hopeless = link.refusal not in (WELCOME, TWICE)
+            is_hopeless = refusal not in (WELCOME, TWICE)
             await asyncio.sleep(self._drawn(REFUSED_RETRY_S if is_hopeless else wait_s))
             wait_s = min(wait_s * 2, RETRY_S_MAX)
 
+    async def _dial_once(self, peer: str, purpose: int) -> int:
+        """Dial, and wait for the end of the handshake; return the code of a refusal."""
+        if (peer, purpose) in self._open:
+            return WELCOME
+        link = self._new_dial(peer, purpose)
+        try:
+            if await self._dial(link, self._peers[peer]):
+                await asyncio.shield(link.opened)  # a deadline ends the handshake
+        finally:
+            self._others.pop(link, None)
+            if not link.has_opened:
+                link.abort("")
+        return link.refusal
+
     def _drawn(self, wait_s: float) -> float:
-        """By chance, so that nodes that lost each other together do not return together."""
+        """Draw a time, so that nodes that lost each other together do not return together."""
         return wait_s * (0.5 + self._chance.random() / 2)
 
     async def _dial(self, link: Link, address: Address) -> bool:
@@ -366,13 +475,17 @@ class Links:
             self._excuse()  # this process was held up, and what came meanwhile is not read yet
         self._watched_s = now_s
         for link in list(self._open.values()):
-            if not self.is_paused and now_s - link.received_s > pace.silent_s:
+            if now_s - link.received_s > pace.silent_s:
                 link.abort(f"nothing came for {pace.silent_s:g} s")
             elif now_s - link.sent_s >= pace.watch_s / 2:
                 link.ping()
 
     def _excuse(self) -> None:
-        """It was not the peers who were silent."""
+        """Note that it was not the peers that were silent."""
         now_s = self._loop.time()
         for link in self._open.values():
             link.received_s = now_s
+
+
+def _host(address: str) -> str:
+    return address.rpartition(":")[0]

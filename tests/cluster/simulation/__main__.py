@@ -1,6 +1,6 @@
 """Runs seeds, and prints which failed, why, and how to replay them.
 
-python -m tests.cluster.simulation --seeds 1000                   both schedules
+python -m tests.cluster.simulation --seeds 1000                   all schedules
 python -m tests.cluster.simulation --schedule harsh --seed 17     one run, with a trace
 """
 
@@ -46,7 +46,7 @@ def _many(seeds: range, names: list[str], arguments: argparse.Namespace) -> int:
     failures = 0
     total = 0
     begun = time.process_time()
-    steps = committed = elections = confirmed = sleeps = wakes = 0
+    steps = committed = elections = reads = copies = losses = 0
     for seed in seeds:
         if seed != seeds.start and (seed - seeds.start) % PROGRESS_EVERY == 0:
             print(f"{total} runs so far, {failures} failed", flush=True)
@@ -56,9 +56,9 @@ def _many(seeds: range, names: list[str], arguments: argparse.Namespace) -> int:
             steps += result.steps
             committed += result.committed
             elections += result.elections
-            confirmed += result.confirmed
-            sleeps += result.sleeps
-            wakes += result.wakes
+            reads += result.reads
+            copies += result.copies
+            losses += result.losses
             if result.failure is not None:
                 failures += 1
                 _show(result)
@@ -68,8 +68,8 @@ def _many(seeds: range, names: list[str], arguments: argparse.Namespace) -> int:
     spent = time.process_time() - begun
     print(
         f"{total} runs, {failures} failed; {steps} steps, {elections} elections, "
-        f"{committed} entries committed, {confirmed} confirms, {sleeps} members fell asleep, "
-        f"{wakes} were woken; {spent:.1f} s of CPU"
+        f"{committed} blocks committed, {reads} reads from files, {copies} copies, "
+        f"{losses} lost disks; {spent:.1f} s of CPU"
     )
     return 1 if failures else 0
 
@@ -79,7 +79,7 @@ def _show(result: Result) -> None:
     print(
         f"seed {result.seed} {result.schedule}: {outcome} "
         f"({result.steps} steps, {result.elections} elections, {result.committed} committed, "
-        f"{result.confirmed} confirmed, {result.sleeps} sleeps, {result.wakes} wakes, "
+        f"{result.reads} reads, {result.copies} copies, {result.losses} lost disks, "
         f"digest {result.digest:08x})"
     )
     if result.failure is not None:

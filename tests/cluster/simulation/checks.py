@@ -1,31 +1,37 @@
-"""The rules for one group, checked after every event.
+"""The rules, checked after every event.
 
-Raft: election safety, log matching, leader completeness, state machine safety; terms and commit
-indexes never decrease; the content of a message is on disk before it is sent; committed entries are
-on the disks of a majority. Queue: no confirmed message is lost or queued twice, none is delivered
-after an accepted settle, each publisher's messages stay in order; reads see everything that was
-committed before them.
+Raft: election safety, log matching, leader completeness, one committed block at each index for
+ever; terms and commit indexes never fall; what a message promises is on disk before it is sent;
+committed blocks are on the disks of a majority; a voter has every committed block that it has ever
+acknowledged. Beyond Raft: no heartbeats while the disk hangs, no hand-over before the successor has
+everything, and bounded memory.
 """
 
 import zlib
 
-from leveret.cluster.commands import PURGE, SETTLE, body_of, decode_command
-from leveret.cluster.machine import CONFIRM, DEAD_LETTER, DELIVER, SETTLED, Effect, Machine
+from leveret.cluster.raft.block import TERM, Block
 from leveret.cluster.raft.core import Raft
-from leveret.cluster.raft.entry import COMMAND, Entry
 from leveret.cluster.raft.messages import (
     APPEND,
     APPEND_REPLY,
+    COMMIT,
     GRANTED,
+    HEARTBEAT,
+    HEARTBEAT_REPLY,
     PRE_VOTE,
     PRE_VOTE_REPLY,
+    TIMEOUT_NOW,
+    VOTE,
     VOTE_REPLY,
     Message,
 )
-from leveret.cluster.raft.ready import Ready
-from leveret.cluster.raft.state import LEADER
-from tests.cluster.simulation.disk import Disk
-from tests.cluster.simulation.view import View
+from leveret.cluster.raft.state import CANDIDATE, LEADER
+from tests.cluster.simulation.disk import Disk, Image
+
+Mark = tuple[int, int, int]
+BLOCK_BYTES_MAX = 300  # of the simulator's blocks
+# Messages that rely on nothing that is on disk.
+FREE = (PRE_VOTE, PRE_VOTE_REPLY, HEARTBEAT_REPLY)
 
 
 class ViolationError(Exception):
@@ -41,16 +47,17 @@ def require(holds: bool, rule: str, text: str) -> None:
         raise ViolationError(rule, text)
 
 
-def mark(entry: Entry) -> tuple[int, int, int]:
-    """What an entry is, in short."""
-    return entry.term, entry.kind, zlib.crc32(entry.data)
+def mark(block: Block) -> Mark:
+    """Return term, kind and checksum of a block."""
+    return block.term, block.kind, zlib.crc32(block.data)
 
 
-def has_durably(view: View, index: int, term: int) -> bool:
-    if view.snapshot is not None and index <= view.snapshot.index:
+def has(image: Image, index: int, wanted: Mark) -> bool:
+    """Whether a disk has a block; one before its base is committed, and so had by all."""
+    if index <= image.base:
         return True
-    at = index - view.first
-    return 0 <= at < len(view.entries) and view.entries[at].term == term
+    block = image.block(index)
+    return block is not None and mark(block) == wanted
 
 
 class Seen:
@@ -63,39 +70,31 @@ class Seen:
 
 
 class Checker:
-    """Knows everything that has happened to one group."""
+    """Knows everything that has happened."""
 
-    def __init__(self, group: int) -> None:
-        self.group = group
+    def __init__(self) -> None:
         self.leaders: dict[int, int] = {}  # by term
-        self.matching: dict[tuple[int, int], tuple[int, int, int, int]] = {}
-        self.committed: dict[int, tuple[tuple[int, int, int], int]] = {}  # and the leader's term
-        self.applied: dict[int, tuple[int, int, int]] = {}
-        self.states: dict[int, int] = {}  # sums of effects and of snapshots, by index
+        self.matching: dict[tuple[int, int], tuple[int, Mark]] = {}  # with the term before
+        self.committed: dict[int, tuple[Mark, int]] = {}  # and the leader's term
         self.commit_max = 0
         self.disks: dict[int, Disk] = {}
         self.seen: dict[int, Seen] = {}
-        # Queue
-        self.accepted: dict[tuple[int, int], int] = {}
-        self.bodies: dict[int, bytes] = {}
-        self.last_seq: dict[int, int] = {}
-        self.owners: dict[int, tuple[int, int]] = {}  # index to publisher and number
-        self.first_delivered: set[int] = set()
-        self.delivered_seq: dict[int, int] = {}
-        self.gone: set[int] = set()  # settled on demand, dead-lettered or purged
-        self.confirmed: set[tuple[int, int]] = set()
-        self.settled: set[int] = set()  # and the consumer knows
+        self.votes: dict[tuple[int, int], int] = {}  # by voter and term
+        self.acknowledged: dict[int, dict[int, Mark]] = {}  # by member: what others may count on
+        self.hurt: set[int] = set()  # members whose disks have lost synced blocks
+        self.confirmed = 0
 
     # After every event
 
     def on_start(self, raft: Raft, disk: Disk) -> None:
-        """A member starts, for the first time or again: its term is where it was."""
+        """A member starts, for the first time or again."""
         before = self.seen.get(raft.node)
         seen = Seen(raft.commit)
         if before is not None:
             seen.led_term = before.led_term
         self.seen[raft.node] = seen
         self.disks[raft.node] = disk
+        self.acknowledged.setdefault(raft.node, {})
 
     def on_event(self, raft: Raft) -> None:
         seen = self.seen[raft.node]
@@ -110,157 +109,170 @@ class Checker:
                 self._check_complete(raft)
         if raft.commit != seen.commit:
             self._on_commit(raft, seen)
-        # One that has only started does not know of a leader.
-        if raft.is_asleep and raft.leader:
-            text = f"{raft.node} sleeps with {raft.commit} of {raft.log.last_index()} committed"
-            require(raft.commit == raft.log.last_index(), "sleep", text)
+        log = raft.log
+        text = f"{raft.node} has {log.synced_index} of {log.last_index} after {log.base_index}"
+        require(log.base_index <= log.synced_index <= log.last_index, "log", text)
+        self._check_memory(raft)
 
     def _check_complete(self, raft: Raft) -> None:
-        log = raft.log
-        for index in range(log.base_index + 1, self.commit_max + 1):
-            found, term = self.committed.get(index, (None, 0))
-            if found is not None and term <= raft.term:
-                entry = log.entry(index)
-                text = f"{raft.node} leads term {raft.term} without committed entry {index}"
-                require(entry is not None and mark(entry) == found, "leader completeness", text)
+        image = self.disks[raft.node].written
+        for index, (found, term) in self.committed.items():
+            if term <= raft.term:
+                text = f"{raft.node} leads term {raft.term} without committed block {index}"
+                require(has(image, index, found), "leader completeness", text)
 
     def _on_commit(self, raft: Raft, seen: Seen) -> None:
         text = f"{raft.node} fell from {seen.commit} to {raft.commit}"
         require(raft.commit > seen.commit, "commit", text)
-        for index in range(max(seen.commit, raft.log.base_index) + 1, raft.commit + 1):
-            entry = raft.log.entry(index)
-            assert entry is not None
-            found, _ = self.committed.setdefault(index, (mark(entry), raft.term))
-            text = f"{raft.node} commits another entry at {index}"
-            require(found == mark(entry), "state machine safety", text)
+        image = self.disks[raft.node].written
+        for index in range(seen.commit + 1, raft.commit + 1):
+            if index <= image.base:
+                continue
+            is_written = index <= raft.log.written_index
+            block = image.block(index) if is_written else self._unwritten(raft, index)
+            text = f"{raft.node} commits block {index} and does not have it"
+            require(block is not None, "state machine safety", text)
+            assert block is not None
+            found, _ = self.committed.setdefault(index, (mark(block), raft.term))
+            text = f"{raft.node} commits another block at {index}"
+            require(found == mark(block), "state machine safety", text)
             if raft.role == LEADER:
-                self._check_majority(raft, entry)
+                self._check_majority(raft, block)
+                self.confirmed = max(self.confirmed, index)
         seen.commit = raft.commit
         self.commit_max = max(self.commit_max, raft.commit)
 
-    def _check_majority(self, raft: Raft, entry: Entry) -> None:
-        """What a leader commits is on the disks of a majority."""
+    def _unwritten(self, raft: Raft, index: int) -> Block | None:
+        """A block that the member has, and its host does not have yet."""
+        log = raft.log
+        return log.block(index) if log.window_first <= index <= log.last_index else None
+
+    def _check_majority(self, raft: Raft, block: Block) -> None:
+        """Check that a committed block is on the disks of a majority, unless a disk was damaged."""
         members = raft.log.members()
-        durable = [node for node in members.voters if self._is_durable(node, entry)]
+        durable = [
+            node
+            for node in members.voters
+            if node in self.hurt
+            or (node in self.disks and has(self.disks[node].durable, block.index, mark(block)))
+        ]
         text = (
-            f"{raft.node} commits {entry.index}, on the disks of {durable} of {members.voters} only"
+            f"{raft.node} commits {block.index}, on the disks of {durable} of {members.voters} only"
         )
         require(len(durable) >= members.quorum(), "durable majority", text)
 
-    def _is_durable(self, node: int, entry: Entry) -> bool:
-        disk = self.disks.get(node)
-        return disk is not None and has_durably(disk.views[self.group], entry.index, entry.term)
+    def _check_memory(self, raft: Raft) -> None:
+        config = raft.config
+        limit = config.window_bytes_max + config.uncommitted_bytes_max + BLOCK_BYTES_MAX
+        if raft.role != LEADER:
+            limit += config.follower_bytes_max + config.append_bytes_max + BLOCK_BYTES_MAX
+        text = f"{raft.node} has {raft.log.window_bytes} bytes of blocks in memory"
+        require(raft.log.window_bytes <= limit, "memory", text)
 
-    def on_ready(self, raft: Raft, ready: Ready) -> None:
-        """Log matching: an entry says what it is and which entry it follows."""
-        for entry in ready.entries:
-            before = entry.index - 1
-            known = raft.log.term(before) if before >= raft.log.base_index else -1
-            if known < 0:
-                continue
-            found = self.matching.setdefault((entry.index, entry.term), (known, *mark(entry)))
-            text = f"{raft.node} has another entry {entry.index} of term {entry.term}"
-            require(found == (known, *mark(entry)), "log matching", text)
+    # The log
 
-    def on_send(self, raft: Raft, message: Message) -> None:
+    def on_block(self, image: Image, block: Block) -> None:
+        """Log matching: a block says what it is and which block it follows."""
+        before = image.block(block.index - 1)
+        term = image.base_term if before is None else before.term
+        found = self.matching.setdefault((block.index, block.term), (term, mark(block)))
+        text = f"another block {block.index} of term {block.term}"
+        require(found == (term, mark(block)), "log matching", text)
+        require((block.kind == TERM) == (term != block.term), "reign", f"{block.index} begins none")
+
+    def on_cut(self, raft: Raft, first: int) -> None:
+        """Only blocks are cut off that are not committed, and the first one conflicts."""
+        image = self.disks[raft.node].written
+        for index in range(first, image.last + 1):
+            block = image.block(index)
+            found = self.committed.get(index, (None, 0))[0]
+            text = f"{raft.node} cuts off committed block {index}"
+            require(block is not None and found != mark(block), "cut", text)
+
+    def on_synced(self, raft: Raft) -> None:
+        """Count a block that the leader has synced as acknowledged by the leader."""
+        text = f"{raft.node} believes that {raft.log.synced_index} blocks are synced"
+        require(raft.log.synced_index <= self.disks[raft.node].durable.last, "durable blocks", text)
+        if raft.role == LEADER:
+            self._note_acknowledged(raft.node, raft.log.synced_index)
+
+    def _note_acknowledged(self, node: int, last: int) -> None:
+        image = self.disks[node].durable
+        known = self.acknowledged[node]
+        index = last
+        while index > image.base:
+            block = image.block(index)
+            if block is None or known.get(index) == mark(block):
+                break  # and so are all before it
+            known[index] = mark(block)
+            index -= 1
+
+    def on_damage(self, node: int) -> None:
+        self.hurt.add(node)
+
+    # Messages
+
+    def on_tick(self, raft: Raft, sync_ticks: int) -> None:
+        """A leader steps down when its disk is late by an election timeout."""
+        text = f"{raft.node} leads though its disk hangs for {sync_ticks} ticks"
+        is_late = sync_ticks >= raft.config.election_ticks
+        require(raft.role != LEADER or not is_late, "hung disk", text)
+
+    def on_send(self, raft: Raft, message: Message, sync_ticks: int) -> None:
         """What a message lets others rely on is on disk."""
-        if message.kind in (PRE_VOTE, PRE_VOTE_REPLY):
+        if message.kind in FREE:
             return
-        view = self.disks[raft.node].views[self.group]
-        text = f"{raft.node} speaks in term {message.term}, its disk is in term {view.term}"
-        require(view.term >= message.term, "durable term", text)
-        if message.kind == VOTE_REPLY and message.context == GRANTED:
-            if view.term == message.term:
-                text = (
-                    f"{raft.node} votes for {message.target} in term {view.term}, disk: {view.vote}"
-                )
-                require(view.vote == message.target, "durable vote", text)
+        image = self.disks[raft.node].durable
+        text = f"{raft.node} speaks in term {message.term}, its disk is in term {image.hard.term}"
+        require(image.hard.term >= message.term, "durable term", text)
+        if message.kind == VOTE:
+            self._on_vote(raft, message, raft.node)
+        elif message.kind == VOTE_REPLY and message.context == GRANTED:
+            self._on_vote(raft, message, message.target)
         elif message.kind == APPEND_REPLY:
-            text = f"{raft.node} acknowledges {message.index} without having it on disk"
-            last = view.first - 1 + len(view.entries)
-            # What it had in an earlier term may have been cut off since: whoever has committed by
-            # such a word cannot have been followed by a leader that cuts it off.
-            is_had = last >= message.index or view.term > message.term
-            require(is_had, "durable entries", text)
-        elif message.kind == APPEND and message.entries:
-            last = message.entries[-1].index
-            require(
-                view.first - 1 + len(view.entries) >= last or view.term > message.term,
-                "durable entries",
-                f"{raft.node} sends {last} before it is on its disk",
-            )
+            self._on_acknowledge(raft, message, image)
+        elif message.kind == HEARTBEAT:
+            text = f"{raft.node} sends heartbeats though its disk hangs for {sync_ticks} ticks"
+            require(sync_ticks < raft.config.heartbeat_ticks, "hung disk", text)
+        elif message.kind == TIMEOUT_NOW and raft.transfer_target == message.target:
+            last = raft.log.last_index
+            disk = self.disks.get(message.target)
+            is_there = disk is None or message.target in self.hurt or disk.durable.last >= last
+            text = f"{message.target} is to lead without block {last}"
+            require(is_there and raft.commit == last, "hand-over", text)
+        if message.kind in (APPEND, COMMIT):
+            self._on_told(raft, message)
 
-    # What is applied
+    def _on_vote(self, raft: Raft, message: Message, candidate: int) -> None:
+        image = self.disks[raft.node].durable
+        if image.hard.term == message.term:
+            text = f"{raft.node} votes for {candidate} in {message.term}, disk: {image.hard.vote}"
+            require(image.hard.vote == candidate, "durable vote", text)
+        before = self.votes.setdefault((raft.node, message.term), candidate)
+        text = f"{raft.node} votes for {before} and {candidate} in term {message.term}"
+        require(before == candidate, "votes once", text)
+        written = self.disks[raft.node].written
+        for index, known in self.acknowledged[raft.node].items():
+            found, term = self.committed.get(index, (None, 0))
+            if found == known and term < message.term:
+                text = f"{raft.node} votes without block {index}, which it had acknowledged"
+                require(has(written, index, known), "kept promise", text)
+        assert raft.role != CANDIDATE or raft.hard.may_vote
 
-    def on_apply(
-        self, node: int, machine: Machine, entry: Entry, effects: list[Effect], before: set[int]
-    ) -> None:
-        found = self.applied.setdefault(entry.index, mark(entry))
-        text = f"{node} applies another entry {entry.index}"
-        require(found == mark(entry), "state machine safety", text)
-        total = 0
-        for effect in effects:
-            row = f"{effect.kind} {effect.target} {effect.index} {effect.number}"
-            total = zlib.crc32(row.encode(), total)
-        if entry.index % 8 == 0:
-            total = zlib.crc32(machine.snapshot(), total)
-        is_first = entry.index not in self.states
-        text = f"{node} comes to another state at {entry.index}"
-        require(self.states.setdefault(entry.index, total) == total, "determinism", text)
-        if is_first and entry.kind == COMMAND:
-            self._on_first_apply(entry, effects, before)
+    def _on_acknowledge(self, raft: Raft, message: Message, image: Image) -> None:
+        text = f"{raft.node} acknowledges {message.index} without having it on disk"
+        # A block of an earlier term may have been cut off since. No leader cuts off a block that
+        # an earlier leader has committed by such a reply.
+        is_had = image.last >= message.index or image.hard.term > message.term
+        require(is_had, "durable blocks", text)
+        self._note_acknowledged(raft.node, min(message.index, image.last))
 
-    def _on_first_apply(self, entry: Entry, effects: list[Effect], before: set[int]) -> None:
-        command = decode_command(entry.data)
-        if command.kind == PURGE:
-            self.gone.update(before)
-        for effect in effects:
-            if effect.kind == CONFIRM and effect.index:
-                self._on_accepted(effect, body_of(entry.data))
-            elif effect.kind == DEAD_LETTER or (effect.kind == SETTLED and command.kind == SETTLE):
-                self.gone.add(effect.index)
-            elif effect.kind == DELIVER:
-                self._on_first_delivery(effect)
+    def _on_told(self, raft: Raft, message: Message) -> None:
+        text = f"{raft.node} tells that {message.commit} is committed"
+        require(message.commit <= self.commit_max, "commit", text)
 
-    def _on_accepted(self, effect: Effect, body: bytes) -> None:
-        publisher, seq = effect.target, effect.number
-        text = f"{publisher}'s message {seq} is queued at {effect.index} again"
-        require((publisher, seq) not in self.accepted, "duplicate", text)
-        self.accepted[publisher, seq] = effect.index
-        text = f"{publisher}'s message {seq} comes after {self.last_seq.get(publisher, 0)}"
-        require(seq == self.last_seq.get(publisher, 0) + 1, "order", text)
-        self.last_seq[publisher] = seq
-        self.owners[effect.index] = publisher, seq
-        self.bodies[effect.index] = body
-
-    def _on_first_delivery(self, effect: Effect) -> None:
-        if effect.index in self.first_delivered:
-            return
-        self.first_delivered.add(effect.index)
-        publisher, seq = self.owners[effect.index]
-        text = f"{publisher}'s message {seq} is delivered after a later one"
-        require(seq > self.delivered_seq.get(publisher, 0), "order", text)
-        self.delivered_seq[publisher] = seq
-
-    # What clients see
-
-    def on_confirmed(self, publisher: int, seq: int) -> None:
-        text = f"{publisher}'s message {seq} is confirmed and was never queued"
-        require((publisher, seq) in self.accepted, "lost", text)
-        self.confirmed.add((publisher, seq))
-
-    def on_delivered(self, index: int, body: bytes | None) -> None:
-        require(index not in self.settled, "settled again", f"message {index} was settled")
-        text = f"the body of message {index} is {body!r}"
-        require(body == self.bodies[index], "body", text)
-
-    def on_read(self, index: int, committed_before: int) -> None:
-        text = f"a read sees {index}, {committed_before} was committed before it"
-        require(index >= committed_before, "stale read", text)
-
-    def check_end(self, messages: set[int]) -> None:
-        """In the end every confirmed message is in the queue, or left it as it should."""
-        for key in self.confirmed:
-            index = self.accepted[key]
-            text = f"{key} is confirmed, at {index}, and gone"
-            require(index in messages or index in self.gone, "lost", text)
+    def check_end(self, image: Image) -> None:
+        """In the end the leader has every block that was ever committed."""
+        for index, (found, _) in self.committed.items():
+            text = f"committed block {index} of {self.commit_max} is gone"
+            require(has(image, index, found), "lost", text)

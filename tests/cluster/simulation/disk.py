@@ -1,152 +1,145 @@
-"""A disk that may lose unsynced data, keep a part of it, or flip a bit of synced data.
+"""A disk with the log and the hard state of one member.
 
-It is the real store with small files on a disk in memory. Power may fail at any step of the current
-write.
+Writes become safe by a sync, in the order in which they were issued. When power fails, a part of
+the unsynced writes is left: a prefix of those to the log, and any of those to the hard state, which
+is another file. A torn block at the end counts as not written. Damage cuts off synced blocks.
 """
 
 import random
 
-from leveret.cluster.raft.entry import Members
-from leveret.cluster.raft.ready import Ready
-from leveret.cluster.raft.stored import Stored
-from leveret.cluster.store.blocks import FILE_HEAD_BYTES, Block, whole_block
-from leveret.cluster.store.files import Files
-from leveret.cluster.store.store import Store
-from leveret.testing.disk import FakeDisk
-from tests.cluster.simulation.view import View
-
-SALT = 12345
-HOUSEKEEP_BYTES = 2000
+from leveret.cluster.raft.block import Block
+from leveret.cluster.raft.members import Members
+from leveret.cluster.raft.stored import UNKNOWN_PROMISE, HardState, Stored
 
 
-class FixedFiles(Files):
-    """Without chance of its own."""
+class Image:
+    """The content of a disk: log files from a base on, and the hard state."""
 
-    def salt(self) -> int:
-        return SALT
+    def __init__(self) -> None:
+        self.hard = HardState()
+        self.base = 0
+        self.base_term = 0
+        self.base_members: tuple[int, Members] = 0, Members([], [])
+        self.blocks: list[Block] = []  # from base + 1 on
+        self.needs_copy = False
+
+    @property
+    def last(self) -> int:
+        return self.base + len(self.blocks)
+
+    def copy(self) -> "Image":
+        made = Image()
+        made.hard = self.hard.copy()
+        made.base, made.base_term = self.base, self.base_term
+        made.base_members = self.base_members
+        made.blocks = list(self.blocks)
+        made.needs_copy = self.needs_copy
+        return made
+
+    def block(self, index: int) -> Block | None:
+        at = index - self.base - 1
+        return self.blocks[at] if 0 <= at < len(self.blocks) else None
+
+    def cut(self, first: int) -> None:
+        assert first > self.base, "a cut before the base of the log"
+        del self.blocks[first - self.base - 1 :]
+
+    def forget(self, base: int) -> None:
+        assert self.base <= base <= self.last
+        for block in self.blocks[: base - self.base]:
+            self.base_term = block.term
+            if block.members is not None:
+                self.base_members = block.index, block.members
+        del self.blocks[: base - self.base]
+        self.base = base
+
+    def stored(self, commit: int = 0) -> Stored:
+        """Return the state that a member starts with."""
+        stored = Stored(self.hard.copy())
+        stored.base_index, stored.last_index = self.base, self.last
+        stored.commit = max(commit, self.base)
+        stored.needs_copy = self.needs_copy
+        stored.terms = [(self.base_term, self.base)]
+        stored.members = [self.base_members]
+        for block in self.blocks:
+            if block.term > stored.terms[-1][0]:
+                stored.terms.append((block.term, block.index))
+            if block.members is not None:
+                stored.members.append((block.index, block.members))
+        return stored
 
 
-Writes = list[tuple[int, Ready]]  # by group
+Write = int | Block | HardState  # a cut, a block behind the last, the state
+
+
+def apply(image: Image, write: Write) -> None:
+    if isinstance(write, int):
+        image.cut(write)
+    elif isinstance(write, HardState):
+        image.hard = write.copy()
+    else:
+        assert write.index == image.last + 1, f"block {write.index} behind {image.last}"
+        image.blocks.append(write)
 
 
 class Disk:
-    """The log of one node. A view is what a start must find of a group after a crash right now."""
+    """What is safe, what is written, and what a crash leaves of it."""
 
-    def __init__(self, file_bytes: int = 1000) -> None:
-        self.file_bytes = file_bytes
-        self.views: dict[int, View] = {}
-        self._damaged_file = ""
-        self.is_checked = True  # whether a start must find what was synced
-        self._disk = FakeDisk()
-        self._begin()
-        self._block: Block | None = None  # under way
-        self._pending: Writes = []  # what is in it, and what waits for the next one
-        self._waiting: Writes = []
+    def __init__(self) -> None:
+        self.durable = Image()
+        self.written = Image()  # with everything that is not synced
+        self.pending: list[Write] = []
+        self.issued = 0  # writes so far
+        self.synced = 0
 
-    def _begin(self) -> None:
-        self._files = FixedFiles(self._disk)
-        self._store = Store.open(self._files, 1, 1, self.file_bytes)
-        self._store.checkpoint_share = 3
+    def write(self, write: Write) -> None:
+        apply(self.written, write)
+        self.pending.append(write)
+        self.issued += 1
 
-    @property
-    def is_damaged(self) -> bool:
-        """Whether a bit was turned in a file that is needed."""
-        return bool(self._damaged_file)
-
-    def write(self, writes: Writes, must_sync: bool) -> None:
-        """What members ask to be written; where it must be synced, the write begins."""
-        for group, ready in writes:
-            self._store.add(group, ready)
-        self._waiting += writes
-        if must_sync:
-            self._store.housekeep(HOUSEKEEP_BYTES)
-            self._block = self._store.take()
-            assert self._block is not None
-            self._pending, self._waiting = self._waiting, []
-
-    def sync(self) -> None:
-        """All that was begun to be written is safe."""
-        block = self._block
-        if block is None:
-            return
-        self._files.write(block)
-        self._store.written(block)
-        self._block = None
-        for group, ready in self._pending:
-            self.views[group].apply(ready)
-        self._pending = []
+    def sync(self, up_to: int) -> None:
+        """All writes that were issued up to this number are safe."""
+        count = up_to - self.synced
+        for write in self.pending[:count]:
+            apply(self.durable, write)
+        del self.pending[:count]
+        self.synced = up_to
 
     def crash(self, rng: random.Random) -> None:
-        """Power fails: of what was not synced nothing is left, or a part, or all."""
-        moment = self._disk.moment
-        if self._block is not None:
-            self._files.write(self._block)
-            moment = rng.randint(moment, self._disk.moment)
-        self._disk = self._disk.crash(rng, moment)
-        self._block = None
-        self._waiting = []
+        """Power fails, or the process is killed."""
+        log = [write for write in self.pending if not isinstance(write, HardState)]
+        states = [write for write in self.pending if isinstance(write, HardState)]
+        for write in log[: rng.randint(0, len(log))]:
+            apply(self.durable, write)
+        for state in states[: rng.randint(0, len(states))]:
+            apply(self.durable, state)
+        self.lose()
 
     def lose(self) -> None:
-        """Power fails, and nothing of what was not synced is left."""
-        self._block = None
-        self._pending = []
-        self._waiting = []
+        """Nothing is left of what was not synced."""
+        self.pending = []
+        self.synced = self.issued
+        self.written = self.durable.copy()
+
+    def forget(self, base: int) -> None:
+        """Remove log files. What was in them is synced."""
+        self.durable.forget(base)
+        self.written.forget(base)
+
+    def install(self, image: Image) -> None:
+        """Replace everything by a copy, at once."""
+        self.durable = image
+        self.lose()
 
     def damage(self, rng: random.Random) -> bool:
-        """Turn a bit before the last whole block, where it cannot pass for a torn write."""
-        content = self._disk.contents()
-        name = rng.choice([name for name in sorted(content) if name.endswith(".raft")])
-        limit = len(content[name])
-        if name == max(content):
-            limit = _last_block(content[name])
-        elif not self._store.index.space.live.get(int(name[:16])):
+        """Lose synced blocks from one on; the start finds out, and remembers it."""
+        image = self.durable
+        if not image.blocks or self.pending:
             return False
-        if limit == FILE_HEAD_BYTES:
-            return False
-        self._disk.flip(name, rng.randrange(limit * 8))
-        self._damaged_file = name
+        last = image.last
+        image.cut(rng.randint(image.base + 1, last))
+        image.needs_copy = image.needs_copy or rng.random() < 0.3
+        known = last if rng.random() < 0.3 and image.hard.may_vote else UNKNOWN_PROMISE
+        image.hard.note_loss(known)
+        self.lose()
         return True
-
-    def start(self) -> None:
-        """Read everything back, as a start does; raises CorruptionError for a damaged disk."""
-        self._begin()
-        if self._damaged_file not in self._disk.names():
-            self._damaged_file = ""  # the block under way made it useless: it was removed
-        pending, self._pending = self._pending, []
-        for group, view in self.views.items():
-            stored = self._store.stored(group) if self._store.has(group) else None
-            if stored is not None:
-                self._compare(view, stored, [ready for of, ready in pending if of == group])
-                self.views[group] = View(stored)
-
-    def _compare(self, view: View, stored: Stored, pending: list[Ready]) -> None:
-        """Of what was under way all is there, or nothing."""
-        difference = view.differs(stored)
-        if difference and pending:
-            for ready in pending:
-                view.apply(ready)
-            difference = view.differs(stored)
-        assert not difference or not self.is_checked, f"another disk than before: {difference}"
-
-    def stored(self, group: int, members: Members) -> Stored:
-        """What a member begins with; a new one with these members."""
-        if self._store.has(group):
-            return self._store.stored(group)
-        self._store.create(group, members)
-        block = None if self._block is not None else self._store.take()
-        if block is not None:
-            self._files.write(block)
-            self._store.written(block)
-        self.views[group] = View(Stored(members))
-        return Stored(members)
-
-
-def _last_block(data: bytes) -> int:
-    """Where the last whole block begins."""
-    at = last = FILE_HEAD_BYTES
-    number = int.from_bytes(data[36:44], "big")
-    while size := whole_block(data, at, number, SALT):
-        last = at
-        at += size
-        number += 1
-    return last

@@ -1,14 +1,8 @@
 """Chooses faults, and acts as the operator: adds, promotes, removes and replaces nodes."""
 
-from collections.abc import Callable
-
-from leveret.cluster.commands import PURGE, encode_bare, encode_configure
-from leveret.cluster.errors import (
-    ClusterError,
-)
-from leveret.cluster.host import Host
-from leveret.cluster.machine_state import Settings
-from leveret.cluster.raft.entry import Members
+from leveret.cluster.errors import ClusterError
+from leveret.cluster.raft.core import Raft
+from leveret.cluster.raft.members import Member, Members
 from tests.cluster.simulation.network import SHAPES, Network
 from tests.cluster.simulation.node import Condition, Node
 from tests.cluster.simulation.stage import Stage
@@ -40,24 +34,19 @@ class Nemesis:
     def up(self) -> list[Node]:
         return [node for node in self.nodes.values() if node.condition is Condition.UP]
 
-    def group(self) -> int:
-        """Any group."""
-        return self.rng.choice(list(self.stage.checkers))
-
-    def leader(self, group: int) -> Node | None:
+    def leader(self) -> Node | None:
         """The leader of the highest term, as far as one can see from outside."""
         found: Node | None = None
         term = 0
         for node in self.up():
-            raft = node.raft(group)
-            if raft is not None and node.is_leader(group) and raft.term > term:
-                found, term = node, raft.term
+            if node.raft is not None and node.is_leader and node.raft.term > term:
+                found, term = node, node.raft.term
         return found
 
-    def members(self, group: int) -> Members | None:
+    def members(self) -> Members | None:
         """The members in force, as the leader has them; None if there is none."""
-        leader = self.leader(group)
-        raft = None if leader is None else leader.raft(group)
+        leader = self.leader()
+        raft = None if leader is None else leader.raft
         return None if raft is None else raft.log.members()
 
     # Faults
@@ -66,7 +55,7 @@ class Nemesis:
         nodes = [node.number for node in self.up()]
         if len(nodes) < 2:
             return
-        leader = self.leader(self.group())
+        leader = self.leader()
         shape = self.rng.choice(SHAPES)
         text = shape(self.network, nodes, leader.number if leader else self.rng.choice(nodes))
         self.stage.note(f"cut: {text}")
@@ -84,150 +73,171 @@ class Nemesis:
             return
         count = self.rng.choice((1, 1, 1, 1, 2, len(up)))
         for node in self.rng.sample(up, min(count, len(up))):
-            node.crash()
+            self._crash(node)
             self.stage.after(self.rng.choice((1, 20, 150, 400)), self._restart, node)
+
+    def _crash(self, node: Node) -> None:
+        """Others see their links closed, unless power has failed."""
+        node.crash()
+        if self.rng.random() < 0.7:
+            for other in self.up():
+                if (node.number, other.number) not in self.network.cuts:
+                    self.stage.after(self.rng.randrange(1, 10), other.lose_link, node.number)
 
     def _restart(self, node: Node) -> None:
         if node.condition is Condition.DOWN:
             node.start()
 
-    def pause(self) -> None:
+    def unlink(self) -> None:
+        """A link is closed, and made again at once."""
         up = self.up()
-        leader = self.leader(self.group())
-        if up:
-            node = leader if leader and self.rng.random() < 0.5 else self.rng.choice(up)
+        if len(up) >= 2:
+            one, other = self.rng.sample(up, 2)
+            one.lose_link(other.number)
+            other.lose_link(one.number)
+
+    def _anybody(self) -> Node | None:
+        """Half the time the leader, if there is one."""
+        up = self.up()
+        leader = self.leader()
+        if not up:
+            return None
+        return leader if leader and self.rng.random() < 0.5 else self.rng.choice(up)
+
+    def pause(self) -> None:
+        node = self._anybody()
+        if node is not None:
             node.paused_until = self.stage.now + self.rng.choice((30, 150, 400))
             self.stage.note(f"{node} stands still until {node.paused_until}")
 
+    def hang(self) -> None:
+        """The disk of a node hangs."""
+        node = self._anybody()
+        if node is not None:
+            node.hung_until = self.stage.now + self.rng.choice((30, 150, 400))
+            self.stage.note(f"the disk of {node} hangs until {node.hung_until}")
+
     def slow(self) -> None:
-        up = self.up()
-        if up:
-            self.rng.choice(up).sync_slow = self.rng.choice((1, 1, 5, 20))
+        node = self._anybody()
+        if node is not None:
+            node.sync_slow = self.rng.choice((1, 1, 5, 20))
 
     def skew(self) -> None:
-        """Clocks that go wrong, and at another pace."""
+        """Clocks at another pace."""
+        schedule = self.stage.schedule
         for node in self.up():
-            node.skew_ms = self.rng.choice((0, 0, -500, 700, 3000))
-            schedule = self.stage.schedule
             node.tick_every = self.rng.randint(schedule.tick_min, schedule.tick_max)
 
-    def corrupt(self) -> None:
-        """Turn a bit on a disk; the node finds out when it starts again."""
-        if any(
-            n.disk.is_damaged and n.condition is not Condition.GONE for n in self.nodes.values()
-        ):
+    def _victim(self) -> Node | None:
+        """A voter whose disk may fail: the others must have whole disks, or blocks are lost."""
+        members = self.members()
+        if members is None or len(members.voters) < VOTERS_MIN:
+            return None
+        for number in members.everyone():
+            node = self.nodes[number]
+            if node.condition is Condition.GONE or not node.disk.durable.hard.may_vote:
+                return None
+            if node.raft is not None and not node.raft.hard.may_vote:
+                return None
+        # Blocks are on a majority of the members in force, which a change may not have reached.
+        leader = self.leader()
+        assert leader is not None
+        assert leader.raft is not None
+        if leader.raft.log.members_index() > leader.raft.commit:
+            return None
+        found = [self.nodes[number] for number in members.voters]
+        up = [node for node in found if node.condition is Condition.UP]
+        return self.rng.choice(up) if up else None
+
+    def damage(self) -> None:
+        """A disk loses synced blocks, which the node notices when it starts again."""
+        node = self._victim()
+        if node is None:
             return
-        spared: set[int] = set()
-        for group in self.stage.checkers:
-            members = self.members(group)
-            if members is None:
-                return
-            # A majority must be left, with another node down for good; non-voters may vote soon.
-            leader = self.leader(group)
-            spared.update(members.everyone() if len(members.voters) < VOTERS_MIN else [])
-            spared.add(leader.number if leader is not None else 0)
-        others = [node for node in self.up() if node.number not in spared and node.groups]
-        if not others:
-            return
-        node = self.rng.choice(others)
+        self._crash(node)
         if node.disk.damage(self.rng):
-            node.crash()
-            self.stage.after(20, self._restart, node)
+            self.stage.checker.on_damage(node.number)
+            self.stage.note(f"the disk of {node} is damaged, {node.disk.durable.last} are left")
+        self.stage.after(self.rng.choice((1, 20, 150)), self._restart, node)
+
+    def wipe(self) -> None:
+        """A node is lost for good, with its disk; the operator replaces it."""
+        node = self._victim()
+        if node is not None:
+            node.leave()
+            self.stage.checker.on_damage(node.number)
 
     # The operator
 
-    def _ask_leader(self, group: int, action: Callable[[Host], object]) -> None:
-        leader = self.leader(group)
-        if leader is not None:
-            leader.call(lambda host: _try(host, action))
-
     def transfer(self) -> None:
-        group = self.group()
-        members = self.members(group)
-        if members is not None:
+        members = self.members()
+        leader = self.leader()
+        if members is not None and leader is not None:
             target = self.rng.choice(members.voters)
-            self._ask_leader(group, lambda host: host.transfer(group, target))
+            leader.call(lambda raft: self._transfer(raft, target))
+
+    def _transfer(self, raft: Raft, target: int) -> None:
+        if self.rng.random() < 0.5:
+            target = raft.best_successor() or target
+        try:
+            raft.transfer(target)
+        except ClusterError:
+            return
+        self.stage.note(f"{raft.node} hands over to {target}")
 
     def member(self) -> None:
         """The next step of replacing nodes one by one; sometimes two steps at once."""
-        group = self.group()
         for _ in range(self.rng.choice((1, 1, 2))):
-            members = self.members(group)
+            members = self.members()
             if members is None:
                 return
-            if members.non_voters:
-                self._promote(group, self.rng.choice(members.non_voters))
+            broken = [n for n in members.everyone() if self.nodes[n].condition is Condition.GONE]
+            if broken:
+                self._remove(self.rng.choice(broken))
+            elif members.non_voters:
+                self._promote(self.rng.choice(members.non_voters))
             elif len(members.voters) >= VOTERS_MAX or (
                 len(members.voters) > VOTERS_MIN and self.rng.random() < 0.5
             ):
-                self._remove(group, members)
+                self._remove(self.rng.choice(members.voters))
             else:
-                self._add(group)
+                self._add()
 
-    def _add(self, group: int) -> None:
-        """A node that never was a member of this group: one of other groups, or a new one."""
-        strangers = [n for n in self.up() if group not in n.groups and group not in n.left]
-        if strangers and self.rng.random() < 0.5:
-            node = self.rng.choice(strangers)
-            node.join(group, Members([], []))
-        else:
-            node = Node(self.stage, max(self.nodes) + 1)
-            self.nodes[node.number] = node
-            node.join(group, Members([], []))
-            node.start()
-        number = node.number
-        self._ask_leader(group, lambda host: host.add_non_voter(group, number))
+    def _add(self) -> None:
+        """A new node; a number is never given twice."""
+        leader = self.leader()
+        if leader is None:
+            return
+        node = Node(self.stage, max(self.nodes) + 1)
+        self.nodes[node.number] = node
+        node.start()
+        added = member(node.number)
+        leader.change(lambda raft: raft.plan_add(added))
 
-    def _promote(self, group: int, node: int) -> None:
-        self._ask_leader(group, lambda host: host.promote(group, node))
+    def _promote(self, node: int) -> None:
+        leader = self.leader()
+        if leader is not None:
+            leader.change(lambda raft: raft.plan_promote(node))
 
-    def _remove(self, group: int, members: Members) -> None:
-        """One that does not work any more, if there is one."""
-        broken = [n for n in members.voters if self.nodes[n].condition is Condition.REFUSED]
-        node = self.rng.choice(broken or members.voters)
-        self.stage.note(f"remove {node} from {group}")
-        self._ask_leader(group, lambda host: host.remove(group, node))
+    def _remove(self, node: int) -> None:
+        leader = self.leader()
+        if leader is not None:
+            leader.change(lambda raft: raft.plan_remove(node))
 
     def sweep(self) -> None:
-        """Nodes leave groups that they were members of and are not any more, once committed."""
-        for group in self.stage.checkers:
-            self._sweep(group)
-
-    def _sweep(self, group: int) -> None:
-        leader = self.leader(group)
-        raft = None if leader is None else leader.raft(group)
-        if raft is None or raft.term < max(self.stage.checkers[group].leaders):
+        """Nodes that were members and are not any more end, once that is committed."""
+        leader = self.leader()
+        raft = None if leader is None else leader.raft
+        if raft is None or raft.term < max(self.stage.checker.leaders):
             return  # one that another has followed knows nothing of what is committed
-        log = raft.log
-        if log.members_index() > raft.commit or not raft.has_committed_own_term():
+        if raft.log.members_index() > raft.commit or not raft.has_committed_own_term():
             return
         for node in self.nodes.values():
-            is_known = log.members().has(node.number)
-            if group in node.member_of and group in node.groups and not is_known:
-                node.leave(group)
-            if is_known:
-                node.member_of.add(group)
-
-    def purge(self) -> None:
-        group = self.group()
-        data = encode_bare(PURGE, 1000 + self.stage.now)
-        self._ask_leader(group, lambda host: host.propose(group, [data]))
-
-    def configure(self) -> None:
-        settings = Settings()
-        settings.dead_letters = True
-        settings.delivery_limit = self.rng.choice((0, 2))
-        settings.hold_ms_max = self.rng.choice((0, 300))
-        settings.max_length = self.rng.choice((0, 0, 10))
-        settings.single_active = self.rng.random() < 0.3
-        data = encode_configure(1000 + self.stage.now, settings)
-        group = self.group()
-        self._ask_leader(group, lambda host: host.propose(group, [data]))
+            is_known = raft.log.members().has(node.number)
+            if node.is_member and not is_known and node.condition is not Condition.GONE:
+                node.leave()
+            node.is_member = node.is_member or is_known
 
 
-def _try(host: Host, action: Callable[[Host], object]) -> None:
-    """What a node refuses is no fault of it."""
-    try:
-        action(host)
-    except ClusterError:
-        return
+def member(number: int) -> Member:
+    return Member(number, f"n{number}", bytes([number]) * 4, f"host:{number}".encode())

@@ -1,4 +1,4 @@
-"""The world as a host sees it: time, random numbers, the network, and the checkers.
+"""The world as a node sees it: time, random numbers, the network, and the checker.
 
 `World` is the only stage of the simulator; this class keeps the other parts independent of it.
 """
@@ -9,9 +9,6 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any
 
-from leveret.cluster.machine import Effect
-from leveret.cluster.raft.entry import Entry
-from leveret.cluster.turn import Outcome
 from tests.cluster.simulation.checks import Checker
 from tests.cluster.simulation.schedule import Schedule
 
@@ -19,18 +16,16 @@ NOTES_KEPT = 60
 
 
 class Stage:
-    """Time and events; subclasses say where messages and effects go."""
+    """Time and events; subclasses say where messages go."""
 
     def __init__(self, seed: int, schedule: Schedule) -> None:
         self.rng = random.Random(seed)
         self.schedule = schedule
-        self.checkers: dict[int, Checker] = {}  # by group
+        self.checker = Checker()
         self.now = 0
         self.notes: deque[str] = deque(maxlen=NOTES_KEPT)
         self.is_loud = False
         self.is_calm = False  # after healing: disks are quick, nobody begins anything new
-        self.is_silent = False  # nobody asks for anything
-        self.quiet_until: dict[int, int] = {}  # groups that nobody asks anything of, for a while
         self.steps = 0
         self._events: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
         self._count = 0
@@ -62,15 +57,6 @@ class Stage:
     def transmit(self, source: int, target: int, frame: bytes) -> None:
         raise NotImplementedError
 
-    def is_quiet(self, group: int) -> bool:
-        """Whether clients leave a group alone now."""
-        return self.is_silent or (self.quiet_until.get(group, 0) > self.now and not self.is_calm)
-
-    def perform(self, node: int, outcome: Outcome, effect: Effect) -> None:
-        raise NotImplementedError
-
-    def on_applied(self, node: int, group: int, entry: Entry) -> None:
-        raise NotImplementedError
-
-    def on_answer(self, group: int, number: int, index: int) -> None:
+    def begin_copy(self, source: int, term: int, target: int) -> None:
+        """A leader copies its directory to a follower."""
         raise NotImplementedError

@@ -4,40 +4,20 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from leveret.cluster.commands import (
-    SETTLE,
-    TIMEOUT,
-    encode_bare,
-    encode_verdict,
-)
-from leveret.cluster.errors import (
-    ClusterError,
-)
-from leveret.cluster.host import Host
-from leveret.cluster.machine import (
-    CONFIRM,
-    DEAD_LETTER,
-    DELIVER,
-    OUT_OF_SEQUENCE,
-    SETTLED,
-    WAKE,
-    Effect,
-)
-from leveret.cluster.raft.entry import Entry, Members
-from leveret.cluster.turn import Outcome
-from tests.cluster.simulation.checks import Checker, ViolationError, mark, require
-from tests.cluster.simulation.clients import Publisher, Taker
-from tests.cluster.simulation.nemesis import Nemesis
+from leveret.cluster.raft.block import NORMAL, ROLL
+from leveret.cluster.raft.members import Members
+from tests.cluster.simulation.checks import ViolationError, require
+from tests.cluster.simulation.nemesis import Nemesis, member
 from tests.cluster.simulation.network import Network
 from tests.cluster.simulation.node import Condition, Node
-from tests.cluster.simulation.schedule import MILD, Schedule
+from tests.cluster.simulation.schedule import Schedule
 from tests.cluster.simulation.stage import Stage
 
 # After healing: an election takes up to 2 timeouts of up to 20 ticks; all else is quick.
-HEALING = 1500
-ROUNDS_OF_HEALING = 8
-FIRST_CONSUMER = 100
-FIRST_GROUP = 71
+HEALING = 2000
+ROUNDS_OF_HEALING = 10
+LAST_BLOCKS = 5  # published after healing
+COPY_DELAY_MAX = 120
 
 
 @dataclass
@@ -49,11 +29,11 @@ class Result:
     failure: Exception | None
     steps: int
     committed: int
-    confirmed: int
     elections: int
-    sleeps: int  # of members
-    wakes: int
-    digest: int  # of all that was applied
+    reads: int  # from log files
+    copies: int
+    losses: int  # of disks
+    digest: int  # of all that was sent
     notes: list[str]
 
     @property
@@ -74,34 +54,21 @@ class World(Stage):
         super().__init__(seed, schedule)
         self.seed = seed
         self.digest = 0
+        self.copies = 0
+        self.published = 0
         self.network = Network(self.rng, schedule)
         self.nodes: dict[int, Node] = {}
         self.nemesis = Nemesis(self, self.nodes, self.network)
-        self.publishers: dict[tuple[int, int], Publisher] = {}
-        self.takers: dict[tuple[int, int], Taker] = {}
-        self.reads: dict[int, int] = {}  # to what was committed when they began
-        self.next_read = 1
-        self.applied: dict[int, int] = {}  # what was committed when it was last looked at
-        sizes = [self.rng.choice(schedule.sizes) for _ in range(self.rng.choice(schedule.groups))]
-        for number in range(1, max(sizes) + 1):
+        size = self.rng.choice(schedule.sizes)
+        members = Members([member(number) for number in range(1, size + 1)], [])
+        for number in members.voters:
             self.nodes[number] = Node(self, number)
-        for at, size in enumerate(sizes):
-            self._found(FIRST_GROUP + at, sorted(self.rng.sample(list(self.nodes), size)))
-
-    def _found(self, group: int, voters: list[int]) -> None:
-        """A group and its clients."""
-        self.checkers[group] = Checker(group)
-        for number in voters:
-            self.nodes[number].join(group, Members(voters, []))
-            self.nodes[number].member_of.add(group)
-        for number in range(1, self.schedule.publishers + 1):
-            self.publishers[group, number] = Publisher(self, self.nodes, group, number)
-        for number in (FIRST_CONSUMER, FIRST_CONSUMER + 1):
-            self.takers[group, number] = Taker(self, self.nodes, group, number)
+            self.nodes[number].found(members)
 
     # What nodes ask for
 
     def transmit(self, source: int, target: int, frame: bytes) -> None:
+        self.digest = zlib.crc32(frame, self.digest)
         if target in self.nodes:
             for delay in self.network.delays(source, target):
                 self.after(delay, self._arrive, source, target, frame)
@@ -110,86 +77,48 @@ class World(Stage):
         if (source, target) not in self.network.cuts:
             self.nodes[target].receive(frame)
 
-    def on_applied(self, node: int, group: int, entry: Entry) -> None:
-        self.digest = zlib.crc32(
-            f"{self.now} {node} {group} {entry.index} {mark(entry)}".encode(), self.digest
-        )
+    def begin_copy(self, source: int, term: int, target: int) -> None:
+        self.after(self.rng.randint(5, COPY_DELAY_MAX), self._copy, source, term, target)
 
-    def on_answer(self, group: int, number: int, index: int) -> None:
-        if number in self.reads:
-            self.checkers[group].on_read(index, self.reads.pop(number))
-
-    def perform(self, node: int, outcome: Outcome, effect: Effect) -> None:
-        kind = effect.kind
-        client = outcome.group, effect.target
-        if kind == CONFIRM:
-            self.publishers[client].on_confirm(effect.number)
-        elif kind == OUT_OF_SEQUENCE:
-            self.after(5, self.publishers[client].resend)
-        elif kind == DELIVER:
-            self.takers[client].on_deliver(node, outcome, effect.index, effect.number)
-        elif kind == SETTLED:
-            self.takers[client].on_settled(outcome, effect.index, effect.number)
-        elif kind == DEAD_LETTER:
-            self.after(10, self._propose_at, node, outcome.group, SETTLE, effect.index)
-        elif kind == WAKE:
-            delay = max(1, effect.number - self.nodes[node].clock_ms())
-            self.after(min(delay, 1000), self._propose_at, node, outcome.group, TIMEOUT, 0)
-
-    def _propose_at(self, node: int, group: int, kind: int, index: int) -> None:
-        """What the leader proposes by itself: a dead letter has arrived, something is due."""
-        if self.is_silent:
-            self.after(50, self._propose_at, node, group, kind, index)
-            return
-        now_ms = self.nodes[node].clock_ms()
-        if kind == SETTLE:
-            command = encode_verdict(SETTLE, now_ms, 0, [index])
-        else:
-            command = encode_bare(kind, now_ms)
-        self.nodes[node].call(lambda host: _propose(host, group, command))
+    def _copy(self, source: int, term: int, target: int) -> None:
+        """The copy is there, if both nodes and their link have stood it."""
+        self.copies += 1
+        leader = self.nodes[source]
+        raft = leader.raft
+        last = 0
+        is_linked = {(source, target), (target, source)}.isdisjoint(self.network.cuts)
+        if raft is not None and raft.term == term and leader.is_leader and is_linked:
+            image = leader.disk.durable.copy()
+            image.cut(raft.safe_index() + 1)
+            image.needs_copy = False
+            if target in self.nodes and self.nodes[target].install(image):
+                last = image.last
+        self.after(self.rng.randint(1, 10), leader.end_copy, term, target, last)
 
     # What goes on by itself
 
-    def _publish(self, publisher: Publisher) -> None:
-        publisher.publish()
+    def _publish(self) -> None:
+        """Clients ask every node that believes to lead, also an old leader."""
         every = self.schedule.publish_every
-        self.after(self.rng.randrange(1, every * 2), self._publish, publisher)
+        self.after(self.rng.randrange(1, every * 2), self._publish)
+        for node in self.nemesis.up():
+            if node.is_leader:
+                for _ in range(self.rng.choice((1, 1, 3))):
+                    self._publish_at(node)
 
-    def _attach(self, taker: Taker) -> None:
-        taker.attach()
-        self.after(200, self._attach, taker)
+    def _publish_at(self, node: Node) -> None:
+        self.published += 1
+        size = self.rng.choice((0, 5, 40, 100))
+        kind = ROLL if self.rng.random() < 0.05 else NORMAL
+        node.publish(f"{self.published} ".encode() + bytes(size), kind)
 
-    def _read(self, group: int) -> None:
-        """Anywhere, and at whoever believes to lead: an old leader must not answer."""
-        self.after(self.rng.randrange(5, 40), self._read, group)
-        if self.is_quiet(group):
-            return
-        up = [node for node in self.nemesis.up() if node.raft(group) is not None]
-        leaders = [node for node in up if node.is_leader(group)]
-        if up:
-            self.rng.choice(leaders or up).call(lambda host: self._begin_read(host, group))
-            self.rng.choice(up).call(lambda host: self._begin_read(host, group))
-
-    def _begin_read(self, host: Host, group: int) -> None:
-        number = self.next_read
-        self.next_read += 1
-        self.reads[number] = self.checkers[group].commit_max
-        try:
-            host.read(group, number)
-        except ClusterError:
-            del self.reads[number]
-
-    def _snapshot(self, group: int) -> None:
-        self.after(self.rng.randrange(1, self.schedule.snapshot_every * 2), self._snapshot, group)
+    def _forget(self) -> None:
+        """Remove log files of a node."""
+        self.after(self.rng.randrange(1, self.schedule.forget_every * 2), self._forget)
         up = self.nemesis.up()
         if up:
-            self.rng.choice(up).compact(group)
-
-    def _quieten(self, group: int) -> None:
-        """Clients leave a group alone, so that it falls asleep."""
-        schedule = self.schedule
-        self.after(self.rng.randrange(1, schedule.quiet_every * 2), self._quieten, group)
-        self.quiet_until[group] = self.now + self.rng.randrange(schedule.quiet_max)
+            node = self.rng.choice(up)
+            node.forget(node.disk.durable.base + self.rng.randint(1, 40))
 
     def _sweep(self) -> None:
         self.nemesis.sweep()
@@ -203,18 +132,16 @@ class World(Stage):
             self._run()
         except (ViolationError, AssertionError) as found:
             failure = found
-        checkers = self.checkers.values()
-        hosts = [node.host for node in self.nodes.values() if node.host is not None]
         return Result(
             seed=self.seed,
             schedule=self.schedule.name,
             failure=failure,
             steps=self.steps,
-            committed=sum(checker.commit_max for checker in checkers),
-            confirmed=sum(len(checker.confirmed) for checker in checkers),
-            elections=sum(len(checker.leaders) for checker in checkers),
-            sleeps=sum(node.sleeps for node in self.nodes.values()) + sum(h.sleeps for h in hosts),
-            wakes=sum(node.wakes for node in self.nodes.values()) + sum(h.wakes for h in hosts),
+            committed=self.checker.commit_max,
+            elections=len(self.checker.leaders),
+            reads=sum(node.reads for node in self.nodes.values()),
+            copies=self.copies,
+            losses=len(self.checker.hurt),
             digest=self.digest,
             notes=list(self.notes),
         )
@@ -223,14 +150,8 @@ class World(Stage):
         for node in self.nodes.values():
             node.tick_every = self.rng.randint(self.schedule.tick_min, self.schedule.tick_max)
             node.start()
-        for publisher in self.publishers.values():
-            self.after(self.rng.randrange(100, 300), self._publish, publisher)
-        for taker in self.takers.values():
-            self.after(self.rng.randrange(100, 300), self._attach, taker)
-        for group in self.checkers:
-            self.after(100, self._read, group)
-            self.after(200, self._snapshot, group)
-            self.after(self.rng.randrange(200, 600), self._quieten, group)
+        self.after(100, self._publish)
+        self.after(200, self._forget)
         self.after(100, self._sweep)
         self.after(self.schedule.fault_every, self.nemesis.strike)
         self.run_until(self.schedule.duration)
@@ -245,86 +166,44 @@ class World(Stage):
         self.network.heal()
         for node in self.nodes.values():
             node.paused_until = 0
+            node.hung_until = 0
             node.sync_slow = 1
             if node.condition is Condition.DOWN:
                 node.start()
-        # Nobody asks: groups whose leader is lost must notice by themselves.
-        self.is_silent = True
-        self._within("a leader", self._has_leaders)
-        self.is_silent = False
-        self._within("progress", self._has_settled)
-        # And then there is nothing left to do. A lease of a few ticks cannot outlive clocks of
-        # which one is three times as fast as another: groups would be woken again and again.
-        for node in self.nodes.values():
-            node.tick_every = min(max(node.tick_every, MILD.tick_min), MILD.tick_max)
-        self.is_silent = True
-        self._within("sleep", self._has_slept)
-        for group, checker in self.checkers.items():
-            leader = self.nemesis.leader(group)
-            assert leader is not None
-            checker.check_end(set(leader.machine(group).contents.messages))
+        self._within("a leader", self._has_leader)
+        goal = self.checker.commit_max + LAST_BLOCKS
+        self._within("progress", lambda: self.checker.confirmed >= goal)
+        self._within("catch-up", lambda: self._have_all(goal))
+        leader = self.nemesis.leader()
+        assert leader is not None
+        self.checker.check_end(leader.disk.written)
 
-    def _within(self, rule: str, is_so: Callable[[int], bool]) -> None:
-        """Go on until it is so of every group."""
+    def _within(self, rule: str, is_so: Callable[[], bool]) -> None:
         for _ in range(ROUNDS_OF_HEALING):
             self.run_until(self.now + HEALING // ROUNDS_OF_HEALING)
-            if all(is_so(group) for group in self.checkers):
+            if is_so():
                 return
         raise ViolationError(rule, f"none within {HEALING} after healing")
 
-    def _has_leaders(self, group: int) -> bool:
+    def _has_leader(self) -> bool:
         """Somebody leads, and all other members know that."""
-        leader = self.nemesis.leader(group)
-        members = self.nemesis.members(group)
+        leader = self.nemesis.leader()
+        members = self.nemesis.members()
         if leader is None or members is None:
             return False
-        for number in members.everyone():
-            raft = self.nodes[number].raft(group)
-            if raft is not None and raft.leader != leader.number:
-                return False
-        return True
+        rafts = [self.nodes[number].raft for number in members.everyone()]
+        return all(raft is None or raft.leader == leader.number for raft in rafts)
 
-    def _has_settled(self, group: int) -> bool:
-        """Everything published is confirmed, and every member has applied what was committed."""
-        members = self.nemesis.members(group)
+    def _have_all(self, goal: int) -> bool:
+        """All members have what is committed, and those that had lost blocks vote again."""
+        members = self.nemesis.members()
         if members is None:
             return False
-        checker = self.checkers[group]
-        applied = self.applied.get(group, checker.commit_max)
-        self.applied[group] = checker.commit_max
-        for (of, number), publisher in self.publishers.items():
-            if of != group:
-                continue
-            if publisher.unconfirmed:
-                return False
-            goal = publisher.next_seq
-            require(goal - 1 <= checker.last_seq.get(number, 0), "lost", f"of {number}")
         for number in members.everyone():
-            node = self.nodes[number]
-            if node.condition is Condition.REFUSED:
+            raft = self.nodes[number].raft
+            if raft is None:
+                require(self.nodes[number].condition is Condition.GONE, "start", f"{number}")
                 continue
-            raft = node.raft(group)
-            if raft is None or raft.applied < applied:
+            if raft.safe_index() < goal or not raft.hard.may_vote:
                 return False
         return True
-
-    def _has_slept(self, group: int) -> bool:
-        """All members sleep, if all are there; then they have all that is committed."""
-        members = self.nemesis.members(group)
-        if members is None:
-            return False
-        rafts = [self.nodes[number].raft(group) for number in members.everyone()]
-        if None in rafts:
-            return True
-        for raft in rafts:
-            assert raft is not None
-            if not raft.is_asleep or raft.applied < self.checkers[group].commit_max:
-                return False
-        return True
-
-
-def _propose(host: Host, group: int, command: bytes) -> None:
-    try:
-        host.propose(group, [command])
-    except ClusterError:
-        return

@@ -3,7 +3,6 @@
 import difflib
 from pathlib import Path
 
-from tests.cluster.traces.host_theatre import HostTheatre
 from tests.cluster.traces.theatre import Theatre
 
 FOLDER = Path(__file__).parent
@@ -16,12 +15,11 @@ def names() -> list[str]:
 
 def played(text: str) -> str:
     """The same trace with what its commands print now."""
-    # Traces of hosts say so: they begin with nodes instead of a group.
-    theatre = HostTheatre() if "\nnodes " in text else Theatre()
+    theatre = Theatre()
     return "\n\n".join(_block(theatre, block) for block in text.strip().split("\n\n")) + "\n"
 
 
-def _block(theatre: Theatre | HostTheatre, block: str) -> str:
+def _block(theatre: Theatre, block: str) -> str:
     lines = block.split("\n")
     if MARK not in lines:
         return block

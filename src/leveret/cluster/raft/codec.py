@@ -1,14 +1,16 @@
-"""Encoding of messages: frames that carry messages of any groups between two nodes.
+"""Encoding of messages: frames that carry messages between two nodes.
 
-    frame   = size:u32 version:u8 source:u64 target:u64 count:u32 message*
-    message = kind:u8 group:u64 term:u64 field:u64* tail
-    tail    = count:u32 entry*         of APPEND, see `leveret.cluster.raft.entry`
-            | size:u32 data            of SNAPSHOT
-            | nothing
+    frame   = size:u32 kind:u8 source:u32 target:u32 count:u32 heads_bytes:u32 message* data
+    message = kind:u8 term:u64 field:u64* tail
+    tail    = count:u32 block*                              of APPEND
+    block   = term:u64 kind:u8 size:u32 [members]           members of a MEMBERS block
+    members = size:u32 bytes                                see `leveret.cluster.raft.members`
 
-`size` counts the bytes after it. The table `FIELDS` says which of the fields index, log_term,
-commit, hint and context a kind has, in this order. docs/formats/raft.md draws it. Decoding any
-bytes returns messages, or raises `FrameError` or `FieldSyntaxError`.
+`size` counts the bytes after it, `heads_bytes` all messages. The data of all blocks follows them in
+one piece. So a sender passes the bytes of large blocks on as they are, and a receiver copies them
+out of its buffer once. The table `FIELDS` says which of the fields index, log_term, commit, hint
+and context a kind has, in this order. docs/formats/raft.md draws it. Decoding any bytes returns
+messages, or raises `FrameError` or `FieldSyntaxError`.
 """
 
 from typing import Final
@@ -16,29 +18,33 @@ from typing import Final
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
-from leveret.cluster.raft.entry import ENTRY_HEAD_BYTES, NOBODY, Entry, read_entry, write_entry
+from leveret.cluster.raft.block import BLOCK_BYTES_MAX, BLOCK_HEAD_BYTES, MEMBERS, Block
+from leveret.cluster.raft.block import KIND_MAX as BLOCK_KIND_MAX
 from leveret.cluster.raft.fields import (
     U64_MAX,
     Reader,
-    patch_u32,
     write_bytes,
     write_u32,
     write_u64,
 )
-from leveret.cluster.raft.messages import (
-    APPEND,
-    KIND_MAX,
-    SNAPSHOT,
-    Message,
+from leveret.cluster.raft.members import (
+    NOBODY,
+    NUMBER_MAX,
+    Members,
+    decode_members,
+    encode_members,
 )
+from leveret.cluster.raft.messages import APPEND, KIND_MAX, Message
 from leveret.errors import FieldSyntaxError, FrameError
 
-VERSION: Final = 1
-FRAME_BYTES_MAX: Final = 64 * 1024 * 1024
+MESSAGES: Final = 1  # the kind of these frames; `leveret.cluster.link` has others
+# Room for the largest block and for a frame that was nearly full before it.
+FRAME_BYTES_MAX: Final = BLOCK_BYTES_MAX + 16 * 1024 * 1024
 SIZE_BYTES: Final = 4
-HEAD_BYTES: Final = 21  # size of a frame head, after the frame's size
-MESSAGE_HEAD_BYTES: Final = 17
-_COUNT_AT: Final = SIZE_BYTES + HEAD_BYTES - 4  # position of the count in a frame
+HEAD_BYTES: Final = 17  # size of a frame head, after the frame's size
+MESSAGE_HEAD_BYTES: Final = 9
+# Smaller data is joined with its neighbours: copying it is cheaper than one more piece.
+PIECE_BYTES_MIN: Final = 4096
 
 _INDEX: Final = 1
 _LOG_TERM: Final = 2
@@ -49,25 +55,17 @@ _CONTEXT: Final = 16
 # Which fields a message has, by kind.
 FIELDS: Final = (
     0,
-    _INDEX | _LOG_TERM | _CONTEXT,  # PRE_VOTE
+    _INDEX | _LOG_TERM,  # PRE_VOTE
     _CONTEXT,
     _INDEX | _LOG_TERM | _CONTEXT,  # VOTE
     _CONTEXT,
     _INDEX | _LOG_TERM | _COMMIT,  # APPEND
-    _INDEX,
-    _INDEX | _LOG_TERM | _HINT,  # APPEND_REFUSAL
-    _COMMIT | _CONTEXT,  # HEARTBEAT
-    _CONTEXT,
-    _INDEX | _LOG_TERM | _COMMIT | _HINT,  # SNAPSHOT
-    _INDEX | _LOG_TERM | _HINT,
-    0,  # TIMEOUT_NOW
-    _CONTEXT,  # READ
     _INDEX | _CONTEXT,
+    _INDEX | _LOG_TERM | _COMMIT | _HINT | _CONTEXT,  # APPEND_REFUSAL
+    _INDEX | _COMMIT | _CONTEXT,  # HEARTBEAT
+    _CONTEXT,
+    0,  # TIMEOUT_NOW
     _COMMIT,
-    _INDEX | _LOG_TERM | _HINT | _CONTEXT,  # SLEEP
-    _HINT | _CONTEXT,
-    0,  # WAKE
-    _INDEX | _CONTEXT,  # NODE_HEARTBEAT
 )
 
 
@@ -75,48 +73,64 @@ def encode_frame(source: i64, target: i64, messages: list[Message]) -> bytes:
     """Encode messages from one node to another as one frame."""
     frames = encode_frames(source, target, messages, FRAME_BYTES_MAX)
     assert len(frames) == 1
-    return frames[0]
+    return b"".join(frames[0])
 
 
-def encode_frames(source: i64, target: i64, messages: list[Message], full: i64) -> list[bytes]:
-    """Encode messages as few frames. A frame of `full` bytes or more gets no more messages."""
-    frames: list[bytes] = []
-    writer = _begin_frame(source, target)
-    count: i64 = 0
-    for message in messages:
-        assert message.source == source
-        assert message.target == target
-        if count and len(writer) >= full:
-            frames.append(_end_frame(writer, count))
-            writer = _begin_frame(source, target)
-            count = 0
-        _write_message(writer, message)
-        count += 1
-    frames.append(_end_frame(writer, count))
+def encode_frames(
+    source: i64, target: i64, messages: list[Message], full: i64
+) -> list[list[bytes]]:
+    """Encode messages as few frames, each as pieces to be sent one behind the other.
+
+    A frame of `full` bytes or more gets no more messages. Large data of blocks is not copied.
+    """
+    frames: list[list[bytes]] = []
+    at: i64 = 0
+    while at < len(messages) or not frames:
+        heads = BytesWriter()
+        data: list[bytes] = []
+        data_bytes: i64 = 0
+        first = at
+        while at < len(messages) and (at == first or len(heads) + data_bytes < full):
+            message = messages[at]
+            assert message.source == source
+            assert message.target == target
+            _write_message(heads, message)
+            for block in message.blocks:
+                data.append(block.data)
+                data_bytes += len(block.data)
+            at += 1
+        writer = BytesWriter()
+        write_u32(writer, HEAD_BYTES + len(heads) + data_bytes)
+        writer.append(MESSAGES)
+        write_u32(writer, source)
+        write_u32(writer, target)
+        write_u32(writer, at - first)
+        write_u32(writer, len(heads))
+        writer.write(heads.getvalue())
+        frames.append(_join_small(writer.getvalue(), data))
     return frames
 
 
-def _begin_frame(source: i64, target: i64) -> BytesWriter:
-    writer = BytesWriter()
-    write_u32(writer, 0)
-    writer.append(VERSION)
-    write_u64(writer, source)
-    write_u64(writer, target)
-    write_u32(writer, 0)
-    return writer
-
-
-def _end_frame(writer: BytesWriter, count: i64) -> bytes:
-    patch_u32(writer, _COUNT_AT, count)
-    patch_u32(writer, 0, len(writer) - SIZE_BYTES)
-    return writer.getvalue()
+def _join_small(head: bytes, data: list[bytes]) -> list[bytes]:
+    pieces: list[bytes] = []
+    run = [head]
+    for piece in data:
+        if len(piece) < PIECE_BYTES_MIN:
+            run.append(piece)
+            continue
+        if run:
+            pieces.append(b"".join(run))
+            run = []
+        pieces.append(piece)
+    if run:
+        pieces.append(b"".join(run))
+    return pieces
 
 
 def _write_message(writer: BytesWriter, message: Message) -> None:
     kind = message.kind
     fields: i64 = FIELDS[kind]
     writer.append(kind)
-    write_u64(writer, message.group)
     write_u64(writer, message.term)
     if fields & _INDEX:
         write_u64(writer, message.index)
@@ -129,49 +143,82 @@ def _write_message(writer: BytesWriter, message: Message) -> None:
     if fields & _CONTEXT:
         write_u64(writer, message.context)
     if kind == APPEND:
-        write_u32(writer, len(message.entries))
-        for entry in message.entries:
-            write_entry(writer, entry)
-    elif kind == SNAPSHOT:
-        write_bytes(writer, message.data)
+        write_u32(writer, len(message.blocks))
+        for block in message.blocks:
+            _write_block(writer, block)
 
 
-def frame_size(data: bytes, at: i64) -> i64:
-    """Return the size of the frame at `at`, including its size field; 0 if that has not arrived."""
-    if len(data) - at < SIZE_BYTES:
-        return 0
-    reader = Reader(data, at, len(data))
-    size = reader.u32()
-    if size < HEAD_BYTES or size > FRAME_BYTES_MAX:
-        raise FrameError(f"a frame of {size} bytes")
-    return SIZE_BYTES + size
+def _write_block(writer: BytesWriter, block: Block) -> None:
+    data = block.data
+    assert len(data) <= BLOCK_BYTES_MAX
+    write_u64(writer, block.term)
+    writer.append(block.kind)
+    write_u32(writer, len(data))
+    if block.members is not None:
+        write_bytes(writer, encode_members(block.members))
 
 
 def decode_frame(data: bytes) -> list[Message]:
     """Decode the messages of one whole frame."""
-    if not data or frame_size(data, 0) != len(data):
+    size = Reader(data, 0, len(data)).u32()
+    if size != len(data) - SIZE_BYTES:
         raise FrameError(f"a frame of another size than {len(data)} bytes")
-    reader = Reader(data, SIZE_BYTES, len(data))
-    version = reader.u8()
-    if version != VERSION:
-        raise FrameError(f"a frame of version {version}, not {VERSION}")
-    source = reader.u64()
-    target = reader.u64()
-    if source == NOBODY or target == NOBODY:
-        raise FieldSyntaxError("a frame from nobody or for nobody")
-    count = reader.count(MESSAGE_HEAD_BYTES)
-    messages = [_read_message(reader, source, target) for _ in range(count)]
+    return decode_messages(memoryview(data)[SIZE_BYTES:])
+
+
+def decode_messages(frame: memoryview) -> list[Message]:
+    """Decode the messages of one whole frame, without its size. The data of blocks is copied."""
+    if len(frame) < HEAD_BYTES:
+        raise FrameError(f"a frame of {len(frame)} bytes")
+    head = Reader(bytes(frame[:HEAD_BYTES]), 0, HEAD_BYTES)
+    kind = head.u8()
+    if kind != MESSAGES:
+        raise FrameError(f"a frame of kind {kind}, not {MESSAGES}")
+    source = head.u32()
+    target = head.u32()
+    if source == NOBODY or target == NOBODY or max(source, target) > NUMBER_MAX:
+        raise FieldSyntaxError(f"a frame from {source} for {target}")
+    count = head.u32()
+    end = HEAD_BYTES + head.u32()
+    if end > len(frame) or count * MESSAGE_HEAD_BYTES > end - HEAD_BYTES:
+        raise FieldSyntaxError(f"{count} messages cannot be in {len(frame)} bytes")
+    heads = bytes(frame[HEAD_BYTES:end])
+    reader = Reader(heads, 0, len(heads))
+    data = _Data(frame, end)
+    messages = [_read_message(reader, data, source, target) for _ in range(count)]
     reader.require_end()
+    data.require_end()
     return messages
 
 
-def _read_message(reader: Reader, source: i64, target: i64) -> Message:
+class _Data:
+    """The data of all blocks of a frame, taken one after the other."""
+
+    def __init__(self, frame: memoryview, at: i64) -> None:
+        self.frame = frame
+        self.at: i64 = at
+        self.end: i64 = len(frame)
+
+    def take(self, size: i64) -> bytes:
+        at = self.at
+        if size > BLOCK_BYTES_MAX:
+            raise FieldSyntaxError(f"{size} bytes where {BLOCK_BYTES_MAX} are allowed")
+        if size > self.end - at:
+            raise FieldSyntaxError(f"{size} bytes of data wanted, {self.end - at} left")
+        self.at = at + size
+        return bytes(self.frame[at : at + size])
+
+    def require_end(self) -> None:
+        if self.at != self.end:
+            raise FieldSyntaxError(f"{self.end - self.at} bytes of data too many")
+
+
+def _read_message(reader: Reader, data: _Data, source: i64, target: i64) -> Message:
     kind = reader.u8()
     if kind < 1 or kind > KIND_MAX:
         raise FieldSyntaxError(f"a message of kind {kind}")
     fields: i64 = FIELDS[kind]
-    group = reader.u64()
-    message = Message(kind, source, target, group, reader.u64())
+    message = Message(kind, source, target, reader.u64())
     if fields & _INDEX:
         message.index = reader.u64()
     if fields & _LOG_TERM:
@@ -183,27 +230,37 @@ def _read_message(reader: Reader, source: i64, target: i64) -> Message:
     if fields & _CONTEXT:
         message.context = reader.u64()
     if kind == APPEND:
-        message.entries = _read_entries(reader, message)
-    elif kind == SNAPSHOT:
-        message.data = reader.sized()
+        message.blocks = _read_blocks(reader, data, message)
     return message
 
 
-def _read_entries(reader: Reader, message: Message) -> list[Entry]:
-    """Decode entries that follow `index`, and check that their terms can stand in this order."""
-    count = reader.count(ENTRY_HEAD_BYTES)
+def _read_blocks(reader: Reader, data: _Data, message: Message) -> list[Block]:
+    """Decode blocks that follow `index`, and check that their terms can stand in this order."""
+    count = reader.count(BLOCK_HEAD_BYTES)
     index = message.index
     if index > U64_MAX - count:
-        raise FieldSyntaxError(f"entries after {index}")
+        raise FieldSyntaxError(f"blocks after {index}")
     term = message.log_term
-    entries: list[Entry] = []
+    blocks: list[Block] = []
     for _ in range(count):
         index += 1
-        entry = read_entry(reader, index)
-        if entry.term < term or entry.term > message.term:
+        block = _read_block(reader, data, index)
+        if block.term < term or block.term > message.term:
             raise FieldSyntaxError(
-                f"term {entry.term} after {term}, in a message of {message.term}"
+                f"term {block.term} after {term}, in a message of {message.term}"
             )
-        term = entry.term
-        entries.append(entry)
-    return entries
+        term = block.term
+        blocks.append(block)
+    return blocks
+
+
+def _read_block(reader: Reader, data: _Data, index: i64) -> Block:
+    term = reader.u64()
+    kind = reader.u8()
+    if kind > BLOCK_KIND_MAX:
+        raise FieldSyntaxError(f"a block of kind {kind}")
+    found = data.take(reader.u32())
+    members: Members | None = None
+    if kind == MEMBERS:
+        members = decode_members(reader.sized())
+    return Block(index, term, kind, found, members)

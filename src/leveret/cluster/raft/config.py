@@ -8,48 +8,43 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from leveret.cluster.raft.entry import NOBODY
+from leveret.cluster.raft.members import NOBODY
 
 ELECTION_TICKS: Final = 10
 HEARTBEAT_TICKS: Final = 2
+LINK_LOST_TICKS: Final = 3
+_MIB: Final = 1024 * 1024
 
 
 class Config:
-    """Identity and settings of a member. Tests change the fields."""
+    """Number and settings of a member. Tests change the fields."""
 
-    def __init__(self, node: i64, group: i64) -> None:
+    def __init__(self, node: i64) -> None:
         assert node != NOBODY
         self.node: i64 = node
-        # The incarnation of a group: messages of a deleted group of the same name carry another
-        # number and are refused.
-        self.group: i64 = group
         self.election_ticks: i64 = ELECTION_TICKS
         self.heartbeat_ticks: i64 = HEARTBEAT_TICKS
-        # Limits for one message of entries.
+        # A follower that loses its link to the leader waits a random part of this.
+        self.link_lost_ticks: i64 = LINK_LOST_TICKS
+        # Limits for the blocks of one message, and of one read from log files.
         self.append_count_max: i64 = 1024
-        self.append_bytes_max: i64 = 1024 * 1024
-        # Limits for entries in flight to one follower.
+        self.append_bytes_max: i64 = 1 * _MIB
+        # Limits for blocks in flight to one follower.
         self.inflight_count_max: i64 = 256
-        self.inflight_bytes_max: i64 = 16 * 1024 * 1024
-        # Limit for entries that are proposed and not yet committed.
-        self.uncommitted_bytes_max: i64 = 64 * 1024 * 1024
-        # Limit for entries in one `Ready` to be applied.
-        self.apply_count_max: i64 = 4096
-        self.reads_max: i64 = 10_000  # limit for waiting reads
-        self.chunk_bytes: i64 = 64 * 1024
-        self.snapshot_bytes_max: i64 = 1024 * 1024 * 1024
-        # A non-voter that lacks at most this many entries may be promoted.
+        self.inflight_bytes_max: i64 = 16 * _MIB
+        # Committed blocks in memory for followers that lag. Beyond it they are fed from files.
+        self.window_bytes_max: i64 = 32 * _MIB
+        # Blocks that are not committed. Beyond it the host stops reading from publishers.
+        self.uncommitted_bytes_max: i64 = 64 * _MIB
+        # Unsynced blocks of a follower. Beyond it appends are dropped until its disk is done.
+        self.follower_bytes_max: i64 = 128 * _MIB
+        # A non-voter that lacks at most this many blocks may be promoted.
         self.promote_lag_max: i64 = 1000
-        # Applied entries that stay in memory after a snapshot, for slow followers.
-        self.trailing: i64 = 1000
-        # The same limit while a follower is receiving a snapshot.
-        self.trailing_max: i64 = 100_000
 
     def check(self) -> None:
         """Check the relations between limits that other modules rely on."""
         assert 0 < self.heartbeat_ticks < self.election_ticks
+        assert 0 < self.link_lost_ticks <= self.election_ticks
         assert self.append_bytes_max <= self.inflight_bytes_max
         assert self.append_count_max > 0
         assert self.inflight_count_max > 0
-        assert self.apply_count_max > 0
-        assert self.chunk_bytes > 0

@@ -1,143 +1,134 @@
-"""One member of a Raft group, without I/O: inputs go in, a `Ready` comes out.
+"""One member of the cluster's Raft group, without I/O: inputs go in, work for the host comes out.
 
-    step(message)   from another member         ready()    work to write, send, apply; or None
-    tick()          one tick has passed         advance()  that work is done
-    propose(data)   commands, if this leads     read()     a linearizable read
+    step(message)        from another member        ready()          to write and sync; or None
+    tick(sync_ticks)     one tick has passed        advance(ready)   that is synced
+    append(block)        a block of the leader      take_messages()  to send
+    on_synced(…)         own blocks are synced      take_reads()     blocks to read for followers
+    on_link_lost(node)   a connection was closed    take_copies()    followers that need a copy
 
 `leveret.cluster.raft` describes the duties of the host. The parts of the algorithm are `election`,
-`replication`, `snapshot_transfer`, `reads`, `sleep` and `membership`. This module dispatches inputs
-to them by kind and term, and keeps the order of the output.
+`replication`, `catch_up` and `membership`. This module dispatches inputs to them by kind and term,
+and keeps the order of the output.
 
 Asserts are Raft's own invariants. They stay on: a member that breaks one must stop.
 """
 
 from mypy_extensions import i64
 
-from leveret.cluster.errors import (
-    BusyError,
-    NotLeaderError,
-)
+from leveret.cluster.errors import BusyError, NotLeaderError
 from leveret.cluster.raft import membership
+from leveret.cluster.raft.block import TERM, Block
+from leveret.cluster.raft.catch_up import end_copy
 from leveret.cluster.raft.config import Config
 from leveret.cluster.raft.election import (
+    count_own_vote,
+    on_link_lost,
     on_pre_vote,
     on_timeout_now,
     on_vote,
     on_vote_reply,
     start_pre_vote,
 )
-from leveret.cluster.raft.entry import COMMAND, NOBODY, Entry
+from leveret.cluster.raft.members import NOBODY, Member, Members
 from leveret.cluster.raft.messages import (
     APPEND,
     APPEND_REFUSAL,
     APPEND_REPLY,
     COMMIT,
     GRANTED,
-    HEARTBEAT,
     HEARTBEAT_REPLY,
     PRE_VOTE,
     PRE_VOTE_REPLY,
-    READ,
-    READ_REPLY,
-    SLEEP,
-    SLEEP_REPLY,
-    SNAPSHOT_REPLY,
     TIMEOUT_NOW,
     VOTE,
     VOTE_REPLY,
     Message,
     is_of_leader,
 )
-from leveret.cluster.raft.reads import answer_reads, begin_round, on_read, on_read_reply
-from leveret.cluster.raft.reads import read as begin_read
-from leveret.cluster.raft.ready import Ready
+from leveret.cluster.raft.progress import COPY
+from leveret.cluster.raft.ready import ReadRequest, Ready
 from leveret.cluster.raft.replication import (
-    append_own,
     broadcast_append,
     broadcast_commit,
     broadcast_heartbeat,
     maybe_commit,
+    maybe_send_timeout_now,
+    maybe_vote_again,
     on_append,
     on_append_refusal,
     on_append_reply,
     on_heartbeat,
     on_heartbeat_reply,
+    on_read,
+    trim_window,
 )
 from leveret.cluster.raft.rng import Rng
-from leveret.cluster.raft.sleep import (
-    begin_sleep,
-    call_leader,
-    on_sleep,
-    on_sleep_reply,
-    send_sleeps,
-    wake,
-)
-from leveret.cluster.raft.snapshot import Snapshot
-from leveret.cluster.raft.snapshot_transfer import on_snapshot, on_snapshot_reply
-from leveret.cluster.raft.state import LEADER, State
+from leveret.cluster.raft.state import FOLLOWER, LEADER, State
+from leveret.cluster.raft.status import FollowerStatus, Status
 from leveret.cluster.raft.stored import Stored
 
 
 class Raft(State):
-    """One member of a group; see the module docstring."""
+    """One member; see the module docstring."""
 
     def __init__(self, config: Config, stored: Stored, seed: i64) -> None:
         super().__init__(config, stored, Rng(seed))
         self._under_way: Ready | None = None
-        # State that the last `Ready` had to write.
-        self._written_term: i64 = self.term
-        self._written_vote: i64 = self.vote
-        self._written_commit: i64 = self.commit
 
-    def tick(self) -> None:
-        """Advance the clock by one tick."""
-        assert not self.is_asleep
+    def tick(self, sync_ticks: i64 = 0) -> None:
+        """Advance the clock by one tick.
+
+        `sync_ticks` is for how many ticks the oldest sync of this node is under way.
+        """
+        self.ticks += 1
         self.elapsed += 1
+        self.sync_ticks = sync_ticks
         if self.role == LEADER:
             self._tick_leader()
-        elif self.elapsed >= self.timeout:
+        elif self.elapsed >= self.timeout or self._is_alone():
             if self.may_lead():
                 start_pre_vote(self)
             else:
-                self._miss_leader()
+                self.elapsed = 0
+                self.draw_timeout()
 
-    def _miss_leader(self) -> None:
-        """Wake the leader: it may be asleep, and a non-voter cannot start an election."""
-        self.elapsed = 0
-        self.draw_timeout()
-        call_leader(self)
+    def _is_alone(self) -> bool:
+        """Return True if there is no other voter to wait for, and no election under way."""
+        voters = self.log.members().voters
+        return self.role == FOLLOWER and len(voters) == 1 and voters[0] == self.node
 
     def _tick_leader(self) -> None:
-        if self.elapsed >= self.config.election_ticks:
-            self.elapsed = 0
-            self.transfer_target = NOBODY  # the transfer has timed out
-            if not self._hears_quorum():
-                self.become_follower(self.term, NOBODY)
-                return
-            if self.is_drowsy:
-                wake(self, 0)  # at least one follower does not answer
+        if self.is_disk_late():
+            membership.hand_over(self)
+            return
+        if self.is_holding():
+            # Followers that get no heartbeats do not answer. Their silence does not count.
+            for progress in self.progress.values():
+                progress.heard_tick += 1
+        if not self._hears_quorum():
+            self.become_follower(self.term, NOBODY)
+            return
+        if self.transfer_target != NOBODY:
+            self.transfer_elapsed += 1
+            if self.transfer_elapsed >= self.config.election_ticks:
+                self.transfer_target = NOBODY
+                self.counters.transfers_failed += 1
         self.heartbeat_elapsed += 1
-        if self.heartbeat_elapsed >= self.config.heartbeat_ticks:
-            if self.is_drowsy:
-                send_sleeps(self)
-            else:
-                broadcast_heartbeat(self)
+        if self.heartbeat_elapsed >= self.config.heartbeat_ticks and not self.is_holding():
+            broadcast_heartbeat(self)
 
     def _hears_quorum(self) -> bool:
-        """Return True if a majority was heard since the last check, and begin the next check."""
+        """Return True if a majority of voters was heard within the election timeout."""
         count: i64 = 0
-        for node, progress in self.progress.items():
-            is_voter = self.log.members().is_voter(node)
-            if is_voter and (progress.is_active or progress.is_asleep or node == self.node):
+        for node in self.log.members().voters:
+            progress = self.progress.get(node)
+            if node == self.node or (progress is not None and self.is_active(progress)):
                 count += 1
-            progress.is_active = False
         return self.has_quorum(count)
 
     def step(self, message: Message) -> None:
-        """Handle a message. Messages of an older incarnation of the group are ignored."""
-        if message.group != self.group or message.target != self.node:
-            return
-        if message.source == self.node:
+        """Handle a message of another member."""
+        if message.target != self.node or message.source == self.node:
             return
         if message.kind == PRE_VOTE:
             on_pre_vote(self, message)
@@ -166,9 +157,11 @@ class Raft(State):
         """Tell a leader or candidate of an older term the current term; ignore other messages."""
         kind = message.kind
         if is_of_leader(kind):
-            self.send(self.message(HEARTBEAT_REPLY, message.source))
+            reply = self.message(HEARTBEAT_REPLY, message.source)
+            reply.context = self.hard.losses
+            self.send(reply)
         elif kind == VOTE:
-            self.send(self.message(VOTE_REPLY, message.source))
+            self.send_synced(self.message(VOTE_REPLY, message.source), 0)
 
     def _step_leader(self, message: Message) -> None:
         kind = message.kind
@@ -177,17 +170,10 @@ class Raft(State):
                 self._on_committed()
         elif kind == HEARTBEAT_REPLY:
             on_heartbeat_reply(self, message)
-            answer_reads(self)
         elif kind == APPEND_REFUSAL:
             on_append_refusal(self, message)
-        elif kind == SNAPSHOT_REPLY:
-            on_snapshot_reply(self, message)
-        elif kind == READ:
-            on_read(self, message)
         elif kind == VOTE:
             on_vote(self, message)
-        elif kind == SLEEP_REPLY:
-            on_sleep_reply(self, message)
         else:
             assert not is_of_leader(kind), "two leaders in one term"
 
@@ -201,8 +187,6 @@ class Raft(State):
             on_vote_reply(self, message)
         elif kind == TIMEOUT_NOW:
             on_timeout_now(self)
-        elif kind == READ_REPLY:
-            on_read_reply(self, message)
 
     def _on_leader(self, message: Message) -> None:
         """Handle a message of this term's leader."""
@@ -214,163 +198,212 @@ class Raft(State):
         if kind == APPEND:
             on_append(self, message)
         elif kind == COMMIT:
-            self.commit_to(message.commit)
-        elif kind == HEARTBEAT:
-            on_heartbeat(self, message)
-        elif kind == SLEEP:
-            on_sleep(self, message)
+            self.commit_to(min(message.commit, self.matched))
         else:
-            on_snapshot(self, message)
+            on_heartbeat(self, message)
+        self._settle_follower()
+
+    def _settle_follower(self) -> None:
+        """Vote again if lost blocks are back, and drop synced blocks from memory."""
+        maybe_vote_again(self)
+        self.log.drop_to(self.log.synced_index)
 
     def _on_committed(self) -> None:
         """Handle a higher commit index of the leader."""
         broadcast_commit(self)
-        begin_round(self)
+        trim_window(self)
+        if self.transfer_target != NOBODY:
+            maybe_send_timeout_now(self)
         membership.on_members_committed(self)
 
-    def propose(self, commands: list[bytes]) -> i64:
-        """Append commands to the log, and return the index of the first."""
+    def may_append(self) -> bool:
+        """Return True if this member leads and is not handing over."""
+        return self.role == LEADER and self.transfer_target == NOBODY
+
+    def needs_term_block(self) -> bool:
+        """Return True if this leader has not appended its TERM block yet."""
+        return self.role == LEADER and self.log.last_term() != self.term
+
+    def is_full(self) -> bool:
+        """Return True if so much is not committed, or not synced here, that publishers must wait.
+
+        While the own disk hangs, the others commit blocks that must stay in memory.
+        """
+        bytes_max = self.config.uncommitted_bytes_max
+        if self.uncommitted_bytes >= bytes_max:
+            return True
+        return self.log.window_bytes >= bytes_max + self.config.window_bytes_max
+
+    def append(self, block: Block) -> None:
+        """Append a block of this leader, which its host writes and syncs by itself.
+
+        `take_messages` then has it for the followers. It counts for this node after `on_synced`.
+        """
         if self.role != LEADER:
             raise NotLeaderError(self.leader)
         if self.transfer_target != NOBODY:
             raise BusyError("another node is about to lead")
-        if self.uncommitted_bytes > self.config.uncommitted_bytes_max:
-            raise BusyError("too many bytes are not committed yet")
-        first = self.log.last_index() + 1
-        index = first
-        entries: list[Entry] = []
-        for command in commands:
-            entries.append(Entry(index, self.term, COMMAND, command))
-            index += 1
-        append_own(self, entries)
-        broadcast_append(self)
-        return first
+        assert block.term == self.term
+        assert (block.kind == TERM) == self.needs_term_block(), "a reign begins with its TERM block"
+        if block.members is not None:
+            membership.require_change(self)
+            assert block.members.is_one_step_from(self.log.members())
+        self.log.append(block)
+        self.uncommitted_bytes += block.size_bytes()
+        if block.members is not None:
+            membership.sync_progress(self)
 
-    def read(self, number: i64) -> None:
-        """Begin a read. A later `Ready` answers it by this number, or it gets no answer."""
-        begin_read(self, number)
+    def on_synced(self, index: i64, term: i64) -> None:
+        """Note that this node has synced its own blocks up to this one."""
+        self.log.synced_to(index, term)
+        if self.role == LEADER:
+            self._count_own()
+        self._release()
 
-    def add_non_voter(self, node: i64) -> i64:
-        return membership.add_non_voter(self, node)
+    def _count_own(self) -> None:
+        """Count the leader's own blocks once they are synced, like those of every member."""
+        own = self.progress.get(self.node)
+        if own is not None and own.on_match(self.log.synced_index) and maybe_commit(self):
+            self._on_committed()
+        elif self.role == LEADER:
+            trim_window(self)
 
-    def promote(self, node: i64) -> i64:
-        return membership.promote(self, node)
+    def on_link_lost(self, node: i64) -> None:
+        """Note that the connection to a node was closed. A silent connection is no lost one."""
+        on_link_lost(self, node)
+        progress = self.progress.get(int(node))
+        if progress is not None and node != self.node and progress.state != COPY:
+            progress.to_probe(progress.match + 1, self.ticks)
 
-    def remove(self, node: i64) -> i64:
-        return membership.remove(self, node)
+    def on_read(self, request: ReadRequest, blocks: list[Block]) -> None:
+        """Take the blocks of a request; none if they are not in log files."""
+        on_read(self, request, blocks)
+
+    def on_copied(self, node: i64, index: i64) -> None:
+        """Note that a follower begins again behind `index`, with a copy of the directory."""
+        assert index > 0
+        end_copy(self, node, index)
+
+    def on_copy_failed(self, node: i64) -> None:
+        """Note that a copy has failed. It is asked for again after an election timeout."""
+        end_copy(self, node, 0)
+
+    def may_install(self, index: i64, term: i64) -> bool:
+        """Return True if a copy may replace this member's log; it ends with this committed block.
+
+        A log that has this block already may have acknowledged blocks behind it. A log that has
+        another block there has only blocks from there on that were never committed.
+        """
+        if self.role == LEADER or index <= self.commit:
+            return False
+        return self.needs_copy or not self.log.matches(index, term)
+
+    def safe_index(self) -> i64:
+        """Return the last block that is committed and synced here.
+
+        `commit` alone may be ahead of this node's disk. Log files may be removed up to this block.
+        """
+        return min(self.commit, self.log.synced_index)
+
+    def forget(self, base_index: i64) -> None:
+        """Note that blocks up to `base_index` are not in log files any more."""
+        assert base_index <= self.safe_index()
+        if base_index > self.log.base_index:
+            self.log.forget(base_index)
+
+    def plan_add(self, member: Member) -> Members:
+        return membership.plan_add(self, member)
+
+    def plan_promote(self, node: i64) -> Members:
+        return membership.plan_promote(self, node)
+
+    def plan_remove(self, node: i64) -> Members:
+        return membership.plan_remove(self, node)
 
     def transfer(self, target: i64) -> None:
+        """Hand the lead over, or give up after an election timeout."""
         membership.transfer(self, target)
 
-    def compact(self, state: bytes, live: list[int]) -> Snapshot:
-        """Take a snapshot with the machine's state as of the last applied entry."""
-        if self.log.unsaved is not None:
-            raise BusyError("another snapshot is not written yet")
-        trailing = max(self.config.trailing, self._behind_snapshots())
-        return self.log.compact(self.applied, state, live, trailing)
+    def best_successor(self) -> i64:
+        return membership.best_successor(self)
 
-    def _behind_snapshots(self) -> i64:
-        """Return how many entries followers need that are receiving a snapshot.
+    def take_messages(self) -> list[Message]:
+        """Return the messages to send now, with all blocks that followers can take."""
+        if self.role == LEADER:
+            broadcast_append(self)
+        messages = self.outbox
+        self.outbox = []
+        return messages
 
-        Without these entries the log would lack the continuation of the snapshot when it arrives.
-        Under load such a follower would get one snapshot after the other.
-        """
-        behind: i64 = 0
-        for progress in self.progress.values():
-            if progress.snapshot is not None and progress.is_active:
-                behind = max(behind, self.applied - progress.snapshot.index)
-        return min(behind, self.config.trailing_max)
+    def take_reads(self) -> list[ReadRequest]:
+        """Return the reads from log files that followers need."""
+        reads = self.reads
+        self.reads = []
+        return reads
 
-    def is_quiet(self) -> bool:
-        """Return True if every member has committed everything, so that only heartbeats remain."""
-        last = self.log.last_index()
-        if self.commit != last or self.applied != last or self.reads or self.outbox:
-            return False
-        if self.transfer_target != NOBODY:
-            return False
-        for progress in self.progress.values():
-            if progress.match != last:
-                return False
-        return self.role == LEADER or self.leader != NOBODY
-
-    def begin_sleep(self) -> None:
-        """Ask the followers to sleep, and sleep when all have agreed.
-
-        The host must know that all members are alive.
-        """
-        begin_sleep(self)
-
-    def wake(self, silent_ticks: i64) -> None:
-        """Wake up. `silent_ticks` is the time since this follower heard its leader."""
-        wake(self, silent_ticks)
-
-    def call_leader(self) -> None:
-        """Wake the leader, too."""
-        call_leader(self)
+    def take_copies(self) -> list[int]:
+        """Return the followers to which the host must copy its directory."""
+        copies = self.copies
+        self.copies = []
+        return copies
 
     def ready(self) -> Ready | None:
-        """Return the next work for the host; None if there is none, or the last is not done."""
-        if self._under_way is not None or not self.has_work():
+        """Return the next write for the host; None if there is none, or the last is not done."""
+        if self._under_way is not None:
             return None
-        ready = Ready(self.term, self.vote, self.commit)
-        is_vote = self.term != self._written_term or self.vote != self._written_vote
-        ready.snapshot = self.log.unsaved
-        ready.is_received = self.log.is_received
-        ready.entries = self.log.unstable()
-        ready.must_sync = is_vote or ready.snapshot is not None or bool(ready.entries)
-        # A commit index may be lost, because the leader sends it again. It is written only along
-        # with other data.
-        is_commit = ready.must_sync and self.commit != self._written_commit
-        ready.is_changed = is_vote or is_commit
-        ready.messages = self.outbox
-        self.outbox = []
-        ready.answers = self.answers
-        self.answers = []
-        ready.committed = self._committed()
-        self._written_term = self.term
-        self._written_vote = self.vote
-        if is_commit:
-            self._written_commit = self.commit
+        is_hard_changed = not self.hard.equals(self.synced_hard)
+        log = self.log
+        is_log_changed = log.cut_from != 0 or log.written_index < log.last_index
+        if not is_hard_changed and not is_log_changed and not self.waiting:
+            return None
+        ready = Ready(self.hard.copy(), log.last_index, log.last_term())
+        ready.is_hard_changed = is_hard_changed
+        ready.cut_from = log.cut_from
+        ready.blocks = log.unwritten()
+        log.note_written()
+        ready.messages = self.waiting
+        self.waiting = []
         self._under_way = ready
         return ready
 
-    def has_work(self) -> bool:
-        """Return True if there is work, apart from the `Ready` that is not done yet."""
-        if self.outbox or self.answers or self.applying < self.commit:
-            return True
-        if self.log.stable < self.log.last_index() or self.log.unsaved is not None:
-            return True
-        return self.term != self._written_term or self.vote != self._written_vote
-
-    def _committed(self) -> list[Entry]:
-        count = min(self.commit - self.applying, self.config.apply_count_max)
-        if count == 0:
-            return []
-        entries = self.log.entries
-        at = self.applying - self.log.base_index
-        assert at >= 0
-        self.applying += count
-        return entries[at : at + count]
-
     def advance(self, ready: Ready) -> None:
-        """Note that all work of `ready` is done: written, synced, sent and applied."""
+        """Note that `ready`, and everything written before it, is synced."""
         assert ready is self._under_way
         self._under_way = None
-        if ready.snapshot is not None:
-            if self.log.unsaved is ready.snapshot:
-                self.log.unsaved = None
-            if ready.is_received:
-                self.applied = max(self.applied, ready.snapshot.index)
-        if ready.committed:
-            self.applied = max(self.applied, ready.committed[-1].index)
-        if ready.entries:
-            last = ready.entries[-1]
-            self.log.stable_to(last.index, last.term)
-            if self.role == LEADER:
-                self._count_own()
+        self.synced_hard = ready.hard
+        self.log.synced_to(ready.last_index, ready.last_term)
+        self.outbox += ready.messages
+        if self.role == LEADER:
+            self._count_own()
+        else:
+            self._settle_follower()
+        count_own_vote(self)
+        self._release()
 
-    def _count_own(self) -> None:
-        """Count the leader's own entries once they are synced, like those of every member."""
-        own = self.progress.get(self.node)
-        if own is not None and own.on_match(self.log.stable) and maybe_commit(self):
-            self._on_committed()
+    def _release(self) -> None:
+        """Let messages leave that waited for nothing but a sync that is done."""
+        waiting = self.waiting
+        self.waiting = []
+        for message in waiting:
+            self.send_synced(message, message.index if message.kind == APPEND_REPLY else 0)
+
+    def status(self) -> Status:
+        """Return this member at this moment."""
+        status = Status(self.role, self.term, self.leader)
+        status.base = self.log.base_index
+        status.commit = self.commit
+        status.last = self.log.last_index
+        status.synced = self.log.synced_index
+        status.may_vote = self.hard.may_vote
+        status.is_holding = self.is_holding()
+        status.uncommitted_bytes = self.uncommitted_bytes if self.role == LEADER else 0
+        status.window_bytes = self.log.window_bytes
+        status.transfer_target = self.transfer_target
+        for node, progress in self.progress.items():
+            if node != self.node:
+                state_ticks = self.ticks - progress.since_tick
+                heard_ticks = self.ticks - progress.heard_tick
+                status.followers.append(
+                    FollowerStatus(node, progress.match, progress.state, state_ticks, heard_ticks)
+                )
+        return status

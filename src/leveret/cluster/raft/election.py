@@ -4,14 +4,16 @@ A member that misses its leader first asks whether it would get votes (pre-vote)
 term, so a node that was cut off does not disturb the others when it comes back. Only with a
 majority of granted pre-votes it raises its term and starts an election. A member that has heard its
 leader within the election timeout refuses both, unless the leader itself has chosen its successor.
+A closed link to the leader ends that time at once: a killed leader is replaced in a few ticks.
 
 A member votes for one candidate in a term, and only if the candidate's log is at least as up to
-date as its own. The vote is synced before the reply is sent, like everything in a `Ready`.
+date as its own. Its vote is synced before it leaves, and a candidate counts its own vote only then.
+A member that has lost blocks does not vote (`leveret.cluster.raft.stored`).
 """
 
 from mypy_extensions import i64
 
-from leveret.cluster.raft.entry import EMPTY, NOBODY, Entry
+from leveret.cluster.raft.members import NOBODY
 from leveret.cluster.raft.messages import (
     FORCED,
     GRANTED,
@@ -23,17 +25,21 @@ from leveret.cluster.raft.messages import (
     Message,
 )
 from leveret.cluster.raft.progress import Progress
-from leveret.cluster.raft.replication import append_own, broadcast_append
-from leveret.cluster.raft.state import CANDIDATE, LEADER, PRE_CANDIDATE, State
+from leveret.cluster.raft.state import CANDIDATE, FOLLOWER, LEADER, PRE_CANDIDATE, State
 
 
 def start_pre_vote(state: State) -> None:
     """Ask the other voters whether an election could be won."""
     assert state.role != LEADER
     state.role = PRE_CANDIDATE
-    state.leader = NOBODY
+    state.counters.pre_votes += 1
     _start(state)
-    _ask(state, PRE_VOTE, state.term + 1, is_forced=False)
+    state.votes[state.node] = True
+    for node in _others(state):
+        message = state.message(PRE_VOTE, node)
+        message.term = state.term + 1
+        _describe_log(state, message)
+        state.send(message)
     if _is_won(state):
         start_election(state, is_forced=False)
 
@@ -42,47 +48,59 @@ def start_election(state: State, is_forced: bool) -> None:
     """Start an election: raise the term, vote for this member and ask the others."""
     assert state.role != LEADER
     assert state.may_lead()
-    state.term += 1
-    state.vote = state.node
-    state.incoming = None  # chunks of two leaders are never mixed
+    state.set_term(state.term + 1, state.node)
     state.role = CANDIDATE
-    state.leader = NOBODY
+    state.counters.elections += 1
     _start(state)
-    _ask(state, VOTE, state.term, is_forced)
-    if _is_won(state):
-        become_leader(state)
+    for node in _others(state):
+        message = state.message(VOTE, node)
+        message.context = FORCED if is_forced else 0
+        _describe_log(state, message)
+        state.send_synced(message, 0)
 
 
 def _start(state: State) -> None:
-    state.is_asleep = False
+    state.leader = NOBODY
     state.elapsed = 0
     state.draw_timeout()
     state.votes.clear()
-    state.votes[state.node] = True
 
 
-def _ask(state: State, kind: i64, term: i64, is_forced: bool) -> None:
-    for node in state.log.members().voters:
-        if node != state.node:
-            message = state.message(kind, node)
-            message.term = term
-            message.index = state.log.last_index()
-            message.log_term = state.log.last_term()
-            message.context = FORCED if is_forced else 0
-            state.send(message)
+def _others(state: State) -> list[int]:
+    return [node for node in state.log.members().voters if node != state.node]
+
+
+def _describe_log(state: State, message: Message) -> None:
+    message.index = state.log.last_index
+    message.log_term = state.log.last_term()
 
 
 def on_pre_vote(state: State, message: Message) -> None:
     """Answer whether this member would vote for the candidate. Nothing is promised."""
     is_new = message.term > state.term
     is_fresh = state.log.is_up_to_date(message.index, message.log_term)
+    is_free = state.hard.may_vote and not state.is_in_lease() and state.role != LEADER
     reply = state.message(PRE_VOTE_REPLY, message.source)
-    if is_new and is_fresh and not state.is_in_lease() and state.role != LEADER:
+    if is_new and is_fresh and is_free and not _goes_before(state, message):
         reply.term = message.term
         reply.context = GRANTED
+        if state.role == PRE_CANDIDATE:
+            _give_up(state)
     else:
         reply.context = REFUSED
     state.send(reply)
+
+
+def _goes_before(state: State, message: Message) -> bool:
+    """Return True if this member asks for pre-votes itself, and the other one must give way.
+
+    Members that lose their links to a killed leader often ask at the same time. If both went on,
+    each would vote for itself, and the next attempt would take another election timeout.
+    """
+    if state.role != PRE_CANDIDATE or message.source < state.node:
+        return False
+    log = state.log
+    return message.index == log.last_index and message.log_term == log.last_term()
 
 
 def on_vote(state: State, message: Message) -> None:
@@ -91,13 +109,13 @@ def on_vote(state: State, message: Message) -> None:
     is_free = state.vote == message.source or (state.vote == NOBODY and state.leader == NOBODY)
     is_fresh = state.log.is_up_to_date(message.index, message.log_term)
     reply = state.message(VOTE_REPLY, message.source)
-    if is_free and is_fresh:
-        state.vote = message.source
+    if is_free and is_fresh and state.hard.may_vote:
+        state.hard.vote = message.source
         state.elapsed = 0
         reply.context = GRANTED
     else:
         reply.context = REFUSED
-    state.send(reply)
+    state.send_synced(reply, 0)
 
 
 def on_vote_reply(state: State, message: Message) -> None:
@@ -110,12 +128,36 @@ def on_vote_reply(state: State, message: Message) -> None:
             return  # the reply belongs to an earlier pre-vote
     state.votes[message.source] = message.context == GRANTED
     if _is_won(state):
-        if state.role == PRE_CANDIDATE:
-            start_election(state, is_forced=False)
-        else:
+        if state.role == CANDIDATE:
             become_leader(state)
+        elif state.may_lead():
+            start_election(state, is_forced=False)
     elif _is_lost(state):
-        state.become_follower(state.term, NOBODY)
+        _give_up(state)
+    elif state.role == CANDIDATE and message.context == REFUSED:
+        # Another candidate has this vote. The votes that are missing may never come.
+        wait = 1 + state.rng.below(state.config.election_ticks)
+        state.timeout = min(state.timeout, state.elapsed + wait)
+
+
+def _give_up(state: State) -> None:
+    """Follow again, and try again soon if a leader is known to be missing."""
+    is_split = state.role == CANDIDATE
+    has_lost_link = state.has_lost_link
+    state.become_follower(state.term, NOBODY)
+    state.has_lost_link = has_lost_link
+    if is_split or has_lost_link:
+        state.draw_retry()
+
+
+def count_own_vote(state: State) -> None:
+    """Count the vote of a candidate for itself, once it is synced."""
+    if state.role != CANDIDATE or state.node in state.votes:
+        return
+    if state.synced_hard.term == state.term and state.synced_hard.vote == state.node:
+        state.votes[state.node] = True
+        if _is_won(state):
+            become_leader(state)
 
 
 def _count(state: State, answer: bool) -> i64:
@@ -131,34 +173,43 @@ def _is_won(state: State) -> bool:
 
 
 def _is_lost(state: State) -> bool:
-    return state.has_quorum(_count(state, False))
+    """Return True if the voters that have not refused are no majority."""
+    return not state.has_quorum(len(state.log.members().voters) - _count(state, False))
 
 
 def become_leader(state: State) -> None:
-    """Become leader. Append an empty entry, the first one that this term can commit."""
+    """Become leader. The host sees the role and appends a TERM block first of all."""
     assert state.role == CANDIDATE
     assert state.vote == state.node
+    assert state.synced_hard.term == state.term, "a leader whose term is not synced"
     state.role = LEADER
     state.leader = state.node
+    state.counters.wins += 1
     state.elapsed = 0
-    state.heartbeat_elapsed = 0
+    state.heartbeat_elapsed = state.config.heartbeat_ticks  # the first tick sends heartbeats
+    state.has_lost_link = False
     state.votes.clear()
-    state.uncommitted_bytes = state.log.size_bytes(state.commit, state.log.last_index())
+    state.uncommitted_bytes = state.log.bytes_between(state.commit, state.log.last_index)
     state.transfer_target = NOBODY
-    state.reads = []
-    next_index = state.log.last_index() + 1
     state.progress.clear()
     for node in state.log.members().everyone():
-        state.progress[node] = Progress(next_index)
+        state.progress[node] = Progress(state.log.last_index + 1, state.ticks)
     own = state.progress.get(state.node)  # None if the leader itself is being removed
     if own is not None:
-        own.is_active = True
-        own.match = state.log.stable
-    append_own(state, [Entry(next_index, state.term, EMPTY, b"")])
-    broadcast_append(state)
+        own.match = state.log.synced_index
 
 
 def on_timeout_now(state: State) -> None:
     """Start an election without pre-vote, because the leader has chosen this member."""
     if state.may_lead():
         start_election(state, is_forced=True)
+
+
+def on_link_lost(state: State, node: i64) -> None:
+    """Miss the leader soon: its link was closed, so its process has probably ended."""
+    if state.role != FOLLOWER or state.leader != node:
+        return
+    state.leader = NOBODY
+    state.has_lost_link = True
+    wait = 1 + state.rng.below(state.config.link_lost_ticks)
+    state.timeout = min(state.timeout, state.elapsed + wait)

@@ -8,7 +8,7 @@ beyond its end.
 from typing import Final
 
 from librt.strings import BytesWriter, read_i32_be, read_i64_be, write_i32_be, write_i64_be
-from mypy_extensions import i32, i64, u8
+from mypy_extensions import i32, i64
 
 from leveret.errors import FieldSyntaxError
 
@@ -32,15 +32,6 @@ def write_bytes(writer: BytesWriter, value: bytes) -> None:
     writer.write(value)
 
 
-def patch_u32(writer: BytesWriter, at: i64, value: i64) -> None:
-    """Overwrite a number at a position that was reserved for it."""
-    assert 0 <= value <= U32_MAX
-    writer[at] = u8((value >> 24) & 0xFF)
-    writer[at + 1] = u8((value >> 16) & 0xFF)
-    writer[at + 2] = u8((value >> 8) & 0xFF)
-    writer[at + 3] = u8(value & 0xFF)
-
-
 class Reader:
     """Reads fields one after the other, up to `end`."""
 
@@ -57,9 +48,6 @@ class Reader:
             raise FieldSyntaxError(f"{size} bytes wanted at {at}, {self.end - at} left")
         self.at = at + size
         return at
-
-    def left(self) -> i64:
-        return self.end - self.at
 
     def u8(self) -> i64:
         return self.data[self._take(1)]
@@ -83,9 +71,6 @@ class Reader:
             raise FieldSyntaxError(f"{value} things cannot be in {self.end - self.at} bytes")
         return value
 
-    def skip(self, size: i64) -> None:
-        self._take(size)
-
     def raw(self, size: i64) -> bytes:
         at = self._take(size)
         return self.data[at : at + size]
@@ -94,16 +79,13 @@ class Reader:
         """Read a size and that many bytes."""
         return self.raw(self.u32())
 
-    def numbers(self) -> list[int]:
-        """Read a count and that many numbers."""
-        return [self.u64() for _ in range(self.count(8))]
+    def sized_within(self, bytes_max: i64) -> bytes:
+        """Read a size and that many bytes; raise if there are more than `bytes_max`."""
+        size = self.u32()
+        if size > bytes_max:
+            raise FieldSyntaxError(f"{size} bytes where {bytes_max} are allowed")
+        return self.raw(size)
 
     def require_end(self) -> None:
         if self.at != self.end:
             raise FieldSyntaxError(f"{self.end - self.at} bytes too many")
-
-
-def write_numbers(writer: BytesWriter, values: list[int]) -> None:
-    write_u32(writer, len(values))
-    for value in values:
-        write_u64(writer, value)

@@ -1,12 +1,12 @@
 """The leader's knowledge about one follower, and the messages in flight to it.
 
     PROBE      it is unknown where the logs agree: send one message, then wait for the reply
-    REPLICATE  the logs agree: send ahead of the replies, within the window
-    SNAPSHOT   the follower needs entries that are removed: send a snapshot, chunk by chunk
+    REPLICATE  the logs agree: send ahead of the replies, within the limits
+    COPY       the follower needs blocks that are in no log file: the host copies the directory
 
-`match` is the last entry that the follower is known to have synced; it only grows. `next` is the
-next entry to send. The window counts messages and bytes without a reply. A reply to a later message
-also counts for all messages before it.
+`match` is the last block that the follower is known to have synced. It grows, unless the follower
+says that it has lost blocks (`losses`). `next` is the next block to send. The limits count messages
+and bytes without a reply. A reply to a later message also counts for all messages before it.
 """
 
 from collections import deque
@@ -14,55 +14,65 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from leveret.cluster.raft.snapshot import Snapshot
+from leveret.cluster.raft.ready import ReadRequest
 
 PROBE: Final = 0
 REPLICATE: Final = 1
-SNAPSHOT: Final = 2
+COPY: Final = 2
+
+STATE_NAMES: Final = ("probe", "replicate", "copy")
 
 
 class Progress:
     """The progress of one follower, or of the leader itself."""
 
-    def __init__(self, next_index: i64) -> None:
+    def __init__(self, next_index: i64, tick: i64) -> None:
         self.match: i64 = 0
         self.next: i64 = next_index
         self.state: i64 = PROBE
+        self.since_tick: i64 = tick  # since when it is in this state
+        self.heard_tick: i64 = tick  # when it was last heard
         self.is_paused = False  # in PROBE: a message is in flight
-        self.is_active = False  # heard since the last check of the quorum
-        self.is_asleep = False  # has agreed to sleep
+        self.losses: i64 = 0  # how often it has lost blocks, as far as known
         self.commit_sent: i64 = 0  # highest commit index that was sent to it
-        self.read_round: i64 = 0  # newest round of reads that it has confirmed
-        self.snapshot: Snapshot | None = None  # the snapshot that is being sent
-        self.offset: i64 = 0  # offset of the next chunk
-        # The window: last index and size of each message without a reply.
+        self.read: ReadRequest | None = None  # blocks that the host is reading for it
+        self.copy_tick: i64 = 0  # a copy may be asked for from then on
+        # The last index and the size of each message without a reply.
         self._ends: deque[int] = deque()
         self._sizes: deque[int] = deque()
         self._bytes: i64 = 0
 
-    def to_probe(self, next_index: i64) -> None:
-        self._reset(PROBE)
+    def to_probe(self, next_index: i64, tick: i64) -> None:
+        self._reset(PROBE, tick)
         self.next = max(next_index, self.match + 1)
 
-    def to_replicate(self) -> None:
-        self._reset(REPLICATE)
+    def to_replicate(self, tick: i64) -> None:
+        self._reset(REPLICATE, tick)
         self.next = self.match + 1
 
-    def to_snapshot(self, snapshot: Snapshot) -> None:
-        self._reset(SNAPSHOT)
-        self.snapshot = snapshot
-        self.offset = 0
+    def to_copy(self, tick: i64) -> None:
+        self._reset(COPY, tick)
 
-    def _reset(self, state: i64) -> None:
-        self.state = state
+    def note_losses(self, losses: i64, last_index: i64, tick: i64) -> None:
+        """Forget all acknowledgements of a follower that has lost blocks."""
+        assert losses > self.losses
+        self.losses = losses
+        self.match = 0
+        self.commit_sent = 0
+        if self.state != COPY:
+            self.to_probe(last_index + 1, tick)
+
+    def _reset(self, state: i64, tick: i64) -> None:
+        if state != self.state:
+            self.state = state
+            self.since_tick = tick
         self.is_paused = False
-        self.snapshot = None
         self._ends.clear()
         self._sizes.clear()
         self._bytes = 0
 
     def note_sent(self, last: i64, size_bytes: i64) -> None:
-        """Note that a message with entries up to `last` is in flight."""
+        """Note that a message with blocks up to `last` is in flight."""
         assert self.state == REPLICATE
         self.next = last + 1
         self._ends.append(int(last))
@@ -84,14 +94,14 @@ class Progress:
         self.is_paused = False
         return True
 
-    def on_refusal(self, refused: i64, guess: i64) -> bool:
-        """Note that the entry before a message did not match; return False for an old message."""
+    def on_refusal(self, refused: i64, guess: i64, tick: i64) -> bool:
+        """Note that the block before a message did not match; return False for an old message."""
         if self.state == REPLICATE:
             if refused <= self.match:
                 return False
-            self.to_probe(self.match + 1)
+            self.to_probe(self.match + 1, tick)
             return True
-        if self.state == SNAPSHOT or refused != self.next - 1:
+        if self.state == COPY or refused != self.next - 1:
             return False
         self.next = max(min(refused, guess + 1), self.match + 1)
         self.is_paused = False

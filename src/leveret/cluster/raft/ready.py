@@ -1,41 +1,36 @@
-"""Work for the host of a member: write and sync, then send, apply and answer.
+"""Work for the host of a member: state and blocks to write and sync, and blocks to read.
 
-The order matters. Term, vote, snapshot and entries are synced before a message is sent that lets
-another node rely on them; see `leveret.cluster.raft`.
+The host writes a `Ready` behind everything that it has written before, syncs it, and calls
+`advance`. Only then messages leave that rely on it.
 """
 
 from mypy_extensions import i64
 
-from leveret.cluster.raft.entry import Entry
+from leveret.cluster.raft.block import Block
 from leveret.cluster.raft.messages import Message
-from leveret.cluster.raft.snapshot import Snapshot
-
-
-class ReadAnswer:
-    """A read may be served, once everything up to `index` is applied."""
-
-    def __init__(self, number: i64, index: i64) -> None:
-        self.number: i64 = number  # the number that the reader chose
-        self.index: i64 = index
+from leveret.cluster.raft.stored import HardState
 
 
 class Ready:
-    """The work of one turn."""
+    """One write of a member. There is one at a time; later changes gather for the next."""
 
-    def __init__(self, term: i64, vote: i64, commit: i64) -> None:
-        self.term: i64 = term
-        self.vote: i64 = vote
-        self.commit: i64 = commit
-        # To be written, in this order:
-        self.is_changed = False  # term, vote or commit has changed
-        self.snapshot: Snapshot | None = None
-        self.is_received = False  # the snapshot came from the leader
-        self.entries: list[Entry] = []  # they replace all stored entries from the first one on
-        self.must_sync = False  # sync before the work below
-        # To be done after that:
-        self.messages: list[Message] = []
-        self.committed: list[Entry] = []
-        self.answers: list[ReadAnswer] = []
+    def __init__(self, hard: HardState, last_index: i64, last_term: i64) -> None:
+        self.hard = hard
+        self.is_hard_changed = False  # write `hard`, too
+        self.cut_from: i64 = 0  # cut the stored log from this block on, before all else; 0: no cut
+        self.blocks: list[Block] = []  # to be written behind the last block
+        # When this is synced, everything up to this block is: blocks of `append` included.
+        self.last_index: i64 = last_index
+        self.last_term: i64 = last_term
+        self.messages: list[Message] = []  # leave when this is synced; the core keeps them
 
-    def has_writes(self) -> bool:
-        return self.is_changed or self.snapshot is not None or bool(self.entries)
+
+class ReadRequest:
+    """Blocks of the log files that a follower needs. The answer may have fewer blocks."""
+
+    def __init__(self, node: i64, term: i64, first: i64, last: i64, bytes_max: i64) -> None:
+        self.node: i64 = node
+        self.term: i64 = term  # of the leader that asks
+        self.first: i64 = first
+        self.last: i64 = last
+        self.bytes_max: i64 = bytes_max  # one block at least, whatever its size

@@ -1,14 +1,16 @@
-"""Replication: entries from the leader to its followers, and the commit index.
+"""Replication: blocks from the leader to its followers, and the commit index.
 
-The leader sends ahead of the replies, as far as the window of a follower allows. A follower appends
-entries that fit its log, truncates only entries that conflict, and replies how far the logs agree.
-An entry is committed when a majority of voters has synced it and it is of the leader's own term
-(§5.4.2): an entry of an older term may be on a majority and still be overwritten.
+The leader sends ahead of the replies, as far as the limits of a follower allow. A follower appends
+blocks that fit its log, cuts off only blocks that conflict, and replies how far the logs agree. A
+block is committed when a majority of voters has synced it and it is of the leader's own term
+(§5.4.2): a block of an older term may be on a majority and still be overwritten.
 """
 
 from mypy_extensions import i64
 
-from leveret.cluster.raft.entry import NOBODY, Entry
+from leveret.cluster.raft.block import Block
+from leveret.cluster.raft.catch_up import ask_read, begin_copy, check_read
+from leveret.cluster.raft.members import NOBODY
 from leveret.cluster.raft.messages import (
     APPEND,
     APPEND_REFUSAL,
@@ -16,23 +18,17 @@ from leveret.cluster.raft.messages import (
     COMMIT,
     HEARTBEAT,
     HEARTBEAT_REPLY,
+    NEEDS_COPY,
     TIMEOUT_NOW,
     Message,
 )
-from leveret.cluster.raft.progress import PROBE, REPLICATE, SNAPSHOT, Progress
-from leveret.cluster.raft.snapshot_transfer import begin_snapshot, send_chunk
-from leveret.cluster.raft.state import State
-
-
-def append_own(state: State, entries: list[Entry]) -> None:
-    """Append new entries of the leader. They count for the leader itself once they are synced."""
-    state.log.append(entries)
-    for entry in entries:
-        state.uncommitted_bytes += entry.size_bytes()
+from leveret.cluster.raft.progress import COPY, PROBE, REPLICATE, Progress
+from leveret.cluster.raft.ready import ReadRequest
+from leveret.cluster.raft.state import LEADER, State
 
 
 def broadcast_append(state: State) -> None:
-    """Send every follower the entries that it lacks, within its window."""
+    """Send every follower the blocks that it lacks, within its limits."""
     for node, progress in state.progress.items():
         if node != state.node:
             send_appends(state, node, progress)
@@ -44,86 +40,119 @@ def send_appends(state: State, node: i64, progress: Progress) -> None:
 
 
 def _send_append(state: State, node: i64, progress: Progress, may_be_empty: bool) -> bool:
-    """Send one message of entries; return True if there may be more to send."""
+    """Send one message of blocks; return True if there may be more to send."""
     log = state.log
-    if progress.state == SNAPSHOT:
+    config = state.config
+    if progress.state == COPY:
         return False
     if progress.next <= log.base_index:
-        begin_snapshot(state, node, progress)
+        begin_copy(state, node, progress)
         return False
-    config = state.config
     is_waiting = progress.is_paused or progress.is_full(
         config.inflight_count_max, config.inflight_bytes_max
     )
     if is_waiting and not may_be_empty:
         return False
-    entries: list[Entry] = []
-    if not is_waiting:
-        entries = log.slice(progress.next, config.append_count_max, config.append_bytes_max)
-    if not entries and not may_be_empty and progress.state == REPLICATE:
+    blocks: list[Block] = []
+    if not is_waiting and progress.next >= log.window_first:
+        blocks = log.slice(progress.next, config.append_count_max, config.append_bytes_max)
+    elif not is_waiting and progress.state == REPLICATE:
+        ask_read(state, node, progress)
+    if not blocks and not may_be_empty and progress.state == REPLICATE:
         return False
-    _send_entries(state, node, progress, entries)
-    return progress.state == REPLICATE and len(entries) > 0
+    _send_blocks(state, node, progress, blocks)
+    return progress.state == REPLICATE and len(blocks) > 0
 
 
-def _send_entries(state: State, node: i64, progress: Progress, entries: list[Entry]) -> None:
+def _send_blocks(state: State, node: i64, progress: Progress, blocks: list[Block]) -> None:
     message = state.message(APPEND, node)
     message.index = progress.next - 1
     message.log_term = state.log.term(message.index)
     message.commit = state.commit
+    message.blocks = blocks
     progress.commit_sent = state.commit
-    message.entries = entries
     state.send(message)
+    size: i64 = 0
+    for block in blocks:
+        size += block.size_bytes()
+    state.counters.appends_sent += 1
+    state.counters.blocks_sent += len(blocks)
+    state.counters.bytes_sent += size
     if progress.state == PROBE:
         progress.is_paused = True
-    elif entries:
-        size: i64 = 0
-        for entry in entries:
-            size += entry.size_bytes()
-        progress.note_sent(entries[-1].index, size)
+    elif blocks:
+        progress.note_sent(blocks[-1].index, size)
+
+
+def on_read(state: State, request: ReadRequest, blocks: list[Block]) -> None:
+    """Send blocks that the host has read for a follower; none: they are not in its files."""
+    progress = state.progress.get(int(request.node))
+    if state.role != LEADER or progress is None or progress.read is not request:
+        return
+    progress.read = None
+    is_wanted = progress.state == REPLICATE and progress.next == request.first
+    if is_wanted and not blocks:
+        begin_copy(state, request.node, progress)
+    elif is_wanted and progress.next > state.log.base_index:
+        check_read(state, request, blocks)
+        _send_blocks(state, request.node, progress, blocks)
+    send_appends(state, request.node, progress)
+
+
+def _hear(state: State, message: Message) -> Progress | None:
+    """Return the progress of the sender of a reply; None if the reply is void.
+
+    A member that has lost blocks counts its losses. Replies from before are void, and so is
+    everything that it had acknowledged.
+    """
+    progress = state.progress.get(int(message.source))
+    if progress is None or message.context < progress.losses:
+        return None
+    progress.heard_tick = state.ticks
+    if message.context > progress.losses:
+        progress.note_losses(message.context, state.log.last_index, state.ticks)
+    return progress
 
 
 def on_append_reply(state: State, message: Message) -> bool:
-    """Note the entries that a follower has synced; return True if the commit index rises."""
-    progress = state.progress.get(message.source)
+    """Note the blocks that a follower has synced; return True if the commit index rises."""
+    progress = _hear(state, message)
     if progress is None:
         return False
-    progress.is_active = True
-    assert message.index <= state.log.last_index(), "a follower has more than its leader"
+    assert message.index <= state.log.last_index, "a follower has more than its leader"
     is_news = progress.on_match(message.index)
     if progress.state == PROBE:
-        progress.to_replicate()
-    elif progress.state == SNAPSHOT:
-        snapshot = progress.snapshot
-        assert snapshot is not None
-        if message.index >= snapshot.index:
-            progress.to_replicate()
+        progress.to_replicate(state.ticks)
     is_committed = is_news and maybe_commit(state)
+    if is_news:
+        trim_window(state)
     send_appends(state, message.source, progress)
     if not is_committed:
         _maybe_send_commit(state, message.source, progress)
-    if state.transfer_target == message.source:
+    if state.transfer_target != NOBODY:
         maybe_send_timeout_now(state)
     return is_committed
 
 
 def on_append_refusal(state: State, message: Message) -> None:
-    """Handle a follower whose log differs before the entries that were sent."""
-    progress = state.progress.get(message.source)
+    """Handle a follower whose log differs before the blocks that were sent."""
+    progress = _hear(state, message)
     if progress is None:
         return
-    progress.is_active = True
-    guess = state.log.find_match_hint(min(message.hint, state.log.last_index()), message.log_term)
-    if progress.on_refusal(message.index, guess):
+    if message.commit == NEEDS_COPY:
+        begin_copy(state, message.source, progress)
+        return
+    guess = state.log.find_match_hint(min(message.hint, state.log.last_index), message.log_term)
+    if progress.on_refusal(message.index, guess, state.ticks):
         send_appends(state, message.source, progress)
 
 
 def maybe_commit(state: State) -> bool:
-    """Commit entries of this term that a majority of voters has synced."""
+    """Commit blocks of this term that a majority of voters has synced."""
     index = majority_match(state)
     if index <= state.commit or state.log.term(index) != state.term:
         return False
-    state.uncommitted_bytes -= state.log.size_bytes(state.commit, index)
+    state.uncommitted_bytes -= state.log.bytes_between(state.commit, index)
     assert state.uncommitted_bytes >= 0
     state.commit_to(index)
     return True
@@ -139,8 +168,20 @@ def majority_match(state: State) -> i64:
     return matches[len(matches) - state.log.members().quorum()]
 
 
+def trim_window(state: State) -> None:
+    """Drop blocks from memory: those that all active followers have, and those over the limit."""
+    log = state.log
+    safe = min(state.commit, log.synced_index)
+    needed = safe
+    for progress in state.progress.values():
+        if state.is_active(progress) and progress.state != COPY:
+            needed = min(needed, progress.match)
+    log.drop_to(needed)
+    log.shrink_to(state.config.window_bytes_max, safe)
+
+
 def broadcast_commit(state: State) -> None:
-    """Send the commit index to followers that will not soon get it with entries."""
+    """Send the commit index to followers that will not soon get it with blocks."""
     for node, progress in state.progress.items():
         if node != state.node:
             _maybe_send_commit(state, node, progress)
@@ -148,7 +189,7 @@ def broadcast_commit(state: State) -> None:
 
 def _maybe_send_commit(state: State, node: i64, progress: Progress) -> None:
     """Send the commit index. No reply is needed: the next heartbeat repeats a lost message."""
-    has_all = progress.state == REPLICATE and progress.match == state.log.last_index()
+    has_all = progress.state == REPLICATE and progress.match == state.log.last_index
     if has_all and progress.commit_sent < state.commit:
         message = state.message(COMMIT, node)
         message.commit = state.commit
@@ -157,60 +198,70 @@ def _maybe_send_commit(state: State, node: i64, progress: Progress) -> None:
 
 
 def maybe_send_timeout_now(state: State) -> None:
-    """Tell the chosen successor to start an election at once, if it has all entries."""
-    progress = state.progress.get(state.transfer_target)
+    """Tell the chosen successor to start an election at once, if all is committed and there."""
     assert state.transfer_target != NOBODY
-    if progress is not None and progress.match == state.log.last_index():
+    progress = state.progress.get(int(state.transfer_target))
+    last = state.log.last_index
+    if progress is not None and progress.match == last and state.commit == last:
         state.send(state.message(TIMEOUT_NOW, state.transfer_target))
 
 
 def broadcast_heartbeat(state: State) -> None:
-    """Send heartbeats, and begin a round that confirms reads."""
+    """Send heartbeats, with the end of the log for followers that have lost blocks."""
     state.heartbeat_elapsed = 0
     for node, progress in state.progress.items():
         if node == state.node:
             continue
         message = state.message(HEARTBEAT, node)
         message.commit = min(progress.match, state.commit)
-        message.context = state.read_round
+        message.index = state.log.last_index
+        message.context = progress.losses
         state.send(message)
 
 
 def on_heartbeat_reply(state: State, message: Message) -> None:
-    """Note that a follower is alive, and send again what may have been lost."""
-    progress = state.progress.get(message.source)
+    """Note that a follower is alive, and find out whether it has lost a message."""
+    progress = _hear(state, message)
     if progress is None:
         return
-    progress.is_active = True
-    progress.read_round = max(progress.read_round, message.context)
     progress.is_paused = False
-    if progress.state == SNAPSHOT:
-        send_chunk(state, message.source, progress)
-    elif progress.match < state.log.last_index():
-        # In REPLICATE, entries may be in flight or lost. An empty message makes the follower tell.
+    if progress.match < state.log.last_index:
+        # In REPLICATE, blocks may be in flight or lost. An empty message makes the follower tell.
         _send_append(state, message.source, progress, may_be_empty=True)
+    elif state.transfer_target == message.source:
+        maybe_send_timeout_now(state)  # it may have been lost
 
 
 def on_append(state: State, message: Message) -> None:
-    """Append entries of the leader."""
+    """Append blocks of the leader."""
     log = state.log
+    if state.needs_copy:
+        _refuse(state, message)
+        return
     if message.index < state.commit:
         # An old message. Everything that this node has committed matches the leader's log anyway.
+        state.matched = max(state.matched, state.commit)
         _reply(state, message.source, state.commit)
         return
     if not log.matches(message.index, message.log_term):
         _refuse(state, message)
         return
-    log.merge(message.entries, state.commit)
-    last = message.index + len(message.entries)
+    if message.blocks and log.window_bytes >= state.config.follower_bytes_max:
+        return  # the disk is behind; the leader sends it again
+    if log.merge(message.blocks, max(state.matched, state.commit)):
+        state.counters.cuts += 1
+    last = message.index + len(message.blocks)
+    state.matched = max(state.matched, last)
     state.commit_to(min(message.commit, last))
     _reply(state, message.source, last)
 
 
 def _reply(state: State, leader: i64, index: i64) -> None:
+    """Acknowledge blocks, once they are synced."""
     reply = state.message(APPEND_REPLY, leader)
     reply.index = index
-    state.send(reply)
+    reply.context = state.hard.losses
+    state.send_synced(reply, index)
 
 
 def _refuse(state: State, message: Message) -> None:
@@ -221,11 +272,28 @@ def _refuse(state: State, message: Message) -> None:
     reply.index = message.index
     reply.hint = guess
     reply.log_term = log.term(guess)
-    state.send(reply)
+    reply.commit = NEEDS_COPY if state.needs_copy else 0
+    reply.context = state.hard.losses
+    state.counters.refusals += 1
+    state.send_synced(reply, 0)
 
 
 def on_heartbeat(state: State, message: Message) -> None:
-    state.commit_to(message.commit)
+    """Answer the leader, and learn the commit index and the end of the leader's log."""
+    state.commit_to(min(message.commit, state.matched))
+    hard = state.hard
+    if not hard.may_vote and message.context == hard.losses:
+        # The leader has heard of the loss. No block that this member had acknowledged, and that
+        # was or will be committed for it, is behind the end of the leader's log.
+        hard.promised_index = min(hard.promised_index, message.index)
     reply = state.message(HEARTBEAT_REPLY, message.source)
-    reply.context = message.context
+    reply.context = hard.losses
     state.send(reply)
+
+
+def maybe_vote_again(state: State) -> None:
+    """Let a member that had lost blocks vote, once it has all of them from the leader."""
+    hard = state.hard
+    have = min(state.matched, state.log.synced_index)
+    if not hard.may_vote and not state.needs_copy and have >= hard.promised_index:
+        hard.may_vote = True

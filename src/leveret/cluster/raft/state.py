@@ -1,11 +1,13 @@
 """The state of one member, and the few operations that every part of Raft shares.
 
-`election`, `replication`, `snapshot_transfer`, `reads`, `sleep` and `membership` are functions over
-a `State`; `core` dispatches inputs to them. The fields are declared here, so that one place
-explains them all.
+`election`, `replication`, `catch_up` and `membership` are functions over a `State`; `core`
+dispatches inputs to them. The fields are declared here, so that one place explains them all.
 
-Invariants: the term never decreases; a member votes once in a term; commit never decreases and
-never passes the end of the log; applied <= applying <= commit.
+Messages that rely on nothing unsynced go to the outbox at once: those of a leader, pre-votes, signs
+of life. Votes and replies that promise something wait until the state that they rely on is synced.
+
+Invariants: the term never falls; a member votes once in a term; commit never falls and never passes
+the end of the log; blocks up to `matched` are those of the leader.
 """
 
 from typing import Final
@@ -13,13 +15,13 @@ from typing import Final
 from mypy_extensions import i64
 
 from leveret.cluster.raft.config import Config
-from leveret.cluster.raft.entry import NOBODY
-from leveret.cluster.raft.log import Log
-from leveret.cluster.raft.messages import Message
+from leveret.cluster.raft.log import RaftLog
+from leveret.cluster.raft.members import NOBODY
+from leveret.cluster.raft.messages import APPEND_REPLY, Message
 from leveret.cluster.raft.progress import Progress
-from leveret.cluster.raft.ready import ReadAnswer
+from leveret.cluster.raft.ready import ReadRequest
 from leveret.cluster.raft.rng import Rng
-from leveret.cluster.raft.snapshot import IncomingSnapshot
+from leveret.cluster.raft.status import Counters
 from leveret.cluster.raft.stored import Stored
 
 FOLLOWER: Final = 0
@@ -30,101 +32,143 @@ LEADER: Final = 3
 ROLE_NAMES: Final = ("follower", "pre-candidate", "candidate", "leader")
 
 
-class PendingRead:
-    """A read that waits until a majority confirms that this node still leads."""
-
-    def __init__(self, source: i64, number: i64) -> None:
-        self.source: i64 = source  # the member that asked
-        self.number: i64 = number
-        self.index: i64 = 0  # commit index when the read arrived
-        self.round: i64 = 0  # the round of heartbeats that confirms it; 0: not begun
-
-
 class State:
-    """The state of one member of one group."""
+    """The state of one member."""
 
     def __init__(self, config: Config, stored: Stored, rng: Rng) -> None:
         config.check()
         self.config = config
         self.node: i64 = config.node
-        self.group: i64 = config.group
         self.rng = rng
-        # Durable state.
-        self.term: i64 = stored.term
-        self.vote: i64 = stored.vote
-        self.log = Log(stored)
-        # Last entry that is known to be committed, in a `Ready` to be applied, and applied.
+        # Durable state. `hard` is the newest, `synced_hard` is on disk.
+        self.hard = stored.hard.copy()
+        self.synced_hard = stored.hard.copy()
+        assert self.hard.may_vote or self.hard.losses > 0
+        self.log = RaftLog(stored)
+        if self.log.last_term() > self.hard.term:
+            # Power failed after the blocks were on disk, and before the term was.
+            self.hard.term = self.log.last_term()
+            self.hard.vote = NOBODY
+        self.needs_copy = stored.needs_copy
+        assert not (self.needs_copy and self.hard.may_vote)
         self.commit: i64 = max(stored.commit, self.log.base_index)
-        self.applying: i64 = self.log.base_index
-        self.applied: i64 = self.log.base_index
-        assert self.commit <= self.log.last_index()
+        assert self.commit <= self.log.last_index
         # Role.
         self.role: i64 = FOLLOWER
         self.leader: i64 = NOBODY
         self.votes: dict[int, bool] = {}  # replies to a candidate, by member
+        self.matched: i64 = 0  # as follower: the log agrees with this term's leader up to here
         # Ticks.
-        # Ticks since the leader was heard; as leader, since the last check of the quorum.
-        self.elapsed: i64 = 0
+        self.ticks: i64 = 0  # since the start
+        self.elapsed: i64 = 0  # since the leader was heard, or a role began
         self.heartbeat_elapsed: i64 = 0
         self.timeout: i64 = 0  # election timeout of this member
+        self.sync_ticks: i64 = 0  # for how long the oldest sync of this node is under way
+        self.has_lost_link = False  # the link to the leader was closed, and no leader heard since
         # As leader.
         self.progress: dict[int, Progress] = {}
-        self.uncommitted_bytes: i64 = 0  # size of all entries after `commit`
+        self.uncommitted_bytes: i64 = 0  # size of all blocks in memory after `commit`
         self.transfer_target: i64 = NOBODY
-        self.reads: list[PendingRead] = []
-        self.read_round: i64 = 0
-        # Sleep.
-        self.is_asleep = False  # gets no ticks; its host decides when to wake it
-        self.is_drowsy = False  # as leader: is asking its followers to sleep
-        self.sleep_round: i64 = 0  # number of sleep requests so far
-        self.may_sleep = False  # as follower: its host hears the leader's node
-        self.incarnation: i64 = 0  # incarnation of the node, set by its host
+        self.transfer_elapsed: i64 = 0
         # Work for the host.
         self.outbox: list[Message] = []
-        self.answers: list[ReadAnswer] = []
-        self.incoming: IncomingSnapshot | None = None
+        self.waiting: list[Message] = []  # rely on state that is not synced
+        self.reads: list[ReadRequest] = []
+        self.copies: list[int] = []  # followers that need a copy of the directory
+        self.counters = Counters()
         self.draw_timeout()
 
+    @property
+    def term(self) -> i64:
+        return self.hard.term
+
+    @property
+    def vote(self) -> i64:
+        return self.hard.vote
+
     def draw_timeout(self) -> None:
+        """Draw the time after which a silent leader is missed."""
         ticks = self.config.election_ticks
         self.timeout = ticks + self.rng.below(ticks)
 
+    def draw_retry(self) -> None:
+        """Draw the time until another attempt, where it is known that no leader is there."""
+        self.timeout = 1 + self.rng.below(self.config.election_ticks)
+
     def message(self, kind: i64, target: i64) -> Message:
         """Return a message of the current term; the caller fills it in and sends it."""
-        return Message(kind, self.node, target, self.group, self.term)
+        return Message(kind, self.node, target, self.hard.term)
 
     def send(self, message: Message) -> None:
+        """Send a message that relies on nothing unsynced."""
         assert message.target != self.node
         self.outbox.append(message)
 
+    def send_synced(self, message: Message, index: i64) -> None:
+        """Send a message when term, vote and all blocks up to `index` are synced.
+
+        A member whose disk hangs gets the same requests again and again. So a message replaces an
+        older one of its kind for the same member.
+        """
+        assert message.target != self.node
+        if self.hard.equals(self.synced_hard) and index <= self.log.synced_index:
+            self.outbox.append(message)
+            return
+        for at in range(len(self.waiting)):
+            other = self.waiting[at]
+            if other.kind == message.kind and other.target == message.target:
+                if message.kind == APPEND_REPLY:
+                    message.index = max(message.index, other.index)
+                self.waiting[at] = message
+                return
+        self.waiting.append(message)
+
+    def set_term(self, term: i64, vote: i64) -> None:
+        """Enter a later term. Replies of earlier terms are of no use to anybody."""
+        assert term > self.hard.term
+        self.hard.term = term
+        self.hard.vote = vote
+        self.matched = 0
+        self.waiting = []
+
     def become_follower(self, term: i64, leader: i64) -> None:
         """Follow, in this term or a later one, and drop the state of a leader or candidate."""
-        assert term >= self.term
-        if term > self.term:
-            self.term = term
-            self.vote = NOBODY
-            self.incoming = None  # chunks of two leaders are never mixed
+        assert term >= self.hard.term
+        if term > self.hard.term:
+            self.set_term(term, NOBODY)
+        if self.role == LEADER:
+            self.counters.step_downs += 1
+            self.matched = 0
         self.role = FOLLOWER
         self.leader = leader
         self.elapsed = 0
-        self.is_asleep = False
-        self.is_drowsy = False
+        self.has_lost_link = False
         self.draw_timeout()
         self.votes.clear()
         self.progress.clear()
         self.reads = []
+        self.copies = []
         self.transfer_target = NOBODY
 
     def is_in_lease(self) -> bool:
         """Return True if a leader was heard so recently that another is not needed."""
         return self.leader != NOBODY and self.elapsed < self.config.election_ticks
 
+    def is_disk_late(self) -> bool:
+        """Return True if a sync of this node takes longer than an election timeout."""
+        return self.sync_ticks >= self.config.election_ticks
+
+    def is_holding(self) -> bool:
+        """Return True if heartbeats must not leave, because the disk of this node hangs."""
+        return self.sync_ticks >= self.config.heartbeat_ticks
+
     def commit_to(self, index: i64) -> bool:
         """Commit everything up to `index`; return True if that is new."""
         if index <= self.commit:
             return False
-        assert index <= self.log.last_index(), "committed beyond the end of the log"
+        assert index <= self.log.last_index, "committed beyond the end of the log"
         self.commit = index
+        self.log.forget_members(index)
         return True
 
     def may_lead(self) -> bool:
@@ -134,15 +178,21 @@ class State:
         dissertation): it may be the only living member that has everything a majority has. Its own
         vote does not count then.
         """
+        if not self.hard.may_vote or self.is_disk_late():
+            return False
         log = self.log
         if log.members().is_voter(self.node):
             return True
         is_removal_open = log.members_index() > self.commit
         return is_removal_open and log.members_at(self.commit).is_voter(self.node)
 
+    def is_active(self, progress: Progress) -> bool:
+        """Return True if a follower was heard within the election timeout."""
+        return self.ticks - progress.heard_tick < self.config.election_ticks
+
     def has_committed_own_term(self) -> bool:
-        """Return True if an entry of this term is committed: the leader knows the commit index."""
-        return self.log.term(self.commit) == self.term
+        """Return True if a block of this term is committed: the leader knows the commit index."""
+        return self.log.term(self.commit) == self.hard.term
 
     def has_quorum(self, count: i64) -> bool:
         return count >= self.log.members().quorum()

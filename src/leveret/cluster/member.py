@@ -1,0 +1,487 @@
+"""One node of the cluster: its member of the Raft group, its links, and how it came to be there.
+
+`ClusterMember` puts the parts together on one event loop: `RaftHost` hosts the member, `Links`
+connects it with the others, `Forming` founds, lets in and promotes. It has no threads and no files:
+the owner gives it a log (`leveret.cluster.host` says which one when), and a copier of directories.
+Time is that of the loop, and chance is given, so that a simulation can drive all of it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Protocol
+
+from leveret.cluster.admission import removed, require_welcome
+from leveret.cluster.errors import ClusterError, LinkRefusedError
+from leveret.cluster.forming import COMMAND_S, LEAD, REMOVE, Forming
+from leveret.cluster.handshake import NOT_LEADER, REMOVED, Card
+from leveret.cluster.host import TICK_S, LeaderLog, MemberLog, RaftHost
+from leveret.cluster.links import Links
+from leveret.cluster.peers import PACE, Address, Answer, Pace, Tls, parse_address
+from leveret.cluster.raft.config import Config
+from leveret.cluster.raft.core import Raft
+from leveret.cluster.raft.members import Members, encode_members
+from leveret.cluster.raft.messages import Message
+from leveret.cluster.raft.stored import Stored
+from leveret.cluster.relay import RelayHead
+from leveret.cluster.status import ClusterStatus, MemberStatus, describe, describe_member
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class NodeSettings:
+    """Who this node is, by its options."""
+
+    name: str
+    address: str  # where others reach it, host:port; port 0: the one that it listens on
+    peers: dict[str, Address]  # listed nodes by name, itself included
+    secret: bytes
+    format_min: int = 1  # formats of the log that this release can read and write
+    format_max: int = 1
+
+
+@dataclass(frozen=True)
+class Directory:
+    """What the data directory says at the start."""
+
+    uid: bytes
+    stored: Stored
+    cluster: bytes = b""  # empty: the node is new, or was alone
+    number: int = 0
+    has_data: bool = False  # of a node that was alone
+
+
+class MemberOwner(Protocol):
+    """The node, which runs a broker while it leads."""
+
+    def on_lead(self, term: int) -> None:
+        """Close the follower's log, recover, and call `lead_with`."""
+
+    def on_follow(self, leader: str) -> None:
+        """Handle another leader; empty: none. After `on_lead`: drop the broker, call `use_log`."""
+
+    def on_commit(self, index: int) -> None:
+        """Handle that blocks up to an index are committed, and on this disk."""
+
+    def on_end(self, reason: str) -> None:
+        """Handle the end of this member: a fault, or its removal."""
+
+    def on_relay(self, transport: asyncio.Transport, head: RelayHead, rest: bytes) -> None:
+        """Take a relayed client; see `leveret.cluster.relay.attach`."""
+
+
+class DirectoryCopier(Protocol):
+    """Copies the directory of the leader to a follower, over `Links.send_data`."""
+
+    def copy_to(self, peer: str, done: Callable[[int], None]) -> None:
+        """Begin a copy; call `done` on the loop with its last block, or 0 if it failed."""
+
+    def on_data(self, peer: str, data: bytes) -> None:
+        """Handle data of the copier of another node."""
+
+    def on_drained(self, peer: str) -> None:
+        """Handle that `Links.send_data` may go on."""
+
+    def on_lost(self, peer: str) -> None:
+        """Handle the end of the connection: copies from and to this node have failed."""
+
+
+class ClusterMember:
+    """One node of the cluster."""
+
+    def __init__(
+        self,
+        settings: NodeSettings,
+        directory: Directory,
+        member_log: MemberLog,
+        owner: MemberOwner,
+        *,
+        chance: Random,
+        copier: DirectoryCopier | None = None,
+        tls: Tls | None = None,
+        pace: Pace = PACE,
+        tick_s: float = TICK_S,
+    ) -> None:
+        self.chance = chance
+        self.host: RaftHost | None = None  # None: the node is new
+        self._owner = owner
+        self._copier = copier
+        self._settings = settings
+        self._stored = directory.stored
+        self._member_log: MemberLog | None = member_log  # until there is a host
+        self._tick_s = tick_s
+        self._card = Card(
+            name=settings.name,
+            uid=directory.uid,
+            address=settings.address,
+            incarnation=chance.getrandbits(62),
+            cluster=directory.cluster,
+            number=directory.number,
+            format_min=settings.format_min,
+            format_max=settings.format_max,
+            has_data=directory.has_data,
+            peers=tuple(sorted(settings.peers)),
+        )
+        self._names: dict[int, str] = {}  # by number, as messages came
+        self._refusals: dict[str, str] = {}
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._has_ended = False
+        self.links = Links(self, settings.secret, chance=chance, tls=tls, pace=pace)
+        self.forming = Forming(self)
+
+    # Life
+
+    async def start(self, host: str, port: int) -> None:
+        """Listen for other nodes, and begin. A node that was alone founds its cluster before."""
+        if self._card.cluster:
+            self._begin(self._stored)
+        elif self._card.has_data:
+            await self.forming.found()
+        await self.links.start(host, port)
+        if self._settings.address.endswith(":0"):  # known only now
+            address = f"{self._settings.address[:-2]}:{self.links.port}"
+            self._card = replace(self._card, address=address)
+        self.links.set_peers(self._peers())
+        self._timer = self._loop.call_later(self._tick_s, self._on_tick)
+
+    async def stop(self) -> None:
+        """End in order. The owner hands the lead over before, if it wants to."""
+        self._end()
+        await self.links.stop()
+
+    def abort(self) -> None:
+        """End at once."""
+        self._end()
+        self.links.abort()
+
+    def fail(self, reason: str) -> None:
+        """End by a fault, such as a failed sync."""
+        if self.host is not None:
+            self.host.fail(reason)
+        else:
+            self.on_fault(reason)
+
+    def _end(self) -> None:
+        self._has_ended = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self.host is not None:
+            self.host.has_ended = True
+        self.forming.stop()
+
+    def _begin(self, stored: Stored) -> None:
+        raft = Raft(self.make_config(), stored, self.chance.getrandbits(30))
+        member_log, self._member_log = self._member_log, None
+        self.host = RaftHost(raft, member_log, self, self._loop.time, self._tick_s)
+        self.on_members()
+
+    def make_config(self) -> Config:
+        """Return the settings of the member. Tests change them."""
+        return Config(self._card.number)
+
+    def _on_tick(self) -> None:
+        self._timer = self._loop.call_later(self._tick_s, self._on_tick)
+        if self.host is not None:
+            self.host.tick()
+        if not self._has_ended:
+            self.forming.on_tick()
+
+    def become_member(
+        self, cluster: bytes, number: int, members: Members, done: Callable[[], None]
+    ) -> None:
+        """Write the identity of this node, and begin as a member; then call `done`."""
+        assert self.host is None
+        assert self._member_log is not None
+        is_founder = list(members.members) == [number]
+
+        def written() -> None:
+            if self._has_ended:
+                return
+            self._card = replace(self._card, cluster=cluster, number=number, asks_to_join=False)
+            if is_founder:
+                self._stored.members = [(0, members)]
+            for member in members.members.values():
+                self._names[int(member.number)] = member.name
+            self._begin(self._stored)
+            for name in self.links.cards():
+                if members.named(name) is None:
+                    self.links.reconnect(name)  # it took this node for a new one
+            done()
+
+        self._member_log.write_identity(cluster, number, encode_members(members), written)
+
+    def install(self, stored: Stored, member_log: MemberLog) -> None:
+        """Begin again with a copy of the leader's directory; `may_install` was asked before."""
+        assert self.host is not None
+        stored.hard = self.host.raft.hard.copy()
+        self.host.has_ended = True
+        self._member_log = member_log
+        self._begin(stored)
+
+    def may_install(self, index: int, term: int) -> bool:
+        """Return True if a copy that ends with this committed block may replace the log."""
+        return self.host is not None and self.host.raft.may_install(index, term)
+
+    # The log
+
+    def append(self, index: int, kind: int, data: bytes) -> None:
+        """Take a block of the leader's log; see `RaftHost.append`."""
+        self._require_host().append(index, kind, data)
+
+    def on_written(self, index: int) -> None:
+        """Note that the leader's log has synced its blocks up to this one."""
+        self._require_host().on_written(index)
+
+    def forget(self, base_index: int) -> None:
+        """Note that blocks up to this one are in no log file any more."""
+        self._require_host().forget(base_index)
+
+    def use_log(self, member_log: MemberLog) -> None:
+        """Follow with this log, after `on_follow`."""
+        self._require_host().use_log(member_log)
+
+    def lead_with(self, leader_log: LeaderLog) -> None:
+        """Lead with this log, after `on_lead`. Its next block is `next_index`."""
+        self._require_host().lead_with(leader_log)
+
+    @property
+    def may_append(self) -> bool:
+        """True if the leader's log may make blocks: this node leads and is not handing over."""
+        return self.host is not None and self.host.may_append
+
+    @property
+    def is_full(self) -> bool:
+        """True if so much is not committed that publishers must wait."""
+        return self.host is not None and self.host.raft.is_full()
+
+    @property
+    def next_index(self) -> int:
+        return int(self._require_host().raft.log.last_index) + 1
+
+    @property
+    def term(self) -> int:
+        return int(self._require_host().raft.term)
+
+    def _require_host(self) -> RaftHost:
+        if self.host is None:
+            raise ClusterError("this node is in no cluster yet")
+        return self.host
+
+    @property
+    def is_formed(self) -> bool:
+        """True if this node belongs to a cluster."""
+        return self.host is not None
+
+    # Commands of operators, at any node
+
+    async def remove(self, name: str) -> str:
+        """Remove a node from the cluster; return a sentence, or raise `ClusterError`."""
+        return await self.forming.command(REMOVE, name)
+
+    async def lead(self, name: str) -> str:
+        """Let a node lead; return a sentence, or raise `ClusterError`."""
+        return await self.forming.command(LEAD, name)
+
+    async def hand_over(self) -> str:
+        """Let the best other node lead, if this one leads; return a sentence."""
+        if self.host is None or not self.host.is_leading:
+            return "this node does not lead"
+        return await self.forming.command(LEAD, "")
+
+    async def join(self) -> str:
+        """Ask the listed nodes to let this one into their cluster, though they do not list it."""
+        if self.host is not None:
+            raise ClusterError(f"this node belongs to cluster {self._card.cluster.hex()} already")
+        self._card = replace(self._card, asks_to_join=True)
+        self._refusals.clear()
+        self.links.dial_now()
+        try:
+            async with asyncio.timeout(COMMAND_S):
+                while not self.is_formed:  # noqa: ASYNC110 - there is an attempt at every tick
+                    await asyncio.sleep(self._tick_s)
+        except TimeoutError:
+            reasons = [*self._refusals.values()] or [self.forming.waiting_for()]
+            raise ClusterError("; ".join(reasons)) from None
+        return f"this node has joined the cluster {self._card.cluster.hex()}"
+
+    # What links tell
+
+    def card(self) -> Card:
+        """Return the card of this node, as of now."""
+        return self._card
+
+    def require_welcome(self, card: Card, *, is_relay: bool) -> None:
+        """Raise `LinkRefusedError` if a node is no member and may not become one.
+
+        Only the leader takes relayed clients.
+        """
+        host = self.host
+        if host is None:
+            require_welcome(self._card, None, card)
+        else:
+            self._require_member(host, card)
+        if is_relay and (host is None or not host.is_leading):
+            sentence = f"node {self._card.name} does not lead"
+            raise LinkRefusedError(NOT_LEADER, sentence, by_peer=False)
+
+    def _require_member(self, host: RaftHost, card: Card) -> None:
+        """Raise unless a node is welcome by the members in force, or by those committed.
+
+        A change that is not committed may be taken back, so it keeps nobody out.
+        """
+        raft = host.raft
+        try:
+            require_welcome(self._card, raft.log.members(), card)
+        except LinkRefusedError:
+            require_welcome(self._card, raft.log.members_at(raft.commit), card)
+
+    def on_connected(self, peer: str, card: Card) -> None:
+        self._refusals.pop(peer, None)
+        if card.number:
+            self._names[card.number] = peer
+
+    def on_lost(self, peer: str) -> None:
+        if self._copier is not None:
+            self._copier.on_lost(peer)
+        number = self._number_of(peer)
+        if self.host is not None and number:
+            self.host.on_link_lost(number)
+
+    def on_refused(self, peer: str, code: int, sentence: str) -> None:
+        self._refusals[peer] = sentence
+        if code == REMOVED and self.host is not None and not self._has_ended:
+            self.host.fail(sentence)
+
+    def on_messages(self, peer: str, messages: list[Message], size_bytes: int) -> None:
+        host = self.host
+        if host is None:
+            return  # it will learn soon that it is a member
+        source = int(messages[0].source)
+        member = host.raft.log.members().members.get(source)
+        if member is not None and member.name != peer:
+            log.warning("node %s sends messages of node %s: ignored", peer, member.name)
+            return
+        self._names[source] = peer
+        host.on_messages(messages)
+
+    def on_request(self, peer: str, kind: int, payload: bytes, answer: Answer) -> None:
+        self.forming.on_request(kind, payload, answer)
+
+    def on_data(self, peer: str, data: bytes) -> None:
+        if self._copier is not None:
+            self._copier.on_data(peer, data)
+
+    def on_drained(self, peer: str) -> None:
+        if self._copier is not None:
+            self._copier.on_drained(peer)
+
+    def on_relay(self, transport: asyncio.Transport, head: RelayHead, rest: bytes) -> None:
+        self._owner.on_relay(transport, head, rest)
+
+    # What the host tells
+
+    def send(self, target: int, messages: list[Message]) -> None:
+        self.links.send(self.name_of(target), self._card.number, target, messages)
+
+    def copy_to(self, target: int, done: Callable[[int], None]) -> None:
+        if self._copier is None:
+            self._loop.call_soon(done, 0)
+        else:
+            self._copier.copy_to(self.name_of(target), done)
+
+    def on_lead(self, term: int) -> None:
+        log.info("node %s leads the cluster, term %d", self._card.name, term)
+        self._look()
+        self._owner.on_lead(term)
+
+    def on_follow(self, leader: int) -> None:
+        name = self.name_of(leader)
+        log.info("node %s leads the cluster" if name else "no node leads%s", name)
+        self._look()
+        self._owner.on_follow(name)
+
+    def on_commit(self, index: int) -> None:
+        self._look()
+        self._owner.on_commit(index)
+
+    def _look(self) -> None:
+        if self.host is not None:
+            self.forming.look(self.host)
+
+    def on_members(self) -> None:
+        """Follow a change of the members: connect with new ones, send removed ones away."""
+        assert self.host is not None
+        raft = self.host.raft
+        members, committed = raft.log.members(), raft.log.members_at(raft.commit)
+        for number, member in members.members.items():
+            self._names[number] = member.name
+        if len(members.everyone()) > 1 and self._card.has_data:
+            self._card = replace(self._card, has_data=False)
+        self.links.set_peers(self._peers())
+        for name in self.links.cards():
+            number = self._number_of(name)
+            if number and number < committed.next_number:
+                if not members.has(number) and not committed.has(number):
+                    self._loop.call_soon(self.links.disconnect, name, removed(name))
+
+    def on_fault(self, reason: str) -> None:
+        log.error("this node leaves the work of the cluster: %s", reason)
+        self._end()
+        self.links.abort()
+        self._owner.on_end(reason)
+
+    # Names
+
+    def name_of(self, number: int) -> str:
+        """Return the name of a member; empty if it is not known."""
+        if self.host is not None:
+            member = self.host.raft.log.members().members.get(number)
+            if member is not None:
+                return member.name
+        return self._names.get(number, "")
+
+    def _number_of(self, name: str) -> int:
+        """Return the newest number of a name; 0 if it is not known."""
+        return max((number for number, known in self._names.items() if known == name), default=0)
+
+    def _peers(self) -> dict[str, Address]:
+        """Return the nodes to be connected with: the listed ones and the members.
+
+        The list of this node decides about addresses: it is how an operator says that a node has
+        moved, or is reached by another way from here.
+        """
+        peers: dict[str, Address] = {}
+        if self.host is not None:
+            for member in self.host.raft.log.members().members.values():
+                try:
+                    peers[member.name] = parse_address(member.address.decode())
+                except ValueError:
+                    log.warning("the address of node %s cannot be used", member.name)
+        peers.update(self._settings.peers)
+        peers.pop(self._card.name, None)
+        return peers
+
+    # Views
+
+    def status(self) -> ClusterStatus:
+        """Return the cluster as this node sees it."""
+        raft = None if self.host is None else self.host.raft
+        return ClusterStatus(
+            name=self._card.name,
+            cluster=self._card.cluster.hex(),
+            number=self._card.number,
+            waiting_for=self.forming.waiting_for(),
+            refusals=dict(self._refusals),
+            raft=None if raft is None else describe(raft, self.name_of),
+            members=[] if raft is None else self._describe_members(raft),
+        )
+
+    def _describe_members(self, raft: Raft) -> list[MemberStatus]:
+        return [
+            describe_member(raft, member, self.links.can_talk(member.name), self._tick_s)
+            for member in raft.log.members().members.values()
+        ]

@@ -1,0 +1,99 @@
+"""The words of links: addresses, TLS, how often a link shows that it is alive, and its owner."""
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from leveret.cluster.handshake import Card
+from leveret.cluster.raft.messages import Message
+from leveret.cluster.relay import RelayHead
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How often a link says that it is there, and how long one that says nothing is believed."""
+
+    watch_s: float = 1.0
+    silent_s: float = 4.0
+
+
+PACE: Final = Pace()
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a node listens for others."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_address(text: str) -> Address:
+    """Return the address of `host:port` or `[host]:port`; raise ValueError for another text."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
+        raise ValueError(f"{text!r} is not an address of the form host:port")
+    return Address(host.removeprefix("[").removesuffix("]"), int(port))
+
+
+@dataclass(frozen=True)
+class Tls:
+    """Contexts of both sides, which ask each other for certificates."""
+
+    listening: ssl.SSLContext
+    dialing: Callable[[], ssl.SSLContext]  # asked at each dial: certificates are renewed
+
+
+@dataclass(frozen=True)
+class Facts:
+    """One connection, for those who look."""
+
+    peer: str
+    purpose: int
+    incarnation: int  # of the peer
+    address: str
+    sent_bytes: int
+    received_bytes: int
+    dropped: int  # frames
+
+
+Answer = Callable[[bool, str], None]  # whether it is done, and what to tell
+
+
+class LinksOwner(Protocol):
+    """The node: says who it is, who is welcome, and takes what links bring."""
+
+    def card(self) -> Card:
+        """Return the card of this node, as of now."""
+
+    def require_welcome(self, card: Card, *, is_relay: bool) -> None:
+        """Raise `LinkRefusedError` if a node must not be connected with, or must not relay."""
+
+    def on_connected(self, peer: str, card: Card) -> None:
+        """Handle a new `TALK` connection."""
+
+    def on_lost(self, peer: str) -> None:
+        """Handle the end of a `TALK` connection."""
+
+    def on_refused(self, peer: str, code: int, sentence: str) -> None:
+        """Handle the refusal of this node by a node that knows the secret."""
+
+    def on_messages(self, peer: str, messages: list[Message], size_bytes: int) -> None:
+        """Handle messages of Raft."""
+
+    def on_request(self, peer: str, kind: int, payload: bytes, answer: Answer) -> None:
+        """Handle a request; call `answer` once, now or later."""
+
+    def on_data(self, peer: str, data: bytes) -> None:
+        """Handle bytes that `send_data` of another node has sent."""
+
+    def on_drained(self, peer: str) -> None:
+        """Handle that `send_data` may go on."""
+
+    def on_relay(self, transport: asyncio.Transport, head: RelayHead, rest: bytes) -> None:
+        """Take over the connection of a relayed client; see `leveret.cluster.relay.attach`."""
