@@ -64,7 +64,7 @@ class Line:
         """Both ends are told by a reset."""
         for end in self._ends:
             raw = end.get_extra_info("socket")
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, ValueError):  # it may be closed already
                 raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             end.transport.abort()
         self.flow()

@@ -1,4 +1,4 @@
-"""Listen on IPv4 and IPv6 at once, and normalise addresses of peers.
+"""Listen on IPv4 and IPv6 at once, and normalise and compare addresses of peers.
 
 `::` means every address of the machine, IPv4 included, as in RabbitMQ and most servers. Event loops
 restrict an IPv6 socket to IPv6, so this module makes the socket for `::`. On that socket IPv4 peers
@@ -10,6 +10,7 @@ import socket
 from typing import Final
 
 _MAPPED: Final = "::ffff:"  # RFC 4291, 2.5.5.2: an IPv4 address in IPv6 form
+_MAPPED_BYTES: Final = bytes(10) + b"\xff\xff"
 
 
 def maybe_dual_stack_socket(host: str, port: int, backlog: int) -> socket.socket | None:
@@ -33,3 +34,34 @@ def maybe_dual_stack_socket(host: str, port: int, backlog: int) -> socket.socket
 def plain_host(host: str) -> str:
     """Return the host of a peer, with IPv4 addresses in their usual form."""
     return host.removeprefix(_MAPPED)
+
+
+def is_loopback(host: str) -> bool:
+    """Return True for a loopback address."""
+    host = plain_host(host)
+    return host.startswith("127.") or host in ("::1", "localhost")
+
+
+def network_of(host: str) -> str:
+    """Return the network by which a client is counted.
+
+    It is the address for IPv4, and the /64 network for IPv6, because the owner of the network can
+    use every address in it.
+    """
+    if ":" not in host:
+        return host
+    try:
+        address = socket.inet_pton(socket.AF_INET6, host.partition("%")[0])
+    except OSError:
+        return host
+    if address.startswith(_MAPPED_BYTES):
+        return ".".join(str(part) for part in address[-4:])
+    return address[:8].hex(":", 2)
+
+
+def shown_address(name: tuple[object, ...] | None) -> str:
+    """Return a socket address as host:port. IPv6 addresses have two more fields."""
+    if not name:
+        return "?"
+    host = plain_host(str(name[0]))
+    return f"[{host}]:{name[1]}" if ":" in host else f"{host}:{name[1]}"

@@ -136,7 +136,9 @@ class Stage:
             if turn.dirty or turn.ended:
                 continue
             self._flush()
-            if not turn.dirty:
+            if turn.leaving:
+                broker.begin_turn(self.now_ms)
+            elif not turn.dirty and not self.front.dirty:
                 return
 
     def _flush(self) -> None:
@@ -186,6 +188,10 @@ class Peer:
         self.stage.broker.begin_turn(self.stage.now_ms)
         self.connection.feed(data)
         self.stage.end_turn()
+        while self.connection.has_rest:
+            self.stage.broker.begin_turn(self.stage.now_ms)
+            self.connection.go_on()
+            self.stage.end_turn()
 
     def send(self, channel: int, name: str, **fields: object) -> list[Event]:
         """Send one method and return the answers."""
@@ -211,17 +217,24 @@ class Peer:
         connection = self.connection
         for piece in connection.take_output():
             self.received += piece
+        if connection.holds:
+            return
         if connection.drop:
             self._hung_up = True
             self.stage.peers.pop(connection, None)
             on_socket_lost(connection)
         elif self.reads and connection.credit < CREDIT_BYTES:
-            refill(self.stage.broker.slots, connection, CREDIT_BYTES)
+            self._renew_credit()
+
+    def _renew_credit(self) -> None:
+        refill(self.stage.broker.slots, self.connection, CREDIT_BYTES)
+        if self.connection.is_full:
+            self.connection.go_on()
 
     def resume_reading(self) -> None:
         self.reads = True
         self.stage.broker.begin_turn(self.stage.now_ms)
-        refill(self.stage.broker.slots, self.connection, CREDIT_BYTES)
+        self._renew_credit()
         self.stage.end_turn()
 
     # What came back

@@ -92,6 +92,34 @@ def test_peer_that_the_broker_does_not_read_from_is_not_cut() -> None:
     assert peer.hung_up()
 
 
+def stand_still(stage: Stage, ms: int) -> None:
+    """Let the node stand still for a while: all timers that became due run late."""
+    stage.now_ms += ms
+    stage.broker.on_pulse(stage.now_ms)
+    stage.end_turn()
+
+
+def test_peer_is_not_cut_because_the_node_stood_still() -> None:
+    stage, peer = beating(1)
+    stage.advance(700)
+    stand_still(stage, 3_600_000)
+    assert not peer.hung_up()
+    peer.feed(BEAT)  # it waited in the buffer of the socket
+    stage.advance(2_900)
+    assert not peer.hung_up()
+
+
+def test_dead_peer_is_found_after_the_node_stood_still() -> None:
+    stage, peer = beating(1)
+    stage.advance(700)
+    stand_still(stage, 60_000)
+    stage.advance(1_000)
+    stand_still(stage, 60_000)
+    assert not peer.hung_up()
+    stage.advance(1_500)
+    assert peer.hung_up()
+
+
 def test_nothing_waits_for_time_after_the_connection_is_gone() -> None:
     stage, peer = beating(10)
     peer.lose()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leveret.amqp.channel import ROUTES_MAX
-from leveret.amqp.connection_base import ConnectionLimits
+from leveret.amqp.connection_base import CREDIT_BYTES, ConnectionLimits
 from leveret.errors import PreconditionFailedError
 from tests.compat import wire
 from tests.compat.client import Method
@@ -192,3 +192,63 @@ def test_unread_deliveries_are_bounded_by_credit() -> None:
         if len(consumer.received) == before:
             break
     assert len(bodies(consumer.take())) == 199
+
+
+def test_gets_of_a_peer_that_does_not_read_wait_for_their_credit() -> None:
+    stage = Stage()
+    peer = opened(stage)
+    body_bytes = 100_000
+    for number in range(20):
+        peer.feed(publish(1, "q", b"%02d" % number + b"x" * body_bytes))
+    peer.take()
+    peer.reads = False
+    gets = method(1, "basic.get", queue="q", no_ack=True) * 21
+    peer.feed(gets + method(1, "queue.declare", queue="later"))
+    assert len(peer.received) < CREDIT_BYTES + 2 * body_bytes
+    queue = stage.broker.vhost("/").queues["q"]
+    assert queue.ready.count > 15
+    peer.feed(method(1, "queue.declare", queue="last"))
+    assert not {"later", "last"} & stage.broker.vhost("/").queues.keys()
+    peer.resume_reading()
+    events = [event for event in peer.take() if isinstance(event, Method)]
+    assert [event.body[:2] for event in events[:20]] == [b"%02d" % n for n in range(20)]
+    names = [event.name for event in events[20:]]
+    assert names == ["basic.get-empty", "queue.declare-ok", "queue.declare-ok"]
+
+
+def test_a_connection_with_waiting_gets_can_be_lost() -> None:
+    stage = Stage()
+    peer = opened(stage)
+    for _ in range(8):
+        peer.feed(publish(1, "q", b"x" * 100_000))
+    peer.reads = False
+    peer.feed(method(1, "basic.get", queue="q") * 8)
+    queue = stage.broker.vhost("/").queues["q"]
+    assert 0 < queue.unacked < 8
+    peer.lose()
+    assert (queue.ready.count, queue.unacked) == (8, 0)
+
+
+def test_one_consumer_too_many_closes_the_connection() -> None:
+    peer = opened(limited(consumer_max_per_channel=2))
+    for channel, tag in ((1, "a"), (2, "b"), (1, "c")):
+        peer.send(channel, "basic.consume", queue="q", consumer_tag=tag)
+    peer.send(1, "basic.cancel", consumer_tag="a")
+    assert closes(peer.send(1, "basic.consume", queue="q", consumer_tag="d")) == []
+    assert closes(peer.send(1, "basic.consume", queue="q", consumer_tag="e")) == [
+        ("connection", 530, "NOT_ALLOWED - reached maximum (2) of consumers per channel")
+    ]
+
+
+def test_cancellations_among_many_consumers_take_several_turns() -> None:
+    peer = opened(limited())
+    for number in range(2_000):
+        peer.feed(method(1, "basic.consume", queue="q", consumer_tag=str(number)))
+    broker = peer.stage.broker
+    broker.begin_turn(peer.stage.now_ms)
+    tags = b"".join(method(1, "basic.cancel", consumer_tag=str(n)) for n in range(2_000))
+    peer.connection.feed(tags)
+    assert peer.connection.has_rest
+    peer.stage.end_turn()
+    peer.feed(b"")  # the stage goes on with the rest
+    assert broker.vhost("/").queues["q"].consumers == []

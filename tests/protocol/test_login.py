@@ -14,7 +14,7 @@ from leveret.auth import (
     User,
     UserDirectory,
 )
-from leveret.auth.login_throttle import WAIT_MS_MIN, LoginThrottle
+from leveret.auth.login_throttle import LoginThrottle
 from leveret.auth.user import LoginCallback
 from leveret.engine.broker import Broker
 from tests.compat import wire
@@ -33,6 +33,11 @@ REFUSED = (
     403,
     "ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN."
     " For details see the broker logfile.",
+)
+TRY_AGAIN = (
+    "connection",
+    320,
+    "CONNECTION_FORCED - too many logins, this one was not checked: try again later",
 )
 OPEN = method(0, "connection.open", virtual_host="/")
 
@@ -148,24 +153,45 @@ def test_guest_with_the_public_password_is_refused_from_elsewhere() -> None:
     assert not near.hung_up()
 
 
-def test_guessing_is_refused_unseen_for_a_while_but_not_from_elsewhere() -> None:
+def test_guess_too_many_is_told_later_to_try_again() -> None:
     stage, authenticator = stage_of(2)
-    authenticator.permissions.put("/", "guest", ".*", ".*", ".*")
-    for number in range(3):
+
+    def guess(password: str) -> Peer:
         peer = started(stage)
-        peer.feed(start_ok(response=f"\x00guest\x00wrong{number}".encode()))
-        assert closes(peer.take()) == [REFUSED]
-    throttled = started(stage)
-    throttled.feed(start_ok())
-    assert closes(throttled.take()) == [REFUSED]
-    assert authenticator.audit.recent(1)[0].result == "too many failed logins"
-    elsewhere = started(stage, "127.0.0.2")
-    elsewhere.feed(start_ok())
-    assert elsewhere.names() == ["connection.tune"]
-    stage.advance(WAIT_MS_MIN)
-    again = started(stage)
-    again.feed(start_ok())
-    assert again.names() == ["connection.tune"]
+        peer.feed(start_ok(response=f"\x00guest\x00{password}".encode()))
+        return peer
+
+    for number in range(4):
+        assert closes(guess(f"wrong{number}").take()) == [REFUSED]
+    throttled = guess("one more")
+    assert throttled.take() == []
+    assert authenticator.audit.recent(1)[0].result == "too many wrong passwords"
+    right = started(stage)
+    right.feed(start_ok())
+    assert right.names() == ["connection.tune"]
+    stage.advance(stage.limits.refusal_ms)
+    assert closes(throttled.take()) == [TRY_AGAIN]
+    assert throttled.hung_up()
+    assert closes(guess("one more").take()) == [REFUSED]
+
+
+def test_login_of_a_peer_that_is_gone_is_abandoned() -> None:
+    authenticator = Undecided()
+    stage = Stage(authenticator=authenticator)
+    peer, other = started(stage), started(stage)
+    peer.feed(start_ok())
+    other.feed(start_ok())
+    told: list[str] = []
+    authenticator.asked[0][0].on_abandoned = lambda: told.append("gone")
+    authenticator.asked[1][0].on_abandoned = lambda: told.append("wrong")
+    peer.lose()
+    assert told == ["gone"]
+    peer.lose()
+    assert told == ["gone"]
+    authenticator.decide(stage, User("guest"))
+    authenticator.decide(stage, User("guest"))
+    other.lose()
+    assert told == ["gone"]
 
 
 def test_unknown_vhost_and_one_without_permission_are_told_apart_as_rabbitmq_does() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+from leveret.amqp.connection_base import ConnectionLimits
 from tests.compat.client import Method
 from tests.protocol.stage import Event, Peer, Stage, bodies, closes, method, publish
 
@@ -191,3 +192,78 @@ def test_refused_publish_makes_the_commit_fail() -> None:
     assert closes(peer.send(1, "tx.commit")) == [
         ("channel", 406, "PRECONDITION_FAILED - partial tx completion")
     ]
+
+
+def limited(steps: int) -> Peer:
+    """A peer in tx mode that may make so many steps, with a fanout `f` of three queues."""
+    limits = ConnectionLimits()
+    limits.transaction_steps_max = steps
+    peer = Stage(limits).opened()
+    peer.open_channel(1, 2)
+    peer.send(1, "queue.declare", queue="q")
+    peer.send(1, "exchange.declare", exchange="f", type="fanout")
+    for number in range(3):
+        peer.send(1, "queue.declare", queue=f"f{number}")
+        peer.send(1, "queue.bind", queue=f"f{number}", exchange="f")
+    peer.send(1, "tx.select")
+    return peer
+
+
+def too_many(steps: int) -> list[tuple[str, int, str]]:
+    text = (
+        f"PRECONDITION_FAILED - transaction of over {steps} steps (publishes, their copies in "
+        "queues, and settled messages): commit more often, or raise transaction_steps_max"
+    )
+    return [("channel", 406, text)]
+
+
+def copies(peer: Peer) -> int:
+    return sum(queue.ready.count for queue in peer.stage.broker.vhost("/").queues.values())
+
+
+def test_commit_of_too_many_copies_is_refused_before_anything_is_done() -> None:
+    peer = limited(8)
+    peer.feed(publish(1, "", b"x", exchange="f") * 2)
+    assert names(peer.send(1, "tx.commit")) == ["tx.commit-ok"]
+    assert copies(peer) == 6
+    peer.feed(publish(1, "q", b"x") + publish(1, "", b"x", exchange="f") * 2)
+    assert closes(peer.send(1, "tx.commit")) == too_many(8)
+    assert copies(peer) == 6
+
+
+def test_copies_are_counted_with_the_bindings_of_the_commit() -> None:
+    peer = limited(5)
+    peer.send(2, "exchange.declare", exchange="h", type="headers")
+    peer.feed(publish(1, "", b"x", exchange="h") * 2)
+    for number in range(3):
+        peer.send(2, "queue.bind", queue=f"f{number}", exchange="h")
+    assert closes(peer.send(1, "tx.commit")) == too_many(5)
+    assert copies(peer) == 0
+
+
+def test_publishes_without_copies_are_limited_too() -> None:
+    peer = limited(3)
+    peer.feed(publish(1, "nowhere", b"x") * 3)
+    assert names(peer.send(1, "tx.commit")) == ["tx.commit-ok"]
+    peer.feed(publish(1, "nowhere", b"x") * 4)
+    assert closes(peer.take()) == too_many(3)
+
+
+def test_settled_messages_are_limited_and_come_back() -> None:
+    peer = limited(3)
+    peer.feed(publish(2, "q", b"x") * 4)
+    for _ in range(4):
+        get(peer)
+    peer.feed(method(1, "basic.ack", delivery_tag=4, multiple=True))
+    assert closes(peer.take()) == too_many(3)
+    assert (ready(peer), unacked(peer)) == (4, 0)
+
+
+def test_exchange_that_becomes_internal_makes_the_commit_fail_as_a_whole() -> None:
+    peer = limited(100)
+    peer.send(2, "exchange.declare", exchange="x", type="fanout")
+    peer.feed(publish(1, "q", b"1") + publish(1, "", b"2", exchange="x"))
+    peer.send(2, "exchange.delete", exchange="x")
+    peer.send(2, "exchange.declare", exchange="x", type="fanout", internal=True)
+    assert [close[:2] for close in closes(peer.send(1, "tx.commit"))] == [("channel", 403)]
+    assert copies(peer) == 0

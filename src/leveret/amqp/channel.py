@@ -21,7 +21,6 @@ from leveret.amqp.methods import (
     BASIC_CLASS,
     BASIC_NACK,
     BASIC_RETURN,
-    TX_COMMIT_OK,
 )
 from leveret.amqp.reader import MethodReader
 from leveret.amqp.reply_codes import NO_ROUTE
@@ -118,7 +117,7 @@ class Channel(Session):
         self.transactional = False
         self.tx_publishes: list[PendingPublish] = []
         self.tx_settles: list[PendingSettlement] = []
-        self.commits_waiting: i64 = 0  # commits that wait for the log
+        self.tx_steps: i64 = 0  # publishes and settled messages of the transaction
 
     def on_publish(self, method: bytes) -> None:
         """Handle `basic.publish`; its content follows."""
@@ -205,9 +204,9 @@ class Channel(Session):
     def _check_user(self, claimed: str) -> None:
         user = self.connection.user
         assert user is not None
-        if claimed != user.name and not user.may_impersonate():
+        if not user.may_claim(claimed):
             raise PreconditionFailedError(
-                f"user_id property set to '{claimed}' but authenticated user was '{user.name}'"
+                f"user_id property set to '{claimed}' but authenticated user was '{user.identity}'"
             )
 
     def _fill_in_reply(self, content: Content) -> None:
@@ -258,7 +257,7 @@ class Channel(Session):
             raise NotAllowedError(
                 f"unfinished messages and transactions of over {most} bytes on one connection"
             )
-        connection.unfinished_bytes += size
+        connection.count_unfinished(size)
         self.held_bytes += size
 
     def _whole_body(self) -> bytes:
@@ -268,7 +267,7 @@ class Channel(Session):
             self.pile.write(body)
             body = self.pile.getvalue()
             self.pile = BytesWriter()
-        self.connection.unfinished_bytes -= len(body)
+        self.connection.count_unfinished(-len(body))
         self.held_bytes -= len(body)
         return body
 
@@ -293,7 +292,8 @@ class Channel(Session):
         """Begin an empty transaction."""
         self.tx_publishes = []
         self.tx_settles = []
-        self.connection.unfinished_bytes -= self.held_bytes
+        self.tx_steps = 0
+        self.connection.count_unfinished(-self.held_bytes)
         self.held_bytes = 0
 
     def _publish(self, body: bytes) -> None:
@@ -308,6 +308,8 @@ class Channel(Session):
             self.vhost.exchange(route.exchange.name)
             self._hold_bytes(len(body) + ENTRY_BYTES)
             self.tx_publishes.append(PendingPublish(route, content, body))
+            self.tx_steps += 1
+            self.require_steps(self.tx_steps)
         else:
             self.publish_now(route, content, body)
 
@@ -361,6 +363,20 @@ class Channel(Session):
         self._hold_bytes(ENTRY_BYTES)
         messages = take(self, tag, multiple)
         self.tx_settles.append(PendingSettlement(messages, is_ack, requeue, failed))
+        self.tx_steps += len(messages)
+        self.require_steps(self.tx_steps)
+
+    def require_steps(self, steps: i64) -> None:
+        """Raise PreconditionFailedError if a commit of so many steps would take too long.
+
+        A commit is one turn, because a crash must find all of it or nothing.
+        """
+        most = self.connection.front.limits.transaction_steps_max
+        if steps > most:
+            raise PreconditionFailedError(
+                f"transaction of over {most} steps (publishes, their copies in queues, and settled "
+                "messages): commit more often, or raise transaction_steps_max"
+            )
 
     def reply(self, method: MethodWriter) -> None:
         """Answer a method, after the deliveries that were made before it."""
@@ -392,23 +408,10 @@ class Channel(Session):
         self._confirm_through(self.publish_seq)
 
     def on_synced(self, seq: i64) -> None:
-        if self.closed:
-            return
-        if self.commits_waiting > 0:
-            self.commits_waiting -= 1
-            self.reply(MethodWriter(TX_COMMIT_OK))
-        else:
-            self._confirm_through(seq)
+        self._confirm_through(seq)
 
     def on_unsafe(self, seq: i64) -> None:
-        if self.closed:
-            return
-        if self.commits_waiting > 0:
-            self.commits_waiting = 0
-            self.connection.fail_channel(
-                self.number, PreconditionFailedError("partial tx completion")
-            )
-        elif seq > self.confirmed_seq:
+        if not self.closed and seq > self.confirmed_seq:
             self.refused = [later for later in self.refused if later > seq]
             self._confirm(BASIC_NACK, seq)
 

@@ -17,13 +17,13 @@ from leveret.amqp.connection_state import CLOSED, CLOSING, OPENING, RUNNING, Con
 from leveret.amqp.events import tell_channel, tell_closed
 from leveret.amqp.methods import CHANNEL_CLOSE, CHANNEL_CLOSE_OK, CONNECTION_CLOSE
 from leveret.amqp.reader import MALFORMED_UTF8, MethodReader
-from leveret.amqp.reply_codes import CONNECTION_FORCED, Reply, reply_for
+from leveret.amqp.reply_codes import CONNECTION_FORCED, RESOURCE_ERROR, Reply, reply_for
 from leveret.amqp.writer import MethodWriter
 from leveret.engine.commands.settling import close_session, end_consumers
 from leveret.engine.insight.totals import add_session
 from leveret.engine.queues.queue import Queue
 from leveret.engine.vhosts.vhost import Vhost
-from leveret.errors import FrameError, LeveretError
+from leveret.errors import FrameError, LeveretError, StorageError
 
 
 def fail(connection: ConnectionState, error: LeveretError) -> None:
@@ -70,6 +70,24 @@ def fail_internally(connection: ConnectionState) -> None:
         connection.hang_up()
 
 
+def fail_held(connection: ConnectionState) -> None:
+    """Close a connection whose answers may not be sent: the log cannot be written."""
+    connection.drop_output()
+    if connection.state == RUNNING:
+        _close(connection, reply_for(StorageError("the log cannot be written")), 0)
+    elif connection.state != CLOSED:
+        connection.hang_up()
+
+
+def refuse_unfinished(connection: ConnectionState) -> None:
+    """Close a connection whose incomplete message would take too much memory for too long."""
+    if connection.state == RUNNING:
+        text = "RESOURCE_ERROR - resource alarm: low on memory for unfinished messages"
+        _close(connection, Reply(RESOURCE_ERROR, text, False), 0)
+    else:
+        connection.hang_up()
+
+
 def _close(connection: ConnectionState, reply: Reply, method: i64) -> None:
     """Tell the peer that the connection is closed, and wait for its answer."""
     connection.note_end(f"{reply.code} {reply.text}")
@@ -98,6 +116,8 @@ def on_channel_close(connection: ConnectionState, channel: Channel, reader: Meth
 
 def on_socket_lost(connection: ConnectionState) -> None:
     """Release the connection after its socket was lost."""
+    if connection.credentials is not None:
+        connection.credentials.abandon()
     release(connection)
     event = CONNECTION_CLOSED if connection.vhost is not None else GONE_EARLY
     connection.front.on_event(event, connection, connection.end_reason)
@@ -128,7 +148,7 @@ def _end_channel(connection: ConnectionState, channel: Channel) -> None:
         tell_channel(connection, channel.number, "channel.closed")
     user = connection.user
     assert user is not None
-    connection.front.quotas.close_channel(user.name)
+    connection.front.quotas.close_channel(user.identity)
 
 
 def release(connection: ConnectionState) -> None:
@@ -159,7 +179,7 @@ def _uncount(connection: ConnectionState, vhost: str) -> None:
         connection.is_counted = False
         if connection.front.broker.turn.listens:
             tell_closed(connection)
-        connection.front.quotas.close_connection(user.name, vhost)
+        connection.front.quotas.close_connection(user.identity, vhost)
 
 
 def _keep_counts(connection: ConnectionState, vhost: Vhost) -> None:

@@ -15,7 +15,7 @@ from librt.strings import read_i16_be, read_i32_be, read_i64_be
 from mypy_extensions import i64
 
 from leveret.amqp.channel import BODY, HEADER, METHOD, Channel
-from leveret.amqp.closing import close_channel, fail, force_close, on_channel_close
+from leveret.amqp.closing import close_channel, fail, fail_held, force_close, on_channel_close
 from leveret.amqp.connection_base import AmqpFront
 from leveret.amqp.connection_state import (
     AWAIT_HEADER,
@@ -47,6 +47,7 @@ from leveret.amqp.reader import MethodReader
 from leveret.amqp.reply_codes import reply_for
 from leveret.auth import Refusal, User
 from leveret.engine.timer_queue import NEVER, earlier
+from leveret.engine.turns.turn import COPIES_MAX
 from leveret.errors import ChannelError, LeveretError
 
 _FRAME_HEAD: Final = 7  # type, channel, size
@@ -69,6 +70,7 @@ class Connection(ConnectionState):
         # Bytes still to come of a body frame that is taken piece by piece, with its end octet.
         self._body_left: i64 = 0
         self._body_channel: Channel | None = None  # None: skip the rest of the frame
+        self.has_rest = False  # the turn has made its copies: `go_on` in the next turn
         front.broker.timers.arm(self, self.deadline_ms)
 
     def note_published(self) -> None:
@@ -83,6 +85,9 @@ class Connection(ConnectionState):
         """Handle all complete frames of the received bytes, and keep the incomplete rest."""
         if self.state >= CLOSED:
             self._keep_early(data)
+            return
+        if self.is_full or self.has_rest:
+            self._keep(data)
             return
         turn = self.front.broker.turn
         turn.outlet = self
@@ -112,17 +117,37 @@ class Connection(ConnectionState):
             self._chunks = [data[at:] if at > 0 else data]
             self._chunk_bytes = len(data) - at
 
+    def unparsed_bytes(self) -> i64:
+        """Return the received bytes of an incomplete frame."""
+        return self._chunk_bytes if self._chunks else 0
+
     def _keep_early(self, data: bytes) -> None:
         """Keep bytes that arrive while the login is decided; drop bytes of a closed connection."""
         if self.state == CLOSED:
             return
+        self._keep(data)
+        if self._chunk_bytes > _EARLY_BYTES_MAX:
+            self.hang_up()
+
+    def _keep(self, data: bytes) -> None:
         if not self._chunks:
             self._chunk_bytes = 0
         self._chunks.append(data)
         self._chunk_bytes += len(data)
         self.received_bytes += len(data)
-        if self._chunk_bytes > _EARLY_BYTES_MAX:
-            self.hang_up()
+
+    def go_on(self) -> None:
+        """Handle the frames that waited for credit, or for another turn."""
+        self.is_full = False
+        self.has_rest = False
+        self._feed_kept()
+
+    def _feed_kept(self) -> None:
+        if self._chunks:
+            data = b"".join(self._chunks)
+            self._chunks = []
+            self.received_bytes -= len(data)  # `feed` counts them again
+            self.feed(data)
 
     def on_login(self, outcome: User | Refusal) -> None:
         if self.state != LOGGING_IN:  # the peer has gone, or the deadline has passed
@@ -131,11 +156,7 @@ class Connection(ConnectionState):
             self.state = TUNING
         else:
             self.hang_up_later()
-        if self._chunks:
-            data = b"".join(self._chunks)
-            self._chunks = []
-            self.received_bytes -= len(data)  # `feed` would count them again
-            self.feed(data)
+        self._feed_kept()
 
     def _read_protocol_header(self, data: bytes) -> i64:
         """Check the first eight octets. Return where the frames begin, or -1."""
@@ -160,7 +181,11 @@ class Connection(ConnectionState):
         self.drop = True
 
     def _read_frames(self, data: bytes, at: i64) -> i64:
-        """Handle complete frames. Return where the incomplete rest starts."""
+        """Handle complete frames. Return where the incomplete rest starts.
+
+        If the turn has made its share of copies, complete frames are left over too (`has_rest`).
+        """
+        turn = self.front.broker.turn
         end: i64 = len(data)
         if self.state == AWAIT_HEADER:
             return at
@@ -169,6 +194,9 @@ class Connection(ConnectionState):
             if self._body_left != 0:
                 return at
         while end - at >= _FRAME_HEAD:
+            if turn.copies >= COPIES_MAX:
+                self.has_rest = True
+                break
             size = i64(read_i32_be(data, at + 3)) & 0xFFFFFFFF
             kind: i64 = data[at]
             self._frame_end = end
@@ -203,6 +231,8 @@ class Connection(ConnectionState):
                 on_other_frame(self, kind, number, data[start:stop])
             elif kind == FRAME_METHOD:
                 self._on_method(channel, data, start, stop)
+                if self.is_full:
+                    break
             elif kind == FRAME_HEADER and channel.expects == HEADER:
                 self.last_method = BASIC_PUBLISH
                 channel.on_header(data[start:stop])
@@ -285,6 +315,9 @@ class Connection(ConnectionState):
         if found is not None and not found.is_closing:
             close_channel(self, found, reply_for(error), 0)
 
+    def fail_held(self) -> None:
+        fail_held(self)
+
     def on_due(self, now_ms: i64) -> i64:
         """Handle a deadline, an expired login or a due heartbeat. Return the next due time."""
         if self.state == CLOSED:
@@ -293,6 +326,8 @@ class Connection(ConnectionState):
             if now_ms < self.deadline_ms:
                 return self.deadline_ms
             self.note_end("the handshake took too long")
+            if self.last_words is not None:
+                self.send(0, self.last_words)
             self.hang_up()
             return NEVER
         if self.expires_ms != NEVER and now_ms >= self.expires_ms:

@@ -4,7 +4,11 @@
 collects output. `ConnectionState` adds the state machine and `Connection` reads the input.
 
 Frames are appended to one `BytesWriter` for the whole turn. A body over `BIG_BODY_BYTES` is kept as
-a separate piece, so that it is never copied. `take_output` returns all pieces.
+a separate piece, so that it is never copied. `take_output` returns all pieces that may leave.
+
+An answer that promises a durable change must not leave before the change is on disk. `hold_output`
+keeps the output of the turn back until then, in an `OutputHold`. Later output waits behind it, so
+that the order of frames stays. In a cluster, `commit_gate` holds all output.
 
     frame = type:u8 channel:u16 size:u32 payload CE
 
@@ -19,15 +23,17 @@ from mypy_extensions import i16, i32, i64, u8
 
 from leveret.amqp.methods import FRAME_BODY, FRAME_BYTES_BEFORE_LOGIN, FRAME_END, FRAME_OVERHEAD
 from leveret.amqp.writer import MethodWriter, signed16
-from leveret.auth import CONFIGURE, READ, WRITE, Authenticator, Refusal, User
+from leveret.auth import CONFIGURE, READ, WRITE, Authenticator, Credentials, Refusal, User
 from leveret.auth.certificates import TlsPeer
 from leveret.engine.broker import Broker
 from leveret.engine.commands.dead_letter import counted_header
 from leveret.engine.exchanges.exchange import Exchange
 from leveret.engine.message import COUNTED, REDELIVERED, Message
 from leveret.engine.turns.session import Consumer, Outlet
+from leveret.engine.turns.turn import SessionBase
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import AccessRefusedError, LeveretError
+from leveret.wire.tables import Table
 
 # Smaller bodies are cheaper to copy than to write as separate pieces.
 BIG_BODY_BYTES: Final = 16384
@@ -53,9 +59,16 @@ class ConnectionLimits:
         self.handshake_ms: i64 = 10_000  # time in which a peer must open its connection
         self.refusal_ms: i64 = 3_000  # delay before the socket of a refused login is closed
         self.sockets_end: i64 = 0  # sockets must have descriptors below this; 0: no limit
+        self.unopened_max: i64 = 0  # of one address, before connection.open; 0: no limit
         self.close_ms: i64 = 10_000  # time in which a peer must answer a close
         self.message_bytes_max: i64 = 134_217_728
         self.unfinished_bytes_max: i64 = 268_435_456  # of one connection
+        # Limit for all connections together. Above it, one connection at a time may continue.
+        self.unfinished_total_max: i64 = 1_073_741_824
+        self.unfinished_wait_ms: i64 = 60_000  # wait of the others, until they are closed
+        self.finisher_idle_ms: i64 = 10_000  # silence of that one, until it is closed
+        self.consumer_max_per_channel: i64 = 10_000
+        self.transaction_steps_max: i64 = 50_000  # of one channel; see `Channel.count_steps`
         self.consumer_timeout_ms: i64 = 1_800_000
         self.backlog: i64 = (
             2000  # ready messages of a queue with consumers that pause its publishers
@@ -79,6 +92,7 @@ class AmqpFront:
         self.limits = limits
         self.token = token  # makes 22 random characters, for names that the broker chooses
         self.server_properties: dict[str, object] = {}
+        self.unfinished_bytes: i64 = 0  # incomplete messages and transactions of all connections
         self.dirty: list[ConnectionBase] = []  # connections with output, or to be closed
         self.alarms: list[
             str
@@ -87,9 +101,33 @@ class AmqpFront:
             _ignore  # event, connection, reason
         )
 
+    def is_unfinished_over(self) -> bool:
+        """Return True if the incomplete messages of all connections take too much memory."""
+        return self.unfinished_bytes > self.limits.unfinished_total_max
+
 
 def _ignore(event: str, connection: "ConnectionBase", why: str) -> None:
     """Ignore the event: the default while no listener is set."""
+
+
+class OutputHold(SessionBase):
+    """Output of a connection that waits until all changes of a turn are on disk."""
+
+    def __init__(self, connection: "ConnectionBase", turn_number: i64) -> None:
+        super().__init__()
+        self.turn_number = turn_number
+        self.block: i64 = 0  # in a cluster: the output tells of nothing after this block
+        self.pieces: list[bytes | memoryview] = []
+        self.is_safe = False  # the changes are on disk
+        self._connection = connection
+
+    def on_synced(self, seq: i64) -> None:
+        self.is_safe = True
+        self._connection.mark()
+
+    def on_unsafe(self, seq: i64) -> None:
+        if self in self._connection.holds:
+            self._connection.fail_held()
 
 
 class ConnectionBase(Outlet):
@@ -108,9 +146,11 @@ class ConnectionBase(Outlet):
         self.channel_max: i64 = 0
         self.heartbeat_s: i64 = 0
         self.mechanism = ""  # SASL mechanism of the login
+        self.credentials: Credentials | None = None  # while the login is decided
         self.user: User | None = None
         self.vhost: Vhost | None = None
-        self.client_properties: dict[str, object] = {}
+        self.client_properties: dict[str, object] = {}  # for people
+        self.client_table: Table = {}  # the same as received; kept until the connection is open
         self.wants_cancel_notify = False
         self.wants_blocked_notify = False
         self.wants_failure_close = False
@@ -120,15 +160,25 @@ class ConnectionBase(Outlet):
         self.routes: i64 = 0  # number of routes that its channels cache
         self.unfinished_bytes: i64 = 0  # held in incomplete messages and open transactions
         # Output
+        self.is_full = False  # gets have used up the credit: further input waits for the peer
+        self.last_words: MethodWriter | None = None  # sent when the socket is closed later
         self.end_reason = ""  # why the connection ends; empty while unknown
         self.drop = False  # close the socket after the output is written
         self.is_silent = False  # close at once: a peer without heartbeats reads no goodbye
         self.sent_ms: i64 = 0
         self.sent_bytes: i64 = 0
         self.sent_count: i64 = 0  # number of `take_output` calls with output
+        self.holds: list[OutputHold] = []  # output that waits for the log, oldest first
+        self.held_bytes: i64 = 0  # size of that output
+        self._ahead: bytes = b""  # a heartbeat that does not wait behind the held output
         self._is_dirty = False
         self._writer = BytesWriter()
         self._pieces: list[bytes | memoryview] = []
+
+    def count_unfinished(self, size: i64) -> None:
+        """Count bytes of incomplete messages and open transactions; less if negative."""
+        self.unfinished_bytes += size
+        self.front.unfinished_bytes += size
 
     def mark(self) -> None:
         """Note that this connection has output or must be closed at the end of the turn."""
@@ -137,12 +187,15 @@ class ConnectionBase(Outlet):
             self.front.dirty.append(self)
 
     def take_output(self) -> list[bytes | memoryview]:
-        """Return and forget all pending output, in order."""
+        """Return and forget all pending output that may leave now, in order."""
         self._is_dirty = False
         pieces = self._pieces
         if len(self._writer) != 0:
             pieces.append(self._writer.getvalue())
             self._writer.truncate(0)
+        if self.holds:
+            self._pieces = []
+            pieces = self._pass_holds(pieces)
         if pieces:
             self._pieces = []
             self.sent_ms = self.front.broker.turn.now_ms
@@ -150,6 +203,99 @@ class ConnectionBase(Outlet):
             for piece in pieces:
                 self.sent_bytes += len(piece)
         return pieces
+
+    def hold_output(self) -> None:
+        """Keep the output of this turn, and later output, until all changes so far are on disk."""
+        turn = self.front.broker.turn
+        journal = turn.journal
+        if journal is None:
+            return
+        journal.must_sync = True
+        holds = self.holds
+        if not holds or holds[-1].turn_number != turn.number:
+            hold = OutputHold(self, turn.number)
+            holds.append(hold)
+            turn.unsynced.append(hold)
+
+    def wait_for_definitions(self) -> None:
+        """Hold the output until all definitions are on disk, also those of other connections."""
+        journal = self.front.broker.turn.journal
+        if journal is not None and journal.definitions > journal.synced_definitions:
+            self.hold_output()
+
+    def hold_until(self, block: i64, wait: Callable[[int, SessionBase], None]) -> None:
+        """Keep the output of this turn until a block is committed; `wait` tells when."""
+        if len(self._writer) == 0 and not self._pieces:
+            return
+        turn_number = self.front.broker.turn.number
+        holds = self.holds
+        if holds:
+            last = holds[-1]
+            if last.turn_number == turn_number:
+                last.block = block
+                return
+            if last.block >= block:
+                return
+        hold = OutputHold(self, turn_number)
+        hold.block = block
+        holds.append(hold)
+        wait(block, hold)
+
+    def answer_for(self, block: i64) -> None:
+        """Let pending output leave, which tells of no block after this committed one.
+
+        It overtakes output that waits for later blocks: a confirm need not wait for them.
+        """
+        pieces = self._pieces
+        if len(self._writer) != 0:
+            pieces.append(self._writer.getvalue())
+            self._writer.truncate(0)
+        if not pieces:
+            return
+        self._pieces = []
+        hold = OutputHold(self, -1)
+        hold.block = block
+        hold.is_safe = True
+        hold.pieces = pieces
+        for piece in pieces:
+            self.held_bytes += len(piece)
+        at = len(self.holds)
+        while at > 0 and self.holds[at - 1].block > block:
+            at -= 1
+        self.holds.insert(at, hold)
+
+    def _pass_holds(self, pieces: list[bytes | memoryview]) -> list[bytes | memoryview]:
+        """Put output behind the held output. Return the output that needs to wait no longer."""
+        holds = self.holds
+        for piece in pieces:
+            self.held_bytes += len(piece)
+        holds[-1].pieces.extend(pieces)
+        free: list[bytes | memoryview] = []
+        if self._ahead:
+            free.append(self._ahead)
+            self._ahead = b""
+        while holds and holds[0].is_safe:
+            hold = holds.pop(0)
+            for piece in hold.pieces:
+                self.held_bytes -= len(piece)
+            free.extend(hold.pieces)
+        return free
+
+    def drop_output(self) -> None:
+        """Forget all output that has not left."""
+        self.holds = []
+        self.held_bytes = 0
+        self._ahead = b""
+        self._pieces = []
+        self._writer.truncate(0)
+
+    def send_ahead(self, frame: bytes) -> None:
+        """Send a heartbeat, which does not wait behind held output."""
+        if self.holds:
+            self._ahead = frame
+            self.mark()
+        else:
+            self.send_raw(frame)
 
     def send_raw(self, data: bytes) -> None:
         self._writer.write(data)
@@ -234,6 +380,10 @@ class ConnectionBase(Outlet):
         """Close a channel with an error that no method of the peer caused."""
         raise NotImplementedError
 
+    def fail_held(self) -> None:
+        """Drop the held output and close the connection: its changes cannot be written."""
+        raise NotImplementedError
+
     def on_login(self, outcome: User | Refusal) -> None:
         """Continue the handshake after the authenticator has decided."""
         raise NotImplementedError
@@ -282,4 +432,4 @@ class ConnectionBase(Outlet):
         vhost = self.vhost
         assert user is not None
         assert vhost is not None
-        self.front.audit.note(user.name, self.peer, action, f"{vhost.name}: {name}", "ok")
+        self.front.audit.note(user.identity, self.peer, action, f"{vhost.name}: {name}", "ok")

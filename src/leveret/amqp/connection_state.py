@@ -58,6 +58,7 @@ class ConnectionState(ConnectionBase):
         self.connected_ms: i64 = now_ms
         self.received_ms: i64 = now_ms
         self.heartbeat_ms: i64 = 0  # time of the last heartbeat; 0: none yet
+        self.check_ms: i64 = NEVER  # when the heartbeats are checked next
         self.is_held = False  # we do not read from it now: silence proves nothing
         self.deadline_ms: i64 = now_ms + front.limits.handshake_ms  # until RUNNING, and of CLOSING
         self.expires_ms: i64 = NEVER  # when the credentials of the user expire

@@ -6,7 +6,9 @@ from mypy_extensions import i64
 
 from leveret.amqp.connection_base import ConnectionBase
 from leveret.engine.turns.events import facts_of, note_event
+from leveret.wire.tables import Field
 
+_TABLE: Final = ord("F")
 _PROTOCOL: Final = "{0,9,1}"  # RabbitMQ
 
 
@@ -19,8 +21,10 @@ def tell_opened(connection: ConnectionBase) -> None:
     facts["channel_max"] = int(connection.channel_max)
     facts["timeout"] = int(connection.heartbeat_s)
     facts["connected_at"] = int(connection.front.broker.turn.now_ms)
-    facts["client_properties"] = connection.client_properties
-    note_event(connection.front.broker.turn, "connection.created", facts_of(facts))
+    headers = facts_of(facts)
+    # As received: plain values of a peer need not fit a field table again.
+    headers["client_properties"] = Field(_TABLE, connection.client_table)
+    note_event(connection.front.broker.turn, "connection.created", headers)
 
 
 def tell_closed(connection: ConnectionBase) -> None:

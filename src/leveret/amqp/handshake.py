@@ -8,6 +8,8 @@ server: open-ok
 
 from typing import Final
 
+from mypy_extensions import i64
+
 from leveret.amqp.connection_base import ConnectionBase
 from leveret.amqp.methods import (
     CONNECTION_CLOSE,
@@ -17,8 +19,9 @@ from leveret.amqp.methods import (
     FRAME_BYTES_MIN,
 )
 from leveret.amqp.reader import MethodReader
+from leveret.amqp.reply_codes import ACCESS_REFUSED, CONNECTION_FORCED
 from leveret.amqp.writer import MethodWriter
-from leveret.auth import Credentials, Refusal, User
+from leveret.auth import ADMINISTRATOR, Credentials, Refusal, User
 from leveret.errors import CommandInvalidError, FieldSyntaxError, NotAllowedError
 from leveret.wire.tables import Table, decode_peer_table, plain_table, table_of
 
@@ -65,19 +68,15 @@ def on_start_ok(connection: ConnectionBase, reader: MethodReader) -> None:
     credentials = Credentials(
         name, password, host=connection.host, is_loopback=connection.is_loopback
     )
+    connection.credentials = credentials
     connection.front.authenticator.login(credentials, connection.on_login)
 
 
 def on_login(connection: ConnectionBase, outcome: User | Refusal) -> bool:
     """Offer the limits to the user. If the login is refused, tell the peer and return False."""
+    connection.credentials = None
     if isinstance(outcome, Refusal):
-        connection.note_end("login refused")
-        if connection.wants_failure_close:
-            text = (
-                "ACCESS_REFUSED - Login was refused using authentication mechanism "
-                f"{connection.mechanism}. For details see the broker logfile."
-            )
-            connection.send(0, MethodWriter(CONNECTION_CLOSE).short(403).short_string(text).long(0))
+        _refuse(connection, outcome)
         return False
     connection.user = outcome
     connection.user_name = outcome.name
@@ -87,8 +86,29 @@ def on_login(connection: ConnectionBase, outcome: User | Refusal) -> bool:
     return True
 
 
+def _refuse(connection: ConnectionBase, refusal: Refusal) -> None:
+    """Tell the peer that its password is wrong, or later that it shall try again."""
+    connection.note_end("login refused")
+    if not connection.wants_failure_close:
+        return
+    if refusal.retry_ms > 0:
+        text = "CONNECTION_FORCED - too many logins, this one was not checked: try again later"
+        connection.last_words = _close(CONNECTION_FORCED, text)
+        return
+    text = (
+        "ACCESS_REFUSED - Login was refused using authentication mechanism "
+        f"{connection.mechanism}. For details see the broker logfile."
+    )
+    connection.send(0, _close(ACCESS_REFUSED, text))
+
+
+def _close(code: i64, text: str) -> MethodWriter:
+    return MethodWriter(CONNECTION_CLOSE).short(code).short_string(text).long(0)
+
+
 def _note_client(connection: ConnectionBase, properties: Table) -> None:
     connection.client_properties = plain_table(properties)
+    connection.client_table = properties
     capabilities = properties.get("capabilities")
     if capabilities is None or not isinstance(capabilities.value, dict):
         return
@@ -158,6 +178,7 @@ def on_open(connection: ConnectionBase, reader: MethodReader) -> None:
         raise NotAllowedError(f"vhost {name} not found")
     if not user.may_open(name):
         raise NotAllowedError(f"access to vhost '{name}' refused for user '{user.name}'")
-    connection.front.quotas.open_connection(user.name, name)
+    is_local_administrator = connection.is_loopback and ADMINISTRATOR in user.tags
+    connection.front.quotas.open_connection(user.identity, name, is_local_administrator)
     connection.vhost = vhost
     connection.send(0, MethodWriter(CONNECTION_OPEN_OK).short_string(""))

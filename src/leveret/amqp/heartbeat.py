@@ -2,6 +2,10 @@
 
 RabbitMQ: the broker sends a heartbeat after half an interval without other output. The connection
 ends after three intervals without a byte from the peer.
+
+Time in which the node itself stood still does not count: the bytes of the peer may wait in the
+buffer of its socket, which the node has not read yet. A check that runs late shows how long the
+node stood still.
 """
 
 from typing import Final
@@ -14,6 +18,8 @@ from leveret.amqp.methods import FRAME_HEARTBEAT
 from leveret.engine.timer_queue import NEVER
 from leveret.errors import UnexpectedFrameError
 
+LATE_MS: Final = 100  # a check that is later than this is the delay of the node, not of its timer
+
 _FRAME: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 
 
@@ -22,7 +28,8 @@ def start_heartbeat(connection: ConnectionState) -> None:
     connection.deadline_ms = NEVER
     if connection.heartbeat_s != 0:
         broker = connection.front.broker
-        broker.timers.arm(connection, broker.turn.now_ms + connection.heartbeat_s * 500)
+        connection.check_ms = broker.turn.now_ms + connection.heartbeat_s * 500
+        broker.timers.arm(connection, connection.check_ms)
 
 
 def on_heartbeat(connection: ConnectionState, number: i64, payload: bytes) -> None:
@@ -38,14 +45,18 @@ def on_heartbeat(connection: ConnectionState, number: i64, payload: bytes) -> No
 def beat(connection: ConnectionState, now_ms: i64) -> i64:
     """Send a heartbeat if it is due, or hang up on a silent peer. Return the next due time."""
     half_ms = connection.heartbeat_s * 500
+    late_ms = now_ms - connection.check_ms
     if connection.is_held:
         connection.received_ms = now_ms
+    elif late_ms > LATE_MS:
+        connection.received_ms = min(now_ms, connection.received_ms + late_ms)
     if now_ms - connection.received_ms >= half_ms * 6:
         connection.note_end(f"no heartbeat for {connection.heartbeat_s * 3} s")
         connection.is_silent = True
         connection.hang_up()
         return NEVER
     if now_ms - connection.sent_ms >= half_ms:
-        connection.send_raw(_FRAME)
+        connection.send_ahead(_FRAME)
         connection.sent_ms = now_ms
-    return min(connection.sent_ms + half_ms, connection.received_ms + half_ms * 6)
+    connection.check_ms = min(connection.sent_ms + half_ms, connection.received_ms + half_ms * 6)
+    return connection.check_ms

@@ -131,7 +131,7 @@ def _count_channel(connection: ConnectionState) -> None:
     user = connection.user
     assert user is not None
     try:
-        connection.front.quotas.open_channel(user.name)
+        connection.front.quotas.open_channel(user.identity)
     except NotAllowedError:
         connection.last_number = 0
         connection.last_method = 0

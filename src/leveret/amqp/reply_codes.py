@@ -20,6 +20,8 @@ from leveret.errors import (
 
 NO_ROUTE: Final = 312
 CONNECTION_FORCED: Final = 320
+RESOURCE_ERROR: Final = 506
+ACCESS_REFUSED: Final = 403
 
 _CODES: Final[dict[type[LeveretError], tuple[int, str]]] = {
     AccessRefusedError: (403, "ACCESS_REFUSED"),

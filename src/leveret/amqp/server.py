@@ -6,19 +6,20 @@ which compiled code must not have.
 
 import asyncio
 import contextlib
+import logging
 import ssl
 from collections.abc import Callable
-from functools import partial
-from typing import Final, Protocol, cast
+from typing import Protocol, cast
 
-from leveret.addresses import maybe_dual_stack_socket
+from leveret.amqp.admission import Admission
 from leveret.amqp.closing import force_close
 from leveret.amqp.connection import Connection
-from leveret.amqp.connection_base import AmqpFront
+from leveret.amqp.connection_base import AmqpFront, ConnectionBase
 from leveret.amqp.sockets import AmqpProtocol, Sockets
-from leveret.auth.certificates import NameRule
+from leveret.auth.certificates import NameRule, TlsPeer
+from leveret.listening import Acceptor, Client, Networks, Refusals, Relayed, bound_sockets
 
-_BACKLOG: Final = 1024  # connections that wait to be accepted
+log = logging.getLogger(__name__)
 
 
 class TurnControl(Protocol):
@@ -49,40 +50,61 @@ class AmqpServer:
         )
         self.flush = self._sockets.flush
         self.alarms_changed = self._sockets.alarms_changed
+        self.buffered_bytes = self._sockets.buffered_bytes
         self._limits = front.limits
-        self._servers: list[asyncio.Server] = []
+        self._acceptors: list[Acceptor] = []
+        self._proxies = Networks("")
+        self.admission = Admission(front.limits, Refusals(log).note)
+        self._tell_event = front.on_event
+        front.on_event = self._on_event
+
+    def _on_event(self, event: str, connection: ConnectionBase, why: str) -> None:
+        self.admission.on_event(event, connection)
+        self._tell_event(event, connection, why)
 
     @property
     def protocols(self) -> dict[Connection, AmqpProtocol]:
         """The open connections and their sockets."""
         return self._sockets.protocols
 
-    async def listen(
+    def listen(
         self, host: str, port: int, context: ssl.SSLContext | None = None
     ) -> tuple[str, int]:
         """Accept connections, with TLS if there is a context. Return the bound address."""
         limits = self._limits
-        create = partial(
-            self._loop.create_server,
-            self._make_protocol,
-            backlog=_BACKLOG,
-            reuse_address=True,
-            ssl=context,
-            ssl_handshake_timeout=limits.handshake_ms / 1000 if context is not None else None,
-            ssl_shutdown_timeout=limits.close_ms / 1000 if context is not None else None,
+        acceptor = Acceptor(
+            bound_sockets(host, port),
+            self.make_protocol,
+            self.admission,
+            prepare_s=limits.handshake_ms / 1000,
+            context=context,
+            shutdown_s=limits.close_ms / 1000,
+            proxies=self._proxies,
         )
-        both = maybe_dual_stack_socket(host, port, _BACKLOG)
-        server = await (create(host, port) if both is None else create(sock=both))
-        self._servers.append(server)
-        name = server.sockets[0].getsockname()
+        self._acceptors.append(acceptor)
+        name = acceptor.sockets[0].getsockname()
         return name[0], name[1]
 
     def take_certificates(self, rule: NameRule | None) -> None:
         """Accept certificates of peers as logins, by this rule; None: do not."""
         self._sockets.name_rule = rule
 
-    def _make_protocol(self) -> asyncio.BaseProtocol:
-        protocol = AmqpProtocol(self._sockets)
+    def trust_proxies(self, proxies: Networks) -> None:
+        """Require a PROXY header from these peers. Call this before `listen`."""
+        self._proxies = proxies
+
+    def make_protocol(self, client: Client) -> asyncio.BaseProtocol:
+        """Return the protocol for the connection of a client that was admitted."""
+        return self._adapted(AmqpProtocol(self._sockets, client))
+
+    def make_relayed(self, relayed: Relayed, tls: TlsPeer | None) -> asyncio.BaseProtocol:
+        """Return the protocol for a client of another node that was admitted.
+
+        `tls` is the TLS session of the client with that node.
+        """
+        return self._adapted(AmqpProtocol(self._sockets, relayed.client, relayed, tls))
+
+    def _adapted(self, protocol: AmqpProtocol) -> asyncio.BaseProtocol:
         if isinstance(self._loop, asyncio.BaseEventLoop):
             return _Adapter(protocol)
         return cast(asyncio.BaseProtocol, protocol)  # uvloop needs the methods, not the base class
@@ -113,8 +135,8 @@ class AmqpServer:
     async def stop(self, drain_s: float) -> None:
         """Stop listening, close every connection, and wait up to `drain_s` for the answers."""
         self._sockets.stop()
-        for server in self._servers:
-            server.close()
+        for acceptor in self._acceptors:
+            await acceptor.stop()
         self._turns.begin()
         for connection in list(self.protocols):
             force_close(connection, "broker forced connection closure with reason 'shutdown'")

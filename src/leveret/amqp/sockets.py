@@ -8,17 +8,26 @@ memory. The broker treats a publishing connection like this:
 
 - It reads at most `QUOTA_BYTES` (more if the messages are large) and then waits for the next
   iteration of the loop, so that deliveries and acks of other connections come in between.
+- If the messages go to many queues, a turn makes about `COPIES_MAX` copies. The input that is left
+  over waits for the next iteration too.
 - While a target queue has consumers and more than `backlog` ready messages, the connection waits
   for the queue to get shorter, at most `PAUSE_S` per quota. If consumers make progress, the wait
   grows with the number of waiting publishers, so that ten publishers together do not send ten
   times as much as one.
 - While the log has much to write, the connection waits for the disk.
 - While an alarm is on, the connection waits for its end, and is told so (`connection.blocked`).
+- While the incomplete messages of all connections take too much memory, one of their connections
+  at a time continues (`finisher`).
+
+Any other connection that fills the buffer of a read rests for one iteration of the loop: a flood of
+small frames must not keep the loop from the other connections.
 
 A consumer that does not read gets no more deliveries: its credit is not renewed while the buffer of
-its socket is full. A peer that asks for answers but reads none is not read from while it has more
-than `UNREAD_BYTES_MAX` unread bytes. Its heartbeats are still checked, so that a dead peer is
-found.
+its socket is full. Answers to `basic.get` use the same credit. When it is used up, further frames
+of the connection wait until it is renewed: a few bytes of input can ask for hundreds of megabytes.
+A peer that asks for answers but reads none is not read from while it has more than
+`UNREAD_BYTES_MAX` unread bytes. Its heartbeats are still checked, so that a dead peer is found. A
+peer whose answers wait for the log is not read from while they exceed the same limit.
 """
 
 import asyncio
@@ -27,31 +36,33 @@ import socket
 from collections.abc import Callable
 from typing import Final, cast
 
-from leveret.addresses import plain_host
+from mypy_extensions import i64
+
+from leveret.addresses import shown_address
 from leveret.amqp.closing import fail_internally, on_socket_lost
 from leveret.amqp.connection import Connection
 from leveret.amqp.connection_base import CREDIT_BYTES, AmqpFront
 from leveret.amqp.connection_state import RUNNING
+from leveret.amqp.finisher import Finisher
 from leveret.amqp.handlers.connection import on_access_changed
+from leveret.amqp.long_queue_wait import PAUSE_S, LongQueueWait
 from leveret.amqp.methods import CONNECTION_BLOCKED, CONNECTION_UNBLOCKED
 from leveret.amqp.writer import MethodWriter
-from leveret.auth import is_loopback
-from leveret.auth.certificates import NameRule, tls_peer
+from leveret.auth.certificates import NameRule, TlsPeer, tls_peer
 from leveret.engine.commands.consuming import refill
-from leveret.engine.queues.queue import Queue
+from leveret.listening.clients import Client, Relayed
 
 log = logging.getLogger(__name__)
 
 QUOTA_BYTES: Final = 32_768
 LARGE_BYTES: Final = 512  # a publisher with this mean message size or more gets a larger quota
 LARGE_QUOTA_BYTES: Final = 131_072  # the larger quota, so that a turn is worth its cost
-PAUSE_S: Final = 0.01
-PAUSE_MAX_S: Final = 0.1  # with any number of waiting publishers
 WRITE_BUFFER_BYTES: Final = 262_144
 BIG_READ_BYTES: Final = 262_144
 WAKE_MAX: Final = 16  # waiting publishers that one turn checks
 JOURNAL_BYTES_MAX: Final = 4_194_304  # bytes that wait for the log; publishers wait above it
 UNREAD_BYTES_MAX: Final = 4_194_304
+FINISHER_CHECK_S: Final = 0.5  # between two checks of an idle finisher
 # TLS makes a record of each piece, even a small one: up to this size, joining pieces is cheaper.
 JOINED_BYTES_MAX: Final = 1_048_576
 
@@ -59,17 +70,26 @@ JOINED_BYTES_MAX: Final = 1_048_576
 class AmqpProtocol:
     """The socket of one connection: has the methods of an asyncio.BufferedProtocol."""
 
-    def __init__(self, server: "Sockets") -> None:
+    def __init__(
+        self,
+        server: "Sockets",
+        client: Client,
+        relayed: Relayed | None = None,
+        tls: TlsPeer | None = None,
+    ) -> None:
         self._server = server
+        self._client = client
+        self._relayed = relayed  # set if another node relays the connection
+        self._tls = tls  # the TLS session of the client with that node
         self._front = server.front
         self._quota_bytes = QUOTA_BYTES
         self._read_into = server.buffer  # buffer of the last read
         self._read_bytes = 0  # published bytes since the last pause
         self._is_paused = False  # paused as a publisher
+        self._is_resting = False  # paused for one iteration of the loop
         self._is_unread = False  # paused because the peer does not read its answers
-        self._paused_at = 0.0  # loop time at which the current wait for a queue began; 0: no wait
-        self._pressing: Queue | None = None  # the long queue that it waits for, if any
-        self._progress = 0  # deliveries and acks of that queue when the wait began
+        self._is_behind = False  # paused because too many of its answers wait for the log
+        self._queue_wait = LongQueueWait()
         self._can_write = True
         self._end: asyncio.TimerHandle | None = None  # aborts a close that takes too long
 
@@ -78,25 +98,25 @@ class AmqpProtocol:
         self._transport = cast(asyncio.Transport, transport)
         transport = self._transport
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
-        peer = transport.get_extra_info("peername")
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        name = _address(peer)
+        name = shown_address(self._client)
         self._server.begin_turn()
-        self.connection = Connection(self._front, name, not peer or is_loopback(peer[0]))
-        self.connection.name = f"{name} -> {_address(transport.get_extra_info('sockname'))}"
+        self.connection = Connection(self._front, name, self._client.is_local)
         secured = transport.get_extra_info("ssl_object")
         self._is_secured = secured is not None
-        if secured is not None:
-            self.connection.tls = tls_peer(secured, self._server.name_rule)
+        if self._relayed is not None:
+            server_name = shown_address(self._relayed.server)
+            self.connection.tls = self._tls
+        else:
+            server_name = shown_address(transport.get_extra_info("sockname"))
+            if secured is not None:
+                self.connection.tls = tls_peer(secured, self._server.name_rule)
+        self.connection.name = f"{name} -> {server_name}"
         self._feed = self.connection.feed
         self._server.protocols[self.connection] = self
         self._server.end_turn()
-        end = self._front.limits.sockets_end
-        if end != 0 and sock is not None and sock.fileno() >= end:
-            log.warning("a connection was refused: the node has too many open files")
-            transport.abort()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the buffer for the next read.
@@ -122,17 +142,38 @@ class AmqpProtocol:
         try:
             self._feed(data)
         except Exception:
-            log.exception("connection %s failed", connection.peer)
-            fail_internally(connection)
+            self._fail()
         if connection.publishes != published:
             is_large = size > (connection.publishes - published) * LARGE_BYTES
             self._quota_bytes = LARGE_QUOTA_BYTES if is_large else QUOTA_BYTES
             self._read_bytes += size
             server.note_received(size)
             connection.note_published()
-            if self._read_bytes >= self._quota_bytes or self._front.alarms:
+            if (
+                self._read_bytes >= self._quota_bytes
+                or self._front.alarms
+                or self._front.is_unfinished_over()
+            ):
                 self._pause()
+        elif connection.unfinished_bytes != 0:
+            server.note_received(size)
+            if self._front.alarms or self._front.is_unfinished_over():
+                self._pause()
+        elif size >= QUOTA_BYTES and not self._transport.is_closing():
+            self._is_resting = True
+            self._transport.pause_reading()
+            server.loop.call_soon(self._end_rest)
+        if connection.has_rest:
+            self._pause()
         server.end_turn()
+
+    def _end_rest(self) -> None:
+        self._is_resting = False
+        self._read_on()
+
+    def _fail(self) -> None:
+        log.exception("connection %s failed", self.connection.peer)
+        fail_internally(self.connection)
 
     def eof_received(self) -> bool:
         return False
@@ -142,7 +183,7 @@ class AmqpProtocol:
 
     def resume_writing(self) -> None:
         self._can_write = True
-        if self._is_unread:
+        if self._is_unread and not self.connection.is_full:
             self._is_unread = False
             self._read_on()
         self._server.begin_turn()
@@ -161,6 +202,7 @@ class AmqpProtocol:
     def flush(self) -> None:
         """Write pending output, hang up if required, renew the credit if the peer reads."""
         connection = self.connection
+        was_waiting = len(connection.holds) != 0
         pieces = connection.take_output()
         if len(pieces) == 1:
             self._transport.write(pieces[0])
@@ -169,12 +211,43 @@ class AmqpProtocol:
                 self._transport.write(b"".join(pieces))
         elif pieces:
             self._transport.writelines(pieces)
+        if connection.is_full:
+            self._stop_reading()
+        if was_waiting and self._waits_for_log():
+            return
         if connection.drop:
             self._hang_up()
         elif not self._can_write:
             self._check_unread()
         elif connection.credit < CREDIT_BYTES:
             self._renew_credit()
+
+    def _waits_for_log(self) -> bool:
+        """Return True while output waits for the log: no goodbye and no credit before that.
+
+        Too much waiting output stops reading. A connection that ends waits at most `close_ms`.
+        """
+        connection = self.connection
+        is_behind = connection.held_bytes > UNREAD_BYTES_MAX
+        if is_behind != self._is_behind:
+            self._is_behind = is_behind
+            connection.is_held = is_behind or self._is_paused
+            if is_behind:
+                self._transport.pause_reading()
+            else:
+                self._read_on()
+        if not connection.holds:
+            if self._end is not None:
+                self._end.cancel()
+                self._end = None
+            return False
+        if connection.drop and self._end is None:
+            if connection.is_silent:
+                self._transport.abort()
+            else:
+                wait_s = self._front.limits.close_ms / 1000
+                self._end = self._server.loop.call_later(wait_s, self._transport.abort)
+        return True
 
     def _hang_up(self) -> None:
         """Close our side after all output is written, and the socket when the peer closes too.
@@ -192,15 +265,42 @@ class AmqpProtocol:
             self._transport.write_eof()
         else:
             self._transport.close()
-        self._is_paused = self._is_unread = False
+        self._is_paused = self._is_unread = self._is_behind = self._is_resting = False
         self._transport.resume_reading()
         wait_s = self._front.limits.close_ms / 1000
         self._end = self._server.loop.call_later(wait_s, self._transport.abort)
 
     def _check_unread(self) -> None:
-        if not self._is_unread and self._transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
+        if self._transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
+            self._stop_reading()
+
+    def _stop_reading(self) -> None:
+        """Stop reading until the peer has read its answers."""
+        if not self._is_unread:
             self._is_unread = True
             self._transport.pause_reading()
+
+    def _go_on(self) -> None:
+        """Handle the input that waited for credit, or for another turn."""
+        connection = self.connection
+        if self._transport.is_closing() or self._end is not None:
+            return
+        if not connection.has_rest and not (connection.is_full and self._can_write):
+            return
+        self._server.begin_turn()
+        try:
+            connection.go_on()
+        except Exception:
+            self._fail()
+        connection.note_published()
+        if self._is_unread and self._can_write and not connection.is_full:
+            self._is_unread = False
+            self._read_on()
+        self._server.end_turn()
+        if self._is_paused:
+            self.maybe_resume()
+        elif connection.has_rest:
+            self._pause()
 
     def unsent_bytes(self) -> int:
         """Return the number of output bytes that the peer has not read yet."""
@@ -215,6 +315,8 @@ class AmqpProtocol:
         if connection.starved:
             self._server.turn_soon()
         refill(self._front.broker.slots, connection, CREDIT_BYTES)
+        if connection.is_full:
+            self._server.loop.call_soon(self._go_on)
 
     def _pause(self) -> None:
         self._read_bytes = 0
@@ -229,64 +331,48 @@ class AmqpProtocol:
         server = self._server
         if self._transport.is_closing() or self._end is not None:
             return
-        if self._front.alarms:
+        if not server.finisher.admits(self.connection):
+            server.waiting[self] = None
+            server.check_waiting_within(FINISHER_CHECK_S)
+            return
+        if self._front.alarms and not server.finisher.is_current(self.connection):
             self._block()
             server.waiting[self] = None
             return
         if self._is_log_behind():
             server.waiting[self] = None
             return
-        if self._is_pressing() and self._waits_on():
+        if self._waits_for_queue():
             server.waiting[self] = None
             server.check_waiting_within(PAUSE_S)
             return
         self._unblock()
-        self._paused_at = 0.0
+        self._queue_wait.end()
+        if self.connection.has_rest:
+            server.loop.call_soon(self._go_on)
+            return
         self._is_paused = False
-        self.connection.is_held = False
+        self.connection.is_held = self._is_behind
         self._read_on()
 
     def _read_on(self) -> None:
-        if not self._is_paused and not self._is_unread and not self._transport.is_closing():
-            self._transport.resume_reading()
+        if self._is_paused or self._is_unread or self._is_behind or self._is_resting:
+            return
+        if self._transport.is_closing():
+            return
+        self._transport.resume_reading()
 
     def _is_log_behind(self) -> bool:
         """Return True if too many bytes wait for the log. Every sync checks this again."""
         journal = self._front.broker.turn.journal
         return journal is not None and journal.waiting_bytes() > JOURNAL_BYTES_MAX
 
-    def _waits_on(self) -> bool:
-        """Return True while the wait for a long queue lasts. The first call begins the wait."""
-        queue = self._pressing
-        assert queue is not None
-        now = self._server.loop.time()
-        progress = queue.delivered + queue.delivered_no_ack + queue.acked
-        if self._paused_at == 0.0:
-            self._paused_at = now
-            self._progress = progress
-            return True
-        most_s = PAUSE_S
-        if progress != self._progress:
-            most_s = min(PAUSE_S * (1 + len(self._server.waiting)), PAUSE_MAX_S)
-        return now - self._paused_at < most_s
-
-    def _is_pressing(self) -> bool:
-        """Return True, and keep the queue, if a consumed target queue is longer than `backlog`."""
-        most = self._front.limits.backlog
-        queue = self._pressing
-        if queue is not None:
-            if queue.ready.count > most and queue.consumers and not queue.paused:
-                return True
-            self._pressing = None
-        publisher = self.connection.publisher
-        route = publisher.route if publisher is not None else None
-        if route is None:
+    def _waits_for_queue(self) -> bool:
+        wait = self._queue_wait
+        server = self._server
+        if not wait.has_long_queue(self.connection, self._front.limits.backlog):
             return False
-        for queue in route.queues:
-            if queue.ready.count > most and queue.consumers and not queue.paused:
-                self._pressing = queue
-                return True
-        return False
+        return wait.lasts(server.loop.time(), len(server.waiting))
 
     def _block(self) -> None:
         connection = self.connection
@@ -337,6 +423,7 @@ class Sockets:
         self.name_rule: NameRule | None = (
             None  # maps certificates to logins; None: they do not count
         )
+        self.finisher = Finisher(front, loop, turn_soon)
         self._check: asyncio.TimerHandle | None = None
 
     def flush(self) -> None:
@@ -364,7 +451,7 @@ class Sockets:
 
     def connections_of(self, users: set[str]) -> list[Connection]:
         """Return the open connections of these users."""
-        return [c for c in self.protocols if c.user is not None and c.user.name in users]
+        return [c for c in self.protocols if c.user is not None and c.user.identity in users]
 
     def _wake_waiting(self, most: int) -> None:
         """Let the longest waiting publishers check again; those that must wait go to the end."""
@@ -376,6 +463,13 @@ class Sockets:
         for protocol in first:
             self.waiting.pop(protocol, None)
             protocol.maybe_resume()
+
+    def buffered_bytes(self) -> int:
+        """Return the memory of incomplete input and of output that peers have not read."""
+        total: i64 = self.front.unfinished_bytes
+        for connection, protocol in self.protocols.items():
+            total += connection.held_bytes + connection.unparsed_bytes() + protocol.unsent_bytes()
+        return total
 
     def check_waiting_within(self, delay_s: float) -> None:
         """Check all waiting connections after this delay at the latest."""
@@ -399,13 +493,6 @@ class Sockets:
         """Drop a lost socket."""
         self.protocols.pop(protocol.connection, None)
         self.waiting.pop(protocol, None)
+        self.finisher.forget(protocol.connection)
         if not self.protocols:
             self._note_none()
-
-
-def _address(name: tuple[object, ...] | None) -> str:
-    """Return a socket address as host:port. IPv6 addresses have two more fields."""
-    if not name:
-        return "?"
-    host = plain_host(str(name[0]))
-    return f"[{host}]:{name[1]}" if ":" in host else f"{host}:{name[1]}"

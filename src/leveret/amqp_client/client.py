@@ -8,6 +8,7 @@ client does not reconnect: after `channel.close` outside a call, `connection.clo
 
 import asyncio
 import contextlib
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, cast
 
@@ -44,6 +45,9 @@ from leveret.amqp.writer import MethodWriter
 from leveret.amqp_client.uri import AmqpUri
 from leveret.errors import ClosedByPeerError, ClosedError, LeveretError
 from leveret.wire.tables import Table, table_of
+
+# Returns the addresses of a host that a connection may go to.
+Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 
 ANSWER_TIMEOUT_S: Final = 30.0  # for one call
 CLOSE_TIMEOUT_S: Final = 2.0
@@ -103,8 +107,11 @@ class ClientListener:
 class AmqpClient(asyncio.Protocol):
     """One connection with one channel."""
 
-    def __init__(self, uri: AmqpUri, name: str, listener: ClientListener) -> None:
+    def __init__(
+        self, uri: AmqpUri, name: str, listener: ClientListener, resolve: Resolver | None = None
+    ) -> None:
         self._uri = uri
+        self._resolve = resolve  # None: every address of the host will do
         self._name = name
         self._listener = listener
         self._loop = asyncio.get_running_loop()
@@ -122,6 +129,7 @@ class AmqpClient(asyncio.Protocol):
         self._header: bytes | None = None
         self._parts: list[bytes] = []
         self._missing_bytes = 0
+        self.server_properties: Table = {}
         self._received_s = self._loop.time()
         self._heartbeat: asyncio.TimerHandle | None = None
 
@@ -129,18 +137,32 @@ class AmqpClient(asyncio.Protocol):
         """Log in and open the channel. Raise OSError, TimeoutError or ClosedError."""
         uri = self._uri
         async with asyncio.timeout(uri.timeout_s):
-            context = uri.ssl_context()
-            server = uri.query.get("server_name_indication", uri.host) if context else None
-            await self._loop.create_connection(
-                lambda: self, uri.host, uri.port, ssl=context, server_hostname=server
-            )
+            await self._connect()
             await self._shake_hands()
         await self.open_channel()
+
+    async def _connect(self) -> None:
+        """Connect to the first address of the host that answers."""
+        uri = self._uri
+        context = uri.ssl_context()
+        server = uri.query.get("server_name_indication", uri.host) if context else None
+        hosts = [uri.host] if self._resolve is None else await self._resolve(uri.host, uri.port)
+        for number, host in enumerate(hosts, start=1):
+            try:
+                await self._loop.create_connection(
+                    lambda: self, host, uri.port, ssl=context, server_hostname=server
+                )
+                return
+            except OSError:
+                if number == len(hosts) or self._is_lost:
+                    raise
 
     async def _shake_hands(self) -> None:
         uri = self._uri
         self._write(_PROTOCOL_HEADER)
-        await self._wait_for(CONNECTION_START)
+        start = await self._wait_for(CONNECTION_START)
+        start.short()  # version of the protocol
+        self.server_properties = start.table()
         secret = f"\0{uri.user}\0{uri.password}".encode()
         properties: Table = {**_CLIENT_PROPERTIES, **table_of({"connection_name": self._name})}
         start_ok = MethodWriter(CONNECTION_START_OK).table(properties).short_string("PLAIN")

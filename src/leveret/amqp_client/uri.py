@@ -18,6 +18,7 @@ from leveret.errors import LeveretError
 PORTS: Final = {"amqp": 5672, "amqps": 5671}
 HEARTBEAT_S: Final = 60
 CONNECT_TIMEOUT_MS: Final = 30_000
+FILE_KEYS: Final = ("cacertfile", "certfile", "keyfile")  # of the query; files of this machine
 _HIDDEN: Final = "******"
 
 
@@ -35,6 +36,7 @@ class AmqpUri:
     password: str = field(repr=False)
     vhost: str
     tls: bool
+    has_login: bool = False  # the address names user and password; the default is guest
     heartbeat_s: int = HEARTBEAT_S
     timeout_s: float = CONNECT_TIMEOUT_MS / 1000
     query: dict[str, str] = field(default_factory=dict, repr=False)
@@ -72,6 +74,7 @@ def parse_amqp_uri(text: str, default_vhost: str) -> AmqpUri:
         password=unquote(parts.password) if parts.password is not None else "guest",
         vhost=unquote(parts.path[1:]) if len(parts.path) > 1 else vhost,
         tls=parts.scheme == "amqps",
+        has_login=parts.username is not None and parts.password is not None,
         heartbeat_s=min(heartbeat_s, 0xFFFF),
         timeout_s=max(timeout_ms, 1) / 1000,
         query=query,

@@ -20,8 +20,8 @@ from leveret.engine.commands.dead_letter import counted_header
 from leveret.engine.commands.publishing import REPLY_NAME, reply_name
 from leveret.engine.commands.settling import recover, reject
 from leveret.engine.message import COUNTED, REDELIVERED, short_string
-from leveret.engine.turns.session import Consumer
-from leveret.errors import PreconditionFailedError, UnsupportedError
+from leveret.engine.turns.session import DELIVERY_BYTES, Consumer
+from leveret.errors import NotAllowedError, PreconditionFailedError, UnsupportedError
 
 _NO_ACK: Final = 2  # 1 is no_local, which RabbitMQ ignores
 _EXCLUSIVE: Final = 4
@@ -53,6 +53,9 @@ def on_consume(channel: Channel, reader: MethodReader) -> None:
     reader.finish()
     require_new_tag(channel, tag)  # RabbitMQ: before it looks for the queue
     connection = channel.connection
+    most = connection.front.limits.consumer_max_per_channel
+    if len(channel.consumers) >= most:
+        raise NotAllowedError(f"reached maximum ({most}) of consumers per channel")
     no_ack = (flags & _NO_ACK) != 0
     if given == REPLY_NAME:
         consumer = _consume_replies(channel, tag, no_ack)
@@ -135,6 +138,8 @@ def on_get(channel: Channel, reader: MethodReader) -> None:
     channel.reply(method.long(queue.ready.count))
     header = counted_header(message) if message.flags & COUNTED else message.header
     connection.send_content(channel.number, header, message.body)
+    connection.credit -= len(header) + len(message.body) + DELIVERY_BYTES
+    connection.is_full = connection.credit <= 0
 
 
 def on_ack(channel: Channel, reader: MethodReader) -> None:

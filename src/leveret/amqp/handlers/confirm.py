@@ -1,7 +1,8 @@
 """Handlers of the classes confirm and tx: publisher confirms and transactions.
 
 In a transaction, publishes and settlements wait for the commit. The commit carries them out in one
-turn of the engine, publishes first. Its answer waits until the log is synced.
+turn of the engine, publishes first. Its answer, and every later one, waits until the log is synced.
+The number of its steps is limited, and counted before the first of them.
 """
 
 from leveret.amqp.channel import Channel, PendingPublish
@@ -13,6 +14,7 @@ from leveret.amqp.methods import (
 )
 from leveret.amqp.reader import MethodReader
 from leveret.amqp.writer import MethodWriter
+from leveret.engine.commands.publishing import count_copies
 from leveret.engine.commands.settling import ack_taken, reject_taken
 from leveret.errors import PreconditionFailedError
 
@@ -38,6 +40,7 @@ def on_tx_select(channel: Channel, reader: MethodReader) -> None:
 def on_tx_commit(channel: Channel, reader: MethodReader) -> None:
     reader.finish()
     _require_tx(channel)
+    _require_steps(channel)
     publishes = channel.tx_publishes
     settles = channel.tx_settles
     channel.end_transaction()
@@ -54,13 +57,19 @@ def on_tx_commit(channel: Channel, reader: MethodReader) -> None:
             reject_taken(slots, settle.messages, requeue=settle.requeue, failed=settle.failed)
     if not accepted:
         raise PreconditionFailedError("partial tx completion")
-    journal = channel.turn.journal
-    if journal is None or not (publishes or settles):
-        channel.reply(MethodWriter(TX_COMMIT_OK))
-        return
-    journal.must_sync = True
-    channel.commits_waiting += 1
-    channel.turn.unsynced.append(channel)
+    if publishes or settles:
+        channel.connection.hold_output()
+    channel.reply(MethodWriter(TX_COMMIT_OK))
+
+
+def _require_steps(channel: Channel) -> None:
+    """Raise PreconditionFailedError if the publishes would make too many copies."""
+    vhost = channel.vhost
+    steps = channel.tx_steps
+    for waiting in channel.tx_publishes:
+        if waiting.route.exchange.name in vhost.exchanges:
+            steps += count_copies(vhost, waiting.route, waiting.content)
+            channel.require_steps(steps)
 
 
 def _publish(channel: Channel, waiting: PendingPublish) -> bool:

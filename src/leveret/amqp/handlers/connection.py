@@ -66,6 +66,7 @@ def _run(connection: ConnectionState) -> None:
     turn.churn.connections_opened += 1
     if turn.listens:
         tell_opened(connection)
+    connection.client_table = {}
     start_heartbeat(connection)
     _watch_expiry(connection)
     connection.front.on_event(OPENED, connection, "")

@@ -38,14 +38,14 @@ def on_declare(channel: Channel, reader: MethodReader) -> None:
     if flags & _PASSIVE:
         require_not_default(name)
         channel.connection.require_any("exchange", name)
-        vhost.exchange(name)
+        exchange = vhost.exchange(name)
     else:
         require_known_kind(kind)
         require_not_default(name)
         channel.connection.require(CONFIGURE, "exchange", name)
         if name not in vhost.exchanges:
             _require_new(channel, name, kind, arguments)
-        vhost.declare_exchange(
+        exchange = vhost.declare_exchange(
             name,
             kind,
             durable=(flags & _DURABLE) != 0,
@@ -53,6 +53,8 @@ def on_declare(channel: Channel, reader: MethodReader) -> None:
             internal=(flags & _INTERNAL) != 0,
             arguments=arguments,
         )
+    if exchange.durable:
+        channel.connection.wait_for_definitions()
     if not flags & _NO_WAIT:
         channel.reply(MethodWriter(EXCHANGE_DECLARE_OK))
 
@@ -81,6 +83,7 @@ def on_delete(channel: Channel, reader: MethodReader) -> None:
     channel.vhost.delete_exchange(name, if_unused=(flags & _IF_UNUSED) != 0)
     if is_there:
         channel.connection.note("exchange.delete", name)
+    channel.connection.wait_for_definitions()
     if not flags & _DELETE_NO_WAIT:
         channel.reply(MethodWriter(EXCHANGE_DELETE_OK))
 
@@ -97,6 +100,7 @@ def on_bind(channel: Channel, reader: MethodReader) -> None:
     vhost = channel.vhost
     vhost.exchange(source)
     vhost.bind(source, vhost.exchange(target), routing_key, arguments)
+    channel.connection.wait_for_definitions()
     if not no_wait:
         channel.reply(MethodWriter(EXCHANGE_BIND_OK))
 
@@ -113,6 +117,7 @@ def on_unbind(channel: Channel, reader: MethodReader) -> None:
     found = channel.vhost.exchanges.get(target)
     if found is not None:
         channel.vhost.unbind(source, found, routing_key, arguments)
+    channel.connection.wait_for_definitions()
     if not no_wait:
         channel.reply(MethodWriter(EXCHANGE_UNBIND_OK))
 

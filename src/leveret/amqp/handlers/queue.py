@@ -55,6 +55,8 @@ def on_declare(channel: Channel, reader: MethodReader) -> None:
         )
     queue.catch_up()
     channel.last_queue = queue.name
+    if queue.durable:
+        channel.connection.wait_for_definitions()
     if not flags & _NO_WAIT:
         _declared(channel, queue.name, queue.message_count(), len(queue.consumers))
 
@@ -123,6 +125,8 @@ def on_bind(channel: Channel, reader: MethodReader) -> None:
     channel.vhost.exchange(source)
     queue = channel.vhost.queue(name, channel.connection)
     channel.vhost.bind(source, queue, routing_key, arguments)
+    if queue.durable:
+        channel.connection.wait_for_definitions()
     if not no_wait:
         channel.reply(MethodWriter(QUEUE_BIND_OK))
 
@@ -142,6 +146,7 @@ def on_unbind(channel: Channel, reader: MethodReader) -> None:
     if queue is not None and channel.vhost.has_binding(source, queue, routing_key, arguments):
         channel.vhost.queue(name, channel.connection)
         channel.vhost.unbind(source, queue, routing_key, arguments)
+    channel.connection.wait_for_definitions()
     channel.reply(MethodWriter(QUEUE_UNBIND_OK))
 
 
@@ -166,7 +171,10 @@ def on_purge(channel: Channel, reader: MethodReader) -> None:
     reader.finish()
     name = queue_name(channel, given)
     channel.connection.require(READ, "queue", name)
-    count = channel.vhost.queue(name, channel.connection).purge()
+    queue = channel.vhost.queue(name, channel.connection)
+    count = queue.purge()
+    if queue.durable:
+        channel.connection.hold_output()
     if name not in channel.connection.exclusive_queues:
         channel.connection.note("queue.purge", name)
     if not no_wait:
@@ -189,5 +197,6 @@ def on_delete(channel: Channel, reader: MethodReader) -> None:
     )
     if not is_own:
         channel.connection.note("queue.delete", name)
+    channel.connection.wait_for_definitions()
     if not flags & _DELETE_NO_WAIT:
         channel.reply(MethodWriter(QUEUE_DELETE_OK).long(count))

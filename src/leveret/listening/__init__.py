@@ -1,0 +1,24 @@
+"""Accept sockets for both fronts: bind, count clients, read PROXY headers, start TLS.
+
+- `Acceptor`      accepts the sockets of one listener and connects their protocols
+- `Admission`     the interface by which a front counts clients and refuses too many
+- `Client`        the true address of a client
+- `Relayed`       a client of another node
+- `Networks`      a set of addresses and networks, such as the trusted proxies
+- `Refusals`      logs refused clients without filling the log
+"""
+
+from leveret.listening.acceptor import Acceptor, Admission, bound_sockets
+from leveret.listening.clients import Client, Relayed
+from leveret.listening.networks import Networks
+from leveret.listening.refusals import Refusals
+
+__all__ = [
+    "Acceptor",
+    "Admission",
+    "Client",
+    "Networks",
+    "Refusals",
+    "Relayed",
+    "bound_sockets",
+]

@@ -1,0 +1,201 @@
+"""Accept sockets, and connect each with its protocol after all checks that need no protocol.
+
+    accept ── from a trusted proxy: PROXY header ── admission ── TLS handshake ── protocol
+       └────── otherwise ──────────────────────────────┘
+
+The event loop's own servers start TLS at once and tell nobody before its end. So a client could
+take any number of descriptors with handshakes that it never finishes. Here a socket is counted and
+may be refused before the first byte is read.
+
+Each socket is prepared by a task of its own, within a deadline. There are at most `PREPARING_MAX`
+of them; a further one ends the oldest, because an honest client needs only some round trips.
+"""
+
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+from functools import partial
+from typing import Final, Protocol
+
+from leveret.addresses import is_loopback, maybe_dual_stack_socket, plain_host
+from leveret.listening.clients import Client
+from leveret.listening.networks import Networks
+from leveret.listening.proxy_header import ProxyHeaderError, read_proxy_header
+from leveret.listening.refusals import Refusals
+
+log = logging.getLogger(__name__)
+
+BACKLOG: Final = 1024  # clients that wait to be accepted
+PREPARING_MAX: Final = 512  # sockets in a PROXY header or TLS handshake, for each listener
+BATCH: Final = 16  # sockets that are accepted before other work gets a turn
+RETRY_S: Final = 0.1  # wait after a failed accept: there are no descriptors or no memory
+STOP_S: Final = 0.2  # for clients to get their protocols at a stop
+
+MakeProtocol = Callable[[Client], asyncio.BaseProtocol]
+
+
+class Admission(Protocol):
+    """Counts the clients of a front and refuses too many."""
+
+    def enter(self, host: str, descriptor: int) -> bool:
+        """Count a new client. Return False, and count nothing, to refuse it."""
+
+    def leave(self, host: str) -> None:
+        """Uncount a client that left before it was connected with a protocol."""
+
+
+class Acceptor:
+    """One listener: its sockets, and the tasks that prepare clients."""
+
+    def __init__(
+        self,
+        sockets: list[socket.socket],
+        make_protocol: MakeProtocol,
+        admission: Admission,
+        *,
+        prepare_s: float,
+        context: ssl.SSLContext | None = None,
+        shutdown_s: float | None = None,
+        proxies: Networks | None = None,
+    ) -> None:
+        """Listen on bound sockets. `proxies` are peers that must send a PROXY header."""
+        self.sockets = sockets
+        self._make_protocol = make_protocol
+        self._admission = admission
+        self._prepare_s = prepare_s  # deadline of the PROXY header, and of the TLS handshake
+        self._context = context
+        self._shutdown_s = shutdown_s  # deadline for the end of TLS
+        self._proxies = proxies if proxies is not None else Networks("")
+        self._preparing: dict[asyncio.Task[None], socket.socket] = {}  # oldest first
+        self._ending: dict[asyncio.Task[None], socket.socket] = {}  # cancelled
+        self._refusals = Refusals(log)
+        self._retries: dict[socket.socket, asyncio.TimerHandle] = {}  # after failed accepts
+        self._loop = asyncio.get_running_loop()
+        for each in sockets:
+            self._listen(each)
+
+    async def stop(self) -> None:
+        """Stop listening. Clients that are connected already get their protocols if they are quick.
+
+        A request that was sent before the stop is answered so.
+        """
+        for each in self.sockets:
+            self._accept(each)
+            self._loop.remove_reader(each)
+            if each in self._retries:
+                self._retries.pop(each).cancel()
+            each.close()
+        if self._preparing:
+            await asyncio.wait(self._preparing, timeout=STOP_S)
+        for task in list(self._preparing):
+            self._end(task)
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        self._ending[task] = self._preparing.pop(task)
+        task.cancel()
+
+    def _listen(self, listening: socket.socket) -> None:
+        self._loop.add_reader(listening, self._accept, listening)
+
+    def _accept(self, listening: socket.socket) -> None:
+        """Accept the clients that wait, at most `BATCH`."""
+        try:
+            for _ in range(BATCH):
+                self._take(*listening.accept())
+        except (BlockingIOError, ConnectionError):  # none is left, or one was gone already
+            pass
+        except OSError as fault:
+            self._refusals.note(f"accept: {fault.strerror}", "")
+            self._loop.remove_reader(listening)
+            self._retries[listening] = self._loop.call_later(RETRY_S, self._listen, listening)
+
+    def _take(self, accepted: socket.socket, address: tuple[str, int]) -> None:
+        accepted.setblocking(False)
+        host = plain_host(address[0])
+        peer = Client(host, address[1], is_loopback(host))
+        is_proxy = self._proxies.has(host)
+        if not is_proxy and not self._admission.enter(host, accepted.fileno()):
+            accepted.close()
+            return
+        if len(self._preparing) >= PREPARING_MAX:
+            self._end(next(iter(self._preparing)))
+        task = self._loop.create_task(self._prepare(accepted, peer, is_proxy=is_proxy))
+        self._preparing[task] = accepted
+        task.add_done_callback(self._forget)
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        self._preparing.pop(task, None)
+        accepted = self._ending.pop(task, None)
+        if task.cancelled() and accepted is not None:
+            accepted.close()  # the task may have been cancelled before it began
+        elif not task.cancelled() and task.exception() is not None:
+            log.error("a connection could not be prepared", exc_info=task.exception())
+
+    async def _prepare(self, accepted: socket.socket, peer: Client, *, is_proxy: bool) -> None:
+        client: Client | None = peer
+        if is_proxy:
+            client = await self._client_behind(accepted, peer)
+        if client is None:
+            return
+        is_connected = False
+        try:
+            is_connected = await self._connect(accepted, client)
+        finally:
+            if not is_connected:
+                accepted.close()
+                self._admission.leave(client.host)
+
+    async def _client_behind(self, accepted: socket.socket, proxy: Client) -> Client | None:
+        """Return the client behind a proxy. Close the socket and return None if it is refused."""
+        client: Client | None = None
+        try:
+            async with asyncio.timeout(self._prepare_s):
+                client = await read_proxy_header(accepted, proxy)
+            if not self._admission.enter(client.host, accepted.fileno()):
+                client = None
+        except (ProxyHeaderError, TimeoutError, OSError) as fault:
+            reason = str(fault) or "the PROXY header did not arrive in time"
+            self._refusals.note(reason, proxy.host)
+        finally:
+            if client is None:
+                accepted.close()
+        return client
+
+    async def _connect(self, accepted: socket.socket, client: Client) -> bool:
+        """Do the TLS handshake, if there is TLS, and connect the protocol."""
+        is_secured = self._context is not None
+        with contextlib.suppress(OSError):  # ssl.SSLError is one, and so is a lost connection
+            await self._loop.connect_accepted_socket(
+                partial(self._make_protocol, client),
+                accepted,
+                ssl=self._context,
+                ssl_handshake_timeout=self._prepare_s if is_secured else None,
+                ssl_shutdown_timeout=self._shutdown_s if is_secured else None,
+            )
+            return True
+        return False
+
+
+def bound_sockets(host: str, port: int) -> list[socket.socket]:
+    """Return listening sockets for all addresses of a host. Port 0 chooses a free port.
+
+    All sockets have the same port. Raises OSError.
+    """
+    both = maybe_dual_stack_socket(host, port, BACKLOG)
+    if both is not None:
+        return [both]
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    bound: list[socket.socket] = []
+    try:
+        for family, address in dict.fromkeys((each[0], each[4]) for each in found):
+            chosen = (address[0], bound[0].getsockname()[1] if bound else port, *address[2:])
+            bound.append(socket.create_server(chosen, family=family, backlog=BACKLOG))
+            bound[-1].setblocking(False)
+    except OSError:
+        for each in bound:
+            each.close()
+        raise
+    return bound

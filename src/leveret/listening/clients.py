@@ -1,0 +1,19 @@
+"""The true address of a client, and which node it has connected to."""
+
+from typing import NamedTuple
+
+
+class Client(NamedTuple):
+    """A client, as its socket or a trusted proxy describes it."""
+
+    host: str
+    port: int
+    is_local: bool  # on this machine; False for a client whose proxy does not say who it is
+
+
+class Relayed(NamedTuple):
+    """A client of another node, which relays its bytes to this one."""
+
+    client: Client
+    server: tuple[str, int]  # the address of the other node that the client has connected to
+    is_secured: bool  # with TLS, which ends at the other node
