@@ -190,5 +190,5 @@ def test_logins_are_noted(server: RunningBroker, sign: Sign) -> None:
         (event.user, event.action, event.result)
         for event in server.node.view.authenticator.audit.recent(10)
     ]
-    assert ("hare", "login", "ok") in notes
+    assert ("oauth2:hare", "login", "ok") in notes
     assert ("fox", "login", "the token is for another audience") in notes

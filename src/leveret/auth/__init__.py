@@ -5,23 +5,26 @@
 - `User`            a logged-in user, with the checks of permissions
 - `UserDirectory`   the authenticator of a node, with its `users` and `permissions`
 - `Audit`           the audit log
+- `JobAccess`       the access of a call to the jobs service
 - `Quotas`          limits of connections and channels
 """
 
+from leveret.addresses import is_loopback
 from leveret.auth.audit import Audit, AuditEvent
 from leveret.auth.authenticator import Authenticator, SingleUserAuthenticator
 from leveret.auth.hashes import NO_PASSWORD, PasswordHash, hash_password, read_hash
+from leveret.auth.job_access import JobAccess
 from leveret.auth.limits import Quotas
 from leveret.auth.user import (
     ADMINISTRATOR,
     CONFIGURE,
+    MANAGEMENT_TAGS,
     MONITORING,
     READ,
     WRITE,
     Credentials,
     Refusal,
     User,
-    is_loopback,
 )
 from leveret.auth.user_directory import UserDirectory
 from leveret.auth.users import Account, parse_tags
@@ -29,6 +32,7 @@ from leveret.auth.users import Account, parse_tags
 __all__ = [
     "ADMINISTRATOR",
     "CONFIGURE",
+    "MANAGEMENT_TAGS",
     "MONITORING",
     "NO_PASSWORD",
     "READ",
@@ -37,6 +41,7 @@ __all__ = [
     "Audit",
     "Authenticator",
     "Credentials",
+    "JobAccess",
     "UserDirectory",
     "AuditEvent",
     "SingleUserAuthenticator",

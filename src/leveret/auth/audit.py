@@ -1,11 +1,10 @@
-"""The audit log: logins, refusals, and every change that a user made.
+"""The audit log: logins, refusals, every change that a user made, and exports of data.
 
 Each event is a line of the logger `leveret.audit`. The last `EVENTS_MAX` events are kept in memory
 for `GET /api/audit`. Events name users, addresses and objects, never passwords or message bodies.
-Values are written as JSON strings, so that no name can forge a line.
+The log quotes each value, so that no name can forge a field or a line.
 """
 
-import json
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -14,6 +13,8 @@ from itertools import islice
 from typing import Final
 
 EVENTS_MAX: Final = 10_000
+READ_AGAIN_MS: Final = 60_000  # a read that is repeated within this time is not noted again
+READS_MAX: Final = 10_000  # reads that are remembered for that
 
 log = logging.getLogger("leveret.audit")
 
@@ -36,19 +37,25 @@ class Audit:
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
         self._events: deque[AuditEvent] = deque(maxlen=EVENTS_MAX)
+        self._reads: dict[tuple[str, ...], int] = {}  # when each was noted; the oldest first
 
     def note(self, user: str, peer: str, action: str, target: str, result: str) -> None:
         event = AuditEvent(self._now_ms(), user, peer, action, target, result)
         self._events.append(event)
-        log.info(
-            "%s user=%s peer=%s target=%s result=%s",
-            action,
-            json.dumps(user),
-            json.dumps(peer),
-            json.dumps(target),
-            json.dumps(result),
-            extra={"event": "audit"},
-        )
+        facts = {"action": action, "user": user, "peer": peer, "target": target, "result": result}
+        log.info("audit", extra={"facts": facts})
+
+    def note_read(self, user: str, peer: str, action: str, target: str, result: str) -> None:
+        """Note a read, unless the same read was noted in the last minute: programs repeat them."""
+        read = (user, peer, action, target, result)
+        now_ms = self._now_ms()
+        if now_ms - self._reads.get(read, now_ms - READ_AGAIN_MS) < READ_AGAIN_MS:
+            return
+        self._reads.pop(read, None)
+        self._reads[read] = now_ms
+        if len(self._reads) > READS_MAX:
+            del self._reads[next(iter(self._reads))]
+        self.note(*read)
 
     def recent(self, limit: int) -> list[AuditEvent]:
         """Return the last `limit` events, newest first."""

@@ -16,6 +16,7 @@ USER_LIMIT: Final = "user_limit"
 MAX_CONNECTIONS: Final = "max-connections"
 MAX_CHANNELS: Final = "max-channels"
 
+LOCAL_RESERVE: Final = 8  # connections above the limit of the node, for local administrators
 _NONE: Final = -1
 
 
@@ -30,9 +31,13 @@ class Quotas:
         self._by_user: dict[str, int] = {}
         self._channels: dict[str, int] = {}  # by user
 
-    def open_connection(self, user: str, vhost: str) -> None:
-        """Count a connection. Raises NotAllowedError if a limit is reached."""
-        if 0 < self.connections_max <= self._connections:
+    def open_connection(self, user: str, vhost: str, is_local_administrator: bool = False) -> None:
+        """Count a connection. Raises NotAllowedError if a limit is reached.
+
+        An administrator on this machine may exceed the limit of the node by `LOCAL_RESERVE`.
+        """
+        reserve = LOCAL_RESERVE if is_local_administrator else 0
+        if 0 < self.connections_max <= self._connections - reserve:
             raise NotAllowedError(
                 f"connection refused: node connection limit ({self.connections_max}) is reached"
             )

@@ -2,8 +2,9 @@
 
 `TokenAuthenticator` checks passwords that have the form of a token and leaves every other login to
 the user directory, so that both kinds of logins work side by side. The token alone says who the
-user is and what the user may do: the user need not exist in the directory. The login ends when the
-token expires, unless the client renews it.
+user is and what the user may do: the user need not exist in the directory. A user of the directory
+with the same name is another user: the identity of a token's user begins with `oauth2:`. The login
+ends when the token expires, unless the client renews it.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -13,7 +14,14 @@ from typing import Final
 from leveret.auth.authenticator import Authenticator
 from leveret.auth.scopes import Scopes, without_prefix
 from leveret.auth.tokens import Claims, TokenVerifier, looks_like_token
-from leveret.auth.user import Credentials, LoginCallback, Refusal, User
+from leveret.auth.user import (
+    NAME_LENGTH_MAX,
+    TOKEN_USER_PREFIX,
+    Credentials,
+    LoginCallback,
+    Refusal,
+    User,
+)
 from leveret.auth.user_directory import HTTP, UserDirectory
 from leveret.errors import TokenRefusedError
 
@@ -66,19 +74,36 @@ def _at(claims: Claims, path: str) -> object:
 class TokenUser(User):
     """The user of a token, until the token expires."""
 
-    def __init__(self, name: str, scopes: Scopes, expires_ms: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        scopes: Scopes,
+        expires_ms: int,
+        directory: UserDirectory | None = None,
+    ) -> None:
         super().__init__(name, scopes.tags)
-        self._scopes = scopes
+        self.scopes = scopes
         self.expires_ms = expires_ms
+        self._directory = directory
+
+    @property
+    def identity(self) -> str:
+        return TOKEN_USER_PREFIX + self.name
+
+    def may_claim(self, name: str) -> bool:
+        """Return True as `User` does, but not for the name of a user of the directory."""
+        if name == self.name and self._directory is not None and self._directory.users.get(name):
+            return "impersonator" in self.tags
+        return super().may_claim(name)
 
     def may_open(self, vhost: str) -> bool:
-        return self._scopes.may_open(vhost)
+        return self.scopes.may_open(vhost)
 
     def may(self, permission: str, vhost: str, what: str, name: str) -> bool:
-        return self._scopes.may(permission, vhost, name)
+        return self.scopes.may(permission, vhost, name)
 
     def may_topic(self, permission: str, vhost: str, exchange: str, routing_key: str) -> bool:
-        return self._scopes.may_topic(permission, vhost, exchange, routing_key)
+        return self.scopes.may_topic(permission, vhost, exchange, routing_key)
 
 
 class TokenAuthenticator(Authenticator):
@@ -107,7 +132,7 @@ class TokenAuthenticator(Authenticator):
             self._note(credentials, credentials.name, str(fault))
             then(Refusal(str(fault)))
         else:
-            self._note(credentials, user.name)
+            self._note(credentials, user.identity)
             then(user)
 
     def renew(self, user: User, secret: str) -> User | None:
@@ -116,7 +141,7 @@ class TokenAuthenticator(Authenticator):
         try:
             renewed = self._user(secret)
         except TokenRefusedError as fault:
-            self.audit.note(user.name, "", "renew", "token", str(fault))
+            self.audit.note(user.identity, "", "renew", "token", str(fault))
             return None
         return renewed if renewed.name == user.name else None
 
@@ -124,7 +149,10 @@ class TokenAuthenticator(Authenticator):
         claims = self._tokens.verify(token, self._now_ms())
         form = self._form
         expires_ms = self._tokens.expires_ms(claims)
-        return TokenUser(form.user_name(claims), form.scopes(claims), expires_ms)
+        name = form.user_name(claims)
+        if len(name) > NAME_LENGTH_MAX:
+            raise TokenRefusedError("the token names a user with too long a name")
+        return TokenUser(name, form.scopes(claims), expires_ms, self._directory)
 
     def _note(self, credentials: Credentials, name: str, fault: str = "") -> None:
         host, protocol = credentials.host, credentials.protocol

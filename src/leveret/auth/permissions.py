@@ -59,13 +59,20 @@ class Permissions:
 
     def load(self) -> None:
         """Read the register; call this once, before the first check."""
-        for key, text in self._register.entries(PERMISSION).items():
-            vhost, user = json.loads(key)
-            self._entries.setdefault(user, {})[vhost] = PermissionEntry(json.loads(text))
-        for key, text in self._register.entries(TOPIC_PERMISSION).items():
-            vhost, user, exchange = json.loads(key)
-            topics = self._topics.setdefault(user, {})
-            topics[vhost, exchange] = PermissionEntry(json.loads(text))
+        self._register.load_each(PERMISSION, self._load)
+        self._register.load_each(TOPIC_PERMISSION, self._load_topic)
+
+    def _load(self, key: str, text: str) -> None:
+        vhost, user = json.loads(key)
+        entry = _decode(text, (CONFIGURE, WRITE, READ))
+        self._entries.setdefault(user, {})[vhost] = entry
+
+    def _load_topic(self, key: str, text: str) -> None:
+        """Add a topic permission. One that cannot be read allows nothing: it is a restriction."""
+        vhost, user, exchange = json.loads(key)
+        topics = self._topics.setdefault(user, {})
+        topics[vhost, exchange] = PermissionEntry({WRITE: "", READ: ""})
+        topics[vhost, exchange] = _decode(text, (WRITE, READ))
 
     def may_open(self, user: str, vhost: str) -> bool:
         return vhost in self._entries.get(user, {})
@@ -180,6 +187,13 @@ class Permissions:
     def _changed(self, user: str) -> None:
         self._decisions.pop(user, None)
         self._on_change(user)
+
+
+def _decode(text: str, permissions: Iterable[str]) -> PermissionEntry:
+    """Decode an entry of the register. Raise KeyError or ValueError if it is not valid."""
+    patterns: Patterns = json.loads(text)
+    require_patterns([patterns[permission] for permission in permissions])
+    return PermissionEntry(patterns)
 
 
 def _compile(text: str) -> Pattern:

@@ -63,7 +63,7 @@ class Scopes:
     def __init__(self, scopes: Iterable[str], claims: Mapping[str, object]) -> None:
         taken = list(dict.fromkeys(scopes))[:SCOPES_MAX]
         self.tags = tuple(s.removeprefix(_TAG) for s in taken if s.startswith(_TAG))
-        self._texts = [_filled_in(scope, claims) for scope in taken]
+        self.texts = [_filled_in(scope, claims) for scope in taken]
         self._permissions: dict[str, list[ScopePermission]] = {}  # by vhost, because of `{vhost}`
 
     def may_open(self, vhost: str) -> bool:
@@ -91,7 +91,7 @@ class Scopes:
             if len(self._permissions) >= VHOSTS_KEPT:
                 self._permissions.clear()
             permissions = (
-                _parse_scope(text.replace("{vhost}", _literal(vhost))) for text in self._texts
+                _parse_scope(text.replace("{vhost}", _literal(vhost))) for text in self.texts
             )
             found = [
                 scope for scope in permissions if scope is not None and scope.vhost.matches(vhost)

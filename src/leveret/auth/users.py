@@ -9,12 +9,12 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from leveret.auth.hashes import PasswordHash
+from leveret.auth.hashes import PasswordHash, read_hash
+from leveret.auth.user import NAME_LENGTH_MAX, TOKEN_USER_PREFIX
 from leveret.engine.vhosts.register import Register
 from leveret.errors import PreconditionFailedError
 
 USER: Final = "user"
-NAME_LENGTH_MAX: Final = 255
 TAGS_MAX: Final = 64
 
 
@@ -39,10 +39,13 @@ class Users:
 
     def load(self) -> None:
         """Read the register; call this once, before the first login."""
-        for name, text in self._register.entries(USER).items():
-            fields = json.loads(text)
-            password = PasswordHash(fields["password_hash"], fields["hashing_algorithm"])
-            self._accounts[name] = Account(name, password, tuple(fields["tags"]))
+        self._register.load_each(USER, self._load)
+
+    def _load(self, name: str, text: str) -> None:
+        """Add a user. A user whose entry cannot be read cannot log in until it is set again."""
+        fields = json.loads(text)
+        password = read_hash(fields["password_hash"], fields["hashing_algorithm"])
+        self._accounts[name] = Account(name, password, parse_tags(list(fields["tags"])))
 
     def get(self, name: str) -> Account | None:
         return self._accounts.get(name)
@@ -68,9 +71,9 @@ class Users:
 
     def drop(self, name: str) -> bool:
         """Delete a user; False if there is none. `UserDirectory.drop_user` deletes the rest."""
-        if self._accounts.pop(name, None) is None:
+        has_entry = self._register.drop(USER, name)
+        if self._accounts.pop(name, None) is None and not has_entry:
             return False
-        self._register.drop(USER, name)
         self._on_change(name)
         return True
 
@@ -90,6 +93,10 @@ def require_valid(name: str, tags: Sequence[str]) -> None:
     if not name or len(name) > NAME_LENGTH_MAX or not _is_text(name):
         raise PreconditionFailedError(
             f"a user's name has 1 to {NAME_LENGTH_MAX} characters of UTF-8"
+        )
+    if name.startswith(TOKEN_USER_PREFIX):
+        raise PreconditionFailedError(
+            f"names that begin with {TOKEN_USER_PREFIX} are for the users of tokens"
         )
     if len(tags) > TAGS_MAX or any(len(tag) > NAME_LENGTH_MAX for tag in tags):
         raise PreconditionFailedError(

@@ -1,0 +1,70 @@
+"""TLS behind a proxy, and clients that never finish their TLS handshake."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from typing import Any
+
+import pika
+import pytest
+
+from leveret.testing import broker
+from tests.header_proxy import header_proxy, version_1, version_2
+from tests.http.management import Api
+from tests.tls.certificates import Pair, TestAuthority
+
+CLIENT = "192.0.2.7"
+PROXY = "127.0.0.9"
+
+
+@pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
+@pytest.mark.parametrize("header", [version_1(CLIENT), version_2(CLIENT)], ids=["1", "2"])
+def test_header_comes_before_tls(
+    authority: TestAuthority, server: Pair, header: bytes, loop: str
+) -> None:
+    settings: dict[str, Any] = {"tls_cert": server.cert, "tls_key": server.key}
+    settings |= {"amqps_port": 0, "amqp_trusted_proxies": PROXY, "event_loop": loop}
+    with broker(http=True, **settings) as running:
+        api = Api(running)
+        assert api.put("users/shop", {"password": "shop", "tags": ""}) == 201
+        given = {"configure": ".*", "write": ".*", "read": ".*"}
+        assert api.put("permissions/%2F/shop", given) == 201
+        assert running.node.amqps_address is not None
+        with header_proxy(running.node.amqps_address, header, PROXY) as port:
+            context = ssl.create_default_context(cafile=authority.ca)
+            connection = pika.BlockingConnection(
+                pika.ConnectionParameters(
+                    "127.0.0.1",
+                    port,
+                    ssl_options=pika.SSLOptions(context, "localhost"),
+                    credentials=pika.PlainCredentials("shop", "shop"),
+                )
+            )
+            (found,) = api.get("connections")
+            assert (found["peer_host"], found["ssl"]) == (CLIENT, True)
+            connection.close()
+
+
+@pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
+@pytest.mark.parametrize("port", ["amqps", "https"])
+def test_clients_in_their_handshake_are_counted(server: Pair, loop: str, port: str) -> None:
+    settings: dict[str, Any] = {"tls_cert": server.cert, "tls_key": server.key, "event_loop": loop}
+    settings |= {"unopened_per_address_max": 2, "http_connections_per_address_max": 2}
+    with broker(http=True, amqps_port=0, https_port=0, **settings) as running:
+        address = getattr(running.node, f"{port}_address")
+        crowd = [
+            socket.create_connection(address, 30, source_address=("127.0.0.2", 0)) for _ in range(3)
+        ]
+        try:
+            assert crowd[2].recv(1) == b""
+        except ConnectionError:
+            pass
+        for each in crowd:
+            each.close()
+        with socket.create_connection(address, 30) as other:
+            context = ssl.create_default_context()
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+            with context.wrap_socket(other) as secured:
+                assert secured.version() in ("TLSv1.2", "TLSv1.3")
