@@ -7,19 +7,26 @@ from leveret.runtime.node_view import HttpNodeView
 from leveret.shovels import ShovelManager
 from leveret.shovels.local_node import LocalNode
 from leveret.shovels.manager import COMPONENT
+from leveret.shovels.targets import TargetRules
 
 
-def make_shovels(view: HttpNodeView, events: NodeEvents, token: Callable[[], str]) -> ShovelManager:
-    """Make the shovels of a node; `load_shovels` starts them."""
-    parameters = view.definitions.parameters
-    node = LocalNode(
+def make_local_node(view: HttpNodeView, events: NodeEvents, token: Callable[[], str]) -> LocalNode:
+    """Return the node as shovels and federation links see it."""
+    return LocalNode(
         broker=view.broker,
         turn=view.turn,
         no_alarm=events.no_alarm,
         token=token,
         consumer_timeout_ms=view.settings.consumer_timeout_ms,
+        user=view.directory.user,
+        targets=TargetRules(view.settings.shovel_allowed_targets),
         synced=view.synced,
     )
+
+
+def make_shovels(view: HttpNodeView, events: NodeEvents, node: LocalNode) -> ShovelManager:
+    """Make the shovels of a node; `load_shovels` starts them."""
+    parameters = view.definitions.parameters
 
     async def clear(vhost: str, name: str) -> None:
         with view.turn():
@@ -31,7 +38,9 @@ def make_shovels(view: HttpNodeView, events: NodeEvents, token: Callable[[], str
     )
 
     def on_change(component: str, vhost: str, name: str) -> None:
-        shovels.on_parameter(component, vhost, name, parameters.get(component, vhost, name))
+        value = parameters.get(component, vhost, name)
+        owner = parameters.owner(component, vhost, name)
+        shovels.on_parameter(component, vhost, name, value, owner)
 
     parameters.checks[COMPONENT] = shovels.faults
     parameters.on_change.append(on_change)
@@ -40,5 +49,10 @@ def make_shovels(view: HttpNodeView, events: NodeEvents, token: Callable[[], str
 
 def load_shovels(view: HttpNodeView) -> None:
     """Start the shovels that the parameters define."""
-    rows = view.definitions.parameters.all(COMPONENT)
-    view.shovels.load([(vhost, name, value) for _, vhost, name, value in rows])
+    parameters = view.definitions.parameters
+    view.shovels.load(
+        [
+            (vhost, name, value, parameters.owner(COMPONENT, vhost, name))
+            for _, vhost, name, value in parameters.all(COMPONENT)
+        ]
+    )

@@ -50,6 +50,10 @@ class ShovelSource:
         """Deliver further messages: every message so far was passed on."""
         raise NotImplementedError
 
+    def recheck(self) -> None:
+        """Raise AccessRefusedError if the owner may no longer use this end."""
+        raise NotImplementedError
+
     async def close(self) -> None:
         raise NotImplementedError
 
@@ -62,6 +66,10 @@ class ShovelTarget:
 
     async def send(self, deliveries: Sequence[Delivery]) -> None:
         """Pass messages on, in order. Wait while the target accepts none."""
+        raise NotImplementedError
+
+    def recheck(self) -> None:
+        """Raise AccessRefusedError if the owner may no longer use this end."""
         raise NotImplementedError
 
     async def close(self) -> None:

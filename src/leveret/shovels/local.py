@@ -1,7 +1,9 @@
 """The ends of a shovel at this node: sessions of the engine, without a socket and a login.
 
-The permissions of the user who set the shovel up were checked then. Each end sends its commands in
-turns of its own. Events that the engine raises in the middle of a turn are only noted.
+An end acts as the owner of the shovel, with the permissions that AMQP would ask for. They are
+checked when the end opens, for each new exchange and routing key, and after every change of the
+owner's permissions (`recheck`). Each end sends its commands in turns of its own. Events that the
+engine raises in the middle of a turn are only noted.
 """
 
 from __future__ import annotations
@@ -10,10 +12,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from leveret.amqp_client.client import Delivery
+from leveret.auth.user import CONFIGURE, READ, WRITE
 from leveret.engine.commands.consuming import consume, refill, set_prefetch
 from leveret.engine.commands.dead_letter import counted_header
 from leveret.engine.commands.local_session import LocalSession
-from leveret.engine.commands.publishing import Route
+from leveret.engine.commands.publishing import Route, require_public
 from leveret.engine.commands.settling import ack, close_session, reject
 from leveret.engine.message import COUNTED, REDELIVERED, Message
 from leveret.engine.queues.queue import Queue
@@ -22,6 +25,7 @@ from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import ClosedError
 from leveret.shovels.interfaces import ShovelListener, ShovelSource, ShovelTarget
 from leveret.shovels.local_node import LocalNode
+from leveret.shovels.owner import Owner
 from leveret.shovels.remote import publish_address
 from leveret.shovels.settings import NO_ACK, ON_CONFIRM, ShovelSettings
 from leveret.wire.tables import table_of
@@ -33,8 +37,11 @@ CREDIT_BYTES: Final = 1024 * 1024  # delivered at most before messages are passe
 class _LocalEnd:
     """An end with a session of the engine, while it is open."""
 
-    def __init__(self, node: LocalNode, settings: ShovelSettings, vhost: str, name: str) -> None:
+    def __init__(
+        self, node: LocalNode, owner: Owner, settings: ShovelSettings, vhost: str, name: str
+    ) -> None:
         self._node = node
+        self._owner = owner
         self._settings = settings
         self._vhost_name = vhost
         self._outlet = Outlet()
@@ -51,6 +58,15 @@ class _LocalEnd:
 
     def _vhost(self) -> Vhost:
         return self._node.broker.vhost(self._vhost_name)
+
+    def _ensure_queue(self, name: str, is_predeclared: bool, given: dict[str, object]) -> Queue:
+        """Return the queue. Declare it as durable if it is missing, unless it is predeclared."""
+        vhost = self._vhost()
+        if name in vhost.queues or is_predeclared:
+            return vhost.queue(name, None)
+        arguments = table_of(given)
+        self._owner.require_declare(vhost, name, arguments)
+        return vhost.declare_queue(name, durable=True, arguments=arguments)
 
     def _on_deliveries(self, messages: list[Message]) -> None:
         raise NotImplementedError
@@ -84,9 +100,10 @@ class LocalSource(_LocalEnd, ShovelSource):
         settings = self._settings
         with self._node.turn():
             vhost = self._vhost()
+            self.recheck()
             if settings.src_queue is not None:
-                queue = _ensure_queue(
-                    vhost, settings.src_queue, settings.src_predeclared, settings.src_queue_args
+                queue = self._ensure_queue(
+                    settings.src_queue, settings.src_predeclared, settings.src_queue_args
                 )
                 self.length = queue.message_count()
             else:
@@ -105,15 +122,25 @@ class LocalSource(_LocalEnd, ShovelSource):
 
     def _bound_queue(self, vhost: Vhost) -> Queue:
         """Declare an exclusive queue, bind it to the source exchange, and return it."""
-        exchange = self._settings.src_exchange
+        exchange, key = self._settings.src_exchange, self._settings.src_key
         assert exchange is not None
-        vhost.exchange(exchange)
         name = f"amq.gen-{self._node.token()}"
+        self._owner.require(CONFIGURE, vhost.name, "queue", name)
+        self._owner.require_bind(vhost.name, name, vhost.exchange(exchange), key)
+        self._owner.require(READ, vhost.name, "queue", name)
         queue = vhost.declare_queue(
             name, durable=False, owner=self._outlet, user=self._outlet, arguments={}
         )
-        vhost.bind(exchange, queue, self._settings.src_key, {})
+        vhost.bind(exchange, queue, key, {})
         return queue
+
+    def recheck(self) -> None:
+        settings = self._settings
+        if settings.src_queue is not None:
+            self._owner.require(READ, self._vhost_name, "queue", settings.src_queue)
+        else:
+            assert settings.src_exchange is not None
+            self._owner.require(READ, self._vhost_name, "exchange", settings.src_exchange)
 
     def settle(
         self, acked: Sequence[int], requeued: Sequence[int], rejected: Sequence[int]
@@ -156,8 +183,10 @@ class LocalSource(_LocalEnd, ShovelSource):
 class LocalTarget(_LocalEnd, ShovelTarget):
     """Publishes to this node."""
 
-    def __init__(self, node: LocalNode, settings: ShovelSettings, vhost: str, name: str) -> None:
-        super().__init__(node, settings, vhost, name)
+    def __init__(
+        self, node: LocalNode, owner: Owner, settings: ShovelSettings, vhost: str, name: str
+    ) -> None:
+        super().__init__(node, owner, settings, vhost, name)
         self._tags: dict[int, int] = {}  # delivery tag of the source, by number of the publish
         self._routes: dict[tuple[str, str], Route] = {}
 
@@ -166,13 +195,23 @@ class LocalTarget(_LocalEnd, ShovelTarget):
         settings = self._settings
         with self._node.turn():
             vhost = self._vhost()
+            self.recheck()
             if settings.dest_queue is not None:
-                _ensure_queue(
-                    vhost, settings.dest_queue, settings.dest_predeclared, settings.dest_queue_args
+                self._ensure_queue(
+                    settings.dest_queue, settings.dest_predeclared, settings.dest_queue_args
                 )
             elif settings.dest_exchange:
                 vhost.exchange(settings.dest_exchange)
         await self._node.synced()
+
+    def recheck(self) -> None:
+        settings = self._settings
+        self._routes.clear()
+        if settings.dest_queue is not None or settings.dest_exchange is not None:
+            exchange = settings.dest_exchange or ""
+            self._owner.require(WRITE, self._vhost_name, "exchange", exchange)
+        else:  # the message names the exchange
+            self._owner.user()
 
     async def send(self, deliveries: Sequence[Delivery]) -> None:
         assert self._listener is not None
@@ -182,6 +221,7 @@ class LocalTarget(_LocalEnd, ShovelTarget):
             vhost = self._vhost()
             for delivery in deliveries:
                 route = self._route(vhost, *publish_address(self._settings, delivery))
+                self._owner.require_extra_keys(vhost.name, route.exchange, delivery.header)
                 seq = self._session.publish(vhost, route, delivery.header, delivery.body)
                 if is_confirming:
                     self._tags[seq] = delivery.tag
@@ -193,9 +233,10 @@ class LocalTarget(_LocalEnd, ShovelTarget):
         if route is None:
             if len(self._routes) >= ROUTES_MAX:
                 self._routes.clear()
-            route = Route(
-                vhost.exchange(exchange), key, mandatory=self._settings.dest_queue is not None
-            )
+            target = vhost.exchange(exchange)
+            require_public(vhost, target)
+            self._owner.require_publish(vhost.name, target, key)
+            route = Route(target, key, mandatory=self._settings.dest_queue is not None)
             self._routes[exchange, key] = route
         return route
 
@@ -212,12 +253,3 @@ class LocalTarget(_LocalEnd, ShovelTarget):
                 self._listener.on_accepted(tag)
             else:
                 self._listener.on_refused(tag, retry=True)
-
-
-def _ensure_queue(
-    vhost: Vhost, name: str, is_predeclared: bool, arguments: dict[str, object]
-) -> Queue:
-    """Return the queue. Declare it as durable if it is missing, unless it must be predeclared."""
-    if name in vhost.queues or is_predeclared:
-        return vhost.queue(name, None)
-    return vhost.declare_queue(name, durable=True, arguments=table_of(arguments))

@@ -5,6 +5,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from leveret.engine.broker import Broker
+from leveret.shovels.owner import UserLookup
+from leveret.shovels.targets import TargetRules
 
 
 @dataclass(frozen=True)
@@ -16,4 +18,6 @@ class LocalNode:
     no_alarm: Callable[[], Awaitable[None]]  # returns when publishers are not blocked
     token: Callable[[], str]  # random characters for names
     consumer_timeout_ms: int
+    user: UserLookup  # returns a user of the directory
+    targets: TargetRules
     synced: Callable[[], Awaitable[None]]  # returns when all changes are on disk

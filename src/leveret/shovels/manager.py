@@ -16,6 +16,7 @@ from typing import Final
 from leveret.engine.turns.session import Session
 from leveret.errors import LeveretError, NotFoundError, PreconditionFailedError
 from leveret.shovels.local_node import LocalNode
+from leveret.shovels.owner import Owner
 from leveret.shovels.settings import parse_settings
 from leveret.shovels.status import TERMINATED, ShovelStatus
 
@@ -31,6 +32,7 @@ class _Runner:
     shovel: ShovelStatus
     task: asyncio.Task[None]
     value: object
+    owner: str | None
 
 
 class ShovelManager:
@@ -61,21 +63,29 @@ class ShovelManager:
             return [f"Validation failed: {fault}"]
         return []
 
-    def on_parameter(self, component: str, vhost: str, name: str, value: object | None) -> None:
+    def on_parameter(
+        self, component: str, vhost: str, name: str, value: object | None, owner: str | None
+    ) -> None:
         """Start or end a shovel after its parameter was set or cleared."""
         if component != COMPONENT:
             return
         self._end(vhost, name)
         if value is not None:
-            self._start(vhost, name, value)
+            self._start(vhost, name, value, owner)
 
-    def load(self, parameters: list[tuple[str, str, object]]) -> None:
-        """Start the shovels of these parameters: vhost, name, value."""
-        for vhost, name, value in parameters:
+    def on_access_changed(self, user: str) -> None:
+        """Stop the shovels of a user that act beyond the user's new permissions."""
+        for runner in self._runners.values():
+            if runner.owner == user:
+                runner.shovel.recheck()
+
+    def load(self, parameters: list[tuple[str, str, object, str | None]]) -> None:
+        """Start the shovels of these parameters: vhost, name, value, owner."""
+        for vhost, name, value, owner in parameters:
             if (vhost, name) in self._runners:
                 continue  # a definitions file has just set it
             try:
-                self._start(vhost, name, value)
+                self._start(vhost, name, value, owner)
             except LeveretError as fault:
                 log.error("shovel '%s' in vhost '%s' cannot run: %s", name, vhost, fault)
 
@@ -100,9 +110,9 @@ class ShovelManager:
 
     def restart(self, vhost: str, name: str) -> None:
         """End a shovel and start it again."""
-        value = self._runner(vhost, name).value
+        runner = self._runner(vhost, name)
         self._end(vhost, name)
-        self._start(vhost, name, value)
+        self._start(vhost, name, runner.value, runner.owner)
 
     async def delete(self, vhost: str, name: str) -> None:
         """End a shovel and clear its parameter."""
@@ -117,13 +127,14 @@ class ShovelManager:
         if self._ending:
             await asyncio.wait(self._ending)
 
-    def _start(self, vhost: str, name: str, value: object) -> None:
+    def _start(self, vhost: str, name: str, value: object, owner: str | None) -> None:
         from leveret.shovels.shovel import Shovel
 
         shovel = Shovel(
             name,
             vhost,
             parse_settings(value, vhost),
+            Owner(owner, self._node.user),
             self._node,
             self._node_name,
             self._now_ms,
@@ -131,7 +142,7 @@ class ShovelManager:
         )
         loop = asyncio.get_running_loop()
         task = loop.create_task(self._run(shovel), name=f"shovel {name}")
-        self._runners[vhost, name] = _Runner(shovel, task, value)
+        self._runners[vhost, name] = _Runner(shovel, task, value, owner)
         self._on_state(shovel)
 
     async def _run(self, shovel: ShovelStatus) -> None:

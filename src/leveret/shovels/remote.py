@@ -26,6 +26,7 @@ from leveret.amqp_client.uri import AmqpUri
 from leveret.errors import ClosedByPeerError, ClosedError
 from leveret.shovels.interfaces import ShovelListener, ShovelSource, ShovelTarget
 from leveret.shovels.settings import NO_ACK, ON_CONFIRM, ShovelSettings
+from leveret.shovels.targets import TargetCheck
 from leveret.wire.tables import Table, table_of
 
 INBOX_MAX: Final = 1000  # deliveries not passed on yet; then reading pauses
@@ -42,17 +43,18 @@ _NOT_FOUND: Final = 404
 class RemoteSource(ShovelSource, ClientListener):
     """Consumes from another broker."""
 
-    def __init__(self, settings: ShovelSettings, uri: AmqpUri, name: str) -> None:
+    def __init__(
+        self, settings: ShovelSettings, uri: AmqpUri, name: str, check: TargetCheck
+    ) -> None:
         self._settings = settings
+        self._check = check
         self._uri = uri
         self._name = name
         self._waiting = 0  # deliveries not passed on yet
 
     async def open(self, listener: ShovelListener) -> None:
-        self._listener = listener
         settings = self._settings
-        self._client = AmqpClient(self._uri, self._name, self)
-        await self._client.connect()
+        await self._connect(listener)
         if settings.src_queue is not None:
             arguments = table_of(settings.src_queue_args)
             queue = settings.src_queue
@@ -61,12 +63,24 @@ class RemoteSource(ShovelSource, ClientListener):
             )
         else:
             queue = await self._bind_queue()
-        is_no_ack = settings.ack_mode == NO_ACK
-        if not is_no_ack:
-            qos = MethodWriter(BASIC_QOS).long(0).short(settings.prefetch).octet(0)
+        await self._set_prefetch()
+        await self._consume(queue)
+
+    async def _connect(self, listener: ShovelListener) -> None:
+        self._listener = listener
+        self._check.require_files(self._uri)
+        self._client = AmqpClient(self._uri, self._name, self, self._check.resolve)
+        await self._client.connect()
+
+    async def _set_prefetch(self) -> None:
+        if self._settings.ack_mode != NO_ACK:
+            qos = MethodWriter(BASIC_QOS).long(0).short(self._settings.prefetch).octet(0)
             await self._client.call(qos, BASIC_QOS_OK)
+
+    async def _consume(self, queue: str) -> None:
         consume = MethodWriter(BASIC_CONSUME).short(0).short_string(queue).short_string("")
-        consume.octet(_NO_ACK if is_no_ack else 0).table(table_of(settings.src_consumer_args))
+        consume.octet(_NO_ACK if self._settings.ack_mode == NO_ACK else 0)
+        consume.table(table_of(self._settings.src_consumer_args))
         await self._client.call(consume, BASIC_CONSUME_OK)
 
     async def _bind_queue(self) -> str:
@@ -95,6 +109,9 @@ class RemoteSource(ShovelSource, ClientListener):
             self._client.resume()
         self._waiting = 0
 
+    def recheck(self) -> None:
+        self._check.require(self._uri)
+
     async def close(self) -> None:
         if hasattr(self, "_client"):
             await self._client.close()
@@ -112,8 +129,11 @@ class RemoteSource(ShovelSource, ClientListener):
 class RemoteTarget(ShovelTarget, ClientListener):
     """Publishes to another broker."""
 
-    def __init__(self, settings: ShovelSettings, uri: AmqpUri, name: str) -> None:
+    def __init__(
+        self, settings: ShovelSettings, uri: AmqpUri, name: str, check: TargetCheck
+    ) -> None:
         self._settings = settings
+        self._check = check
         self._uri = uri
         self._name = name
         self._seq = 0
@@ -125,7 +145,8 @@ class RemoteTarget(ShovelTarget, ClientListener):
     async def open(self, listener: ShovelListener) -> None:
         self._listener = listener
         settings = self._settings
-        self._client = AmqpClient(self._uri, self._name, self)
+        self._check.require_files(self._uri)
+        self._client = AmqpClient(self._uri, self._name, self, self._check.resolve)
         await self._client.connect()
         if settings.dest_queue is not None:
             arguments = table_of(settings.dest_queue_args)
@@ -155,6 +176,9 @@ class RemoteTarget(ShovelTarget, ClientListener):
             self._client.publish(exchange, key, delivery.header, delivery.body, is_mandatory)
             if not self._is_confirming:
                 self._listener.on_accepted(delivery.tag)
+
+    def recheck(self) -> None:
+        self._check.require(self._uri)
 
     async def close(self) -> None:
         if hasattr(self, "_client"):

@@ -172,7 +172,7 @@ def _require_consistent(settings: ShovelSettings) -> None:
 
 
 def _require_own_vhost(uris: list[AmqpUri], vhost: str) -> None:
-    """Raise if a local end names another vhost: this node asks a shovel for no password."""
+    """Raise if a local end names another vhost: its owner may set shovels in this one only."""
     for uri in uris:
         if not uri.host and uri.vhost != vhost:
             raise PreconditionFailedError(
@@ -187,7 +187,19 @@ def _require_short(name: str | None) -> None:
 
 
 def _amqp_uris(texts: list[str], vhost: str, *, is_local: bool) -> list[AmqpUri]:
-    return [parse_amqp_uri(text, vhost) for text in (["amqp://"] if is_local else texts)]
+    uris = [parse_amqp_uri(text, vhost) for text in (["amqp://"] if is_local else texts)]
+    for uri, text in zip(uris, texts, strict=False):
+        require_login(uri, text)
+    return uris
+
+
+def require_login(uri: AmqpUri, text: str) -> None:
+    """Raise AddressError if an address has a host but no login.
+
+    RabbitMQ: the login would be guest, so that a link would act as guest at that broker.
+    """
+    if uri.host and not uri.has_login:
+        raise AddressError(f"{hide_secrets(text)} has a host, so it needs a user and a password")
 
 
 def _checked_http_uri(text: str) -> str:

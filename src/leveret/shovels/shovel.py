@@ -6,7 +6,8 @@
     no-ack        when it was delivered            anything fails
 
 If an end fails, both are closed and opened again after `reconnect-delay`. Messages that were not
-settled are in the source again.
+settled are in the source again. An end also fails when the owner of the shovel may no longer use
+it.
 """
 
 import asyncio
@@ -21,10 +22,12 @@ from leveret.errors import LeveretError
 from leveret.shovels.interfaces import ShovelListener, ShovelSource, ShovelTarget
 from leveret.shovels.local import LocalSource, LocalTarget
 from leveret.shovels.local_node import LocalNode
+from leveret.shovels.owner import Owner
 from leveret.shovels.property_changes import PropertyChanges
 from leveret.shovels.remote import RemoteSource, RemoteTarget
 from leveret.shovels.settings import HTTP, NEVER, NO_ACK, ON_PUBLISH, QUEUE_LENGTH, ShovelSettings
 from leveret.shovels.status import RUNNING, STARTING, TERMINATED, ShovelStatus
+from leveret.shovels.targets import TargetCheck
 
 log = logging.getLogger(__name__)
 
@@ -35,11 +38,14 @@ REQUEUE_AFTER_S: Final = 1.0  # before a message that the target refused is requ
 class Shovel(ShovelStatus, ShovelListener):
     """Moves messages between two ends until it is cancelled, or `remaining` is 0."""
 
+    kind = "shovel"  # in log lines
+
     def __init__(
         self,
         name: str,
         vhost: str,
         settings: ShovelSettings,
+        owner: Owner,
         node: LocalNode,
         node_name: str,
         now_ms: Callable[[], int],
@@ -48,7 +54,8 @@ class Shovel(ShovelStatus, ShovelListener):
         if settings.ack_mode == NO_ACK and settings.delete_after != NEVER:
             # Messages delivered beyond the last one must be requeued, so they need acks.
             settings = replace(settings, ack_mode=ON_PUBLISH)
-        super().__init__(name, vhost, settings, now_ms())
+        super().__init__(name, vhost, settings, owner.name, now_ms())
+        self._owner = owner
         self._node = node
         self._now_ms = now_ms
         self._on_state = on_state
@@ -58,6 +65,7 @@ class Shovel(ShovelStatus, ShovelListener):
 
     def _reset(self) -> None:
         self._source: ShovelSource | None = None
+        self._ends: list[ShovelSource | ShovelTarget] = []
         self._inbox: list[Delivery] = []
         self._wake = asyncio.Event()
         self._lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -79,7 +87,8 @@ class Shovel(ShovelStatus, ShovelListener):
                 return
             except (LeveretError, OSError, TimeoutError) as fault:
                 self._set_state(TERMINATED, str(fault) or "no answer in time")
-                log.warning("shovel '%s' in vhost '%s': %s", self.name, self.vhost, self.reason)
+                where = f"{self.kind} '{self.name}' in vhost '{self.vhost}'"
+                log.warning("%s: %s", where, self.reason)
             if self.settings.reconnect_s == 0:
                 return
             await asyncio.sleep(self.settings.reconnect_s)
@@ -95,6 +104,7 @@ class Shovel(ShovelStatus, ShovelListener):
         """Open both ends and move messages until one fails, or `remaining` is 0."""
         self._reset()
         source, target = self._make_ends()
+        self._ends = [source, target]
         self._attempt += 1
         moving: asyncio.Task[None] | None = None
         try:
@@ -127,20 +137,20 @@ class Shovel(ShovelStatus, ShovelListener):
         settings = self.settings
         name = f"shovel {self.name}"
         uri = settings.src_uris[self._attempt % len(settings.src_uris)]
-        source: ShovelSource = RemoteSource(settings, uri, name)
+        check = TargetCheck(self._node.targets, self._owner)
+        source: ShovelSource = RemoteSource(settings, uri, name, check)
         if not uri.host:
-            source = LocalSource(self._node, settings, uri.vhost, name)
+            source = LocalSource(self._node, self._owner, settings, uri.vhost, name)
         if settings.dest_protocol == HTTP:
             # Imported here because few nodes need an HTTP client.
             from leveret.shovels.webhook import WebhookTarget
 
-            return source, WebhookTarget(
-                settings, settings.http_uris[self._attempt % len(settings.http_uris)]
-            )
+            address = settings.http_uris[self._attempt % len(settings.http_uris)]
+            return source, WebhookTarget(settings, address, check)
         uri = settings.dest_uris[self._attempt % len(settings.dest_uris)]
         if not uri.host:
-            return source, LocalTarget(self._node, settings, uri.vhost, name)
-        return source, RemoteTarget(settings, uri, name)
+            return source, LocalTarget(self._node, self._owner, settings, uri.vhost, name)
+        return source, RemoteTarget(settings, uri, name, check)
 
     async def _move(self, source: ShovelSource, target: ShovelTarget) -> None:
         while not self._is_finished():
@@ -149,6 +159,8 @@ class Shovel(ShovelStatus, ShovelListener):
                 self._wake.clear()
             batch = self._inbox[: min(BATCH, self._allowed())]
             del self._inbox[: len(batch)]
+            if self._lost.done():
+                return  # the caller raises the fault; nothing is passed on after it
             if batch:
                 self._unsettled += len(batch)
                 await target.send([self._changed(delivery) for delivery in batch])
@@ -196,6 +208,13 @@ class Shovel(ShovelStatus, ShovelListener):
             self._unsettled -= 1
             requeued.append(tag)
             self._settle_soon()
+
+    def recheck(self) -> None:
+        try:
+            for end in self._ends:
+                end.recheck()
+        except LeveretError as fault:
+            self.on_lost(fault)
 
     def on_lost(self, fault: Exception) -> None:
         if not self._lost.done():

@@ -16,10 +16,13 @@ class ShovelStatus:
     It is a class of its own so that nodes without shovels need not import the code that runs one.
     """
 
-    def __init__(self, name: str, vhost: str, settings: ShovelSettings, now_ms: int) -> None:
+    def __init__(
+        self, name: str, vhost: str, settings: ShovelSettings, owner: str | None, now_ms: int
+    ) -> None:
         self.name = name
         self.vhost = vhost
         self.settings = settings
+        self.owner = owner  # see `Owner`
         self.state = STARTING
         self.reason: str | None = None  # why it is terminated
         self.since_ms = now_ms  # when the state began
@@ -31,6 +34,10 @@ class ShovelStatus:
     def session(self) -> Session | None:
         """The engine's session that holds the unsettled messages, if the source is this node."""
         return None
+
+    def recheck(self) -> None:
+        """Stop if the owner may no longer do what the shovel does."""
+        raise NotImplementedError
 
     async def run(self) -> None:
         """Move messages until `remaining` is 0, or for ever."""

@@ -22,15 +22,18 @@ from collections.abc import Sequence
 from typing import Final
 
 from leveret.amqp_client.client import Delivery
+from leveret.amqp_client.uri import split_address
 from leveret.http_post import HttpPoster, PostAnswer, PostError, message_header, printable
 from leveret.shovels.interfaces import ShovelListener, ShovelTarget
 from leveret.shovels.settings import ShovelSettings
+from leveret.shovels.targets import TargetCheck
 from leveret.wire.properties import decode_properties
 from leveret.wire.tables import plain_table
 
 RETRY_FIRST_S: Final = 1.0
 RETRY_LAST_S: Final = 60.0
 
+_PORTS: Final = {"http": 80, "https": 443}
 _TOO_MANY_REQUESTS: Final = 429
 _NO_ANSWER: Final = PostAnswer(status=0)
 _PROPERTY_HEADERS: Final = (
@@ -49,8 +52,9 @@ _PROPERTY_HEADERS: Final = (
 class WebhookTarget(ShovelTarget):
     """Posts messages to one address."""
 
-    def __init__(self, settings: ShovelSettings, uri: str) -> None:
+    def __init__(self, settings: ShovelSettings, uri: str, check: TargetCheck) -> None:
         self._settings = settings
+        self._check = check
         self._uri = uri
         self._poster: HttpPoster | None = None
         self._slots = asyncio.Semaphore(settings.http_concurrency)
@@ -61,8 +65,13 @@ class WebhookTarget(ShovelTarget):
         self._listener = listener
         settings = self._settings
         self._poster = HttpPoster(
-            self._uri, concurrency=settings.http_concurrency, timeout_s=settings.http_timeout_s
+            self._uri,
+            concurrency=settings.http_concurrency,
+            timeout_s=settings.http_timeout_s,
+            resolve=self._check.resolve,
         )
+        async with asyncio.timeout(settings.http_timeout_s):
+            await self._check.resolve(*host_of(self._uri))
 
     async def send(self, deliveries: Sequence[Delivery]) -> None:
         loop = asyncio.get_running_loop()
@@ -105,6 +114,9 @@ class WebhookTarget(ShovelTarget):
         except PostError:
             return _NO_ANSWER
 
+    def recheck(self) -> None:
+        self._check.require()
+
     async def close(self) -> None:
         for task in list(self._posting):
             task.cancel()
@@ -112,6 +124,13 @@ class WebhookTarget(ShovelTarget):
             await asyncio.wait(self._posting)
         if self._poster is not None:
             self._poster.close()
+
+
+def host_of(uri: str) -> tuple[str, int]:
+    """Return host and port of an HTTP address that was checked before."""
+    parts, port = split_address(uri)
+    assert parts.hostname is not None
+    return parts.hostname, port or _PORTS[parts.scheme]
 
 
 def request_headers(configured: dict[str, str], delivery: Delivery) -> dict[str, str]:

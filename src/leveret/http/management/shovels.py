@@ -6,8 +6,8 @@
     DELETE /api/shovels/vhost/{vhost}/{name}         stop it and delete it
     DELETE /api/shovels/vhost/{vhost}/{name}/restart restart it
 
-Addresses are shown without passwords. RabbitMQ does not have the field `messages`, the number of
-messages carried.
+Addresses are shown without passwords. RabbitMQ does not have the fields `messages`, the number of
+messages carried, and `owner`, the user with whose permissions the shovel acts.
 """
 
 from datetime import UTC, datetime
@@ -40,6 +40,7 @@ class ShovelInfo(msgspec.Struct, kw_only=True, omit_defaults=True):
     src_uri: str
     dest_uri: str
     messages: int
+    owner: str | None  # the user with whose permissions it acts
     blocked_status: str
     reason: str | None = None
     remaining: int | None = None
@@ -97,6 +98,7 @@ def shovel_info(node: NodeView, shovel: ShovelStatus) -> ShovelInfo:
         src_uri=settings.shown_src_uri,
         dest_uri=settings.shown_dest_uri,
         messages=shovel.moved,
+        owner=shovel.owner,
         blocked_status="running",
         reason=shovel.reason,
         remaining=shovel.remaining,

@@ -1,0 +1,120 @@
+"""The upstream end of a queue link: it consumes while consumers here have nothing to do.
+
+The link consumes from the upstream queue while the local queue is empty and one of its consumers
+could take a message. Otherwise it cancels its consumer, so that messages stay where they are. Its
+consumer has the priority -1: the upstream serves its own consumers first. A local consumer below
+priority 0 does not count, because it belongs to another link: messages would go in circles.
+RabbitMQ: same.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from leveret.amqp.methods import BASIC_CANCEL, BASIC_CONSUME, QUEUE_DECLARE, QUEUE_DECLARE_OK
+from leveret.amqp.writer import MethodWriter
+from leveret.amqp_client.uri import AmqpUri
+from leveret.engine.queues.queue import Queue
+from leveret.errors import ClosedByPeerError
+from leveret.federation.exchange_source import cluster_name, require_other_cluster
+from leveret.federation.upstreams import Upstream
+from leveret.shovels.interfaces import ShovelListener
+from leveret.shovels.remote import RemoteSource
+from leveret.shovels.settings import NO_ACK, ShovelSettings
+from leveret.shovels.targets import TargetCheck
+from leveret.wire.tables import Table, field_of
+
+_PASSIVE: Final = 1
+_DURABLE: Final = 2
+_AUTO_DELETE: Final = 8
+_NO_ACK: Final = 2
+_CONSUME_NOWAIT: Final = 8
+_CANCEL_NOWAIT: Final = 1
+_NOT_FOUND: Final = 404
+_PRIORITY: Final[Table] = {"x-priority": field_of(-1)}
+
+
+@dataclass(frozen=True)
+class LocalQueue:
+    """The federated queue of this node."""
+
+    cluster: str  # name of this cluster
+    vhost: str
+    name: str
+    find: Callable[[], Queue]  # raises NotFoundError
+
+
+class QueueSource(RemoteSource):
+    """Consumes from the upstream queue when messages are wanted here."""
+
+    def __init__(
+        self,
+        settings: ShovelSettings,
+        uri: AmqpUri,
+        name: str,
+        check: TargetCheck,
+        upstream: Upstream,
+        local: LocalQueue,
+    ) -> None:
+        super().__init__(settings, uri, name, check)
+        self._upstream = upstream
+        self._local = local
+        self._queue = upstream.queue or local.name
+        self._is_open = False
+        self._is_consuming = False
+
+    async def open(self, listener: ShovelListener) -> None:
+        await self._connect(listener)
+        local = self._local
+        if self._queue == local.name:
+            require_other_cluster(local.cluster, local.vhost, cluster_name(self._client), self._uri)
+        await self._ensure_queue()
+        await self._set_prefetch()
+        self._is_open = True
+        self.regulate()
+
+    async def _ensure_queue(self) -> None:
+        """Declare the upstream queue like the local one, unless it exists."""
+        local = self._local.find()
+        name = self._queue
+        passive = MethodWriter(QUEUE_DECLARE).short(0).short_string(name).octet(_PASSIVE).table({})
+        try:
+            await self._client.call(passive, QUEUE_DECLARE_OK)
+        except ClosedByPeerError as fault:
+            if fault.code != _NOT_FOUND:
+                raise
+            await self._client.open_channel()
+            flags = (_DURABLE if local.durable else 0) | (_AUTO_DELETE if local.auto_delete else 0)
+            declare = MethodWriter(QUEUE_DECLARE).short(0).short_string(name).octet(flags)
+            await self._client.call(declare.table(local.arguments), QUEUE_DECLARE_OK)
+
+    def request_more(self) -> None:
+        super().request_more()
+        self.regulate()
+
+    def regulate(self) -> None:
+        """Consume if messages are wanted here, and stop if not."""
+        if not self._is_open:
+            return
+        is_wanted = wants_messages(self._local.find())
+        if is_wanted == self._is_consuming:
+            return
+        self._is_consuming = is_wanted
+        tag = self._upstream.consumer_tag
+        if not is_wanted:
+            cancel = MethodWriter(BASIC_CANCEL).short_string(tag).octet(_CANCEL_NOWAIT)
+            self._client.send(cancel)
+            return
+        consume = MethodWriter(BASIC_CONSUME).short(0).short_string(self._queue).short_string(tag)
+        no_ack = _NO_ACK if self._settings.ack_mode == NO_ACK else 0
+        self._client.send(consume.octet(no_ack | _CONSUME_NOWAIT).table(_PRIORITY))
+
+
+def wants_messages(queue: Queue) -> bool:
+    """Return True if a consumer of the queue waits for messages."""
+    if queue.message_count() > 0 or queue.paused:
+        return False
+    return any(
+        consumer.active and consumer.priority >= 0 and consumer.has_room()
+        for consumer in queue.consumers
+    )
