@@ -121,16 +121,17 @@ class TopicStats(msgspec.Struct, kw_only=True):
 
     namespace: str
     topic: str
-    ready: int
-    scheduled: int
-    leased: int
-    dead: int
+    ready: int | None  # None, as the next three, where `missing` says why
+    scheduled: int | None
+    leased: int | None
+    dead: int | None
     oldest_ready_ms: int | None = None  # since when the oldest ready job waits
     enqueued: int = 0
     handed_out: int = 0
     acked: int = 0
     failed: int = 0
     expired: int = 0  # leases that ran out
+    missing: str = ""  # why the jobs could not be counted: the shard that does not answer
 
 
 class Schedule(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -144,6 +145,7 @@ class Schedule(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     payload: bytes = b""
     priority: int = PRIORITY_DEFAULT
     is_paused: bool = False
+    next_ms: int | None = None  # when it fires next, in listings; ignored when it is set
 
 
 class Outcome(Enum):

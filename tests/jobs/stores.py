@@ -38,6 +38,9 @@ class Service(Protocol):
     def pass_time(self, seconds: float) -> None:
         """Return when so much time has passed, and what is due by then has happened."""
 
+    def leap(self, seconds: float) -> None:
+        """The same, for a long time without schedules."""
+
     def restart(self) -> None:
         """Stop it, and start it again on the same data; the port may be another."""
 
@@ -81,6 +84,9 @@ class EmbeddedService:
     def pass_time(self, seconds: float) -> None:
         self.clock.advance(seconds=seconds)
 
+    def leap(self, seconds: float) -> None:
+        self.clock.advance(seconds=seconds)
+
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run something on the loop of the node."""
         loop = self.server.node.amqp._loop
@@ -110,6 +116,10 @@ class ShardsService(EmbeddedService):
             minute_ms = (now_ms // MINUTE_MS + 1) * MINUTE_MS
             self.clock.advance((min(minute_ms, end_ms) - now_ms) / 1000)
             self._wake()
+
+    def leap(self, seconds: float) -> None:
+        self.clock.advance(seconds=seconds)
+        self._wake()
 
     def _wake(self) -> None:
         loop, _ = self.clock._listeners[-1]

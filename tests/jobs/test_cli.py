@@ -1,6 +1,7 @@
 """`leveret jobs` against a running node."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -112,12 +113,41 @@ def test_the_data_directory_of_a_node_stands_for_a_token(tmp_path: Path) -> None
             [*command, "--data", mistyped], capture_output=True, text=True, check=False
         )
     assert refused.returncode == nowhere.returncode == 1
-    assert refused.stderr == "leveret jobs: a token is needed\n"
+    assert refused.stderr.startswith("leveret jobs: a token is needed: give --token or set ")
     assert nowhere.stderr == f"leveret jobs: {mistyped} is not the data directory of a node\n"
 
 
 def test_no_service_is_one_line(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "leveret", "jobs", "stats", "--url", "http://127.0.0.1:1"]
+    command += ["--token", "any"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr == "leveret jobs: http://127.0.0.1:1: Connection refused\n"
+
+
+def test_operators_set_topics_and_schedules_and_look_at_one_job(tmp_path: Path) -> None:
+    secret = "a secret of the nodes that is long enough"
+    with broker(http=True, disk=Disk(tmp_path), jobs_token_secret=secret) as server:
+
+        def run(*words: str, has_secret: bool = True) -> subprocess.CompletedProcess[str]:
+            command = [sys.executable, "-m", "leveret", "jobs", *words, "--url", address(server)]
+            given = {"LEVERET_JOBS_TOKEN_SECRET": secret} if has_secret else {}
+            environment = {**os.environ, **given}
+            return subprocess.run(
+                [*command, "--json"], capture_output=True, text=True, check=False, env=environment
+            )
+
+        (id,) = json.loads(run("enqueue", "refund", "hare").stdout)
+        (job,) = json.loads(run("job", "refund", str(id)).stdout)
+        assert (job["id"], job["state"], job["payload"]) == (id, "ready", "hare")
+        run("topic", "refund", "--retries-max", "3")
+        (settings,) = json.loads(run("topic", "refund", "--lease", "7").stdout)
+        assert (settings["retries_max"], settings["lease_s"]) == (3, 7.0)
+        assert run("schedule", "nightly", "refund", "0 3 * * *").returncode == 0
+        (nightly,) = json.loads(run("schedules").stdout)
+        assert nightly["cron"] == "0 3 * * *"
+        assert nightly["next"].endswith("T03:00:00+00:00")
+        assert run("unschedule", "nightly").returncode == 0
+        assert json.loads(run("schedules").stdout) == []
+        refused = run("dequeue", "refund", "--lease", "1000000")
+        assert "lease is from 0.1 to 43200 seconds, not 1000000" in refused.stderr

@@ -21,6 +21,7 @@ from leveret.jobs import (
     NotAllowedError,
     NotAuthenticatedError,
     RateLimitError,
+    UnknownJobError,
     UnreachableError,
 )
 from tests.jobs.scripted import (
@@ -282,3 +283,15 @@ def test_both_clients_have_the_same_methods() -> None:
         }
 
     assert methods(Client) == methods(AsyncClient)
+
+
+@pytest.mark.parametrize("run", [by_thread, by_loop])
+def test_an_ack_whose_answer_was_lost_is_done(run: Any) -> None:
+    gone = answers(b'[{"outcome": "unknown"}]', "207 Multi-Status")
+    end = datetime.fromtimestamp(0, UTC)
+    job = Job(id=1, token=2, payload=b"", lease_expires_at=end, namespace="n", topic="t")
+    with scripted(closes, gone, gone) as server:
+        run(server.url, lambda ask: ask("ack", job), LONG_S)
+        assert len(server.seen) == 2
+        with pytest.raises(UnknownJobError):  # the first answer already says so
+            run(server.url, lambda ask: ask("ack", job), LONG_S)

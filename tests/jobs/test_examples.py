@@ -101,7 +101,7 @@ def test_the_worker_does_what_was_put_in_and_stops(server: RunningBroker) -> Non
             process.wait()
             process.stderr.close()
         topics = client.stats(namespace=NAMESPACE)
-        assert [t.ready + t.leased + t.scheduled for t in topics] == [0, 0]
+        assert [(t.ready, t.leased, t.scheduled) for t in topics] == [(0, 0, 0)] * 2
 
 
 def test_the_outbox_is_handed_over_once_also_after_a_crash(server: RunningBroker) -> None:

@@ -54,7 +54,7 @@ class Stage:
     async def is_settled(self, topic: str) -> bool:
         """Whether nothing of the topic is ready, at work or waiting."""
         found = [t for t in await self.client.stats(namespace=NAMESPACE) if t.topic == topic]
-        return all(t.ready + t.leased + t.scheduled == 0 for t in found)
+        return all((t.ready, t.leased, t.scheduled) == (0, 0, 0) for t in found)
 
 
 def play(server: RunningBroker, script: Callable[[Stage], Awaitable[None]], **options: Any) -> None:
@@ -465,12 +465,13 @@ def test_stopping_finishes_what_is_at_work_and_gives_back_the_rest(server: Runni
 
     async def script(stage: Stage) -> None:
         begun = asyncio.Semaphore(0)
+        may_end = asyncio.Event()
 
         @stage.worker.task("stop", concurrency=2)
         async def works(job: Job) -> None:
             begun.release()
             try:
-                await asyncio.sleep(0.3 if job.json() == "short" else WITHIN_S)
+                await (may_end if job.json() == "short" else asyncio.Event()).wait()
                 ended.append("short")
             except asyncio.CancelledError:
                 ended.append("cancelled")
@@ -484,6 +485,7 @@ def test_stopping_finishes_what_is_at_work_and_gives_back_the_rest(server: Runni
             await begun.acquire()
             await begun.acquire()
             stage.worker.stop()
+            may_end.set()
         jobs = await stage.client.dequeue("stop", limit=9, wait_s=5)
         assert {job.json(): job.attempt for job in jobs} == {"long": 2, "never begun": 1}
 

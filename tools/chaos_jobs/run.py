@@ -46,6 +46,8 @@ class Plan:
     lease_s: float = 3.0
     slack_s: float = 5.0  # beyond its lease, after which a job counts as stuck
     seed: int = 1
+    clock_steps_s: float = 5.0  # between two steps of a node's clock; 0: none
+    clock_off_s: float = 50.0  # by how much a clock is wrong at most; a minute is allowed
     databases: int = 2
     shards: int = 2  # databases that nodes are given at first
     has_fresh_topics: bool = False  # a new one each second
@@ -59,6 +61,8 @@ class Node:
         self.port = free_port()
         self._redis_url = redis_url
         self._flags: list[str] = []
+        self._offset = folder.parent / f"{folder.name}.offset"
+        self.set_clock(0)
         self.give(dsns)
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -69,9 +73,16 @@ class Node:
         jobs = ["--jobs-redis", self._redis_url, *shards, "--jobs-token-secret", SECRET]
         self._flags = own + jobs
 
+    def set_clock(self, off_ms: int) -> None:
+        """Set the wall clock of the node wrong by so much, at once."""
+        draft = self._offset.with_suffix(".draft")
+        draft.write_text(str(off_ms))
+        draft.replace(self._offset)
+
     def start(self) -> None:
         clean = {k: v for k, v in os.environ.items() if not k.startswith("LEVERET_")}
-        command = [sys.executable, "-m", "leveret", "serve", *self._flags]
+        node = [sys.executable, "-m", "tools.chaos_jobs.skewed_node", str(self._offset)]
+        command = [*node, "serve", *self._flags]
         with (self._folder.parent / f"{self._folder.name}.log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=clean)
         assert self._process.stdout is not None
@@ -158,12 +169,17 @@ class Run:
         plan, late = self._plan, 0.0
         begin = time.monotonic()
         next_worker, kills = begin + plan.worker_kills_s, 0
+        next_step = begin + (plan.clock_steps_s or plan.seconds)
         every_s = plan.seconds / (plan.node_kills + 1)
         while (now := time.monotonic()) < begin + plan.seconds:
             if now >= next_worker:
                 next_worker += plan.worker_kills_s
                 self._replace_worker(token)
                 late = max(late, self._late_s())
+            if now >= next_step:
+                next_step += plan.clock_steps_s
+                most_ms = round(plan.clock_off_s * 1000)
+                self._chance.choice(self.nodes).set_clock(self._chance.randint(-most_ms, most_ms))
             if kills < plan.node_kills and now >= begin + every_s * (kills + 1):
                 kills += 1
                 node = self._chance.choice(self.nodes)

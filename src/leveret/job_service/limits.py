@@ -78,11 +78,11 @@ def require_name(field: str, name: str) -> None:
 
 def require_lease(lease_ms: int | None) -> None:
     if lease_ms is not None:
-        require_within("lease", lease_ms, LEASE_MS_MIN, LEASE_MS_MAX, "a lease in milliseconds")
+        require_seconds("lease", lease_ms, LEASE_MS_MIN, LEASE_MS_MAX)
 
 
 def require_wait(wait_ms: int) -> None:
-    require_within("wait", wait_ms, 0, WAIT_MS_MAX, "a wait in milliseconds")
+    require_seconds("wait", wait_ms, 0, WAIT_MS_MAX)
 
 
 def require_settings(settings: TopicSettings) -> None:
@@ -95,6 +95,13 @@ def require_settings(settings: TopicSettings) -> None:
         raise JobsInvalidError("jitter is from 0 to 1", "jitter")
     if settings.concurrency_max is not None:
         require_within("concurrency_max", settings.concurrency_max, 0, CONCURRENCY_MAX)
+
+
+def require_seconds(field: str, value_ms: int, least_ms: int, most_ms: int) -> None:
+    """Raise unless a duration, which callers give in seconds, is in its range."""
+    if not least_ms <= value_ms <= most_ms:
+        least, most, value = (f"{ms / 1000:.12g}" for ms in (least_ms, most_ms, value_ms))
+        raise JobsInvalidError(f"{field} is from {least} to {most} seconds, not {value}", field)
 
 
 def require_within(field: str, value: int, least: int, most: int, what: str = "") -> None:

@@ -35,6 +35,7 @@ from leveret.job_model import (
     TopicSettings,
     TopicStats,
 )
+from leveret.job_service.report import StoreReport
 
 
 class Store(Protocol):
@@ -45,6 +46,9 @@ class Store(Protocol):
 
     async def stop(self, deadline_s: float) -> None:
         """Take no more jobs, and make all jobs safe; JobsUnavailableError where that failed."""
+
+    def creates_queue(self, namespace: str, topic: str) -> bool:
+        """Return True if the first job of a topic creates a queue: that needs a permission."""
 
     async def enqueue(self, jobs: list[NewJob]) -> Enqueued:
         """Keep all jobs, or none; report how many were known by their idempotency keys."""
@@ -98,7 +102,11 @@ class Store(Protocol):
 
     async def set_settings(self, namespace: str, topic: str, settings: TopicSettings) -> None: ...
 
-    async def stats(self, namespace: str | None) -> list[TopicStats]: ...
+    async def stats(self, namespace: str | None) -> list[TopicStats]:
+        """Return every topic that has jobs or was served; without numbers where its shard fails."""
+
+    def report(self) -> StoreReport:
+        """Return the state of the servers behind the store, without I/O."""
 
     async def schedules(self, namespace: str) -> list[Schedule]: ...
 

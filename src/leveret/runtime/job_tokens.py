@@ -1,17 +1,27 @@
-"""Tokens of the jobs service: which namespaces a client may use.
+"""Tokens of the jobs service: which namespaces a client may use, or which user it is.
 
-A token is a JWT with `exp` and a claim `namespaces`, a list of names; `*` stands for all. It is
-verified with the secret or the public key of the settings, and only with the algorithm of that key
-type. If neither is set, a secret in the data directory is used. The node or `leveret jobs token`
-makes that secret at the first need.
+A token is a JWT with `exp` and one of these claims:
+
+    namespaces    a list of names; `*` stands for all. Operators sign such tokens.
+    account       the user `sub` of this node; the value is a digest of the user's password hash
+    scopes        the user `sub` of an OAuth2 token, with the scopes of that token
+
+The node signs tokens of the last two kinds for users. A token with `account` ends with the user and
+with the user's password. What it allows is looked up at each call.
+
+A token is verified with the secret or the public key of the settings, and only with the algorithm
+of that key type. If neither is set, a secret in the data directory is used. The node or
+`leveret jobs token` makes that secret at the first need.
 """
 
 import contextlib
+import hmac
 import os
 import secrets
 from pathlib import Path
 from typing import Any, Final
 
+from leveret.auth import JobAccess, User, UserDirectory
 from leveret.clock import Clock
 from leveret.config.settings import Settings
 from leveret.errors import ConfigError, TokenRefusedError
@@ -20,6 +30,10 @@ SECRET_FILE: Final = "jobs-secret"
 SECRET_CHARACTERS_MIN: Final = 32
 ALL: Final = "*"
 NAMESPACES: Final = "namespaces"
+ACCOUNT: Final = "account"
+SCOPES: Final = "scopes"
+SUBJECT: Final = "sub"
+SUBJECT_MAX: Final = 255  # characters of a subject that the audit shows
 NAMESPACES_MAX: Final = 1_000  # in one token
 _KNOWN_MAX: Final = 1_000  # verified tokens that are cached
 _KNOWN_CHARACTERS_MAX: Final = 4_096  # a longer token is not cached
@@ -44,28 +58,94 @@ class JobTokens:
                 few = SECRET_CHARACTERS_MIN
                 raise ConfigError(f"jobs_token_secret: it is shorter than {few} characters")
             key, allowed = secret_key(self._secret), frozenset(("HS256",))
+        material = self._secret.encode() or Path(str(settings.jobs_token_key)).read_bytes()
+        # Identifies the key to other nodes, and does not reveal it.
+        self.digest: Final = hmac.new(material, b"leveret jobs", "sha256").hexdigest()[:32]
         pinned = Key("", frozenset(allowed), key.material)
         self._tokens = TokenVerifier(TokenRules(frozenset(allowed), audience=""), [pinned])
-        self._known: dict[str, tuple[frozenset[str], int]] = {}  # namespaces, and when they expire
+        self._known: dict[str, _Grant] = {}  # of verified tokens
 
-    def namespaces(self, token: str, now_ms: int) -> frozenset[str]:
-        """Return the namespaces that a token allows. Raises TokenRefusedError."""
-        known = self._known.get(token)
-        if known is not None and now_ms < known[1]:
-            return known[0]
+    def access(self, token: str, now_ms: int, directory: UserDirectory) -> JobAccess:
+        """Return the access that a token gives now. Raises TokenRefusedError."""
+        grant = self._known.get(token)
+        if grant is None or now_ms >= grant.expires_ms:
+            grant = self._verified(token, now_ms)
+            if len(token) <= _KNOWN_CHARACTERS_MAX:
+                if len(self._known) >= _KNOWN_MAX:
+                    self._known.clear()
+                self._known[token] = grant
+        if not grant.account:
+            return grant.access
+        proof = self._proof(grant.subject, directory)
+        user = directory.user(grant.subject)
+        if user is None or not hmac.compare_digest(proof, grant.account):
+            raise TokenRefusedError("the user of the token is gone or has a new password")
+        return JobAccess(frozenset(), user)
+
+    def _verified(self, token: str, now_ms: int) -> "_Grant":
+        from leveret.auth.oauth2 import TokenUser
+        from leveret.auth.scopes import Scopes
+
         claims = self._tokens.verify(token, now_ms)
+        expires_ms = self._tokens.expires_ms(claims)
+        subject = str(claims.get(SUBJECT, ""))
+        if self._secret and SCOPES in claims:
+            user = TokenUser(subject, Scopes(_texts(claims[SCOPES]), {}), expires_ms)
+            return _Grant(expires_ms, subject, "", JobAccess(frozenset(), user))
+        if self._secret and ACCOUNT in claims:
+            return _Grant(expires_ms, subject, str(claims[ACCOUNT]), JobAccess(frozenset()))
         names = _names(claims.get(NAMESPACES))
-        if len(token) <= _KNOWN_CHARACTERS_MAX:
-            if len(self._known) >= _KNOWN_MAX:
-                self._known.clear()
-            self._known[token] = (names, self._tokens.expires_ms(claims))
-        return names
+        return _Grant(expires_ms, subject, "", JobAccess(names, subject=subject[:SUBJECT_MAX]))
+
+    def _proof(self, name: str, directory: UserDirectory) -> str:
+        """Return a digest of the password hash of a user, which a new password changes."""
+        account = directory.users.get(name)
+        kept = account.password.text if account is not None else ""
+        return hmac.new(self._secret.encode(), f"{name}\0{kept}".encode(), "sha256").hexdigest()
+
+    def sign_for(
+        self, user: User, now_ms: int, lasts_s: int, directory: UserDirectory
+    ) -> tuple[str, int]:
+        """Sign a token for a user; return it, and when it expires. Raises as `sign` does."""
+        from leveret.auth.oauth2 import TokenUser
+        from leveret.auth.signing import sign_token
+
+        self._require_secret()
+        now_s = now_ms // 1000
+        expires_s = now_s + lasts_s
+        if user.expires_ms:
+            expires_s = min(expires_s, user.expires_ms // 1000)
+        claims = {SUBJECT: user.name, "iat": now_s, "exp": expires_s}
+        if isinstance(user, TokenUser):
+            claims[SCOPES] = user.scopes.texts
+        else:
+            claims[ACCOUNT] = self._proof(user.name, directory)
+        return sign_token(claims, self._secret), expires_s * 1000
 
     def sign(self, namespaces: list[str], subject: str, now_ms: int, lasts_s: int) -> str:
         """Sign a token. Raises TokenRefusedError if the node has only a public key."""
+        self._require_secret()
+        return make_token(self._secret, namespaces, subject, now_ms, lasts_s)
+
+    def _require_secret(self) -> None:
         if not self._secret:
             raise TokenRefusedError("this node has a public key alone: tokens are made elsewhere")
-        return make_token(self._secret, namespaces, subject, now_ms, lasts_s)
+
+
+class _Grant:
+    """The contents of a verified token."""
+
+    __slots__ = ("access", "account", "expires_ms", "subject")
+
+    def __init__(self, expires_ms: int, subject: str, account: str, access: JobAccess) -> None:
+        self.expires_ms = expires_ms
+        self.subject = subject
+        self.account = account  # digest of the password hash of the user `subject`; else empty
+        self.access = access  # without effect if `account` is set
+
+
+def _texts(claim: Any) -> list[str]:
+    return [text for text in claim if isinstance(text, str)] if isinstance(claim, list) else []
 
 
 def _names(claim: Any) -> frozenset[str]:
@@ -79,7 +159,7 @@ def make_token(secret: str, namespaces: list[str], subject: str, now_ms: int, la
     from leveret.auth.signing import sign_token
 
     now_s = now_ms // 1000
-    claims = {"sub": subject, NAMESPACES: namespaces, "iat": now_s, "exp": now_s + lasts_s}
+    claims = {SUBJECT: subject, NAMESPACES: namespaces, "iat": now_s, "exp": now_s + lasts_s}
     return sign_token(claims, secret)
 
 

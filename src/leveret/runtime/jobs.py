@@ -12,16 +12,22 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final, Protocol
 
-from leveret.auth import ADMINISTRATOR, UserDirectory
+from leveret.auth import ADMINISTRATOR, JobAccess, User, UserDirectory
 from leveret.config.settings import Settings
 from leveret.definitions import Definitions
 from leveret.engine.broker import Broker
 from leveret.engine.turns.session import Session
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import ConfigError, JobsError
+from leveret.job_service.report import StoreReport, TopicReport
 from leveret.runtime.job_tokens import JobTokens
 
 STOP_WITHIN_S: Final = 10.0
+COUNTS_KEPT_S: Final = 5.0  # at least, of the numbers in metrics
+COUNTING_SHARE: Final = 20  # counting takes at most a twentieth of the time
+TOPICS_MAX: Final = 1_000  # in metrics, those with the most jobs
+_STATES: Final = ("ready", "scheduled", "leased", "dead")
+_COUNTS: Final = ("enqueued", "handed_out", "acked", "failed", "expired")
 _AT_START: Final = (
     "job-schedule",
     "job-fair",
@@ -41,6 +47,9 @@ class JobsHost(Protocol):
 
     @property
     def node_name(self) -> str: ...
+
+    @property
+    def clock_moves(self) -> bool: ...
 
     def now_ms(self) -> int: ...
 
@@ -64,6 +73,8 @@ class NodeJobs:
         self._store: Any = None
         self._opening = asyncio.Lock()
         self._tokens: JobTokens | None = None
+        self._topics: list[TopicReport] = []  # counted for the metrics
+        self._count_after_s = 0.0  # by the clock of the event loop
         self.has_failed = False  # the service could not stop cleanly
 
     async def start(self) -> None:
@@ -94,6 +105,7 @@ class NodeJobs:
             from importlib import import_module
 
             shards = import_module("leveret.job_service.shards")
+            shards.check_addresses(str(settings.jobs_redis), settings.jobs_postgres.split())
             return shards.open_store(
                 redis_url=str(settings.jobs_redis),
                 dsns=settings.jobs_postgres.split(),
@@ -104,6 +116,8 @@ class NodeJobs:
                     sync=settings.jobs_sync,
                     is_slow_mode=settings.jobs_slow_mode,
                     rate_max=settings.jobs_rate or None,
+                    is_time_given=not self._host.clock_moves,
+                    secret_digest=self._own_tokens().digest,
                 ),
             )
         from leveret.job_service.embedded import EmbeddedStore
@@ -115,6 +129,30 @@ class NodeJobs:
         if self._folder is None:
             raise ConfigError("jobs on Redis and PostgreSQL need a data directory")
         return self._folder / "jobs"
+
+    def report(self) -> StoreReport:
+        """Return the state of the store without I/O."""
+        if self._store is None:
+            return StoreReport()
+        found: StoreReport = self._store.report()
+        return found
+
+    async def full_report(self) -> StoreReport:
+        """Return the state of the store with its topics, for metrics.
+
+        Counting jobs costs the shards some work. So the numbers are kept for a time that rises with
+        the time of counting.
+        """
+        found = self.report()
+        if self._store is not None:
+            loop = asyncio.get_running_loop()
+            if loop.time() >= self._count_after_s:
+                begun_s = loop.time()
+                self._topics = await _count_topics(self._store) or self._topics
+                took_s = loop.time() - begun_s
+                self._count_after_s = loop.time() + max(COUNTS_KEPT_S, took_s * COUNTING_SHARE)
+            found.topics = self._topics
+        return found
 
     async def stop(self) -> None:
         """Refuse new calls and store all accepted jobs. Set `has_failed` if that fails."""
@@ -131,9 +169,14 @@ class NodeJobs:
         found: list[Session] = getattr(self._store, "sessions", list)()
         return found
 
-    def namespaces(self, token: str) -> frozenset[str]:
-        """Return the namespaces that a token allows. Raises TokenRefusedError."""
-        return self._own_tokens().namespaces(token, self._host.now_ms())
+    def access(self, token: str) -> JobAccess:
+        """Return the access that a token gives. Raises TokenRefusedError."""
+        return self._own_tokens().access(token, self._host.now_ms(), self._host.directory)
+
+    def sign_for(self, user: User, lasts_s: int) -> tuple[str, int]:
+        """Return a token for a user, and when it expires. Raises TokenRefusedError as `sign`."""
+        now_ms = self._host.now_ms()
+        return self._own_tokens().sign_for(user, now_ms, lasts_s, self._host.directory)
 
     def sign(self, namespaces: list[str], subject: str, lasts_s: int) -> str:
         """Sign a token. Raises TokenRefusedError if the node has only a public key."""
@@ -144,6 +187,26 @@ class NodeJobs:
         if self._tokens is None:
             self._tokens = JobTokens(self._host.settings, self._folder)
         return self._tokens
+
+
+async def _count_topics(store: Any) -> list[TopicReport]:
+    """Return the topics with the most jobs; none if the store cannot count them."""
+    try:
+        found = await store.stats(None)
+    except JobsError as fault:
+        log.info("the jobs cannot be counted for the metrics: %s", fault)
+        return []
+    found.sort(key=lambda each: -(each.ready or 0) - (each.leased or 0))
+    return [
+        TopicReport(
+            namespace=each.namespace,
+            topic=each.topic,
+            states={} if each.missing else {name: getattr(each, name) for name in _STATES},
+            oldest_ready_ms=each.oldest_ready_ms,
+            counts={name: getattr(each, name) for name in _COUNTS},
+        )
+        for each in found[:TOPICS_MAX]
+    ]
 
 
 class _EmbeddedHost:

@@ -207,7 +207,7 @@ def _rest(node: Node, token: str, ledger: Ledger, told: dict[int, float], outcom
     with Client(node.url, token=token, namespace=NAMESPACE, timeout_s=10) as client:
         while True:
             topics = client.stats(namespace=NAMESPACE)
-            left = sum(t.ready + t.leased + t.scheduled for t in topics)
+            left = sum((t.ready or 0) + (t.leased or 0) + (t.scheduled or 0) for t in topics)
             if left == 0:
                 break
             if time.monotonic() - began_s > REST_WITHIN_S:

@@ -11,6 +11,7 @@ from tests.jobs.conftest import api_of
 from tests.jobs.stores import Service
 
 TOPIC = "process-refund"
+HOUR_S = 3600
 
 
 def test_a_job_comes_out_as_it_was_put_in(api: Api, service: Service) -> None:
@@ -150,3 +151,20 @@ def test_names_may_be_anything_that_can_be_printed(service: Service, name: str) 
     api = api_of(service)
     (id,) = api.enqueue(name, b"")
     assert api.take(name)["id"] == id
+
+
+def test_a_key_is_free_after_a_day_though_its_dead_job_is_still_there(own_service: Service) -> None:
+    api = api_of(own_service)
+    (first,) = api.enqueue(TOPIC, b"first", idempotency_key="k")
+    assert api.nack(TOPIC, api.take(TOPIC), dead=True) == 200
+    own_service.leap(23 * HOUR_S)
+    api = api_of(own_service, api.namespace)  # with a new token
+    assert api.enqueue(TOPIC, b"again", idempotency_key="k") == [first]
+    own_service.leap(1.1 * HOUR_S)
+    api = api_of(own_service, api.namespace)
+    (second,) = api.enqueue(TOPIC, b"second", idempotency_key="k")
+    assert second != first
+    assert api.job(TOPIC, second)["state"] == "ready"
+    assert api.enqueue(TOPIC, b"third", idempotency_key="k") == [second]
+    assert [payload(job) for job in api.dequeue(TOPIC)] == [b"second"]
+    assert [job["id"] for job in api.dead(TOPIC)] == [first]

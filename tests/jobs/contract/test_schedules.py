@@ -49,11 +49,15 @@ def test_a_paused_schedule_waits(api: Api, service: Service) -> None:
     api.call("DELETE", f"/schedules/{api.namespace}/report")
 
 
-def test_schedules_are_listed_and_changed(api: Api) -> None:
+def test_schedules_are_listed_and_changed(api: Api, service: Service) -> None:
     wanted = schedule(api, "0 3 * * mon", timezone="Europe/Berlin", is_paused=False, priority=2)
     assert put(api, schedule(api, "@daily")) == 204
     assert put(api, wanted) == 204
-    assert api.get("/schedules", namespace=api.namespace).body == [wanted]
+    (listed,) = api.get("/schedules", namespace=api.namespace).body
+    next_ms = listed.pop("next_ms")
+    assert next_ms > service.now_ms() and next_ms % 3_600_000 == 0
+    assert listed == wanted
+    assert put(api, {**wanted, "next_ms": next_ms}) == 204  # a listed schedule can be put back
     api.call("DELETE", f"/schedules/{api.namespace}/report")
     assert api.get("/schedules", namespace=api.namespace).body == []
 

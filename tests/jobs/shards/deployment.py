@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 import asyncpg
+from msgspec import structs
 
 from leveret.clock import Clock
 from leveret.errors import JobsError
@@ -34,13 +35,14 @@ class Deployment:
     def store(
         self, name: str = "a", clock: Clock | None = None, settings: ShardsSettings = QUICK
     ) -> ShardsStore:
+        clock = clock or Clock()
         return open_store(
             redis_url=self.redis_url,
             dsns=self.dsns,
             data=self.folder / name,
-            clock=clock or Clock(),
+            clock=clock,
             random=Random(1),
-            settings=settings,
+            settings=structs.replace(settings, is_time_given=not clock.moves),
         )
 
     def at(self, **changes: Any) -> "Deployment":

@@ -11,12 +11,19 @@ pytestmark = pytest.mark.compiled_only("the store is the same in both forms")
 def test_every_job_is_done_once_whatever_is_killed(seed: int) -> None:
     # What is stuck for good is still found in the end: a busy machine may take its time.
     plan = Plan(
-        seconds=9, workers=5, producers=2, node_kills=3, lease_s=2.0, slack_s=60.0, seed=seed
+        seconds=6,
+        workers=3,
+        producers=1,
+        node_kills=2,
+        lease_s=2.0,
+        slack_s=60.0,
+        seed=seed,
+        clock_steps_s=1.0,
     )
     account = run(plan, print)
     print(account)
     assert account.faults == []
-    assert account.done > 100
+    assert account.done > 20
 
 
 def test_the_books_find_what_is_wrong() -> None:

@@ -1,6 +1,6 @@
 """The Typer application `leveret jobs` with all its commands."""
 
-from leveret.cli.jobs import lifecycle, topics
+from leveret.cli.jobs import lifecycle, operating, topics
 from leveret.cli.jobs.token import app
 
 for command in (
@@ -14,6 +14,11 @@ for command in (
     topics.top,
     topics.dead,
     topics.redrive,
+    operating.job,
+    operating.topic,
+    operating.schedules,
+    operating.schedule,
+    operating.unschedule,
 ):
     app.command()(command)
 

@@ -1,8 +1,9 @@
 """Shared options and decorator of the `leveret jobs` commands that call the jobs service.
 
 `@jobs_command` turns a function with the parameters `(Client, Output, *options)` into a command. It
-adds `--url`, `--token`, `--data`, `--namespace` and `--json`. The token comes from `--token`, from
-the environment, or is created with the secret in the data directory of a node (`--data`).
+adds `--url`, `--token`, `--data`, `--secret`, `--namespace` and `--json`. The token comes from
+`--token`, from the environment, or is created with the secret of the nodes (`--secret`), or with
+the secret in the data directory of a node (`--data`).
 """
 
 import inspect
@@ -22,7 +23,12 @@ from leveret.errors import ConfigError
 from leveret.jobs.client.client import Client
 from leveret.jobs.client.service_address import DEFAULT_NAMESPACE, TOKEN_VARIABLE
 
+SECRET_VARIABLE: Final = "LEVERET_JOBS_TOKEN_SECRET"  # as for `leveret serve`
 _TOKEN_LIFETIME_S: Final = 3600  # a command that runs longer creates another token
+_NO_TOKEN: Final = (
+    f"a token is needed: give --token or set {TOKEN_VARIABLE}; on the machine of the broker, give "
+    "--data DIR or --secret, or let `leveret jobs token --data DIR` print one"
+)
 
 Token = Annotated[
     str | None, typer.Option("--token", envvar=TOKEN_VARIABLE, help="Token for the jobs service.")
@@ -31,6 +37,14 @@ Data = Annotated[
     Path | None,
     typer.Option(
         "--data", help="Without --token: create a token with the secret in this data directory."
+    ),
+]
+Secret = Annotated[
+    str,
+    typer.Option(
+        "--secret",
+        envvar=SECRET_VARIABLE,
+        help="Without --token: create a token with this jobs_token_secret of the nodes.",
     ),
 ]
 Namespace = Annotated[
@@ -45,6 +59,7 @@ SHARED_OPTIONS: Final = {
     "url": (Url, DEFAULT_URL),
     "token": (Token, None),
     "data": (Data, None),
+    "secret": (Secret, ""),
     "namespace": (Namespace, DEFAULT_NAMESPACE),
     "as_json": (Json, False),
 }
@@ -56,11 +71,14 @@ def jobs_command(function: Callable[..., None]) -> Callable[..., None]:
 
     def command(**given: Any) -> None:
         url, token, data = given.pop("url"), given.pop("token"), given.pop("data")
+        secret = given.pop("secret")
         namespace, output = given.pop("namespace"), Output(given.pop("as_json"))
         with one_line_on_failure("leveret jobs"):
-            if token is None and data is not None:
-                _create_token(data)  # fail now if no token can be created
-                token = partial(_create_token, data)  # `top` may outlive a token
+            if token is None and (data is not None or secret):
+                _create_token(data, secret)  # fail now if no token can be created
+                token = partial(_create_token, data, secret)  # `top` may outlive a token
+            if token is None:
+                raise ConfigError(_NO_TOKEN)
             with Client(url, token=token, namespace=namespace) as client:
                 function(client, output, **given)
 
@@ -71,11 +89,17 @@ def jobs_command(function: Callable[..., None]) -> Callable[..., None]:
     return set_parameters(command, function, [*own, *shared])
 
 
-def _create_token(data: Path) -> str:
-    """Return a token for all namespaces, signed with the secret of a node on this machine."""
+def _create_token(data: Path | None, secret: str) -> str:
+    """Return a token for all namespaces, signed with the secret of the nodes.
+
+    Nodes with a `jobs_token_secret` do not use the secret in their data directories.
+    """
     from leveret.runtime.job_tokens import ALL, SECRET_FILE, make_token, secret_in
     from leveret.storage.disk import LOCK_FILE
 
+    if secret:
+        return make_token(secret, [ALL], "cli", Clock().now_ms(), _TOKEN_LIFETIME_S)
+    assert data is not None
     # The first token creates the secret file. A mistyped directory must not get one.
     if not any((data / name).exists() for name in (SECRET_FILE, LOCK_FILE)):
         raise ConfigError(f"{data} is not the data directory of a node")

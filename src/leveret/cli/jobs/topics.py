@@ -35,6 +35,8 @@ def stats(client: Client, output: Output, all_namespaces: AllNamespaces = False)
     found = client.stats(namespace=None if all_namespaces else client.namespace)
     rows = [_row(each, Clock().now_ms()) for each in found]
     output.table(rows, ("namespace", "topic", *_STATES, "oldest", *_COUNTS))
+    for missing in sorted({each.missing for each in found if each.missing}):
+        typer.echo(f"leveret jobs: not counted: {missing}", err=True)
 
 
 def _row(stats: TopicStats, now_ms: int) -> Row:
@@ -44,6 +46,10 @@ def _row(stats: TopicStats, now_ms: int) -> Row:
     if since_s is not None:
         row["oldest"] = format_age(now_ms - row["oldest_ready_ms"])
     return row
+
+
+def _by_load(stats: TopicStats) -> tuple[int, str, str]:
+    return -(stats.ready or 0) - (stats.leased or 0), stats.namespace, stats.topic
 
 
 def format_age(ms: int) -> str:
@@ -155,7 +161,7 @@ class TopicRates:
         found = self._client.stats(namespace=self._namespace)
         passed_s = max(now_s - self._read_at_s, 0.001)
         rows = []
-        for each in sorted(found, key=lambda t: (-t.ready - t.leased, t.namespace, t.topic)):
+        for each in sorted(found, key=_by_load):
             before = self._before.get((each.namespace, each.topic), each)
             row = _row(each, now_ms)
             for rate, name in _RATES.items():
@@ -179,7 +185,11 @@ class TopicRates:
         for row in self.rows():
             style = "red" if row["dead"] else None
             cells = (
-                "".join(c for c in str(row.get(name, "")) if c.isprintable()) for name in names
+                "".join(c for c in _shown(row.get(name, "")) if c.isprintable()) for name in names
             )
             table.add_row(*cells, style=style)
         return table
+
+
+def _shown(value: object) -> str:
+    return "?" if value is None else str(value)

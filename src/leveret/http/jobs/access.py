@@ -1,8 +1,10 @@
 """Who may use the jobs service, and how it refuses: problem documents (RFC 9457).
 
-A call is admitted by a token (`Authorization: Bearer`) that names its namespaces, or by the login
-of an administrator, who may use all namespaces. Every handler of the service is wrapped by
-`job_call`, which checks that first and answers each error as `application/problem+json`. Requests
+A call is admitted by a token (`Authorization: Bearer`), which an operator signed for namespaces or
+the node signed for a user, or by the login of an administrator. Every handler of the service is
+wrapped by `job_call`, which checks that first and answers each error as `application/problem+json`.
+A handler then calls `Call.require` for each topic that it uses, with the permissions that AMQP
+would ask for. Requests
 that reach no handler (an unknown path, or a method that the path does not have) are refused by
 `with_problem_bodies`.
 """
@@ -17,7 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from leveret.auth import ADMINISTRATOR
+from leveret.auth import ADMINISTRATOR, CONFIGURE, MANAGEMENT_TAGS, READ, JobAccess
 from leveret.errors import (
     AccessRefusedError,
     EngineError,
@@ -32,10 +34,11 @@ from leveret.errors import (
     TokenRefusedError,
 )
 from leveret.http.framework.login import login
+from leveret.http.framework.node import NodeView
+from leveret.http.framework.operations import ACTOR
 from leveret.http.framework.request_parts import node_of
 from leveret.job_service.store import Store
 
-ALL: Final = "*"
 MEDIA: Final = "application/problem+json"
 RETRY_AFTER_S: Final = 1  # if nothing else is known
 CLIENT_GONE: Final = 499  # the client has disconnected
@@ -71,32 +74,58 @@ class Problem(msgspec.Struct, omit_defaults=True):
     field: str = ""  # the invalid field
 
 
-class NamespaceRefusedError(HTTPException):
-    """The token gives no access to the namespace of the call or of one of its items."""
+class CallRefusedError(HTTPException):
+    """The call may not use the namespace or the topic of one of its items."""
 
-    def __init__(self, namespace: str, item: int | None) -> None:
-        super().__init__(403, f"the token is not good for the namespace {namespace}")
+    def __init__(self, reason: str, field: str, item: int | None) -> None:
+        super().__init__(403, reason)
+        self.field = field
         self.item = item
 
 
 class Call:
     """A call that was admitted."""
 
-    def __init__(self, request: Request, store: Store, namespaces: frozenset[str]) -> None:
+    def __init__(self, request: Request, store: Store, access: JobAccess) -> None:
         self.request = request
         self.store = store
-        self.namespaces = namespaces
+        self.access = access
+        self._vhosts = node_of(request).broker.vhosts
 
     def now_ms(self) -> int:
         return node_of(self.request).now_ms()
 
-    def may_use(self, namespace: str) -> bool:
-        return ALL in self.namespaces or namespace in self.namespaces
-
-    def require(self, namespace: str, item: int | None = None) -> None:
+    def require_namespace(self, namespace: str, item: int | None = None) -> None:
         """Answer 403 unless the call may use a namespace."""
-        if not self.may_use(namespace):
-            raise NamespaceRefusedError(namespace, item)
+        refusal = self.access.namespace_refusal(namespace, self._vhosts)
+        if refusal:
+            raise CallRefusedError(refusal, "namespace", item)
+
+    def require(
+        self, namespace: str, queue: str, *permissions: str, item: int | None = None
+    ) -> None:
+        """Answer 403 unless the call has the permissions on a queue: a topic or its dead jobs."""
+        self.require_namespace(namespace, item)
+        for permission in permissions:
+            refusal = self.access.topic_refusal(permission, namespace, queue, self._vhosts)
+            if refusal:
+                raise CallRefusedError(refusal, "topic", item)
+
+    def require_use(
+        self, namespace: str, topic: str, permission: str, item: int | None = None
+    ) -> None:
+        """Answer 403 as `require` does; a call that creates the queue also needs CONFIGURE."""
+        self.require(namespace, topic, permission, item=item)
+        if self.access.user is not None and self.store.creates_queue(namespace, topic):
+            self.require(namespace, topic, CONFIGURE, item=item)
+
+    def may_read(self, namespace: str, queue: str) -> bool:
+        """Return True if lists show a topic to the call."""
+        vhosts = self._vhosts
+        return not (
+            self.access.namespace_refusal(namespace, vhosts)
+            or self.access.topic_refusal(READ, namespace, queue, vhosts)
+        )
 
 
 JobHandler = Callable[[Call], Awaitable[Response]]
@@ -107,11 +136,12 @@ def job_call(handler: JobHandler) -> Callable[[Request], Awaitable[Response]]:
 
     async def answer(request: Request) -> Response:
         try:
-            namespaces = await _namespaces_of(request)
+            access = await _access_of(request)
+            setattr(request.state, ACTOR, access.identity)
             store: Store = await node_of(request).jobs.store()
-            return await handler(Call(request, store, namespaces))
-        except NamespaceRefusedError as fault:
-            return problem(fault.status_code, fault.detail, fault.item, "namespace")
+            return await handler(Call(request, store, access))
+        except CallRefusedError as fault:
+            return problem(fault.status_code, fault.detail, fault.item, fault.field)
         except HTTPException as fault:
             return problem(fault.status_code, fault.detail, headers=dict(fault.headers or {}))
         except LeveretError as fault:
@@ -140,17 +170,33 @@ def first_part(path: str) -> str:
     return path.split("/", 2)[1] if path.startswith("/") else ""
 
 
-async def _namespaces_of(request: Request) -> frozenset[str]:
-    """Return the namespaces that the client may use. Answer 401 without a valid token or login."""
+async def _access_of(request: Request) -> JobAccess:
+    """Return the access of the client. Answer 401 without a valid token or login."""
     scheme, _, sent = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "basic":
         user = await login(request)
         if ADMINISTRATOR not in user.tags:
             raise HTTPException(403, "the user must be an administrator")
-        return frozenset((ALL,))
+        return JobAccess(frozenset(), user)
     if scheme.lower() != "bearer" or not sent.strip():
         raise HTTPException(401, "a token is needed", {"WWW-Authenticate": _CHALLENGE})
-    return node_of(request).jobs.namespaces(sent.strip())
+    access = node_of(request).jobs.access(sent.strip())
+    if access.user is not None and MANAGEMENT_TAGS.isdisjoint(access.user.tags):
+        raise HTTPException(403, "the user has lost the tag that a token needs")
+    return access
+
+
+def has_token(node: NodeView, headers: list[tuple[bytes, bytes]]) -> bool:
+    """Return True if a request has a valid token: the rest of its body may be read."""
+    for name, value in headers:
+        scheme, _, sent = value.decode("latin-1").partition(" ")
+        if name == b"authorization" and scheme.lower() == "bearer":
+            try:
+                node.jobs.access(sent.strip())
+            except LeveretError:
+                return False
+            return True
+    return False
 
 
 def _error_response(fault: LeveretError) -> Response:

@@ -1,18 +1,19 @@
 """The jobs API for operators: single jobs, dead jobs, topics, statistics, schedules, tokens."""
 
 import asyncio
-from datetime import timedelta
 from typing import Any, Final
 
+from msgspec import structs
 from starlette.requests import Request
 from starlette.responses import Response
 
-from leveret.auth import ADMINISTRATOR
-from leveret.errors import JobsInvalidError, TokenRefusedError
+from leveret.auth import CONFIGURE, READ, WRITE
+from leveret.auth.job_access import ALL
+from leveret.errors import JobsInvalidError, JobsUnavailableError, TokenRefusedError
 from leveret.http.framework.operations import Access, Operation, Query, whole_body
 from leveret.http.framework.request_parts import node_of, part_of, user_of
 from leveret.http.framework.responses import ErrorBody, json_response
-from leveret.http.jobs.access import ALL, MEDIA, Call, job_call, problem
+from leveret.http.jobs.access import MEDIA, Call, job_call, problem
 from leveret.http.jobs.bodies import (
     DeadJobsBody,
     DeleteResult,
@@ -36,6 +37,7 @@ from leveret.http.jobs.calls import (
 )
 from leveret.job_model import (
     BATCH_MAX,
+    DEAD_SUFFIX,
     PAYLOAD_BYTES_MAX,
     PRIORITY_MAX,
     PRIORITY_MIN,
@@ -49,6 +51,7 @@ from leveret.job_service import limits
 from leveret.job_service.cron import Cron
 
 DEAD_DEFAULT: Final = 100
+MISSING: Final = "Jobs-Missing"  # header of a list: the shards that did not answer
 TOKEN_S: Final = 600  # lifetime of a token for the web page
 BODY_BYTES_MAX: Final = PAYLOAD_BYTES_MAX * 4 // 3 + 65_536
 
@@ -62,7 +65,7 @@ async def cancel(call: Call) -> Response:
         found = await call.store.cancel(first.namespace, first.topic, ids)
         return [(outcome, 0) for outcome in found]
 
-    return await settle(call, drop)
+    return await settle(call, drop, READ)
 
 
 @job_call
@@ -74,16 +77,19 @@ async def deliver_now(call: Call) -> Response:
         found = await call.store.deliver_now(first.namespace, first.topic, ids)
         return [(outcome, 0) for outcome in found]
 
-    return await settle(call, wake)
+    return await settle(call, wake, READ, WRITE)
 
 
 @job_call
 async def get_job(call: Call) -> Response:
     namespace, topic = topic_of(call)
     id = id_of(call.request.query_params.get("id", ""))
+    call.require(namespace, topic, READ)
     found = await call.store.find(namespace, topic, id)
     if found is None:
         return problem(404, "there is no such job in this topic")
+    if found.state == "dead":
+        call.require(namespace, topic + DEAD_SUFFIX, READ)
     return json_response(job_info(found))
 
 
@@ -94,6 +100,7 @@ async def list_dead(call: Call) -> Response:
     limit = number_of(query.get("limit"), "limit", DEAD_DEFAULT)
     limits.require_within("limit", limit, 1, BATCH_MAX)
     after_id = id_of(query.get("after", "0"), "after")
+    call.require(namespace, topic + DEAD_SUFFIX, READ)
     found = await call.store.dead(namespace, topic, after_id, limit)
     return json_response([job_info(job) for job in found])
 
@@ -101,6 +108,7 @@ async def list_dead(call: Call) -> Response:
 @job_call
 async def redrive(call: Call) -> Response:
     body, ids = await _dead_jobs_of(call)
+    call.require(body.namespace, body.topic, WRITE)
     return json_response(RedriveResult(await call.store.redrive(body.namespace, body.topic, ids)))
 
 
@@ -115,7 +123,7 @@ async def delete_dead(call: Call) -> Response:
 async def _dead_jobs_of(call: Call) -> tuple[DeadJobsBody, list[int] | None]:
     body: DeadJobsBody = decode_body(await whole_body(call.request), DeadJobsBody)
     limits.require_topic(body.namespace, body.topic)
-    call.require(body.namespace)
+    call.require(body.namespace, body.topic + DEAD_SUFFIX, READ)
     if body.ids is None:
         return body, None
     limits.require_within("ids", len(body.ids), 1, BATCH_MAX, "the number of ids")
@@ -125,19 +133,21 @@ async def _dead_jobs_of(call: Call) -> tuple[DeadJobsBody, list[int] | None]:
 def _topic_of(call: Call) -> tuple[str, str]:
     namespace, topic = part_of(call.request, "namespace"), part_of(call.request, "topic")
     limits.require_topic(namespace, topic)
-    call.require(namespace)
     return namespace, topic
 
 
 @job_call
 async def get_settings(call: Call) -> Response:
-    return json_response(await call.store.settings(*_topic_of(call)))
+    namespace, topic = _topic_of(call)
+    call.require(namespace, topic, READ)
+    return json_response(await call.store.settings(namespace, topic))
 
 
 @job_call
 async def put_settings(call: Call) -> Response:
-    namespace, topic = _topic_of(call)
     settings: TopicSettings = decode_body(await whole_body(call.request), TopicSettings)
+    namespace, topic = _topic_of(call)
+    call.require(namespace, topic, CONFIGURE)
     limits.require_settings(settings)
     await call.store.set_settings(namespace, topic, settings)
     return Response(status_code=204)
@@ -148,12 +158,24 @@ async def get_stats(call: Call) -> Response:
     wanted = call.request.query_params.get("namespace")
     if wanted is not None:
         limits.require_name("namespace", wanted)
-        call.require(wanted)
-        return json_response(await call.store.stats(wanted))
-    if ALL in call.namespaces:
-        return json_response(await call.store.stats(None))
-    found = await asyncio.gather(*(call.store.stats(name) for name in sorted(call.namespaces)))
-    return json_response([one for some in found for one in some])
+        call.require_namespace(wanted)
+        found = await call.store.stats(wanted)
+    elif call.access.user is not None or ALL in call.access.namespaces:
+        found = await call.store.stats(None)
+    else:
+        names = sorted(call.access.namespaces)
+        each = await asyncio.gather(*(call.store.stats(name) for name in names))
+        found = [one for some in each for one in some]
+    shown = [one for one in found if call.may_read(one.namespace, one.topic)]
+    return json_response(shown, headers=_missing(call))
+
+
+def _missing(call: Call) -> dict[str, str]:
+    """Return the header that names the shards whose topics a list lacks."""
+    servers = call.store.report().servers
+    down = [server.fault() for server in servers if server.is_shard and not server.is_up]
+    shown = "; ".join(down).encode("ascii", "replace").decode()
+    return {MISSING: "".join(c if c.isprintable() else " " for c in shown)} if down else {}
 
 
 @job_call
@@ -162,8 +184,19 @@ async def list_schedules(call: Call) -> Response:
     if namespace is None:
         raise JobsInvalidError("namespace is missing", "namespace")
     limits.require_name("namespace", namespace)
-    call.require(namespace)
-    return json_response(await call.store.schedules(namespace))
+    call.require_namespace(namespace)
+    found = await call.store.schedules(namespace)
+    shown = [one for one in found if call.may_read(namespace, one.topic)]
+    now_ms = call.now_ms()
+    return json_response([_with_next(one, now_ms) for one in shown], headers=_missing(call))
+
+
+def _with_next(schedule: Schedule, now_ms: int) -> Schedule:
+    """Return a schedule with the time at which it fires next."""
+    if schedule.is_paused:
+        return schedule
+    next_ms = Cron(schedule.cron, schedule.timezone).next_ms(now_ms)
+    return structs.replace(schedule, next_ms=next_ms)
 
 
 @job_call
@@ -182,13 +215,18 @@ async def put_schedule(call: Call) -> Response:
         raise JobsInvalidError(f"a payload has at most {PAYLOAD_BYTES_MAX} bytes", "payload")
     if Cron(schedule.cron, schedule.timezone).next_ms(call.now_ms()) is None:
         raise JobsInvalidError("cron is never due", "cron")
+    schedule.next_ms = None
+    await _require_old_schedule(call, namespace, name)
+    call.require_use(namespace, schedule.topic, WRITE)
     await call.store.set_schedule(schedule)
     return Response(status_code=204)
 
 
 @job_call
 async def delete_schedule(call: Call) -> Response:
-    if not await call.store.delete_schedule(*_schedule_of(call)):
+    namespace, name = _schedule_of(call)
+    await _require_old_schedule(call, namespace, name)
+    if not await call.store.delete_schedule(namespace, name):
         return problem(404, "there is no such schedule")
     return Response(status_code=204)
 
@@ -197,26 +235,34 @@ def _schedule_of(call: Call) -> tuple[str, str]:
     namespace, name = part_of(call.request, "namespace"), part_of(call.request, "name")
     limits.require_name("namespace", namespace)
     limits.require_name("name", name)
-    call.require(namespace)
+    call.require_namespace(namespace)
     return namespace, name
 
 
+async def _require_old_schedule(call: Call, namespace: str, name: str) -> None:
+    """Answer 403 unless the call may write to the topic of the schedule that it replaces."""
+    if call.access.user is None:
+        return
+    is_known = False
+    for old in await call.store.schedules(namespace):
+        if old.name == name:
+            call.require(namespace, old.topic, WRITE)
+            is_known = True
+    if not is_known and (missing := _missing(call)):
+        raise JobsUnavailableError(f"the schedule may be on a shard: {missing[MISSING]}")
+
+
 async def create_token(request: Request) -> Response:
-    """Return a token for the logged-in user, with all namespaces that they may use."""
-    node, user = node_of(request), user_of(request)
-    namespaces = [ALL]
-    if ADMINISTRATOR not in user.tags:
-        namespaces = [name for name in sorted(node.broker.vhosts) if user.may_open(name)]
+    """Return a token for the logged-in user, with the permissions of that user."""
     try:
-        token = node.jobs.sign(namespaces, user.name, TOKEN_S)
+        token, ends_ms = node_of(request).jobs.sign_for(user_of(request), TOKEN_S)
     except TokenRefusedError as fault:
         return json_response(ErrorBody("conflict", str(fault)), status=409)
-    ends = time_of(node.now_ms()) + timedelta(seconds=TOKEN_S)
-    return json_response(TokenInfo(token, ends))
+    return json_response(TokenInfo(token, time_of(ends_ms)))
 
 
 def _operation(method: str, path: str, handler: Any, summary: str, **more: Any) -> Operation:
-    fields = {"failures": REFUSALS, **more}
+    fields = {"failures": REFUSALS, "is_audited": False, **more}
     return Operation(
         method=method,
         path=path,
@@ -225,7 +271,6 @@ def _operation(method: str, path: str, handler: Any, summary: str, **more: Any) 
         group="jobs",
         access=Access.JOB_TOKEN,
         failure_media=MEDIA,
-        is_audited=False,
         **fields,
     )
 
@@ -239,8 +284,22 @@ _SETTLED: Final = {
 }
 
 OPERATIONS: Final = (
-    _operation("POST", "/cancel", cancel, "Remove jobs that are ready or scheduled.", **_SETTLED),
-    _operation("POST", "/deliver-now", deliver_now, "Make scheduled jobs ready.", **_SETTLED),
+    _operation(
+        "POST",
+        "/cancel",
+        cancel,
+        "Remove jobs that are ready or scheduled.",
+        is_audited=True,
+        **_SETTLED,
+    ),
+    _operation(
+        "POST",
+        "/deliver-now",
+        deliver_now,
+        "Make scheduled jobs ready.",
+        is_audited=True,
+        **_SETTLED,
+    ),
     _operation(
         "GET",
         "/job",
@@ -268,6 +327,7 @@ OPERATIONS: Final = (
         "Make dead jobs ready again, with all their retries.",
         body=DeadJobsBody,
         answer=RedriveResult,
+        is_audited=True,
     ),
     _operation(
         "POST",
@@ -276,12 +336,19 @@ OPERATIONS: Final = (
         "Delete dead jobs.",
         body=DeadJobsBody,
         answer=DeleteResult,
+        is_audited=True,
     ),
     _operation(
         "GET", _TOPIC, get_settings, "Return the settings of a topic.", answer=TopicSettings
     ),
     _operation(
-        "PUT", _TOPIC, put_settings, "Set the settings of a topic.", body=TopicSettings, status=204
+        "PUT",
+        _TOPIC,
+        put_settings,
+        "Set the settings of a topic.",
+        body=TopicSettings,
+        status=204,
+        is_audited=True,
     ),
     _operation(
         "GET",
@@ -306,8 +373,9 @@ OPERATIONS: Final = (
         "Create jobs repeatedly, by a cron expression.",
         body=Schedule,
         status=204,
+        is_audited=True,
     ),
-    _operation("DELETE", _SCHEDULE, delete_schedule, "Delete a schedule."),
+    _operation("DELETE", _SCHEDULE, delete_schedule, "Delete a schedule.", is_audited=True),
     Operation(
         method="POST",
         path="/api/jobs/token",

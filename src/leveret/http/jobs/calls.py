@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from leveret.auth import READ, WRITE
 from leveret.errors import JobsError, JobsInvalidError
 from leveret.http.framework.operations import Access, Operation, Query, whole_body
 from leveret.http.framework.responses import json_response
@@ -60,17 +61,17 @@ async def enqueue(call: Call) -> Response:
     )
     jobs = [item.job() for item in items]
     limits.require_batch(jobs, call.now_ms())
-    for namespace, index in _first_of_each(jobs).items():
-        call.require(namespace, index)
+    for (namespace, topic), index in _first_of_each(jobs).items():
+        call.require_use(namespace, topic, WRITE, index)
     found = await call.store.enqueue(jobs)
     return json_response(found.ids, headers={KNOWN: str(found.known)})
 
 
-def _first_of_each(jobs: list[NewJob]) -> dict[str, int]:
-    """Return the index of the first job of each namespace."""
-    found: dict[str, int] = {}
+def _first_of_each(jobs: list[NewJob]) -> dict[tuple[str, str], int]:
+    """Return the index of the first job of each topic."""
+    found: dict[tuple[str, str], int] = {}
     for index, job in enumerate(jobs):
-        found.setdefault(job.namespace, index)
+        found.setdefault((job.namespace, job.topic), index)
     return found
 
 
@@ -86,6 +87,7 @@ async def dequeue(call: Call) -> Response:
     limits.require_lease(lease_ms)
     wait_ms = duration_ms_of(query.get("wait"), "wait") or 0
     limits.require_wait(wait_ms)
+    call.require_use(namespace, topic, READ)
     jobs = await call.store.dequeue(namespace, topic, limit, lease_ms, 0)
     if wait_ms and not jobs:
         taking = call.store.dequeue(namespace, topic, limit, lease_ms, wait_ms)
@@ -135,7 +137,7 @@ async def ack(call: Call) -> Response:
         found = await call.store.ack(first.namespace, first.topic, handles)
         return [(outcome, 0) for outcome in found]
 
-    return await settle(call, done)
+    return await settle(call, done, READ)
 
 
 @job_call
@@ -149,7 +151,7 @@ async def nack(call: Call) -> Response:
         )
         return [(outcome, 0) for outcome in found]
 
-    return await settle(call, fail)
+    return await settle(call, fail, READ)
 
 
 @job_call
@@ -160,16 +162,23 @@ async def extend(call: Call) -> Response:
         lease_ms = _duration_ms(first.lease, "lease")
         return await call.store.extend(first.namespace, first.topic, handles, lease_ms)
 
-    return await settle(call, more)
+    return await settle(call, more, READ)
 
 
-async def settle(call: Call, act: Action) -> Response:
-    """Apply an action to the jobs in the body, and answer the outcome of each."""
+async def settle(call: Call, act: Action, *permissions: str) -> Response:
+    """Apply an action to the jobs in the body, and answer the outcome of each.
+
+    Answer 403 if the call lacks one of the permissions on a topic.
+    """
     body = decode_body(await whole_body(call.request, BODY_BYTES_MAX), ONE_OR_MANY)
     is_batch = isinstance(body, list)
     wanted: list[SettleBody] = body if isinstance(body, list) else [body]
     limits.require_within("", len(wanted), 1, BATCH_MAX, "the number of jobs in a batch")
-    handles = [_handle(call, one, index if is_batch else None) for index, one in enumerate(wanted)]
+    handles = []
+    for index, one in enumerate(wanted):
+        item = index if is_batch else None
+        handles.append(_handle(one, item))
+        call.require(one.namespace, one.topic, *permissions, item=item)
     found: list[tuple[Outcome, int]] = []
     for first, group in _groups(wanted, handles):
         found += await act(call, first, group)
@@ -182,17 +191,16 @@ async def settle(call: Call, act: Action) -> Response:
     return json_response(settle_result(outcome, ends_ms))
 
 
-def _handle(call: Call, one: SettleBody, item: int | None) -> Handle:
+def _handle(one: SettleBody, item: int | None) -> Handle:
     try:
         limits.require_topic(one.namespace, one.topic)
         delay_ms = _duration_ms(one.delay, "delay")
         if delay_ms is not None:
-            limits.require_within("delay", delay_ms, 0, BACKOFF_MS_MAX)
+            limits.require_seconds("delay", delay_ms, 0, BACKOFF_MS_MAX)
         limits.require_lease(_duration_ms(one.lease, "lease"))
     except JobsInvalidError as fault:
         fault.item = item
         raise
-    call.require(one.namespace, item)
     token = None if one.token is None else id_of(one.token, "token", item)
     return Handle(id_of(one.id, "id", item), token)
 
@@ -217,7 +225,7 @@ def _has_same_parameters(a: SettleBody, b: SettleBody) -> bool:
 
 
 def topic_of(call: Call) -> tuple[str, str]:
-    """Return namespace and topic of the query. Answer 403 if the call may not use them."""
+    """Return namespace and topic of the query."""
     query = call.request.query_params
     names = {}
     for field in ("namespace", "topic"):
@@ -225,7 +233,6 @@ def topic_of(call: Call) -> tuple[str, str]:
             raise JobsInvalidError(f"{field} is missing", field)
         names[field] = query[field]
     limits.require_topic(names["namespace"], names["topic"])
-    call.require(names["namespace"])
     return names["namespace"], names["topic"]
 
 

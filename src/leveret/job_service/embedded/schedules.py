@@ -51,11 +51,13 @@ class Schedules:
 
     def load(self) -> None:
         """Read the register, and fire the schedules that missed a time."""
-        for text in self._broker.register.entries(KIND).values():
-            entry = _entries.decode(text)
-            self._entries[entry.schedule.namespace, entry.schedule.name] = entry
+        self._broker.register.load_each(KIND, self._load)
         self._on_due(int(self._broker.turn.now_ms))
         self._arm()
+
+    def _load(self, key: str, text: str) -> None:
+        entry = _entries.decode(text)
+        self._entries[entry.schedule.namespace, entry.schedule.name] = entry
 
     def of(self, namespace: str) -> list[Schedule]:
         found = [e.schedule for key, e in self._entries.items() if key[0] == namespace]

@@ -45,6 +45,7 @@ from leveret.job_service.embedded.queued_jobs import cancel_job, deliver_job_now
 from leveret.job_service.embedded.rate_limits import RateLimits
 from leveret.job_service.embedded.schedules import Schedules
 from leveret.job_service.embedded.topic import TOPIC_ARGUMENTS, Topic
+from leveret.job_service.report import StoreReport
 
 SETTINGS: Final = "job-topic"  # kind of the entries in the register
 _encode: Final = msgspec.json.Encoder().encode
@@ -82,6 +83,10 @@ class EmbeddedStore:
     def sessions(self) -> list[Session]:
         """Return the sessions that hold leased jobs."""
         return [topic.session for topic in self._topics.values()]
+
+    def creates_queue(self, namespace: str, topic: str) -> bool:
+        vhost = self._host.broker.vhosts.get(namespace)
+        return vhost is None or topic not in vhost.queues
 
     async def enqueue(self, jobs: list[NewJob]) -> Enqueued:
         self._require_open()
@@ -306,6 +311,9 @@ class EmbeddedStore:
 
     async def stats(self, namespace: str | None) -> list[TopicStats]:
         return [_stats(topic) for topic in self._all_topics(namespace)]
+
+    def report(self) -> StoreReport:
+        return StoreReport()
 
     async def schedules(self, namespace: str) -> list[Schedule]:
         return self._schedules.of(namespace)

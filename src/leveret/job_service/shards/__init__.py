@@ -13,11 +13,12 @@ says how to run the store and what each failure does.
 from pathlib import Path
 from random import Random
 
+from leveret.job_service.shards.addresses import check_addresses
+from leveret.job_service.shards.server_health import Time
 from leveret.job_service.shards.settings import ShardsSettings
 from leveret.job_service.shards.store import ShardsStore
-from leveret.job_service.shards.tables import Time
 
-__all__ = ["ShardsSettings", "ShardsStore", "open_store"]
+__all__ = ["ShardsSettings", "ShardsStore", "check_addresses", "open_store"]
 
 
 def open_store(

@@ -8,8 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from leveret.job_model import BATCH_BYTES_MAX, Job
-from leveret.job_service.shards.tables import Time, read_job
-from leveret.job_service.shards.timestamps import to_timestamp
+from leveret.job_service.shards.tables import Tables, read_job
 from leveret.job_service.shards.topic_name import TopicName
 
 SLICE: Final = 1_000  # jobs that one statement changes
@@ -23,7 +22,7 @@ _LIST: Final = (
 )
 _LAST: Final = f"SELECT id FROM items WHERE {_DEAD} ORDER BY id DESC LIMIT 1"
 _NEXT: Final = f"SELECT id FROM items WHERE {_DEAD} AND id > $3 AND id <= $4 ORDER BY id LIMIT $5"
-_REDRIVE: Final = "SELECT leveret_redrive($1, $2, $3::BIGINT[], $4) AS count"
+_REDRIVE: Final = "SELECT leveret_redrive($1, $2, $3::BIGINT[], coalesce($4, now())) AS count"
 _DELETE: Final = (
     f"WITH gone AS (DELETE FROM items WHERE {_DEAD} AND id = ANY($3::BIGINT[]) RETURNING id)"
     " SELECT count(*) AS count FROM gone"
@@ -36,19 +35,18 @@ Ask = Callable[..., Awaitable[list[Any]]]
 class DeadJobs:
     """The dead jobs of all topics."""
 
-    def __init__(self, read: Ask, clock: Time) -> None:
+    def __init__(self, read: Ask, tables: Tables) -> None:
         self._read = read
-        self._clock = clock
+        self._tables = tables
 
     async def list_dead(self, topic: TopicName, after_id: int, limit: int) -> list[Job]:
         """Return dead jobs by id, starting after an id, up to a number of bytes."""
         rows = await self._read(topic, _LIST, after_id, limit)
-        return [read_job(row, self._clock.now_ms()) for row in rows]
+        return [read_job(row) for row in rows]
 
     async def redrive(self, topic: TopicName, ids: list[int] | None) -> int:
         """Make some or all dead jobs ready again; return how many."""
-        now = to_timestamp(self._clock.now_ms())
-        return await self._change(topic, ids, _REDRIVE, now)
+        return await self._change(topic, ids, _REDRIVE, self._tables.given_time())
 
     async def delete(self, topic: TopicName, ids: list[int] | None) -> int:
         return await self._change(topic, ids, _DELETE)

@@ -33,6 +33,7 @@ from leveret.job_service.shards.tables import Tables
 from leveret.job_service.shards.timestamps import to_ms
 from leveret.job_service.shards.topic_name import TopicName
 from leveret.job_service.shards.wal import Wal
+from leveret.job_service.snowflake import EPOCH_MS, first_of
 
 OUTSTANDING_MAX: Final = 1_000_000  # jobs of this node that are not in their tables yet
 FORGOTTEN_MAX: Final = 100_000  # keys of failed calls that Redis must still delete
@@ -98,7 +99,9 @@ class Enqueuer:
 
     def _require(self, jobs: list[NewJob]) -> None:
         for topic in {(job.namespace, job.topic) for job in jobs}:
-            self._routes.shard_of(topic).require()
+            shard = self._routes.shard_of(topic)
+            shard.require()
+            shard.health.require_clock()
         if not self._tables.settings.is_slow_mode:
             self._redis.require()
         if len(self._wal.outstanding) + len(jobs) > OUTSTANDING_MAX:
@@ -162,7 +165,7 @@ class Enqueuer:
                 fault = BufferFullError if not given else JobsUnavailableError
                 raise fault(f"the buffer {found[0].decode()} is full: its shard is too slow")
             known = {job.id: int(id or job.id) for job, id in zip_longest(jobs, found)}
-            undone = await self._forget_undone(jobs, known) if any(found) else set()
+            undone = await self._forget_void(jobs, known, now_ms) if any(found) else set()
             given.update(known)
             todo = [each for each in todo if known[each[0].id] in undone]
             if not todo:
@@ -170,36 +173,57 @@ class Enqueuer:
         raise JobsUnavailableError("keys of failed calls could not be deleted")
 
     async def _look_up_keys(self, batch: list[BufferedJob]) -> None:
-        """Copy the keys that the shards know to Redis, which has lost them."""
+        """Copy the keys that the shards know to Redis, which has lost them.
+
+        Without the keys of a shard that is down, the next call asks again.
+        """
         until_ms = 0
-        for shard in self._shards:
+        up = self._up()
+        for shard in up:
             rows = await shard.fetch("SELECT max(kept_until) AS until FROM keys")
             until_ms = max(until_ms, to_ms(rows[0]["until"]) if rows[0]["until"] else 0)
         for namespace, key, id in await self._known_keys(batch):
             await self._redis.remember(namespace, key, id)
-        await self._redis.keys_since(until_ms)
+        if len(up) == len(self._shards):
+            await self._redis.keys_since(until_ms)
+
+    def _up(self) -> list[Shard]:
+        """Return the shards that answer.
+
+        A key belongs to a namespace, but is usually used for one topic only. So a shard that is
+        down does not stop keys of topics on other shards.
+        """
+        return [shard for shard in self._shards if shard.is_up]
 
     async def _known_keys(self, batch: list[BufferedJob]) -> list[KnownKey]:
         keyed = [(job.namespace, job.idempotency_key) for job in batch if job.idempotency_key]
         if not keyed:
             return []
         found: list[KnownKey] = []
-        for shard in self._shards:
+        for shard in self._up():
             rows = await shard.fetch(
                 "SELECT k.namespace, k.idempotency_key, k.id FROM keys k"
                 " JOIN unnest($1::TEXT[], $2::TEXT[]) AS g(ns, key)"
-                " ON k.namespace = g.ns AND k.idempotency_key = g.key",
+                " ON k.namespace = g.ns AND k.idempotency_key = g.key"
+                " WHERE k.kept_until > coalesce($3, now())",
                 [namespace for namespace, _ in keyed],
                 [key for _, key in keyed],
+                self._tables.given_time(),
             )
             found += [(row["namespace"], row["idempotency_key"], row["id"]) for row in rows]
         return found
 
-    async def _forget_undone(self, batch: list[BufferedJob], known: dict[int, int]) -> set[int]:
-        """Delete keys in Redis that stand for jobs that were taken back; return their ids."""
+    async def _forget_void(
+        self, batch: list[BufferedJob], known: dict[int, int], now_ms: int
+    ) -> set[int]:
+        """Delete keys in Redis that are too old, or stand for jobs that were taken back.
+
+        Return the ids that they stood for.
+        """
         ids = [first for id, first in known.items() if first != id]
-        undone: set[int] = set()
-        for shard in self._shards if ids else []:
+        oldest = first_of(max(now_ms - self._tables.settings.keys_kept_ms, EPOCH_MS))
+        undone = {first for first in ids if first < oldest}
+        for shard in self._up() if ids else []:
             rows = await shard.fetch(
                 "SELECT id FROM flush_marks WHERE id = ANY($1::BIGINT[]) AND is_undone", ids
             )

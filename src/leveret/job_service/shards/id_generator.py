@@ -3,8 +3,9 @@
 Two nodes with the same number would make the same ids. A node leases its number in Redis and renews
 the lease. When the lease is over by the monotonic clock of this machine, no id is made until there
 is a new lease. The shards record the owner of each number too, since Redis may lose its data while
-a lease holds. A number is never given back: the next owner gets it at least one lease later, so
-that clocks may differ by that much. Where Redis is down and slow mode is on, a shard leases the
+a lease holds. A number is never given back: the shards give it to the next owner only when the
+lease is over and the clocks of both nodes, which may differ by `CLOCK_SKEW_MS_MAX` each, must be
+past it. Where Redis is down and slow mode is on, a shard leases the
 number; each shard has its own share of the numbers that Redis never leases.
 
 The lease of a node number has nothing to do with the leases of jobs.
@@ -20,6 +21,7 @@ from leveret.errors import JobsUnavailableError
 from leveret.job_service.shards.redis.redis_client import RedisClient
 from leveret.job_service.shards.settings import NODE_NUMBERS, NODE_NUMBERS_IN_REDIS, ShardsSettings
 from leveret.job_service.shards.shard import Shard
+from leveret.job_service.shards.sql.loader import CLOCK_SKEW_MS_MAX
 from leveret.job_service.snowflake import Snowflakes
 
 MARGIN: Final = 0.8  # share of the duration after which a lease counts as over
@@ -42,7 +44,6 @@ class IdGenerator:
         self._snowflakes: Snowflakes | None = None
         self._shard: Shard | None = None  # the shard that leases our number, if Redis does not
         self._valid_until_s = 0.0  # by the clock of the event loop
-        self.floor_ms = 0  # new ids must be later
 
     @property
     def node_number(self) -> int | None:
@@ -111,16 +112,25 @@ class IdGenerator:
         raise JobsUnavailableError("all node numbers are leased")
 
     async def _is_recorded(self, number: int) -> bool:
-        """Whether every shard that is up has recorded this node as the owner."""
+        """Whether every shard that answers has recorded this node as the owner.
+
+        A shard that stalls does not count, as if it were down: it may not delay the others.
+        """
         up = [shard for shard in self._shards if shard.is_up]
-        if not up:
+        asked = (self._record_in(shard, number) for shard in up)
+        found = await asyncio.gather(*asked, return_exceptions=True)
+        faults = [each for each in found if isinstance(each, BaseException)]
+        for fault in faults:
+            if not isinstance(fault, JobsUnavailableError):
+                raise fault
+        if len(faults) == len(found):
             raise JobsUnavailableError("no shard answers that could record the number of this node")
-        return all([await self._record_in(shard, number) for shard in up])
+        return all(each for each in found if not isinstance(each, BaseException))
 
     def _begin(self, number: int, shard: Shard | None, asked_s: float) -> None:
         log.info("this node has leased node number %d", number)
         last_ms = self._snowflakes.last_ms if self._snowflakes else 0
-        self._snowflakes = Snowflakes(number, max(self.floor_ms, last_ms))
+        self._snowflakes = Snowflakes(number, last_ms)
         self._shard = shard
         self._extend(asked_s)
 
@@ -145,10 +155,11 @@ class IdGenerator:
             "INSERT INTO node_ids AS n VALUES ($1, $2, now() + $3 * INTERVAL '1 ms')"
             " ON CONFLICT (node) DO UPDATE SET owner = $2,"
             " expires_at = now() + $3 * INTERVAL '1 ms'"
-            " WHERE n.owner = $2 OR n.expires_at < now() RETURNING node",
+            " WHERE n.owner = $2 OR n.expires_at < now() - $4 * INTERVAL '1 ms' RETURNING node",
             number,
             self._owner,
             self._settings.node_lease_ms,
+            2 * CLOCK_SKEW_MS_MAX,
         )
         return bool(rows)
 

@@ -19,6 +19,8 @@ STEPS: Final = (
     "step_5_bury",
     "step_6_homes",
     "step_7_claim",
+    "step_8_time",
+    "step_9_stamp",
 )
 
 

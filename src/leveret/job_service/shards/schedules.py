@@ -8,9 +8,10 @@ while no node was up fires once.
 
 import logging
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from typing import Any, Final
 
-from leveret.errors import JobsError
+from leveret.errors import JobsError, JobsUnavailableError
 from leveret.job_model import Enqueued, NewJob, Schedule
 from leveret.job_service.cron import Cron
 from leveret.job_service.shards.resharding.shard_reader import IS_COUNTED
@@ -18,16 +19,18 @@ from leveret.job_service.shards.shard import Shard
 from leveret.job_service.shards.tables import Tables
 from leveret.job_service.shards.timestamps import to_ms, to_timestamp
 
+Rows = list[Any]
 FIRED_MAX: Final = 100  # in one transaction
+_NOW: Final = "SELECT coalesce($1::TIMESTAMPTZ, now())"
 _LIST: Final = f"SELECT * FROM schedules j WHERE namespace = $1 AND {IS_COUNTED}"
 _SET: Final = (
-    "INSERT INTO schedules VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)"
+    "INSERT INTO schedules VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
     " ON CONFLICT (namespace, name) DO UPDATE SET topic = $3, cron = $4, timezone = $5,"
-    " payload = $6, priority = $7, is_paused = $8, next_at = $9"
+    " payload = $6, priority = $7, is_paused = $8, next_at = $9, version = $10"
 )
 # Leaves out topics that are being moved.
 _DUE: Final = (
-    "SELECT * FROM schedules s WHERE NOT is_paused AND next_at <= $1"
+    "SELECT * FROM schedules s WHERE NOT is_paused AND next_at <= coalesce($1, now())"
     " AND NOT EXISTS (SELECT FROM topics t WHERE t.namespace = s.namespace"
     " AND t.topic = s.topic AND t.state <> 'live')"
     " ORDER BY next_at LIMIT $2 FOR UPDATE OF s SKIP LOCKED"
@@ -50,15 +53,18 @@ class Schedules:
         self._enqueue = enqueue
 
     async def list(self, namespace: str) -> list[Schedule]:
-        found = []
+        """Return the schedules on the shards that answer."""
+        found: Rows = []
         for shard in self._shards:
-            rows = await shard.fetch(_LIST, namespace)
-            found += [_schedule(row) for row in rows]
-        return sorted(found, key=lambda schedule: schedule.name)
+            if shard.is_up:
+                found += await shard.fetch(_LIST, namespace)
+        # Of several versions, the last one counts.
+        newest = {row["name"]: row for row in sorted(found, key=lambda row: row["version"])}
+        return [_schedule(newest[name]) for name in sorted(newest)]
 
     async def set(self, schedule: Schedule, home: Shard) -> None:
         """Write a schedule to the shard of its topic; TopicStoppedError where that is another."""
-        next_ms = Cron(schedule.cron, schedule.timezone).next_ms(self._tables.clock.now_ms())
+        cron, version = Cron(schedule.cron, schedule.timezone), self._tables.clock.now_ms()
         values = (
             schedule.namespace,
             schedule.name,
@@ -68,21 +74,38 @@ class Schedules:
             schedule.payload,
             schedule.priority,
             schedule.is_paused,
-            None if next_ms is None else to_timestamp(next_ms),
         )
 
         async def work(connection: Any) -> None:
             async with connection.transaction():
                 await connection.execute("SELECT leveret_gate($1, $2)", values[0], values[2])
-                await connection.execute(_SET, *values)
+                next_at = _next_at(cron, await self._now_ms(connection))
+                await connection.execute(_SET, *values, next_at, version)
 
         await home.run(work)
         for shard in self._shards:
-            if shard is not home:  # an older version of it, for another topic, may be there
-                await shard.fetch(
-                    "DELETE FROM schedules WHERE namespace = $1 AND name = $2 AND topic <> $3",
-                    *values[:3],
-                )
+            # An older version, for another topic, may be there.
+            if shard is not home and shard.is_up:
+                try:
+                    await shard.fetch(
+                        "DELETE FROM schedules WHERE namespace = $1 AND name = $2 AND topic <> $3",
+                        *values[:3],
+                    )
+                except JobsUnavailableError as error:  # `drop_outdated` deletes it later
+                    log.info("an older version of the schedule %s may remain: %s", values[1], error)
+
+    async def drop_outdated(self, shard: Shard, connection: Any) -> None:
+        """Delete schedules of a shard that has come up, where another shard has a later version."""
+        for other in self._shards:
+            if other is shard or not other.is_up:
+                continue
+            rows = await other.fetch("SELECT namespace, name, version FROM schedules")
+            await connection.execute(
+                "DELETE FROM schedules s USING unnest($1::TEXT[], $2::TEXT[], $3::BIGINT[])"
+                " AS g(ns, name, version)"
+                " WHERE s.namespace = g.ns AND s.name = g.name AND s.version < g.version",
+                *([row[column] for row in rows] for column in ("namespace", "name", "version")),
+            )
 
     async def delete(self, namespace: str, name: str) -> bool:
         """Delete a schedule on every shard; return whether there was one.
@@ -90,8 +113,12 @@ class Schedules:
         Look again after it was found: its topic may be moving to another shard.
         """
         is_found = False
-        while any([await _delete(shard, namespace, name) for shard in self._shards]):
+        up = [shard for shard in self._shards if shard.is_up]
+        while any([await _delete(shard, namespace, name) for shard in up]):
             is_found = True
+        if not is_found:
+            for shard in self._shards:
+                shard.require()  # it may be on a shard that is down
         return is_found
 
     async def fire(self, shard: Shard) -> None:
@@ -99,12 +126,8 @@ class Schedules:
 
         async def work(connection: Any) -> None:
             async with connection.transaction():
-                now_ms = self._tables.clock.now_ms()
-                rows = await connection.fetch(
-                    _DUE,
-                    to_timestamp(now_ms),
-                    FIRED_MAX,
-                )
+                now_ms = await self._now_ms(connection)
+                rows = await connection.fetch(_DUE, self._tables.given_time(), FIRED_MAX)
                 for row in rows:
                     await self._fire_one(connection, row, now_ms)
 
@@ -124,13 +147,21 @@ class Schedules:
         except JobsError as error:  # it stays due; other schedules do not wait for it
             log.warning("the schedule %s could not fire: %s", row["name"], error)
             return
-        next_ms = Cron(row["cron"], row["timezone"]).next_ms(now_ms)
         await connection.execute(
             "UPDATE schedules SET next_at = $3 WHERE namespace = $1 AND name = $2",
             row["namespace"],
             row["name"],
-            None if next_ms is None else to_timestamp(next_ms),
+            _next_at(Cron(row["cron"], row["timezone"]), now_ms),
         )
+
+    async def _now_ms(self, connection: Any) -> int:
+        """Return the time of the shard, in a transaction."""
+        return to_ms(await connection.fetchval(_NOW, self._tables.given_time()))
+
+
+def _next_at(cron: Cron, now_ms: int) -> datetime | None:
+    next_ms = cron.next_ms(now_ms)
+    return None if next_ms is None else to_timestamp(next_ms)
 
 
 async def _delete(shard: Shard, namespace: str, name: str) -> bool:

@@ -14,10 +14,12 @@ from urllib.parse import urlsplit
 
 import asyncpg
 
-from leveret.errors import JobsError, JobsUnavailableError
+from leveret.errors import ConfigError, JobsError, JobsUnavailableError, NewerFormatError
 from leveret.job_service.shards.migration import migrate
+from leveret.job_service.shards.server_health import ServerHealth, Time
 from leveret.job_service.shards.settings import ShardsSettings
 from leveret.job_service.shards.sql.loader import TOPIC_STOPPED
+from leveret.job_service.shards.timestamps import to_ms
 
 Answer = TypeVar("Answer")
 Work = Callable[[Any], Awaitable[Answer]]
@@ -53,21 +55,33 @@ class TopicStoppedError(JobsError):
 class Shard:
     """One database of the store."""
 
-    def __init__(self, index: int, dsn: str, settings: ShardsSettings) -> None:
+    def __init__(self, index: int, dsn: str, settings: ShardsSettings, clock: Time) -> None:
         self.index: Final = index
         self._dsn = dsn
         self._settings = settings
+        self._clock = clock
         self.name: Final = f"shard {index} ({_shown_address(dsn)})"
-        self.is_up = False
+        self.health: Final = ServerHealth(self.name, is_skew_measured=not settings.is_time_given)
         self._is_migrated = False
         self._free: list[Any] = []
+        self._used = 0  # connections that do work now
+        self._freed = asyncio.Event()  # set when a connection becomes free
         self._room = asyncio.Semaphore(settings.connections_max)
+        self.refused_connections = 0  # connections that the server did not allow
         self.on_up: Callable[[Any], Awaitable[None]] | None = None  # with a fresh connection
+        # Checks the stamp of the database; False where it must be checked again later.
+        self.check_stamp: Callable[[Any], Awaitable[bool]] | None = None
+        self.is_stamped = False
+        # Why the database must not be used at all.
+        self.refusal: ConfigError | NewerFormatError | None = None
+
+    @property
+    def is_up(self) -> bool:
+        return self.health.is_up
 
     def require(self) -> None:
         """Raise unless the shard is known to answer."""
-        if not self.is_up:
-            raise JobsUnavailableError(f"{self.name} does not answer")
+        self.health.require()
 
     async def fetch(self, sql: str, *arguments: object) -> list[Any]:
         """Return the rows of one statement, which is a transaction of its own."""
@@ -77,6 +91,26 @@ class Shard:
             return rows
 
         return await self.run(work)
+
+    async def fetch_within(self, most_ms: int, sql: str, *arguments: object) -> list[Any]:
+        """Return the rows of a long read; JobsUnavailableError, and no more, if it takes longer."""
+
+        async def work(connection: Any) -> list[Any] | None:
+            async with connection.transaction(readonly=True):
+                await connection.execute(f"SET LOCAL statement_timeout = {most_ms}")
+                rows: list[Any] = await connection.fetch(sql, *arguments)
+                return rows
+
+        async def try_to(connection: Any) -> list[Any] | None:
+            try:
+                return await work(connection)
+            except asyncpg.QueryCanceledError:
+                return None
+
+        found = await self.run(try_to)
+        if found is None:
+            raise JobsUnavailableError(f"{self.name} has too many jobs to count in {most_ms} ms")
+        return found
 
     async def run(self, work: Work[Answer]) -> Answer:
         """Do work on a connection within the deadline; try again after a conflict."""
@@ -106,20 +140,41 @@ class Shard:
             raise JobsUnavailableError(f"{self.name} refuses: {error}") from error
 
     async def _with_connection(self, work: Work[Answer]) -> Answer:
-        connection = self._free.pop() if self._free else await self._connect()
+        connection = await self._take_connection()
+        self._used += 1
+        is_kept = False
         try:
             answer = await work(connection)
+            is_kept = True
         except asyncpg.PostgresError as error:
-            if isinstance(error, _DOWN_ERRORS):
-                connection.terminate()
-            else:
+            is_kept = not isinstance(error, _DOWN_ERRORS)
+            raise
+        finally:
+            self._used -= 1
+            if is_kept:
                 self._free.append(connection)
-            raise
-        except BaseException:
-            connection.terminate()
-            raise
-        self._free.append(connection)
+            else:
+                connection.terminate()
+            self._freed.set()
         return answer
+
+    async def _take_connection(self) -> Any:
+        """Return a free connection, or a new one.
+
+        A server that allows no more connections still serves those that are open: wait for one.
+        """
+        while not self._free:
+            try:
+                return await self._connect()
+            except asyncpg.TooManyConnectionsError as error:
+                if not self._used and not self._free:
+                    raise
+                self.refused_connections += 1
+                log.info("%s refuses a further connection: %s", self.name, error)
+                if not self._free:
+                    self._freed.clear()
+                    await self._freed.wait()
+        return self._free.pop()
 
     async def _connect(self) -> Any:
         return await asyncpg.connect(
@@ -127,9 +182,7 @@ class Shard:
         )
 
     def _open_breaker(self, error: BaseException) -> None:
-        if self.is_up:
-            log.warning("%s is down: %s", self.name, _reason(error))
-        self.is_up = False
+        self.health.on_down(_reason(error))
         self._drop_connections()
 
     def _drop_connections(self) -> None:
@@ -144,13 +197,17 @@ class Shard:
                 await (self._ask() if self.is_up else self._come_up())
         except (*_DOWN_ERRORS, asyncpg.PostgresError, JobsUnavailableError) as error:
             self._open_breaker(error)
+        except (ConfigError, NewerFormatError) as error:
+            self.refusal = error
+            self._open_breaker(error)
 
     async def _ask(self) -> None:
         if not self._free:
             return  # all connections are in use: their calls will find out
         connection = self._free.pop()
         try:
-            await connection.fetchval("SELECT 1")
+            await self._measure_skew(connection)
+            await self._check_stamp(connection)
         except BaseException:
             connection.terminate()
             raise
@@ -159,17 +216,33 @@ class Shard:
     async def _come_up(self) -> None:
         connection = await self._connect()
         try:
+            await self._measure_skew(connection)
+            if await connection.fetchval("SHOW enable_seqscan") != "off":
+                raise ConfigError(
+                    f"jobs_postgres: {self.name} drops the settings of a session, as poolers do;"
+                    " give the address of PostgreSQL itself"
+                )
             if not self._is_migrated:
                 await migrate(connection)
                 self._is_migrated = True
+            await self._check_stamp(connection)
             if self.on_up is not None:
                 await self.on_up(connection)
         except BaseException:
             connection.terminate()
             raise
         self._free.append(connection)
-        self.is_up = True
-        log.info("%s is up", self.name)
+        self.health.on_up()
+
+    async def _check_stamp(self, connection: Any) -> None:
+        if not self.is_stamped and self.check_stamp is not None:
+            self.is_stamped = await self.check_stamp(connection)
+        self.refusal = None
+
+    async def _measure_skew(self, connection: Any) -> None:
+        asked_ms = self._clock.now_ms()
+        at = await connection.fetchval("SELECT clock_timestamp()")
+        self.health.note_time(asked_ms, self._clock.now_ms(), to_ms(at))
 
     async def watch(self) -> None:
         """Probe until cancelled."""
@@ -178,7 +251,7 @@ class Shard:
             await self.probe()
 
     def close(self) -> None:
-        self.is_up = False
+        self.health.is_up = False
         self._drop_connections()
 
 

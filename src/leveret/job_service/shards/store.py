@@ -28,6 +28,8 @@ from leveret.job_model import (
     TopicSettings,
     TopicStats,
 )
+from leveret.job_service.report import StoreReport
+from leveret.job_service.shards import statements
 from leveret.job_service.shards.background.flusher import Flusher
 from leveret.job_service.shards.background.prefetcher import Prefetcher
 from leveret.job_service.shards.background.sweeper import Sweeper
@@ -41,11 +43,12 @@ from leveret.job_service.shards.ready_signals import ReadySignals
 from leveret.job_service.shards.redis.redis_client import RedisClient
 from leveret.job_service.shards.routing import ShardMap
 from leveret.job_service.shards.schedules import Schedules
+from leveret.job_service.shards.server_health import Time, server_report
 from leveret.job_service.shards.settings import WAIT_POLL_S, ShardsSettings
 from leveret.job_service.shards.shard import Shard
+from leveret.job_service.shards.stamping import Stamps
 from leveret.job_service.shards.tables import (
     Tables,
-    Time,
     cut_error,
     handle_columns,
     outcomes_of,
@@ -53,16 +56,14 @@ from leveret.job_service.shards.tables import (
     read_leased_job,
     urgency_of,
 )
-from leveret.job_service.shards.timestamps import to_ms, to_timestamp
+from leveret.job_service.shards.timestamps import to_ms
 from leveret.job_service.shards.topic_name import TopicName
 from leveret.job_service.shards.wal import Wal
-from leveret.job_service.snowflake import EPOCH_MS
+from leveret.job_service.snowflake import first_of
 
 Answer = TypeVar("Answer")
 POLL_S: Final = 0.05  # between two tries to drain
 POP_TRIES: Final = 3  # of a dequeue to find the buffer empty
-_NACK: Final = "SELECT * FROM leveret_nack($1, $2, $3::BIGINT[], $4::BIGINT[], $5, $6, $7, $8)"
-_BURY: Final = "SELECT * FROM leveret_bury($1, $2, $3::BIGINT[], $4::BIGINT[], $5, $6)"
 
 log = logging.getLogger(__name__)
 
@@ -81,8 +82,8 @@ class ShardsStore:
     ) -> None:
         assert dsns, "there is at least one shard"
         self._clock, self._settings, self._random = clock, settings, random
-        self._redis = RedisClient(redis_url, settings)
-        self._shards = [Shard(index, dsn, settings) for index, dsn in enumerate(dsns)]
+        self._redis = RedisClient(redis_url, settings, clock)
+        self._shards = [Shard(index, dsn, settings, clock) for index, dsn in enumerate(dsns)]
         self._wal = Wal(data, settings.sync, settings.segment_bytes)
         self._routes = ShardMap(self._shards, self._redis)
         self._tables = Tables(clock, settings, random)
@@ -108,9 +109,11 @@ class ShardsStore:
             self._counters,
             self._signals,
         )
+        self._stamps = Stamps(settings.secret_digest)
         self._tasks: list[asyncio.Task[None]] = []
         self._is_draining = False
-        self._dead = DeadJobs(self._read, clock)
+        self._started_s = 0.0  # by the clock of the event loop
+        self._dead = DeadJobs(self._read, self._tables)
         self._acks = AckBatcher(self._ack)
         self._claims = ClaimBatcher(self._claim)
         self._wire()
@@ -118,9 +121,17 @@ class ShardsStore:
     def _wire(self) -> None:
         self._redis.on_up = self._on_redis_up
         for shard in self._shards:
-            shard.on_up = partial(self._sweeper.report_log, shard)
+            shard.on_up = partial(self._on_shard_up, shard)
+            shard.check_stamp = partial(self._check_stamp, shard)
         for flusher in self._flushers:
             flusher.on_moved = self._signal
+
+    async def _on_shard_up(self, shard: Shard, connection: Any) -> None:
+        await self._sweeper.report_log(shard, connection)
+        await self._schedules.drop_outdated(shard, connection)
+
+    async def _check_stamp(self, shard: Shard, connection: Any) -> bool:
+        return await self._stamps.check(connection, shard.index, shard.name, self._wal.origin)
 
     async def _on_redis_up(self) -> None:
         await self._enqueuer.forget_keys()
@@ -128,10 +139,18 @@ class ShardsStore:
     async def start(self) -> None:
         """Recover the jobs of the local log, and start the background tasks.
 
-        A node starts although servers are down: calls for their topics are refused.
+        A node starts although servers are down: calls for their topics are refused. ConfigError
+        where a database is not the shard that it was given as.
         """
+        self._started_s = asyncio.get_running_loop().time()
         self._wal.open()
         await asyncio.gather(self._redis.probe(), *(shard.probe() for shard in self._shards))
+        for shard in self._shards:
+            if shard.is_up and not shard.is_stamped:  # it came up before the first shard
+                await shard.probe()
+            if shard.refusal is not None:
+                await self._close()
+                raise shard.refusal
         await self._try_to("read the shard map", self._routes.refresh)
         await self._try_to("sweep the local log", self._sweep_all)
         await self._try_to("lease a node number", self._id_generator.renew)
@@ -211,9 +230,6 @@ class ShardsStore:
         await self._redis.close()
         self._wal.close()
 
-    def _now(self) -> Any:
-        return to_timestamp(self._clock.now_ms())
-
     def _flusher(self, topic: TopicName) -> Flusher:
         return self._flushers[self._routes.shard_of(topic).index]
 
@@ -264,6 +280,9 @@ class ShardsStore:
 
         return await self._on_shard(topic, lambda shard: shard.run(work))
 
+    def creates_queue(self, namespace: str, topic: str) -> bool:
+        return False
+
     async def enqueue(self, jobs: list[NewJob]) -> Enqueued:
         if self._is_draining:
             raise JobsDrainingError("the service is stopping")
@@ -296,20 +315,15 @@ class ShardsStore:
             await self._signals.wait(event, min(left_s, WAIT_POLL_S))
 
     async def _claim(self, topic: TopicName, limit: int, lease_ms: int | None) -> list[LeasedJob]:
-        self._routes.shard_of(topic).require()
+        shard = self._routes.shard_of(topic)
+        shard.require()
+        shard.health.require_clock()
         self._prefetcher.note(topic)
         async with self._prefetcher.alone(topic):
             popped = await self._pop(topic, limit)
-            now_ms = self._clock.now_ms()
-            rows = await self._ask(
-                topic,
-                "SELECT * FROM leveret_claim($1, $2, $3::BIGINT[], $4, $5, $6, $7)",
-                popped,
-                limit,
-                lease_ms,
-                (now_ms - EPOCH_MS) << 22,
-                to_timestamp(now_ms),
-            )
+            fence = first_of(self._clock.now_ms())
+            given = self._tables.given_time()
+            rows = await self._ask(topic, statements.CLAIM, popped, limit, lease_ms, fence, given)
         counts = self._counters.of(topic)
         counts.expired += sum(int(row["job_token"]) for row in rows if row["job_id"] is None)
         rows = sorted((row for row in rows if row["job_id"] is not None), key=urgency_of)
@@ -358,8 +372,8 @@ class ShardsStore:
         return await self._acks.ack((namespace, topic), handles)
 
     async def _ack(self, name: TopicName, handles: list[Handle]) -> list[Outcome]:
-        sql = "SELECT * FROM leveret_ack($1, $2, $3::BIGINT[], $4::BIGINT[], $5)"
-        outcomes = outcomes_of(await self._settle(name, sql, handles, self._now()))
+        given = self._tables.given_time()
+        outcomes = outcomes_of(await self._settle(name, statements.ACK, handles, given))
         self._counters.of(name).acked += outcomes.count(Outcome.DONE)
         self._signals.notify(name)  # a dequeue may wait for a free lease
         return outcomes
@@ -374,12 +388,12 @@ class ShardsStore:
         is_dead: bool = False,
     ) -> list[Outcome]:
         name = namespace, topic
-        kept, now = cut_error(error), self._now()
+        kept, given = cut_error(error), self._tables.given_time()
         if is_dead:
-            rows = await self._settle(name, _BURY, handles, kept, now)
+            rows = await self._settle(name, statements.BURY, handles, kept, given)
         else:
             drawn = self._random.random()
-            rows = await self._settle(name, _NACK, handles, kept, delay_ms, drawn, now)
+            rows = await self._settle(name, statements.NACK, handles, kept, delay_ms, drawn, given)
         outcomes = outcomes_of(rows)
         self._counters.of(name).failed += outcomes.count(Outcome.DONE)
         await self._ticker.on_ready(name)
@@ -388,13 +402,8 @@ class ShardsStore:
     async def extend(
         self, namespace: str, topic: str, handles: list[Handle], lease_ms: int | None
     ) -> list[tuple[Outcome, int]]:
-        rows = await self._settle(
-            (namespace, topic),
-            "SELECT * FROM leveret_extend($1, $2, $3::BIGINT[], $4::BIGINT[], $5, $6)",
-            handles,
-            lease_ms,
-            self._now(),
-        )
+        given = self._tables.given_time()
+        rows = await self._settle((namespace, topic), statements.EXTEND, handles, lease_ms, given)
         ends = [to_ms(row["until_at"]) if row["until_at"] else 0 for row in rows]
         return list(zip(outcomes_of(rows), ends, strict=True))
 
@@ -407,17 +416,16 @@ class ShardsStore:
     async def deliver_now(self, namespace: str, topic: str, ids: list[int]) -> list[Outcome]:
         name = namespace, topic
         await self._flush_if_buffered(name)
-        sql = "SELECT * FROM leveret_deliver_now($1, $2, $3::BIGINT[], $4)"
-        outcomes = outcomes_of(await self._ask(name, sql, ids, self._now()))
+        given = self._tables.given_time()
+        outcomes = outcomes_of(await self._ask(name, statements.DELIVER_NOW, ids, given))
         await self._ticker.on_ready(name)
         return outcomes
 
     async def find(self, namespace: str, topic: str, id: int) -> Job | None:
         name = namespace, topic
         await self._flush_if_buffered(name)
-        sql = "SELECT * FROM items WHERE (namespace || '') = $1 AND (topic || '') = $2 AND id = $3"
-        rows = await self._read(name, sql, id)
-        return read_job(rows[0], self._clock.now_ms()) if rows else None
+        rows = await self._read(name, statements.FIND, id, self._tables.given_time())
+        return read_job(rows[0], to_ms(rows[0]["asked_at"])) if rows else None
 
     async def dead(self, namespace: str, topic: str, after_id: int, limit: int) -> list[Job]:
         return await self._dead.list_dead((namespace, topic), after_id, limit)
@@ -451,7 +459,22 @@ class ShardsStore:
             for topic in await self._redis.buffers():
                 if namespace is None or topic[0] == namespace:
                     await self._try_to("flush for the statistics", partial(self._flush, topic))
-        return await collect_stats(self._shards, self._counters, namespace, self._now())
+        given = self._tables.given_time()
+        return await collect_stats(self._shards, self._routes, self._counters, namespace, given)
+
+    def report(self) -> StoreReport:
+        now_s = asyncio.get_running_loop().time()
+        oldest = next(iter(self._wal.outstanding.values()), None)
+        servers = [server_report(self._redis.health, is_shard=False)]
+        for shard in self._shards:
+            servers.append(server_report(shard.health, is_shard=True))
+            servers[-1].connections_refused = shard.refused_connections
+        return StoreReport(
+            servers=servers,
+            log_jobs=len(self._wal.outstanding),
+            flush_lag_s=0.0 if oldest is None else now_s - (oldest.added_s or self._started_s),
+            busy_topics=self._prefetcher.busy,
+        )
 
     async def schedules(self, namespace: str) -> list[Schedule]:
         return await self._schedules.list(namespace)

@@ -1,14 +1,16 @@
 """Writes jobs to the table of a shard, and reads rows of it as jobs."""
 
 import json
+from datetime import datetime
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from leveret.job_model import ERROR_BYTES_MAX, Failure, Handle, Job, LeasedJob, Outcome
 from leveret.job_service.shards.buffered_job import BufferedJob
 from leveret.job_service.shards.routing import slot_of, to_signed
+from leveret.job_service.shards.server_health import Time
 from leveret.job_service.shards.settings import ShardsSettings
 from leveret.job_service.shards.shard import Shard
 from leveret.job_service.shards.timestamps import to_ms, to_timestamp
@@ -16,16 +18,10 @@ from leveret.job_service.shards.timestamps import to_ms, to_timestamp
 _PUT = (
     "SELECT job_id, first_id FROM leveret_put($1::BIGINT[], $2::TEXT[], $3::TEXT[], $4::INT[],"
     " $5::INT[], $6::TIMESTAMPTZ[], $7::TIMESTAMPTZ[], $8::TEXT[], $9::TEXT[], $10::BYTEA[],"
-    " $11, $12, $13)"
+    " coalesce($11, now()), coalesce($11, now()) + $12 * INTERVAL '1 ms', $13)"
 )
 # The states of the API. A prefetched job counts as ready: no worker has it.
 _STATES = {"leased": "ready", "processing": "leased"}
-
-
-class Time(Protocol):
-    """The clock of the node."""
-
-    def now_ms(self) -> int: ...
 
 
 class Tables:
@@ -40,13 +36,16 @@ class Tables:
             set()
         )  # shards that had forgotten our log: jobs below the floor are inserted too
 
+    def given_time(self) -> datetime | None:
+        """Return the time that a shard must use; None where it uses its own `now()`."""
+        return to_timestamp(self.clock.now_ms()) if self.settings.is_time_given else None
+
     async def put(self, shard: Shard, jobs: list[BufferedJob]) -> dict[int, int]:
         """Insert jobs that the shard does not know.
 
         Return, by the id of a job whose key is taken, the id of the first job with that key.
         """
         jobs = sorted(jobs, key=lambda job: job.id)
-        now_ms = self.clock.now_ms()
         rows = await shard.fetch(
             _PUT,
             [job.id for job in jobs],
@@ -54,13 +53,13 @@ class Tables:
             [job.topic for job in jobs],
             [to_signed(slot_of((job.namespace, job.topic))) for job in jobs],
             [job.priority for job in jobs],
-            [to_timestamp(job.deliver_after_ms) for job in jobs],
+            [_after(job) for job in jobs],
             [to_timestamp(job.created_ms) for job in jobs],
             [job.idempotency_key for job in jobs],
             [job.fair_key for job in jobs],
             [job.payload for job in jobs],
-            to_timestamp(now_ms),
-            to_timestamp(now_ms + self.settings.keys_kept_ms),
+            self.given_time(),
+            self.settings.keys_kept_ms,
             shard.index in self.forced,
         )
         return {row["job_id"]: row["first_id"] for row in rows}
@@ -74,6 +73,12 @@ class Tables:
             [job.namespace for job in jobs],
             [job.topic for job in jobs],
         )
+
+
+def _after(job: BufferedJob) -> datetime | None:
+    """Return when a job is due; None for a job that was due when it was enqueued."""
+    is_due = job.deliver_after_ms <= job.created_ms
+    return None if is_due else to_timestamp(job.deliver_after_ms)
 
 
 def read_leased_job(row: Any) -> LeasedJob:
@@ -95,7 +100,7 @@ def urgency_of(row: Any) -> tuple[int, int, Any, int]:
     return row["job_priority"], row["job_rank"], row["job_after"], row["job_id"]
 
 
-def read_job(row: Any, now_ms: int) -> Job:
+def read_job(row: Any, now_ms: int = 0) -> Job:
     until = row["lease_expires_at"]
     status: str = row["status"]
     after_ms = to_ms(row["deliver_after"])

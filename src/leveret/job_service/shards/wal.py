@@ -294,7 +294,9 @@ class Wal:
             if not self._counts[segment]:
                 self._path(segment).unlink(missing_ok=True)
         self._files.clear()
-        os.close(self._lock)
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
 
 
 def _record(raw: list[bytes]) -> bytes:

@@ -12,6 +12,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import TypeVar
 
+from leveret.http_client.answers import Answer
 from leveret.http_client.async_connections import CONNECTIONS_MAX, AsyncConnectionPool
 from leveret.http_client.tokens import AsyncTokenRenewal, AsyncTokenSource
 from leveret.job_model import Enqueued, Outcome, Schedule
@@ -20,7 +21,7 @@ from leveret.jobs.client.calls import Call
 from leveret.jobs.client.errors import CallError, CallTimeoutError, NotAuthenticatedError, error_of
 from leveret.jobs.client.job import Job, JobInfo, NewJob
 from leveret.jobs.client.outcomes import require_done
-from leveret.jobs.client.retrying import TIMEOUT_S, maybe_pause_s
+from leveret.jobs.client.retrying import TIMEOUT_S, may_be_done, maybe_pause_s
 from leveret.jobs.client.service_address import DEFAULT_NAMESPACE, find_service, make_encoder
 from leveret.jobs.client.topics import TopicSettings, TopicStats
 
@@ -236,12 +237,12 @@ class AsyncClient:
     async def _until_done(self, call: Call[T], deadline: asyncio.Timeout) -> T:
         encoder = await self._tokens.current()
         may_renew = self._tokens.can_renew()
-        tries = 0
+        tries, is_unsure = 0, False
         while True:
             tries += 1
             try:
                 request = encoder.encode(call.method, call.path, call.body)
-                return await self._try(call, request)
+                return call.result(await self._try(request), may_be_done=is_unsure)
             except NotAuthenticatedError:  # the service did nothing
                 if not may_renew:
                     raise
@@ -252,10 +253,11 @@ class AsyncClient:
                 pause_s = maybe_pause_s(fault, call, tries, left_s)
                 if pause_s is None:
                     raise
+                is_unsure |= may_be_done(fault)
                 await asyncio.sleep(pause_s)
 
-    async def _try(self, call: Call[T], request: bytes) -> T:
+    async def _try(self, request: bytes) -> Answer:
         answer = await self._connections.ask(request)
         if answer.status >= 300:
             raise error_of(answer.status, answer.body, answer.headers.get("retry-after"))
-        return call.decode(answer)
+        return answer

@@ -7,7 +7,7 @@ idempotency keys.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
@@ -42,6 +42,14 @@ class Call(Generic[T]):
     decode: Callable[[Answer], T]
     is_repeatable: bool = False
     wait_s: float = 0.0  # the service may wait for jobs so long, on top of the deadline
+    # Decodes the answer where an earlier try may have been carried out; None: `decode` does.
+    decode_repeated: Callable[[Answer], T] | None = None
+
+    def result(self, answer: Answer, *, may_be_done: bool) -> T:
+        """Return the result of an answer; `may_be_done`: the answer of an earlier try was lost."""
+        if may_be_done and self.decode_repeated is not None:
+            return self.decode_repeated(answer)
+        return self.decode(answer)
 
 
 class _Item(msgspec.Struct, omit_defaults=True):
@@ -121,8 +129,18 @@ def dequeue(
 
 
 def ack(jobs: Iterable[Job]) -> Call[list[Outcome]]:
-    """Settle jobs as done."""
-    return _settle("/ack", [_Settled(j.namespace, j.topic, j.id, j.token) for j in jobs])
+    """Settle jobs as done.
+
+    Where the answer of an earlier try was lost, a job that is gone was acked by that try.
+    """
+    call = _settle("/ack", [_Settled(j.namespace, j.topic, j.id, j.token) for j in jobs])
+    decode = call.decode
+
+    def decode_repeated(answer: Answer) -> list[Outcome]:
+        found = decode(answer)
+        return [Outcome.DONE if each is Outcome.UNKNOWN else each for each in found]
+
+    return replace(call, decode_repeated=decode_repeated)
 
 
 def nack(failed: Iterable[tuple[Job, str, float | None, bool]]) -> Call[list[Outcome]]:

@@ -12,6 +12,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import TypeVar
 
+from leveret.http_client.answers import Answer
 from leveret.http_client.connections import ConnectionPool
 from leveret.http_client.tokens import TokenRenewal, TokenSource
 from leveret.job_model import Enqueued, Outcome, Schedule
@@ -20,7 +21,7 @@ from leveret.jobs.client.calls import Call
 from leveret.jobs.client.errors import CallError, NotAuthenticatedError, error_of
 from leveret.jobs.client.job import Job, JobInfo, NewJob
 from leveret.jobs.client.outcomes import require_done
-from leveret.jobs.client.retrying import TIMEOUT_S, maybe_pause_s
+from leveret.jobs.client.retrying import TIMEOUT_S, may_be_done, maybe_pause_s
 from leveret.jobs.client.service_address import DEFAULT_NAMESPACE, find_service, make_encoder
 from leveret.jobs.client.topics import TopicSettings, TopicStats
 
@@ -225,12 +226,12 @@ class Client:
         deadline = time.monotonic() + self._timeout_s + call.wait_s
         encoder = self._tokens.current()
         may_renew = self._tokens.can_renew()
-        tries = 0
+        tries, is_unsure = 0, False
         while True:
             tries += 1
             try:
                 request = encoder.encode(call.method, call.path, call.body)
-                return self._try(call, request, deadline)
+                return call.result(self._try(request, deadline), may_be_done=is_unsure)
             except NotAuthenticatedError:  # the service did nothing
                 if not may_renew:
                     raise
@@ -240,9 +241,10 @@ class Client:
                 pause_s = maybe_pause_s(fault, call, tries, deadline - time.monotonic())
                 if pause_s is None:
                     raise
+                is_unsure |= may_be_done(fault)
                 time.sleep(pause_s)
 
-    def _try(self, call: Call[T], request: bytes, deadline: float) -> T:
+    def _try(self, request: bytes, deadline: float) -> Answer:
         connection = self._connections.take(max(deadline - time.monotonic(), 0.001))
         try:
             answer = connection.ask(request, deadline)
@@ -255,4 +257,4 @@ class Client:
             connection.close()
         if answer.status >= 300:
             raise error_of(answer.status, answer.body, answer.headers.get("retry-after"))
-        return call.decode(answer)
+        return answer

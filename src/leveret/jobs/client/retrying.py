@@ -31,6 +31,11 @@ def maybe_pause_s(fault: CallError, call: Call[Any], tries: int, left_s: float) 
     return pause_s if pause_s < left_s else None
 
 
+def may_be_done(fault: CallError) -> bool:
+    """Return True if the service may have carried out a call that failed like this."""
+    return isinstance(fault, UnreachableError) and fault.was_sent
+
+
 def _is_harmless(fault: CallError, call: Call[Any]) -> bool:
     if isinstance(fault, UnreachableError):
         return call.is_repeatable or not fault.was_sent

@@ -26,16 +26,17 @@ class TopicStats(msgspec.Struct, kw_only=True):
 
     namespace: str
     topic: str
-    ready: int
-    scheduled: int
-    leased: int
-    dead: int
+    ready: int | None  # None, as the next three, where `missing` says why
+    scheduled: int | None
+    leased: int | None
+    dead: int | None
     oldest_ready_s: float | None = None  # since when the oldest ready job waits, s since 1970
     enqueued: int = 0
     handed_out: int = 0
     acked: int = 0
     failed: int = 0
     expired: int = 0  # leases that ran out
+    missing: str = ""  # why the jobs could not be counted: the shard that does not answer
 
 
 def settings_of(found: job_model.TopicSettings) -> TopicSettings:
@@ -78,4 +79,5 @@ def stats_of(found: job_model.TopicStats) -> TopicStats:
         acked=found.acked,
         failed=found.failed,
         expired=found.expired,
+        missing=found.missing,
     )

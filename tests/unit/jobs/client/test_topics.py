@@ -20,8 +20,16 @@ def test_settings_are_converted_both_ways() -> None:
 
 
 def test_the_oldest_ready_job_waits_since_a_time_in_seconds() -> None:
-    counts = {"ready": 1, "scheduled": 2, "leased": 3, "dead": 4, "expired": 5}
-    found = job_model.TopicStats(namespace="n", topic="t", oldest_ready_ms=1500, **counts)
+    found = job_model.TopicStats(
+        namespace="n",
+        topic="t",
+        ready=1,
+        scheduled=2,
+        leased=3,
+        dead=4,
+        expired=5,
+        oldest_ready_ms=1500,
+    )
     assert stats_of(found).oldest_ready_s == 1.5
     assert stats_of(found).expired == 5
     found.oldest_ready_ms = None

@@ -16,10 +16,15 @@ from leveret.errors import JobsError
 from leveret.job_service.shards.redis.redis_client import RedisClient
 from leveret.job_service.shards.routing import ShardMap
 from leveret.job_service.shards.tables import Tables, urgency_of
-from leveret.job_service.shards.timestamps import to_timestamp
 from leveret.job_service.shards.topic_name import TopicName
 
 ROUND_S = 0.05
+PAUSE_S = 5.0  # without prefetching, after Redis could not list jobs
+_TAKE_BACK = "SELECT leveret_take_back($1, $2, $3::BIGINT[])"
+_PREFETCH = (
+    "SELECT * FROM leveret_prefetch("
+    "$1, $2, $3, coalesce($4, now()), coalesce($4, now()) + $5 * INTERVAL '1 ms')"
+)
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +38,13 @@ class Prefetcher:
         self._tables = tables
         self._asked: Counter[TopicName] = Counter()  # dequeues in this second
         self._busy: set[TopicName] = set()
+        self._paused_until_s = 0.0  # by the clock of the event loop
         self._locks: dict[TopicName, tuple[asyncio.Lock, int]] = {}  # and how many tasks use each
+
+    @property
+    def busy(self) -> int:
+        """Return how many topics are busy."""
+        return len(self._busy)
 
     def note(self, topic: TopicName) -> None:
         """Count a dequeue of a topic."""
@@ -85,20 +96,29 @@ class Prefetcher:
 
     async def _fill(self, topic: TopicName) -> None:
         most = self._tables.settings.prefetch_max
-        if not self._redis.is_up:
+        if not self._redis.is_up or asyncio.get_running_loop().time() < self._paused_until_s:
             return
         ahead = await self._redis.prefetched(topic)
         if ahead > most // 2:
             return
         lease_ms = self._tables.settings.prefetch_lease_ms
-        now_ms = self._tables.clock.now_ms()
-        rows = await self._routes.shard_of(topic).fetch(
-            "SELECT * FROM leveret_prefetch($1, $2, $3, $4, $5)",
+        shard = self._routes.shard_of(topic)
+        if shard.health.skew_refusal():
+            return
+        rows = await shard.fetch(
+            _PREFETCH,
             *topic,
             most - ahead,
-            to_timestamp(now_ms),
-            to_timestamp(now_ms + lease_ms),
+            self._tables.given_time(),
+            lease_ms,
         )
         if rows:
             jobs = [(row["job_id"], row["job_priority"]) for row in sorted(rows, key=urgency_of)]
-            await self._redis.add_prefetched(topic, jobs, lease_ms)
+            try:
+                await self._redis.add_prefetched(topic, jobs, lease_ms)
+            except JobsError:
+                # Redis is full, or gone: jobs that no list names would be hidden until their leases
+                # end. Dequeues lease directly meanwhile.
+                self._paused_until_s = asyncio.get_running_loop().time() + PAUSE_S
+                await shard.fetch(_TAKE_BACK, *topic, [id for id, _ in jobs])
+                raise

@@ -12,24 +12,29 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final
 
-from leveret.errors import JobsError, JobsUnavailableError
+from leveret.errors import JobsError
 from leveret.job_service.shards.buffered_job import BufferedJob
 from leveret.job_service.shards.enqueueing import by_topic
 from leveret.job_service.shards.ready_signals import ReadySignals
 from leveret.job_service.shards.routing import ShardMap
-from leveret.job_service.shards.settings import FLOOR_LAG_MS, FLUSH_BYTES, ORIGIN_KEPT_MS
+from leveret.job_service.shards.settings import FLUSH_BYTES, ORIGIN_KEPT_MS
 from leveret.job_service.shards.shard import Shard, TopicStoppedError
+from leveret.job_service.shards.sql.loader import FLOOR_LAG_MS
 from leveret.job_service.shards.tables import Tables
-from leveret.job_service.shards.timestamps import to_timestamp
 from leveret.job_service.shards.topic_name import TopicName
 from leveret.job_service.shards.wal import Wal
-from leveret.job_service.snowflake import EPOCH_MS, time_ms_of
+from leveret.job_service.snowflake import first_of
 
 SWEEP_JOBS: Final = 500
 PATIENCE: Final = 10  # factor on the age of swept jobs while a flusher is behind
 CLEAN_ROWS: Final = 10_000
+TURNS_EVERY_S: Final = 10.0  # between two looks for ranks of idle fair keys
 MAP_EVERY_S: Final = 10.0  # the shard map is read again, so that its copy in Redis stays fresh
-_ORIGIN: Final = "SELECT floor_id, is_new FROM leveret_origin($1, $2, $3, $4)"
+_FORGET_TURNS: Final = "SELECT leveret_forget_turns(coalesce($1, now()), $2)"
+_ORIGIN: Final = (
+    "SELECT floor_id, is_new FROM leveret_origin("
+    "$1, $2, coalesce($3, now()), coalesce($3, now()) - $4 * INTERVAL '1 ms')"
+)
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +50,7 @@ class Sweeper:
         self._routes = routes
         self._tables = tables
         self._signals = signals
-        self.floor_ms = 0  # the highest floor of all shards: new ids must be later
+        self._turns_due_s: dict[int, float] = {}  # by shard, by the clock of the event loop
 
     async def run(self) -> None:
         """Sweep until cancelled."""
@@ -131,7 +136,7 @@ class Sweeper:
     def low(self) -> int:
         """Return an id below all that this node may still insert."""
         now_ms = self._tables.clock.now_ms()
-        found = [(now_ms - FLOOR_LAG_MS - EPOCH_MS) << 22]
+        found = [first_of(now_ms - FLOOR_LAG_MS)]
         for ids in (self._wal.outstanding, self._wal.undone):
             # Ids rise with the log, apart from a few that were made at the same time.
             found += [id - (FLOOR_LAG_MS << 22) for id in islice(ids, 1)]
@@ -139,30 +144,22 @@ class Sweeper:
 
     async def report_log(self, shard: Shard, connection: Any) -> None:
         """Report the local log to a shard that has come up, before any job is inserted there."""
-        now_ms = self._tables.clock.now_ms()
-        row = await connection.fetchrow(_ORIGIN, *self._origin(now_ms))
+        row = await connection.fetchrow(_ORIGIN, *self._origin())
         if row["is_new"] and self._wal.outstanding:
             log.warning("%s had forgotten this node: some jobs may be inserted twice", shard.name)
             self._tables.forced.add(shard.index)
-        self.floor_ms = max(self.floor_ms, time_ms_of(row["floor_id"]))
-        if row["floor_id"] >= (now_ms - EPOCH_MS) << 22:
-            raise JobsUnavailableError(
-                f"the clock of this node is behind that of others at {shard.name}"
-            )
 
-    def _origin(self, now_ms: int) -> tuple[object, ...]:
-        forgotten = to_timestamp(now_ms - ORIGIN_KEPT_MS)
-        return self._wal.origin, self.low(), to_timestamp(now_ms), forgotten
+    def _origin(self) -> tuple[object, ...]:
+        return self._wal.origin, self.low(), self._tables.given_time(), ORIGIN_KEPT_MS
 
     async def _renew(self) -> None:
         for shard in self._shards:
             if shard.is_up:
-                now_ms = self._tables.clock.now_ms()
-                rows = await shard.fetch(_ORIGIN, *self._origin(now_ms))
-                await self._clean(shard, rows[0]["floor_id"], now_ms)
+                rows = await shard.fetch(_ORIGIN, *self._origin())
+                await self._clean(shard, rows[0]["floor_id"])
 
-    async def _clean(self, shard: Shard, floor: int, now_ms: int) -> None:
-        """Delete flush marks and keys that are not needed any more, some at a time."""
+    async def _clean(self, shard: Shard, floor: int) -> None:
+        """Delete flush marks, keys and ranks that are not needed any more, some at a time."""
         await shard.fetch(
             "DELETE FROM flush_marks WHERE id = ANY(ARRAY("
             "SELECT id FROM flush_marks WHERE id < $1 ORDER BY id LIMIT $2))",
@@ -171,12 +168,16 @@ class Sweeper:
         )
         await shard.fetch(
             "DELETE FROM keys WHERE (namespace, idempotency_key) IN ("
-            "SELECT k.namespace, k.idempotency_key FROM keys k WHERE k.kept_until < $1"
-            " AND NOT EXISTS (SELECT FROM items i WHERE i.id = k.id)"
+            "SELECT k.namespace, k.idempotency_key FROM keys k"
+            " WHERE k.kept_until < coalesce($1, now())"
             " ORDER BY k.kept_until LIMIT $2)",
-            to_timestamp(now_ms),
+            self._tables.given_time(),
             CLEAN_ROWS,
         )
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= self._turns_due_s.get(shard.index, 0.0):
+            self._turns_due_s[shard.index] = now_s + TURNS_EVERY_S
+            await shard.fetch(_FORGET_TURNS, self._tables.given_time(), CLEAN_ROWS)
 
     async def leave(self) -> None:
         """Sign off from the shards: the log is empty and the node stops."""

@@ -13,7 +13,6 @@ from leveret.job_service.shards.schedules import Schedules
 from leveret.job_service.shards.settings import WAKE_MAX
 from leveret.job_service.shards.shard import Shard
 from leveret.job_service.shards.tables import Tables
-from leveret.job_service.shards.timestamps import to_timestamp
 from leveret.job_service.shards.topic_name import TopicName
 
 log = logging.getLogger(__name__)
@@ -59,8 +58,8 @@ class Ticker:
     async def handle_due(self, shard: Shard) -> None:
         """Handle everything that is due on a shard now."""
         rows = await shard.fetch(
-            "SELECT * FROM leveret_wake(NULL, NULL, $1, $2)",
-            to_timestamp(self._tables.clock.now_ms()),
+            "SELECT * FROM leveret_wake(NULL, NULL, coalesce($1, now()), $2)",
+            self._tables.given_time(),
             WAKE_MAX,
         )
         for row in rows:

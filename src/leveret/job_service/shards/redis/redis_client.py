@@ -20,6 +20,7 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from leveret.errors import JobsUnavailableError
+from leveret.job_service.shards.addresses import CLUSTER
 from leveret.job_service.shards.buffered_job import BufferedJob, encode_id
 from leveret.job_service.shards.redis import keys as redis_keys
 from leveret.job_service.shards.redis.pipelined_connection import (
@@ -28,6 +29,7 @@ from leveret.job_service.shards.redis.pipelined_connection import (
     encode_words,
 )
 from leveret.job_service.shards.redis.scripts import load_script
+from leveret.job_service.shards.server_health import ServerHealth, Time
 from leveret.job_service.shards.settings import FLUSH_BYTES, FLUSH_READ, ShardsSettings
 from leveret.job_service.shards.topic_name import TopicName
 
@@ -44,8 +46,9 @@ log = logging.getLogger(__name__)
 class RedisClient:
     """The Redis server of the store."""
 
-    def __init__(self, url: str, settings: ShardsSettings) -> None:
+    def __init__(self, url: str, settings: ShardsSettings, clock: Time) -> None:
         self._settings = settings
+        self._clock = clock
         parts = urlsplit(url)
         self.name: Final = f"redis ({parts.hostname or 'local'}:{parts.port or 6379})"
         # `_ask` limits the time. With `socket_timeout` the library loses cancellations on
@@ -57,7 +60,7 @@ class RedisClient:
             socket_connect_timeout=settings.deadline_s,
         )
         self._redis: Any = Redis.from_pool(pool)
-        self.is_up = False
+        self.health: Final = ServerHealth(self.name, is_skew_measured=not settings.is_time_given)
         self.on_up: Callable[[], Awaitable[None]] | None = None
         self._pipelined = PipelinedConnection(pool, settings.deadline_s)
         self._push: Final = _Script(load_script("push"), 1)
@@ -69,9 +72,12 @@ class RedisClient:
         self._renew: Any = self._redis.register_script(load_script("renew_node_number"))
         self._forget: Any = self._redis.register_script(load_script("forget_keys"))
 
+    @property
+    def is_up(self) -> bool:
+        return self.health.is_up
+
     def require(self) -> None:
-        if not self.is_up:
-            raise JobsUnavailableError(f"{self.name} does not answer")
+        self.health.require()
 
     async def _ask(self, question: Awaitable[Answer]) -> Answer:
         try:
@@ -85,27 +91,36 @@ class RedisClient:
         if isinstance(error, ResponseError):  # out of memory, read-only, loading
             return JobsUnavailableError(f"{self.name} refuses: {error}")
         if isinstance(error, (RedisError, OSError, TimeoutError)):
-            self._open_breaker(error)
-            return JobsUnavailableError(f"{self.name} does not answer: {error}")
+            cause = _cause(error)
+            self.health.on_down(cause)
+            return JobsUnavailableError(f"{self.name} does not answer: {cause}")
         return error
 
-    def _open_breaker(self, error: BaseException) -> None:
-        if self.is_up:
-            log.warning("%s is down: %s", self.name, str(error) or type(error).__name__)
-        self.is_up = False
-
     async def probe(self) -> None:
-        """Ping Redis; open or close the breaker by the result."""
+        """Ask Redis for its time; open or close the breaker by the result."""
+        asked_ms = self._clock.now_ms()
         try:
-            await self._ask(self._redis.ping())
-            if not self.is_up and self.on_up is not None:
-                await self.on_up()
-        except JobsUnavailableError as error:
-            self._open_breaker(error)
+            async with asyncio.timeout(self._settings.deadline_s):
+                seconds, microseconds = await self._redis.time()
+                server_ms = seconds * 1000 + microseconds // 1000
+                self.health.note_time(asked_ms, self._clock.now_ms(), server_ms)
+                if not self.is_up:
+                    await self._require_single()
+                    if self.on_up is not None:
+                        await self.on_up()
+        except (RedisError, OSError, TimeoutError, JobsUnavailableError) as error:
+            self.health.on_down(_cause(error))
             return
-        if not self.is_up:
-            log.info("%s is up", self.name)
-        self.is_up = True
+        self.health.on_up()
+
+    async def _require_single(self) -> None:
+        """Raise if the server is part of a Redis Cluster: scripts touch keys of several slots."""
+        try:
+            facts: dict[str, object] = await self._redis.info("server")
+        except ResponseError:  # the user may not ask
+            return
+        if facts.get("redis_mode", "standalone") != "standalone":
+            raise JobsUnavailableError(CLUSTER)
 
     async def watch(self) -> None:
         """Probe until cancelled."""
@@ -114,7 +129,7 @@ class RedisClient:
             await self.probe()
 
     async def close(self) -> None:
-        self.is_up = False
+        self.health.is_up = False
         await self._pipelined.close()
         await self._redis.aclose()
         await self._redis.connection_pool.disconnect()
@@ -280,6 +295,12 @@ class RedisClient:
         """Renew the lease of a node number, or end it with 0; False where it was not ours."""
         key = redis_keys.node_key(number)
         return bool(await self._ask(self._renew(keys=[key], args=[owner, lease_ms])))
+
+
+def _cause(error: BaseException) -> str:
+    if isinstance(error, TimeoutError) and not str(error):
+        return "no answer within the deadline"
+    return str(error) or type(error).__name__
 
 
 class _Script:

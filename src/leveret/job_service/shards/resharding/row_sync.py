@@ -26,9 +26,7 @@ KEY_COLUMNS: Final = {
     "keys": "idempotency_key",
 }  # large tables, and the column that names a row
 TABLES: Final = ("items", "keys", "turns", "rounds", "schedules")
-_KEPT: Final = (
-    f"(kept_until > now() + {KEYS_MARGIN} OR EXISTS (SELECT FROM items i WHERE i.id = r.id))"
-)
+_KEPT: Final = f"kept_until > now() + {KEYS_MARGIN}"
 _HASH: Final = "hash_record_extended(r, 0)"
 
 

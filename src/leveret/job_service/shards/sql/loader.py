@@ -18,18 +18,30 @@ from leveret.job_model import (
     PAYLOAD_BYTES_MAX,
     RETRIES_DEFAULT,
 )
+from leveret.job_service.snowflake import EPOCH_MS
 
+FLOOR_LAG_MS: Final = 60_000  # flush marks are kept for so long at least
+CLOCK_SKEW_MS_MAX: Final = 60_000  # by how much the clock of a node may differ from a shard's
 GATE_LOCK: Final = 0x4C56_0002  # advisory lock: shared by every function that changes items
 TOPIC_STOPPED: Final = "LV001"  # SQLSTATE: the topic is being moved, or lives on another shard
+
+
+def _interval(ms: int) -> str:
+    return f"INTERVAL '{ms} ms'"
+
+
 PLACEHOLDERS: Final = {
     "BACKOFF_MS_DEFAULT": BACKOFF_MS_DEFAULT,
     "BACKOFF_MS_MAX_DEFAULT": BACKOFF_MS_MAX_DEFAULT,
     "BATCH_BYTES_MAX": BATCH_BYTES_MAX,
+    "EPOCH_MS": EPOCH_MS,
     "DUE_JOBS_LOOKED_AT": 100,  # of all topics; a claim looks among them for jobs of its topic
     "ERRORS_KEPT": ERRORS_KEPT,
+    "FLOOR_LAG": _interval(FLOOR_LAG_MS),
     "GATE_LOCK": GATE_LOCK,
     "JITTER_DEFAULT": 0.2,
     "JOBS_THAT_ALWAYS_FIT": BATCH_BYTES_MAX // PAYLOAD_BYTES_MAX,  # so their size is not measured
+    "KEY_FREE_EARLY": _interval(2 * CLOCK_SKEW_MS_MAX),
     "LEASE_MS_DEFAULT": LEASE_MS_DEFAULT,
     "PAYLOAD_BYTES_MAX": PAYLOAD_BYTES_MAX,
     "RETRIES_DEFAULT": RETRIES_DEFAULT,

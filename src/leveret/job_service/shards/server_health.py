@@ -1,0 +1,94 @@
+"""Health of one server of the store: whether it answers, why it does not, and its clock.
+
+The log gets a line when a server stops answering, for each new cause, and when it is back.
+"""
+
+import logging
+from typing import Final, Protocol
+
+from leveret.errors import JobsUnavailableError
+from leveret.job_service.report import ServerReport
+from leveret.job_service.shards.sql.loader import CLOCK_SKEW_MS_MAX
+
+log = logging.getLogger(__name__)
+
+
+class Time(Protocol):
+    """The clock of the node."""
+
+    def now_ms(self) -> int: ...
+
+
+class ServerHealth:
+    """The breaker of a server, and the skew of its clock."""
+
+    def __init__(self, name: str, *, is_skew_measured: bool) -> None:
+        self.name: Final = name
+        self._is_skew_measured = is_skew_measured
+        self.is_up = False
+        self.was_up = False  # it has answered since the start of the node
+        self.cause = ""  # why it is down; empty while it is up, or has not been asked yet
+        self.failures = 0  # how often it went down, or could not be reached at first
+        self.skew_ms: int | None = None  # by how much the node is ahead; None: not measured
+
+    def require(self) -> None:
+        """Raise unless the server is known to answer."""
+        if not self.is_up:
+            cause = f": {self.cause}" if self.cause else ""
+            raise JobsUnavailableError(f"{self.name} does not answer{cause}")
+
+    def on_up(self) -> None:
+        if not self.is_up:
+            log.info("%s is up", self.name)
+        self.is_up = self.was_up = True
+        self.cause = ""
+
+    def on_down(self, cause: str) -> None:
+        """Open the breaker."""
+        if self.is_up or not self.cause:
+            self.failures += 1
+        if self.is_up or cause != self.cause:
+            log.warning("%s is down: %s", self.name, cause)
+        self.is_up = False
+        self.cause = cause
+
+    def note_time(self, asked_ms: int, answered_ms: int, server_ms: int) -> None:
+        """Measure the skew by one question for the time of the server."""
+        if not self._is_skew_measured:
+            return
+        before = self.skew_refusal()
+        self.skew_ms = (asked_ms + answered_ms) // 2 - server_ms
+        refusal = self.skew_refusal()
+        if refusal and not before:
+            log.error("%s", refusal)
+        elif before and not refusal:
+            log.info("the clock of this node agrees with %s again", self.name)
+
+    def skew_refusal(self) -> str:
+        """Return why this node must not lease jobs of the server; empty where it may."""
+        if self.skew_ms is None or abs(self.skew_ms) <= CLOCK_SKEW_MS_MAX:
+            return ""
+        side = "ahead of" if self.skew_ms > 0 else "behind"
+        return (
+            f"the clock of this node is {abs(self.skew_ms) / 1000:.0f} s {side} {self.name};"
+            f" at most {CLOCK_SKEW_MS_MAX // 1000} s are allowed"
+        )
+
+    def require_clock(self) -> None:
+        """Raise if the clocks of node and server differ by too much to make ids and leases."""
+        refusal = self.skew_refusal()
+        if refusal:
+            raise JobsUnavailableError(refusal)
+
+
+def server_report(health: ServerHealth, *, is_shard: bool) -> ServerReport:
+    return ServerReport(
+        name=health.name,
+        is_shard=is_shard,
+        is_up=health.is_up,
+        was_up=health.was_up,
+        cause=health.cause,
+        failures=health.failures,
+        skew_ms=health.skew_ms,
+        skew_refusal=health.skew_refusal() if is_shard else "",
+    )

@@ -1,0 +1,24 @@
+"""Statements of the calls that serve one topic; its names are the first two arguments.
+
+Where the time is NULL, the shard uses its own.
+"""
+
+from typing import Final
+
+CLAIM: Final = "SELECT * FROM leveret_claim($1, $2, $3::BIGINT[], $4, $5, $6, coalesce($7, now()))"
+ACK: Final = "SELECT * FROM leveret_ack($1, $2, $3::BIGINT[], $4::BIGINT[], coalesce($5, now()))"
+NACK: Final = (
+    "SELECT * FROM leveret_nack("
+    "$1, $2, $3::BIGINT[], $4::BIGINT[], $5, $6, $7, coalesce($8, now()))"
+)
+BURY: Final = (
+    "SELECT * FROM leveret_bury($1, $2, $3::BIGINT[], $4::BIGINT[], $5, coalesce($6, now()))"
+)
+EXTEND: Final = (
+    "SELECT * FROM leveret_extend($1, $2, $3::BIGINT[], $4::BIGINT[], $5, coalesce($6, now()))"
+)
+DELIVER_NOW: Final = "SELECT * FROM leveret_deliver_now($1, $2, $3::BIGINT[], coalesce($4, now()))"
+FIND: Final = (
+    "SELECT *, coalesce($4, now()) AS asked_at FROM items"
+    " WHERE (namespace || '') = $1 AND (topic || '') = $2 AND id = $3"
+)

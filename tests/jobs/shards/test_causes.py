@@ -1,0 +1,181 @@
+"""Causes of failures: in the log, in answers, in health checks and in metrics."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from leveret.errors import ConfigError, JobsUnavailableError
+from leveret.job_service.shards.addresses import check_addresses
+from leveret.storage.disk import Disk
+from leveret.testing import RunningBroker, broker
+from tests.jobs.api import Api
+from tests.jobs.shards.deployment import (
+    WITHIN_S,
+    Deployment,
+    drain,
+    eventually,
+    new,
+    refuses,
+    topic_on,
+)
+from tools.services import Postgres, RedisServer
+
+pytestmark = pytest.mark.compiled_only("the store is the same in both forms")
+
+
+def test_the_first_failed_probe_tells_its_cause(
+    deployment: Deployment, caplog: pytest.LogCaptureFixture
+) -> None:
+    wrong = deployment.at(dsns=[deployment.dsns[0], deployment.dsns[1] + "_missing"])
+
+    async def main() -> None:
+        with caplog.at_level(logging.WARNING):
+            async with wrong.node(missing=1) as store:
+                reason = await refuses(store.enqueue([new(topic_on(1))]), JobsUnavailableError)
+                assert "shard 1 (" in reason and "does not exist" in reason
+                report = store.report()
+                assert [server.failures for server in report.servers] == [0, 0, 1]
+                assert "does not exist" in report.not_ready()[0]
+                await store._shards[1].probe()
+                assert store.report().servers[2].failures == 1
+        lines = [line for line in caplog.messages if "does not exist" in line]
+        assert len(lines) == 1  # the same cause is not told again
+
+    asyncio.run(main())
+
+
+def test_a_shard_that_fails_later_leaves_the_node_ready(
+    apart: Deployment, other_postgres: Postgres
+) -> None:
+    async def main() -> None:
+        store = await apart.started()
+        try:
+            await store.enqueue([new(topic_on(0)), new(topic_on(1))])
+            await store.stats(None)
+            other_postgres.end()
+            await eventually(lambda: not store._shards[1].is_up)
+            assert store.report().not_ready() == []
+            assert "shard 1 (" in store.report().faults()[0]
+            here, there = sorted(await store.stats("n"), key=lambda each: each.missing)
+            assert (here.topic, here.ready, here.missing) == (topic_on(0), 1, "")
+            assert (there.topic, there.ready, there.dead) == (topic_on(1), None, None)
+            assert "shard 1 (" in there.missing
+            assert there.enqueued == 1
+        finally:
+            other_postgres.start()
+            await eventually(lambda: store._shards[1].is_up)
+            await store.stop(WITHIN_S)
+
+    asyncio.run(main())
+
+
+@contextlib.contextmanager
+def served(folder: Path, redis_url: str, dsns: list[str]) -> Iterator[RunningBroker]:
+    options: dict[str, Any] = {"jobs_redis": redis_url, "jobs_postgres": " ".join(dsns)}
+    with broker(http=True, disk=Disk(folder), **options) as running:
+        yield running
+
+
+def _get(server: RunningBroker, path: str) -> tuple[int, str]:
+    import base64
+    import http.client
+
+    connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=WITHIN_S)
+    login = base64.b64encode(b"guest:guest").decode()
+    try:
+        connection.request("GET", path, headers={"Authorization": f"Basic {login}"})
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        connection.close()
+
+
+def test_health_and_metrics_name_the_servers(deployment: Deployment) -> None:
+    wrong = [deployment.dsns[0], deployment.dsns[1] + "_missing"]
+    with served(deployment.folder / "a", deployment.redis_url, wrong) as server:
+        for path in ("ready-to-serve-clients", "jobs"):
+            status, body = _get(server, f"/api/health/checks/{path}")
+            assert status == 503
+            assert "shard 1 (" in body and "does not exist" in body
+        token = server.node.jobs.sign(["n"], "test", 600)
+        api = Api(server.http_port, token, "n")
+        api.enqueue(topic_on(0), b"x")
+        answer = api.get("/stats", namespace="n")
+        assert "does not exist" in answer.headers["jobs-missing"]
+        assert [each["ready"] for each in answer.body] == [1]
+        _, metrics = _get(server, "/metrics")
+        assert f'leveret_jobs{{namespace="n",topic="{topic_on(0)}",state="ready"}} 1' in metrics
+        up = [line for line in metrics.splitlines() if line.startswith("leveret_jobs_server_up")]
+        assert [line.rsplit(" ", 1)[1] for line in up] == ["1", "1", "0"]
+        assert 'leveret_jobs_clock_skew_seconds{server="shard 0' in metrics
+
+
+def test_health_is_well_when_all_servers_answer(deployment: Deployment) -> None:
+    with served(deployment.folder / "a", deployment.redis_url, deployment.dsns) as server:
+        for path in ("ready-to-serve-clients", "jobs"):
+            assert _get(server, f"/api/health/checks/{path}")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("redis_url", "dsn", "reason"),
+    [
+        ("localhost:6379", "postgresql://a/b", "an address begins with redis://"),
+        ("redis://h:port/0", "postgresql://a/b", "the address cannot be read"),
+        ("redis://h/zero", "postgresql://a/b", "zero is not the number of a database"),
+        ("redis+sentinel://h/0", "postgresql://a/b", "Redis Sentinel is not supported"),
+        ("redis://a:1,b:2/0", "postgresql://a/b", "Redis Cluster is not supported"),
+        ("redis://a,b/0", "postgresql://a/b", "Redis Cluster is not supported"),
+        ("redis://h/0", "mysql://a/b", "jobs_postgres: an address begins with postgresql://"),
+        ("redis://h/0", "postgresql://a:x/b", "jobs_postgres: the address cannot be read"),
+    ],
+)
+def test_addresses_that_cannot_be_right_are_refused(redis_url: str, dsn: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        check_addresses(redis_url, [dsn])
+
+
+def test_addresses_of_every_kind_are_taken() -> None:
+    for url in ("redis://h", "rediss://user:word@h:6380/3", "unix:///run/redis.sock?db=1"):
+        check_addresses(url, ["postgresql://u:p@h:5432/d?sslmode=require", "postgres://h/d"])
+
+
+def test_a_redis_cluster_is_refused_with_a_sentence(deployment: Deployment) -> None:
+    class Clustered(RedisServer):
+        def command(self) -> list[str]:
+            return [*super().command(), "--cluster-enabled", "yes", "--databases", "1"]
+
+    server = Clustered()
+
+    async def main() -> None:
+        store = deployment.at(redis_url=server.url).store()
+        await store.start()
+        assert "Redis Cluster is not supported" in store.report().not_ready()[0]
+        await store.stop(WITHIN_S)
+
+    try:
+        server.start()
+        asyncio.run(main())
+    finally:
+        server.remove()
+
+
+def test_a_user_of_redis_with_few_rights_is_enough(
+    deployment: Deployment, own_redis: RedisServer
+) -> None:
+    with contextlib.closing(redis.Redis(port=own_redis.port)) as client:
+        rules = ["on", ">word", "~mqueue:*", "+@all", "-@dangerous"]
+        client.execute_command("ACL", "SETUSER", "jobs", *rules)  # type: ignore[no-untyped-call]
+    url = own_redis.url.replace("redis://", "redis://jobs:word@")
+
+    async def main() -> None:
+        async with deployment.at(redis_url=url).node() as store:
+            await store.enqueue([new(idempotency_key="k")])
+            assert await drain(store, "t") == [b"x"]
+
+    asyncio.run(main())

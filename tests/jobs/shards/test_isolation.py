@@ -1,0 +1,154 @@
+"""A server that fails affects only the calls that need it."""
+
+import asyncio
+from contextlib import closing
+from urllib.parse import urlsplit
+
+import asyncpg
+import pytest
+import redis
+from msgspec import structs
+
+from leveret.job_model import Schedule, TopicSettings
+from tests.jobs.shards.deployment import (
+    QUICK,
+    WITHIN_S,
+    Deployment,
+    drain,
+    eventually,
+    new,
+    topic_on,
+)
+from tools.services import Postgres, RedisServer
+
+pytestmark = pytest.mark.compiled_only("the store is the same in both forms")
+
+HERE, THERE = topic_on(0), topic_on(1)  # topics on a shard that stays, and on one that goes down
+
+
+async def _limit_connections(dsn: str, limit: int) -> str:
+    """The address of a database for a role that may open only a few connections."""
+    parts = urlsplit(dsn)
+    database = parts.path.removeprefix("/")
+    connection = await asyncpg.connect(dsn, timeout=WITHIN_S)
+    await connection.execute(f"CREATE ROLE few_{database} LOGIN CONNECTION LIMIT {limit}")
+    await connection.execute(f"ALTER DATABASE {database} OWNER TO few_{database}")
+    await connection.execute(f"GRANT ALL ON SCHEMA public TO few_{database}")
+    await connection.close()
+    return dsn.replace("leveret@", f"few_{database}@")
+
+
+def test_a_refused_connection_leaves_those_that_work(deployment: Deployment) -> None:
+    async def main() -> None:
+        limited = [await _limit_connections(dsn, 2) for dsn in deployment.dsns]
+        async with deployment.at(dsns=limited).node() as store:
+            await store.enqueue([new(f"t{n}") for n in range(30)])
+            calls = (store.dequeue("n", f"t{n}", 1, None, 0) for n in range(30))
+            found = await asyncio.gather(*calls)
+            assert [len(jobs) for jobs in found] == [1] * 30
+            assert [shard.health.failures for shard in store._shards] == [0, 0]
+            assert sum(shard.refused_connections for shard in store._shards) > 0
+
+    asyncio.run(main())
+
+
+def test_a_shard_that_is_down_stops_neither_keys_nor_schedules_nor_settings_of_others(
+    apart: Deployment, other_postgres: Postgres
+) -> None:
+    async def main() -> None:
+        store = await apart.started()
+        try:
+            (first,) = (await store.enqueue([new(HERE, idempotency_key="k")])).ids
+            other_postgres.end()
+            await eventually(lambda: not store._shards[1].is_up)
+            assert (await store.enqueue([new(HERE, idempotency_key="k")])).ids == [first]
+            nightly = Schedule(name="nightly", namespace="n", topic=HERE, cron="0 3 * * *")
+            await store.set_schedule(nightly)
+            assert await store.schedules("n") == [nightly]
+            await store.set_settings("n", HERE, TopicSettings(retries_max=3))
+            assert (await store.settings("n", HERE)).retries_max == 3
+            assert await store.delete_schedule("n", "nightly")
+            assert await drain(store, HERE) == [b"x"]
+        finally:
+            other_postgres.start()
+            await eventually(lambda: store._shards[1].is_up)
+            await store.stop(WITHIN_S)
+
+    asyncio.run(main())
+
+
+def test_an_older_version_of_a_schedule_does_not_come_back_with_its_shard(
+    apart: Deployment, other_postgres: Postgres
+) -> None:
+    async def main() -> None:
+        store = await apart.started()
+        old = Schedule(name="nightly", namespace="n", topic=THERE, cron="0 3 * * *")
+        moved = Schedule(name="nightly", namespace="n", topic=HERE, cron="0 4 * * *")
+        try:
+            await store.set_schedule(old)
+            other_postgres.end()
+            await eventually(lambda: not store._shards[1].is_up)
+            await store.set_schedule(moved)
+        finally:
+            other_postgres.start()
+            await eventually(lambda: store._shards[1].is_up)
+        assert await apart.rows("SELECT topic FROM schedules", shard=1) == []
+        assert await store.schedules("n") == [moved]
+        await store.stop(WITHIN_S)
+
+    asyncio.run(main())
+
+
+def test_a_full_redis_hides_no_jobs(deployment: Deployment, own_redis: RedisServer) -> None:
+    async def main() -> None:
+        async with deployment.at(redis_url=own_redis.url).node() as store:
+            await store.enqueue([new() for _ in range(30)])
+            await store.stats(None)  # flushes the buffer
+            with closing(redis.Redis(port=own_redis.port)) as client:
+                client.config_set("maxmemory", 1)
+                for _ in range(3):
+                    try:
+                        await store._prefetcher.prefetch(("n", "t"))
+                    except Exception as error:
+                        assert "refuses" in str(error)
+                rows = await deployment.rows("SELECT DISTINCT status FROM items")
+                assert [row["status"] for row in rows] == ["ready"]
+                assert len(await drain(store, "t")) == 30
+                client.config_set("maxmemory", 0)
+
+    asyncio.run(main())
+
+
+def test_a_stalled_shard_does_not_cost_the_node_its_number(deployment: Deployment) -> None:
+    impatient = structs.replace(QUICK, deadline_s=1.0, node_lease_ms=60_000)
+
+    async def main() -> None:
+        async with deployment.node(settings=impatient) as store:
+            number = store._id_generator.node_number
+            blocker = await asyncpg.connect(deployment.dsns[1], timeout=WITHIN_S)
+            async with blocker.transaction():
+                await blocker.execute("LOCK TABLE node_ids IN ACCESS EXCLUSIVE MODE")
+                await store._id_generator.renew()
+                assert store._id_generator.node_number == number
+            await blocker.close()
+            await eventually(lambda: all(shard.is_up for shard in store._shards))
+
+    asyncio.run(main())
+
+
+def test_ranks_of_idle_fair_keys_are_forgotten(deployment: Deployment) -> None:
+    async def main() -> None:
+        async with deployment.node() as store:
+            await store.enqueue([new(fair_key=f"customer {n}") for n in range(20)])
+            assert len(await drain(store, "t", 5)) == 20
+            await store.enqueue([new(fair_key="customer 0"), new(fair_key="customer 0")])
+            await drain(store, "t", 1)
+            for _ in range(2):
+                await deployment.rows(
+                    "SELECT leveret_forget_turns(now() + INTERVAL '2 hours', 1000)"
+                )
+            assert await deployment.is_empty("turns")
+            await store.enqueue([new(payload=b"late", fair_key="customer 7")])
+            assert await drain(store, "t") == [b"late"]
+
+    asyncio.run(main())
