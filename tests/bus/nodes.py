@@ -5,10 +5,13 @@ Each has directories of its own and keeps its port, so that after a kill the sam
 
 from __future__ import annotations
 
+import base64
+import json
 import shutil
 import sys
 import tempfile
 import time
+import urllib.request
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +22,7 @@ from tools.ports import HOST, free_port
 from tools.rabbitmq import UnavailableError
 
 START_S: Final = 90.0
+ANSWER_S: Final = 30.0
 READY_LINE: Final = r"^leveret ready amqp=(\S+):(\d+) http=\S+:(\d+)$"
 
 
@@ -45,6 +49,10 @@ class Node:
         """Stop it and remove its files."""
         raise NotImplementedError
 
+    def set_policy(self, pattern: str, definition: dict[str, int]) -> None:
+        """Set a policy for the queues whose names match."""
+        raise NotImplementedError
+
 
 class Leveret(Node):
     """`leveret serve` of the form under test."""
@@ -66,6 +74,17 @@ class Leveret(Node):
         if self._child is not None:
             self._child.kill()
             self._child = None
+
+    def set_policy(self, pattern: str, definition: dict[str, int]) -> None:
+        document = {"pattern": pattern, "definition": definition, "apply-to": "queues"}
+        address = f"http://{HOST}:{self.http_port}/api/policies/%2F/{abs(hash(pattern))}"
+        login = base64.b64encode(b"guest:guest").decode()
+        headers = {"Authorization": f"Basic {login}", "Content-Type": "application/json"}
+        request = urllib.request.Request(
+            address, json.dumps(document).encode(), headers, method="PUT"
+        )
+        with urllib.request.urlopen(request, timeout=ANSWER_S) as answer:  # noqa: S310 our own
+            assert answer.status in (201, 204)
 
     def close(self) -> None:
         if self._child is not None:
@@ -102,6 +121,14 @@ class RabbitMQ(Node):
         if self._child is not None:
             self._child.kill()
             self._child = None
+
+    def set_policy(self, pattern: str, definition: dict[str, int]) -> None:
+        command: list[str | Path] = [rabbitmq.CONTROL, "set_policy", "--apply-to", "queues"]
+        command += [str(abs(hash(pattern))), pattern, json.dumps(definition)]
+        if user := rabbitmq.user():
+            command = ["runuser", "-u", user, "--", *command]
+        child = Child(command, self._environment, self._directory)
+        assert child.wait(START_S) == 0, child.output()
 
     def close(self) -> None:
         if self._child is not None:

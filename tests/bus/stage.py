@@ -16,12 +16,11 @@ from leveret.bus import BusSettings
 
 WAIT_S: Final = 20.0
 FAST: Final = BusSettings(
-    early_wait_s_min=0.01,
-    early_wait_s_max=0.04,
+    early_wait_s=0.03,
     heartbeat_s=2,
     probe_interval_s=0.3,
     answer_timeout_s=5.0,
-    stop_deadline_s=3.0,
+    stop_deadline_s=20.0,
 )
 pytestmark_bus = [
     pytest.mark.anyio,

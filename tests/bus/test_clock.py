@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
+import aio_pika
 import pytest
 
 from leveret.bus import Bus, Delivery, fanout
 from leveret.testing import ManualClock, RunningBroker, broker
-from tests.bus.stage import FAST, Placed, Seen, depth, pytestmark_bus
+from tests.bus.stage import FAST, WAIT_S, Placed, Seen, depth, pytestmark_bus
 
 pytestmark = pytestmark_bus
 # A jump of the clock must not end connections by their heartbeat.
@@ -76,8 +77,18 @@ async def test_a_delayed_message_waits_for_its_time(
 
     async with bus:
         await bus.publish(Placed(1), delay_s=60.0)
+        async with asyncio.timeout(WAIT_S):
+            while not await has_waiting(server.url, "wms.retry-queue.wms-orders.32000ms"):
+                pass  # each look is a round trip to the broker
         clock.advance(59.999)
         await bus.publish(Placed(2))
         assert await seen.wait(1) == [2]
         clock.advance(0.001)
         assert await seen.wait(2) == [2, 1]
+
+
+async def has_waiting(url: str, queue: str) -> bool:
+    try:
+        return bool(await depth(url, queue))
+    except aio_pika.exceptions.ChannelNotFoundEntity:
+        return False  # the queue is declared when it is needed

@@ -124,18 +124,20 @@ async def until_empty(url: str, queue: str) -> None:
 async def finish(node: Node, queue: str) -> None:
     """Move the messages to the dead letters that a killed consumer held."""
     layout = topic.layout(queue, queue_type=QueueType.CLASSIC, retries_max=0)
+    queues = (queue, layout.returned.name)
     while True:
         async with channel(node.url) as opened:
-            declared = await opened.declare_queue(queue, passive=True)
-            found = declared.declaration_result
-        if found.consumer_count:
+            declared = [await opened.declare_queue(name, passive=True) for name in queues]
+            found = [each.declaration_result for each in declared]
+        if any(each.consumer_count for each in found):
             continue  # the broker has not noticed the death yet
-        if not found.message_count:
+        if not any(each.message_count for each in found):
             return
         last = Bus(node.url, layout, settings=FAST)
         last.on_message()(_fail)
         async with last:
-            await until_empty(node.url, queue)
+            for name in queues:
+                await until_empty(node.url, name)
 
 
 async def _fail(delivery: Delivery) -> int:

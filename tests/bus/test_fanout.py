@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from aio_pika.abc import AbstractChannel
 
 from leveret.bus import Bus, BusSettings, Delivery, PermanentError, RetryPolicy, fanout
 from leveret.bus import headers as bus_headers
+from leveret.clock import Clock
 from tests.bus.nodes import Node
 from tests.bus.stage import (
     FAST,
@@ -55,11 +57,18 @@ async def test_eleven_calls_then_the_dead_letters_with_their_headers(
     del headers["x-death"]
     for name in [name for name in headers if name.startswith(("x-first-", "x-last-"))]:
         del headers[name]  # headers of the broker, which differ between versions
+    died_at = headers.pop("x-died-at")
+    assert isinstance(died_at, datetime)
+    assert abs(died_at.timestamp() - Clock().now_ms() / 1000) < 60, (
+        "of the last death, not of the first"
+    )
     assert headers == {
         "mine": "kept",
         "x-original-queue": f"{prefix}.queue.{prefix}-orders",
         "x-final-status-code": 503,
         "x-final-retry-count": 10,
+        "x-original-exchange": f"{prefix}.main-exchange",
+        "x-original-routing-key": "Placed",
     }
     assert death_counts(dead) == {
         (f"{prefix}.queue.{prefix}-orders", "rejected"): 10,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from random import Random
 from typing import Any
 
 import hypothesis.strategies as st
@@ -11,9 +10,8 @@ from hypothesis import given
 
 from leveret.bus import Delivery, DeliveryOutcome, HandlerResult, RetryPolicy, fanout, topic
 from leveret.bus import headers as bus_headers
-from leveret.bus.consuming import early_wait_s
 from leveret.bus.handler_result import Action, Decision, decide, result_of_return
-from leveret.bus.settings import BusSettings
+from leveret.bus.topology import wait_step_ms
 
 pytestmark = pytest.mark.compiled_only("the library is the same in both forms")
 FANOUT, TOPIC = fanout.layout("wms-a"), topic.layout("q")
@@ -46,12 +44,14 @@ def test_none_is_success_and_an_outcome_is_itself() -> None:
 @pytest.mark.parametrize("retries", [0, 9, 10, 11, 1_000])
 def test_retry_limit_ends_only_failures(retries: int) -> None:
     policy = RetryPolicy.of(FANOUT)
-    assert decide(HandlerResult(ACK), retries, FANOUT, policy).action is Action.ACK
-    assert decide(HandlerResult(REQUEUE), retries, FANOUT, policy).action is Action.REQUEUE
+    assert decide(HandlerResult(ACK), retries, FANOUT, policy, 1.0).action is Action.ACK
+    assert decide(HandlerResult(REQUEUE), retries, FANOUT, policy, 1.0) == Decision(
+        Action.WAIT, 1000
+    )
     expected = (
         Decision(Action.REJECT, 5_000) if retries < 10 else Decision(Action.DEAD_LETTER, 0, True)
     )
-    assert decide(HandlerResult(RETRY, 500), retries, FANOUT, policy) == expected
+    assert decide(HandlerResult(RETRY, 500), retries, FANOUT, policy, 1.0) == expected
 
 
 def test_only_rejects_of_the_own_queue_count() -> None:
@@ -108,7 +108,7 @@ def test_redrive_continues_the_count_or_starts_at_zero(
     count: int, rejects: int, continues: bool
 ) -> None:
     dead = bus_headers.dead_letter_headers(
-        {"x-death": [death(QUEUE, "rejected", rejects)]}, QUEUE, rejects + count, 500, "E: e"
+        {"x-death": [death(QUEUE, "rejected", rejects)]}, QUEUE, rejects + count, 500, "E: e", 0
     )
     dead["x-retry-count"] = rejects + count  # as the topic topology sets it
     again = bus_headers.redrive_headers(dead, QUEUE, continues=continues)
@@ -129,16 +129,13 @@ def test_which_brokers_continue_published_deaths() -> None:
     assert not bus_headers.continues_deaths({"product": "RabbitMQ", "version": "4.1.0"})
 
 
-@given(st.integers(0, 10_000), st.integers(0, 10_000), st.integers())
-def test_a_wait_is_within_its_bounds_and_never_beyond_the_due_time(
-    now_ms: int, due_ms: int, seed: int
-) -> None:
-    now_s, due_s = now_ms / 1000, due_ms / 1000
-    settings = BusSettings(early_wait_s_min=0.2, early_wait_s_max=0.9)
-    found = early_wait_s(now_s, due_s, settings, Random(seed))
-    assert 0 < found <= 0.9
-    if due_s > now_s:
-        assert min(0.2, due_s - now_s) <= found <= due_s - now_s
+@given(st.integers(0, 1_000_000_000))
+def test_any_wait_is_made_of_few_steps_and_never_too_long(wait_ms: int) -> None:
+    steps: list[int] = []
+    while step_ms := wait_step_ms(wait_ms - sum(steps)):
+        steps.append(step_ms)
+    assert 0 <= wait_ms - sum(steps) < 1000
+    assert len(steps) <= 20
 
 
 def test_a_delay_counts_from_the_publish() -> None:

@@ -33,6 +33,7 @@ from leveret.bus.errors import (
     BusError,
     DecodeError,
     EncodeError,
+    HandlerTimeoutError,
     NackedError,
     NotConnectedError,
     PermanentError,
@@ -46,7 +47,7 @@ from leveret.bus.errors import (
 )
 from leveret.bus.handler_result import DeliveryOutcome, HandlerResult, HandlerReturn
 from leveret.bus.health import Health
-from leveret.bus.idempotency import IdempotencyStore, MemoryStore, SqliteStore
+from leveret.bus.idempotency import ClaimState, IdempotencyStore, MemoryStore, SqliteStore
 from leveret.bus.outgoing_message import PublishOptions
 from leveret.bus.retry_policy import RetryPolicy
 from leveret.bus.settings import BusSettings
@@ -56,6 +57,7 @@ from leveret.bus.topology import Layout, QueueType, Topology
 __all__ = [
     "Bus",
     "BusSettings",
+    "ClaimState",
     "DeliveryOutcome",
     "Delivery",
     "HandlerResult",
@@ -80,6 +82,7 @@ __all__ = [
     "NotConnectedError",
     "DecodeError",
     "EncodeError",
+    "HandlerTimeoutError",
     "PermanentError",
     "PublishBlockedError",
     "PublishClosedError",

@@ -51,7 +51,8 @@ class Bus:
         self._url = url
         self._layout = layout
         self._settings = settings or BusSettings()
-        self._dispatcher = Dispatcher(layout, middleware, idempotency)
+        limit_s = self._settings.handler_timeout_s
+        self._dispatcher = Dispatcher(layout, middleware, idempotency, limit_s)
         self._clock = clock or Clock()
         self._rng = rng or SystemRandom()
         self._management_url = management_url
@@ -66,23 +67,30 @@ class Bus:
         """The layout, after `start` with a queue for every delay of the handlers."""
         return self._layout
 
-    def on(self, event: type[E], *, retry: RetryPolicy | None = None) -> HandlerDecorator[E]:
-        """Register a handler for an event class. It takes the event, and if wanted the delivery."""
+    def on(
+        self, event: type[E], *, retry: RetryPolicy | None = None, timeout_s: float | None = None
+    ) -> HandlerDecorator[E]:
+        """Register a handler for an event class. It takes the event, and if wanted the delivery.
+
+        A handler that runs longer than `timeout_s` has failed.
+        """
         codec.require_event(event)  # `@bus.on` without a class would register nothing
 
         def register(handler: Callable[..., Any]) -> Callable[..., Any]:
             self._require_not_started()
-            self._dispatcher.add(event, handler, retry)
+            self._dispatcher.add(event, handler, retry, timeout_s)
             return handler
 
         return cast(HandlerDecorator[E], register)
 
-    def on_message(self, *, retry: RetryPolicy | None = None) -> Callable[[M], M]:
+    def on_message(
+        self, *, retry: RetryPolicy | None = None, timeout_s: float | None = None
+    ) -> Callable[[M], M]:
         """Register the handler of all other messages. It takes the delivery."""
 
         def register(handler: M) -> M:
             self._require_not_started()
-            self._dispatcher.add_fallback(handler, retry)
+            self._dispatcher.add_fallback(handler, retry, timeout_s)
             return handler
 
         return register
@@ -106,7 +114,7 @@ class Bus:
         self._publisher.connection.start()
         if not self._dispatcher.is_empty:
             self._consumer = self._new_consumer(self._publisher)
-            self._consumer.connection.start()
+            self._consumer.start()
         try:
             await self._wait_for_sessions(timeout_s)
         except BaseException:
@@ -229,18 +237,23 @@ class Bus:
         return self._require_started(self._background).take_failures()
 
     async def health(self) -> Health:
-        """Ask the broker whether it lists our consumer."""
+        """Ask the broker whether it lists our consumer, and look for handlers that hang."""
         if self._consumer is None:
             return Health(False, reason="there is no handler, or the bus is not started")
+        hung = self._dispatcher.running.hung()
         session = self._consumer.connection.session
         if session is None:
             error = self._consumer.connection.last_error
-            return Health(False, reason=str(error) if error else "not connected")
+            return Health(False, None, str(error) if error else "not connected", hung)
         reason = "the bus is stopping" if session.is_stopping else await session.check()
+        if not reason and len(hung) >= min(self._settings.concurrency, self._settings.threads_max):
+            reason = f"all handlers hang: {'; '.join(hung)}"
         if not reason and self._management_url is not None:
             vhost = vhost_of(self._url)
             reason = await why_not_listed(self._management_url, vhost, session.consumer_tag)
-        return Health(False, reason=reason) if reason else Health(True, session.since_ms / 1000)
+        if reason:
+            return Health(False, None, reason, hung)
+        return Health(True, session.since_ms / 1000, "", hung)
 
     def _require_not_started(self) -> None:
         has_loop = self._loop is not None and not self._loop.is_closed()

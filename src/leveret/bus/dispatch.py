@@ -6,29 +6,34 @@ error of the bus.
 """
 
 import asyncio
+import contextlib
 import contextvars
 import functools
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import Executor
+import math
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar, overload
 
 from leveret.bus import codec, tracing
 from leveret.bus import headers as bus_headers
 from leveret.bus.delivery import Delivery
-from leveret.bus.errors import DecodeError, PermanentError
+from leveret.bus.errors import DecodeError, HandlerTimeoutError, PermanentError
 from leveret.bus.handler_result import (
     SUCCESS,
+    TOO_EARLY,
     HandlerResult,
     HandlerReturn,
     result_of_error,
     result_of_return,
 )
-from leveret.bus.idempotency import IdempotencyStore
+from leveret.bus.idempotency import ClaimState, IdempotencyStore
 from leveret.bus.keyed_lock import KeyedLock
 from leveret.bus.retry_policy import RetryPolicy
+from leveret.bus.running_handlers import HandlerThreads, RunningHandlers
+from leveret.bus.settings import TIME_S_MIN, BusSettings
 from leveret.bus.topology import Layout
 
 E = TypeVar("E")
@@ -40,6 +45,7 @@ M = TypeVar("M", bound=MessageHandler)
 Next = Callable[[Delivery], Awaitable[HandlerResult]]
 Middleware = Callable[[Delivery, Next], Awaitable[HandlerResult]]
 
+LEASE_MARGIN_S: Final = 30.0  # of a claim, beyond the time limit of the handler
 _log: Final = logging.getLogger(__name__)
 
 
@@ -60,6 +66,14 @@ class Registration:
     event: type | None  # None: the handler takes the delivery itself
     takes_delivery: bool
     policy: RetryPolicy
+    timeout_s: float
+
+    @property
+    def name(self) -> str:
+        """The name of the function, for logs and health."""
+        function = self.function
+        module = getattr(function, "__module__", "")
+        return f"{module}.{getattr(function, '__qualname__', repr(function))}".lstrip(".")
 
 
 class Dispatcher:
@@ -70,8 +84,12 @@ class Dispatcher:
         layout: Layout,
         middleware: Sequence[Middleware] = (),
         store: IdempotencyStore | None = None,
+        timeout_s: float = BusSettings.handler_timeout_s,
     ) -> None:
+        self.running = RunningHandlers()
+        self._owner = secrets.token_hex(16)  # of the claims of this process
         self._layout = layout
+        self._timeout_s = timeout_s
         self._store = store
         self._handlers: dict[str, Registration] = {}
         self._fallback: Registration | None = None
@@ -89,32 +107,53 @@ class Dispatcher:
         """The delays of all retry policies."""
         return tuple(ms for each in self._registrations() for ms in each.policy.delays_ms)
 
-    def add(self, event: type, function: Callable[..., Any], policy: RetryPolicy | None) -> None:
+    def add(
+        self,
+        event: type,
+        function: Callable[..., Any],
+        policy: RetryPolicy | None,
+        timeout_s: float | None,
+    ) -> None:
         """Register the handler of an event class."""
         codec.require_event(event)
         name = codec.name_of(event)
         if name in self._handlers:
             raise ValueError(f"{name} already has a handler")
-        chosen = policy or RetryPolicy.of(self._layout)
-        self._handlers[name] = Registration(function, event, _takes_two(function), chosen)
+        takes_two = _takes_two(function)
+        self._handlers[name] = self._registration(function, event, takes_two, policy, timeout_s)
 
-    def add_fallback(self, function: MessageHandler, policy: RetryPolicy | None) -> None:
+    def _registration(
+        self,
+        function: Callable[..., Any],
+        event: type | None,
+        takes_delivery: bool,
+        policy: RetryPolicy | None,
+        timeout_s: float | None,
+    ) -> Registration:
+        chosen = policy or RetryPolicy.of(self._layout)
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        if not TIME_S_MIN <= limit_s < math.inf:
+            raise ValueError(f"timeout_s must be {TIME_S_MIN:g} s or more, not {limit_s}")
+        return Registration(function, event, takes_delivery, chosen, limit_s)
+
+    def add_fallback(
+        self, function: MessageHandler, policy: RetryPolicy | None, timeout_s: float | None
+    ) -> None:
         """Register the handler of all other messages."""
         if self._fallback is not None:
             raise ValueError("there is already a handler for all other messages")
         _require_callable_with(function, 1)
-        chosen = policy or RetryPolicy.of(self._layout)
-        self._fallback = Registration(function, None, False, chosen)
+        self._fallback = self._registration(function, None, False, policy, timeout_s)
 
     def policy(self, delivery: Delivery) -> RetryPolicy:
         """Return the retry policy of a delivery."""
         found = self._find(delivery)
         return RetryPolicy.of(self._layout) if found is None else found.policy
 
-    async def handle(self, delivery: Delivery, pool: Executor) -> HandlerResult:
+    async def handle(self, delivery: Delivery, threads: HandlerThreads) -> HandlerResult:
         """Run middleware and handler, and return the result."""
         tracing.set_current(delivery.traceparent, delivery.headers.get(bus_headers.TRACESTATE))
-        _pool.set(pool)
+        _threads.set(threads)
         try:
             return await self._chain(delivery)
         except BaseException as fault:
@@ -134,13 +173,28 @@ class Dispatcher:
             return await self._call_and_catch(delivery)
         key = f"{delivery.queue}/{delivery.message_id}"
         async with self._locks.hold(key):
-            if await self._store.seen(key):
+            lease_s = self._lease_s(delivery)
+            state = await self._store.claim(key, self._owner, lease_s)
+            if state is ClaimState.DONE:
                 _log.info("message %s was handled before", delivery.message_id)
                 return SUCCESS
-            result = await self._call_and_catch(delivery)
-            if result.is_success:
-                await self._store.remember(key)
+            if state is ClaimState.HELD:
+                # Another process handles it now. If that fails, this copy is the retry.
+                return TOO_EARLY
+            result = SUCCESS
+            is_done = False
+            try:
+                result = await self._call_and_catch(delivery)
+                is_done = result.is_success
+            finally:
+                settle = self._store.finish if is_done else self._store.release
+                await settle(key, self._owner)
             return result
+
+    def _lease_s(self, delivery: Delivery) -> float:
+        """Return a lease that lasts longer than the handler may."""
+        found = self._find(delivery)
+        return (self._timeout_s if found is None else found.timeout_s) + LEASE_MARGIN_S
 
     async def _call_and_catch(self, delivery: Delivery) -> HandlerResult:
         """Call the handler; middleware sees an exception as a HandlerResult too."""
@@ -157,7 +211,47 @@ class Dispatcher:
         if found.event is not None:
             event: Any = codec.decode(delivery.body, found.event)
             arguments = (event, delivery) if found.takes_delivery else (event,)
-        return result_of_return(await _run(found.function, arguments), self._layout)
+        value = await self._run(found, arguments, delivery.message_id)
+        return result_of_return(value, self._layout)
+
+    async def _run(
+        self, found: Registration, arguments: tuple[Any, ...], message_id: str
+    ) -> HandlerReturn:
+        """Call the handler. Raise HandlerTimeoutError if it does not end in time."""
+        try:
+            if _is_coroutine_function(found.function):
+                return await self._await_handler(found, found.function(*arguments), message_id)
+            return await self._run_in_thread(found, arguments, message_id)
+        except _TimeLimitError:
+            text = f"{found.name} did not finish within {found.timeout_s:g} s"
+            raise HandlerTimeoutError(text) from None
+
+    async def _await_handler(
+        self, found: Registration, handling: Awaitable[HandlerReturn], message_id: str
+    ) -> HandlerReturn:
+        running = self.running.begin(found.name, message_id, found.timeout_s)
+        try:
+            async with _time_limit(found.timeout_s):
+                return await handling
+        finally:
+            self.running.end(running)
+
+    async def _run_in_thread(
+        self, found: Registration, arguments: tuple[Any, ...], message_id: str
+    ) -> HandlerReturn:
+        """Call a plain function. If it hangs, its thread and its place among the running stay."""
+        context = contextvars.copy_context()
+        call = functools.partial(context.run, _call_plain, found.function, arguments)
+        threads = _threads.get()
+        await threads.acquire()
+        running = self.running.begin(found.name, message_id, found.timeout_s)
+        thread = threads.submit(call, functools.partial(self.running.end, running))
+        async with _time_limit(found.timeout_s):
+            value: Any = await thread
+        if inspect.isawaitable(value):
+            return await self._await_handler(found, value, message_id)
+        answer: HandlerReturn = value
+        return answer
 
     def _unknown_event(self, delivery: Delivery) -> HandlerResult:
         if self._layout.ignores_unknown:
@@ -178,8 +272,10 @@ class Dispatcher:
         return [*self._handlers.values(), *fallback]
 
 
-# The pool of the bus whose delivery is handled in this context.
-_pool: Final[contextvars.ContextVar[Executor]] = contextvars.ContextVar("leveret_bus_pool")
+# The threads of the bus whose delivery is handled in this context.
+_threads: Final[contextvars.ContextVar[HandlerThreads]] = contextvars.ContextVar(
+    "leveret_bus_threads"
+)
 
 
 def _wrap(layer: Middleware, inner: Next) -> Next:
@@ -203,15 +299,20 @@ def _is_handler_error(fault: BaseException) -> bool:
     return isinstance(fault, Exception | SystemExit)
 
 
-async def _run(function: Callable[..., Any], arguments: tuple[Any, ...]) -> HandlerReturn:
-    if _is_coroutine_function(function):
-        result: HandlerReturn = await function(*arguments)
-        return result
-    context = contextvars.copy_context()
-    call = functools.partial(context.run, _call_plain, function, arguments)
-    found: Any = await asyncio.get_running_loop().run_in_executor(_pool.get(), call)
-    answer: HandlerReturn = await found if inspect.isawaitable(found) else found
-    return answer
+class _TimeLimitError(Exception):
+    """The time limit of a handler is over. A TimeoutError may be the handler's own."""
+
+
+@contextlib.asynccontextmanager
+async def _time_limit(timeout_s: float) -> AsyncIterator[None]:
+    limit = asyncio.timeout(timeout_s)
+    try:
+        async with limit:
+            yield
+    except TimeoutError:
+        if limit.expired():
+            raise _TimeLimitError from None
+        raise
 
 
 def _call_plain(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:

@@ -7,6 +7,7 @@ LeveretError
     ├── EncodeError                 an event cannot be written as JSON
     ├── DecodeError                 a body is not the event that its type names
     ├── PermanentError              raised by a handler: a retry cannot help
+    ├── HandlerTimeoutError         a handler did not end within its time limit
     └── PublishError                a publish was not confirmed; has the message id
         ├── UnroutableError         no queue takes the message
         ├── NackedError             the broker refused the message
@@ -41,6 +42,10 @@ class DecodeError(BusError):
 
 class PermanentError(BusError):
     """Raised by a handler for a message that can never be handled."""
+
+
+class HandlerTimeoutError(BusError):
+    """A handler did not end within its time limit. Its message has failed."""
 
 
 class PublishError(BusError):

@@ -1,8 +1,8 @@
 """The result of a handler, and the action that the bus takes for it.
 
 Return values and exceptions of a handler become a `HandlerResult`. `decide` turns it into one
-action: ack, reject (the broker moves the message to the retry queue), delay, requeue or dead
-letter. The module is pure: the real bus and the fake one for tests both use it.
+action: ack, reject (the broker moves the message to the retry queue), delay, wait or dead letter.
+The module is pure: the real bus and the fake one for tests both use it.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class DeliveryOutcome(StrEnum):
 
     ACK = "ack"  # the message is handled
     RETRY = "retry"  # it failed: deliver it again after the retry delay
-    REQUEUE = "requeue"  # it came too early: hold it a little, then requeue it
+    REQUEUE = "requeue"  # it came too early: deliver it again a little later, without a count
     DEAD_LETTER = "dead_letter"  # it can never be handled: move it to the dead letters at once
 
 
@@ -97,8 +97,11 @@ class Action(StrEnum):
 
     ACK = "ack"
     REJECT = "reject"  # the broker moves it to the retry queue
-    DELAY = "delay"  # publish a copy to the queue of a delay step, then ack
-    REQUEUE = "requeue"
+    DELAY = "delay"  # a retry: publish a copy to the queue of a delay step, then ack
+    WAIT = "wait"  # no retry: publish a copy to the queue of a delay step, then ack
+    RENEW = "renew"  # publish a copy to the own queue, so that the broker counts anew; then ack
+    SET_ASIDE = "set_aside"  # publish a copy to the queue of returned messages, then ack
+    REQUEUE = "requeue"  # this process cannot handle it: the session is lost, or the bus stops
     DEAD_LETTER = "dead_letter"  # publish a copy to the dead letters, then ack
 
 
@@ -109,14 +112,20 @@ class Decision:
     action: Action
     delay_ms: int = 0
     is_exhausted: bool = False  # a dead letter because all retries are used
+    unanswered: int = 0  # deliveries without an answer, which count as retries
 
 
-def decide(result: HandlerResult, retries: int, layout: Layout, policy: RetryPolicy) -> Decision:
+ACKED: Final = Decision(Action.ACK)
+
+
+def decide(
+    result: HandlerResult, retries: int, layout: Layout, policy: RetryPolicy, early_wait_s: float
+) -> Decision:
     """Choose the action for a delivery that was retried `retries` times before."""
     if result.outcome is DeliveryOutcome.ACK:
-        return Decision(Action.ACK)
+        return ACKED
     if result.outcome is DeliveryOutcome.REQUEUE:
-        return Decision(Action.REQUEUE)
+        return Decision(Action.WAIT, milliseconds(early_wait_s))
     if result.outcome is DeliveryOutcome.DEAD_LETTER:
         return Decision(Action.DEAD_LETTER)
     if retries >= policy.retries_max:

@@ -7,6 +7,7 @@ calls `copy_headers` or `redrive_headers`, so that the sum stays right on every 
 """
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any, Final
 
 Headers = dict[str, Any]
@@ -19,6 +20,12 @@ FINAL_ERROR: Final = "x-final-error"
 FINAL_RETRY_COUNT: Final = "x-final-retry-count"
 REDRIVE_COUNT: Final = "x-redrive-count"
 DEATH_HISTORY: Final = "x-death-history"  # an x-death that the broker must not continue
+ORIGINAL_EXCHANGE: Final = "x-original-exchange"  # to which the event was published
+ORIGINAL_ROUTING_KEY: Final = "x-original-routing-key"
+DIED_AT: Final = "x-died-at"  # when it became a dead letter; x-death has only first deaths
+UNANSWERED_COUNT: Final = "x-unanswered-count"  # deliveries that came back without an answer
+COPY_COUNT: Final = "x-copy-count"  # copies that the bus made, one of the other
+DELIVERY_COUNTS: Final = ("x-delivery-count", "x-acquired-count")  # of quorum queues
 PROCESS_AFTER_DELAY: Final = "processAfterDelayMs"
 PUBLISHED_MS: Final = "x-published-ms"  # AMQP's own timestamp has whole seconds
 TRACEPARENT: Final = "traceparent"
@@ -28,7 +35,14 @@ REJECTED: Final = "rejected"
 ERROR_CHARS_MAX: Final = 1_000  # of x-final-error
 COUNT_MAX: Final = 1_000_000_000  # a larger number from a peer is not a count
 
-_DEAD_LETTER_HEADERS: Final = (ORIGINAL_QUEUE, FINAL_STATUS_CODE, FINAL_ERROR, FINAL_RETRY_COUNT)
+# Headers that a redrive removes. The time of the last death stays, as a record.
+_DEAD_LETTER_HEADERS: Final = (
+    ORIGINAL_QUEUE,
+    FINAL_STATUS_CODE,
+    FINAL_ERROR,
+    FINAL_RETRY_COUNT,
+    UNANSWERED_COUNT,
+)
 # The broker's headers about the first and last death. They start again with a new x-death.
 _DEATH_SUMMARY: Final = tuple(
     f"x-{which}-death-{what}"
@@ -65,6 +79,40 @@ def retry_count(headers: Mapping[str, Any], queue: str) -> int:
     return reject_count(headers, queue) + count_of(headers.get(RETRY_COUNT))
 
 
+def return_count(headers: Mapping[str, Any], *, is_redelivered: bool) -> int:
+    """Return how often a message came back to its queue since it was published there.
+
+    Quorum queues count it. Of other queues only the flag is known.
+    """
+    counted = max(count_of(headers.get(name)) for name in DELIVERY_COUNTS)
+    return max(counted, int(is_redelivered))
+
+
+def is_counted(headers: Mapping[str, Any]) -> bool:
+    """Return True if the queue counts how often a message came back."""
+    return any(name in headers for name in DELIVERY_COUNTS)
+
+
+def original_address(
+    headers: Mapping[str, Any], queue: str, exchange: str, routing_key: str
+) -> tuple[str, str]:
+    """Return the exchange and routing key of the first publish.
+
+    A copy has them in its headers, and a message that came back by a reject in x-death. Otherwise
+    they are those of the delivery.
+    """
+    known = headers.get(ORIGINAL_EXCHANGE), headers.get(ORIGINAL_ROUTING_KEY)
+    if isinstance(known[0], str) and isinstance(known[1], str):
+        return known[0], known[1]
+    deaths = headers.get(DEATHS)
+    for death in deaths if isinstance(deaths, list) else ():
+        if isinstance(death, dict) and death.get("queue") == queue:
+            keys = death.get("routing-keys")
+            if death.get("reason") == REJECTED and isinstance(keys, list) and keys:
+                return str(death.get("exchange", "")), str(keys[0])
+    return exchange, routing_key
+
+
 def copy_headers(headers: Mapping[str, Any], queue: str, count: int, *, continues: bool) -> Headers:
     """Return the headers of a copy that has `count` retries when it reaches the queue.
 
@@ -84,10 +132,16 @@ def copy_headers(headers: Mapping[str, Any], queue: str, count: int, *, continue
 
 
 def dead_letter_headers(
-    headers: Mapping[str, Any], queue: str, count: int, code: int | None, error: str | None
+    headers: Mapping[str, Any],
+    queue: str,
+    count: int,
+    code: int | None,
+    error: str | None,
+    died_ms: int,
 ) -> Headers:
-    """Return the headers of a dead letter: all that it had, and how it ended."""
+    """Return the headers of a dead letter: all that it had, and how and when it ended."""
     found: Headers = {**headers, ORIGINAL_QUEUE: queue, FINAL_RETRY_COUNT: count}
+    found[DIED_AT] = datetime.fromtimestamp(died_ms // 1000, UTC)
     if code is not None:
         found[FINAL_STATUS_CODE] = code
     if error is not None:
@@ -112,9 +166,21 @@ def redrive_headers(
 
 def continues_deaths(server_properties: Mapping[str, Any]) -> bool:
     """Return True if this broker continues an x-death that a client published."""
+    major = _rabbitmq_major(server_properties)
+    return major is None or major < 4
+
+
+def keeps_requeue_order(server_properties: Mapping[str, Any]) -> bool:
+    """Return True if quorum queues of this broker keep the order of messages requeued together."""
+    major = _rabbitmq_major(server_properties)
+    return major is None or major >= 4
+
+
+def _rabbitmq_major(server_properties: Mapping[str, Any]) -> int | None:
+    """Return the major version of RabbitMQ; None for another broker."""
     # Leveret gives its product as RabbitMQ, because clients check it, and its own name as platform.
     is_leveret = "Leveret" in str(server_properties.get("platform", ""))
     if is_leveret or server_properties.get("product") != "RabbitMQ":
-        return True
+        return None
     major = str(server_properties.get("version", "")).partition(".")[0]
-    return not major.isdigit() or int(major) < 4
+    return int(major) if major.isdigit() else None

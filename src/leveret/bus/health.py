@@ -29,6 +29,7 @@ class Health:
     is_consuming: bool
     since_s: float | None = None  # Unix time of the present session
     reason: str = ""
+    hung_handlers: tuple[str, ...] = ()  # handlers that run longer than they may
 
 
 async def why_not_listed(management_url: str, vhost: str, consumer_tag: str) -> str:

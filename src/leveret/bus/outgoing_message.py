@@ -24,7 +24,7 @@ from leveret.bus.topology import DEFAULT_EXCHANGE, Layout, PublishAddress
 PERSISTENT: Final = 2
 DELAY_S_MAX: Final = bus_headers.COUNT_MAX // 1000
 # CC and BCC, and the headers that quorum queues add to a delivery.
-_NOT_COPIED: Final = ("CC", "BCC", "x-delivery-count", "x-acquired-count")
+_NOT_COPIED: Final = ("CC", "BCC", *bus_headers.DELIVERY_COUNTS)
 _ORIGINAL_USER: Final = "x-original-user-id"
 
 

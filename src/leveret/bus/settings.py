@@ -21,10 +21,11 @@ class BusSettings:
     resend: bool = (
         True  # publish again, with the same id, if the connection is lost before the confirm
     )
-    # Messages that came too early (status 425) are held so long, then requeued.
-    early_wait_s_min: float = 0.2
-    early_wait_s_max: float = 2.0
-    early_waiting_max: int = 8  # messages held at once, besides those that are handled
+    # A handler that runs longer has failed. RabbitMQ and Leveret take a message back after 30
+    # minutes; it may wait for one handler before its own begins.
+    handler_timeout_s: float = 600.0
+    early_wait_s: float = 1.0  # before a message with status 425 comes back
+    blocked_loop_s: float = 2.0  # a handler that blocks the event loop for longer is named
     # After two heartbeats without a sign the broker gives the messages to other consumers.
     heartbeat_s: int = 3
     connect_timeout_s: float = 5.0
@@ -40,15 +41,12 @@ class BusSettings:
             least = 0 if each.name in _MAY_BE_ZERO else 1 if each.type is int else TIME_S_MIN
             if not least <= value < math.inf:
                 raise ValueError(f"{each.name} must be {least:g} or more, not {value}")
-        if self.early_wait_s_min > self.early_wait_s_max:
-            raise ValueError("early_wait_s_min must not be above early_wait_s_max")
         if self.backoff_s_min > self.backoff_s_max:
             raise ValueError("backoff_s_min must not be above backoff_s_max")
         if self.prefetch > PREFETCH_MAX:
-            text = f"concurrency and early_waiting_max must be at most {PREFETCH_MAX} together"
-            raise ValueError(f"{text}, not {self.prefetch}")
+            raise ValueError(f"concurrency must be at most {PREFETCH_MAX // 2}")
 
     @property
     def prefetch(self) -> int:
-        """Unsettled deliveries at most: those being handled plus those held as too early."""
-        return self.concurrency + self.early_waiting_max
+        """Unsettled deliveries at most: those being handled, and one more behind each of them."""
+        return 2 * self.concurrency

@@ -43,13 +43,17 @@ class SyncBus:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
-    def on(self, event: type[E], *, retry: RetryPolicy | None = None) -> HandlerDecorator[E]:
+    def on(
+        self, event: type[E], *, retry: RetryPolicy | None = None, timeout_s: float | None = None
+    ) -> HandlerDecorator[E]:
         """Register a handler for an event class. Plain functions run in a pool of threads."""
-        return self._bus.on(event, retry=retry)
+        return self._bus.on(event, retry=retry, timeout_s=timeout_s)
 
-    def on_message(self, *, retry: RetryPolicy | None = None) -> Callable[[M], M]:
+    def on_message(
+        self, *, retry: RetryPolicy | None = None, timeout_s: float | None = None
+    ) -> Callable[[M], M]:
         """Register the handler of all other messages."""
-        return self._bus.on_message(retry=retry)
+        return self._bus.on_message(retry=retry, timeout_s=timeout_s)
 
     def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Connect, declare the topology and consume."""

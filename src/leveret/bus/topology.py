@@ -17,6 +17,7 @@ Arguments = Mapping[str, Argument]
 DEFAULT_EXCHANGE: Final = ""
 DELAY_S_MIN: Final = 0.001
 DELAY_S_MAX: Final = 7 * 24 * 3600.0
+WAIT_STEP_S_MAX: Final = 1 << 19  # six days, the largest power of two below DELAY_S_MAX
 NAME_BYTES_MAX: Final = 255  # AMQP's limit for exchanges, queues and routing keys
 
 _T = TypeVar("_T")
@@ -136,6 +137,25 @@ class Layout:
         """The retry delay as the queue argument has it."""
         return milliseconds(self.retry_delay_s)
 
+    def has_delay(self, delay_ms: int) -> bool:
+        """Return True if there is a queue with this delay."""
+        return delay_ms == self.retry_delay_ms or any(
+            step.delay_ms == delay_ms for step in self.steps
+        )
+
+    @property
+    def returned(self) -> Queue:
+        """The queue for messages that came back without an answer.
+
+        If the broker gives up a message of this queue, it becomes a dead letter.
+        """
+        given_up = {
+            "x-dead-letter-exchange": DEFAULT_EXCHANGE,
+            "x-dead-letter-routing-key": self.dlq,
+        }
+        name = f"{self.retry_queue}.returned"
+        return Queue(name, {**type_arguments(self.queue_type), **given_up})
+
     def step(self, delay_ms: int) -> DelayStep | None:
         """Return the step with this delay; None for the delay of the retry queue itself."""
         if delay_ms == self.retry_delay_ms:
@@ -166,6 +186,16 @@ def delay_arguments(queue_type: QueueType, delay_ms: int, back_to: str) -> Argum
         "x-dead-letter-routing-key": back_to,
         "x-message-ttl": delay_ms,
     }
+
+
+def wait_step_ms(wait_ms: int) -> int:
+    """Return the longest step that fits into a wait: a power of two in seconds, 0 if none does.
+
+    A message that waits for any time passes a few of these queues, each a step of that time.
+    """
+    if wait_ms < 1000:
+        return 0
+    return min(1 << ((wait_ms // 1000).bit_length() - 1), WAIT_STEP_S_MAX) * 1000
 
 
 def type_arguments(queue_type: QueueType) -> Arguments:

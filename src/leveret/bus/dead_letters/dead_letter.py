@@ -6,7 +6,7 @@ and the user id of its publisher are left out too, because the broker would send
 refuse it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -17,7 +17,7 @@ from leveret.bus import headers as bus_headers
 from leveret.bus.lossless_properties import LosslessProperties, copy_properties
 
 # Headers that quorum queues add to every delivery (RabbitMQ 3), or to a requeued message.
-QUORUM_COUNTS: Final = ("x-delivery-count", "x-acquired-count")
+QUORUM_COUNTS: Final = bus_headers.DELIVERY_COUNTS
 _ORIGINAL_USER: Final = "x-original-user-id"
 # Headers that a redrive leaves out: old routing, and counts that the broker adds.
 _NOT_REDRIVEN: Final = ("CC", "BCC", *QUORUM_COUNTS)
@@ -68,9 +68,24 @@ class DeadLetter:
 
     @property
     def died_s(self) -> float | None:
-        """The latest time (Unix) in its headers and properties; None without any."""
-        times = [moment for moment in _times(self) if isinstance(moment, datetime)]
-        return max((moment.timestamp() for moment in times), default=None)
+        """The time (Unix) of its last death; None if it is not known.
+
+        The bus records it. Otherwise x-death has the first death of each pair of queue and reason,
+        so it is known only if the message died once of each. A message that never died is as old as
+        its timestamp.
+        """
+        recorded = self.headers.get(bus_headers.DIED_AT)
+        if isinstance(recorded, datetime):
+            return recorded.timestamp()
+        deaths = self.headers.get(bus_headers.DEATHS)
+        if not isinstance(deaths, list) or not deaths:
+            published = self.properties.timestamp
+            return published.timestamp() if isinstance(published, datetime) else None
+        if any(not isinstance(death, dict) or death.get("count") != 1 for death in deaths):
+            return None
+        times = [death.get("time") for death in deaths]
+        known = [moment.timestamp() for moment in times if isinstance(moment, datetime)]
+        return max(known, default=None)
 
     def target(self, default: str | None) -> str | None:
         """Return the queue that it died in, by its own header, or else the default."""
@@ -85,10 +100,3 @@ class DeadLetter:
         if self.properties.user_id:
             headers[_ORIGINAL_USER] = self.properties.user_id
         return copy_properties(self.properties, headers=headers, user_id=None)
-
-
-def _times(letter: DeadLetter) -> Iterator[object]:
-    deaths = letter.headers.get(bus_headers.DEATHS)
-    for death in deaths if isinstance(deaths, list) else ():
-        yield death.get("time") if isinstance(death, dict) else None
-    yield letter.properties.timestamp

@@ -1,7 +1,8 @@
 """Look at, redrive and drop dead letters over plain AMQP, on Leveret and RabbitMQ.
 
-A `DeadLetterQueue` takes messages with `basic.get` on one channel, decides about each, and requeues
-the others at the end, so that the queue keeps them in order. It takes no more messages than the
+A `DeadLetterQueue` takes messages on one channel, decides about each, and requeues the others at
+the end, so that the queue keeps them in order. A consumer takes many messages at a time, because a
+round trip for each would take minutes for a long queue. It takes no more messages than the
 queue held at the start. Messages that die during the work, redriven ones among them, are not seen.
 
     taken  ── redriven ──►  published to its queue, confirmed, then acked here
@@ -21,13 +22,14 @@ does.
 """
 
 import asyncio
+import collections
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
 import aiormq
-from aiormq.abc import AbstractChannel, AbstractConnection
+from aiormq.abc import AbstractChannel, AbstractConnection, DeliveredMessage
 from aiormq.exceptions import (
     AMQPError,
     ChannelClosed,
@@ -39,12 +41,14 @@ from pamqp.commands import Basic
 
 from leveret.bus.dead_letters.dead_letter import QUORUM_COUNTS, DeadLetter
 from leveret.bus.dead_letters.dead_letter_filter import DeadLetterFilter
-from leveret.bus.headers import continues_deaths
+from leveret.bus.headers import continues_deaths, keeps_requeue_order
 from leveret.clock import Clock
 from leveret.errors import ClosedError, NotFoundError
 
 ANSWER_TIMEOUT_S: Final = 30.0  # for each call
 REQUEUE_BATCH: Final = 32  # messages; see above
+TAKE_BATCH: Final = 2_000  # messages that a consumer takes before it is cancelled
+TAKE_SINGLY_MAX: Final = 16  # up to so many, `basic.get` is quicker
 READY_TIMEOUT_S: Final = 2.0  # for a batch to be counted as ready; then the next one follows
 _POLL_S: Final = 0.001
 ARRIVALS_MAX: Final = 1000  # new messages that are taken and requeued with the others
@@ -100,9 +104,15 @@ class DeadLetterQueue:
         self._connection = connection
         self._clock = clock
         # True if the broker continues an x-death that was published.
-        self._continues = continues_deaths(dict(connection.server_properties or {}))
+        server = dict(connection.server_properties or {})
+        self._continues = continues_deaths(server)
+        self._keeps_requeue_order = keeps_requeue_order(server)
         self._taking: AbstractChannel | None = None  # holds the messages that were taken
         self._sending: AbstractChannel | None = None
+        self._arrived: collections.deque[DeliveredMessage] = (
+            collections.deque()
+        )  # not yet looked at
+        self._first_tags: set[int] = set()  # of each consumer, and behind its last message
         self._held: list[int] = []  # delivery tags to requeue at the end, in order
         self._requeues_at_end = False  # a quorum queue, by the headers of its messages; see above
         self.stop = asyncio.Event()  # set it to end the work after the present message
@@ -203,6 +213,7 @@ class DeadLetterQueue:
                 return
             if selection.limit is not None and progress.matched >= selection.limit:
                 return
+            await self._fill(most - progress.seen, selection, progress)
             taken = await self._take(progress.seen + 1)
             if taken is None:
                 return
@@ -213,12 +224,48 @@ class DeadLetterQueue:
             yield tag, letter if is_match else None
             report(progress)
 
+    async def _fill(self, left: int, selection: Selection, progress: DeadLetterProgress) -> None:
+        """Let a consumer take the next messages, if many are wanted."""
+        if self._arrived:
+            return
+        if selection.limit is not None and selection.filter.is_empty:
+            left = min(left, selection.limit - progress.matched)
+        if left > TAKE_SINGLY_MAX:
+            await self._consume(min(left, TAKE_BATCH))
+
+    async def _consume(self, count: int) -> None:
+        """Take so many messages, or fewer if the queue has no more."""
+        assert self._taking is not None
+        more = asyncio.Event()
+
+        async def on_message(message: DeliveredMessage) -> None:
+            self._arrived.append(message)
+            more.set()
+
+        await self._taking.basic_qos(prefetch_count=count, timeout=ANSWER_TIMEOUT_S)
+        consumed = await self._taking.basic_consume(self.name, on_message, timeout=ANSWER_TIMEOUT_S)
+        while len(self._arrived) < count:
+            more.clear()
+            try:
+                async with asyncio.timeout(READY_TIMEOUT_S):
+                    await more.wait()
+            except TimeoutError:
+                break  # other clients have taken the rest
+        if self._arrived:
+            tags = [each.delivery_tag or 0 for each in self._arrived]
+            self._first_tags |= {tags[0], tags[-1] + 1}
+        assert consumed.consumer_tag is not None
+        await self._taking.basic_cancel(consumed.consumer_tag, timeout=ANSWER_TIMEOUT_S)
+
     async def _take(self, position: int) -> tuple[int, DeadLetter] | None:
         assert self._taking is not None
-        message = await self._taking.basic_get(self.name, timeout=ANSWER_TIMEOUT_S)
-        if not isinstance(message.delivery, Basic.GetOk):
-            return None
+        if self._arrived:
+            message = self._arrived.popleft()
+        else:
+            message = await self._taking.basic_get(self.name, timeout=ANSWER_TIMEOUT_S)
         delivery = message.delivery
+        if not isinstance(delivery, Basic.GetOk | Basic.Deliver):
+            return None
         headers = message.header.properties.headers or {}
         self._requeues_at_end |= any(name in headers for name in QUORUM_COUNTS)
         letter = DeadLetter(
@@ -283,24 +330,48 @@ class DeadLetterQueue:
         if self._taking.is_closed:  # the broker has requeued them already
             self._held.clear()
             return
+        while self._arrived:
+            await self._hold_next()
         if self._held and self._requeues_at_end:
             await self._take_others()
+        if self._held and (self._keeps_requeue_order or not self._requeues_at_end):
+            await self._taking.basic_nack(self._held[-1], multiple=True, requeue=True)
+            await self._count()  # a round trip, so the broker has processed it
+            self._held.clear()
         ready = await self._count()  # a round trip, so the broker has processed the acks before it
-        for first in range(0, len(self._held), REQUEUE_BATCH):
-            some = self._held[first : first + REQUEUE_BATCH]
-            await self._taking.basic_nack(some[-1], multiple=True, requeue=True)
-            ready += len(some)
+        for tags in self._requeue_batches():
+            await self._taking.basic_nack(tags[-1], multiple=True, requeue=True)
+            ready += len(tags)
             await self._wait_until_ready(ready)
         self._held.clear()
 
+    def _requeue_batches(self) -> Iterator[list[int]]:
+        """Yield the held tags in batches. No batch has messages of two consumers, for the order."""
+        batch: list[int] = []
+        for tag in self._held:
+            if len(batch) == REQUEUE_BATCH or (batch and tag in self._first_tags):
+                yield batch
+                batch = []
+            batch.append(tag)
+        if batch:
+            yield batch
+
     async def _take_others(self) -> None:
         """Take the messages behind the held ones too, so that the order is kept."""
-        most = await self._count() + ARRIVALS_MAX
-        for _ in range(most):
-            taken = await self._take(0)
-            if taken is None:
-                return
+        for _ in range(TAKEN_MAX // TAKE_BATCH + 1):
+            waiting = await self._count()
+            if waiting > TAKE_SINGLY_MAX:
+                await self._consume(min(waiting, TAKE_BATCH))
+            for _ in range(TAKE_BATCH if self._arrived else ARRIVALS_MAX):
+                if not await self._hold_next():
+                    return
+
+    async def _hold_next(self) -> bool:
+        """Take one more message, to be requeued. Return False if there is none."""
+        taken = await self._take(0)
+        if taken is not None:
             self._held.append(taken[0])
+        return taken is not None
 
     async def _wait_until_ready(self, count: int) -> None:
         """Wait until so many messages are ready, or the timeout: other clients may take some."""

@@ -26,7 +26,6 @@ from typing import Final
 from leveret.bus import codec
 from leveret.bus import headers as bus_headers
 from leveret.bus.bus import START_TIMEOUT_S, Bus
-from leveret.bus.consuming import early_wait_s
 from leveret.bus.delivery import Delivery
 from leveret.bus.dispatch import Middleware
 from leveret.bus.errors import (
@@ -40,6 +39,7 @@ from leveret.bus.handler_result import TOO_EARLY, Action, Decision, HandlerResul
 from leveret.bus.health import Health
 from leveret.bus.idempotency import IdempotencyStore
 from leveret.bus.outgoing_message import PublishOptions, message_of_event, require_body_size
+from leveret.bus.running_handlers import HandlerThreads
 from leveret.bus.settings import BusSettings
 from leveret.bus.testing.fakes import (
     START_S,
@@ -228,13 +228,15 @@ class FakeBus(Bus):
         """Handle a message and settle it."""
         delivery = self._delivery(message)
         due_s = delivery.due_s
-        if due_s is not None and self._clock.now_ms() / 1000 < due_s:
-            self._settle(message, delivery, Decision(Action.REQUEUE), TOO_EARLY)
+        wait_ms = 0 if due_s is None else round(due_s * 1000) - self._clock.now_ms()
+        if wait_ms > 0:
+            self._settle(message, delivery, Decision(Action.WAIT, wait_ms), TOO_EARLY)
             return
-        result = await self._dispatcher.handle(delivery, InlineExecutor())
+        result = await self._dispatcher.handle(delivery, HandlerThreads(InlineExecutor(), 1))
         self.handled.append((delivery, result))
         policy = self._dispatcher.policy(delivery)
-        decision = decide(result, delivery.retry_count, self._layout, policy)
+        count, wait_s = delivery.retry_count, self._settings.early_wait_s
+        decision = decide(result, count, self._layout, policy, wait_s)
         self._settle(message, delivery, decision, result)
 
     def _delivery(self, message: FakeMessage) -> Delivery:
@@ -258,11 +260,8 @@ class FakeBus(Bus):
         self, message: FakeMessage, delivery: Delivery, decision: Decision, result: HandlerResult
     ) -> None:
         queue = self._layout.queue
-        if decision.action is Action.REQUEUE:
-            now_s = self._clock.now_ms() / 1000
-            pause_s = early_wait_s(now_s, delivery.due_s, self._settings, self._rng)
-            again = replace(message, is_redelivered=True)
-            self.hub.put(self, again, max(1, round(pause_s * 1000)))
+        if decision.action is Action.WAIT:
+            self.hub.put(self, message, max(1, decision.delay_ms))
         elif decision.action is Action.REJECT:
             headers = headers_after_retry(message.headers, queue, self._layout.retry_queue)
             self.hub.put(self, replace(message, headers=headers), decision.delay_ms)
@@ -278,7 +277,12 @@ class FakeBus(Bus):
     ) -> FakeMessage:
         count = delivery.retry_count
         headers = bus_headers.dead_letter_headers(
-            message.headers, self._layout.queue, count, result.status_code, result.error
+            message.headers,
+            self._layout.queue,
+            count,
+            result.status_code,
+            result.error,
+            self._clock.now_ms(),
         )
         if self._layout.counts_in_header:
             headers[bus_headers.RETRY_COUNT] = count
