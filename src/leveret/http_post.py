@@ -17,7 +17,7 @@ from urllib.parse import quote
 from leveret.errors import ConfigError, LeveretError
 from leveret.http_client.address import parse_address
 from leveret.http_client.answers import Answer
-from leveret.http_client.async_connections import AsyncConnectionPool
+from leveret.http_client.async_connections import AsyncConnectionPool, Resolver
 from leveret.http_client.errors import CallError, UnreachableError
 from leveret.http_client.requests import RequestEncoder
 
@@ -43,10 +43,13 @@ class PostAnswer(NamedTuple):
 class HttpPoster:
     """Posts to one address, with `concurrency` requests at once at most.
 
-    A poster belongs to one event loop.
+    A poster belongs to one event loop. `resolve` returns the addresses that it may connect to, and
+    its LeveretError passes to the caller of `post`.
     """
 
-    def __init__(self, url: str, *, concurrency: int, timeout_s: float) -> None:
+    def __init__(
+        self, url: str, *, concurrency: int, timeout_s: float, resolve: Resolver | None = None
+    ) -> None:
         try:
             if url.lower().partition("://")[0] not in SCHEMES:
                 raise ValueError("no scheme")
@@ -57,7 +60,11 @@ class HttpPoster:
         self._timeout_s = timeout_s  # for a whole request
         self._encoder = RequestEncoder(address, accept="*/*")
         self._connections = AsyncConnectionPool(
-            address, concurrency, body_bytes_max=ANSWER_BYTES_MAX, cuts_bodies=True
+            address,
+            concurrency,
+            body_bytes_max=ANSWER_BYTES_MAX,
+            cuts_bodies=True,
+            resolve=resolve,
         )
 
     async def post(self, headers: Mapping[str, str], body: bytes) -> PostAnswer:

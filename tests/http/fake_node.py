@@ -10,6 +10,7 @@ from leveret.definitions import Definitions
 from leveret.engine.broker import Broker
 from leveret.engine.turns.retired_counts import TrafficCounts
 from leveret.engine.turns.session import Outlet, Session
+from leveret.federation import FederationManager
 from leveret.http.framework.node import (
     ChannelSnapshot,
     ConnectionSnapshot,
@@ -90,6 +91,7 @@ class FakeNode:
 
     node_name = "hare"
     durability = "sync"
+    cluster = None
     product_version = "4.3.0"
 
     def __init__(self, *alarms: str) -> None:
@@ -138,6 +140,9 @@ class FakeNode:
     def close_connections(self, vhost: str) -> None:
         raise NotImplementedError
 
+    async def tellable(self) -> None:
+        pass
+
     async def synced(self) -> None:
         raise NotImplementedError
 
@@ -154,6 +159,10 @@ class FakeNode:
 
     @property
     def shovels(self) -> ShovelManager:
+        raise NotImplementedError
+
+    @property
+    def federation(self) -> FederationManager:
         raise NotImplementedError
 
     @property

@@ -8,9 +8,12 @@ from starlette.applications import Starlette
 from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
+from leveret.http.framework.body_budget import BodyBudget
 from leveret.http.framework.request_counts import RequestCounts
 from leveret.http.transport.fast_path import FastPath
 from leveret.http.transport.http_connection import HttpConnection
+from leveret.http.transport.open_connections import OpenConnections
+from leveret.listening import Networks
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -45,7 +48,12 @@ def test_disconnect_ends_all_pipelined_requests() -> None:
         config.load()
         state = ServerState()
         connection = HttpConnection(config=config, server_state=state, app_state={})
-        connection.fast_path = FastPath(Starlette(), {}, RequestCounts())
+        unused = Starlette()
+        unused.state.bodies = BodyBudget()
+        connection.fast_path = FastPath(unused, {}, RequestCounts())
+        connection.open_connections = OpenConnections(
+            most=1, of_address_max=0, descriptors_end=0, proxies=Networks("")
+        )
         connection.connection_made(Unused({"socket": peer}))
         connection.data_received(GET * 3)
         connection.connection_lost(ConnectionResetError())

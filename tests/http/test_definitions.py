@@ -45,10 +45,15 @@ def read(name: str) -> dict[str, Any]:
 
 
 def lists(document: dict[str, Any]) -> dict[str, list[str]]:
-    """Return the lists of a document, each sorted. An empty list of limits means nothing."""
+    """Return the lists of a document, each sorted. An empty list of limits means nothing.
+
+    Only Leveret names the owner of a parameter.
+    """
     return {
         name: sorted(
-            json.dumps(row, sort_keys=True) for row in document[name] if row.get("value") != []
+            json.dumps({key: row[key] for key in row if key != "owner"}, sort_keys=True)
+            for row in document[name]
+            if row.get("value") != []
         )
         for name in LISTS
     }

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from leveret.http.transport import server
+from leveret.http.transport import http_connection, server
 from leveret.http.transport.front import HttpFront
 from leveret.http.transport.http_connection import HEAD_BYTES_MAX
 from tests.http.fake_node import FakeNode
@@ -23,8 +23,8 @@ async def answer(reader: asyncio.StreamReader) -> bytes:
 
 def test_request_sent_before_the_front_runs_is_answered() -> None:
     async def scenario() -> bytes:
-        front = HttpFront("127.0.0.1", 0, FakeNode())
-        reader, writer = await asyncio.open_connection(*front.bind())
+        front = HttpFront(FakeNode())
+        reader, writer = await asyncio.open_connection(*front.listen("127.0.0.1", 0))
         writer.write(GET_HEALTH)
         async with asyncio.TaskGroup() as group:
             group.create_task(front.run())
@@ -41,8 +41,8 @@ def test_request_sent_before_the_front_runs_is_answered() -> None:
 
 def test_front_stops_with_an_idle_connection_open_and_leaves_the_signals_alone() -> None:
     async def scenario() -> None:
-        front = HttpFront("127.0.0.1", 0, FakeNode())
-        address = front.bind()
+        front = HttpFront(FakeNode())
+        address = front.listen("127.0.0.1", 0)
         handlers = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
         async with asyncio.timeout(30), asyncio.TaskGroup() as group:
             group.create_task(front.run())
@@ -62,8 +62,8 @@ def test_front_stops_with_an_idle_connection_open_and_leaves_the_signals_alone()
 
 def test_front_that_is_stopped_before_it_runs_ends_and_closes_its_socket() -> None:
     async def scenario() -> None:
-        front = HttpFront("127.0.0.1", 0, FakeNode())
-        address = front.bind()
+        front = HttpFront(FakeNode())
+        address = front.listen("127.0.0.1", 0)
         front.stop()
         async with asyncio.timeout(30):
             await front.run()
@@ -77,7 +77,7 @@ def test_port_in_use_raises_os_error() -> None:
     async def scenario() -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             with pytest.raises(OSError, match="in use"):
-                HttpFront("127.0.0.1", taken.getsockname()[1], FakeNode()).bind()
+                HttpFront(FakeNode()).listen("127.0.0.1", taken.getsockname()[1])
 
     asyncio.run(scenario())
 
@@ -92,8 +92,8 @@ def test_port_in_use_raises_os_error() -> None:
 )
 def test_head_without_an_end_is_refused(head: bytes) -> None:
     async def scenario() -> bytes:
-        front = HttpFront("127.0.0.1", 0, FakeNode())
-        address = front.bind()
+        front = HttpFront(FakeNode())
+        address = front.listen("127.0.0.1", 0)
         async with asyncio.timeout(20), asyncio.TaskGroup() as group:
             group.create_task(front.run())
             reader, writer = await asyncio.open_connection(*address)
@@ -109,8 +109,8 @@ def test_head_without_an_end_is_refused(head: bytes) -> None:
 
 def test_head_may_come_in_pieces_before_a_long_body() -> None:
     async def scenario() -> list[bytes]:
-        front = HttpFront("127.0.0.1", 0, FakeNode())
-        address = front.bind()
+        front = HttpFront(FakeNode())
+        address = front.listen("127.0.0.1", 0)
         async with asyncio.timeout(20), asyncio.TaskGroup() as group:
             group.create_task(front.run())
             reader, writer = await asyncio.open_connection(*address)
@@ -142,10 +142,11 @@ def test_head_may_come_in_pieces_before_a_long_body() -> None:
 )
 def test_silent_client_is_disconnected(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "_KEEP_ALIVE_S", 0.2)
+    monkeypatch.setattr(http_connection, "HEAD_S", 0.2)
 
     async def scenario() -> None:
-        front = HttpFront("127.0.0.1", 0, FakeNode())
-        reader, writer = await asyncio.open_connection(*front.bind())
+        front = HttpFront(FakeNode())
+        reader, writer = await asyncio.open_connection(*front.listen("127.0.0.1", 0))
         writer.write(sent)
         async with asyncio.TaskGroup() as group:
             group.create_task(front.run())

@@ -264,6 +264,7 @@ def test_peek_in_bulk_changes_nothing(tmp_path: Path) -> None:
         assert counts(server) == (18, 2)
 
 
+@pytest.mark.compiled_only("leases are not compiled, and the tests above run in both forms")
 @pytest.mark.parametrize("arguments", [{}, {"x-max-priority": 3}, {"x-queue-type": "quorum"}])
 def test_random_work_over_restarts_loses_and_doubles_nothing(
     tmp_path: Path, seed: int, arguments: dict[str, object]

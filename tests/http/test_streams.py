@@ -254,3 +254,71 @@ def test_offset_after_some_bytes_is_about_that_far(tmp_path: Path, size: int) ->
             assert read <= size + 80_000
             assert read >= min(size - 80_000, (100 - first) * 10_000)
         assert ask_json(server, "s/offset?bytes=5")[0] == 400
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> Iterator[tuple[RunningBroker, int, str]]:
+    """A stream with a damaged segment in its middle: server, damaged offset, file."""
+    with broker(http=True, disk=Disk(tmp_path)) as server, channel(server) as opened:
+        declare(opened, stream_max_segment_size_bytes=2000)
+        publish(opened, 0, 60, b"x" * 100)
+    with broker(http=True, disk=Disk(tmp_path)):
+        pass  # its checkpoint covers the segments, which are not written again from the log
+    names = sorted(
+        (path.name for path in tmp_path.glob("*.segment")), key=lambda name: int(name[9:-8])
+    )
+    firsts = [int(name[9:-8]) for name in names]
+    file = tmp_path / names[2]
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+    with broker(http=True, disk=Disk(tmp_path)) as server:
+        yield server, firsts[3] - 1, names[2]
+
+
+def test_damage_is_told_with_offsets_and_file(
+    damaged: tuple[RunningBroker, int, str],
+) -> None:
+    server, bad, name = damaged
+    status, found = ask_json(server, "s/messages?from=0&count=500")
+    assert status == 200
+    assert found["next_offset"] == bad, "the answer ends before the damage"
+    assert found["skipped"] == []
+    status, body = ask_json(server, f"s/messages?from={bad}")
+    assert status == 500
+    for part in ("stream 's' in vhost '/'", f"offsets {bad} to {bad}", name, "skip_damage"):
+        assert part in body["reason"]
+    status, body = ask_json(server, f"s/batches?from={bad}&to=60")
+    assert status == 500
+    for part in ("stream 's' in vhost '/'", f"offset {bad}", name):
+        assert part in body["reason"]
+    assert table(server, f"from={bad + 1}").num_rows == 60 - bad - 1
+
+
+def test_damage_is_left_out_when_the_client_asks_for_it(
+    damaged: tuple[RunningBroker, int, str],
+) -> None:
+    server, bad, name = damaged
+    status, found = ask_json(server, "s/messages?from=0&count=500&skip_damage=true")
+    assert status == 200
+    offsets = [item["offset"] for item in found["items"]]
+    assert offsets == [*range(bad), *range(bad + 1, 60)]
+    (skipped,) = found["skipped"]
+    assert (skipped["first_offset"], skipped["last_offset"]) == (bad, bad)
+    assert name in skipped["reason"]
+
+
+def test_consumer_passes_damage_and_the_stream_tells_it(
+    damaged: tuple[RunningBroker, int, str],
+) -> None:
+    server, bad, name = damaged
+    with channel(server) as opened:
+        opened.basic_qos(prefetch_count=100)
+        seen: list[bytes] = []
+        opened.basic_consume(
+            "s", lambda _c, _m, _p, body: seen.append(body), arguments={"x-stream-offset": "first"}
+        )
+        while len(seen) < 59:
+            opened.connection.process_data_events(0.1)
+    (text,) = stream_of(server).damage
+    assert text.startswith(f"offsets {bad} to {bad}: {name} is damaged at byte ")

@@ -117,7 +117,7 @@ def test_deleting_a_vhost_closes_its_connections_and_forgets_all_of_it(
     connection.process_data_events(0)
     assert ask(server, "DELETE", "/api/vhosts/doomed") == (204, None)
     with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as closed:
-        connection.process_data_events(5)
+        connection.process_data_events(20)
     assert closed.value.reply_code == 320
     assert closed.value.reply_text == "CONNECTION_FORCED - vhost 'doomed' is deleted"
     with pytest.raises(pika.exceptions.AMQPConnectionError):

@@ -82,7 +82,7 @@ def test_a_connection_is_closed_with_a_reason(reader: Reader, server: RunningBro
     submit(page.get_by_role("dialog"), "Close the connection", reason="Time to go")
     expect(page.get_by_text("The connection is closed.")).to_be_visible()
     with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="Time to go"):
-        connection.process_data_events(5)
+        connection.process_data_events(20)
 
 
 def test_a_queue_is_paused_and_resumed(reader: Reader, server: RunningBroker) -> None:

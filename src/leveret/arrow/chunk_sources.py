@@ -56,7 +56,14 @@ def chunks_from_files(
         return
     expected = first
     for part in parts:
-        for chunk in _chunks_of_file(part, number, expected, indexes):
+        chunks = _chunks_of_file(part, number, expected, indexes)
+        while True:
+            try:
+                chunk = next(chunks, None)
+            except CorruptionError as fault:
+                raise CorruptionError(f"offset {expected} cannot be read: {fault}") from fault
+            if chunk is None:
+                break
             _require_next(chunk, expected)
             yield chunk
             expected = chunk.end_offset
@@ -96,7 +103,10 @@ def _chunks_of_file(
         window.ahead = _READ_BYTES
         while at < part.end:
             data = window.bytes_at(at, chunk_bytes(window.bytes_at(at, CHUNK_HEAD_BYTES)))
-            chunk = read_chunk(data, part.first_offset, at)
+            try:
+                chunk = read_chunk(data, part.first_offset, at)
+            except CorruptionError as fault:
+                raise CorruptionError(f"{name} is damaged at byte {at}: {fault}") from fault
             if window.start == at:
                 indexes.note(part.path, chunk.first_offset, at)
             yield chunk

@@ -17,10 +17,12 @@ from starlette.types import Receive, Scope, Send
 from leveret import __version__, build_info
 from leveret.errors import LeveretError
 from leveret.http.framework import assets, openapi
+from leveret.http.framework.body_budget import BodyBudget
 from leveret.http.framework.listing import with_list_query
 from leveret.http.framework.node import NodeView
 from leveret.http.framework.operations import Access, Handler, Operation, endpoints_of, routes_of
 from leveret.http.framework.rates import RateSamples
+from leveret.http.framework.request_shares import RequestShares
 from leveret.http.framework.responses import (
     json_response,
     on_client_disconnect,
@@ -29,6 +31,7 @@ from leveret.http.framework.responses import (
     on_unexpected_error,
 )
 from leveret.http.framework.router import PrefixRouter, normalized_path
+from leveret.http.framework.sites import OwnNames
 from leveret.http.insight import chronicles, explain, pause, tasks, trace, try_route
 from leveret.http.insight import search as message_search
 from leveret.http.jobs import admin as job_admin
@@ -39,10 +42,12 @@ from leveret.http.management import (
     backups,
     bindings,
     channels,
+    cluster,
     connections,
     definitions,
     exchanges,
     features,
+    federation,
     health,
     limits,
     messages,
@@ -58,6 +63,7 @@ from leveret.http.management import (
     vhosts,
 )
 from leveret.http.streams import leases, stream_messages, streams
+from leveret.listening import Networks
 from leveret.slices import LoopShare
 
 # Paths that are called so often that they bypass uvicorn and Starlette.
@@ -103,8 +109,12 @@ def make_app(node: NodeView) -> Starlette:
     )
     app.router = PrefixRouter(routes_of(OPERATIONS))
     app.state.node = node
+    app.state.bodies = BodyBudget()
     app.state.rates = RateSamples()
     app.state.operations = OPERATIONS
+    app.state.request_shares = RequestShares()
+    app.state.own_names = OwnNames(node.settings)
+    app.state.proxies = Networks(node.settings.http_trusted_proxies)
     # Each turn of the engine has a time, so the time of the last one changes when clients act.
     app.state.loop_share = LoopShare(lambda: node.broker.turn.now_ms)
     return app
@@ -167,10 +177,12 @@ OPERATIONS: Final = (
     *bindings.OPERATIONS,
     *health.OPERATIONS,
     *features.OPERATIONS,
+    *cluster.OPERATIONS,
     *backups.OPERATIONS,
     *streams.OPERATIONS,
     *tasks.OPERATIONS,
     *shovels.OPERATIONS,
+    *federation.OPERATIONS,
     *job_calls.OPERATIONS,
     *job_admin.OPERATIONS,
     *stream_messages.OPERATIONS,

@@ -7,12 +7,16 @@ answer could otherwise be taken for the answer to the next call.
 
 import asyncio
 from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, cast
 
 from leveret.http_client.address import Address
 from leveret.http_client.answers import BODY_BYTES_MAX, Answer, AnswerReader
 from leveret.http_client.connections import is_readable
 from leveret.http_client.errors import BadAnswerError, UnreachableError, system_reason
+
+# Returns the addresses of a host that a connection may go to.
+Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 
 CONNECTIONS_MAX: Final = 100  # the default of a client
 _SEND_BYTES_MAX: Final = 64 * 1024 * 1024  # asyncio's own limit would split a large batch
@@ -104,8 +108,10 @@ class AsyncConnectionPool:
         *,
         body_bytes_max: int = BODY_BYTES_MAX,
         cuts_bodies: bool = False,
+        resolve: Resolver | None = None,
     ) -> None:
         self._address = address
+        self._resolve = resolve  # None: every address of the host will do
         self._body_bytes_max = body_bytes_max
         self._cuts_bodies = cuts_bodies
         self._idle: deque[AsyncConnection] = deque()
@@ -144,11 +150,8 @@ class AsyncConnectionPool:
     async def _connect(self) -> AsyncConnection:
         address = self._address
         self._require_open()
-        loop = asyncio.get_running_loop()
         try:
-            _, connection = await loop.create_connection(
-                lambda: AsyncConnection(address.shown), address.host, address.port, ssl=address.tls
-            )
+            connection = await self._connect_to_first()
         except (OSError, UnicodeError) as fault:
             reason = system_reason(fault)
             raise UnreachableError(f"{address.shown}: {reason}", was_sent=False) from fault
@@ -158,6 +161,29 @@ class AsyncConnectionPool:
             connection.close()
             raise
         return connection
+
+    async def _connect_to_first(self) -> AsyncConnection:
+        """Connect to the first address of the host that answers."""
+        address = self._address
+        loop = asyncio.get_running_loop()
+        hosts: Sequence[str] = [address.host]
+        if self._resolve is not None:
+            hosts = await self._resolve(address.host, address.port)
+        server = address.host if address.tls is not None else None
+        fault: OSError | None = None
+        for host in hosts:
+            try:
+                _, connection = await loop.create_connection(
+                    lambda: AsyncConnection(address.shown),
+                    host,
+                    address.port,
+                    ssl=address.tls,
+                    server_hostname=server,
+                )
+                return connection
+            except OSError as found:
+                fault = found
+        raise fault or OSError("the host has no address")
 
     def _require_open(self) -> None:
         if self._is_closed:

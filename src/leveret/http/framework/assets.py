@@ -33,7 +33,6 @@ _HEADERS: Final = {
         "object-src 'none'"
     ),
     "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
 }
 
 

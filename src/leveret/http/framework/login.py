@@ -6,17 +6,22 @@ from base64 import b64decode
 from typing import Final
 
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
-from leveret.auth import Credentials, Refusal, User, is_loopback
-from leveret.http.framework.request_parts import host_of, node_of
+from leveret.auth import Credentials, Refusal, User
+from leveret.http.framework.clients import client_of
+from leveret.http.framework.request_parts import node_of
 
 _CHALLENGE: Final = {"WWW-Authenticate": 'Basic realm="RabbitMQ Management"'}
 _PROTOCOL: Final = "http"
 
 
 async def login(request: Request) -> User:
-    """Log in the user of a request. Answer 401 if that fails, 429 after too many failures."""
+    """Log in the user of a request.
+
+    Answer 401 if the credentials are wrong. Answer 429 after too many wrong passwords, and 503 if
+    too many logins wait; then the credentials were not checked.
+    """
     credentials = _credentials(request)
     if credentials is None:
         raise HTTPException(401, "Login failed", _CHALLENGE)
@@ -34,8 +39,10 @@ async def admit(request: Request, credentials: Credentials) -> User:
     if isinstance(outcome, User):
         return outcome
     if outcome.retry_ms > 0:
-        wait_s = -(-outcome.retry_ms // 1000)
-        raise HTTPException(429, "Too many failed logins", {"Retry-After": str(wait_s)})
+        wait = {"Retry-After": str(-(-outcome.retry_ms // 1000))}
+        if outcome.is_busy:
+            raise HTTPException(503, "Too many logins wait; try again", wait)
+        raise HTTPException(429, "Too many wrong passwords; try again", wait)
     raise HTTPException(401, "Login failed", _CHALLENGE)
 
 
@@ -51,12 +58,12 @@ def _credentials(request: Request) -> Credentials | None:
 
 
 def _sent_from(request: Request, name: str, password: str) -> Credentials:
-    host = host_of(request)
+    client = client_of(request)
     return Credentials(
         name,
         password,
-        host=host,
-        is_loopback=is_loopback(host),
+        host=client.host,
+        is_loopback=client.is_local,
         protocol=_PROTOCOL,
     )
 
@@ -82,4 +89,22 @@ async def _ask(request: Request, credentials: Credentials) -> User | Refusal:
             decided.set_result(outcome)
 
     node_of(request).authenticator.login(credentials, decide)
-    return await decided
+    if decided.done():
+        return decided.result()
+    lost: asyncio.Future[None] | None = getattr(request.state, "lost", None)
+    if lost is None:
+        return await decided
+
+    def on_lost(_: object) -> None:
+        credentials.abandon()
+        decided.cancel()
+
+    lost.add_done_callback(on_lost)
+    try:
+        return await decided
+    except asyncio.CancelledError:
+        if not lost.done():
+            raise
+        raise ClientDisconnect from None
+    finally:
+        lost.remove_done_callback(on_lost)

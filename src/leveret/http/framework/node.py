@@ -11,19 +11,31 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from leveret.arrow.bulk_reads import BulkReads
-from leveret.auth import Authenticator, UserDirectory
+from leveret.auth import Authenticator, JobAccess, User, UserDirectory
 from leveret.config.settings import Settings
 from leveret.definitions import Definitions
 from leveret.engine.broker import Broker
 from leveret.engine.turns.retired_counts import TrafficCounts
 from leveret.engine.turns.session import Outlet, Session
+from leveret.federation import FederationManager
 from leveret.http.framework.request_counts import RequestCounts
+from leveret.job_service.report import StoreReport
 from leveret.leases import ReaderLeases
 from leveret.shovels import ShovelManager
 from leveret.slices import Slices
 from leveret.tasks import Tasks
 
 DESCRIPTORS_KEPT: Final = 64  # file descriptors that clients cannot take
+
+
+class ClusterControl(Protocol):
+    """The cluster that a node belongs to."""
+
+    def facts(self) -> dict[str, Any]:
+        """Return the cluster as this node sees it, as JSON."""
+
+    async def command(self, name: str, node: str) -> str:
+        """Do `lead` or `remove`; return a sentence, or raise a LeveretError with the reason."""
 
 
 class Backups(Protocol):
@@ -85,7 +97,10 @@ class Connections(Protocol):
         """Return all connections, oldest first."""
 
     def owner(self, outlet: Outlet) -> tuple[str, str]:
-        """Return user and vhost of a connection, each empty before it is known. This is cheap."""
+        """Return the identity of the user, and the vhost; each empty before it is known.
+
+        This is cheap.
+        """
 
     def snapshot(self, outlet: Outlet) -> ConnectionSnapshot | None:
         """Return the state of a connection, or None if it is closed."""
@@ -110,7 +125,7 @@ class Machine:
     pid: int
     started_ms: int
     memory_used_bytes: int  # of the process
-    memory_held_bytes: int  # by messages; the memory alarm compares this with the limit
+    memory_held_bytes: int  # by messages and buffers; the memory alarm compares this with the limit
     memory_limit_bytes: int
     disk_free_bytes: int
     disk_limit_bytes: int
@@ -196,15 +211,28 @@ class Jobs(Protocol):
         The return type is Any, because naming the class would import msgspec at every start.
         """
 
-    def namespaces(self, token: str) -> frozenset[str]:
-        """Return the namespaces that a token gives access to. Raise TokenRefusedError."""
+    def report(self) -> StoreReport:
+        """Return the state of the store without I/O; an empty report if it is not open."""
 
-    def sign(self, namespaces: list[str], subject: str, lasts_s: int) -> str:
-        """Return a new token. Raise TokenRefusedError if another service issues the tokens."""
+    async def full_report(self) -> StoreReport:
+        """Return the state of the store with its topics, which are counted now and then."""
+
+    def access(self, token: str) -> JobAccess:
+        """Return the access that a token gives. Raise TokenRefusedError."""
+
+    def sign_for(self, user: User, lasts_s: int) -> tuple[str, int]:
+        """Return a new token for a user, and when it expires, in milliseconds.
+
+        Raise TokenRefusedError if another service issues the tokens.
+        """
 
 
 class NodeView(Protocol):
     """The node, as seen from HTTP."""
+
+    @property
+    def cluster(self) -> ClusterControl | None:
+        """Return the cluster of the node; None if it is alone."""
 
     @property
     def settings(self) -> Settings:
@@ -274,6 +302,13 @@ class NodeView(Protocol):
     async def synced(self) -> None:
         """Return when all changes so far are on disk. Raise StorageError if that fails."""
 
+    async def tellable(self) -> None:
+        """Return when everything that an answer could tell of is safe.
+
+        A node alone returns at once. The leader of a cluster waits for a commit. Raise StorageError
+        if that fails.
+        """
+
     def sessions(self) -> list[Session]:
         """Return all sessions that may hold messages in flight."""
 
@@ -288,6 +323,10 @@ class NodeView(Protocol):
     @property
     def shovels(self) -> ShovelManager:
         """Return the shovels, which carry messages between brokers."""
+
+    @property
+    def federation(self) -> FederationManager:
+        """Return the federation links, which fetch messages from other brokers."""
 
     @property
     def jobs(self) -> Jobs:

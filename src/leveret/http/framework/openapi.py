@@ -16,7 +16,7 @@ from starlette.responses import HTMLResponse, Response
 from leveret import __version__
 from leveret.http.framework.listing import ListPage
 from leveret.http.framework.operations import Access, Operation, Query
-from leveret.http.framework.responses import ErrorBody, json_response
+from leveret.http.framework.responses import ErrorBody, encode_json
 
 _REFERENCE: Final = "#/components/schemas/{name}"
 _PARAMETER: Final = re.compile(r"\{(\w+)(?::\w+)?\}")
@@ -42,8 +42,8 @@ _COMMON_ERRORS: Final = {
     404: "The object does not exist.",
     405: "The path does not have this method.",
     413: "The body is too large.",
-    429: "Too many logins have failed; the header Retry-After has the seconds to wait.",
-    503: "The node cannot do this at the moment.",
+    429: "Too many wrong passwords, requests or tasks; Retry-After has the seconds to wait.",
+    503: "The node cannot do this at the moment; Retry-After may have the seconds to wait.",
 }
 
 
@@ -179,7 +179,10 @@ def _answer(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
 
 
 async def get_description(request: Request) -> Response:
-    return json_response(description_of(request))
+    state = request.app.state
+    if getattr(state, "description_json", None) is None:
+        state.description_json = encode_json(description_of(request))
+    return Response(state.description_json, media_type="application/json")
 
 
 def description_of(request: Request) -> dict[str, Any]:
@@ -192,7 +195,15 @@ def description_of(request: Request) -> dict[str, Any]:
 
 
 async def get_page(request: Request) -> Response:
-    return HTMLResponse(page_of(description_of(request)))
+    state = request.app.state
+    if getattr(state, "description_page", None) is None:  # anybody may ask, and making it costs
+        state.description_page = page_of(description_of(request)).encode()
+    return HTMLResponse(state.description_page, headers={"Content-Security-Policy": _POLICY})
+
+
+_POLICY: Final = (
+    "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'"
+)
 
 
 _STYLE: Final = """

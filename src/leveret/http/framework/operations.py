@@ -2,13 +2,14 @@
 
 An `Operation` is a method on a path, with the access it requires, the types of its body and its
 answer, and a one-line summary. From the declarations come the routes of the application, the check
-of every login (no handler can forget it), an audit entry for every request that is not a GET, and
-the description at `/api/openapi.json`.
+of every login (no handler can forget it), an audit entry for every request that is not a GET or
+that exports data, and the description at `/api/openapi.json`.
 
 RabbitMQ: tags include others. An administrator may do everything; monitoring and policymaker
 include management. An operation that a user's tags do not allow answers 401.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum
 from typing import Any, Final, TypeVar
@@ -20,14 +21,22 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from leveret.auth import is_loopback
+from leveret.auth import MANAGEMENT_TAGS
 from leveret.errors import LeveretError
+from leveret.http.framework.body_budget import BodyBudget
+from leveret.http.framework.clients import client_of
 from leveret.http.framework.login import login
 from leveret.http.framework.request_parts import host_of, node_of
 from leveret.http.framework.responses import status_of
+from leveret.http.framework.sites import require_own_site
 
 BODY_BYTES_MAX: Final = 16 * 1024 * 1024  # limit of a body that is read into memory
+ACTOR: Final = "actor"  # name in the state of a request: the identity that the audit notes
+BODY_S: Final = 60.0  # time for such a body, and more for a long one:
+BODY_BYTES_PER_S: Final = 64 * 1024  # slowest rate at which a long body may arrive
 WHOLE_BODY: Final = "leveret.body"  # key in a scope: the body, if it was read before
+_COUNTED: Final = "leveret.body_bytes"  # key in a scope: bytes that the budget has counted
+_RETRY_SOON: Final = {"Retry-After": "1"}
 
 Handler = Callable[[Request], Awaitable[ASGIApp]]
 Body = TypeVar("Body")
@@ -47,11 +56,11 @@ class Access(StrEnum):
 
 
 # The tags that give each kind of access.
-_TAGS: Final = {
-    Access.MANAGEMENT: {"management", "policymaker", "monitoring", "administrator"},
-    Access.POLICYMAKER: {"policymaker", "administrator"},
-    Access.MONITORING: {"monitoring", "administrator"},
-    Access.ADMINISTRATOR: {"administrator"},
+_TAGS: Final[dict[Access, frozenset[str]]] = {
+    Access.MANAGEMENT: MANAGEMENT_TAGS,
+    Access.POLICYMAKER: frozenset(("policymaker", "administrator")),
+    Access.MONITORING: frozenset(("monitoring", "administrator")),
+    Access.ADMINISTRATOR: frozenset(("administrator",)),
 }
 # RabbitMQ: the reason of each refusal.
 _REFUSALS: Final = {
@@ -60,13 +69,6 @@ _REFUSALS: Final = {
     Access.MONITORING: "Not monitor user",
     Access.ADMINISTRATOR: "Not administrator user",
 }
-
-
-_READ_METHODS: Final = ("GET", "HEAD")
-_OTHER_SITES: Final = (
-    "cross-site",
-    "same-site",
-)  # values of `Sec-Fetch-Site`, which only browsers send
 
 
 class Query(msgspec.Struct, frozen=True):
@@ -95,7 +97,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     status: int = 200  # on success; 201 means 201 (created) or 204 (changed)
     failures: tuple[tuple[int, Any], ...] = ()  # statuses with a body other than ErrorBody
     failure_media: str = "application/json"  # media type of the failures from 400 on
-    is_audited: bool = True  # GETs never are. False for messages, of which there are too many
+    is_audited: bool = True  # if it is no GET. False for messages, of which there are too many
+    is_export: bool = False  # returns secrets or many messages: the audit notes it, seldom twice
 
 
 def routes_of(operations: Sequence[Operation]) -> list[Route]:
@@ -123,25 +126,32 @@ class Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive, send)
-        response = await self.answer(request)
-        await response(scope, receive, send)
+        try:
+            response = await self.answer(request)
+            await response(scope, receive, send)
+        finally:
+            request.app.state.request_shares.give_back(request)
 
     async def answer(self, request: Request) -> ASGIApp:
         """Return the response to a request. Raise errors, which the application answers."""
+        require_own_site(request)
         if request.method == "OPTIONS":
             return Response(status_code=200, headers=self._allow)
         method = "GET" if request.method == "HEAD" else request.method
         operation = self._operations.get(method)
         if operation is None:
             raise HTTPException(405, "Method Not Allowed", self._allow)
-        if method == "GET" or not operation.is_audited:
+        try:
+            if operation.is_export or (method != "GET" and operation.is_audited):
+                return await _answer_audited(request, operation)
             await _admit(request, operation)
             return await operation.handler(request)
-        return await _answer_change(request, operation)
+        finally:
+            _budget(request).give_back(request.scope.pop(_COUNTED, 0))
 
 
-async def _answer_change(request: Request, operation: Operation) -> ASGIApp:
-    """Answer a request that may change something, and write it to the audit."""
+async def _answer_audited(request: Request, operation: Operation) -> ASGIApp:
+    """Answer a request that may change something or exports data, and write it to the audit."""
     status = 500
     try:
         await _admit(request, operation)
@@ -149,18 +159,19 @@ async def _answer_change(request: Request, operation: Operation) -> ASGIApp:
         status = response.status_code if isinstance(response, Response) else operation.status
         return response
     except (HTTPException, LeveretError) as fault:
-        status = status_of(request, fault)
+        status = status_of(fault)
         raise
     finally:
-        _audit(request, status)
+        _audit(request, operation, status)
 
 
-def _audit(request: Request, status: int) -> None:
-    user = getattr(request.state, "user", None)
-    if user is not None:  # the authenticator has noted failed logins
-        audit = node_of(request).authenticator.audit
-        path = request.scope["path"]
-        audit.note(user.name, host_of(request), request.method, path, str(status))
+def _audit(request: Request, operation: Operation, status: int) -> None:
+    actor: str | None = getattr(request.state, ACTOR, None)
+    if actor is None:  # the authenticator has noted the failed login
+        return
+    audit = node_of(request).authenticator.audit
+    note = audit.note_read if operation.is_export else audit.note
+    note(actor, host_of(request), request.method, request.scope["path"], str(status))
 
 
 async def _admit(request: Request, operation: Operation) -> None:
@@ -174,28 +185,20 @@ async def _admit(request: Request, operation: Operation) -> None:
         access = _access_to_metrics(request)
     if access is Access.PUBLIC or access is Access.JOB_TOKEN:
         return
-    _require_same_origin(request)
     user = await login(request)
     request.state.user = user
-    if access is not Access.ANY_USER and not _TAGS[access].intersection(user.tags):
+    setattr(request.state, ACTOR, user.identity)
+    if access is not Access.ANY_USER and _TAGS[access].isdisjoint(user.tags):
         raise HTTPException(401, _REFUSALS[access])
+    request.app.state.request_shares.take(request, user)
     if operation.body is not None:
         request.scope[WHOLE_BODY] = await whole_body(request, operation.body_bytes_max)
-
-
-def _require_same_origin(request: Request) -> None:
-    """Refuse changes sent by pages of other sites: browsers add a stored login to them."""
-    if (
-        request.method not in _READ_METHODS
-        and request.headers.get("sec-fetch-site", "none") in _OTHER_SITES
-    ):
-        raise HTTPException(403, "the request was sent by a page of another site")
 
 
 def _access_to_metrics(request: Request) -> Access:
     """Return the access to metrics: public if the setting says so, or if the scraper is local."""
     wanted = node_of(request).settings.metrics_login
-    if wanted == "never" or (wanted == "remote" and is_loopback(host_of(request))):
+    if wanted == "never" or (wanted == "remote" and client_of(request).is_local):
         return Access.PUBLIC
     return Access.MONITORING
 
@@ -210,15 +213,38 @@ async def body_of(request: Request, kind: type[Body]) -> Body:
 
 
 async def whole_body(request: Request, bytes_max: int = BODY_BYTES_MAX) -> bytes:
-    """Return all bytes of the body. Answer 413 if there are too many."""
+    """Return all bytes of the body.
+
+    Answer 413 if there are too many, 408 if they are too slow, and 503 if the bodies of all
+    requests are too large together.
+    """
     known: bytes | None = request.scope.get(WHOLE_BODY)
     if known is not None and len(known) <= bytes_max:
         return known
+    try:
+        return await _read_body(request, bytes_max)
+    except TimeoutError:
+        headers = {"Connection": "close"}
+        raise HTTPException(408, "the body of the request arrives too slowly", headers) from None
+
+
+async def _read_body(request: Request, bytes_max: int) -> bytes:
     pieces: list[bytes] = []
     size = 0
-    async for piece in request.stream():
-        size += len(piece)
-        if size > bytes_max:
-            raise HTTPException(413, f"the body has more than {bytes_max} bytes")
-        pieces.append(piece)
+    by_s = asyncio.get_running_loop().time() + BODY_S
+    async with asyncio.timeout_at(by_s) as deadline:
+        async for piece in request.stream():
+            size += len(piece)
+            if size > bytes_max:
+                raise HTTPException(413, f"the body has more than {bytes_max} bytes")
+            if not _budget(request).take(len(piece)):
+                raise HTTPException(503, "too many request bodies at once; try again", _RETRY_SOON)
+            request.scope[_COUNTED] = request.scope.get(_COUNTED, 0) + len(piece)
+            pieces.append(piece)
+            deadline.reschedule(by_s + size / BODY_BYTES_PER_S)
     return b"".join(pieces)
+
+
+def _budget(request: Request) -> BodyBudget:
+    budget: BodyBudget = request.app.state.bodies
+    return budget

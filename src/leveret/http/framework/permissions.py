@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from leveret.auth import CONFIGURE, READ, User
+from leveret.definitions.parameters import OPERATOR
 from leveret.engine.exchanges.exchange import Exchange
 from leveret.engine.queues.queue import Queue
 from leveret.engine.vhosts.vhost import Vhost
@@ -94,6 +95,19 @@ def governed_vhosts(request: Request) -> set[str]:
     is_administrator = "administrator" in user.tags
     names = node_of(request).broker.vhosts
     return {name for name in names if is_administrator or user.may_open(name)}
+
+
+def owner_name(user: User) -> str:
+    """Return the owner of the shovels and upstreams that a user sets.
+
+    They act with the permissions of a user of the directory. The permissions of a token end with
+    it, so a token can set one only if it is an administrator's.
+    """
+    if user.is_account:
+        return user.name
+    if "administrator" in user.tags:
+        return OPERATOR
+    raise HTTPException(400, "a token cannot own a shovel or an upstream: log in with a password")
 
 
 def queue_of(request: Request) -> Queue:

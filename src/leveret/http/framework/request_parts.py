@@ -9,8 +9,8 @@ from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from leveret.addresses import plain_host
 from leveret.auth import User
+from leveret.http.framework.clients import client_of
 from leveret.http.framework.node import NodeView
 from leveret.slices import Slices
 
@@ -29,7 +29,7 @@ def user_of(request: Request) -> User:
 
 def host_of(request: Request) -> str:
     """Return the address that the request comes from."""
-    return plain_host(request.client.host) if request.client is not None else "127.0.0.1"
+    return client_of(request).host
 
 
 def part_of(request: Request, name: str) -> str:
@@ -49,4 +49,5 @@ def number_of(query: QueryParams, name: str, default: int, most: int) -> int:
 
 def slices_of(request: Request) -> Slices:
     """Return slices for a request that reads many messages or objects."""
-    return Slices(request.app.state.loop_share)
+    user: User | None = getattr(request.state, "user", None)
+    return Slices(request.app.state.loop_share, user.name if user is not None else "")

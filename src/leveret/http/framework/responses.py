@@ -14,7 +14,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from leveret.errors import AccessRefusedError, LeveretError, NotFoundError, StorageError
+from leveret.errors import (
+    AccessRefusedError,
+    CorruptionError,
+    LeveretError,
+    NotFoundError,
+    StorageError,
+)
 
 _encode: Final = msgspec.json.Encoder().encode
 # RabbitMQ: the words of its management API, which clients compare.
@@ -58,7 +64,7 @@ async def on_http_error(request: Request, fault: Exception) -> Response:
 async def on_leveret_error(request: Request, fault: Exception) -> Response:
     """Answer a command that the broker refuses, or a failure of the storage."""
     assert isinstance(fault, LeveretError)
-    status = status_of(request, fault)
+    status = status_of(fault)
     if status == 404:
         return _not_found(request, str(fault))
     phrase = http.HTTPStatus(status).phrase
@@ -72,7 +78,7 @@ def _not_found(request: Request, reason: str) -> Response:
     return json_response(ErrorBody(_ERROR_WORDS[404], "Not Found"), status=404)
 
 
-def status_of(request: Request, fault: HTTPException | LeveretError) -> int:
+def status_of(fault: HTTPException | LeveretError) -> int:
     """Return the HTTP status that answers an error."""
     if isinstance(fault, HTTPException):
         return fault.status_code
@@ -80,7 +86,9 @@ def status_of(request: Request, fault: HTTPException | LeveretError) -> int:
         return 404
     if isinstance(fault, AccessRefusedError):
         return 401
-    return 503 if isinstance(fault, StorageError) and request.method == "GET" else 400
+    if isinstance(fault, CorruptionError):
+        return 500  # trying again does not help
+    return 503 if isinstance(fault, StorageError) else 400
 
 
 class _NoResponse(Response):

@@ -202,7 +202,7 @@ OPERATIONS: Final = (
         access=Access.ANY_USER,
         body=SearchBody,
         answer=SearchResult,
-        is_audited=False,
+        is_export=True,
     ),
     Operation(
         method="GET",

@@ -29,11 +29,12 @@ from leveret.http.framework.request_parts import node_of, part_of, user_of
 from leveret.http.framework.responses import json_response
 from leveret.http.insight.filters import FilterBody, filter_of
 from leveret.shovels.status import TERMINATED, ShovelStatus
-from leveret.tasks import Task, TaskEndpoint, TaskRequest
+from leveret.tasks import Task, TaskEndpoint, TaskLimitError, TaskRequest
 from leveret.tasks.task import FAILED, RUNNING
 
 ID_DIGITS_MAX: Final = 20
 SHOVEL: Final = "shovel"
+RETRY_AFTER_S: Final = "5"  # if there are too many tasks
 
 
 class TaskPlace(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
@@ -105,7 +106,10 @@ async def start_task(request: Request) -> Response:
         found = await node.tasks.dry_run(wanted, user)
         targets = [DryRunTarget(found.vhost, name, n) for name, n in found.targets.items()]
         return json_response(DryRunInfo(found.matched, targets, found.skipped))
-    task = node.tasks.start(wanted, user)
+    try:
+        task = node.tasks.start(wanted, user)
+    except TaskLimitError as fault:
+        raise HTTPException(429, str(fault), {"Retry-After": RETRY_AFTER_S}) from None
     return json_response(task_info(task), status=201, headers={"Location": f"/api/tasks/{task.id}"})
 
 
@@ -134,7 +138,7 @@ async def cancel_task(request: Request) -> Response:
         await node_of(request).shovels.delete(shovel.vhost, shovel.name)
         return Response(status_code=204)
     task = _task_of(request)
-    if task.user != user.name and "administrator" not in user.tags:
+    if task.user != user.identity and "administrator" not in user.tags:
         raise HTTPException(401, "Not administrator user")
     await node_of(request).tasks.cancel(task.id)
     return Response(status_code=204)
@@ -148,7 +152,7 @@ def _task_of(request: Request) -> Task:
 
 
 def _may_see(user: User, task: Task) -> bool:
-    return task.user == user.name or not {"administrator", "monitoring"}.isdisjoint(user.tags)
+    return task.user == user.identity or not {"administrator", "monitoring"}.isdisjoint(user.tags)
 
 
 def task_info(task: Task) -> TaskInfo:

@@ -13,10 +13,12 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 import msgspec
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
+from leveret.errors import CorruptionError, NewerFormatError
 from leveret.http.framework.operations import Access, Operation
 from leveret.http.framework.permissions import vhost_of
 from leveret.http.framework.request_parts import node_of, part_of
@@ -65,7 +67,10 @@ async def backup_queue(request: Request) -> Response:
 async def restore_queue(request: Request) -> Response:
     vhost = vhost_of(request)
     name = part_of(request, "queue")
-    count = await node_of(request).backups.restore(vhost, name, request.stream())
+    try:
+        count = await node_of(request).backups.restore(vhost, name, request.stream())
+    except (CorruptionError, NewerFormatError) as fault:  # the archive, not the disk
+        raise HTTPException(400, str(fault)) from fault
     return json_response(RestoreResult(name, count))
 
 
@@ -83,6 +88,7 @@ OPERATIONS: Final = (
         group="backup",
         access=Access.ADMINISTRATOR,
         media=MEDIA_TYPE,
+        is_export=True,
     ),
     Operation(
         method="GET",
@@ -92,6 +98,7 @@ OPERATIONS: Final = (
         group="backup",
         access=Access.ADMINISTRATOR,
         media=MEDIA_TYPE,
+        is_export=True,
     ),
     Operation(
         method="POST",

@@ -93,7 +93,7 @@ def binding_info(bound: BindingRow) -> BindingInfo:
         printable(bound.destination),
         "queue" if bound.is_queue else "exchange",
         printable(bound.routing_key),
-        plain_table(bound.arguments) if bound.arguments else {},
+        plain_table(bound.arguments),
         properties_key(bound.routing_key, bound.arguments),
     )
 

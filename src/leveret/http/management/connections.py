@@ -141,7 +141,7 @@ def visible_connections(request: Request) -> list[Outlet]:
     found: list[Outlet] = []
     for outlet in connections.outlets():
         owner, vhost = connections.owner(outlet)
-        if (everything or owner == user.name) and wanted in (None, vhost):
+        if (everything or owner == user.identity) and wanted in (None, vhost):
             found.append(outlet)
     return found
 
@@ -153,10 +153,9 @@ def connection_of(request: Request) -> Outlet:
     user = user_of(request)
     for outlet in connections.outlets():
         if outlet.name == name:
-            connected = connections.snapshot(outlet)
-            if connected is None:
+            if connections.snapshot(outlet) is None:
                 break
-            if not sees_all(user) and connected.user != user.name:
+            if not sees_all(user) and connections.owner(outlet)[0] != user.identity:
                 raise HTTPException(401, "User not authorised to access object")
             return outlet
     raise HTTPException(404, "Not Found")
@@ -181,16 +180,15 @@ async def get_connection(request: Request) -> Response:
 async def close_connection(request: Request) -> Response:
     outlet = connection_of(request)
     connections = node_of(request).connections
-    connected = connections.snapshot(outlet)
-    assert connected is not None
-    _require_close(request, connected)
+    _require_close(request, outlet)
     connections.close(outlet, _reason(request))
     return Response(status_code=204)
 
 
-def _require_close(request: Request, connected: ConnectionSnapshot) -> None:
+def _require_close(request: Request, outlet: Outlet) -> None:
     user = user_of(request)
-    if connected.user != user.name and "administrator" not in user.tags:
+    owner = node_of(request).connections.owner(outlet)[0]
+    if owner != user.identity and "administrator" not in user.tags:
         raise HTTPException(401, "Not administrator user")
 
 
@@ -202,17 +200,19 @@ def _reason(request: Request) -> str:
 
 
 def _connections_of(request: Request) -> list[tuple[Outlet, ConnectionSnapshot]]:
-    """Return the connections of the user in the path."""
+    """Return the connections of the user in the path. Users of tokens are shown by their names."""
     user = user_of(request)
     wanted = part_of(request, "user")
-    if wanted != user.name and not sees_all(user):
+    everything = sees_all(user)
+    if wanted != user.name and not everything:
         raise HTTPException(401, "User not authorised to access object")
     connections = node_of(request).connections
     return [
         (outlet, connected)
         for outlet in connections.outlets()
-        if connections.owner(outlet)[0] == wanted
+        if (everything or connections.owner(outlet)[0] == user.identity)
         and (connected := connections.snapshot(outlet)) is not None
+        and connected.user == wanted
     ]
 
 
@@ -228,8 +228,8 @@ async def list_user_connections(request: Request) -> Response:
 
 async def close_user_connections(request: Request) -> Response:
     connections = node_of(request).connections
-    for outlet, connected in _connections_of(request):
-        _require_close(request, connected)
+    for outlet, _ in _connections_of(request):
+        _require_close(request, outlet)
         connections.close(outlet, _reason(request))
     return Response(status_code=204)
 

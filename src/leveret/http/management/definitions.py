@@ -18,7 +18,8 @@ from leveret.definitions.exporting import Row, categories, categories_of, docume
 from leveret.definitions.importing import Importer
 from leveret.http.framework.bodies import change_response, read_object, vhost_not_found
 from leveret.http.framework.operations import Access, Operation, Query, whole_body
-from leveret.http.framework.request_parts import node_of, part_of
+from leveret.http.framework.permissions import owner_name
+from leveret.http.framework.request_parts import node_of, part_of, user_of
 from leveret.http.framework.responses import encode_json
 from leveret.http.management.policies import wait_for_policies
 from leveret.slices import run_in_slices
@@ -82,7 +83,8 @@ async def _import(request: Request, vhost: str | None) -> Response:
     if kind.lower().startswith("multipart/form-data"):
         data = await asyncio.to_thread(_file_of, kind, data)
     document = read_object(data, "failed_to_parse_json")
-    importer = Importer(node.definitions, node.directory, document, vhost)
+    owner = owner_name(user_of(request))
+    importer = Importer(node.definitions, node.directory, document, vhost, owner=owner)
     await asyncio.to_thread(importer.hash_passwords)
     await run_in_slices(importer.check())
     await run_in_slices(importer.steps(), node.turn)
@@ -117,6 +119,7 @@ def _operations(root: str) -> tuple[Operation, ...]:
             access=Access.ADMINISTRATOR,
             query=_DOWNLOAD,
             answer=dict[str, Any],
+            is_export=True,
         ),
         Operation(
             method="POST",
@@ -138,6 +141,7 @@ def _operations(root: str) -> tuple[Operation, ...]:
             access=Access.ADMINISTRATOR,
             query=_DOWNLOAD,
             answer=dict[str, Any],
+            is_export=True,
         ),
         Operation(
             method="POST",

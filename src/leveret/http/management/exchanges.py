@@ -78,7 +78,7 @@ def exchange_info(rates: RateSamples, now_ms: int, row: Row) -> ExchangeInfo:
         durable=exchange.durable,
         auto_delete=exchange.auto_delete,
         internal=exchange.internal,
-        arguments=plain_table(exchange.arguments) if exchange.arguments else {},
+        arguments=plain_table(exchange.arguments),
         message_stats=with_rates(ExchangeStats, counts, found),
         policy=exchange.policy,
         operator_policy=exchange.operator_policy,

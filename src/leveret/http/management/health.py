@@ -128,6 +128,22 @@ async def check_protocol(request: Request) -> Response:
     )
 
 
+async def check_ready(request: Request) -> Response:
+    """Check that the node can serve clients, and that the servers of its jobs have answered."""
+    return _jobs_result(node_of(request).jobs.report().not_ready())
+
+
+async def check_jobs(request: Request) -> Response:
+    """Check that every server of the jobs service answers, and that its clock agrees with ours."""
+    return _jobs_result(node_of(request).jobs.report().faults())
+
+
+def _jobs_result(faults: list[str]) -> Response:
+    if not faults:
+        return json_response(OK)
+    return _failed(CheckResult(status="failed", reason="; ".join(faults)))
+
+
 async def check_connections(request: Request) -> Response:
     """Check whether the node has file descriptors left for more connections."""
     machine = node_of(request).machine()
@@ -239,8 +255,13 @@ OPERATIONS: Final = (
     ),
     _check(
         path=f"{_CHECKS}/ready-to-serve-clients",
-        handler=answer_ok,
+        handler=check_ready,
         summary="Check that the node listens and serves.",
+    ),
+    _check(
+        path=f"{_CHECKS}/jobs",
+        handler=check_jobs,
+        summary="Check Redis and the shards of the jobs service, and the skew of their clocks.",
     ),
     _check(
         path=f"{_CHECKS}/reached-target-cluster-size",

@@ -86,7 +86,7 @@ async def get_user_limits(request: Request) -> Response:
     node = node_of(request)
     name = part_of(request, "user")
     user = user_of(request)
-    if user.name != name and not _MAY_SEE_OTHERS.intersection(user.tags):
+    if user.identity != name and not _MAY_SEE_OTHERS.intersection(user.tags):
         raise HTTPException(401, "User not authorised to see the limits of others")
     if node.directory.users.get(name) is None:
         raise NotFoundError("no such user")

@@ -6,6 +6,7 @@ says.
 """
 
 import binascii
+import re
 from base64 import b64decode
 from collections.abc import Iterator
 from typing import Annotated, Any, Final, Literal
@@ -53,6 +54,8 @@ from leveret.wire.properties import Properties, decode_properties, encode_header
 
 GET_COUNT_MAX: Final = 10_000
 GET_BYTES_MAX: Final = 64 * 1024 * 1024  # limit of the bodies in one answer
+
+_WHITE_SPACE: Final = re.compile(r"[ \t\r\n]+")  # RabbitMQ: it may be anywhere in base64
 
 # RabbitMQ: an AMQP error is shown with its code and name.
 _CODES: Final = (
@@ -168,7 +171,7 @@ def _payload(body: PublishBody) -> bytes:
     if body.payload_encoding == "string":
         return body.payload.encode()
     try:
-        return b64decode(body.payload, validate=True)
+        return b64decode(_WHITE_SPACE.sub("", body.payload), validate=True)
     except (binascii.Error, ValueError):
         raise HTTPException(400, "payload is not base64") from None
 
@@ -191,9 +194,9 @@ def _content(request: Request, given: NewProperties, size: int) -> Content:
 
 def _check_user(request: Request, claimed: str | None) -> None:
     user = user_of(request)
-    if claimed is not None and claimed != user.name and not user.may_impersonate():
+    if claimed is not None and not user.may_claim(claimed):
         raise PreconditionFailedError(
-            f"user_id property set to '{claimed}' but authenticated user was '{user.name}'"
+            f"user_id property set to '{claimed}' but authenticated user was '{user.identity}'"
         )
 
 
@@ -308,6 +311,6 @@ OPERATIONS: Final = (
         group="queues",
         body=GetBody,
         answer=list[GotMessage],
-        is_audited=False,
+        is_export=True,
     ),
 )

@@ -170,7 +170,7 @@ def _object_totals(request: Request, vhosts: list[Vhost], depths: list[Depths]) 
     connections = node_of(request).connections
     outlets = connections.outlets()
     if not sees_all(user_of(request)):
-        name = user_of(request).name
+        name = user_of(request).identity
         outlets = [outlet for outlet in outlets if connections.owner(outlet)[0] == name]
     return ObjectTotals(
         connections=len(outlets),
@@ -186,7 +186,7 @@ async def get_overview(request: Request) -> Response:
     node, rates = node_of(request), rates_of(request)
     vhosts = visible_vhosts(request)
     depths = [vhost_depths(vhost) for vhost in vhosts]
-    key = "all" if sees_all(user_of(request)) else f"user {user_of(request).name}"
+    key = "all" if sees_all(user_of(request)) else f"user {user_of(request).identity}"
     counts = TrafficCounts()
     for vhost in vhosts:
         counts.add(counts_of_vhost(node, vhost))

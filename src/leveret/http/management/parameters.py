@@ -9,12 +9,12 @@ from starlette.responses import Response
 
 from leveret.auth.user import ADMINISTRATOR
 from leveret.definitions.exporting import global_parameters, parameters
-from leveret.definitions.parameters import CLUSTER_NAME, VHOST_LIMITS
+from leveret.definitions.parameters import CLUSTER_NAME, OWNED, VHOST_LIMITS
 from leveret.definitions.policies import OPERATOR_POLICY
 from leveret.errors import NotFoundError
 from leveret.http.framework.bodies import change_response, object_of, require_keys, vhost_not_found
 from leveret.http.framework.operations import Access, Operation
-from leveret.http.framework.permissions import governed_vhost, governed_vhosts
+from leveret.http.framework.permissions import governed_vhost, governed_vhosts, owner_name
 from leveret.http.framework.request_parts import node_of, part_of, user_of
 from leveret.http.framework.responses import json_response
 from leveret.http.management.policies import wait_for_policies
@@ -83,8 +83,9 @@ async def put_parameter(request: Request) -> Response:
         return vhost_not_found()
     body = await object_of(request)
     require_keys(body, "value")
+    owner = owner_name(user_of(request)) if component in OWNED else None
     with node.turn():
-        is_new = node.definitions.parameters.put(component, vhost, name, body["value"])
+        is_new = node.definitions.parameters.put(component, vhost, name, body["value"], owner)
     await wait_for_policies(node)
     await node.synced()
     return change_response(is_new=is_new)

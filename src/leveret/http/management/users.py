@@ -116,6 +116,8 @@ async def put_user(request: Request) -> Response:
     _require_grantable(node, body)
     with node.turn():
         is_new = node.directory.users.put(name, password, tags)
+        if body.password:
+            node.directory.password_verifier.note_right(name, password, body.password)
         if body.limits is not None:
             _put_limits(node, name, body.limits)
         if is_new and body.permissions is not None:
@@ -160,7 +162,7 @@ def seen_account(request: Request) -> Account:
     """Return the user of the path. Only administrators may see other users."""
     name = part_of(request, "user")
     user = user_of(request)
-    if ADMINISTRATOR not in user.tags and user.name != name:
+    if ADMINISTRATOR not in user.tags and user.identity != name:
         raise HTTPException(401, "User not authorised to see other users")
     account = node_of(request).directory.users.get(name)
     if account is None:

@@ -83,7 +83,7 @@ async def put_vhost(request: Request) -> Response:
     definition = {"description": "", "tags": [], **body, "default_queue_type": kind}
     with node.turn():
         is_new = node.definitions.vhosts.put(name, definition)
-        user = user_of(request).name
+        user = user_of(request).identity
         if is_new and node.directory.users.get(user) is not None:
             node.directory.permissions.put(name, user, _EVERYTHING, _EVERYTHING, _EVERYTHING)
     await node.synced()

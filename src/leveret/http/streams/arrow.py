@@ -21,6 +21,7 @@ from leveret.arrow.bulk_reads import BUSY, BulkReads, Read, ReadError
 from leveret.arrow.queue_chunks import QueueChunk
 from leveret.arrow.requests import Request
 from leveret.engine.streams.stream import Stream
+from leveret.http.framework.names import printable
 from leveret.http.framework.responses import ErrorBody, json_response
 
 log = logging.getLogger(__name__)
@@ -98,7 +99,7 @@ class StreamArrowResponse(ArrowResponse):
     """Relay a range of a stream."""
 
     def __init__(self, reads: BulkReads, stream: Stream, request: Request) -> None:
-        super().__init__(reads, f"stream '{stream.name}'")
+        super().__init__(reads, shown_stream(stream))
         self._stream = stream
         self._request = request
 
@@ -112,6 +113,9 @@ class StreamArrowResponse(ArrowResponse):
             )
         if _STATUSES[fault.why] == 410:
             return json_response(range_gone(self._stream, self._request.first), status=410)
+        if fault.why == worker_protocol.DAMAGED:
+            reason = f"{shown_stream(self._stream)}: {fault}"
+            return json_response(ErrorBody(_WORDS[500], reason), status=500)
         return super().failure(fault)
 
 
@@ -127,6 +131,11 @@ class QueueArrowResponse(ArrowResponse):
 
     def open(self) -> AbstractAsyncContextManager[Read]:
         return self._reads.read_queue(self._request, self._packs)
+
+
+def shown_stream(stream: Stream) -> str:
+    """Return the name of a stream for an error."""
+    return f"stream '{printable(stream.name)}' in vhost '{printable(stream.vhost)}'"
 
 
 def _start() -> Message:

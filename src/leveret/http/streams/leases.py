@@ -319,6 +319,6 @@ OPERATIONS: Final = (
         query=(_COLUMNS,),
         body=MessageNumbers,
         media=MEDIA_TYPE,
-        is_audited=False,
+        is_export=True,
     ),
 )

@@ -1,7 +1,9 @@
 """A few messages of a stream as JSON, for people: `…/messages?from=&count=&truncate=`.
 
 Nothing changes: there is no consumer and no cursor. Messages that retention has removed are left
-out, so the answer begins with the first message that exists. Unreadable messages are left out too.
+out, so the answer begins with the first message that exists. If a message cannot be read, the
+answer ends before it. A request that begins with it gets an error, which names the offsets and the
+file. With `skip_damage=true` unreadable messages are left out, and `skipped` lists their offsets.
 The answer holds at most MESSAGES_MAX messages and about BYTES_MAX bytes of bodies. Whole ranges are
 for `batches`.
 """
@@ -21,6 +23,7 @@ from leveret.http.framework.names import printable
 from leveret.http.framework.operations import Access, Operation, Query
 from leveret.http.framework.responses import json_response
 from leveret.http.management.message_shapes import encode_payload, property_values
+from leveret.http.streams.arrow import shown_stream
 from leveret.http.streams.streams import number_of, stream_of
 from leveret.wire.properties import decode_properties
 
@@ -41,6 +44,14 @@ class StreamMessage(msgspec.Struct):
     payload_encoding: str  # "string" or "base64"
 
 
+class SkippedOffsets(msgspec.Struct):
+    """Offsets that cannot be read, and why."""
+
+    first_offset: int
+    last_offset: int
+    reason: str
+
+
 class StreamMessages(msgspec.Struct):
     """The messages, and the offset to continue from."""
 
@@ -48,6 +59,7 @@ class StreamMessages(msgspec.Struct):
     end_offset: int  # of the next message of the stream
     next_offset: int  # the next `from`
     items: list[StreamMessage]
+    skipped: list[SkippedOffsets]  # empty unless `skip_damage` is true
 
 
 async def get_messages(request: Request) -> Response:
@@ -57,16 +69,28 @@ async def get_messages(request: Request) -> Response:
     if count > MESSAGES_MAX:
         raise HTTPException(400, f"'count' is at most {MESSAGES_MAX}")
     truncate = number_of(request, "truncate", BYTES_MAX)
+    skips_damage = request.query_params.get("skip_damage") == "true"
     items: list[StreamMessage] = []
+    skipped: list[SkippedOffsets] = []
     left = BYTES_MAX
     while at < stream.end_offset and len(items) < count and left > 0:
-        found, at = _read_one_chunk(stream, at, count - len(items), truncate)
+        try:
+            found, at = _read_one_chunk(stream, at, count - len(items), truncate)
+        except CorruptionError as fault:
+            if items and not skips_damage:
+                break  # the next request begins here and gets the error
+            damage = _damage(stream, at, fault)
+            if not skips_damage:
+                raise CorruptionError(_refusal(stream, damage)) from fault
+            skipped.append(damage)
+            at = damage.last_offset + 1
+            continue
         items += found
         left -= sum(min(item.payload_bytes, truncate) for item in found)
         await asyncio.sleep(0)  # reading a chunk is slow: yield the loop
         at = max(at, int(stream.first_offset))
     return json_response(
-        StreamMessages(int(stream.first_offset), int(stream.end_offset), at, items)
+        StreamMessages(int(stream.first_offset), int(stream.end_offset), at, items, skipped)
     )
 
 
@@ -74,13 +98,22 @@ def _read_one_chunk(
     stream: Stream, at: int, count: int, truncate: int
 ) -> tuple[list[StreamMessage], int]:
     """Return messages from an offset on, and the next offset."""
-    try:
-        chunk = stream.segments.find(at)
-        end = min(int(chunk.end_offset), at + count)
-        first = int(chunk.first_offset)
-        return [_shown(chunk, offset - first, truncate) for offset in range(at, end)], end
-    except CorruptionError:  # consumers get an error; here damage is skipped
-        return [], max(int(stream.segments.skip_damage(at, stream.end_offset)), at + 1)
+    chunk = stream.segments.find(at)
+    end = min(int(chunk.end_offset), at + count)
+    first = int(chunk.first_offset)
+    return [_shown(chunk, offset - first, truncate) for offset in range(at, end)], end
+
+
+def _damage(stream: Stream, at: int, fault: CorruptionError) -> SkippedOffsets:
+    """Return the range of offsets that cannot be read."""
+    following = max(int(stream.segments.skip_damage(at, stream.end_offset)), at + 1)
+    return SkippedOffsets(at, following - 1, str(fault))
+
+
+def _refusal(stream: Stream, damage: SkippedOffsets) -> str:
+    offsets = f"offsets {damage.first_offset} to {damage.last_offset}"
+    text = f"{shown_stream(stream)}: {offsets} cannot be read: {damage.reason}"
+    return f"{text}; skip_damage=true leaves them out"
 
 
 def _shown(chunk: Chunk, index: int, truncate: int) -> StreamMessage:
@@ -110,6 +143,7 @@ OPERATIONS: Final = (
             Query("from", "the first offset", int, required=True),
             Query("count", f"limit of messages, at most {MESSAGES_MAX}", int),
             Query("truncate", "limit of each body, in bytes", int),
+            Query("skip_damage", "leave out unreadable messages instead of failing", bool),
         ),
         answer=StreamMessages,
     ),

@@ -233,6 +233,7 @@ OPERATIONS: Final = (
             Query("max_bytes", "approximate limit of the bodies, in bytes", int),
         ),
         media="application/vnd.apache.arrow.stream",
+        is_export=True,
     ),
     Operation(
         method="PUT",

@@ -1,11 +1,17 @@
-"""The headers that every answer has, Date and Server, renewed each second."""
+"""The headers that every answer has: Date, renewed each second, Server, and one for browsers."""
 
 import time
 from email.utils import formatdate
+from typing import Final
+
+_ALWAYS: Final = (
+    (b"server", b"Leveret"),
+    (b"x-content-type-options", b"nosniff"),  # names of users must not become HTML
+)
 
 
 class CommonHeaders:
-    """The two headers of the current second. uvicorn would renew them by a timer."""
+    """The headers of the current second. uvicorn would renew them by a timer."""
 
     def __init__(self) -> None:
         self._second = -1
@@ -16,5 +22,5 @@ class CommonHeaders:
         if second != self._second:
             self._second = second
             date = formatdate(second, usegmt=True).encode()
-            self._headers = [(b"date", date), (b"server", b"Leveret")]
+            self._headers = [(b"date", date), *_ALWAYS]
         return self._headers

@@ -2,9 +2,10 @@
 
 uvicorn and Starlette cost several times as much as such a call itself. The fast path takes a
 request before uvicorn sees it if all of this holds: its path is in the table, its head has arrived
-completely, the head is plain HTTP/1.1 without unusual headers, and its body has a small known
-length. It runs the same endpoint with the same `Request`, and writes the answer in one piece. All
-other requests, malformed ones included, go to uvicorn as if there were no fast path.
+completely, the head is plain HTTP/1.1 without unusual headers, its body has a small known length,
+and the body has arrived too or the request has a valid token. It runs the same endpoint with the
+same `Request`, and writes the answer in one piece. All other requests, malformed ones included, go
+to uvicorn as if there were no fast path.
 
 It handles one request at a time. Bytes that arrive during a call wait, up to a limit.
 """
@@ -22,8 +23,10 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 
+from leveret.http.framework.body_budget import BodyBudget
 from leveret.http.framework.operations import WHOLE_BODY, Handler
 from leveret.http.framework.request_counts import CLIENT_GONE, RequestCounts
+from leveret.http.jobs.access import has_token
 from leveret.http.transport.common_headers import CommonHeaders
 
 BODY_BYTES_MAX: Final = 1024 * 1024  # uvicorn passes on a larger body in pieces
@@ -122,9 +125,14 @@ class FastPath:
         self, app: Starlette, endpoints: Mapping[bytes, Handler], requests: RequestCounts
     ) -> None:
         self.endpoints = endpoints
+        self.bodies: BodyBudget = app.state.bodies
         self._app = app
         self._requests = requests
         self._common_headers = CommonHeaders()
+
+    def may_send_body(self, head: Head) -> bool:
+        """Return True if the client may send the rest of its body: it has a valid token."""
+        return has_token(self._app.state.node, head.headers)
 
     async def answer(self, scope: dict[str, Any], body: bytes, gone: asyncio.Event) -> bytes:
         """Return the bytes of the answer to one request, and count the request."""
@@ -145,6 +153,7 @@ class FastPath:
         request = Request(scope, _Body(body, gone).receive)
         try:
             found = await self.endpoints[scope["raw_path"]](request)
+            await self._app.state.node.tellable()
         except Exception as fault:
             return await self._error_response(request, fault)
         assert isinstance(found, Response), "endpoints of the fast path answer in one piece"

@@ -1,4 +1,4 @@
-"""The HTTP front as the node sees it: bind, run, stop.
+"""The HTTP front as the node sees it: listen, run, stop.
 
 The sockets are bound before the node reports that it is ready. Starlette and uvicorn are imported
 afterwards, in a thread, because they cost as much as the rest of the start (about 100 ms). A
@@ -7,73 +7,79 @@ request that arrives in between waits in the backlog of the socket and is answer
 
 import asyncio
 import logging
-import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
+from typing import Final, Protocol
 
-from leveret.addresses import maybe_dual_stack_socket
 from leveret.http.framework.node import NodeView
 from leveret.http.transport.listener import Listener
+from leveret.listening import Admission, Client, Relayed, bound_sockets
 
 log = logging.getLogger(__name__)
 
-_BACKLOG: Final = 256
 _STOP_WITHIN_S: Final = 5
 _RETRY_S: Final = 1.0  # until the next attempt to import the modules of the front
 
-Serve = Callable[[NodeView, Sequence[Listener], asyncio.Event, int], Awaitable[None]]
+
+class Server(Protocol):
+    """A server that also takes the clients of other nodes."""
+
+    @property
+    def admission(self) -> Admission:
+        """Counts the clients, and refuses too many."""
+
+    def make_protocol(self, client: Client) -> asyncio.Protocol:
+        """Return the protocol for the connection of a client that was admitted."""
+
+    def make_relayed(self, relayed: Relayed) -> asyncio.Protocol:
+        """Return the protocol for a client of another node that was admitted."""
+
+
+Serve = Callable[
+    [NodeView, Sequence[Listener], asyncio.Event, int, Callable[[Server], None]],
+    Awaitable[None],
+]
 
 
 class HttpFront:
-    """Listen after `bind`, answer after `run`, until `stop`."""
+    """Answers clients after `run`, until `stop`: on the sockets of `listen`, and relayed ones."""
 
-    def __init__(self, host: str, port: int, node: NodeView) -> None:
-        self._host = host
-        self._port = port
+    def __init__(self, node: NodeView) -> None:
         self._node = node
         self._listeners: list[Listener] = []
         self._stopping = asyncio.Event()
+        self._server: asyncio.Future[Server] = asyncio.get_running_loop().create_future()
 
-    def bind(self) -> tuple[str, int]:
-        """Open the socket and return its address. Port 0 chooses a free port. Raise OSError."""
-        bound = _bound(self._host, self._port)
-        self._listeners.append(Listener(bound))
-        return _address(bound)
-
-    def bind_secured(
-        self, port: int, context: ssl.SSLContext, handshake_s: float
+    def listen(
+        self,
+        host: str,
+        port: int,
+        context: ssl.SSLContext | None = None,
+        handshake_s: float | None = None,
     ) -> tuple[str, int]:
-        """Open a second socket, which speaks TLS, and return its address."""
-        bound = _bound(self._host, port)
-        self._listeners.append(Listener(bound, context, handshake_s))
-        return _address(bound)
+        """Open sockets, with TLS if there is a context. Return their address. Raise OSError.
+
+        Port 0 chooses a free port. The sockets are answered when `run` is called.
+        """
+        found = bound_sockets(host, port)
+        self._listeners += [Listener(each, context, handshake_s) for each in found]
+        bound_host, bound_port = found[0].getsockname()[:2]
+        return bound_host, bound_port
 
     async def run(self) -> None:
         """Serve until `stop`. Run this in a task group of the node."""
-        assert self._listeners, "run before bind"
         serve = await _import_serve()
-        await serve(self._node, self._listeners, self._stopping, _STOP_WITHIN_S)
+        await serve(
+            self._node, self._listeners, self._stopping, _STOP_WITHIN_S, self._server.set_result
+        )
+
+    async def server(self) -> Server:
+        """Return the server, when it accepts clients."""
+        return await asyncio.shield(self._server)
 
     def stop(self) -> None:
         """Let `run` return when running requests are answered, or after a deadline."""
         self._stopping.set()
-
-
-def _bound(host: str, port: int) -> socket.socket:
-    both = maybe_dual_stack_socket(host, port, _BACKLOG)
-    if both is not None:
-        return both
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    family, address = found[0][0], found[0][4]
-    bound = socket.create_server(address, family=family, backlog=_BACKLOG)
-    bound.setblocking(False)
-    return bound
-
-
-def _address(bound: socket.socket) -> tuple[str, int]:
-    host, port = bound.getsockname()[:2]
-    return host, port
 
 
 async def _import_serve() -> Serve:

@@ -1,61 +1,129 @@
-"""One HTTP connection: uvicorn's protocol, with a limit on heads and the fast path.
+"""One HTTP connection: uvicorn's protocol, with limits on heads and on silence, and the fast path.
 
 uvicorn parses with httptools, which does not limit the length of a request head. Small, frequent
 calls are taken before uvicorn sees them (`fast_path.py`). The two are never in the middle of a
 request at the same time.
+
+A client has `HEAD_S` for the head of a request, counted from its first byte; a new client has as
+long for its first request. Between two requests it may be silent for the keep-alive time. A client
+that reads nothing of its answer is disconnected after `UNREAD_S`.
 """
 
 import asyncio
-import logging
 from typing import Any, Final
 
+from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from leveret.http.framework.responses import ErrorBody, json_response
 from leveret.http.transport.fast_path import FastPath, Head, maybe_head
+from leveret.http.transport.open_connections import OpenConnections
+from leveret.listening import Relayed
 
-log = logging.getLogger(__name__)
-
-CONNECTIONS_MAX: Final = 4096
+HEAD_S: Final = 20.0  # for a request head; seconds
+UNREAD_S: Final = 600.0  # a reader of a stream may compute for minutes between two reads
+CLOSE_S: Final = 10.0  # for a client to read the rest of its answer before it is disconnected
 HEAD_BYTES_MAX: Final = 65_536  # of the request line and the headers
+DRAIN_BYTES_MAX: Final = 1024 * 1024  # bytes of a body that a refused client may still send
+HEADERS_MAX: Final = 256  # of one request
+PIPELINED_MAX: Final = 128  # requests of a client that wait while another one is answered
+# Bytes that are neither head nor body: sizes and extensions of chunks, and trailers. httptools has
+# no limit for them, and keeps an unfinished trailer in memory.
+FRAMING_BYTES_MAX: Final = 65_536
+FRAMING_RATIO: Final = 16  # and this many bytes for each byte of the body, for tiny chunks
 _WAITING_BYTES_MAX: Final = 64 * 1024  # bytes that a client may send before it gets an answer
+
+
+_REFUSED: Final = json_response(
+    ErrorBody("Service Unavailable", "there are too many HTTP connections: try again"),
+    status=503,
+    headers={"Connection": "close", "Retry-After": "1"},
+)
+
+
+_TOO_MANY_HEADERS: Final = json_response(
+    ErrorBody(
+        "Request Header Fields Too Large", f"the request has more than {HEADERS_MAX} headers"
+    ),
+    status=431,
+    headers={"Connection": "close"},
+)
+
+
+async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer a request that came in a reserved place."""
+    await _REFUSED(scope, receive, send)
+
+
+async def _refuse_headers(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer a request with too many headers."""
+    await _TOO_MANY_HEADERS(scope, receive, send)
 
 
 class HttpConnection(HttpToolsProtocol):
     """Limit the head of a request, and allow a handler to abort an unfinished answer.
 
-    A handler aborts with `abort` in the state of the scope.
+    A handler aborts with `abort` in the state of the scope. It waits for the end of the connection
+    with the future `lost`.
     """
 
     fast_path: FastPath  # set by the server
-    sockets_end = 0  # set by the server: first file descriptor that is refused; 0: no limit
+    open_connections: OpenConnections  # set by the server
+    relayed: Relayed | None = None  # set by the server if another node relays the connection
     _head_bytes = 0  # received since the last complete request
+    _body_bytes = 0  # of them, bytes of the body
+    _has_too_many_headers = False
     _has_head = False
+    _drained = 0  # bytes of a body that were dropped
+    _reserved = 0  # bytes of the body budget that the fast path holds
     _head_by_s = 0.0  # loop time by which the head must be complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.app_state = {**self.app_state, "abort": transport.abort}
+        if self.relayed is not None:
+            client = self.relayed.client
+            self.client, self.server = (client.host, client.port), self.relayed.server
+            self.scheme = "https" if self.relayed.is_secured else "http"
+        self._lost: asyncio.Future[None] = self.loop.create_future()
+        self.app_state = {**self.app_state, "abort": transport.abort, "lost": self._lost}
         self._cycles: list[RequestResponseCycle] = []  # requests without a complete answer
         self._head: Head | None = None  # head of the request on the fast path
         self._body = bytearray()  # its body so far; during the call, the bytes after it
         self._gone: asyncio.Event | None = None  # set while a request of the fast path is answered
         self._is_ending = False
-        self._wait_s(self.timeout_keep_alive)  # wait for the first request
-        sock = transport.get_extra_info("socket")
-        if 0 < self.sockets_end <= sock.fileno():
-            log.warning("a connection was refused: the node has too many open files")
-            transport.abort()
+        self._unread: asyncio.TimerHandle | None = None  # set while the client does not read
+        host = self.client[0] if self.client is not None else ""
+        self._place = self.open_connections.place(host, transport.abort)
+        self._wait_s(HEAD_S)  # wait for the first request
 
     def data_received(self, data: bytes) -> None:
         if self._head is not None:
             self._take_body(data)
             return
         head = maybe_head(data, self.fast_path.endpoints) if self._is_between() else None
-        if head is None or len(self.tasks) >= CONNECTIONS_MAX:
+        if (
+            head is None
+            or not self.open_connections.serves(self._place, head.path.encode())
+            or not self._has_room(head, len(data))
+        ):
             self._parse(data)
             return
         self._head = head
         self._take_body(data[head.body_start :])
+
+    def _has_room(self, head: Head, size: int) -> bool:
+        """Reserve memory for the body. Return False if uvicorn shall read it, after the login."""
+        is_whole = size >= head.body_start + head.body_length
+        if not is_whole and not self.fast_path.may_send_body(head):
+            return False
+        if not self.fast_path.bodies.take(head.body_length):
+            return False
+        self._reserved = head.body_length
+        return True
+
+    def _release_body(self) -> None:
+        self.fast_path.bodies.give_back(self._reserved)
+        self._reserved = 0
 
     def _is_between(self) -> bool:
         """Return True if uvicorn's parser is between two requests."""
@@ -66,13 +134,33 @@ class HttpConnection(HttpToolsProtocol):
     def _parse(self, data: bytes) -> None:
         now_s = self.loop.time()
         if self._head_bytes == 0:
-            self._head_by_s = now_s + self.timeout_keep_alive
+            self._head_by_s = now_s + HEAD_S
         self._head_bytes += len(data)
         super().data_received(data)
+        self._limit_body(len(data))
         if self._head_bytes != 0 and not self.transport.is_closing():
             self._wait_s(self.timeout_keep_alive if self._has_head else self._head_by_s - now_s)
         if not self._has_head and self._head_bytes > HEAD_BYTES_MAX:
             self.send_400_response("The head of the request is too long.")
+        elif self._head_bytes - self._body_bytes > self._framing_max():
+            self.transport.abort()
+
+    def _framing_max(self) -> int:
+        return HEAD_BYTES_MAX + FRAMING_BYTES_MAX + FRAMING_RATIO * self._body_bytes
+
+    def _limit_body(self, size: int) -> None:
+        """Read no more of a body than its handler wants, and drop the body of a refused request.
+
+        Disconnect a refused client that sends on and on.
+        """
+        if not self._has_head or not self.cycle.response_complete:
+            self._drained = 0
+            if self._has_head and self.cycle.body:
+                self.flow.pause_reading()  # the handler resumes it, after the login
+            return
+        self._drained += size
+        if self._drained > DRAIN_BYTES_MAX:
+            self.transport.abort()
 
     def _wait_s(self, wait_s: float) -> None:
         """Close the connection unless the client sends something within this time."""
@@ -83,18 +171,79 @@ class HttpConnection(HttpToolsProtocol):
         if self.flow.read_paused:  # the client cannot send: we do not read
             self._wait_s(self.timeout_keep_alive)
         else:
-            super().timeout_keep_alive_handler()
+            self._close()
+
+    def _close(self) -> None:
+        """Close the connection. A client that does not read its last answer is not waited for."""
+        if not self.transport.is_closing():
+            self.transport.close()
+            self._unset_unread()
+            self._unread = self.loop.call_later(CLOSE_S, self.transport.abort)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unset_unread()
+        self._unread = self.loop.call_later(UNREAD_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if not self.transport.is_closing():
+            self._unset_unread()
+
+    def _unset_unread(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+
+    def on_message_begin(self) -> None:
+        self._has_too_many_headers = False
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._has_head:  # a trailer: nothing reads it
+            return
+        if len(self.headers) >= HEADERS_MAX:
+            self._has_too_many_headers = True
+        else:
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         self._has_head = True
+        if len(self.pipeline) >= PIPELINED_MAX:
+            self.transport.abort()
+            return
+        self.open_connections.note_busy(self._place)
+        app = self.app
+        if self._has_too_many_headers:
+            self.app = _refuse_headers
+        elif not self.open_connections.serves(self._place, self.url.partition(b"?")[0]):
+            self.app = _refuse
         super().on_headers_complete()
+        self.app = app
+        if self.parser.should_upgrade():  # httptools stops there: no further request can come
+            self.cycle.keep_alive = False
         self._cycles = [each for each in self._cycles if not each.response_complete]
         self._cycles.append(self.cycle)
 
+    def _unsupported_upgrade_warning(self) -> None:
+        """Log nothing: the request is answered as if it had not asked for another protocol."""
+
+    def on_body(self, body: bytes) -> None:
+        self._body_bytes += len(body)
+        super().on_body(body)
+
     def on_message_complete(self) -> None:
         self._has_head = False
-        self._head_bytes = 0
+        self._head_bytes = self._body_bytes = 0
         super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        for each in self._cycles:
+            if each.response_complete:
+                each.body = bytearray()  # a refused request leaves it unread
+        super().on_response_complete()
+        if not self.pipeline and not self.transport.is_closing():
+            self.open_connections.note_idle(self._place)
 
     def _take_body(self, data: bytes) -> None:
         assert self._head is not None
@@ -106,6 +255,7 @@ class HttpConnection(HttpToolsProtocol):
                 self.flow.pause_reading()
         elif len(self._body) >= self._head.body_length:
             self._gone = asyncio.Event()
+            self.open_connections.note_busy(self._place)
             task = self.loop.create_task(self._answer(self._head, self._gone))
             self.tasks.add(task)
             task.add_done_callback(self.tasks.discard)
@@ -124,6 +274,8 @@ class HttpConnection(HttpToolsProtocol):
         except BaseException:
             self.transport.abort()
             raise
+        finally:
+            self._release_body()
         self._next()
 
     def _scope_of(self, head: Head) -> dict[str, Any]:
@@ -152,17 +304,24 @@ class HttpConnection(HttpToolsProtocol):
             self.transport.close()
             return
         self._wait_s(self.timeout_keep_alive)
+        self.open_connections.note_idle(self._place)
         self.flow.resume_reading()
         if waiting:
             self.data_received(waiting)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if not self._lost.done():
+            self._lost.set_result(None)
         if self._gone is not None:
             self._gone.set()
+        else:
+            self._release_body()
         for cycle in self._cycles:  # uvicorn informs only the last one
             cycle.disconnected = cycle.disconnected or not cycle.response_complete
             cycle.message_event.set()
         self._unset_keepalive_if_required()
+        self._unset_unread()
+        self.open_connections.end(self._place)
         super().connection_lost(exc)
 
     def shutdown(self) -> None:

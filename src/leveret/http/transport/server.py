@@ -8,22 +8,27 @@ stop, then lets running requests finish within a deadline.
 import asyncio
 import contextlib
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from leveret.errors import StorageError
 from leveret.http.app import fast_path_endpoints, make_app
 from leveret.http.framework.node import NodeView
 from leveret.http.framework.request_counts import with_request_counts
+from leveret.http.framework.responses import ErrorBody, json_response
 from leveret.http.transport.common_headers import CommonHeaders
 from leveret.http.transport.fast_path import FastPath
-from leveret.http.transport.http_connection import CONNECTIONS_MAX, HttpConnection
+from leveret.http.transport.http_connection import HEAD_S, HttpConnection
 from leveret.http.transport.listener import Listener
+from leveret.http.transport.open_connections import OpenConnections
+from leveret.listening import Acceptor, Client, Networks, Relayed
 
 _KEEP_ALIVE_S: Final = 65  # longer than the polling interval of pages and scrapers
 _CUT_OFF_S: Final = 1  # time for a request to end after its client was disconnected
+_LAST_READ_S: Final = 0.02  # time to read requests that have arrived before a stop
 _TLS_SHUTDOWN_S: Final = 1.0  # time for a client to end TLS; less than a stop may take
 
 
@@ -32,37 +37,44 @@ async def serve(
     listeners: Sequence[Listener],
     stopping: asyncio.Event,
     stop_within_s: int,
+    on_started: Callable[["HttpServer"], None],
 ) -> None:
     """Serve the application on bound sockets until `stopping` is set; then close them."""
     app = make_app(node)
     config = uvicorn.Config(
-        with_common_headers(with_request_counts(app, node.metrics.requests)),
+        with_common_headers(with_request_counts(with_gate(app, node), node.metrics.requests)),
         loop="none",
         http=HttpConnection,
         ws="none",
         lifespan="off",
         log_config=None,
-        log_level="warning",
+        log_level="error",  # a warning for each malformed request would let anybody fill the log
         access_log=False,
         proxy_headers=False,
         server_header=False,
         date_header=False,
         timeout_keep_alive=_KEEP_ALIVE_S,
-        limit_concurrency=CONNECTIONS_MAX,
         timeout_graceful_shutdown=stop_within_s + _CUT_OFF_S,
     )
     fast_path = FastPath(app, fast_path_endpoints(), node.metrics.requests)
-    server = _Server(config, stopping, listeners, fast_path)
+    settings = node.settings
+    open_connections = OpenConnections(
+        most=settings.http_connections_max,
+        of_address_max=settings.http_connections_per_address_max,
+        descriptors_end=node.machine().http_sockets_end(),
+        proxies=Networks(settings.http_trusted_proxies),
+    )
+    server = HttpServer(config, stopping, listeners, fast_path, open_connections)
     server.stop_within_s = stop_within_s
-    server.sockets_end = node.machine().http_sockets_end()
+    server.on_started = on_started
     await server.serve(sockets=[each.socket for each in listeners])
 
 
-class _Server(uvicorn.Server):
+class HttpServer(uvicorn.Server):
     """uvicorn's server without signal handlers and without ticks."""
 
     stop_within_s = 0  # time for running requests to finish
-    sockets_end = 0  # first file descriptor that is refused; 0: no limit
+    on_started: Callable[["HttpServer"], None]  # called when clients are accepted
 
     def __init__(
         self,
@@ -70,9 +82,11 @@ class _Server(uvicorn.Server):
         stopping: asyncio.Event,
         listeners: Sequence[Listener],
         fast_path: FastPath,
+        open_connections: OpenConnections,
     ) -> None:
         super().__init__(config)
         self._fast_path = fast_path
+        self.admission = open_connections
         self._stopping = stopping
         self._listeners = listeners
 
@@ -82,26 +96,34 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen on each socket, with or without TLS; uvicorn has one setting for all sockets."""
-        loop = asyncio.get_running_loop()
-        self.servers = [
-            await loop.create_server(
-                self._protocol,
-                sock=each.socket,
-                backlog=self.config.backlog,
-                ssl=each.context,
-                ssl_handshake_timeout=each.handshake_s,
-                ssl_shutdown_timeout=_TLS_SHUTDOWN_S if each.context is not None else None,
+        self._acceptors = [
+            Acceptor(
+                [each.socket],
+                self.make_protocol,
+                self.admission,
+                prepare_s=each.handshake_s if each.handshake_s is not None else HEAD_S,
+                context=each.context,
+                shutdown_s=_TLS_SHUTDOWN_S,
             )
             for each in self._listeners
         ]
+        self.servers = []
         self.started = True
+        self.on_started(self)
 
-    def _protocol(self) -> asyncio.Protocol:
+    def make_relayed(self, relayed: Relayed) -> asyncio.Protocol:
+        """Return the protocol for a client of another node that was admitted."""
+        protocol = self.make_protocol(relayed.client)
+        protocol.relayed = relayed
+        return protocol
+
+    def make_protocol(self, client: Client) -> HttpConnection:
+        """Return the protocol for the connection of a client that was admitted."""
         protocol = HttpConnection(
             config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )
         protocol.fast_path = self._fast_path
-        protocol.sockets_end = self.sockets_end
+        protocol.open_connections = self.admission
         return protocol
 
     async def main_loop(self) -> None:
@@ -109,6 +131,9 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Shut down as uvicorn does, but disconnect slow clients before tasks are cancelled."""
+        for acceptor in self._acceptors:
+            await acceptor.stop()
+        await asyncio.sleep(_LAST_READ_S)
         loop = asyncio.get_running_loop()
         cut_off = loop.call_later(self.stop_within_s, self._cut_off)
         await super().shutdown(sockets)
@@ -119,6 +144,29 @@ class _Server(uvicorn.Server):
     def _cut_off(self) -> None:
         for connection in list(self.server_state.connections):
             connection.transport.abort()
+
+
+def with_gate(app: ASGIApp, node: NodeView) -> ASGIApp:
+    """Return the application with answers that tell of nothing which could still be taken back."""
+
+    async def gated(scope: Scope, receive: Receive, send: Send) -> None:
+        is_refused = False
+
+        async def send_gated(message: Message) -> None:
+            nonlocal is_refused
+            if message["type"] == "http.response.start":
+                try:
+                    await node.tellable()
+                except StorageError as fault:
+                    is_refused = True
+                    body = ErrorBody("Service Unavailable", str(fault))
+                    await json_response(body, status=503)(scope, receive, send)
+            if not is_refused:
+                await send(message)
+
+        await app(scope, receive, send_gated)
+
+    return gated
 
 
 def with_common_headers(app: ASGIApp) -> ASGIApp:

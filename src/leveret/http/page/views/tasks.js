@@ -1,4 +1,4 @@
-/** Tasks, which move messages once, and shovels, which keep moving messages. */
+/** Tasks, which move messages once, and shovels and federation links, which keep moving messages. */
 
 import { apiPath, del, get, orNull, put } from "../api.js";
 import { fill, h } from "../dom.js";
@@ -13,6 +13,7 @@ import { vhostOptions } from "./queues.js";
 export function view({ reload }) {
   const tasks = h("div", { class: "stack" });
   const shovels = h("div");
+  const links = h("div");
   const add = may("policymaker") && button("Add a shovel", () => addShovel(reload));
   const el = h(
     "div",
@@ -20,12 +21,16 @@ export function view({ reload }) {
     head({ title: "Tasks and shovels" }),
     sheet("Tasks", tasks),
     sheet(null, h("div", { class: "title" }, h("h2", null, "Shovels"), add), shovels),
+    sheet("Federation links", links),
   );
 
   async function refresh(signal) {
-    const [found, moving] = await Promise.all([
+    const [found, moving, linked] = await Promise.all([
       get("/tasks", { signal }),
       orNull(get(vhost() ? apiPath`/shovels/${vhost()}` : "/shovels", { signal })),
+      orNull(
+        get(vhost() ? apiPath`/federation-links/${vhost()}` : "/federation-links", { signal }),
+      ),
     ]);
     const newest = [...found].sort((a, b) => b.started_at_ms - a.started_at_ms);
     fill(
@@ -50,6 +55,7 @@ export function view({ reload }) {
           ),
     );
     fill(shovels, drawShovels(moving ?? [], reload));
+    fill(links, drawLinks(linked ?? [], reload));
   }
   return { title: "Tasks and shovels", el, refresh };
 }
@@ -107,6 +113,37 @@ function drawShovels(shovels, reload) {
     ],
     shovels,
     "No shovels.",
+  );
+}
+
+function drawLinks(links, reload) {
+  const restart = (l) =>
+    attempt(
+      () => del(apiPath`/federation-links/vhost/${l.vhost}/${l.id}/${l.node}/restart`),
+      "The link restarts.",
+    ).then(reload);
+  return list(
+    [
+      { label: "Exchange or queue", cell: (l) => h("span", { class: "mono" }, l[l.type]) },
+      { label: "Vhost", cell: (l) => l.vhost },
+      {
+        label: "State",
+        cell: (l) =>
+          badge(l.status, l.status === "running" ? "good" : l.status === "error" ? "bad" : "warn"),
+      },
+      { label: "Upstream", cell: (l) => l.upstream },
+      { label: "Address", cell: (l) => h("span", { class: "mono" }, l.uri) },
+      { label: "Messages", cell: (l) => String(l.messages) },
+      { label: "Reason", cell: (l) => l.error ?? "–" },
+      {
+        label: "",
+        cell: (l) =>
+          may("policymaker") &&
+          h("div", { class: "row end" }, button("Restart", () => restart(l), "small")),
+      },
+    ],
+    links,
+    "No federation links. A policy with an upstream makes them.",
   );
 }
 

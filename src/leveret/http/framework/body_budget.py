@@ -1,0 +1,27 @@
+"""The memory that request bodies may take, of all clients together.
+
+Handlers read a body only after the login, and each body has a limit of its own. The budget limits
+their sum: many clients with large bodies at once get 503 and try again, instead of taking all
+memory.
+"""
+
+from typing import Final
+
+BODIES_BYTES_MAX: Final = 256 * 1024 * 1024  # about five of the largest batches of jobs
+
+
+class BodyBudget:
+    """Counts the bytes of bodies that are in memory."""
+
+    def __init__(self) -> None:
+        self._left = BODIES_BYTES_MAX
+
+    def take(self, size: int) -> bool:
+        """Count bytes that will be kept. Return False if there is no room for them."""
+        if size > self._left:
+            return False
+        self._left -= size
+        return True
+
+    def give_back(self, size: int) -> None:
+        self._left += size

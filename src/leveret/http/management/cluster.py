@@ -1,0 +1,84 @@
+"""The cluster as the node that is asked sees it, and the commands of its operators."""
+
+from typing import Any
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from leveret.http.framework.operations import Access, Operation, body_of
+from leveret.http.framework.request_parts import node_of
+from leveret.http.framework.responses import json_response
+
+
+class ClusterCommand(msgspec.Struct):
+    """The node that a command concerns."""
+
+    node: str
+
+
+class ClusterAnswer(msgspec.Struct):
+    """What was done."""
+
+    message: str
+
+
+async def get_cluster(request: Request) -> Response:
+    """Return the cluster; a node alone is its only member."""
+    node = node_of(request)
+    cluster = node.cluster
+    if cluster is None:
+        return json_response({"name": node.node_name, "cluster": "", "members": []})
+    return json_response(cluster.facts())
+
+
+async def lead(request: Request) -> Response:
+    """Let a node lead."""
+    return await _command(request, "lead")
+
+
+async def remove(request: Request) -> Response:
+    """Remove a node from the cluster."""
+    return await _command(request, "remove")
+
+
+async def _command(request: Request, name: str) -> Response:
+    cluster = node_of(request).cluster
+    if cluster is None:
+        raise HTTPException(400, "this node is in no cluster")
+    body = await body_of(request, ClusterCommand)
+    return json_response(ClusterAnswer(await cluster.command(name, body.node)))
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/api/cluster",
+        handler=get_cluster,
+        summary="The members of the cluster, who leads, and how far the others are behind.",
+        group="node",
+        access=Access.MONITORING,
+        answer=dict[str, Any],
+    ),
+    Operation(
+        method="POST",
+        path="/api/cluster/lead",
+        handler=lead,
+        summary="Let a node of the cluster lead.",
+        group="node",
+        access=Access.ADMINISTRATOR,
+        body=ClusterCommand,
+        answer=ClusterAnswer,
+    ),
+    Operation(
+        method="POST",
+        path="/api/cluster/remove",
+        handler=remove,
+        summary="Remove a node from the cluster, unless that would cost the majority.",
+        group="node",
+        access=Access.ADMINISTRATOR,
+        body=ClusterCommand,
+        answer=ClusterAnswer,
+    ),
+)
