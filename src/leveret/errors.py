@@ -7,7 +7,8 @@ the code that raises it. The end of the tree names the most important of these.
     ├── EngineError                     the engine refuses a command, which has changed nothing
     │   ├── NotFoundError               the queue, exchange or vhost does not exist
     │   ├── PreconditionFailedError     arguments, limits or state do not allow the command
-    │   │   └── LeaseBusyError          leveret.leases: another call uses the lease
+    │   │   ├── LeaseBusyError          leveret.leases: another call uses the lease
+    │   │   └── TaskLimitError          leveret.tasks: too many tasks are running
     │   ├── AccessRefusedError          permission, reserved name, exclusive use
     │   ├── ResourceLockedError         the queue belongs to another connection
     │   ├── NotAllowedError             a limit or rule of the whole connection

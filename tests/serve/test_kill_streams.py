@@ -17,7 +17,7 @@ pytestmark = pytest.mark.compiled_only(
     "both forms write the same bytes, and tests/simulation lets both lose their power anywhere"
 )
 
-KILLS = 20
+KILLS = 8
 WINDOW = 64  # unconfirmed messages
 STREAMS: tuple[dict[str, object], ...] = (
     {"x-queue-type": "stream"},
@@ -144,17 +144,26 @@ def offset_of(message: Method) -> int:
 
 
 def read_all(server: Server, account: Account) -> list[tuple[int, int]]:
-    """Offsets and numbers of everything that is there."""
+    """Offsets and numbers of everything that is there.
+
+    It is all if nothing comes for a while, again and again, in which the broker answers.
+    """
     connection = server.connect()
     begin_reading(connection, account, 0)
+    other = connection.channel(2)
     found: list[tuple[int, int]] = []
-    with contextlib.suppress(NoAnswerError):
-        while True:
-            event = connection.receive(1, 1.0)
-            if not isinstance(event, Method) or event.name != "basic.deliver":
-                break
-            found.append((offset_of(event), number_of(event)))
-            connection.send(1, "basic.ack", delivery_tag=event.tag)
+    silences = 0
+    while silences < 3:
+        try:
+            event = connection.receive(1, 0.3)
+        except NoAnswerError:
+            other.sync()
+            silences += 1
+            continue
+        assert isinstance(event, Method) and event.name == "basic.deliver", event
+        silences = 0
+        found.append((offset_of(event), number_of(event)))
+        connection.send(1, "basic.ack", delivery_tag=event.tag)
     connection.close()
     return found
 
@@ -175,9 +184,7 @@ def run_kills(server: Server, threads: list[Publisher | Follower], rng: Random) 
     server.start()
 
 
-def test_twenty_kills_lose_no_confirmed_message_and_change_no_offset(
-    tmp_path: Path, seed: int
-) -> None:
+def test_kills_lose_no_confirmed_message_and_change_no_offset(tmp_path: Path, seed: int) -> None:
     print(f"seed {seed}")
     with (tmp_path / "stderr").open("w+") as log:
         server = Server(tmp_path / "data", log)

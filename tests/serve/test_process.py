@@ -1,6 +1,7 @@
 """`leveret serve` as a process: ready line, both ports, signals, and a port that is taken."""
 
 import base64
+import fcntl
 import json
 import os
 import re
@@ -8,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection
@@ -16,6 +18,9 @@ from typing import IO
 
 import pika
 import pytest
+
+from tests.compat import wire
+from tests.compat.client import Handshake, connect, is_method
 
 READY = re.compile(
     r"leveret ready amqp=(127\.0\.0\.1|\[::1\]):(\d+) http=(127\.0\.0\.1|\[::1\]):(\d+)\n"
@@ -211,3 +216,35 @@ def test_off_loopback_without_a_password_is_one_sentence_and_exit_code_one(tmp_p
         assert process.stdout.readline().startswith("leveret ready amqp=0.0.0.0:")
         process.terminate()
         assert process.wait(timeout=20) == 0
+
+
+def test_stderr_that_nobody_reads_stops_nothing(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)  # some twenty lines
+    with os.fdopen(writer, "w") as stderr, os.fdopen(reader, "rb"):
+        with serving(tmp_path, stderr=stderr) as (process, ready):
+            for _ in range(60):  # each is worth two lines
+                with pika.BlockingConnection(pika.ConnectionParameters(ready[1], int(ready[2]))):
+                    pass
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0
+
+
+def test_clients_outlive_a_stop_of_the_process(tmp_path: Path) -> None:
+    """The clients go on sending heartbeats while the broker is stopped for four intervals."""
+    with serving(tmp_path, "--heartbeat-s", "1") as (process, ready):
+        options = Handshake(heartbeat_s=1)
+        clients = [connect(ready[1], int(ready[2]), options) for _ in range(20)]
+        channels = [client.channel() for client in clients]
+        process.send_signal(signal.SIGSTOP)
+        for _ in range(8):
+            time.sleep(
+                0.5
+            )  # half a heartbeat interval: time must pass while the process is stopped
+            for client in clients:
+                client.send_frame(wire.HEARTBEAT, 0, b"")
+        process.send_signal(signal.SIGCONT)
+        for channel in channels:
+            assert is_method(channel.call("basic.qos"), "basic.qos-ok")
+        for client in clients:
+            client.close()

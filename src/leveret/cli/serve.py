@@ -8,6 +8,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any, NoReturn
 
 from leveret.config.load import load
 from leveret.config.option import Option
@@ -30,8 +31,26 @@ def serve(words: Sequence[str]) -> int:
         return 2
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line, without the list of all options."""
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        found, unknown = self.parse_known_args(args, namespace)
+        for word in unknown:
+            from difflib import get_close_matches  # importing it takes time that a start lacks
+
+            flag = word.partition("=")[0]
+            near = get_close_matches(flag, self._option_string_actions, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            self.error(f"no such option: {flag}{hint}")
+        return found
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"leveret serve: {message}\n")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="leveret serve",
         description="Run the broker.",
         epilog="Every option can also be set in the file, or as LEVERET_… in the environment.",

@@ -1,18 +1,42 @@
 """Loads the settings. Flags override the environment, and the environment overrides the TOML file.
 
 Every source is read to its end before faults are reported, so that a user sees all faults at once,
-each with its place. Unknown keys in the file are faults, because a misspelt option that is silently
-ignored costs hours. Unknown LEVERET_… variables in the environment are ignored, because other
-software sets such variables too (an orchestrator sets one for each service).
+each with its place. Unknown keys in the file and unknown LEVERET_… variables are faults, because a
+misspelt option that is silently ignored costs hours. Variables of our other commands are no faults,
+and neither are the variables that an orchestrator sets for a service of the name "leveret".
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
+from ipaddress import ip_network
 from pathlib import Path
 
 from leveret.config.settings import Settings, env_name, flag_name, options
 from leveret.errors import ConfigError
 
 CONFIG_ENV = "LEVERET_CONFIG"
+# Variables that other commands, clients and the build read.
+OTHER_VARIABLES = frozenset(
+    {
+        CONFIG_ENV,
+        "LEVERET_AMQP_URL",
+        "LEVERET_BUILD_PROGRESS",
+        "LEVERET_JOBS_NAMESPACE",
+        "LEVERET_JOBS_TOKEN",
+        "LEVERET_LAKE",
+        "LEVERET_PASSWORD",
+        "LEVERET_PURE",
+        "LEVERET_SPARK_MASTER",
+        "LEVERET_URL",
+        "LEVERET_USER",
+    }
+)
+FOREIGN_VARIABLES = ("LEVERET_APP_", "LEVERET_TEST_")  # for applications beside the broker
+# Kubernetes: LEVERET_SERVICE_HOST, LEVERET_PORT_5672_TCP_ADDR, LEVERET_AMQP_SERVICE_PORT …
+_SERVICE_VARIABLE = re.compile(
+    r"LEVERET_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP)(_\w+)?)?)"
+)
+PROXY_OPTIONS = ("amqp_trusted_proxies", "http_trusted_proxies")
 SECRET_CHARACTERS_MIN = 32  # RFC 7518: a secret is at least as long as its hash
 
 
@@ -32,6 +56,7 @@ def load(
     for name in options():
         if env_name(name) in env:
             _read(name, env[env_name(name)], env_name(name), values, faults)
+    faults += _unknown_variables(env)
     for name, raw in flags.items():
         _read(name, raw, flag_name(name), values, faults)
     settings = Settings(**values)  # type: ignore[arg-type]  # Option.read gives the field's type
@@ -41,12 +66,34 @@ def load(
     return settings
 
 
+def _unknown_variables(env: Mapping[str, str]) -> list[str]:
+    """Return a fault for each variable that looks like an option and is none."""
+    known = {env_name(name) for name in options()}
+    faults = []
+    for name in env:
+        if not name.startswith("LEVERET_") or name in known or name in OTHER_VARIABLES:
+            continue
+        if name.startswith(FOREIGN_VARIABLES) or _SERVICE_VARIABLE.fullmatch(name):
+            continue
+        # Compare without the common prefix: it makes every two names similar.
+        near = _nearest(name.removeprefix("LEVERET_"), (k.removeprefix("LEVERET_") for k in known))
+        faults.append(f"{name}: no such option{near.replace('mean ', 'mean LEVERET_')}")
+    return faults
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    import difflib  # importing it takes time, and most starts have no fault
+
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
 def _read_file(path: Path, values: dict[str, object], faults: list[str]) -> None:
-    import difflib  # importing these takes 8 ms, and most starts have no file
-    import tomllib
+    import tomllib  # importing it takes 8 ms, and most starts have no file
 
     try:
-        table = tomllib.loads(path.read_text())
+        text = path.read_text()
+        table = tomllib.loads(text)
     except (OSError, UnicodeDecodeError) as fault:
         reason = fault.strerror if isinstance(fault, OSError) else "it is not text"
         faults.append(f"{path}: cannot be read: {reason}")
@@ -59,11 +106,19 @@ def _read_file(path: Path, values: dict[str, object], faults: list[str]) -> None
         return
     for key, raw in table.items():
         if key in options():
-            _read(key, raw, f"{path}: {key}", values, faults)
+            _read(key, raw, f"{_place(path, text, key)}: {key}", values, faults)
         else:
-            near = difflib.get_close_matches(key, options(), n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            faults.append(f"{path}: {key}: no such option{hint}")
+            hint = _nearest(key, options())
+            faults.append(f"{_place(path, text, key)}: {key}: no such option{hint}")
+
+
+def _place(path: Path, text: str, key: str) -> str:
+    """Return the file and the line in which a key stands."""
+    pattern = re.compile(rf"""\s*\[*\s*(["']?){re.escape(key)}\1\s*[\].=]""")
+    for number, line in enumerate(text.splitlines(), 1):
+        if pattern.match(line):
+            return f"{path}:{number}"
+    return str(path)
 
 
 def _read(name: str, raw: object, place: str, values: dict[str, object], faults: list[str]) -> None:
@@ -76,12 +131,7 @@ def _read(name: str, raw: object, place: str, values: dict[str, object], faults:
 def _faults_together(settings: Settings) -> list[str]:
     """Return faults that concern several options together."""
     faults = [*_port_faults(settings), *_tls_faults(settings), *_oauth2_faults(settings)]
-    faults += [
-        f"{flag_name(name)}: clustering is not available yet"
-        for name in ("cluster_listen", "cluster_peers")
-        if getattr(settings, name)
-    ]
-    return faults
+    return [*faults, *_proxy_faults(settings), *_cluster_faults(settings)]
 
 
 def _port_faults(settings: Settings) -> list[str]:
@@ -104,6 +154,39 @@ def _tls_faults(settings: Settings) -> list[str]:
         faults.append("tls_cert: a TLS port needs a certificate")
     if settings.tls_verify != "none" and settings.tls_ca is None:
         faults.append("tls_ca: client certificates cannot be verified without it")
+    return faults
+
+
+def _cluster_faults(settings: Settings) -> list[str]:
+    if not settings.cluster_listen:
+        given = [
+            name
+            for name in ("cluster_peers", "cluster_secret", "cluster_secret_file", "cluster_tls")
+            if getattr(settings, name)
+        ]
+        return [f"{name}: needs cluster_listen" for name in given]
+    faults = []
+    names = [peer.partition("=")[0] for peer in settings.cluster_peers.split(",")]
+    if settings.node not in names:
+        faults.append(f"cluster_peers: does not name this node, {settings.node}")
+    faults += [f"cluster_peers: names {name} twice" for name in set(names) if names.count(name) > 1]
+    if bool(settings.cluster_secret) == (settings.cluster_secret_file is not None):
+        faults.append("cluster_secret and cluster_secret_file: set one of them")
+    if settings.cluster_tls and (settings.tls_cert is None or settings.tls_ca is None):
+        faults.append("cluster_tls: needs tls_cert and tls_ca")
+    if settings.durability != "sync":
+        faults.append("durability: a cluster needs sync")
+    return faults
+
+
+def _proxy_faults(settings: Settings) -> list[str]:
+    faults = []
+    for name in PROXY_OPTIONS:
+        for part in filter(None, map(str.strip, getattr(settings, name).split(","))):
+            try:
+                ip_network(part, strict=False)
+            except ValueError:
+                faults.append(f"{name}: '{part}' is neither an address nor a network")
     return faults
 
 

@@ -106,15 +106,32 @@ class Settings:
     )
     cluster_listen: str = _option(
         "",
-        "Address for the other nodes of a cluster. Clustering is not available yet, so a value is"
-        " refused.",
+        "Address on which this node listens for the other nodes of its cluster. Without it the node"
+        " is alone.",
+        pattern=r"(\S+:[0-9]+)?",
         metavar="HOST:PORT",
     )
     cluster_peers: str = _option(
         "",
-        "The nodes of the cluster, separated by commas. Clustering is not available yet, so a"
-        " value is refused.",
+        "The nodes of the cluster, separated by commas, this node included. The addresses are those"
+        " at which the nodes reach each other.",
+        pattern=r"([^=,\s]+=[^=,\s]+:[0-9]+(,[^=,\s]+=[^=,\s]+:[0-9]+)*)?",
         metavar="NAME=HOST:PORT,…",
+    )
+    cluster_secret: Secret = _option(
+        Secret(""),
+        "Secret that all nodes of the cluster share, of at least 16 bytes. Nodes without it are"
+        " refused.",
+        pattern=r"(.{16,1024})?",
+        metavar="SECRET",
+    )
+    cluster_secret_file: Path | None = _file(
+        "File with the secret of the cluster. Line breaks at its end do not count."
+    )
+    cluster_tls: bool = _option(
+        False,
+        "Use TLS between the nodes of the cluster, with tls_cert, tls_key and tls_ca. Both sides"
+        " must show a certificate of the same authority.",
     )
     default_user: str = _option(
         "guest",
@@ -131,19 +148,69 @@ class Settings:
     )
     login_failures_max: int = _option(
         10,
-        "Failed logins of one user from one address before further logins are delayed. The delay"
-        " grows with each failure. All users of an address together may fail ten times as often. 0"
-        " turns the delay off.",
+        "Wrong passwords for one user from one address that are free. After them, this many are"
+        " checked at a time, and each keeps its place longer than the one before. Passwords that"
+        " were right before always pass. 0 turns the limit off.",
         low=0,
         high=1_000_000,
     )
     connections_max: int = _option(
         0, "Maximum number of open AMQP connections; 0 means no limit.", low=0, high=10_000_000
     )
+    http_connections_max: int = _option(
+        4096,
+        "Maximum number of open HTTP connections. Beyond it, a new connection closes the one that"
+        " has been idle longest.",
+        low=1,
+        high=1_000_000,
+    )
+    http_connections_per_address_max: int = _option(
+        1024,
+        "Maximum number of open HTTP connections of one address, except trusted proxies. An IPv6"
+        " address counts by its /64 network. 0 means no limit.",
+        low=0,
+        high=1_000_000,
+    )
+    http_trusted_proxies: str = _option(
+        "",
+        "Addresses and networks of HTTP proxies whose X-Forwarded-For or Forwarded header names"
+        " the client.",
+        metavar="ADDRESS[/BITS],…",
+    )
+    http_allowed_hosts: str = _option(
+        "",
+        "Further names of this node, as clients and proxies write them in the Host and Origin"
+        " headers: name, name:port, or * for any name.",
+        pattern=r"[A-Za-z0-9.,:*\[\] _-]*",
+        metavar="NAME[:PORT],…",
+    )
+    unopened_per_address_max: int = _option(
+        1024,
+        "Maximum number of AMQP connections of one address that have not logged in and opened a"
+        " vhost yet. Further ones are closed at once. An IPv6 address counts by its /64 network. 0"
+        " means no limit.",
+        low=0,
+        high=10_000_000,
+    )
+    amqp_trusted_proxies: str = _option(
+        "",
+        "Addresses and networks of TCP proxies before the AMQP ports. Their connections must begin"
+        " with a header of the PROXY protocol, version 1 or 2, which names the client. No other"
+        " peer may send one.",
+        metavar="ADDRESS[/BITS],…",
+    )
     load_definitions: str = _option(
         "",
         "Definitions file (JSON, exported by RabbitMQ or Leveret) that is imported at every start.",
         metavar="FILE",
+    )
+    shovel_allowed_targets: str = _option(
+        "",
+        "Hosts and networks, separated by commas, that shovels and federation links may connect to"
+        " besides public addresses: for example billing.internal,10.1.0.0/16. Links that an"
+        " administrator set may connect to every address.",
+        pattern=r"[A-Za-z0-9_.:/\[\], -]*",
+        metavar="HOST,NETWORK,…",
     )
     oauth2_resource_server_id: str = _option(
         "",
@@ -266,6 +333,13 @@ class Settings:
     channel_max: int = _option(
         2047, "Maximum number of channels per connection offered to clients.", low=1, high=65535
     )
+    consumer_max_per_channel: int = _option(
+        10_000,
+        "Maximum number of consumers of one channel, against programs that leak them. One more"
+        " closes the connection with 530, as RabbitMQ does.",
+        low=1,
+        high=1_000_000,
+    )
     message_bytes_max: int = _option(
         128 * _MEBIBYTE,
         "Maximum size of a message body.",
@@ -273,10 +347,19 @@ class Settings:
         low=1,
         high=512 * _MEBIBYTE,
     )
+    transaction_steps_max: int = _option(
+        50_000,
+        "Maximum number of steps of an AMQP transaction. Each publish, each copy of it in a queue"
+        " and each acked or rejected message is a step. A commit of 50000 steps takes about 0.1 s,"
+        " in which no other client is served.",
+        low=1,
+        high=10_000_000,
+    )
     memory_high: float = _option(
         0.6,
-        "Publishers are blocked while messages use more memory than this. A value of at most 1 is"
-        " a share of the memory that the process may use; a larger value is a number of bytes.",
+        "Publishers are blocked while messages and the buffers of AMQP connections use more memory"
+        " than this. A value of at most 1 is a share of the memory that the process may use; a"
+        " larger value is a number of bytes.",
         unit="share or bytes",
         low=0.01,
         metavar="SHARE|BYTES",
@@ -294,6 +377,12 @@ class Settings:
         True,
         "Move a message over its delivery limit that has no dead-letter exchange to the queue"
         " leveret.parked. If false, the message is dropped, as in RabbitMQ.",
+    )
+    park_cycles: bool = _option(
+        True,
+        "Move a dead letter that would only come back to a queue in which it died, without a"
+        " rejection in between, to the queue leveret.parked. If false, the message is dropped, as"
+        " in RabbitMQ.",
     )
     event_loop: str = _option(
         "auto",

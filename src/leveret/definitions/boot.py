@@ -10,6 +10,7 @@ import msgspec
 from leveret.auth import UserDirectory
 from leveret.definitions.definitions import Definitions
 from leveret.definitions.importing import Importer
+from leveret.definitions.parameters import OPERATOR
 from leveret.errors import ConfigError, PreconditionFailedError
 
 log = logging.getLogger(__name__)
@@ -19,7 +20,7 @@ def load_definitions(path: str, definitions: Definitions, directory: UserDirecto
     """Import a file, inside a turn. Raises ConfigError, with nothing changed, if it has a fault."""
     try:
         found = msgspec.json.decode(Path(path).read_bytes().removeprefix(codecs.BOM_UTF8))
-        importer = Importer(definitions, directory, found)
+        importer = Importer(definitions, directory, found, owner=OPERATOR)
         importer.hash_passwords()
         deque(importer.check(), maxlen=0)
     except OSError as fault:

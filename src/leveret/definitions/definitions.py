@@ -32,11 +32,17 @@ class Definitions:
         broker.on_defined = self.load
 
     def load(self) -> None:
-        """Read the register and apply all policies to all objects."""
-        self.vhosts.load()
-        self.policies.load()
-        self.operator_policies.load()
-        self.vhost_limits.load()
+        """Read the register and apply all policies to all objects. No entry stops a start."""
+        for load in (
+            self.vhosts.load,
+            self.policies.load,
+            self.operator_policies.load,
+            self.vhost_limits.load,
+        ):
+            try:
+                load()
+            except Exception as fault:
+                self.broker.turn.note_fault("restoring vhosts, policies and limits", fault)
         for enforcer in self.broker.enforcers.values():
             enforcer.review_now()
 

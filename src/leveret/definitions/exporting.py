@@ -14,6 +14,7 @@ from typing import Final
 from leveret import __version__
 from leveret.auth import UserDirectory
 from leveret.definitions.definitions import Definitions
+from leveret.definitions.parameters import OPERATOR, OWNED
 from leveret.engine.queues.queue import Queue
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.wire.tables import plain_table
@@ -56,7 +57,7 @@ def categories(
         ("vhosts", iter([vhost_row(definitions, vhost.name) for vhost in vhosts])),
         ("permissions", iter([dict(row) for row in directory.permissions.export()])),
         ("topic_permissions", iter([dict(row) for row in directory.permissions.export_topics()])),
-        ("parameters", parameters(definitions)),
+        ("parameters", owned_parameters(definitions)),
         ("global_parameters", iter(global_parameters(definitions))),
         ("policies", policies(definitions)),
         ("queues", (row for vhost in vhosts for row in queues(vhost))),
@@ -68,7 +69,7 @@ def categories(
 def categories_of(definitions: Definitions, vhost: Vhost) -> list[tuple[str, Iterator[Row]]]:
     """Return the lists of one vhost; their rows have no field `vhost`."""
     found = [
-        ("parameters", parameters(definitions, vhost.name)),
+        ("parameters", owned_parameters(definitions, vhost.name)),
         ("policies", policies(definitions, vhost.name)),
         ("queues", queues(vhost)),
         ("exchanges", exchanges(vhost)),
@@ -110,6 +111,19 @@ def vhost_row(definitions: Definitions, name: str) -> Row:
 def parameters(definitions: Definitions, vhost: str | None = None) -> Iterator[Row]:
     for component, of_vhost, name, value in definitions.parameters.all(vhost=vhost):
         yield {"value": value, "vhost": of_vhost, "component": component, "name": name}
+
+
+def owned_parameters(definitions: Definitions, vhost: str | None = None) -> Iterator[Row]:
+    """Return the parameters; a row of an owned component names its owner, or null for nobody.
+
+    Without it, the administrator who imports the document would own the links of all users.
+    """
+    for row in parameters(definitions, vhost):
+        component, of_vhost, name = str(row["component"]), str(row["vhost"]), str(row["name"])
+        owner = definitions.parameters.owner(component, of_vhost, name)
+        if component in OWNED and owner != OPERATOR:
+            row["owner"] = owner
+        yield row
 
 
 def global_parameters(definitions: Definitions) -> list[Row]:

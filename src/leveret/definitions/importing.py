@@ -54,10 +54,16 @@ class Importer:
         directory: UserDirectory,
         document: object,
         vhost: str | None = None,
+        *,
+        owner: str,
     ) -> None:
-        """Raises PreconditionFailedError if the document does not have the right form."""
+        """Raises PreconditionFailedError if the document does not have the right form.
+
+        `owner` owns the parameters whose rows name no owner; exports of RabbitMQ name none.
+        """
         self._definitions = definitions
         self._directory = directory
+        self._owner = owner
         categories = ORDER if vhost is None else OF_VHOST
         self._document = Document(document, categories, vhost)
         self._objects = ObjectImporter(definitions, self._document)
@@ -204,11 +210,19 @@ class Importer:
         component, vhost, name = self._parameter(row)
         where = f' (vhost: "{vhost}" / component: "{component}" / key: "{name}")'
         faults = self._definitions.parameters.faults(component, vhost, name, row.get("value"))
+        self._owner_of(row)
         _require(partial(require_settable, component), where)
         _require(partial(checks.require_no_faults, faults), where)
 
     def _put_parameter(self, row: Row) -> None:
-        self._definitions.parameters.put(*self._parameter(row), row.get("value"))
+        owner = self._owner_of(row)
+        self._definitions.parameters.put(*self._parameter(row), row.get("value"), owner)
+
+    def _owner_of(self, row: Row) -> str | None:
+        """Return the owner that a row names. A row that names nobody must not gain an owner."""
+        if "owner" not in row:
+            return self._owner
+        return maybe_text(row, "owner") or None
 
     def _parameter(self, row: Row) -> tuple[str, str, str]:
         return (

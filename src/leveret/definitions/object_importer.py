@@ -9,6 +9,7 @@ from typing import Final
 from leveret.definitions.definitions import Definitions
 from leveret.definitions.rows import Document, Row, flag, maybe_text, text
 from leveret.definitions.vhosts import NAME_BYTES_MAX
+from leveret.engine.arguments.packed import require_modest
 from leveret.engine.arguments.queue_arguments import (
     exchange_alternate,
     exchange_deduplication,
@@ -20,7 +21,7 @@ from leveret.engine.exchanges.exchange import Exchange
 from leveret.engine.exchanges.registry import make_exchange, predeclared
 from leveret.engine.exchanges.super_stream import SUPER_STREAM, partition_names
 from leveret.engine.target import Target
-from leveret.engine.vhosts.names import require_known_kind
+from leveret.engine.vhosts.names import require_known_kind, without_line_breaks
 from leveret.errors import PreconditionFailedError
 from leveret.wire.tables import Table, encode_table, table_of
 
@@ -46,10 +47,10 @@ class ObjectImporter:
 
     def check_exchange(self, row: Row) -> None:
         vhost = self._vhost(row)
-        name = _name(row, "name")
+        name = _object_name(row, "name")
         kind = text(row, "type")
         require_known_kind(kind)
-        arguments = _arguments(row)
+        arguments = _checked_arguments(row)
         internal = flag(row, "internal", False)
         alternate = exchange_alternate(name, vhost, arguments)
         exchange_deduplication(name, vhost, internal, arguments)
@@ -68,7 +69,7 @@ class ObjectImporter:
 
     def put_exchange(self, row: Row) -> None:
         vhost = self._definitions.broker.vhost(self._vhost(row))
-        name = text(row, "name")
+        name = _object_name(row, "name")
         if not name or name.startswith(RESERVED) or name in vhost.exchanges:
             return
         vhost.declare_exchange(
@@ -82,12 +83,12 @@ class ObjectImporter:
 
     def check_queue(self, row: Row) -> None:
         vhost = self._vhost(row)
-        name = _name(row, "name")
+        name = _object_name(row, "name")
         if not name:
             raise PreconditionFailedError("a queue must have a name")
         durable = flag(row, "durable", True)
         auto_delete = flag(row, "auto_delete", False)
-        arguments = _arguments(row)
+        arguments = _checked_arguments(row)
         found = self._definitions.broker.vhosts.get(vhost)
         kind = self._kinds.get(vhost) or (found.default_kind if found is not None else "")
         if not name.startswith(RESERVED):
@@ -114,7 +115,7 @@ class ObjectImporter:
 
     def put_queue(self, row: Row) -> None:
         vhost = self._definitions.broker.vhost(self._vhost(row))
-        name = text(row, "name")
+        name = _object_name(row, "name")
         if not name.startswith(RESERVED) and name not in vhost.queues:
             vhost.declare_queue(
                 name,
@@ -125,21 +126,22 @@ class ObjectImporter:
 
     def check_binding(self, row: Row) -> None:
         vhost = self._vhost(row)
-        source = text(row, "source")
+        source = _object_name(row, "source")
         exchange = self._exchanges.get((vhost, source)) or self._given.get(source)
         found = self._definitions.broker.vhosts.get(vhost)
         if found is not None and source in found.exchanges:
             exchange = found.exchanges[source]
+        arguments = _checked_arguments(row)
         if exchange is not None and source:
-            exchange.check_binding(_name(row, "routing_key"), _arguments(row))
-        text(row, "destination")
+            exchange.check_binding(_name(row, "routing_key"), arguments)
+        _object_name(row, "destination")
         if text(row, "destination_type") not in (_QUEUE, _EXCHANGE):
             raise PreconditionFailedError("destination_type must be queue or exchange")
 
     def put_binding(self, row: Row) -> None:
         vhost = self._definitions.broker.vhost(self._vhost(row))
-        source = text(row, "source")
-        destination = text(row, "destination")
+        source = _object_name(row, "source")
+        destination = _object_name(row, "destination")
         target: Target | None = vhost.exchanges.get(destination)
         if row["destination_type"] == _QUEUE:
             target = vhost.queues.get(destination)
@@ -155,6 +157,17 @@ def _name(row: Row, key: str) -> str:
     if len(name.encode("utf-8", "surrogateescape")) > NAME_BYTES_MAX:
         raise PreconditionFailedError(f"{key} has more than {NAME_BYTES_MAX} bytes: {name}")
     return name
+
+
+def _object_name(row: Row, key: str) -> str:
+    """Return the name under which a queue or an exchange is declared."""
+    return without_line_breaks(_name(row, key))
+
+
+def _checked_arguments(row: Row) -> Table:
+    arguments = _arguments(row)
+    require_modest("an object of the definitions", arguments)
+    return arguments
 
 
 def _arguments(row: Row) -> Table:

@@ -1,11 +1,12 @@
 """Runtime parameters: values by component, vhost and name; and global parameters by name.
 
     parameter          [component, vhost, name]   the value
+    parameter_owner    [component, vhost, name]   the name of the user who set it
     global_parameter   name                       the value
 
-A component must be known. Parameters of plugins that Leveret lacks (federation) are stored and
-listed, but have no effect. An active component registers a check of its values in `checks` and a
-callback in `on_change`.
+A component must be known. An active component registers a check of its values in `checks` and a
+callback in `on_change`. Shovels and federation links act as the owner of their parameter. The owner
+`OPERATOR` may do everything. A parameter has no owner if the user was deleted.
 
 RabbitMQ: operator policies and limits of vhosts are parameters too, of the components
 `operator_policy` and `vhost-limits`. `policies` and `limits` keep them.
@@ -22,7 +23,10 @@ from leveret.engine.broker import Broker
 from leveret.errors import PreconditionFailedError
 
 PARAMETER: Final = "parameter"
+PARAMETER_OWNER: Final = "parameter_owner"
 GLOBAL_PARAMETER: Final = "global_parameter"
+OPERATOR: Final = ""  # owner of parameters that come from a file of the node
+OWNED: Final = ("shovel", "federation-upstream")  # components that act as an owner
 CLUSTER_NAME: Final = "cluster_name"
 VHOST_LIMITS: Final = "vhost-limits"
 LIMITS: Final = "limits"  # the one name of that component
@@ -49,6 +53,7 @@ class Parameters:
             "federation-upstream-set": accept,
         }
         self.on_change: list[Callable[[str, str, str], None]] = []  # component, vhost, name
+        self.on_global_change: list[Callable[[str], None]] = []  # name
 
     def get(self, component: str, vhost: str, name: str) -> object | None:
         """Return the value, or None if there is no such parameter."""
@@ -86,7 +91,20 @@ class Parameters:
             return [f"{name} is too long"]
         return check(vhost, name, value)
 
-    def put(self, component: str, vhost: str, name: str, value: object) -> bool:
+    def owner(self, component: str, vhost: str, name: str) -> str | None:
+        """Return the user who set a parameter, `OPERATOR`, or None if nobody owns it."""
+        return self._broker.register.get(PARAMETER_OWNER, json.dumps([component, vhost, name]))
+
+    def forget_owner(self, user: str) -> None:
+        """Let the parameters of a deleted user have no owner, even if the name is used again."""
+        for key, owner in list(self._broker.register.entries(PARAMETER_OWNER).items()):
+            if owner == user:
+                self._broker.register.drop(PARAMETER_OWNER, key)
+                self._changed(*json.loads(key))
+
+    def put(
+        self, component: str, vhost: str, name: str, value: object, owner: str | None = None
+    ) -> bool:
         """Set a parameter; True if it is new. Raises PreconditionFailedError."""
         require_settable(component)
         checks.require_no_faults(self.faults(component, vhost, name, value))
@@ -98,6 +116,9 @@ class Parameters:
         else:
             key = json.dumps([component, vhost, name])
             self._broker.register.put(PARAMETER, key, json.dumps(value))
+            self._broker.register.drop(PARAMETER_OWNER, key)
+            if owner is not None and component in OWNED:
+                self._broker.register.put(PARAMETER_OWNER, key, owner)
         self._changed(component, vhost, name)
         return is_new
 
@@ -112,14 +133,19 @@ class Parameters:
         elif component == VHOST_LIMITS:
             self._limits.forget(vhost)
         else:
-            self._broker.register.drop(PARAMETER, json.dumps([component, vhost, name]))
+            self._forget(component, vhost, name)
         self._changed(component, vhost, name)
         return True
+
+    def _forget(self, component: str, vhost: str, name: str) -> None:
+        key = json.dumps([component, vhost, name])
+        self._broker.register.drop(PARAMETER, key)
+        self._broker.register.drop(PARAMETER_OWNER, key)
 
     def forget_vhost(self, vhost: str) -> None:
         """Delete the parameters of a deleted vhost; `policies` and `limits` delete their own."""
         for component, _, name, _ in self.all(vhost=vhost):
-            self._broker.register.drop(PARAMETER, json.dumps([component, vhost, name]))
+            self._forget(component, vhost, name)
             self._changed(component, vhost, name)
 
     def _changed(self, component: str, vhost: str, name: str) -> None:
@@ -140,10 +166,17 @@ class Parameters:
         require_global(name, value)
         is_new = self._broker.register.get(GLOBAL_PARAMETER, name) is None
         self._broker.register.put(GLOBAL_PARAMETER, name, json.dumps(value))
+        self._changed_global(name)
         return is_new
 
     def drop_global(self, name: str) -> bool:
-        return self._broker.register.drop(GLOBAL_PARAMETER, name)
+        was_there = self._broker.register.drop(GLOBAL_PARAMETER, name)
+        self._changed_global(name)
+        return was_there
+
+    def _changed_global(self, name: str) -> None:
+        for callback in self.on_global_change:
+            callback(name)
 
 
 def require_settable(component: str) -> None:

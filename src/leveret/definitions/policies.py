@@ -8,7 +8,7 @@ objects, in slices (`leveret.engine.vhosts.policy_enforcer`).
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from leveret.definitions import checks
@@ -34,15 +34,19 @@ class PolicyDefinitions:
         self._is_operator = kind == OPERATOR_POLICY
         self._broker = broker
         self._values: dict[str, dict[str, Value]] = {}  # by vhost and name
+        self.on_change: list[Callable[[str], None]] = []  # vhost
 
     def load(self) -> None:
         """Read the register and give the policies to the engine, which applies them later."""
         for key, text in self._broker.register.entries(self.kind).items():
-            vhost, name = json.loads(key)
-            value = json.loads(text)
-            self._values.setdefault(vhost, {})[name] = value
-            if vhost in self._broker.enforcers:
-                self._apply(vhost, name, value)
+            try:
+                vhost, name = json.loads(key)
+                value = json.loads(text)
+                self._values.setdefault(vhost, {})[name] = value
+                if vhost in self._broker.enforcers:
+                    self._apply(vhost, name, value)
+            except Exception as fault:  # it must not stop the start
+                self._broker.turn.note_fault(f"restoring the {self.kind} {key}", fault)
 
     def get(self, vhost: str, name: str) -> Value | None:
         return self._values.get(vhost, {}).get(name)
@@ -85,6 +89,7 @@ class PolicyDefinitions:
         self._broker.register.put(self.kind, _key(vhost, name), json.dumps(value))
         self._apply(vhost, name, value)
         self._broker.enforcers[vhost].review()
+        self._changed(vhost)
         return is_new
 
     def drop(self, vhost: str, name: str) -> bool:
@@ -95,7 +100,12 @@ class PolicyDefinitions:
         enforcer = self._broker.enforcers[vhost]
         enforcer.policies.drop(name, self._is_operator)
         enforcer.review()
+        self._changed(vhost)
         return True
+
+    def _changed(self, vhost: str) -> None:
+        for callback in self.on_change:
+            callback(vhost)
 
     def forget_vhost(self, vhost: str) -> None:
         """Delete the policies of a deleted vhost."""

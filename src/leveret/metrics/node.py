@@ -89,7 +89,7 @@ _MACHINE: Final = (
     node_family(
         GAUGE,
         "leveret_memory_held_bytes",
-        "Approximate memory of messages, which the memory alarm watches.",
+        "Approximate memory of messages and buffers, which the memory alarm watches.",
         lambda r: r.machine.memory_held_bytes,
     ),
     node_family(
@@ -97,6 +97,12 @@ _MACHINE: Final = (
         "leveret_process_cpu_seconds_total",
         "Processor time of the process.",
         lambda r: sum(os.times()[:2]),
+    ),
+    node_family(
+        COUNTER,
+        "leveret_log_lines_dropped_total",
+        "Lines of the log that were dropped, because stderr was not read or could not be written.",
+        lambda r: r.sources.dropped_lines(),
     ),
 )
 

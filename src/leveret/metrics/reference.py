@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable
 from typing import Final
 
-from leveret.metrics import node, objects, queues, traffic
+from leveret.metrics import jobs, node, objects, queues, traffic
 from leveret.metrics.family import Family
 
 _HEAD: Final = """\
@@ -68,6 +68,12 @@ Alerts to begin with:
   expr: increase(leveret_dropped_total[10m]) > 0
 - alert: PublishersBlocked
   expr: rabbitmq_alarms_memory_used_watermark + rabbitmq_alarms_free_disk_space_watermark > 0
+- alert: JobsServerDown
+  expr: leveret_jobs_server_up == 0
+- alert: JobsClockSkew
+  expr: abs(leveret_jobs_clock_skew_seconds) > 20
+- alert: JobsWaitForFlush
+  expr: leveret_jobs_flush_lag_seconds > 60
 - alert: LoopIsSlow
   expr: histogram_quantile(0.99, rate(leveret_loop_lag_seconds_bucket[5m])) > 0.1
 ```
@@ -79,6 +85,7 @@ def page() -> str:
     parts = [
         _HEAD,
         _section("The node", [f.family for f in node.NODE_FAMILIES]),
+        _section("Jobs", [f.family for f in jobs.JOBS_FAMILIES]),
         _section("Sums over channels", [f.family for f in traffic.SUMS_OF_CHANNELS]),
         _section("Each queue", _queue_families()),
         _section("Each channel", [f.family for f in objects.CHANNELS]),

@@ -21,6 +21,7 @@ from leveret.engine.vhosts.vhost import Vhost
 from leveret.histogram import Histogram
 from leveret.metrics import node, objects, queues, traffic
 from leveret.metrics.family import COUNTER, Family
+from leveret.metrics.jobs import JOBS_FAMILIES
 from leveret.metrics.node import NODE_FAMILIES
 from leveret.metrics.node_family import PROTOCOL, NodeFamily
 from leveret.metrics.objects import ObjectFamily, Thing
@@ -99,7 +100,7 @@ class Scrape:
         """Yield sums over all objects."""
         self._info(AGGREGATED)
         totals = await read_totals(self._sources, self._slices)
-        for family in (*NODE_FAMILIES, *traffic.SUMS_OF_CHANNELS):
+        for family in (*NODE_FAMILIES, *JOBS_FAMILIES, *traffic.SUMS_OF_CHANNELS):
             self._node_family(family, totals)
         for queue_family in QUEUE_FAMILIES:
             self._queue_sum(queue_family, totals)
@@ -109,7 +110,7 @@ class Scrape:
         """Yield lines for each object."""
         self._info(PER_OBJECT)
         totals = await read_totals(self._sources, self._slices)
-        for family in NODE_FAMILIES:
+        for family in (*NODE_FAMILIES, *JOBS_FAMILIES):
             self._node_family(family, totals)
         yield self._take()
         chosen = [family for family in QUEUE_FAMILIES if family.is_common]
@@ -127,7 +128,8 @@ class Scrape:
     async def detailed(self, groups: frozenset[str], filter: Filter) -> AsyncIterator[bytes]:
         """Yield the families of some groups, under RabbitMQ's names for this answer."""
         self._info(DETAILED)
-        node_families = [f for f in NODE_FAMILIES if f.family.group in groups]
+        all_families = (*NODE_FAMILIES, *JOBS_FAMILIES)
+        node_families = [f for f in all_families if f.family.group in groups]
         if node_families:
             totals = await read_totals(self._sources, self._slices)
             for family in node_families:

@@ -18,6 +18,7 @@ from leveret.engine.turns.session import Session
 from leveret.histogram import Histogram
 from leveret.http.framework.node import ConnectionSnapshot, Machine, NodeView
 from leveret.http.framework.request_counts import RequestCounts
+from leveret.job_service.report import StoreReport
 from leveret.metrics import queue_lines
 from leveret.slices import Slices
 from leveret.storage.log import Log
@@ -38,6 +39,7 @@ class Sources:
     lags: Histogram
     requests: RequestCounts
     spans: Callable[[], tuple[int, int]]  # exported and dropped spans
+    dropped_lines: Callable[[], int]  # lines of the node's log that could not be written
 
 
 @dataclass(slots=True)
@@ -62,6 +64,7 @@ class NodeTotals:
     unconfirmed: int = 0
     oldest_ready_ms: int = UNKNOWN
     oldest_unacked_ms: int = UNKNOWN
+    jobs: StoreReport = field(default_factory=StoreReport)
 
 
 def sliced(items: Iterable[Item]) -> Iterator[list[Item]]:
@@ -93,6 +96,7 @@ def all_sessions(sources: Sources) -> list[Session]:
 async def read_totals(sources: Sources, slices: Slices) -> NodeTotals:
     """Sum over the whole node."""
     totals = NodeTotals(sources, sources.facts.machine(), sources.facts.now_ms())
+    totals.jobs = await sources.facts.jobs.full_report()
     for vhost in list(sources.facts.broker.vhosts.values()):
         totals.counts.add(vhost.retired_counts)
         async for exchanges in slices_in_turn(list(vhost.exchanges.values()), slices):

@@ -216,6 +216,20 @@ _FATES: Final = (
     ),
     node_family(
         COUNTER,
+        "leveret_parked_cycles_total",
+        "Messages moved to leveret.parked because they would only have come back to a queue in "
+        "which they died.",
+        lambda r: r.sources.facts.broker.turn.losses.parked_cycles,
+    ),
+    node_family(
+        COUNTER,
+        "leveret_faults_total",
+        "Faults of the broker that were confined to one message or object. The node's log has each "
+        "fault.",
+        lambda r: r.sources.facts.broker.turn.fault_count,
+    ),
+    node_family(
+        COUNTER,
         "leveret_consumer_timeouts_total",
         "Messages taken back from consumers after the consumer timeout.",
         lambda r: r.sources.facts.broker.turn.losses.timed_out,

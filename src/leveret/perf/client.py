@@ -52,6 +52,9 @@ from leveret.perf.load import Load, Pairs
 from leveret.perf.protocol import CHANNEL, FRAME_BYTES, Parser, frame
 from leveret.wire.tables import table_of
 
+# Without this the broker only closes the socket after a wrong password.
+_CLIENT_PROPERTIES = table_of({"capabilities": {"authentication_failure_close": True}})
+
 ANSWER_S: Final = 10.0  # time limit for the answer to a call
 # From 128 KiB on, malloc maps and unmaps pages for each read, which doubles a consumer's CPU time.
 READ_BYTES: Final = 114_688
@@ -165,7 +168,7 @@ class Client:
         self.send(_PROTOCOL_HEADER)
         self._wait_for(CONNECTION_START)
         secret = f"\0{load.user}\0{load.password}".encode()
-        start_ok = MethodWriter(CONNECTION_START_OK).table({}).short_string("PLAIN")
+        start_ok = MethodWriter(CONNECTION_START_OK).table(_CLIENT_PROPERTIES).short_string("PLAIN")
         self.call(start_ok.long_string(secret).short_string("en_US"), CONNECTION_TUNE, 0)
         self._send_method(
             MethodWriter(CONNECTION_TUNE_OK).short(CHANNEL).long(FRAME_BYTES).short(0), 0

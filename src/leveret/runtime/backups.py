@@ -7,7 +7,7 @@ fills the memory.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Final
 
 from leveret.engine.broker import Broker
@@ -27,6 +27,7 @@ from leveret.wire.tables import Table
 MEMBER_BYTES_MAX: Final = 1 << 30
 TURN_MESSAGES: Final = 200
 TURN_BYTES: Final = 1024 * 1024
+ALARM_WITHIN_S: Final = 60.0  # wait of a restore for the end of an alarm
 
 
 class NodeBackups:
@@ -40,6 +41,7 @@ class NodeBackups:
         store: Store | None,
         sync_barrier: SyncBarrier,
         in_flight: Callable[[], list[Message]],
+        no_alarm: Callable[[], Awaitable[None]],
     ) -> None:
         self._node = node
         self._broker = broker
@@ -47,6 +49,7 @@ class NodeBackups:
         self._store = store
         self._sync_barrier = sync_barrier
         self._in_flight = in_flight
+        self._no_alarm = no_alarm
 
     async def node(self) -> AsyncIterator[bytes]:
         """Return an archive of all durable state at this moment, as a stream of pieces."""
@@ -60,14 +63,17 @@ class NodeBackups:
                 return
             try:
                 made.set_result(store.backup(number, {"node": self._node}) if number else None)
-            except OSError as fault:
-                made.set_exception(fault)
+            except (OSError, CorruptionError) as fault:
+                made.set_exception(StorageError(f"a file cannot be backed up: {fault}"))
 
         store.log.roll(on_rolled)
-        async with asyncio.timeout(SYNC_WITHIN_S):
-            backup = await made
+        try:
+            async with asyncio.timeout(SYNC_WITHIN_S):
+                backup = await made
+        except TimeoutError:
+            raise StorageError(f"no new log file within {SYNC_WITHIN_S:.0f} s") from None
         if backup is None:
-            raise StorageError("the log cannot be written")
+            raise StorageError(store.why_unsafe())
         return _stream(backup.pieces(), backup.close)
 
     async def queue(self, vhost: str, name: str) -> AsyncIterator[bytes]:
@@ -113,6 +119,7 @@ class NodeBackups:
         """Push the messages of one file of the archive in turns, then wait for the disk."""
         at = -1
         while at < len(kept):
+            await self._wait_for_room()
             self._turns.begin()
             try:
                 at = restoring.push(kept, max(0, at))
@@ -120,6 +127,14 @@ class NodeBackups:
                 self._turns.end()
             await asyncio.sleep(0)
         await self._sync_barrier.wait()
+
+    async def _wait_for_room(self) -> None:
+        """Return when publishers are not blocked. Raises StorageError if that takes too long."""
+        try:
+            async with asyncio.timeout(ALARM_WITHIN_S):
+                await self._no_alarm()
+        except TimeoutError:
+            raise StorageError("publishers are blocked: memory or disk space is short") from None
 
 
 class _Restoring:

@@ -28,7 +28,8 @@ class ConnectionsView:
     def owner(self, outlet: Outlet) -> tuple[str, str]:
         assert isinstance(outlet, Connection)
         vhost = outlet.vhost
-        return outlet.user_name, vhost.name if vhost is not None else ""
+        user = outlet.user.identity if outlet.user is not None else ""
+        return user, vhost.name if vhost is not None else ""
 
     def snapshot(self, outlet: Outlet) -> ConnectionSnapshot | None:
         connection = self._live(outlet)

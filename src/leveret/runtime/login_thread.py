@@ -23,8 +23,8 @@ class LoginThread:
         self._pool: ThreadPoolExecutor | None = None
         self._stopped = False
 
-    def run(self, work: Callable[[], bool], then: Callable[[bool], None]) -> None:
-        """Run `work` in the thread, then call `then` with its result; False if it raised.
+    def run(self, work: Callable[[], bool], then: Callable[[bool | None], None]) -> None:
+        """Run `work` in the thread, then call `then` with its result; None if it raised.
 
         After `stop` this does nothing.
         """
@@ -40,13 +40,13 @@ class LoginThread:
 
         done.add_done_callback(on_done)
 
-    def _tell(self, future: asyncio.Future[bool], then: Callable[[bool], None]) -> None:
+    def _tell(self, future: asyncio.Future[bool], then: Callable[[bool | None], None]) -> None:
         fault = future.exception()
         if fault is not None:
             log.error("verifying a password failed", exc_info=fault)
         self._turns.begin()
         try:
-            then(fault is None and future.result())
+            then(future.result() if fault is None else None)
         finally:
             self._turns.end()
 

@@ -5,7 +5,8 @@
 A caller gives a fixed text and its facts: `log.info("opened", extra={"facts": {"user": name}})`.
 Every line goes through `masked`, which hides passwords, tokens and login headers, and is cut to
 `LINE_CHARS_MAX` characters. At most `REPEATS_PER_S` lines with the same text are written per
-second; a later line says how many were left out. Log rotation is left to the platform.
+second; a later line says how many were left out. Log rotation is left to the platform. A thread
+writes the lines (`log_writer`), so that a stderr that no process reads stops nothing.
 """
 
 import json
@@ -15,9 +16,13 @@ import sys
 from datetime import UTC, datetime
 from typing import IO, Any, Final
 
+from leveret.runtime.log_writer import LogWriter
+
 LINE_CHARS_MAX: Final = 16_384
 REPEATS_PER_S: Final = 50
 TEXTS_MAX: Final = 1000  # different texts of one second that are counted
+
+_writers: Final[list[LogWriter]] = []  # of this process
 
 TEXT: Final = "text"
 JSON: Final = "json"
@@ -126,10 +131,10 @@ def _repeated(name: str, level: int, text: str, count: int) -> logging.LogRecord
     return record
 
 
-class LogHandler(logging.StreamHandler[IO[str]]):
+class LogHandler(logging.StreamHandler[IO[str] | LogWriter]):
     """Writes lines, and limits repeated ones."""
 
-    def __init__(self, stream: IO[str]) -> None:
+    def __init__(self, stream: IO[str] | LogWriter) -> None:
         super().__init__(stream)
         self._limiter = RepeatLimiter()
 
@@ -142,6 +147,30 @@ class LogHandler(logging.StreamHandler[IO[str]]):
 
 def configure(level: str, form: str, stream: IO[str] | None = None) -> None:
     """Configure logging to stderr."""
-    handler: Any = LogHandler(stream if stream is not None else sys.stderr)
-    handler.setFormatter(JsonFormatter() if form == JSON else TextFormatter())
+    formatter = JsonFormatter() if form == JSON else TextFormatter()
+    handler: Any = LogHandler(stream if stream is not None else _stderr(formatter))
+    handler.setFormatter(formatter)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+
+
+def dropped_lines() -> int:
+    """Return the number of lines that could not be written, since the start."""
+    return sum(writer.dropped for writer in _writers)
+
+
+def _stderr(formatter: logging.Formatter) -> IO[str] | LogWriter:
+    """Return a writer for stderr; stderr itself if it has no descriptor, as in some tests."""
+    try:
+        descriptor = sys.stderr.fileno()
+    except (AttributeError, OSError, ValueError):
+        return sys.stderr
+    writer = LogWriter(descriptor, lambda count: formatter.format(_dropped(count)) + "\n")
+    _writers.append(writer)
+    return writer
+
+
+def _dropped(count: int) -> logging.LogRecord:
+    text = "log lines were dropped: stderr was not read"
+    record = logging.LogRecord(__name__, logging.WARNING, "", 0, text, (), None)
+    record.facts = {"count": count}
+    return record

@@ -1,7 +1,8 @@
 """Measure the lag of the event loop: how late a timer fires while there is work.
 
 The first turn after a rest arms the timer, which then fires every `PROBE_S` while there are turns.
-An idle broker has no timer. A loop that blocks for longer than `PROBE_S` is always noticed; the
+An idle broker has no timer. The timer also calls `on_probe`, for work that must follow turns soon.
+A loop that blocks for longer than `PROBE_S` is always noticed; the
 measured lag is at most `PROBE_S` shorter than the block.
 """
 
@@ -25,6 +26,7 @@ class LoopWatch:
     def __init__(self, loop: asyncio.AbstractEventLoop, turn_number: Callable[[], int]) -> None:
         self.lags = Histogram(LAG_BOUNDS_S)
         self.is_armed = False
+        self.on_probe: Callable[[], None] | None = None
         self._loop = loop
         self._turn_number = turn_number
         self._seen = 0  # number of turns when the timer was armed
@@ -45,6 +47,8 @@ class LoopWatch:
             log.warning("the loop stood still", extra={"facts": {"ms": round(lag_s * 1000)}})
         self._timer = None
         self.is_armed = False
+        if self.on_probe is not None:
+            self.on_probe()
         if self._turn_number() != self._seen:
             self.arm()
 

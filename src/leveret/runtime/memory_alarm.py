@@ -1,12 +1,18 @@
-"""The memory alarm: publishers wait while the queues hold more memory than the limit.
+"""The memory alarm: publishers wait while messages and buffers hold more memory than the limit.
 
-The alarm looks at the memory of messages in queues, not at the size of the process. That figure
-falls as soon as messages are consumed, and messages that are only in the log hardly count. It is
-computed after every `CHECK_BYTES` of received messages, and at short intervals while the alarm is
-on, so that the alarm ends by itself.
+The alarm looks at the memory of messages in queues, of incomplete messages, and of output that
+peers have not read. It does not look at the size of the process, because that hardly falls when
+messages are consumed. Messages that are only in the log hardly count.
+
+The figure is computed after every `CHECK_BYTES` that AMQP publishers send. HTTP, jobs, shovels and
+tasks publish too, so it is also computed while there are turns (`probe`), with pauses that keep
+its cost below 1 / `COST_SHARE` of the time. While the alarm is on it is computed every `RECHECK_S`,
+so that the alarm ends by itself. The alarm ends somewhat below the limit, so that publishers are
+not blocked and unblocked all the time.
 """
 
 import asyncio
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -14,6 +20,9 @@ from typing import Final
 from leveret.engine.broker import Broker
 
 CHECK_BYTES: Final = 8 * 1024 * 1024
+COST_SHARE: Final = 50
+END_SHARE: Final = 0.95  # of the limit, at which the alarm ends
+UNFINISHED_SHARE: Final = 0.25  # of the limit, for incomplete messages of all connections
 RECHECK_S: Final = 0.1
 MEMORY_REASON: Final = "memory"
 UNLIMITED: Final = 1 << 60  # control groups of version 1 report "no limit" as a number above this
@@ -21,21 +30,22 @@ DEFAULT_BYTES: Final = 4 * 1024**3  # if the system reports no memory size
 
 
 class MemoryWatch:
-    """Checks the memory of the queues, and reports the begin and end of an alarm."""
+    """Checks the memory in use, and reports the begin and end of an alarm."""
 
     def __init__(
         self,
-        broker: Broker,
+        held_bytes: Callable[[], int],
         limit_bytes: int,
         loop: asyncio.AbstractEventLoop,
         on_change: Callable[[bool], None],
     ) -> None:
-        self._broker = broker
+        self._held_bytes = held_bytes
         self._limit_bytes = limit_bytes
         self._loop = loop
         self._on_change = on_change
         self._received_bytes = 0  # since the last check
         self._is_on = False
+        self._next_probe_s = 0.0
         self._recheck: asyncio.TimerHandle | None = None
 
     def note_received(self, size: int) -> None:
@@ -45,8 +55,17 @@ class MemoryWatch:
             self._received_bytes = 0
             self.check()
 
+    def probe(self) -> None:
+        """Check the memory, unless the last check was expensive and not long ago."""
+        began_s = time.perf_counter()
+        if began_s >= self._next_probe_s:
+            self.check()
+            ended_s = time.perf_counter()
+            self._next_probe_s = ended_s + (ended_s - began_s) * COST_SHARE
+
     def check(self) -> None:
-        is_over = held_bytes(self._broker) > self._limit_bytes
+        limit_bytes = self._limit_bytes * END_SHARE if self._is_on else self._limit_bytes
+        is_over = self._held_bytes() > limit_bytes
         if is_over and self._recheck is None:
             self._recheck = self._loop.call_later(RECHECK_S, self._on_recheck)
         if is_over != self._is_on:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 
 from leveret import __version__
+from leveret.amqp.commit_gate import CommitGate
 from leveret.amqp.connection_base import AmqpFront, ConnectionLimits
 from leveret.amqp.server import AmqpServer
 from leveret.arrow.bulk_reads import BulkReads
@@ -20,6 +21,7 @@ from leveret.auth.login_throttle import LoginThrottle
 from leveret.clock import Clock
 from leveret.config.settings import Settings, memory_high_bytes
 from leveret.definitions import Definitions
+from leveret.definitions.parameters import CLUSTER_NAME
 from leveret.engine.broker import Broker
 from leveret.engine.history.tracing import TracedMessages
 from leveret.engine.vhosts import pausing
@@ -27,16 +29,23 @@ from leveret.errors import ConfigError
 from leveret.http.framework.node import Listener
 from leveret.http.transport.front import HttpFront
 from leveret.leases import ReaderLeases
+from leveret.listening import Networks
 from leveret.runtime.backups import NodeBackups
 from leveret.runtime.certificates import Certificates
 from leveret.runtime.connection_log import log_event
+from leveret.runtime.federation import make_federation
 from leveret.runtime.jobs import NodeJobs
 from leveret.runtime.login_thread import LoginThread
 from leveret.runtime.loop_watch import LoopWatch
-from leveret.runtime.memory_alarm import MemoryWatch, machine_bytes
+from leveret.runtime.memory_alarm import (
+    UNFINISHED_SHARE,
+    MemoryWatch,
+    held_bytes,
+    machine_bytes,
+)
 from leveret.runtime.node_events import NodeEvents
 from leveret.runtime.node_view import HttpNodeView
-from leveret.runtime.shovels import load_shovels, make_shovels
+from leveret.runtime.shovels import load_shovels, make_local_node, make_shovels
 from leveret.runtime.sync_barrier import SyncBarrier
 from leveret.runtime.telemetry import Telemetry
 from leveret.runtime.tracing import SpanExporter, otlp_exporter
@@ -44,6 +53,8 @@ from leveret.runtime.turns import TurnRunner
 from leveret.storage.disk import Disk
 from leveret.storage.log import Log
 from leveret.storage.recovery import RecoveryResult
+from leveret.storage.replicated_log import ReplicatedLog
+from leveret.storage.replication import Replication
 from leveret.storage.store import Store
 from leveret.tasks import Tasks
 
@@ -70,11 +81,15 @@ class Node:
         clock: Clock,
         *,
         serves_http: bool = True,
+        listens: bool = True,
         disk: Disk | None = None,
+        replication: Replication | None = None,
     ) -> None:
+        """Make a node. With a `replication` it leads a cluster, whose member is its owner."""
         self.settings = settings
         self.broker = Broker(secrets.randbits(62))
         self.broker.parks = settings.park_over_limit
+        self.broker.parks_cycles = settings.park_cycles
         self.broker.turn.node_name = settings.node
         self.broker.begin_turn(clock.now_ms())
         self.directory = UserDirectory(
@@ -104,9 +119,13 @@ class Node:
             export = otlp_exporter(settings.otel_endpoint, settings.node)
             self._span_exporter = SpanExporter(traced_messages, export)
             self.broker.turn.traced_messages = traced_messages
+        self._replication = replication
+        self._gate: CommitGate | None = None  # holds the output of a leader until a commit
         self._clock = clock
         self._started_ms = clock.now_ms()
         self._serves_http = serves_http
+        self.http: HttpFront | None = None
+        self._listens = listens  # False: its clients are given to `amqp` and `http`
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self, on_recovered: Callable[[], None] | None = None) -> None:
@@ -124,7 +143,9 @@ class Node:
         self._events = NodeEvents(self.front, self.turns)
         limit_bytes = memory_high_bytes(self.settings.memory_high, machine_bytes())
         self.memory_limit_bytes = limit_bytes
-        self._memory = MemoryWatch(self.broker, limit_bytes, loop, self._events.on_memory)
+        self.front.limits.unfinished_total_max = int(limit_bytes * UNFINISHED_SHARE)
+        self._memory = MemoryWatch(self._held_bytes, limit_bytes, loop, self._events.on_memory)
+        self.watch.on_probe = self._memory.probe
         self.amqp = AmqpServer(self.front, loop, self.turns, self._memory.note_received)
         self._events.amqp = self.amqp
         self.view = self._make_view()
@@ -135,7 +156,14 @@ class Node:
                 end_turn=self._run_empty_turn,
                 on_alarm=self._events.on_disk,
                 free_min_bytes=self.settings.disk_free_min,
+                replication=self._replication,
             )
+            if self._replication is not None:
+                self._gate = CommitGate(
+                    self.front, self._store.block_to_await, self._store.wait_for_commit
+                )
+                self._store.on_answered = self._gate.on_answered
+                self.turns.add_flusher(self._gate.flush)
             self.turns.add_flusher(self._store.flush)
         if on_recovered is not None:
             on_recovered()
@@ -148,11 +176,13 @@ class Node:
         pausing.load_pauses(self.broker.register, self.broker.slots.queues)
         self.view.leases.load()
         self.turns.on_pulse()  # timers that became due before the start run before any new input
-        await self._listen_amqp()
+        if self._listens:
+            self._listen_amqp()
         load_shovels(self.view)
+        self.view.federation.load()
         await self.jobs.start()
         if self._serves_http:
-            self._listen_http()
+            self._start_http()
 
     def _make_view(self) -> HttpNodeView:
         """Make the view of the node, and the parts that are used through it."""
@@ -172,12 +202,19 @@ class Node:
             sync_barrier=sync_barrier,
             certificates=self._certificates,
             bulk_reads=self.bulk_reads,
+            held_bytes=self._held_bytes,
         )
         view.metrics = Telemetry(
             view, self.front.alarms, self.watch.lags, self._log, self._span_exporter
         )
         view.backups = NodeBackups(
-            self.settings.node, self.broker, self.turns, self._store, sync_barrier, view.in_flight
+            self.settings.node,
+            self.broker,
+            self.turns,
+            self._store,
+            sync_barrier,
+            view.in_flight,
+            self._events.no_alarm,
         )
         view.tasks = Tasks(
             self.broker,
@@ -188,40 +225,48 @@ class Node:
             in_flight=view.in_flight,
         )
         view.leases = ReaderLeases(self.broker, turn=view.turn, synced=view.synced)
-        view.shovels = make_shovels(view, self._events, _token)
+        local_node = make_local_node(view, self._events, _token)
+        view.shovels = make_shovels(view, self._events, local_node)
+        view.federation = make_federation(view, self._events, local_node, self.turns)
         folder = self._store.disk.folder if self._store is not None else None
         self.jobs = view.jobs = NodeJobs(view, folder)
         return view
 
-    async def _listen_amqp(self) -> None:
+    def _listen_amqp(self) -> None:
         settings = self.settings
         bound = self.view.bound
-        self.amqp_address = await self.amqp.listen(settings.host, settings.amqp_port)
+        self.amqp.trust_proxies(Networks(settings.amqp_trusted_proxies))
+        self.amqp_address = self.amqp.listen(settings.host, settings.amqp_port)
         bound.append(Listener("amqp", *self.amqp_address))
         certificates = self._certificates
         if certificates is not None:
             self._reloads.append(certificates.reload)
         if certificates is not None and settings.amqps_port is not None:
             self.amqp.take_certificates(certificates.name_rule)
-            self.amqps_address = await self.amqp.listen(
+            self.amqps_address = self.amqp.listen(
                 settings.host, settings.amqps_port, certificates.amqp
             )
             bound.append(Listener("amqp/ssl", *self.amqps_address))
 
-    def _listen_http(self) -> None:
+    def _listen_http(self, http: HttpFront) -> None:
         settings = self.settings
         bound = self.view.bound
-        self._http = HttpFront(settings.host, settings.http_port, self.view)
-        self.http_address = self._http.bind()
+        self.http_address = http.listen(settings.host, settings.http_port)
         bound.append(Listener("http", *self.http_address))
         if self._certificates is not None and settings.https_port is not None:
-            self.https_address = self._http.bind_secured(
+            self.https_address = http.listen(
+                settings.host,
                 settings.https_port,
                 self._certificates.http,
                 settings.handshake_timeout_ms / 1000,
             )
             bound.append(Listener("https", *self.https_address))
-        task = asyncio.get_running_loop().create_task(self._http.run(), name="http")
+
+    def _start_http(self) -> None:
+        http = self.http = HttpFront(self.view)
+        if self._listens:
+            self._listen_http(http)
+        task = asyncio.get_running_loop().create_task(http.run(), name="http")
         task.add_done_callback(_log_failure)
         self._tasks.add(task)
 
@@ -239,13 +284,29 @@ class Node:
 
             load_definitions(self.settings.load_definitions, self.definitions, directory)
         self.turns.end()
+        self._on_global_parameter(CLUSTER_NAME)
+        self.definitions.parameters.on_global_change.append(self._on_global_parameter)
         if not is_loopback(self.settings.host) and not directory.has_own_password():
             raise ConfigError(NO_PASSWORD.format(host=self.settings.host))
-        directory.on_change = self.amqp.access_changed
-        directory.on_gone = self.amqp.user_gone
+        directory.on_change = self._on_access_changed
+        directory.on_gone = self._on_user_gone
         directory.on_login = self._events.on_login
         self._login_thread = LoginThread(self.turns, asyncio.get_running_loop())
         directory.password_verifier.run_in_thread = self._login_thread.run
+
+    def _on_global_parameter(self, name: str) -> None:
+        """Tell clients the name of the cluster."""
+        if name == CLUSTER_NAME:
+            self.front.server_properties["cluster_name"] = self.definitions.cluster_name
+
+    def _on_access_changed(self, user: str) -> None:
+        self.amqp.access_changed(user)
+        self.view.shovels.on_access_changed(user)
+        self.view.federation.on_access_changed(user)
+
+    def _on_user_gone(self, user: str) -> None:
+        self.definitions.parameters.forget_owner(user)
+        self.amqp.user_gone(user)
 
     async def _take_tokens(self) -> None:
         """Accept tokens as logins, if the settings configure them."""
@@ -263,9 +324,10 @@ class Node:
     async def stop(self) -> None:
         """Answer pending requests, close all connections and stop all parts."""
         await self.jobs.stop()
-        if self._serves_http:
-            self._http.stop()
+        if self.http is not None:
+            self.http.stop()
         await self.view.shovels.stop()
+        await self.view.federation.stop()
         await self.view.tasks.stop()
         if self._key_refresher is not None:
             self._key_refresher.cancel()
@@ -280,6 +342,28 @@ class Node:
             self._store.close()
         if self._span_exporter is not None:
             await asyncio.to_thread(self._span_exporter.stop)
+
+    async def abandon(self) -> None:
+        """Stop because another node leads. Nothing is told that is not committed."""
+        if self._gate is not None:
+            self.turns.remove_flusher(self._gate.flush)
+        for connection in self.amqp.protocols:
+            connection.drop_output()
+        await self.stop()
+
+    def replicated_log(self) -> ReplicatedLog:
+        """Return the log of a leader."""
+        assert self._store is not None
+        assert self._store.replicated is not None
+        return self._store.replicated
+
+    async def wait_for_commit(self) -> None:
+        """Return when everything so far is committed."""
+        await self.view.synced()
+
+    def _held_bytes(self) -> int:
+        """Return the memory of messages in queues and of the buffers of connections."""
+        return held_bytes(self.broker) + self.amqp.buffered_bytes()
 
     def _log(self) -> Log | None:
         return self._store.log if self._store is not None else None
@@ -308,8 +392,11 @@ def _limits(settings: Settings) -> ConnectionLimits:
     limits.frame_max = settings.frame_max
     limits.heartbeat_s = settings.heartbeat_s
     limits.handshake_ms = settings.handshake_timeout_ms
+    limits.unopened_max = settings.unopened_per_address_max
     limits.message_bytes_max = settings.message_bytes_max
     limits.unfinished_bytes_max = 2 * settings.message_bytes_max
+    limits.consumer_max_per_channel = settings.consumer_max_per_channel
+    limits.transaction_steps_max = settings.transaction_steps_max
     limits.consumer_timeout_ms = settings.consumer_timeout_ms
     return limits
 

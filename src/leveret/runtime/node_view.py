@@ -8,7 +8,7 @@ cached.
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from leveret.amqp.connection_base import AmqpFront
 from leveret.amqp.server import AmqpServer
@@ -20,14 +20,14 @@ from leveret.definitions import Definitions
 from leveret.engine.broker import Broker
 from leveret.engine.message import Message
 from leveret.engine.turns.session import Session
-from leveret.http.framework.node import Listener, Machine
+from leveret.federation import FederationManager
+from leveret.http.framework.node import ClusterControl, Listener, Machine
 from leveret.leases import ReaderLeases
 from leveret.runtime import machine
 from leveret.runtime.backups import NodeBackups
 from leveret.runtime.certificates import Certificates
 from leveret.runtime.connections_view import ConnectionsView
 from leveret.runtime.jobs import NodeJobs
-from leveret.runtime.memory_alarm import held_bytes
 from leveret.runtime.sync_barrier import SyncBarrier
 from leveret.runtime.telemetry import Telemetry
 from leveret.runtime.turns import TurnRunner
@@ -43,11 +43,13 @@ class HttpNodeView:
 
     # The node sets these during its start, before anybody asks for them.
     backups: NodeBackups
+    federation: FederationManager
     jobs: NodeJobs
     leases: ReaderLeases
     metrics: Telemetry
     shovels: ShovelManager
     tasks: Tasks
+    cluster: ClusterControl | None = None  # set if this node leads a cluster
 
     def __init__(
         self,
@@ -66,6 +68,7 @@ class HttpNodeView:
         sync_barrier: SyncBarrier,
         certificates: Certificates | None,
         bulk_reads: BulkReads,
+        held_bytes: Callable[[], int],
     ) -> None:
         self.settings = settings
         self.broker = broker
@@ -82,6 +85,7 @@ class HttpNodeView:
         self._turns = turns
         self._store = store
         self._sync_barrier = sync_barrier
+        self._held_bytes = held_bytes
         self._certificates = certificates
 
     @property
@@ -100,6 +104,11 @@ class HttpNodeView:
     def authenticator(self) -> Authenticator:
         return self._front.authenticator
 
+    @property
+    def clock_moves(self) -> bool:
+        """False if a test moves the clock by hand."""
+        return self._clock.moves
+
     def now_ms(self) -> int:
         return self._clock.now_ms()
 
@@ -109,7 +118,7 @@ class HttpNodeView:
             pid=os.getpid(),
             started_ms=self._started_ms,
             memory_used_bytes=machine.memory_used_bytes(),
-            memory_held_bytes=held_bytes(self.broker),
+            memory_held_bytes=self._held_bytes(),
             memory_limit_bytes=self._memory_limit_bytes,
             disk_free_bytes=machine.disk_free_bytes(folder),
             disk_limit_bytes=self.settings.disk_free_min,
@@ -158,3 +167,6 @@ class HttpNodeView:
 
     async def synced(self) -> None:
         await self._sync_barrier.wait()
+
+    async def tellable(self) -> None:
+        await self._sync_barrier.wait_to_tell()

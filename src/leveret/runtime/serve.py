@@ -16,12 +16,15 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Callable
 
 from leveret import build_info
+from leveret.addresses import shown_address
 from leveret.clock import Clock
 from leveret.config.settings import Settings
-from leveret.errors import ConfigError, StorageError
+from leveret.errors import ConfigError, LeveretError, StorageError
 from leveret.runtime import logs
+from leveret.runtime.clustered import ClusteredNode
 from leveret.runtime.loop import loop_factory
 from leveret.runtime.node import Node
 from leveret.storage.disk import Disk
@@ -41,8 +44,10 @@ def serve(settings: Settings) -> int:
 
 
 async def _serve(settings: Settings) -> int:
-    stopping = asyncio.Event()
     _raise_descriptor_limit()
+    if settings.cluster_listen:
+        return await _serve_in_cluster(settings)
+    stopping = asyncio.Event()
     node = Node(settings, Clock(), disk=Disk(settings.data))
     gc.disable()  # a start makes many objects that stay; collections would take most of its time
     try:
@@ -57,7 +62,7 @@ async def _serve(settings: Settings) -> int:
     gc.freeze()
     gc.enable()
     gc.set_threshold(*GC_THRESHOLDS)
-    _reload_on_hangup(node)
+    _reload_on_hangup(node.reload)
     try:
         _say_ready(node)
     except OSError as fault:  # stdout is a closed pipe or on a full disk: go on without it
@@ -69,6 +74,45 @@ async def _serve(settings: Settings) -> int:
     await node.stop()
     log.info("the node has stopped")
     return 1 if node.jobs.has_failed else 0
+
+
+async def _serve_in_cluster(settings: Settings) -> int:
+    stopping = asyncio.Event()
+    gc.set_threshold(*GC_THRESHOLDS)
+    try:
+        clustered = ClusteredNode(settings, Clock())
+        await clustered.start()
+    except OSError as fault:
+        sys.stderr.write(f"leveret serve: cannot start: {_reason(fault, settings)}\n")
+        return 1
+    except LeveretError as fault:
+        sys.stderr.write(f"leveret serve: cannot start: {fault}\n")
+        return 1
+    _stop_on_signals(stopping)
+    _reload_on_hangup(clustered.reload)
+    loop = asyncio.get_running_loop()
+    ready = loop.create_task(_say_ready_in_cluster(clustered))
+    told = loop.create_task(stopping.wait())
+    await asyncio.wait((told, clustered.node.ended), return_when=asyncio.FIRST_COMPLETED)
+    log.info("the node stops")
+    for task in (ready, told):
+        task.cancel()
+    await clustered.stop()
+    log.info("the node has stopped")
+    if clustered.node.ended.done():
+        sys.stderr.write(f"leveret serve: {clustered.node.ended.result()}\n")
+        return 1
+    return 0
+
+
+async def _say_ready_in_cluster(clustered: ClusteredNode) -> None:
+    """Print the ready line when clients are served, by this node or through it."""
+    await clustered.serves()
+    ways = [f"{name}={shown_address(found)}" for name, found in clustered.addresses.items()]
+    ways.append(f"cluster={clustered.settings.cluster_listen}")
+    if sys.stdout is not None:
+        sys.stdout.write(f"leveret ready {' '.join(ways)}\n")
+        sys.stdout.flush()
 
 
 def _reason(fault: OSError, settings: Settings) -> str:
@@ -85,8 +129,8 @@ def _log_start(node: Node) -> None:
     facts: dict[str, object] = {
         "version": build_info.describe(),
         "node": node.settings.node,
-        "amqp": _shown(node.amqp_address),
-        "http": _shown(node.http_address),
+        "amqp": shown_address(node.amqp_address),
+        "http": shown_address(node.http_address),
         "durability": node.view.durability,
         "memory_limit": node.memory_limit_bytes,
     }
@@ -123,34 +167,30 @@ def _stop_on_signals(stopping: asyncio.Event) -> None:
             signal.signal(number, lambda n, frame: loop.call_soon_threadsafe(on_signal, n))
 
 
-def _reload_on_hangup(node: Node) -> None:
+def _reload_on_hangup(reload: Callable[[], None]) -> None:
     """Read certificates and keys of tokens again on SIGHUP."""
     with contextlib.suppress(AttributeError, NotImplementedError):  # Windows has no such signal
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, node.reload)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
 
 
 def _say_ready(node: Node) -> None:
     if sys.stdout is None:  # the parent process has closed it
         return
-    amqp = _shown(node.amqp_address)
-    http = _shown(node.http_address)
+    amqp = shown_address(node.amqp_address)
+    http = shown_address(node.http_address)
     ways = [f"amqp={amqp}", f"http={http}"]
     for name, address in (("amqps", node.amqps_address), ("https", node.https_address)):
         if address is not None:
-            ways.append(f"{name}={_shown(address)}")
+            ways.append(f"{name}={shown_address(address)}")
     sys.stdout.write(f"leveret ready {' '.join(ways)}\n")
     if sys.stdout.isatty():
-        settings = node.settings
-        is_public = settings.default_pass == "guest"  # the public default
-        login = f"{settings.default_user}:{'guest' if is_public else '…'}"
+        url = "" if http == "127.0.0.1:15672" else f" --url http://{http}"
+        login = "guest:guest@" if node.directory.has_public_login() else ""
         sys.stdout.write(
-            f"\n  Publish and consume   amqp://{login}@{amqp}/ with any RabbitMQ client\n"
-            f"  Look inside           http://{http}/ in a browser, or leveret ctl --help\n"
-            f"  First message         README.md; Ctrl+C stops the broker\n\n"
+            f"\n  Publish and consume   amqp://{login}{amqp}/ with any RabbitMQ client\n"
+            f"  Look inside           http://{http}/ in a browser\n"
+            f"  First message         leveret ctl declare queue hello{url}\n"
+            f"                        leveret ctl publish -k hello 'Hello, hare!'{url}\n"
+            f"  All commands          leveret --help; Ctrl+C stops the broker\n\n"
         )
     sys.stdout.flush()
-
-
-def _shown(address: tuple[str, int]) -> str:
-    host, port = address
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,6 +1,8 @@
 """Wait for the disk, for callers that are not channels: HTTP requests and backups."""
 
 import asyncio
+import functools
+from collections.abc import Callable
 from typing import Final
 
 from leveret.engine.broker import Broker
@@ -24,6 +26,19 @@ class SyncBarrier:
         """Return when all changes so far are on disk. Raises StorageError if the log failed."""
         if self._store is None:
             return
+        await self._wait(self._store, self._store.wait_for_sync)
+
+    async def wait_to_tell(self) -> None:
+        """Return when an answer may leave: everything that it could tell of is committed.
+
+        Only the leader of a cluster waits. Raises StorageError if the log failed.
+        """
+        store = self._store
+        block = store.block_to_await() if store is not None else 0
+        if store is not None and block != 0:
+            await self._wait(store, functools.partial(store.wait_for_commit, block))
+
+    async def _wait(self, store: Store, wait: Callable[[SyncWaiter], None]) -> None:
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
         def tell(is_safe: bool) -> None:
@@ -31,8 +46,12 @@ class SyncBarrier:
                 done.set_result(is_safe)
 
         self._turns.begin()
-        self._store.wait_for_sync(SyncWaiter(self._broker.turn, tell))
+        wait(SyncWaiter(self._broker.turn, tell))
         self._turns.end()
-        async with asyncio.timeout(SYNC_WITHIN_S):
-            if not await done:
-                raise StorageError("the log cannot be written")
+        try:
+            async with asyncio.timeout(SYNC_WITHIN_S):
+                is_safe = await done
+        except TimeoutError:
+            raise StorageError(f"not on disk within {SYNC_WITHIN_S:.0f} s") from None
+        if not is_safe:
+            raise StorageError(store.why_unsafe())

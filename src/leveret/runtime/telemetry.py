@@ -11,6 +11,7 @@ from leveret.histogram import Histogram
 from leveret.http.framework.node import LoopStats, NodeView
 from leveret.http.framework.request_counts import RequestCounts
 from leveret.metrics.sources import Sources
+from leveret.runtime import logs
 from leveret.runtime.tracing import SpanExporter
 from leveret.slices import Slices
 from leveret.storage.log import Log
@@ -37,6 +38,7 @@ class Telemetry:
             log=log_of_node,
             lags=lags,
             requests=self.requests,
+            dropped_lines=logs.dropped_lines,
             spans=lambda: (
                 (0, 0) if span_exporter is None else (span_exporter.exported, span_exporter.dropped)
             ),

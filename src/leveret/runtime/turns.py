@@ -2,18 +2,22 @@
 
 Every input (received bytes, a timer, an HTTP command) is a turn: `begin`, commands, `end`. `end`
 carries out the effects of the commands, lets the fronts encode them, and calls the flushers that
-write the output. If work is left over (a peer got new credit, a timer is due at once), another turn
-follows soon.
+write the output. If work is left over (a peer got new credit, a timer is due at once, the turn has
+made its share of copies), another turn follows soon. The loop serves other clients in between.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import Final
 
 from leveret.clock import Clock
 from leveret.engine.broker import Broker
 from leveret.engine.timer_queue import NEVER
 from leveret.runtime.loop_watch import LoopWatch
+
+# The machine's time may be set forwards during a wait: timers are at most this late then.
+WAIT_S_MAX: Final = 10.0
 
 log = logging.getLogger(__name__)
 
@@ -37,10 +41,23 @@ class TurnRunner:
         """Call `flush` at the end of every turn."""
         self._flushers.append(flush)
 
+    def remove_flusher(self, flush: Callable[[], None]) -> None:
+        """Undo `add_flusher`. Call this outside `end`."""
+        self._flushers.remove(flush)
+
     def begin(self) -> None:
         self._broker.begin_turn(self._clock.now_ms())
 
     def end(self) -> None:
+        """Carry out the effects of the turn. A fault must not stop the timer."""
+        try:
+            self._end()
+        finally:
+            due_ms = self._broker.timers.next_due_ms()
+            if due_ms != NEVER and (self._timer_ms == NEVER or due_ms < self._timer_ms):
+                self._set_timer(due_ms)
+
+    def _end(self) -> None:
         broker = self._broker
         turn = broker.turn
         broker.end_turn()
@@ -54,13 +71,10 @@ class TurnRunner:
             for fault in turn.faults:
                 log.error("%s", fault)
             turn.faults.clear()
-        if turn.dirty:
+        if turn.dirty or turn.leaving:
             self.soon()
         if self.watch is not None and not self.watch.is_armed:
             self.watch.arm()
-        due_ms = broker.timers.next_due_ms()
-        if due_ms != NEVER and (self._timer_ms == NEVER or due_ms < self._timer_ms):
-            self._set_timer(due_ms)
 
     def soon(self) -> None:
         """Run another turn in the next iteration of the loop."""
@@ -94,7 +108,8 @@ class TurnRunner:
         self._drop_timer()
         self._timer_ms = due_ms
         wait_ms = due_ms - self._clock.now_ms()
-        self._timer = self._loop.call_later(max(0, wait_ms) / 1000, self.on_pulse)
+        wait_s = min(max(0, wait_ms) / 1000, WAIT_S_MAX)
+        self._timer = self._loop.call_later(wait_s, self.on_pulse)
 
     def stop(self) -> None:
         """Run no more turns by timer: they might need files that are being closed."""

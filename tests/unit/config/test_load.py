@@ -40,8 +40,8 @@ def test_all_faults_are_reported_together_with_their_places(tmp_path: Path) -> N
     file.write_text('amqp_prot = 1\npark_over_limit = "perhaps"\n')
     env = {"LEVERET_HTTP_PORT": "tcp://10.0.0.1:80"}
     assert faults_of({"amqp_port": "99999"}, env, str(file)) == [
-        f"{file}: amqp_prot: no such option; did you mean amqp_port?",
-        f"{file}: park_over_limit: 'perhaps' is not true or false",
+        f"{file}:1: amqp_prot: no such option; did you mean amqp_port?",
+        f"{file}:2: park_over_limit: 'perhaps' is not true or false",
         "LEVERET_HTTP_PORT: 'tcp://10.0.0.1:80' is not a whole number",
         "--amqp-port: 99999 is not between 0 and 65535",
     ]
@@ -64,14 +64,46 @@ def test_numbers_without_bounds_are_faults(tmp_path: Path, number: str) -> None:
     file = tmp_path / "leveret.toml"
     file.write_text(f"amqp_port = {number}\nmemory_high = {number}\n")
     assert faults_of({}, config_file=str(file)) == [
-        f"{file}: amqp_port: it is not a whole number below 2^63",
-        f"{file}: memory_high: it is not a number below 2^63",
+        f"{file}:1: amqp_port: it is not a whole number below 2^63",
+        f"{file}:2: memory_high: it is not a number below 2^63",
     ]
 
 
 def test_a_number_of_many_digits_in_the_environment_is_a_fault() -> None:
     (fault,) = faults_of({}, {"LEVERET_AMQP_PORT": "9" * 5000})
     assert fault == "LEVERET_AMQP_PORT: it is not a whole number below 2^63"
+
+
+def test_unknown_variable_is_a_fault() -> None:
+    assert faults_of({}, {"LEVERET_AMQP_PROT": "1", "LEVERET_QWXYZ": "1"}) == [
+        "LEVERET_AMQP_PROT: no such option; did you mean LEVERET_AMQP_PORT?",
+        "LEVERET_QWXYZ: no such option",
+    ]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "LEVERET_URL",
+        "LEVERET_JOBS_TOKEN",
+        "LEVERET_SERVICE_HOST",
+        "LEVERET_SERVICE_PORT_AMQP",
+        "LEVERET_PORT",
+        "LEVERET_PORT_5672_TCP_ADDR",
+        "LEVERET_HEADLESS_SERVICE_HOST",
+    ],
+)
+def test_variables_of_commands_and_orchestrators_are_no_faults(name: str) -> None:
+    assert load({}, {name: "tcp://10.0.0.1:80"}) == Settings()
+
+
+def test_fault_in_a_table_or_a_quoted_key_has_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "leveret.toml"
+    file.write_text('# amqp_port = 1\n\n"heartbeat_s" = "x"\n[server]\nport = 1\n')
+    assert [fault.partition(": ")[0] for fault in faults_of({}, config_file=str(file))] == [
+        f"{file}:3",
+        f"{file}:4",
+    ]
 
 
 def test_both_fronts_cannot_have_one_port_unless_it_is_picked() -> None:
@@ -81,9 +113,36 @@ def test_both_fronts_cannot_have_one_port_unless_it_is_picked() -> None:
     assert load({"amqp_port": "0", "http_port": "0"}, {}).amqp_port == 0
 
 
-@pytest.mark.parametrize("name", ["cluster_listen", "cluster_peers"])
-def test_cluster_options_are_refused_until_there_is_a_cluster(name: str) -> None:
-    assert "not available yet" in faults_of({name: "a=127.0.0.1:7000"})[0]
+CLUSTER: dict[str, object] = {
+    "node": "a",
+    "cluster_listen": "127.0.0.1:7000",
+    "cluster_peers": "a=127.0.0.1:7000,b=127.0.0.1:7001",
+    "cluster_secret": "sixteen bytes or more",
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"node": "c"}, "cluster_peers: does not name this node, c"),
+        ({"cluster_peers": "a=127.0.0.1:7000,a=127.0.0.1:7001"}, "cluster_peers: names a twice"),
+        ({"cluster_secret": ""}, "cluster_secret and cluster_secret_file: set one of them"),
+        ({"cluster_secret_file": "f"}, "cluster_secret and cluster_secret_file: set one of them"),
+        ({"cluster_tls": "true"}, "cluster_tls: needs tls_cert and tls_ca"),
+        ({"durability": "os"}, "durability: a cluster needs sync"),
+    ],
+)
+def test_options_of_a_cluster_fit_together(changes: dict[str, object], fault: str) -> None:
+    assert faults_of({**CLUSTER, **changes}) == [fault]
+
+
+def test_options_of_a_cluster_need_an_address() -> None:
+    given = {**CLUSTER, "cluster_listen": ""}
+    assert faults_of(given) == [
+        "cluster_peers: needs cluster_listen",
+        "cluster_secret: needs cluster_listen",
+    ]
+    assert load(CLUSTER, {}).cluster_peers == CLUSTER["cluster_peers"]
 
 
 @pytest.mark.parametrize(
@@ -108,8 +167,8 @@ def test_number_for_a_text_option_is_a_fault(tmp_path: Path) -> None:
     file = tmp_path / "leveret.toml"
     file.write_text("host = 127\namqp_port = true\n")
     assert faults_of({}, config_file=str(file)) == [
-        f"{file}: host: 127 is not text",
-        f"{file}: amqp_port: True is not a whole number",
+        f"{file}:1: host: 127 is not text",
+        f"{file}:2: amqp_port: True is not a whole number",
     ]
 
 

@@ -15,6 +15,8 @@ from leveret.perf.protocol import Parser
 from leveret.perf.run import run
 from leveret.testing import RunningBroker, broker
 
+pytestmark = pytest.mark.compiled_only("the parts of a load that are compiled have tests in both")
+
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RunningBroker]:

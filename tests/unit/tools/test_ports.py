@@ -42,7 +42,7 @@ def test_a_port_is_none_that_the_system_may_give_to_somebody_else() -> None:
 def test_a_port_stays_claimed_before_and_after_somebody_listens_on_it() -> None:
     port = ports.free_port()
     code = ASKS.format(root=str(Path(ports.__file__).parents[1]), count=0)
-    code += f"print(ports._is_claimed({port}))"
+    code += f"from leveret.testing.ports import _is_claimed\nprint(_is_claimed({port}))"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, input="", text=True, check=True
     )

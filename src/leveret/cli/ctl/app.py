@@ -6,7 +6,7 @@ The commands ask a running broker over HTTP, or read the files of a stopped one.
 
 import typer
 
-from leveret.cli.ctl import access, backup, files, listing, messages, objects, tasks
+from leveret.cli.ctl import access, backup, cluster, files, listing, messages, objects, tasks
 from leveret.cli.shared.management import ManagementClient
 from leveret.cli.shared.output import Output, broker_command
 
@@ -23,6 +23,8 @@ _DURABILITY_TEXTS = {
 def status(broker: ManagementClient, output: Output) -> None:
     """Show the health and version of the broker."""
     health = broker.get_any("/api/health")
+    if broker.has_login:  # health needs none, and a wrong password must not look right
+        broker.get("/api/whoami")
     version = broker.get_any("/api/version")
     if output.as_json:
         output.facts({"health": health, "version": version})
@@ -44,6 +46,7 @@ for group, name in (
     (access.limit, "limit"),
     (access.definitions, "definitions"),
     (tasks.app, "task"),
+    (cluster.app, "cluster"),
 ):
     app.add_typer(group, name=name)
 

@@ -4,6 +4,7 @@ A backup is written to FILE.part and renamed when it is complete. Before a backu
 broker, the whole file is read and checked once, so that a damaged file changes nothing there.
 """
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, BinaryIO, Final
@@ -57,7 +58,9 @@ def _write(file: Path, pieces: Iterator[bytes]) -> tuple[ArchiveReader, int]:
                 out.write(piece)
                 reader.feed(piece)
                 size += len(piece)
-        reader.finish()
+            reader.finish()
+            out.flush()
+            os.fsync(out.fileno())  # the name must not survive a power loss without the content
         unfinished.replace(file)
     finally:
         unfinished.unlink(missing_ok=True)

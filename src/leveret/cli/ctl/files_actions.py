@@ -51,13 +51,15 @@ def repair_data(data: Path, *, dry_run: bool, as_json: bool) -> bool:
     else:
         for line in report.lines():
             typer.echo(line)
-    return report.is_sound
+    return report.is_whole
 
 
 def _fields(report: RepairReport) -> dict[str, object]:
     return {
-        "sound": report.is_sound,
+        "sound": report.is_whole,
         "damage": list(_ranges(report)),
+        "missing": report.missing,
+        "segments": report.segments,
         "queues": [vars(loss) for loss in report.losses],
         "notes": report.notes,
         "side_files": report.side_files,

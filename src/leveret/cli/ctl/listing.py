@@ -1,5 +1,7 @@
 """Commands `leveret ctl list`, `queues`, `show` and `environment`: objects as tables."""
 
+from collections.abc import Iterator
+from difflib import get_close_matches
 from typing import Annotated, Final
 
 import typer
@@ -48,6 +50,11 @@ KINDS: Final[dict[str, tuple[str, bool, str]]] = {
     "limits": ("vhost-limits", True, "vhost,value"),
     "nodes": ("nodes", False, "name,type,running,mem_used,fd_used,uptime"),
     "shovels": ("shovels", True, "vhost,name,state"),
+    "federation-links": (
+        "federation-links",
+        True,
+        "vhost,type,exchange,queue,upstream,status,messages,error",
+    ),
     "tasks": ("tasks", False, "id,kind,state,done,total,rate,source,target,user,error"),
     "audit": ("audit", False, "time_ms,user,peer,action,target,result"),
 }
@@ -76,11 +83,13 @@ def list_objects(
     if kind not in KINDS:
         raise typer.BadParameter(f"unknown kind {kind}; use one of {', '.join(KINDS)}")
     found = _fetch(broker, kind, vhost)
-    if name is not None:
-        found = [row for row in found if name in str(row.get("name", ""))]
+    _require_known("--columns", (columns or "").split(","), kind, found)
     if sort is not None:
         by = sort
+        _require_known("--sort", [by], kind, found)
         found.sort(key=lambda row: _sort_key(field_at(row, by)), reverse=reverse)
+    if name is not None:
+        found = [row for row in found if name in str(row.get("name", ""))]
     _print(output, kind, found, columns)
 
 
@@ -99,6 +108,26 @@ def _print(output: Output, kind: str, found: list[Row], columns: str | None) -> 
         for queue in found:
             for reason in queue["damage"]:
                 typer.echo(f"{queue['vhost']} {queue['name']}: {reason}")
+
+
+def _require_known(option: str, columns: list[str], kind: str, rows: list[Row]) -> None:
+    """Refuse a column that no object of this kind has. Without objects any column may exist."""
+    known = set(KINDS[kind][2].split(","))
+    for row in rows:
+        known.update(_fields_of(row, ""))
+    for column in columns:
+        if column and column not in known and rows:
+            near = get_close_matches(column, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"use one of {', '.join(sorted(known))}"
+            raise typer.BadParameter(f"{kind} have no column {column}; {hint}", param_hint=option)
+
+
+def _fields_of(row: Row, prefix: str) -> Iterator[str]:
+    """Yield the path of each field, such as `queue.name`."""
+    for name, value in row.items():
+        yield f"{prefix}{name}"
+        if isinstance(value, dict):
+            yield from _fields_of(value, f"{prefix}{name}.")
 
 
 def _sort_key(value: object) -> tuple[int, float, str]:

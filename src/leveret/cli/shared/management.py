@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote, urlsplit
 
 from leveret.errors import LeveretError
 from leveret.http_client.address import parse_address
@@ -22,6 +22,22 @@ _TIMEOUT_S: Final = 5.0
 _CHANGE_TIMEOUT_S: Final = 60.0  # the disk may be slow
 _STREAM_TIMEOUT_S: Final = 120.0
 _PIECE_BYTES: Final = 1024 * 1024
+# Part of a path → the object that it names, with a vhost and without.
+_OF_VHOST: Final = {
+    "queues": "queue",
+    "exchanges": "exchange",
+    "streams": "stream",
+    "policies": "policy",
+    "operator-policies": "operator policy",
+}
+_OF_NODE: Final = {
+    "vhosts": "vhost",
+    "users": "user",
+    "connections": "connection",
+    "channels": "channel",
+    "nodes": "node",
+    "tasks": "task",
+}
 
 
 class NoAnswerError(LeveretError):
@@ -47,6 +63,7 @@ class ManagementClient:
         )
         self._encoder = RequestEncoder(self._address)
         self.shown = address.shown
+        self.has_login = bool(user or password or address.user or address.password)
 
     def get(self, path: str) -> Any:
         """GET `path` and return the JSON. Raise RefusedError for an answer with an error."""
@@ -119,9 +136,25 @@ def _found(answer: StreamedAnswer, path: str) -> Any:
     if answer.status >= 400:
         reason = found.get("reason") if isinstance(found, dict) else None
         if answer.status == 404 and reason == answer.reason:  # it names no object
-            reason = f"{reason}: {path}"
+            raise RefusedError(_missing_object(path) or f"the broker refuses: {reason}: {path}")
         raise RefusedError(f"the broker refuses: {reason or answer.reason}")
     return found
+
+
+def _missing_object(path: str) -> str:
+    """Say which object a path names that does not exist; empty if it names none."""
+    parts = [unquote(part) for part in urlsplit(path).path.split("/")]
+    match parts:
+        case ["", "api", kind, vhost, name, *rest] if kind in _OF_VHOST:
+            if rest[:1] == ["messages"] and len(rest) > 1:
+                return f"no message '{rest[1]}' in queue '{name}' of vhost '{vhost}', or no queue"
+            return f"no {_OF_VHOST[kind]} '{name}' in vhost '{vhost}'"
+        case ["", "api", kind, name, *_] if kind in _OF_NODE:
+            return f"no {_OF_NODE[kind]} '{name}'"
+        case ["", "api", kind, vhost] if kind in _OF_VHOST:
+            return f"no vhost '{vhost}'"
+        case _:
+            return ""
 
 
 def quote_path(*names: str) -> str:

@@ -1,0 +1,139 @@
+"""The log of a cluster's node in its two roles, as the Raft member of the node sees it.
+
+- `FollowingLog`  while another node leads: writes the blocks of the leader
+- `LeadingLog`    while this node leads: its broker's own log, which writes by itself
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from leveret.cluster.raft.block import MEMBERS, Block
+from leveret.cluster.raft.members import decode_members
+from leveret.cluster.raft.stored import HardState, Stored
+from leveret.journal.cluster_records import encode_nothing, maybe_stamp
+from leveret.journal.records import RECORD_HEAD_BYTES, STAMP_BYTES, encode_stamp
+from leveret.storage.block_reader import BlockReader, FoundBlock
+from leveret.storage.block_scan import BlockScan
+from leveret.storage.blocks import BLOCK_HEAD_BYTES, encode_block_head
+from leveret.storage.disk import Disk
+from leveret.storage.follower_log import open_follower
+from leveret.storage.raft_state import RaftState
+from leveret.storage.replicated_log import ReplicatedLog
+
+Blocks = Callable[[list[Block]], None]
+Done = Callable[[], None]
+
+
+class FollowingLog:
+    """The log of a node that follows."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        loop: asyncio.AbstractEventLoop,
+        state: RaftState,
+        now_ms: Callable[[], int],
+    ) -> None:
+        """Open the directory. `state` has the identity of the node, and its hard state."""
+        self.state = state
+        self.log, self.scan = open_follower(disk, loop, state)
+        self._now_ms = now_ms
+
+    def stored(self) -> Stored:
+        """Return the state with which the Raft member begins."""
+        return _stored(self.state, self.scan)
+
+    def make_block(self, index: int, term: int, kind: int, payload: bytes) -> bytes:
+        """Encode a block of the log's own, as it stands in a log file."""
+        pieces = [encode_stamp(self._now_ms(), term, kind), payload or encode_nothing()]
+        return b"".join([encode_block_head(pieces, index), *pieces])
+
+    def write(self, hard: HardState | None, cut_from: int, blocks: list[Block], done: Done) -> None:
+        """Write and sync a hard state, cut the log from a block on, and write blocks."""
+        if hard is not None:
+            put_hard(self.state, hard)
+        self.log.write(
+            None if hard is None else self.state,
+            cut_from,
+            [(int(b.index), int(b.term), int(b.kind), b.data) for b in blocks],
+            done,
+        )
+
+    def write_identity(self, cluster: bytes, number: int, members: bytes, done: Done) -> None:
+        """Write and sync which cluster this node belongs to, its number, and the first members."""
+        self.state.cluster_id = cluster.hex()
+        self.state.number = number
+        self.state.members = members
+        self.log.write(self.state, 0, [], done)
+
+    def commit_to(self, index: int) -> None:
+        self.log.commit_to(index)
+
+    def read_blocks(self, first: int, last: int, bytes_max: int, done: Blocks) -> None:
+        self.log.read_blocks(first, last, bytes_max, lambda found: done(_blocks(first, found)))
+
+    def close(self) -> None:
+        """Finish all writes. Blocks until that is done."""
+        self.log.close()
+
+
+class LeadingLog:
+    """The log of a node that leads."""
+
+    def __init__(self, log: ReplicatedLog, disk: Disk, loop: asyncio.AbstractEventLoop) -> None:
+        self._log = log
+        self._reader = BlockReader(disk, loop)
+
+    def commit_to(self, index: int) -> None:
+        self._log.commit_to(index)
+
+    def read_blocks(self, first: int, last: int, bytes_max: int, done: Blocks) -> None:
+        self._reader.read_blocks(first, last, bytes_max, lambda found: done(_blocks(first, found)))
+
+    def append_members(self, members: bytes) -> None:
+        """Make a block of members behind all blocks so far."""
+        self._log.write_members(members)
+
+    def close(self) -> None:
+        """End the reading. The log itself belongs to the broker."""
+        self._reader.close()
+
+
+def _blocks(first: int, found: list[FoundBlock]) -> list[Block]:
+    """Return blocks that were read, in the form of Raft."""
+    made: list[Block] = []
+    for at, (term, kind, data) in enumerate(found):
+        members = decode_members(_members_of(data)) if kind == MEMBERS else None
+        made.append(Block(first + at, term, kind, data, members))
+    return made
+
+
+def _members_of(data: bytes) -> bytes:
+    """Return the payload of the MEMBERS record of a block, which follows its STAMP."""
+    assert maybe_stamp(data, BLOCK_HEAD_BYTES, len(data)) is not None
+    return data[BLOCK_HEAD_BYTES + STAMP_BYTES + RECORD_HEAD_BYTES :]
+
+
+def put_hard(state: RaftState, hard: HardState) -> None:
+    """Put the hard state of the Raft member into the state that is written."""
+    state.term = int(hard.term)
+    state.vote = int(hard.vote)
+    state.losses = int(hard.losses)
+    state.may_vote = hard.may_vote
+    state.promised_index = int(hard.promised_index)
+
+
+def _stored(state: RaftState, scan: BlockScan) -> Stored:
+    hard = HardState(state.term, state.vote)
+    hard.losses = state.losses
+    hard.may_vote = state.may_vote
+    hard.promised_index = state.promised_index
+    stored = Stored(hard)
+    stored.base_index = scan.base_index
+    stored.last_index = scan.last_index
+    stored.commit = scan.committed
+    stored.terms = list(scan.terms)
+    rows = scan.members or ([(0, state.members)] if state.members else [])
+    stored.members = [(index, decode_members(data)) for index, data in rows if data]
+    stored.needs_copy = scan.needs_copy
+    return stored

@@ -1,0 +1,434 @@
+"""A node of a cluster: it leads with a broker of its own, or follows and relays its clients.
+
+    follows ── elected, its TERM block committed ──► recovers the directory as a restart does
+       ▲                                                  │ first block of its broker committed
+       └── drops the broker, closes its clients ◄── leads ┘
+
+The cluster's member (`leveret.cluster.member`) runs all the time. It writes to the follower's log,
+or is given the blocks of the broker's log. Role changes are done one after the other by one task:
+a broker that has begun to start is never left half made.
+"""
+
+import asyncio
+import contextlib
+import logging
+import secrets
+from collections.abc import Callable
+from dataclasses import asdict
+from random import Random
+from typing import Any, Final
+
+from leveret.auth.certificates import TlsPeer
+from leveret.clock import Clock
+from leveret.cluster.errors import ClusterError
+from leveret.cluster.member import ClusterMember, Directory, NodeSettings
+from leveret.cluster.peers import Tls
+from leveret.cluster.raft.members import encode_members
+from leveret.cluster.relay import AMQP, AMQPS, HTTP, HTTPS, RelayHead, attach
+from leveret.config.settings import Settings
+from leveret.errors import ConfigError, LeveretError
+from leveret.listening import Admission, Client, Relayed
+from leveret.runtime.cluster_logs import FollowingLog, LeadingLog, put_hard
+from leveret.runtime.directory_copier import DirectoryCopier, Offer
+from leveret.runtime.follower_http import FollowerHttp
+from leveret.runtime.node import Node
+from leveret.runtime.public_listeners import LEADER_WAIT_S
+from leveret.runtime.public_listeners import Relayed as LeaderConnection
+from leveret.storage.directory_copy import CopySource, CopyTarget
+from leveret.storage.disk import Disk
+from leveret.storage.file_names import numbers
+from leveret.storage.raft_state import RaftState, read_raft_state, write_raft_state
+from leveret.storage.replication import Replication
+
+log = logging.getLogger(__name__)
+
+RETRY_S: Final = 0.1  # after a relay that was refused: the leader may not be ready
+UID_BYTES: Final = 16
+HAND_OVER_S: Final = 5.0  # then a node that stops no longer waits for its successor
+
+MakeNode = Callable[[Replication], Node]
+
+
+class ClusterNode:
+    """One node of a cluster. It is the owner of the cluster's member."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        cluster: NodeSettings,
+        clock: Clock,
+        disk: Disk,
+        *,
+        chance: Random | None = None,
+        tls: Tls | None = None,
+    ) -> None:
+        self.settings = settings
+        self.cluster = cluster
+        self._clock = clock
+        self._disk = disk
+        self._chance = chance if chance is not None else secrets.SystemRandom()
+        self._tls = tls
+        self.node: Node | None = None  # the broker, while this node leads or begins to
+        self._open: Node | None = None  # the broker, while clients are served
+        self._leading: LeadingLog | None = None
+        self._following: FollowingLog | None = None
+        self.leader = ""  # name of the node that leads; empty: none is known
+        self._term = 0  # in which this node has to lead; 0: it has to follow
+        self._changed = asyncio.Event()  # set at every change of roles, and replaced
+        self._roles: asyncio.Task[None] | None = None
+        self._taking: set[asyncio.Task[None]] = set()  # clients of other nodes without a front
+        self._has_stopped = False
+        self.ended = asyncio.get_running_loop().create_future()  # the reason of a fault
+
+    async def start(self, host: str, port: int) -> None:
+        """Open the directory and listen for other nodes. Raises OSError and LeveretError."""
+        loop = asyncio.get_running_loop()
+        self._disk.prepare()
+        state = read_raft_state(self._disk)
+        has_data = state is None and bool(numbers(self._disk.names(), ".log"))
+        if state is None:
+            uid = self._chance.getrandbits(UID_BYTES * 8).to_bytes(UID_BYTES, "big").hex()
+            state = RaftState("", 0, uid)
+            write_raft_state(self._disk, state)
+        self._copier = DirectoryCopier(self._disk, self)
+        following = self._follow(loop, state)
+        stored = following.stored()
+        self.member = ClusterMember(
+            self.cluster,
+            Directory(
+                uid=state.uid.encode(),
+                stored=stored,
+                cluster=bytes.fromhex(state.cluster_id),
+                number=state.number,
+                has_data=has_data or (not state.cluster_id and stored.last_index > 0),
+            ),
+            following,
+            self,
+            chance=Random(self._chance.getrandbits(62)),
+            copier=self._copier,
+            tls=self._tls,
+        )
+        self._roles = loop.create_task(self._run_roles(), name="cluster-roles")
+        await self.member.start(host, port)
+
+    def _follow(self, loop: asyncio.AbstractEventLoop, state: RaftState) -> FollowingLog:
+        following = FollowingLog(self._disk, loop, state, self._clock.now_ms)
+        following.log.on_fault = self._on_log_fault
+        following.log.on_removed = self._on_removed
+        self._following = following
+        return following
+
+    def _on_log_fault(self, fault: Exception) -> None:
+        self.member.fail(f"the log cannot be written: {fault}")
+
+    def _on_removed(self, index: int) -> None:
+        self.member.forget(index)
+
+    # What the member tells
+
+    def on_lead(self, term: int) -> None:
+        """Begin to lead: the TERM block of this node is committed."""
+        self._term = term
+        self.leader = self.cluster.name
+        self._tell_change()
+
+    def on_follow(self, leader: str) -> None:
+        """Follow another leader, or none."""
+        self._term = 0
+        self._open = None
+        self.leader = leader
+        self._tell_change()
+
+    def on_commit(self, index: int) -> None:
+        """Do nothing: the logs are told by the member."""
+
+    def on_end(self, reason: str) -> None:
+        """End: this member has failed, or was removed."""
+        self._term = 0
+        self._open = None
+        self._tell_change()
+        if not self.ended.done():
+            self.ended.set_result(reason)
+
+    def on_relay(self, transport: asyncio.Transport, head: RelayHead, rest: bytes) -> None:
+        """Take a client that another node relays. It waits until this node serves clients."""
+        task = asyncio.get_running_loop().create_task(self._take(transport, head, rest))
+        self._taking.add(task)
+        task.add_done_callback(self._taking.discard)
+
+    async def _take(self, transport: asyncio.Transport, head: RelayHead, rest: bytes) -> None:
+        client = Client(head.client_host, head.client_port, head.is_local)
+        server = head.server_host, head.server_port
+        relayed = Relayed(client, server, head.service in (AMQPS, HTTPS))
+        protocol: asyncio.BaseProtocol | None = None
+        with contextlib.suppress(TimeoutError, ClusterError):
+            async with asyncio.timeout(LEADER_WAIT_S):
+                while self._open is None and self._term:
+                    await self._next_change()
+                if self._open is not None:
+                    protocol = await self._front(self._open, head, client, relayed)
+        if protocol is None or transport.is_closing():
+            transport.abort()
+        else:
+            attach(transport, protocol, rest)
+
+    async def _front(
+        self, node: Node, head: RelayHead, client: Client, relayed: Relayed | None
+    ) -> asyncio.BaseProtocol:
+        """Return the protocol of the broker's front for a client. Raises ClusterError."""
+        if head.service in (AMQP, AMQPS):
+            _admit(node.amqp.admission, client)
+            if relayed is None:
+                return node.amqp.make_protocol(client)
+            return node.amqp.make_relayed(relayed, _tls_peer(head))
+        if node.http is None:
+            raise ClusterError("the node does not serve HTTP")
+        server = await node.http.server()
+        _admit(server.admission, client)
+        return server.make_protocol(client) if relayed is None else server.make_relayed(relayed)
+
+    async def find_server(
+        self, head: RelayHead, client: Client
+    ) -> asyncio.BaseProtocol | LeaderConnection:
+        """Return the server of a client of this node: its own broker, or the leader."""
+        while True:
+            node = self._open
+            if node is not None:
+                return await self._front(node, head, client, None)
+            if head.service in (HTTP, HTTPS) and not self._term:
+                return FollowerHttp(self, client, head)
+            found = await self._maybe_relay(head)
+            if found is not None:
+                return found
+
+    async def open_relay(self, head: RelayHead) -> LeaderConnection:
+        """Open a connection to the leader for a client. It waits for a leader."""
+        while self._open is None:
+            found = await self._maybe_relay(head)
+            if found is not None:
+                return found
+        raise ClusterError("this node leads now")
+
+    async def _maybe_relay(self, head: RelayHead) -> LeaderConnection | None:
+        """Open a connection to the leader for a client, or wait a little and return None."""
+        if self.leader and self.leader != self.cluster.name:
+            with contextlib.suppress(ClusterError):
+                return await self.member.links.open_relay(self.leader, head)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(RETRY_S):
+                await self._next_change()
+        return None
+
+    def facts(self) -> dict[str, Any]:
+        """Return the cluster as this node sees it, as JSON."""
+        return asdict(self.member.status())
+
+    def why_unwell(self) -> str:
+        """Return why clients of this node are not served; empty if they are."""
+        if self._open is not None or (self.leader and self.leader != self.cluster.name):
+            return ""
+        return self.member.status().waiting_for or "no node leads the cluster"
+
+    async def command(self, name: str, node: str) -> str:
+        """Let a node lead, or remove it; return a sentence, or raise ClusterError."""
+        return await (self.member.lead(node) if name == "lead" else self.member.remove(node))
+
+    async def serves(self) -> None:
+        """Return when clients are served: by the broker of this node, or by another leader."""
+        while self._open is None and self.leader in ("", self.cluster.name):
+            await self._next_change()
+
+    @property
+    def is_serving(self) -> bool:
+        """True if this node leads, and serves clients with its own broker."""
+        return self._open is not None
+
+    # Copies of the directory
+
+    def send_data(self, peer: str, data: bytes) -> bool:
+        """Send bytes to the copier of another node; return False if it is not connected."""
+        return self.member.links.send_data(peer, data)
+
+    def begin_copy(self, done: Callable[[CopySource | None], None]) -> None:
+        """Hold the files of the broker's log as of a new log file."""
+        if self._open is None:
+            done(None)
+            return
+        leading = self._open.replicated_log()
+
+        def on_rolled(number: int) -> None:
+            source: CopySource | None = None
+            if number:
+                leading.hold_files()
+                try:
+                    source = CopySource(self._disk, number)
+                except OSError as fault:
+                    log.warning("the directory cannot be copied: %s", fault)
+                    leading.release_files()
+            done(source)
+
+        leading.roll(on_rolled)
+
+    def end_copy(self, source: CopySource) -> None:
+        """Release the files."""
+        source.close()
+        if self._open is not None:
+            self._open.replicated_log().release_files()
+
+    def term_of(self, index: int) -> int:
+        """Return the term of a block."""
+        assert self.member.host is not None
+        return int(self.member.host.raft.log.term(index))
+
+    def may_install(self, index: int, term: int) -> bool:
+        """Return True if a copy that ends with this block may replace the log of this node."""
+        return self._following is not None and self.member.may_install(index, term)
+
+    def install(self, target: CopyTarget, offer: Offer) -> None:
+        """Replace the directory by a received copy, and follow with it."""
+        assert self._following is not None
+        assert self.member.host is not None
+        self._following.close()
+        state = self._following.state
+        put_hard(state, self.member.host.raft.hard)
+        target.install(offer.number, offer.index, offer.names, state)
+        following = self._follow(asyncio.get_running_loop(), state)
+        self.member.install(following.stored(), following)
+
+    # Roles
+
+    def _tell_change(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    async def _next_change(self) -> None:
+        await self._changed.wait()
+
+    async def _run_roles(self) -> None:
+        """Follow the decisions of the member, one after the other."""
+        try:
+            while not self._has_stopped:
+                changed = self._changed
+                if self._term and self.node is None:
+                    await self._begin_reign(self._term)
+                elif not self._term and self.node is not None:
+                    await self._end_reign()
+                else:
+                    await changed.wait()
+        except (LeveretError, OSError) as fault:
+            self.member.fail(f"this node cannot lead: {fault}")
+
+    async def _begin_reign(self, term: int) -> None:
+        """Recover the directory with a broker, and serve clients."""
+        assert self._following is not None
+        self._copier.stop()
+        self._following.close()
+        self._clock.raise_to(self._following.log.last_ms)
+        self._following = None
+        self._disk.release()  # the store of the broker locks it again, without a wait in between
+        replication = Replication(
+            term,
+            append=self._append,
+            on_synced=self.member.on_written,
+            is_full=self._is_full,
+            terms=self._terms,
+            members=self._members,
+        )
+        node = self.node = self.make_node(replication)
+        await node.start(on_recovered=self._lead)
+        await self._wait_for_commit(node, term)
+        if self._term == term:
+            self._open = node
+            self._tell_change()
+
+    async def _wait_for_commit(self, node: Node, term: int) -> None:
+        """Return when the first blocks of the broker are committed, or the lead is lost."""
+        waiting = asyncio.get_running_loop().create_task(node.wait_for_commit())
+        while self._term == term and not waiting.done():
+            changing = asyncio.get_running_loop().create_task(self._next_change())
+            await asyncio.wait((waiting, changing), return_when=asyncio.FIRST_COMPLETED)
+            changing.cancel()
+        if waiting.done():
+            waiting.result()
+        else:
+            waiting.cancel()
+
+    def make_node(self, replication: Replication) -> Node:
+        """Make the broker of this node, which leads."""
+        return Node(
+            self.settings, self._clock, disk=self._disk, listens=False, replication=replication
+        )
+
+    def _lead(self) -> None:
+        """Let the member lead with the log of the broker, which has read the directory."""
+        assert self.node is not None
+        self.node.view.cluster = self
+        self._leading = LeadingLog(
+            self.node.replicated_log(), self._disk, asyncio.get_running_loop()
+        )
+        self.member.lead_with(self._leading)
+
+    async def _end_reign(self) -> None:
+        """Drop the broker, and follow."""
+        assert self.node is not None
+        self._copier.stop()
+        node, self.node = self.node, None
+        await node.abandon()
+        if self._leading is not None:
+            self._leading.close()
+            self._leading = None
+        if self._has_stopped:
+            return
+        self._disk.prepare()
+        state = read_raft_state(self._disk)
+        if state is None:
+            raise ConfigError("the file raft is missing")
+        self.member.use_log(self._follow(asyncio.get_running_loop(), state))
+
+    def _append(self, number: int, term: int, kind: int, data: bytes) -> None:
+        assert self.member.term == term
+        self.member.append(number, kind, data)
+
+    def _is_full(self) -> bool:
+        return self.member.is_full or not self.member.may_append
+
+    def _terms(self) -> list[tuple[int, int]]:
+        assert self.member.host is not None
+        return self.member.host.raft.log.terms.rows()
+
+    def _members(self) -> bytes:
+        assert self.member.host is not None
+        return encode_members(self.member.host.raft.log.members())
+
+    async def stop(self) -> None:
+        """Hand the lead over, if this node leads, and stop."""
+        if self._open is not None:
+            with contextlib.suppress(ClusterError, TimeoutError):
+                async with asyncio.timeout(HAND_OVER_S):
+                    await self.member.hand_over()
+        self._has_stopped = True
+        self._term = 0
+        self._open = None
+        self._tell_change()
+        if self._roles is not None:
+            await self._roles
+        if self.node is not None:
+            await self._end_reign()
+        for task in self._taking:
+            task.cancel()
+        await self.member.stop()
+        if self._following is not None:
+            self._following.close()
+            self._disk.release()
+
+
+def _admit(admission: Admission, client: Client) -> None:
+    """Count a client, or raise ClusterError. Its descriptor was checked by the listeners."""
+    if not admission.enter(client.host, -1):
+        raise ClusterError("there are too many connections")
+
+
+def _tls_peer(head: RelayHead) -> TlsPeer | None:
+    if head.service == AMQP:
+        return None
+    return TlsPeer(version=head.tls_version, cipher=head.tls_cipher, offers_external=False)

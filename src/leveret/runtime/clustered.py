@@ -1,0 +1,103 @@
+"""Run a node of a cluster as a process does: options, listeners, the node, its end."""
+
+from typing import Final
+
+from leveret.clock import Clock
+from leveret.cluster.handshake import SECRET_BYTES_MIN
+from leveret.cluster.member import NodeSettings
+from leveret.cluster.peers import Tls, parse_address
+from leveret.cluster.relay import AMQP, AMQPS, HTTP, HTTPS
+from leveret.config.settings import Settings
+from leveret.errors import ConfigError
+from leveret.listening import Networks
+from leveret.runtime import machine
+from leveret.runtime.certificates import Certificates
+from leveret.runtime.cluster_node import ClusterNode
+from leveret.runtime.public_listeners import PublicListeners
+from leveret.storage.disk import Disk
+
+DESCRIPTORS_KEPT: Final = 256  # for files, other nodes, and the broker of a node that leads
+
+
+class ClusteredNode:
+    """A node of a cluster with its public listeners."""
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        """Make the node. Raises ConfigError."""
+        self.settings = settings
+        uses_tls = settings.amqps_port is not None or settings.https_port is not None
+        self._certificates: Certificates | None = None
+        if uses_tls or settings.cluster_tls:
+            self._certificates = Certificates(settings)
+        tls: Tls | None = None
+        if settings.cluster_tls:
+            assert self._certificates is not None
+            tls = Tls(self._certificates.links, self._certificates.dialing)
+        self.node = ClusterNode(
+            settings, node_settings(settings), clock, Disk(settings.data), tls=tls
+        )
+        proxies = Networks(settings.amqp_trusted_proxies)
+        descriptors_end = max(0, machine.descriptors_max() - DESCRIPTORS_KEPT)
+        self._listeners = PublicListeners(self.node.find_server, descriptors_end, proxies)
+        self.addresses: dict[str, tuple[str, int]] = {}  # bound addresses by service
+
+    async def start(self) -> None:
+        """Begin, and listen. Raises OSError and LeveretError."""
+        address = parse_address(self.settings.cluster_listen)
+        await self.node.start(address.host, address.port)
+        settings = self.settings
+        certificates = self._certificates
+        host = settings.host
+        listen = self._listeners.listen
+        self.addresses[AMQP] = listen(AMQP, host, settings.amqp_port)
+        self.addresses[HTTP] = listen(HTTP, host, settings.http_port)
+        if certificates is not None and settings.amqps_port is not None:
+            self.addresses[AMQPS] = listen(AMQPS, host, settings.amqps_port, certificates.amqp)
+        if certificates is not None and settings.https_port is not None:
+            self.addresses[HTTPS] = listen(HTTPS, host, settings.https_port, certificates.http)
+
+    async def serves(self) -> None:
+        """Return when clients are served, by this node or through it."""
+        await self.node.serves()
+
+    def reload(self) -> None:
+        """Read the certificates again, and the keys of tokens."""
+        if self._certificates is not None:
+            self._certificates.reload()
+        if self.node.node is not None:
+            self.node.node.reload()
+
+    async def stop(self) -> None:
+        """Hand the lead over, if this node leads, and stop."""
+        await self.node.stop()
+        await self._listeners.stop()
+
+
+def node_settings(settings: Settings) -> NodeSettings:
+    """Return the settings of the cluster's member. Raises ConfigError."""
+    peers = {}
+    for peer in settings.cluster_peers.split(","):
+        name, _, text = peer.partition("=")
+        try:
+            peers[name] = parse_address(text)
+        except ValueError as fault:
+            raise ConfigError(f"cluster_peers: {fault}") from fault
+    return NodeSettings(
+        name=settings.node,
+        address=str(peers[settings.node]),
+        peers=peers,
+        secret=_secret(settings),
+    )
+
+
+def _secret(settings: Settings) -> bytes:
+    path = settings.cluster_secret_file
+    if path is None:
+        return str(settings.cluster_secret).encode()
+    try:
+        secret = path.read_bytes().rstrip(b"\r\n")
+    except OSError as fault:
+        raise ConfigError(f"cluster_secret_file: {path}: {fault.strerror}") from fault
+    if len(secret) < SECRET_BYTES_MIN:
+        raise ConfigError(f"cluster_secret_file: {path} has less than {SECRET_BYTES_MIN} bytes")
+    return secret

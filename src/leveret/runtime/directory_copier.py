@@ -1,0 +1,343 @@
+"""Copy the directory of the leader to a member that cannot be caught up from log files.
+
+    leader    Offer            Begin Data* End        …     Finish
+    member          Accept            Ack*                        Done
+
+The leader begins a new log file and copies the directory as of its first block. `Accept` lists the
+files that the member has from an earlier attempt; those with the same checksum are not sent again.
+The leader waits while `WINDOW_BYTES` are not acknowledged. Each side may end the copy by `Refuse`.
+Every step has a deadline. A lost connection ends the copy, and Raft asks for another one later.
+
+A message is JSON of one of the structs below, or `DATA` and bytes of a file.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from leveret.checksum import crc32
+from leveret.cluster.errors import ClusterError
+from leveret.errors import LeveretError, StorageError
+from leveret.storage.directory_copy import CopySource, CopyTarget
+from leveret.storage.disk import Disk
+
+log = logging.getLogger(__name__)
+
+SLICE_BYTES: Final = 512 * 1024
+WINDOW_BYTES: Final = 8 * 1024 * 1024
+STEP_S: Final = 60.0  # for one step of the other side; it may have to read all files it has
+FILES_MAX: Final = 100_000
+DATA: Final = b"D"
+
+
+class Offer(msgspec.Struct, tag=True):
+    """A copy that ends with a committed block, which is the first of a log file."""
+
+    number: int  # of the log file
+    index: int  # of the block
+    term: int
+    names: list[str]
+
+
+class Accept(msgspec.Struct, tag=True):
+    """The member wants the copy, and has these files already: size and checksum by name."""
+
+    had: dict[str, tuple[int, int]]
+
+
+class Begin(msgspec.Struct, tag=True):
+    """The data of a file follows."""
+
+    name: str
+
+
+class End(msgspec.Struct, tag=True):
+    """The file is whole."""
+
+    size: int
+    crc: int
+
+
+class Ack(msgspec.Struct, tag=True):
+    """So many bytes are written, since the last time."""
+
+    size: int
+
+
+class Finish(msgspec.Struct, tag=True):
+    """All files were sent."""
+
+
+class Done(msgspec.Struct, tag=True):
+    """The copy is the directory of the member now."""
+
+
+class Refuse(msgspec.Struct, tag=True):
+    """The copy is given up."""
+
+    reason: str
+
+
+Message = Offer | Accept | Begin | End | Ack | Finish | Done | Refuse
+_DECODER: Final = msgspec.json.Decoder(Message)
+
+
+class CopyHost(Protocol):
+    """The node: its role decides what a copier may do."""
+
+    def send_data(self, peer: str, data: bytes) -> bool:
+        """Send bytes to the copier of another node; return False if it is not connected."""
+
+    def begin_copy(self, done: Callable[[CopySource | None], None]) -> None:
+        """Hold the files of the leader as of a new log file; None if this node does not lead."""
+
+    def end_copy(self, source: CopySource) -> None:
+        """Release the files."""
+
+    def term_of(self, index: int) -> int:
+        """Return the term of a block."""
+
+    def may_install(self, index: int, term: int) -> bool:
+        """Return True if a copy that ends with this block may replace the log of this node."""
+
+    def install(self, target: CopyTarget, offer: Offer) -> None:
+        """Replace the directory by a received copy, and follow with it."""
+
+
+class DirectoryCopier:
+    """All copies from and to one node."""
+
+    def __init__(self, disk: Disk, host: CopyHost) -> None:
+        self._disk = disk
+        self._host = host
+        self._inboxes: dict[str, asyncio.Queue[Message | bytes]] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}  # one copy for each peer
+
+    def copy_to(self, peer: str, done: Callable[[int], None]) -> None:
+        """Begin a copy; call `done` with its last block, or 0 if it failed."""
+        self.on_lost(peer)
+        self._begin(peer, self._send(peer, done))
+
+    def on_data(self, peer: str, data: bytes) -> None:
+        """Handle a message of the copier of another node."""
+        message: Message | bytes = data
+        if data[:1] != DATA:
+            try:
+                message = _DECODER.decode(data)
+            except msgspec.MsgspecError as fault:
+                log.warning("node %s sent a malformed message about a copy: %s", peer, fault)
+                self.on_lost(peer)
+                return
+        if isinstance(message, Offer):
+            self.on_lost(peer)
+            self._begin(peer, self._receive(peer, message))
+            return
+        inbox = self._inboxes.get(peer)
+        if inbox is None:
+            return  # of a copy that was given up
+        if inbox.qsize() > 4 * WINDOW_BYTES // SLICE_BYTES:
+            log.warning("node %s sends a copy without waiting: given up", peer)
+            self.on_lost(peer)
+            return
+        inbox.put_nowait(message)
+
+    def on_drained(self, peer: str) -> None:
+        """Do nothing: the window of a copy bounds what waits for a connection."""
+
+    def on_lost(self, peer: str) -> None:
+        """Give up the copy from or to a node."""
+        task = self._tasks.pop(peer, None)
+        self._inboxes.pop(peer, None)
+        if task is not None:
+            task.cancel()
+
+    def stop(self) -> None:
+        """Give up all copies: the role of this node changes, or it stops."""
+        for peer in list(self._tasks):
+            self.on_lost(peer)
+
+    def _begin(self, peer: str, work: Coroutine[Any, Any, None]) -> None:
+        self._inboxes[peer] = asyncio.Queue()
+        task = asyncio.get_running_loop().create_task(work, name=f"copy {peer}")
+        self._tasks[peer] = task
+        task.add_done_callback(lambda ended: self._forget(peer, ended))
+
+    def _forget(self, peer: str, task: asyncio.Task[None]) -> None:
+        if self._tasks.get(peer) is task:
+            del self._tasks[peer]
+            self._inboxes.pop(peer, None)
+
+    async def _send(self, peer: str, done: Callable[[int], None]) -> None:
+        last = 0
+        source: CopySource | None = None
+        try:
+            source = await self._begin_source()
+            log.info("node %s gets a copy of %d bytes", peer, source.total_bytes())
+            sending = _Sending(self, peer, self._inboxes[peer], source)
+            await sending.run(self._host.term_of(source.index))
+            last = source.index
+            log.info("node %s has the copy, up to block %d", peer, last)
+        except (OSError, TimeoutError, LeveretError) as fault:
+            reason = str(fault) or "no answer"
+            log.warning("the copy for node %s has failed: %s", peer, reason)
+            self.post(peer, Refuse(reason))
+        finally:
+            if source is not None:
+                self._host.end_copy(source)
+            done(last)
+
+    async def _begin_source(self) -> CopySource:
+        begun: asyncio.Future[CopySource | None]
+        begun = asyncio.get_running_loop().create_future()
+
+        def on_begun(found: CopySource | None) -> None:
+            if not begun.done():
+                begun.set_result(found)
+            elif found is not None:
+                self._host.end_copy(found)
+
+        self._host.begin_copy(on_begun)
+        async with asyncio.timeout(STEP_S):
+            source = await begun
+        if source is None:
+            raise ClusterError("this node does not lead")
+        return source
+
+    async def _receive(self, peer: str, offer: Offer) -> None:
+        target = CopyTarget(self._disk)
+        try:
+            if len(offer.names) > FILES_MAX:
+                raise StorageError(f"a copy of {len(offer.names)} files")
+            if not self._host.may_install(offer.index, offer.term):
+                raise ClusterError("this node does not need a copy")
+            log.info("this node gets a copy of the directory of node %s", peer)
+            await _Receiving(self, peer, self._inboxes[peer], target).run(offer)
+            if not self._host.may_install(offer.index, offer.term):
+                raise ClusterError("this node does not need a copy any more")
+            self._host.install(target, offer)
+            log.info("this node has a copy of the directory of node %s", peer)
+            self.post(peer, Done())
+        except (OSError, TimeoutError, LeveretError) as fault:
+            reason = str(fault) or "the other node was silent"
+            log.warning("the copy from node %s has failed: %s", peer, reason)
+            self.post(peer, Refuse(reason))
+        finally:
+            target.abandon()
+
+    def post(self, peer: str, message: Message) -> None:
+        """Send a message. It is lost if the connection is, and then the copy is, too."""
+        self._host.send_data(peer, msgspec.json.encode(message))
+
+    def post_data(self, peer: str, data: bytes) -> None:
+        """Send bytes of a file."""
+        if not self._host.send_data(peer, DATA + data):
+            raise ClusterError("the connection is lost")
+
+
+class _Talk:
+    """One side of a copy."""
+
+    def __init__(
+        self, copier: DirectoryCopier, peer: str, inbox: asyncio.Queue[Message | bytes]
+    ) -> None:
+        self.copier = copier
+        self.peer = peer
+        self._inbox = inbox
+
+    async def take(self) -> Message | bytes:
+        """Return the next message of the other side; raise if it gives up or is silent."""
+        async with asyncio.timeout(STEP_S):
+            message = await self._inbox.get()
+        if isinstance(message, Refuse):
+            raise ClusterError(f"node {self.peer} gives up: {message.reason}")
+        return message
+
+    def post(self, message: Message) -> None:
+        self.copier.post(self.peer, message)
+
+
+class _Sending(_Talk):
+    """The leader's side of a copy."""
+
+    def __init__(
+        self,
+        copier: DirectoryCopier,
+        peer: str,
+        inbox: asyncio.Queue[Message | bytes],
+        source: CopySource,
+    ) -> None:
+        super().__init__(copier, peer, inbox)
+        self._source = source
+        self._unacked = 0
+
+    async def run(self, term: int) -> None:
+        source = self._source
+        names = [file.name for file in source.files]
+        self.post(Offer(source.number, source.index, term, names))
+        accepted = await self.take()
+        if not isinstance(accepted, Accept):
+            raise ClusterError("an answer that is none")
+        for place, file in enumerate(source.files):
+            had = accepted.had.get(file.name)
+            if had is not None and had[0] == file.size:
+                if had[1] == await asyncio.to_thread(source.checksum, place):
+                    continue
+            await self._send_file(place, file.name)
+        self.post(Finish())
+        while not isinstance(await self.take(), Done):
+            pass
+
+    async def _send_file(self, place: int, name: str) -> None:
+        self.post(Begin(name))
+        offset = crc = 0
+        while True:
+            data = await asyncio.to_thread(self._source.read, place, offset, SLICE_BYTES)
+            if not data:
+                break
+            crc = crc32(data, crc)
+            offset += len(data)
+            self.copier.post_data(self.peer, data)
+            self._unacked += len(data)
+            while self._unacked > WINDOW_BYTES:
+                message = await self.take()
+                if isinstance(message, Ack):
+                    self._unacked -= message.size
+        self.post(End(offset, crc))
+
+
+class _Receiving(_Talk):
+    """The member's side of a copy."""
+
+    def __init__(
+        self,
+        copier: DirectoryCopier,
+        peer: str,
+        inbox: asyncio.Queue[Message | bytes],
+        target: CopyTarget,
+    ) -> None:
+        super().__init__(copier, peer, inbox)
+        self._target = target
+
+    async def run(self, offer: Offer) -> None:
+        target = self._target
+        had = await asyncio.to_thread(target.received)
+        wanted = set(offer.names)
+        await asyncio.to_thread(target.drop, [name for name in had if name not in wanted])
+        self.post(Accept({name: found for name, found in had.items() if name in wanted}))
+        while True:
+            message = await self.take()
+            if isinstance(message, bytes):
+                await asyncio.to_thread(target.put, message[len(DATA) :])
+                self.post(Ack(len(message) - len(DATA)))
+            elif isinstance(message, Begin):
+                if message.name not in wanted:
+                    raise ClusterError(f"the file {message.name} was not offered")
+                await asyncio.to_thread(target.begin, message.name)
+            elif isinstance(message, End):
+                if not await asyncio.to_thread(target.end, message.size, message.crc):
+                    raise ClusterError("a file arrived damaged")
+            elif isinstance(message, Finish):
+                return

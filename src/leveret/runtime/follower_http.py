@@ -1,0 +1,185 @@
+"""HTTP on a node that follows: a few answers of its own, and everything else from the leader.
+
+Health checks and the state of the cluster are answered here, because they concern this node and
+must be answered without a leader, too. Every other request goes to the leader as it came. A relayed
+connection carries one request (`Connection: close`), so that each request is looked at; clients of
+the jobs API keep theirs, because they send many small requests and nothing else.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Coroutine
+from typing import Any, Final, Protocol, cast
+
+import msgspec
+
+from leveret.cluster.errors import ClusterError
+from leveret.cluster.relay import RelayHead
+from leveret.listening import Client
+from leveret.runtime.public_listeners import LEADER_WAIT_S, Relayed, join_ends
+
+log = logging.getLogger(__name__)
+
+HEAD_S: Final = 20.0  # for a request head
+HEAD_BYTES_MAX: Final = 65_536
+ANSWER_BYTES_MAX: Final = 65_536  # of the leader's answer about a login
+LOGIN_S: Final = 5.0
+CLOSE_S: Final = 10.0  # for a client to read its answer
+HEALTH: Final = "/api/health"
+CLUSTER: Final = "/api/cluster"
+JOB_PATHS: Final = ("/enqueue", "/dequeue", "/ack", "/nack", "/extend")
+
+_PHRASES: Final = {
+    200: "OK",
+    400: "Bad Request",
+    401: "Unauthorized",
+    403: "Forbidden",
+    431: "Request Header Fields Too Large",
+    503: "Service Unavailable",
+}
+
+
+class Follower(Protocol):
+    """The node that follows."""
+
+    def facts(self) -> dict[str, Any]:
+        """Return the cluster as this node sees it, as JSON."""
+
+    def why_unwell(self) -> str:
+        """Return why clients of this node are not served; empty if they are."""
+
+    async def open_relay(self, head: RelayHead) -> Relayed:
+        """Open a connection to the leader for a client; wait for a leader. Raises ClusterError."""
+
+
+class FollowerHttp(asyncio.Protocol):
+    """The connection of one HTTP client."""
+
+    def __init__(self, node: Follower, client: Client, relay_head: RelayHead) -> None:
+        self._node = node
+        self._client = client
+        self._relay_head = relay_head
+        self._data = b""
+        self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(HEAD_S, self._transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        self._data += data
+        if self._task is not None:  # more of the body, or another request: the leader gets it
+            self._transport.pause_reading()
+            return
+        if b"\r\n\r\n" in self._data:
+            self._begin(self._work())
+        elif len(self._data) > HEAD_BYTES_MAX:
+            self._begin(self._refuse(431, "the head of the request is too long"))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        self._stop_timer()
+        self._task = self._loop.create_task(work)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _work(self) -> None:
+        end = self._data.index(b"\r\n\r\n")
+        lines = self._data[:end].split(b"\r\n")
+        parts = lines[0].decode("latin-1").split(" ")
+        if len(parts) != 3 or end > HEAD_BYTES_MAX:
+            await self._refuse(400, "the request is malformed")
+            return
+        method, path = parts[0], parts[1].partition("?")[0]
+        if method in ("GET", "HEAD"):
+            if path == HEALTH or path.startswith(f"{HEALTH}/"):
+                await self._answer_health()
+                return
+            if path == CLUSTER:
+                await self._answer_cluster(lines[1:])
+                return
+        await self._relay(path, lines)
+
+    async def _answer_health(self) -> None:
+        reason = self._node.why_unwell()
+        name = self._node.facts()["name"]
+        body: dict[str, Any] = {"status": "failed" if reason else "ok", "node": name}
+        if reason:
+            body["reason"] = reason
+        await self._answer(503 if reason else 200, body)
+
+    async def _answer_cluster(self, headers: list[bytes]) -> None:
+        """Answer users whom the leader knows. Without a leader, clients of this machine."""
+        if self._node.why_unwell():
+            if self._client.is_local:
+                await self._answer(200, self._node.facts())
+            else:
+                await self._refuse(503, self._node.why_unwell())
+            return
+        status = await self._ask_login(headers)
+        if status == 200:
+            await self._answer(200, self._node.facts())
+        else:
+            await self._refuse(status, "the leader refuses the login")
+
+    async def _ask_login(self, headers: list[bytes]) -> int:
+        """Return the leader's status for this user: 200 if the user may see the cluster."""
+        logins = [line for line in headers if line.lower().startswith(b"authorization:")]
+        request = [b"GET /api/nodes HTTP/1.1", b"Host: leader", b"Connection: close", *logins]
+        try:
+            async with asyncio.timeout(LOGIN_S):
+                transport, rest = await self._node.open_relay(self._relay_head)
+                reader = asyncio.StreamReader(ANSWER_BYTES_MAX)
+                transport.set_protocol(asyncio.StreamReaderProtocol(reader))
+                reader.set_transport(transport)
+                reader.feed_data(rest)
+                transport.resume_reading()
+                transport.write(b"\r\n".join(request) + b"\r\n\r\n")
+                try:
+                    line = await reader.readline()
+                finally:
+                    transport.abort()
+            return int(line.split(b" ")[1])
+        except (ClusterError, TimeoutError, OSError, ValueError, IndexError):
+            return 503
+
+    async def _relay(self, path: str, lines: list[bytes]) -> None:
+        try:
+            async with asyncio.timeout(LEADER_WAIT_S):
+                transport, rest = await self._node.open_relay(self._relay_head)
+        except (ClusterError, TimeoutError, OSError):
+            await self._refuse(503, self._node.why_unwell() or "the leader does not answer")
+            return
+        data = self._data
+        if path not in JOB_PATHS:
+            end = data.index(b"\r\n\r\n")
+            kept = [line for line in lines if not line.lower().startswith(b"connection:")]
+            data = b"\r\n".join([*kept, b"Connection: close"]) + data[end:]
+        self._task = None
+        join_ends(self._transport, transport, rest, data)
+
+    async def _refuse(self, status: int, reason: str) -> None:
+        await self._answer(status, {"error": _PHRASES.get(status, "Error"), "reason": reason})
+
+    async def _answer(self, status: int, body: dict[str, Any]) -> None:
+        """Send an answer, and close the connection."""
+        data = msgspec.json.encode(body)
+        head = (
+            f"HTTP/1.1 {status} {_PHRASES.get(status, '')}\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(data)}\r\nConnection: close\r\nServer: Leveret\r\n\r\n"
+        )
+        self._task = None
+        self._transport.write(head.encode() + data)
+        with contextlib.suppress(OSError, RuntimeError):
+            self._transport.close()
+        self._timer = self._loop.call_later(CLOSE_S, self._transport.abort)

@@ -1,0 +1,272 @@
+"""The public listeners of a node in a cluster. They stay open while the role of the node changes.
+
+A client is served by the fronts of this node while it leads, else it is relayed: the node ends the
+client's TLS, opens one connection to the leader for it, tells who the client is (`RelayHead`), and
+then passes bytes in both directions without looking at them. A side that does not read stops the
+reading of the other side, so memory is bounded by the write buffers of both.
+
+A client that comes while no node leads waits for `LEADER_WAIT_S`. Then its connection is closed.
+Client libraries try again, at this node or at another.
+"""
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final, cast
+
+from leveret.cluster.errors import ClusterError
+from leveret.cluster.relay import RelayHead, attach
+from leveret.listening import Acceptor, Client, Networks, Refusals, bound_sockets
+
+log = logging.getLogger(__name__)
+
+LEADER_WAIT_S: Final = 5.0
+PREPARE_S: Final = 10.0  # for a PROXY header and for the TLS handshake
+TLS_SHUTDOWN_S: Final = 1.0
+BUFFER_BYTES: Final = 262_144  # for each direction of a relayed client; then reading stops
+WAITING_MAX: Final = 1024  # clients that wait for a leader, or for their connection to it
+
+NO_DESCRIPTORS: Final = "the node has too many open files"
+TOO_MANY: Final = "too many clients wait for a leader"
+
+# A connection to the leader and the bytes that came from it already.
+Relayed = tuple[asyncio.Transport, bytes]
+# Find the server of a client: a protocol of this node, or the leader. Raises ClusterError.
+FindServer = Callable[[RelayHead, Client], Awaitable[asyncio.BaseProtocol | Relayed]]
+
+
+class PublicListeners:
+    """All clients of a node in a cluster that its own fronts have not taken."""
+
+    def __init__(self, find_server: FindServer, descriptors_end: int, proxies: Networks) -> None:
+        """Serve clients. Descriptors from `descriptors_end` on are refused; 0: none is."""
+        self._find_server = find_server
+        self._descriptors_end = descriptors_end
+        self._proxies = proxies  # must send a PROXY header
+        self._acceptors: list[Acceptor] = []
+        self._refusals = Refusals(log)
+        self._clients: set[_ClientEnd] = set()
+        self._waiting = 0  # clients without a server
+
+    def listen(
+        self, service: str, host: str, port: int, context: ssl.SSLContext | None = None
+    ) -> tuple[str, int]:
+        """Accept clients of a service, with TLS if there is a context. Return the bound address."""
+        sockets = bound_sockets(host, port)
+        self._acceptors.append(
+            Acceptor(
+                sockets,
+                partial(self.make_protocol, service),
+                self,
+                prepare_s=PREPARE_S,
+                context=context,
+                shutdown_s=TLS_SHUTDOWN_S,
+                proxies=self._proxies,
+            )
+        )
+        bound_host, bound_port = sockets[0].getsockname()[:2]
+        return bound_host, bound_port
+
+    def make_protocol(self, service: str, client: Client) -> asyncio.BaseProtocol:
+        """Return the protocol for the connection of a client that was admitted."""
+        return _ClientEnd(self, service, client)
+
+    def relayed_count(self) -> int:
+        """Return the number of clients that are relayed, or wait for a server."""
+        return len(self._clients)
+
+    def enter(self, host: str, descriptor: int) -> bool:
+        """Count a new client. Return False, and count nothing, to refuse it."""
+        if 0 < self._descriptors_end <= descriptor:
+            self._refusals.note(NO_DESCRIPTORS, host)
+            return False
+        if self._waiting >= WAITING_MAX:
+            self._refusals.note(TOO_MANY, host)
+            return False
+        self._waiting += 1
+        return True
+
+    def leave(self, host: str) -> None:
+        """Uncount a client that has a server, or has ended before."""
+        self._waiting -= 1
+
+    async def serve(self, end: "_ClientEnd", head: RelayHead, client: Client) -> None:
+        """Give a client to its server, or close its connection."""
+        self._clients.add(end)
+        try:
+            async with asyncio.timeout(LEADER_WAIT_S):
+                server = await self._find_server(head, client)
+        except (ClusterError, TimeoutError, OSError) as fault:
+            self._refusals.note(str(fault) or "no node leads", client.host)
+            end.abort()
+            return
+        finally:
+            self.leave(client.host)
+        if isinstance(server, tuple):
+            end.relay(*server)
+        else:
+            self.forget(end)
+            end.give_to(server)
+
+    def forget(self, end: "_ClientEnd") -> None:
+        """Drop a client that has ended, or that the fronts have taken."""
+        self._clients.discard(end)
+
+    def abort_relayed(self) -> None:
+        """End the connections of all clients that are relayed, or wait for a server."""
+        for end in list(self._clients):
+            end.abort()
+
+    async def stop(self) -> None:
+        """Accept no more clients, and end the connections of relayed ones."""
+        for acceptor in self._acceptors:
+            await acceptor.stop()
+        self.abort_relayed()
+
+
+class _End(asyncio.Protocol):
+    """One of the two connections of a client. Everything that comes goes to the other one."""
+
+    transport: asyncio.Transport
+    other: "_End | None" = None  # None: not connected yet, or ended
+    _has_ended = False  # the peer has ended its side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports do not inherit from asyncio's.
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(high=BUFFER_BYTES)
+        raw = transport.get_extra_info("socket")
+        if raw is not None and raw.family in (socket.AF_INET, socket.AF_INET6):
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def data_received(self, data: bytes) -> None:
+        if self.other is not None:
+            self.other.transport.write(data)
+
+    def eof_received(self) -> bool:
+        """Pass the end of the input on. The other direction may go on."""
+        self._has_ended = True
+        other = self.other
+        if other is None or other._has_ended or not other.transport.can_write_eof():
+            return False
+        other.transport.write_eof()
+        return self.transport.can_write_eof()
+
+    def pause_writing(self) -> None:
+        if self.other is not None and not self.other.transport.is_closing():
+            self.other.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self.other is not None and not self.other.transport.is_closing():
+            self.other.transport.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        other, self.other = self.other, None
+        if other is None:
+            return
+        other.other = None
+        if exc is not None:
+            other.transport.abort()
+        else:
+            other.transport.close()  # after the bytes that it has not sent yet
+
+
+def _join(client: _End, transport: asyncio.Transport, rest: bytes, early: bytes) -> None:
+    """Connect a client with the leader.
+
+    `rest` are bytes that the leader has sent already, and `early` those of the client.
+    """
+    leader = _End()
+    client.other, leader.other = leader, client
+    attach(transport, leader, rest)
+    if early:
+        transport.write(early)
+    if not client.transport.is_closing() and not client.transport.is_reading():
+        client.transport.resume_reading()
+
+
+def join_ends(
+    client: asyncio.Transport, leader: asyncio.Transport, rest: bytes, early: bytes
+) -> None:
+    """Relay a client whose connection another protocol had until now."""
+    end = _End()
+    client.set_protocol(end)
+    end.connection_made(client)
+    if client.is_closing():
+        leader.abort()
+    else:
+        _join(end, leader, rest, early)
+
+
+class _ClientEnd(_End):
+    """The connection of the client itself."""
+
+    def __init__(self, listeners: PublicListeners, service: str, client: Client) -> None:
+        self._listeners = listeners
+        self._service = service
+        self._client = client
+        self._serving: asyncio.Task[None] | None = None  # while the client has no server
+        self._early = b""  # came meanwhile
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        head = _head_of(self._service, self._client, self.transport)
+        self._serving = asyncio.get_running_loop().create_task(
+            self._listeners.serve(self, head, self._client)
+        )
+
+    def data_received(self, data: bytes) -> None:
+        if self._serving is None:
+            super().data_received(data)
+        else:  # uvloop begins to read after `connection_made`, so pausing there has no effect
+            self._early += data
+            self.transport.pause_reading()
+
+    def give_to(self, protocol: asyncio.BaseProtocol) -> None:
+        """Let a protocol of this node serve the client from now on."""
+        self._serving = None
+        attach(self.transport, protocol, self._early)
+
+    def relay(self, transport: asyncio.Transport, rest: bytes) -> None:
+        """Connect the client with the leader. `rest` are bytes that the leader has sent already."""
+        self._serving = None
+        if self.transport.is_closing():
+            transport.abort()
+        else:
+            _join(self, transport, rest, self._early)
+
+    def abort(self) -> None:
+        self.transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._listeners.forget(self)
+        if self._serving is not None:
+            self._serving.cancel()
+        super().connection_lost(exc)
+
+
+def _head_of(service: str, client: Client, transport: asyncio.Transport) -> RelayHead:
+    """Return the facts about a client that the leader cannot see itself."""
+    server = transport.get_extra_info("sockname") or ("", 0)
+    secured: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
+    version = cipher = ""
+    certificate = b""
+    if secured is not None:
+        version = secured.version() or ""
+        suite = secured.cipher()
+        cipher = suite[0] if suite is not None else ""
+        certificate = secured.getpeercert(binary_form=True) or b""
+    return RelayHead(
+        service,
+        client.host,
+        client.port,
+        server[0],
+        server[1],
+        is_local=client.is_local,
+        tls_version=version,
+        tls_cipher=cipher,
+        certificate=certificate,
+    )

@@ -1,0 +1,109 @@
+"""One node of a simulated world: the real `Node` on a simulated loop, network and disk."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from leveret.clock import Clock
+from leveret.config.option import Secret
+from leveret.config.settings import Settings
+from leveret.listening.clients import Client
+from leveret.runtime.node import Node
+from tests.simulated.disk import SimulatedDisk
+from tests.simulated.loop import NodeLoop, new_loop
+from tests.simulated.network import Network
+from tests.simulated.schedule import Schedule
+
+AMQP_PORT: Final = 5672
+HEARTBEAT_S: Final = 2  # a client notices by it that a machine has lost power
+USER: Final = "sim"
+PASSWORD: Final = "simulated"  # of a world without anybody outside
+START_MS: Final = 1_700_000_000_000
+
+
+class SimulatedClock(Clock):
+    """The wall clock of a node, which may be wrong by `skew_ms`."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
+        self.skew_ms = 0
+        self._raised_ms = 0
+
+    def now_ms(self) -> int:
+        now_ms = START_MS + int(self._schedule.now_s * 1000) + self.skew_ms
+        return max(now_ms, self._raised_ms)
+
+    def raise_to(self, now_ms: int) -> None:
+        self._raised_ms = now_ms
+
+
+class _Node(Node):
+    """A node that listens in the simulated network, for AMQP only."""
+
+    network: Network
+    loop: NodeLoop
+
+    def _listen_amqp(self) -> None:
+        self.network.listen(self.loop, self._accept, self.settings.node, AMQP_PORT)
+
+    def _accept(self) -> asyncio.BaseProtocol:
+        client = Client("10.0.0.1", 0, is_local=False)
+        assert self.amqp.admission.enter(client.host, -1)
+        return self.amqp.make_protocol(client)
+
+
+class SimulatedNode:
+    """A machine with a disk, and the process that runs on it."""
+
+    def __init__(self, network: Network, name: str) -> None:
+        self.network = network
+        self.schedule = network.schedule
+        self.name = name
+        self.disk = SimulatedDisk()
+        self.clock = SimulatedClock(self.schedule)
+        self.loop: NodeLoop | None = None  # None: no process runs
+        self.node: Node | None = None
+
+    def url(self) -> str:
+        return f"amqp://{USER}:{PASSWORD}@{self.name}:{AMQP_PORT}/?heartbeat={HEARTBEAT_S}"
+
+    def start(self) -> None:
+        """Start a process on the disk, and run the world until it listens."""
+        assert self.loop is None
+        loop = self.loop = new_loop(self.schedule, self.name, self.network)
+        self.disk.loop = loop
+        settings = Settings(
+            amqp_port=AMQP_PORT, default_user=USER, default_pass=Secret(PASSWORD), node=self.name
+        )
+        node = loop.run_inside(
+            lambda: _Node(settings, self.clock, serves_http=False, disk=self.disk)
+        )
+        node.network = self.network
+        node.loop = loop
+        self.node = node
+        loop.run(node.start())
+
+    def kill(self) -> None:
+        """Kill the process: the disk keeps everything that was written."""
+        self._end(is_silent=False)
+        self.disk = self.disk.killed()
+
+    def lose_power(self) -> None:
+        """Stop the machine: the disk may lose everything that was not synced."""
+        self._end(is_silent=True)
+        self.disk = self.disk.crash(self.schedule.rng)
+
+    def stop(self) -> None:
+        """Stop the process in order."""
+        assert self.node is not None
+        assert self.loop is not None
+        self.loop.run(self.node.stop())
+        self._end(is_silent=False)
+        self.disk = self.disk.copy()
+
+    def _end(self, *, is_silent: bool) -> None:
+        assert self.loop is not None
+        self.network.kill(self.loop, is_silent=is_silent)
+        self.loop = None
+        self.node = None
