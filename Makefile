@@ -14,9 +14,9 @@ PYTEST_FLAGS ?=
 INTERPRETED := PYTHONPATH="$(CURDIR)/src"
 PYTEST := $(PY) -m pytest $(PYTEST_FLAGS)
 BENCH_FLAGS = $(if $(ROWS),--rows $(ROWS)) $(if $(TIME),--seconds $(TIME)) $(if $(SAVE),--save)
-# These tests mostly wait for Redis, PostgreSQL, RabbitMQ, Spark and a browser, and do not depend on the
-# form of the broker. So they run once, in parallel with the others.
-SERVICES := tests/jobs tests/bus tests/page tests/spark
+# These tests mostly wait for Redis, PostgreSQL, RabbitMQ, Spark, a browser and installations, and do not
+# depend on the form of the broker. So they run once, in parallel with the others.
+SERVICES := tests/jobs tests/bus tests/page tests/spark tests/install
 NOT_SERVICES := $(SERVICES:%=--ignore=%)
 CHECKED := src tests tools examples setup.py
 
@@ -44,10 +44,16 @@ wheel:
 	@"$(PYTHON)" tools/setup_venv.py --wheel
 
 .PHONY: run
-run: ## Run the broker; ARGS="--amqp-port 5673" passes flags
+# The shell becomes the broker, so its process id is the broker's. The first start runs the sources; the
+# compiled form is built meanwhile, until the broker stops.
+run: ## Run the broker, compiled from the second start on; ARGS="--amqp-port 5673" passes flags
+	@tools/system_packages.sh "$(PYTHON)" venv
+	@"$(PYTHON)" tools/setup_venv.py --run $$$$ && exec .venv/bin/leveret serve $(ARGS)
+
+.PHONY: wheels
+wheels: ## Build the wheels of a release for CPython 3.11 to 3.13 into dist/, and its notes
 	@tools/system_packages.sh "$(PYTHON)" build
-	@"$(PYTHON)" tools/setup_venv.py --run
-	@exec .venv/bin/leveret serve $(ARGS)
+	@"$(PYTHON)" tools/build_wheels.py
 
 ##@ Test
 
@@ -55,9 +61,18 @@ run: ## Run the broker; ARGS="--amqp-port 5673" passes flags
 test: ## Run all checks, then the whole suite in both forms in parallel
 	@tools/system_packages.sh "$(PYTHON)" build
 	@"$(PYTHON)" tools/setup_venv.py --tools
-	@$(MAKE) -j --output-sync=target wheel test-packages lint types tidy
+	@$(MAKE) -j --output-sync=target test-sources test-wheel
+
+# The two halves of make test. The sources need no wheel, so their suite runs while the wheel is
+# built. Types are checked meanwhile, and before the longer half.
+.PHONY: test-sources
+test-sources: venv test-packages lint tidy
+	@$(MAKE) suite-interpreted
+
+.PHONY: test-wheel
+test-wheel: wheel venv test-packages lint tidy types
 	@$(MAKE) setup
-	@$(MAKE) -j --output-sync=target suite-interpreted suite-compiled suite-services
+	@$(MAKE) suite-compiled suite-services
 
 .PHONY: check
 check: venv lint types tidy ## Run the quick checks before a commit: format, lint, types, tidy, unit tests
@@ -98,8 +113,12 @@ compat: setup ## Run the compatibility table against Leveret and RabbitMQ, and w
 	@$(PY) -m tests.compat.run $(ARGS)
 
 .PHONY: fuzz
-fuzz: setup ## Fuzz the decoders and a running broker
-	@$(PYTEST) --form=compiled tests/fuzz
+fuzz: setup ## Fuzz the decoders and a running broker; TIME=7200 fuzzes connections for that many seconds
+	@$(if $(TIME),$(PY) -m tools.fuzz --seconds $(TIME) $(ARGS),$(PYTEST) --form=compiled tests/fuzz)
+
+.PHONY: damage
+damage: setup ## Cut and flip every place of a small log, fail every write and every sync; ARGS="bits" tries one kind
+	@$(PY) -m tests.simulation.damage $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 .PHONY: chaos
 chaos: setup ## Kill the broker under load, KILLS times, and account for every message
@@ -135,30 +154,21 @@ chaos-jobs: setup ## Kill nodes and workers of the jobs service for SECONDS, and
 	@$(PY) -m $(if $(filter embedded,$(STORE)),tests.jobs.chaos,tools.chaos_jobs) --seconds $(or $(SECONDS),600) --node-kills $(or $(KILLS),50) $(ARGS)
 
 .PHONY: sim
-sim: setup ## Simulate Raft groups under faults, SEEDS runs of each schedule; SEED=7 replays one
+sim: setup ## Simulate a Raft cluster under faults, SEEDS runs of each schedule; SEED=7 replays one
 	@$(PY) -m tests.cluster.simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000)) $(ARGS)
-
-.PHONY: sim-store
-sim-store: setup ## Cut the power at every step of the Raft groups' store, SEEDS runs
-	@$(PY) -m tests.cluster.storage --seeds $(or $(SEEDS),1000) $(ARGS)
-
-.PHONY: chaos-raft
-chaos-raft: setup ## Kill, stop and cut off nodes of a Raft group, ROUNDS times each, and count messages
-	@$(PY) -m tests.cluster.process --rounds $(or $(ROUNDS),10) $(ARGS)
-
-.PHONY: bench-raft
-bench-raft: setup ## Measure the cost of an entry for a member of a Raft group
-	@$(PY) tools/bench_raft.py $(ARGS)
-
-.PHONY: bench-raft-nodes
-bench-raft-nodes: setup ## Measure Raft nodes as processes: entries, and idle groups
-	@$(PY) -m tools.bench_raft_nodes entries $(ARGS)
-	@$(PY) -m tools.bench_raft_nodes idle $(ARGS)
 
 .PHONY: test-spark-cluster
 test-spark-cluster: setup ## Run the flows of the pipeline on a Spark cluster of a master and two workers
 	@tools/system_packages.sh "$(PYTHON)" spark
 	@$(PY) -m tools.spark_cluster
+
+.PHONY: soak
+soak: setup ## Load a broker for TIME seconds, and check that memory and descriptors do not grow
+	@$(PY) -m tools.soak --seconds $(or $(TIME),120) $(ARGS)
+
+.PHONY: sockets
+sockets: setup ## Measure 10,000 idle connections and 100 consumers that do not read
+	@$(PY) -m tools.sockets $(ARGS)
 
 .PHONY: scale
 scale: setup ## Measure 10,000 queues and a million waiting messages, and a restart after kill -9

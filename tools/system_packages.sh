@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what Python packages cannot bring, and only what is missing, of the groups that are named:
 #
+#   tools/system_packages.sh PYTHON venv       Python's module venv
 #   tools/system_packages.sh PYTHON build      venv, C compiler, Python's headers
 #   tools/system_packages.sh PYTHON clients    node, npm, amqp-tools: clients that the tests use
 #   tools/system_packages.sh PYTHON browser    chromium: it looks at the page
@@ -23,10 +24,10 @@ need() { # need PROGRAM PACKAGE: PACKAGE is missing where PROGRAM is not found
 
 for group in "${groups[@]}"; do
     case $group in
-    build)
+    venv | build)
         release=$("$python" -c 'import sys; print("python%d.%d" % sys.version_info[:2])')
         "$python" -c 'import ensurepip, venv' 2>/dev/null || missing+=("$release-venv")
-        if [[ -z ${LEVERET_PURE:-} ]]; then
+        if [[ $group == build && -z ${LEVERET_PURE:-} ]]; then
             need "${CC:-gcc}" gcc
             need "${CC:-gcc}" libc6-dev
             "$python" -c 'import pathlib, sys, sysconfig

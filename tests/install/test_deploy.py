@@ -1,0 +1,132 @@
+"""The files for deployment agree with the program: metrics, options, paths, stop signal.
+
+Docker, Grafana and Prometheus cannot run here. systemd-analyze checks the unit where it is
+installed.
+"""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from leveret.config.settings import env_name, flag_name, options
+from leveret.http.app import OPERATIONS
+from tools import build_wheels
+
+ROOT = Path(__file__).resolve().parents[2]
+DEPLOY = ROOT / "deploy"
+FAMILY = re.compile(r"^\| `(\w+)` \| (\w+) \|", re.M)
+METRIC = re.compile(r"\b(?:rabbitmq|leveret)_\w+\b")
+
+
+def known_metrics() -> set[str]:
+    """Return the series that docs/metrics.md names."""
+    found: set[str] = set()
+    for name, kind in FAMILY.findall((ROOT / "docs" / "metrics.md").read_text()):
+        found.add(name)
+        if kind == "histogram":
+            found |= {f"{name}_{part}" for part in ("bucket", "sum", "count")}
+    return found
+
+
+def rules() -> list[dict[str, Any]]:
+    [group] = yaml.safe_load((DEPLOY / "prometheus-rules.yaml").read_text())["groups"]
+    found: list[dict[str, Any]] = group["rules"]
+    return found
+
+
+def dashboard() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((DEPLOY / "grafana-dashboard.json").read_text())
+    return found
+
+
+def test_alerts_use_metrics_that_exist() -> None:
+    known = known_metrics()
+    for rule in rules():
+        assert set(METRIC.findall(rule["expr"])) <= known, rule["alert"]
+        assert rule["labels"]["severity"] in ("warning", "critical")
+        assert rule["annotations"]["summary"]
+    assert len({rule["alert"] for rule in rules()}) == len(rules())
+
+
+def test_dashboard_uses_metrics_that_exist() -> None:
+    known, board = known_metrics() | {"leveret_build_info"}, dashboard()
+    panels = [panel for panel in board["panels"] if panel["type"] != "row"]
+    assert panels
+    for panel in panels:
+        for target in panel["targets"]:
+            names = METRIC.findall(target["expr"])
+            assert names and set(names) <= known, panel["title"]
+    for variable in board["templating"]["list"]:
+        assert set(METRIC.findall(variable["query"])) <= known
+
+
+def test_panels_do_not_overlap() -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in dashboard()["panels"]:
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not cells & taken, panel["title"]
+        taken |= cells
+
+
+def test_image_uses_options_and_paths_that_exist() -> None:
+    text = (ROOT / "Dockerfile").read_text()
+    known = {env_name(name) for name in options()}
+    assert set(re.findall(r"LEVERET_\w+", text)) <= known
+    assert set(re.findall(r"127\.0\.0\.1:15672(/[\w/]+)", text)) <= {op.path for op in OPERATIONS}
+    for source in re.findall(r"^COPY (?!--)(.+) \S+$", text, re.M):
+        for name in source.split():
+            assert (ROOT / name).exists(), name
+    assert re.search(r"^USER leveret$", text, re.M)
+    assert "STOPSIGNAL SIGTERM" in text
+    ignored = (ROOT / ".dockerignore").read_text().split()
+    for name in ("src", "setup.py", "pyproject.toml", "constraints.txt", "README.md", "LICENSE"):
+        assert f"!{name}" in ignored
+
+
+def test_compose_file_uses_options_and_volumes_that_exist() -> None:
+    composed = yaml.safe_load((ROOT / "compose.yaml").read_text())
+    known = {env_name(name) for name in options()}
+    for service in composed["services"].values():
+        assert set(service["environment"]) <= known
+        for volume in service["volumes"]:
+            name, _, path = volume.partition(":")
+            assert name in composed["volumes"]
+            assert f"VOLUME {path}\n" in (ROOT / "Dockerfile").read_text()
+
+
+def test_unit_uses_flags_that_exist() -> None:
+    text = (DEPLOY / "leveret.service").read_text()
+    [command] = re.findall(r"^ExecStart=(.+)$", text, re.M)
+    known = {flag_name(name) for name in options()}
+    assert set(re.findall(r"--[\w-]+", command)) <= known
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_unit_is_valid(tmp_path: Path) -> None:
+    unit = tmp_path / "leveret.service"
+    text = (DEPLOY / "leveret.service").read_text()
+    unit.write_text(text.replace("/opt/leveret/bin/leveret", "/bin/true"))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(unit)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert [line for line in done.stderr.splitlines() if "leveret.service" in line] == []
+
+
+def test_release_notes_come_from_the_changelog() -> None:
+    notes = build_wheels.release_notes()
+    assert notes.startswith("# Leveret ")
+    assert "### Added" in notes

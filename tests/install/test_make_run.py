@@ -1,0 +1,158 @@
+"""`make run` on a fresh clone: the broker is ready before the compiled form is built.
+
+The C compiler of these tests waits until the test lets it go on. So the order of events does not
+depend on the speed of the machine.
+"""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPConnection
+from pathlib import Path
+
+import pytest
+
+from tests.install.clones import BASE_PYTHON, clone, compile_only, environment_with_everything
+
+READY = re.compile(r"leveret ready amqp=127\.0\.0\.1:(\d+) http=127\.0\.0\.1:(\d+)\n")
+# Small, and imported by everything else.
+COMPILED = "src/leveret/wire/*.py"
+# A compiler that waits at a pipe before its first file.
+WAITING_COMPILER = """\
+#!/bin/sh
+case "$*" in *-fsyntax-only*) exec gcc "$@";; esac
+[ -e "$0.go" ] || read ignored <"$0.pipe"
+touch "$0.go"
+exec gcc "$@"
+"""
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="make run is for Linux")
+
+
+class Clone:
+    """A fresh clone whose packages are installed already."""
+
+    def __init__(self, tree: Path) -> None:
+        self.tree = clone(tree / "leveret")
+        compile_only(self.tree, COMPILED)
+        environment_with_everything(self.tree)
+        self.compiler = tree / "waiting-cc"
+        self.compiler.write_text(WAITING_COMPILER)
+        self.compiler.chmod(0o755)
+        self.pipe = Path(f"{self.compiler}.pipe")
+        os.mkfifo(self.pipe)
+        self.data = tree / "data"
+
+    @contextmanager
+    def running(self, **environment: str) -> Iterator[subprocess.Popen[str]]:
+        """Run `make run`; end it and everything that it started."""
+        ports = f"--amqp-port 0 --http-port 0 --data {self.data}"
+        inherited = {
+            name: value
+            for name, value in os.environ.items()
+            if name not in ("PYTHONPATH", "MAKEFLAGS", "MAKELEVEL") and "LEVERET_" not in name
+        }
+        with subprocess.Popen(
+            ["make", "run", f"PYTHON={BASE_PYTHON}", f"ARGS={ports}"],
+            cwd=self.tree,
+            env={**inherited, "CC": str(self.compiler), **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        ) as process:
+            try:
+                yield process
+            finally:
+                os.killpg(process.pid, signal.SIGKILL)
+
+    def let_compile(self) -> None:
+        """Wait until a compiler waits, and let it and all others go on."""
+        with self.pipe.open("w"):
+            pass
+
+    def version(self) -> str:
+        """Return the version that a new command of this clone reports."""
+        command = [str(self.tree / ".venv" / "bin" / "leveret"), "--version"]
+        clean = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+        return subprocess.run(command, env=clean, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Clone:
+    return Clone(tmp_path)
+
+
+def lines_until(process: subprocess.Popen[str], pattern: str) -> list[str]:
+    """Return the lines up to the one with this pattern."""
+    assert process.stdout is not None
+    lines: list[str] = []
+    for line in process.stdout:
+        lines.append(line)
+        if re.search(pattern, line):
+            return lines
+    raise AssertionError(f"no {pattern!r} in {''.join(lines)}")
+
+
+def http_port(lines: list[str]) -> int:
+    found = READY.search("".join(lines))
+    assert found is not None, lines
+    return int(found[2])
+
+
+def form_of(port: int) -> str:
+    """Ask a broker which form it runs."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.request("GET", "/metrics")
+    text = connection.getresponse().read().decode()
+    connection.close()
+    found = re.search(r'leveret_build_info\{.*form="(\w+)"', text)
+    assert found is not None, text
+    return found[1]
+
+
+def test_broker_is_ready_before_compilation_ends_and_compiled_at_next_start(fresh: Clone) -> None:
+    with fresh.running() as process:
+        port = http_port(lines_until(process, "leveret ready"))
+        assert "pure Python" in fresh.version()
+        fresh.let_compile()  # no C file was compiled before this line
+        lines_until(process, "setup: compiled; used from the next start")
+        assert form_of(port) == "interpreted", "the running broker keeps its files"
+        assert "compiled" in fresh.version()
+    with fresh.running() as process:
+        lines = lines_until(process, "leveret ready")
+        assert not [line for line in lines if "setup:" in line], "nothing is left to do"
+        assert form_of(http_port(lines)) == "compiled"
+
+
+def test_build_ends_with_broker(fresh: Clone) -> None:
+    with fresh.running() as process:
+        lines_until(process, "setup: building Leveret")
+        os.killpg(process.pid, signal.SIGINT)  # Ctrl+C reaches make and the broker alone
+        assert process.stdout is not None
+        rest = process.stdout.read()  # ends when the last process has closed it
+        assert "compiled;" not in rest
+    assert "pure Python" in fresh.version()
+
+
+def test_without_compiler_broker_runs_interpreted_and_says_so(fresh: Clone) -> None:
+    tools = fresh.tree.parent / "bin"
+    tools.mkdir()
+    apt_get = tools / "apt-get"  # a machine without network
+    apt_get.write_text("#!/bin/sh\nexit 1\n")
+    apt_get.chmod(0o755)
+    path = f"{tools}:{os.environ['PATH']}"
+    with fresh.running(CC="no-such-compiler", PATH=path) as process:
+        seen = "".join(lines_until(process, "leveret ready"))
+        if "stays interpreted" not in seen:
+            lines_until(process, "no C compiler or no headers of Python: Leveret stays interpreted")
+
+
+def test_pure_form_is_not_built(fresh: Clone) -> None:
+    with fresh.running(LEVERET_PURE="1") as process:
+        lines = lines_until(process, "leveret ready")
+        assert "compiled form" not in "".join(lines)
