@@ -8,6 +8,7 @@ package is installed where it is missing and that is allowed.
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 import sys
 import tempfile
@@ -49,12 +50,21 @@ def leveret() -> Iterator[Address]:
 
 
 @contextlib.contextmanager
-def rabbitmq() -> Iterator[Address]:
-    """A RabbitMQ of Debian's package on ports and directories of its own."""
+def rabbitmq(*plugins: str, definitions: object = None) -> Iterator[Address]:
+    """A RabbitMQ of Debian's package on ports and directories of its own.
+
+    `definitions` is a document that it loads at its start.
+    """
     node.require_installed(install=True)
     directory = Path(tempfile.mkdtemp(prefix="rabbitmq-compat-"))
     port, epmd_port = free_port(), free_port()
     environment = node.environment(directory, "compat", port, epmd_port)
+    (directory / "enabled_plugins").write_text(f"[{','.join(plugins)}].\n")
+    if definitions is not None:
+        document, config = directory / "definitions.json", directory / "compat.conf"
+        document.write_text(json.dumps(definitions))
+        config.write_text(f"load_definitions = {document}\n")
+        environment["RABBITMQ_CONFIG_FILE"] = str(config)
     command: list[str | Path] = [node.SERVER]
     if user := node.user():
         command = ["runuser", "-u", user, "--", *command]

@@ -18,18 +18,21 @@ instead of being returned by `receive`.
 
 from __future__ import annotations
 
+import contextlib
 import select
 import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, cast
 
 from tests.compat import wire
 
 ANSWER_S: Final = 30.0
+# How often a queue is asked for a message. Each question costs the broker a turn.
+_ASK_AGAIN_S: Final = 0.01
 CAPABILITIES: Final[dict[str, bool]] = {
     "publisher_confirms": True,
     "exchange_exchange_bindings": True,
@@ -148,6 +151,7 @@ class Connection:
         self.server_properties: wire.Table = {}
         self.heartbeats_at_s: list[float] = []
         self.ended: Method | Closed | None = None
+        self._held: bytearray | None = None
         self._buffer = bytearray()
         self._inboxes: dict[int, deque[Event]] = {}
         self._partial: dict[int, _Partial] = {}
@@ -223,10 +227,27 @@ class Connection:
 
     def send_bytes(self, data: bytes) -> None:
         """Sends raw bytes. A socket that the server closed is seen by `receive`, not here."""
+        if self._held is not None:
+            self._held += data
+            return
         try:
             self.socket.sendall(data)
         except (BrokenPipeError, ConnectionResetError):
             pass
+
+    @contextlib.contextmanager
+    def one_write(self) -> Iterator[None]:
+        """Hold back all bytes sent inside, and send them at the end in one write.
+
+        The broker reads them at once. So no time passes for it between the first method and the
+        last, however busy the machine is.
+        """
+        self._held = bytearray()
+        try:
+            yield
+        finally:
+            data, self._held = bytes(self._held), None
+            self.send_bytes(data)
 
     def send_frame(self, kind: int, channel: int, payload: bytes) -> None:
         self.send_bytes(wire.frame(kind, channel, payload))
@@ -399,12 +420,26 @@ class Channel:
         return [*self.take(), *([answer] if is_end(answer) else [])]
 
     def quiet(self, wait_ms: int) -> bool:
-        """Whether nothing comes on this channel for a while."""
+        """Whether nothing comes on this channel for a while; a broker held up is quiet too."""
         try:
             self.events.append(self.next(wait_ms / 1000))
         except NoAnswerError:
             return True
         return False
+
+    def idle(self, wait_ms: int) -> bool:
+        """Whether nothing comes on this channel for a while in which the broker is at work.
+
+        A round trip ends each half of the wait. So the broker has had a turn for everything that
+        was due in the first half, and the second half to send it, also if it was held up before.
+        """
+        for _ in range(2):
+            if not self.quiet(wait_ms // 2):
+                return False
+            self.events += self.sync()
+            if self.events:
+                return False
+        return True
 
     def publish(
         self,
@@ -452,7 +487,7 @@ class Channel:
                 return message
             if time.monotonic() > deadline_s:
                 raise NoAnswerError(f"no message in {queue} after {wait_s} s")
-            time.sleep(0.002)
+            time.sleep(_ASK_AGAIN_S)
 
 
 @dataclass(slots=True)

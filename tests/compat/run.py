@@ -2,8 +2,7 @@
 
 A case is right when each broker gives the observation it must give. What is left over, and what
 docs/differences.md and the cases do not agree about, is a fault and makes the exit code 1. All
-differences, wanted or not, are written to build/compat.md. A case that fails among the others is
-played once more on its own, because its waits are short and the machine may have been busy.
+differences, wanted or not, are written to build/compat.md.
 """
 
 from __future__ import annotations
@@ -36,7 +35,6 @@ class Outcome:
 
     case: Case
     observed: dict[str, Observation] = field(default_factory=dict)
-    again: set[str] = field(default_factory=set)  # brokers that needed a second play
 
     def wrong(self) -> list[str]:
         """The brokers that did not give the observation they must give."""
@@ -95,18 +93,13 @@ def _started(broker: str, port: int | None) -> Iterator[Address]:
 def _play_all(broker: str, address: Address, outcomes: dict[str, Outcome], jobs: int) -> None:
     started_s = time.monotonic()
     progress = _Progress(broker, len(outcomes))
-    # Those that wait longest start first and do not take the place of others: they only wait.
+    # The cases that wait longest start first.
     cases = sorted((each.case for each in outcomes.values()), key=lambda case: -case.wait_s)
-    slow = sum(case.wait_s >= 1.0 for case in cases)
-    with ThreadPoolExecutor(jobs + slow) as pool:
+    with ThreadPoolExecutor(jobs) as pool:
         futures = {pool.submit(play, case, *address): case for case in cases}
         for future in as_completed(futures):
             outcomes[futures[future].id].observed[broker] = future.result()
             progress.step()
-    for outcome in outcomes.values():
-        if broker in outcome.wrong():
-            outcome.observed[broker] = play(outcome.case, *address)
-            outcome.again.add(broker)
     progress.end(time.monotonic() - started_s)
 
 
@@ -151,9 +144,6 @@ def _conclude(outcomes: list[Outcome], page_faults: list[str], report: Path) -> 
             _print_lines(f"  {broker} gave", outcome.observed[broker])
     for fault in page_faults:
         print(f"\ndocs/differences.md: {fault}")
-    for outcome in outcomes:
-        if outcome.again and not outcome.wrong():
-            print(f"\n{outcome.case.id} was right at the second try only ({outcome.again})")
     print(f"\n{len(wrong)} wrong, {len(page_faults)} faults of the page; report in {report}")
     return 1 if wrong or page_faults else 0
 

@@ -56,13 +56,13 @@ def taken(channel: Channel, count: int) -> str:
 
 def left(channel: Channel) -> str:
     """Whether anything more comes."""
-    return "then nothing" if channel.quiet(80) else f"then {seen(channel.next())}"
+    return "then nothing" if channel.idle(80) else f"then {seen(channel.next())}"
 
 
 def rest(channel: Channel) -> str:
     """What comes until nothing does for a while, or the end."""
     found: list[Event] = []
-    while not channel.quiet(80) and not (found and is_end(found[-1])):
+    while not (found and is_end(found[-1])) and not channel.idle(80):
         found.append(channel.next())
     return " ".join(map(seen, found)) or "nothing"
 

@@ -240,7 +240,7 @@ def _(t: Stage) -> str:
     for _ in range(size_bytes // len(part)):
         connection.send_bytes(frame)
     connection.send_frame(wire.BODY, 1, part[: size_bytes % len(part)])
-    return show(channel.next(20.0))
+    return show(channel.next())
 
 
 @topic.case(

@@ -18,7 +18,7 @@ topic = Topic("handshake")
 
 _PAUSE_S: Final = 3.0
 _TIMEOUT_S: Final = 10.0
-LATE_S: Final = 2.5  # that a busy machine may need to notice the end of a socket
+_CUT_S: Final = 3.0  # after which a client with a heartbeat of 1 s is cut
 
 
 def start(event: Event) -> str:
@@ -122,7 +122,7 @@ def connected(options: Handshake) -> Script:
     """Connects with options; shows the last answer."""
 
     def script(t: Stage) -> str:
-        return show(t.raw(answer_s=_PAUSE_S + 4).handshake(options))
+        return show(t.raw().handshake(options))
 
     return script
 
@@ -232,7 +232,7 @@ for _name, _tune in (
     "open-before-start-ok", "connection.open before start-ok", "socket closed", wait_s=_PAUSE_S
 )
 def _(t: Stage) -> str:
-    connection = t.raw(answer_s=_PAUSE_S + 4)
+    connection = t.raw()
     connection.start()
     connection.send(0, "connection.open", virtual_host="/")
     return show(connection.receive(0))
@@ -291,14 +291,14 @@ def _(t: Stage) -> str:
     wait_s=_PAUSE_S,
 )
 def _(t: Stage) -> str:
-    connection = t.raw(answer_s=_PAUSE_S + 4)
+    connection = t.raw()
     connection.start()
     connection.send(0, "connection.start-ok", response=bytes(20_000), mechanism="PLAIN")
     return show(connection.receive(0))
 
 
 def _tuned(t: Stage) -> Connection:
-    connection = t.raw(answer_s=_PAUSE_S + 4)
+    connection = t.raw()
     connection.start()
     connection.start_ok(Handshake())
     connection.tune_ok(t.require(connection.receive(0)), Handshake())
@@ -332,15 +332,13 @@ def _(t: Stage) -> str:
 
 
 def _closed_after(connection: Connection) -> str:
-    connection.answer_s = _TIMEOUT_S + 4
     event = connection.await_closed()
-    assert isinstance(event, Closed)
-    return f"socket closed after {_about(event.after_s, _TIMEOUT_S)} s"
+    return f"socket closed after {_at_least(event.after_s, _TIMEOUT_S)}"
 
 
-def _about(seen_s: float, due_s: float) -> int:
-    """A time in seconds. A busy machine notices late, never early."""
-    return round(due_s if due_s - 0.5 <= seen_s < due_s + LATE_S else seen_s)
+def _at_least(seen_s: float, due_s: float) -> str:
+    """A time. A busy machine is late, never early; tests/protocol checks the exact times."""
+    return f"{due_s:g} s" if seen_s >= due_s - 0.5 else f"{seen_s:.1f} s"
 
 
 @topic.case(
@@ -385,34 +383,36 @@ def _(t: Stage) -> str:
 
 
 def missed(heartbeat_s: int) -> Script:
-    """A client that stays silent with heartbeats on: beats come at half the interval."""
+    """A client that stays silent with heartbeats on; a beat comes at most every half interval."""
 
     def script(t: Stage) -> str:
         connection = t.connect(Handshake(heartbeat_s=heartbeat_s))
-        event = connection.receive(0, 3 * heartbeat_s + 3)
+        event = connection.receive(0)
         assert isinstance(event, Closed), show(event)
-        at_s = connection.heartbeats_at_s
-        between_s = (at_s[-1] - at_s[0]) / (len(at_s) - 1)
-        beat_s = heartbeat_s / 2
-        is_even = beat_s * 0.6 < between_s < beat_s * 1.8
-        beats = f"beats every {beat_s if is_even else round(between_s, 1)} s"
-        return f"{beats}, {show(event)} after {_about(event.after_s, 3 * heartbeat_s)} s"
+        count = len(connection.heartbeats_at_s)
+        most = round(event.after_s / (heartbeat_s / 2))
+        beats = "beats" if 1 <= count <= most else f"{count} beats in {event.after_s:.1f} s"
+        return f"{beats}, {show(event)} after {_at_least(event.after_s, 3 * heartbeat_s)}"
 
     return script
 
 
-for _heartbeat_s, _beat_s in ((1, 0.5), (2, 1.0)):
+for _heartbeat_s in (1, 2):
     topic.add(
         f"heartbeat-missed-{_heartbeat_s}",
         f"heartbeat {_heartbeat_s} s, client silent: cut after three, without connection.close",
         missed(_heartbeat_s),
-        f"beats every {_beat_s} s, socket closed after {3 * _heartbeat_s} s",
+        f"beats, socket closed after {3 * _heartbeat_s} s",
         wait_s=3.0 * _heartbeat_s,
     )
 
 
 @topic.case(
-    "heartbeat-kept", "heartbeat 1 s, kept alive by the client's beats", "alive", wait_s=3.6
+    "heartbeat-kept",
+    "heartbeat 1 s, kept alive by the client's beats",
+    "alive",
+    wait_s=3.6,
+    premise_s=_CUT_S,
 )
 def _(t: Stage) -> str:
     connection = t.connect(Handshake(heartbeat_s=1))
@@ -423,7 +423,13 @@ def _(t: Stage) -> str:
     return "closed" if connection.ended else "alive" + "".join(map(show, channel.sync()))
 
 
-@topic.case("heartbeat-traffic", "heartbeat 1 s, kept alive by other frames", "alive", wait_s=3.6)
+@topic.case(
+    "heartbeat-traffic",
+    "heartbeat 1 s, kept alive by other frames",
+    "alive",
+    wait_s=3.6,
+    premise_s=_CUT_S,
+)
 def _(t: Stage) -> str:
     connection = t.connect(Handshake(heartbeat_s=1))
     channel = connection.channel()

@@ -32,8 +32,7 @@ def _(t: Stage) -> list[str]:
     queue = t.queue(other)
     t.consume(channel, queue)
     other.call("queue.delete", queue=queue)
-    channel.quiet(50)
-    return briefs(channel.sync()) or ["nothing"]
+    return ["nothing"] if channel.idle(50) else briefs(channel.take())
 
 
 @topic.case(
@@ -101,9 +100,8 @@ def _(t: Stage) -> list[str]:
 )
 def _(t: Stage) -> list[str]:
     channel = t.channel()
-    queue = t.queue(channel, arguments={"x-expires": 300})
-    t.consume(channel, queue)
-    quiet = channel.quiet(600)
+    queue = t.consumed_queue(channel, 300)
+    quiet = channel.idle(600)
     return [f"quiet {quiet}", f"exists {t.exists(queue)}"]
 
 

@@ -10,6 +10,7 @@ from tests.compat.stage import Stage
 
 topic = Topic("qos")
 
+_QUIET_MS: Final = 300
 _REFUSED: Final = "connection.close 540 NOT_IMPLEMENTED - prefetch_size!=0 ({}) (60.10)"
 
 
@@ -193,3 +194,58 @@ def _(t: Stage) -> list[str]:
     t.consume(channel, queue)
     t.put(publisher, "", queue, "x" * 20, "y")
     return [bodies(channel.sync())]
+
+
+@topic.case(
+    "global-ended",
+    "global=false ends a limit that global=true has set",
+    ["a#1 0", "a#2 1", "a#3 2"],
+)
+def _(t: Stage) -> list[str]:
+    channel, publisher = t.channel(), t.channel()
+    queue = t.queue(channel)
+    t.put(publisher, "", queue, *"012")
+    channel.call("basic.qos", **{"prefetch_count": 1, "global": True})
+    t.consume(channel, queue, "a")
+    first = channel.next()
+    channel.call("basic.qos", prefetch_count=5)
+    return briefs([first, channel.next(), channel.next()])
+
+
+@topic.case(
+    "global-gets",
+    "messages that basic.get took before global=true do not count to the limit",
+    ["a#3 2", "a#4 3", "nothing more"],
+    rabbitmq=["nothing more"],
+    difference="global-qos-gets",
+)
+def _(t: Stage) -> list[str]:
+    channel, publisher = t.channel(), t.channel()
+    queue = t.queue(channel)
+    t.put(publisher, "", queue, *"012345")
+    channel.call("basic.get", queue=queue)
+    channel.call("basic.get", queue=queue)
+    channel.call("basic.qos", **{"prefetch_count": 2, "global": True})
+    t.consume(channel, queue, "a")
+    seen = [] if channel.idle(_QUIET_MS) else [channel.next(), channel.next()]
+    assert channel.idle(_QUIET_MS)
+    return [*briefs(seen), "nothing more"]
+
+
+@topic.case(
+    "global-quorum",
+    "global=true also limits a consumer of a quorum queue that exists",
+    ["a#1 0", "nothing more"],
+    rabbitmq=["a#1 0", "a#2 1", "nothing more"],
+    difference="global-qos-quorum",
+)
+def _(t: Stage) -> list[str]:
+    channel, publisher = t.channel(), t.channel()
+    queue = t.quorum(channel)
+    t.consume(channel, queue, "a")
+    channel.call("basic.qos", **{"prefetch_count": 1, "global": True})
+    t.put(publisher, "", queue, *"01")
+    seen = [channel.next()]
+    if not channel.idle(_QUIET_MS):
+        seen.append(channel.next())
+    return [*briefs(seen), "nothing more"]

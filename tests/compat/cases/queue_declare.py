@@ -416,3 +416,19 @@ def _(t: Stage) -> str:
     t.consume(other, queue)
     other.next()
     return show(channel.call("queue.declare", queue=queue))
+
+
+@topic.case(
+    "arguments-large",
+    "arguments of 20,000 bytes",
+    (
+        "channel.close 406 PRECONDITION_FAILED - the arguments of queue 'q' in vhost '/' have "
+        "20016 bytes, and at most 16384 are allowed (50.10)"
+    ),
+    rabbitmq="queue.declare-ok queue=q message_count=0 consumer_count=0",
+    difference="argument-limits",
+)
+def _(t: Stage) -> str:
+    arguments = {"x-note": "x" * 20_000}
+    name = t.name("q")
+    return show(t.channel().call("queue.declare", queue=name, exclusive=True, arguments=arguments))

@@ -332,7 +332,7 @@ def _(t: Stage) -> list[str]:
             "routing-keys=[S:source], time=T:*}"
         ),
     ],
-    rabbitmq="NoAnswer: no frame came before the deadline",
+    rabbitmq="NoAnswerError: no frame came before the deadline",
     difference="stream-headers",
 )
 def _(t: Stage) -> list[str]:

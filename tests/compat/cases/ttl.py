@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import time
+from typing import Final
 
 from tests.compat.case import Topic
+from tests.compat.client import ANSWER_S, is_method
 from tests.compat.describe import bodies, brief, briefs, confirms, properties
 from tests.compat.stage import Stage
 
 topic = Topic("ttl")
+
+_EXPIRES_MS: Final = 3_000
+_EXPIRES_S: Final = _EXPIRES_MS / 1000
 
 
 @topic.case(
@@ -67,15 +72,21 @@ def _(t: Stage) -> list[str]:
 
 
 @topic.case(
-    "expires", "a queue's TTL removes what waited too long", ["2 before", "0 after"], wait_s=0.4
+    "expires",
+    "a queue's TTL removes what waited too long",
+    ["a and 1 before", "0 after"],
+    wait_s=0.4,
 )
 def _(t: Stage) -> list[str]:
     channel = t.channel()
     queue = t.queue(channel, arguments={"x-message-ttl": 300})
-    t.put(channel, "", queue, "a", "b")
-    before = t.count(queue, channel, 2)
-    time.sleep(0.4)
-    return [f"{before} before", f"{t.count(queue, channel, 0)} after"]
+    with channel.connection.one_write():
+        for text in (b"a", b"b"):
+            channel.publish("", queue, text)
+        channel.send("basic.get", queue=queue, no_ack=True)
+    first = t.require(channel.reply("basic.get"))
+    left = first.fields["message_count"]
+    return [f"{bodies([first])} and {left} before", f"{t.count(queue, channel, 0)} after"]
 
 
 @topic.case(
@@ -131,8 +142,7 @@ def _(t: Stage) -> list[str]:
 def _(t: Stage) -> list[str]:
     channel = t.channel()
     queue = t.queue(channel, arguments={"x-message-ttl": 250})
-    t.put(channel, "", queue)
-    message = channel.get_soon(queue, no_ack=False)
+    message = t.put_and_get(channel, queue)
     time.sleep(0.35)
     channel.send("basic.reject", delivery_tag=1, requeue=True)
     return [brief(message), bodies(t.drain(channel, queue))]
@@ -144,8 +154,7 @@ def _(t: Stage) -> list[str]:
 def _(t: Stage) -> list[str]:
     channel = t.channel()
     queue = t.queue(channel, arguments={"x-message-ttl": 250})
-    t.put(channel, "", queue)
-    channel.get_soon(queue, no_ack=False)
+    t.put_and_get(channel, queue)
     time.sleep(0.35)
     channel.send("basic.ack", delivery_tag=1)
     return briefs(channel.sync()) or ["accepted"]
@@ -190,26 +199,32 @@ def _(t: Stage) -> str:
     "queue-expires",
     "x-expires: gone after idling, kept by gets",
     ["after gets True", "after idling False"],
-    wait_s=1.9,
+    wait_s=8.0,
+    premise_s=_EXPIRES_S,
 )
 def _(t: Stage) -> list[str]:
     channel = t.channel()
-    queue = t.queue(channel, arguments={"x-expires": 600})
-    for _ in range(4):
-        time.sleep(0.25)
+    queue = t.queue(channel, arguments={"x-expires": _EXPIRES_MS})
+    for _ in range(6):
+        time.sleep(0.7)
         channel.get(queue)
     kept = t.exists(queue)
-    time.sleep(0.9)
-    return [f"after gets {kept}", f"after idling {t.exists(queue)}"]
+    return [f"after gets {kept}", f"after idling {not t.expired(queue, _EXPIRES_S + 0.3)}"]
 
 
-@topic.case("queue-expires-declared", "x-expires: a redeclare renews", "True", wait_s=1.0)
+@topic.case(
+    "queue-expires-declared",
+    "x-expires: a redeclare renews",
+    "True",
+    wait_s=5.0,
+    premise_s=_EXPIRES_S,
+)
 def _(t: Stage) -> str:
     channel = t.channel()
-    arguments = {"x-expires": 600}
+    arguments = {"x-expires": _EXPIRES_MS}
     queue = t.queue(channel, arguments=arguments)
-    for _ in range(4):
-        time.sleep(0.25)
+    for _ in range(6):
+        time.sleep(0.7)
         channel.call("queue.declare", queue=queue, arguments=arguments)
     return f"{t.exists(queue)}"
 
@@ -218,10 +233,13 @@ def _(t: Stage) -> str:
 def _(t: Stage) -> str:
     channel = t.channel()
     queue = t.queue(channel, arguments={"x-expires": 600})
-    for _ in range(4):
-        time.sleep(0.25)
-        t.put(channel, "", queue)
-    return f"{t.exists(queue)}"
+    deadline_s = time.monotonic() + ANSWER_S
+    while time.monotonic() < deadline_s:
+        t.put(channel, "", queue, mandatory=True)
+        if any(is_method(event, "basic.return") for event in channel.take()):
+            return "False"
+        time.sleep(0.1)
+    return "True"
 
 
 @topic.case(
@@ -229,8 +247,7 @@ def _(t: Stage) -> str:
 )
 def _(t: Stage) -> list[str]:
     channel = t.channel()
-    queue = t.queue(channel, arguments={"x-expires": 400})
-    t.consume(channel, queue)
+    queue = t.consumed_queue(channel, 400)
     time.sleep(0.7)
     kept = t.exists(queue)
     return [*briefs(channel.sync()), f"{kept}"]
@@ -241,9 +258,7 @@ def _(t: Stage) -> list[str]:
 )
 def _(t: Stage) -> list[str]:
     channel = t.channel()
-    queue = t.queue(channel, arguments={"x-expires": 300})
-    t.consume(channel, queue)
+    queue = t.consumed_queue(channel, 300)
     time.sleep(0.4)
     channel.call("basic.cancel", consumer_tag="t")
-    time.sleep(0.6)
-    return [f"{t.exists(queue)}"]
+    return [f"{not t.expired(queue, 0.6)}"]
