@@ -2,11 +2,13 @@
 
 The suite runs twice, on the sources and on the compiled form. `--form` states which one this run is
 meant to test, and the run refuses to start when it would test the other. A test that can only run
-in one form carries `interpreted_only("reason")` or `compiled_only("reason")`.
+in one form carries `interpreted_only("reason")` or `compiled_only("reason")`. `ONE_FORM` has the
+folders whose tests run in one form.
 """
 
 import os
 import random
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -14,6 +16,16 @@ import pytest
 from leveret import build_info
 
 FORMS = ("interpreted", "compiled")
+# Folder, form, reason. The mark of a test or a file goes before its folder's.
+ONE_FORM = (
+    ("unit/arrow", "interpreted", "it is not compiled, and bulk reads have tests in tests/http"),
+    ("unit/auth", "interpreted", "it is not compiled, and logins have tests in tests/http"),
+    ("unit/cli", "interpreted", "it is not compiled, and commands have tests in tests/serve"),
+    ("unit/pyspark_leveret", "interpreted", "it is not compiled, and Spark does not see the form"),
+    ("unit/tools", "interpreted", "tools are not compiled"),
+    ("serve", "compiled", "a process is the same in both forms; tests/compat starts the other one"),
+)
+ROOT = Path(__file__).parent
 # Deadlines per example fail on busy machines; the global timeout of pyproject.toml stays.
 hypothesis.settings.register_profile("leveret", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("leveret")
@@ -51,9 +63,18 @@ def pytest_report_header(config: pytest.Config) -> str:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     other = FORMS[not build_info.is_compiled()]
     for item in items:
+        markers = [item.get_closest_marker(f"{form}_only") for form in FORMS]
+        if not any(markers):
+            _mark_by_folder(item)
         marker = item.get_closest_marker(f"{other}_only")
         if marker is not None:
             item.add_marker(pytest.mark.skip(reason=f"{other} only: {marker.args[0]}"))
+
+
+def _mark_by_folder(item: pytest.Item) -> None:
+    for folder, form, reason in ONE_FORM:
+        if item.path.is_relative_to(ROOT / folder):
+            item.add_marker(getattr(pytest.mark, f"{form}_only")(reason))
 
 
 @pytest.fixture(scope="session")

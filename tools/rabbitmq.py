@@ -15,6 +15,7 @@ from tools.certificates import SelfSigned
 from tools.ports import HOST, free_port
 
 SERVER: Final = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+CONTROL: Final = Path("/usr/lib/rabbitmq/bin/rabbitmqctl")
 ROOT: Final = Path(__file__).resolve().parents[1]
 USER: Final = "rabbitmq"  # of Debian's package; only root can become it
 

@@ -123,3 +123,8 @@ class Server:
         found = re.search(r"VmRSS:\s+(\d+) kB", status)
         assert found is not None
         return int(found[1]) * 1024 / 1e6
+
+    def descriptors(self) -> int:
+        """Open file descriptors of the process."""
+        assert self._process is not None
+        return len(os.listdir(f"/proc/{self._process.pid}/fd"))

@@ -28,6 +28,7 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
         "clock": "",
         "slices": "",
         "addresses": "",
+        "listening": "addresses",
         "checksum": "",
         "build_info": "",
         "histogram": "",
@@ -44,24 +45,26 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
         "definitions": "errors patterns wire engine auth",
         "arrow": "errors wire journal engine storage",
         "embedded": "errors clock engine",
-        "amqp": "errors addresses wire engine auth",
+        "amqp": "errors addresses listening wire engine auth",
         "amqp_client": "errors wire amqp",
         "perf": "errors charts wire amqp amqp_client",
-        "tasks": "errors engine auth",
+        "tasks": "errors slices engine auth",
         "leases": "errors engine",
-        "shovels": "errors http_post wire engine amqp amqp_client",
+        "shovels": "errors http_post wire engine auth amqp amqp_client",
+        "federation": "errors patterns wire engine definitions amqp amqp_client shovels",
         "job_model": "",
         "jobs": "errors http_client job_model",
         "job_service": "errors clock checksum histogram wire engine job_model",
         "bus": "errors clock http_client http_post",
-        "cluster": "errors checksum wire journal engine storage",
+        "cluster": "errors",
         "pipeline": "errors clock charts wire jobs job_model job_service",
         "pyspark_leveret": "errors http_client wire amqp amqp_client arrow",
-        "http": "errors slices addresses histogram build_info config patterns wire engine auth "
-        "definitions arrow tasks leases shovels job_model job_service",
-        "metrics": "errors slices histogram build_info engine storage http",
-        "runtime": "errors clock slices build_info histogram config patterns wire journal engine "
-        "storage auth definitions amqp arrow tasks leases shovels job_service http metrics",
+        "http": "errors slices addresses listening histogram build_info config patterns wire "
+        "engine auth definitions arrow tasks leases shovels federation job_model job_service",
+        "metrics": "errors slices histogram build_info engine storage job_service http",
+        "runtime": "errors checksum clock slices addresses listening build_info histogram config "
+        "patterns wire journal engine storage cluster auth definitions amqp arrow tasks leases "
+        "shovels federation job_service http metrics",
         "testing": "errors clock config engine storage runtime",
         "cli": "errors clock build_info config charts definitions perf storage http_client "
         "job_model jobs bus pipeline runtime",
@@ -75,13 +78,16 @@ ORDER_INSIDE: Final = {
     "queues streams vhosts commands|insight broker checkpoint|restore",
     "http": "framework management|jobs insight|streams app transport",
     "cli": "perf_progress|serve|shared config|ctl|jobs|perf|pipeline bus app main|reference",
-    "bus": "errors|headers|health|idempotency|keyed_lock|lossless_properties|settings|topology|"
-    "tracing codec|dead_letters|delivery|fanout|retry_policy|topic "
-    "connections|handler_result|outgoing_message dispatch|publishing consuming bus "
+    "bus": "errors|headers|health|idempotency|keyed_lock|loop_watch|lossless_properties|"
+    "running_handlers|settings|topology|tracing codec|dead_letters|delivery|fanout|retry_policy|"
+    "topic connections|handler_result|outgoing_message|received_message "
+    "attempts|consuming_session|dispatch|publishing|returned_message settling consuming bus "
     "sync|testing|webhook",
     "charts": "axes|style charts drawing page",
+    "cluster": "errors raft complaints|host|relay|status handshake admission|link|peers requests "
+    "links forming member",
     "jobs": "client worker",
-    "job_service": "backoff|cron|limits|snowflake|store embedded|shards",
+    "job_service": "backoff|cron|limits|report|snowflake store embedded|shards",
 }
 # The core is deterministic: no clock, no randomness, no I/O. Compiled code has no coroutines.
 CORE: Final = ("wire", "journal", "engine")
@@ -90,9 +96,12 @@ BANNED_IN_CORE: Final = frozenset(
 )
 # Compiled modules outside the core: they connect it to the event loop, once for each turn.
 EDGE: Final = (
+    "leveret.amqp.finisher",
     "leveret.amqp.sockets",
     "leveret.runtime.turns",
+    "leveret.storage.job_writer",
     "leveret.storage.log",
+    "leveret.storage.replicated_log",
     "leveret.storage.store",
 )
 # Libraries that only the named parts may import, so that they can be replaced there.

@@ -64,6 +64,10 @@ class Child:
                     raise AssertionError(f"{why} before {pattern!r}:\n{self.output()}")
                 self._changed.wait(left_s)
 
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
     def output(self) -> str:
         with self._changed:
             return "".join(self._lines)

@@ -173,12 +173,12 @@ def test_get_purge_and_delete(connection: Connection, fresh: Fresh) -> None:
 
 def test_heartbeats_are_sent_and_checked(amqp_address: Address) -> None:
     host, port = amqp_address
-    with Connection(f"amqp://{host}:{port}//", heartbeat=1) as connection:
-        assert connection.connect().heartbeat == 1
+    with Connection(f"amqp://{host}:{port}//", heartbeat=3) as connection:  # cut after 6 s
+        assert connection.connect().heartbeat == 3
         for _ in range(10):
             connection.heartbeat_check(rate=2)
             with pytest.raises(socket.timeout):
-                connection.drain_events(timeout=0.25)
+                connection.drain_events(timeout=0.4)
         assert connection.channel().is_open
 
 

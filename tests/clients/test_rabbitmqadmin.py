@@ -17,6 +17,8 @@ from leveret.testing.broker import RunningBroker, broker
 from tests.clients import rabbitmqadmin
 from tests.clients.tools import give_up
 
+pytestmark = pytest.mark.compiled_only("what answers HTTP has one form, and has tests in both")
+
 WAIT_S = 30
 Run = Callable[..., str]
 

@@ -1,6 +1,7 @@
 """The contract of a disk, for the real one in a folder and the fake one in memory."""
 
 import errno
+import fcntl
 from collections.abc import Callable
 from pathlib import Path
 
@@ -186,3 +187,49 @@ def test_disk_without_syncs_works_the_same(disk: Disk) -> None:
     write_all(disk, "a", b"content")
     disk.sync_folder()
     assert read_all(disk, "a") == b"content"
+
+
+def test_directory_in_use_is_refused_although_the_lock_was_deleted(tmp_path: Path) -> None:
+    first = Disk(tmp_path)
+    first.prepare()
+    for name in ("lock", "other"):
+        (tmp_path / name).unlink(missing_ok=True)
+        second = Disk(tmp_path)
+        with pytest.raises(StorageError, match=f"{tmp_path} is in use"):
+            second.prepare()
+        second.release()
+    first.release()
+    third = Disk(tmp_path)
+    third.prepare()
+    third.release()
+
+
+def test_version_that_locks_the_file_alone_is_kept_out_too(tmp_path: Path) -> None:
+    first = Disk(tmp_path)
+    first.prepare()
+    with (tmp_path / "lock").open() as file, pytest.raises(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    first.release()
+
+
+@pytest.mark.parametrize("is_replaced", [True, False])
+def test_directory_that_was_removed_or_replaced_is_noticed(
+    tmp_path: Path, is_replaced: bool
+) -> None:
+    root = tmp_path / "data"
+    disk = Disk(root)
+    disk.prepare()
+    assert disk.is_in_place()
+    root.rename(tmp_path / "elsewhere")
+    if is_replaced:
+        root.mkdir()
+    assert not disk.is_in_place()
+    disk.release()
+
+
+def test_hint_is_written_at_the_beginning_and_never_raises(disk: Disk) -> None:
+    file = disk.create("hint")
+    file.write_hint(b"first hint")
+    file.write_hint(b"second")
+    assert read_all(disk, "hint") == b"secondhint"
+    file.close()

@@ -32,7 +32,7 @@ from tools.chaos.run import run as run_chaos
 
 pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
 
-MESSAGES = 5000  # `make audit-million` uses more
+MESSAGES = 2000  # `make audit-million` uses more
 
 
 def quiet(step: object) -> None:

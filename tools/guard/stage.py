@@ -74,6 +74,7 @@ class Stage:
         self.broker.begin_turn(NOW_MS)
         self.connection.feed(data)
         self.end_turn()
+        assert not self.connection.has_rest  # a block makes fewer copies than a turn may make
 
     def feed_all(self, blocks: Iterable[bytes]) -> None:
         for block in blocks:
@@ -88,7 +89,9 @@ class Stage:
             if self.journal is not None:
                 self._sync(self.journal)
             self._flush()
-            if not turn.dirty:
+            if turn.leaving:
+                broker.begin_turn(NOW_MS)
+            elif not turn.dirty:
                 return
 
     def _sync(self, journal: Journal) -> None:
