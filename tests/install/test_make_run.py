@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from fcntl import LOCK_EX, flock
 from http.client import HTTPConnection
 from pathlib import Path
 
@@ -21,13 +22,11 @@ from tests.install.clones import BASE_PYTHON, clone, compile_only, environment_w
 READY = re.compile(r"leveret ready amqp=127\.0\.0\.1:(\d+) http=127\.0\.0\.1:(\d+)\n")
 # Small, and imported by everything else.
 COMPILED = "src/leveret/wire/*.py"
-# A compiler that waits at a pipe before its first file.
+# A compiler that waits while the test holds the lock. Several may run at once.
 WAITING_COMPILER = """\
 #!/bin/sh
 case "$*" in *-fsyntax-only*) exec gcc "$@";; esac
-[ -e "$0.go" ] || read ignored <"$0.pipe"
-touch "$0.go"
-exec gcc "$@"
+exec flock --shared "$0.lock" gcc "$@"
 """
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="make run is for Linux")
@@ -43,8 +42,8 @@ class Clone:
         self.compiler = tree / "waiting-cc"
         self.compiler.write_text(WAITING_COMPILER)
         self.compiler.chmod(0o755)
-        self.pipe = Path(f"{self.compiler}.pipe")
-        os.mkfifo(self.pipe)
+        self.lock = Path(f"{self.compiler}.lock").open("w")
+        flock(self.lock, LOCK_EX)
         self.data = tree / "data"
 
     @contextmanager
@@ -71,9 +70,8 @@ class Clone:
                 os.killpg(process.pid, signal.SIGKILL)
 
     def let_compile(self) -> None:
-        """Wait until a compiler waits, and let it and all others go on."""
-        with self.pipe.open("w"):
-            pass
+        """Let all compilers go on."""
+        self.lock.close()
 
     def version(self) -> str:
         """Return the version that a new command of this clone reports."""
@@ -83,8 +81,10 @@ class Clone:
 
 
 @pytest.fixture
-def fresh(tmp_path: Path) -> Clone:
-    return Clone(tmp_path)
+def fresh(tmp_path: Path) -> Iterator[Clone]:
+    clone_of_test = Clone(tmp_path)
+    yield clone_of_test
+    clone_of_test.let_compile()
 
 
 def lines_until(process: subprocess.Popen[str], pattern: str) -> list[str]:
