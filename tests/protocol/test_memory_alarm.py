@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import socket
 import threading
 import time
 from http.client import HTTPConnection
@@ -163,7 +164,52 @@ def test_output_that_a_consumer_does_not_read_counts() -> None:
                 sender.publish("", "q", b"x" * 64 * KIB)
                 assert is_method(sender.next(), "basic.ack")
             sender.call("queue.purge", queue="q")
-        _, text = ask(server, "GET", "/metrics")
-        (line,) = [x for x in text.splitlines() if x.startswith("leveret_memory_held_bytes ")]
-        assert float(line.split()[1]) > 128 * KIB
+        assert held_bytes(server) > 128 * KIB
         peer.drop()
+
+
+def held_bytes(server: RunningBroker) -> float:
+    _, text = ask(server, "GET", "/metrics")
+    (line,) = [x for x in text.splitlines() if x.startswith("leveret_memory_held_bytes ")]
+    return float(line.split()[1])
+
+
+def wait_until_held(server: RunningBroker, at_least: int) -> None:
+    deadline_s = time.monotonic() + WITHIN_S
+    while (held := held_bytes(server)) < at_least:
+        assert time.monotonic() < deadline_s, held
+
+
+def test_incomplete_http_bodies_count() -> None:
+    with (
+        broker(http=True) as server,
+        socket.create_connection((server.host, server.http_port)) as peer,
+    ):
+        head = "POST /api/definitions HTTP/1.1\r\nHost: localhost\r\nAuthorization: "
+        peer.sendall(f"{head}{LOGIN}\r\nContent-Length: {2 * MIB}\r\n\r\n".encode())
+        peer.sendall(b"x" * MIB)
+        wait_until_held(server, MIB)
+
+
+def test_http_answers_that_a_client_does_not_read_count() -> None:
+    with broker(http=True) as server, socket.socket() as peer:
+        with contextlib.closing(connect(server.host, server.port)) as publisher:
+            sender = publisher.channel()
+            sender.call("queue.declare", queue="q")
+            sender.call("confirm.select")
+            sender.publish("", "q", b"x" * 16 * MIB)
+            assert is_method(sender.next(), "basic.ack")
+        before = held_bytes(server)
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * KIB)
+        peer.connect((server.host, server.http_port))
+        wanted = {"count": 1, "ackmode": "ack_requeue_false", "encoding": "auto"}
+        data = json.dumps(wanted)
+        head = "POST /api/queues/%2F/q/get HTTP/1.1\r\nHost: localhost\r\nAuthorization: "
+        peer.sendall(f"{head}{LOGIN}\r\nContent-Length: {len(data)}\r\n\r\n{data}".encode())
+        queue = server.node.broker.vhost("/").queues["q"]
+        deadline_s = time.monotonic() + WITHIN_S
+        while queue.ready.count:
+            assert time.monotonic() < deadline_s
+            held_bytes(server)
+        assert before > 16 * MIB
+        wait_until_held(server, 4 * MIB)

@@ -1,8 +1,9 @@
 """The memory alarm: publishers wait while messages and buffers hold more memory than the limit.
 
-The alarm looks at the memory of messages in queues, of incomplete messages, and of output that
-peers have not read. It does not look at the size of the process, because that hardly falls when
-messages are consumed. Messages that are only in the log hardly count.
+The alarm looks at the memory of messages in queues, of incomplete messages and HTTP bodies, and of
+output that AMQP and HTTP clients have not read. It does not look at the size of the process,
+because that hardly falls when messages are consumed. Messages that are only in the log hardly
+count.
 
 The figure is computed after every `CHECK_BYTES` that AMQP publishers send. HTTP, jobs, shovels and
 tasks publish too, so it is also computed while there are turns (`probe`), with pauses that keep

@@ -363,7 +363,8 @@ class Node:
 
     def _held_bytes(self) -> int:
         """Return the memory of messages in queues and of the buffers of connections."""
-        return held_bytes(self.broker) + self.amqp.buffered_bytes()
+        total = held_bytes(self.broker) + self.amqp.buffered_bytes()
+        return total + (self.http.buffered_bytes() if self.http is not None else 0)
 
     def _log(self) -> Log | None:
         return self._store.log if self._store is not None else None

@@ -13,7 +13,7 @@ synced                        the last block that is known to be on disk, see `s
 raft                          term, vote and identity of a member of a cluster, see `raft_state`
 *.copy                        file of another member's directory, see `directory_copy`
 install                       the copied files that replace this directory, see `directory_copy`
-*.unexplained-1234            bytes of a segment from that offset on that the log does not explain
+*.unexplained-1234            bytes of a segment from that offset on that were set aside
 *.new                         incomplete file, removed at the next start
 lock                          locked by the node that uses the directory
 """

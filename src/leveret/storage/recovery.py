@@ -154,8 +154,7 @@ def rebuild(
     replay.has_ended = replay.has_ended and not found.has_lost_delivery_marks
     _load_messages(broker, pages, replay, found)
     adopts = found.is_repair or found.accepts_lost_end
-    if not adopts:
-        require_explained(disk, broker, replay)
+    unexamined = {} if adopts else require_explained(disk, broker, replay)
     _tidy_up(disk, names, found, start)
     _write_indexes(disk, found)
     found.losses += restore_streams(
@@ -165,6 +164,7 @@ def rebuild(
         segments,
         adopts=adopts,
         has_lost_checkpoint=found.has_lost_checkpoint,
+        unexamined=unexamined,
     )
     _load_keys(broker, replay)
     _report_damage(broker, found)

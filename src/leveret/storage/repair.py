@@ -249,6 +249,7 @@ def _mend(disk: Disk, report: RepairReport, broker: Broker, found: RecoveryResul
         segments,
         adopts=True,
         has_lost_checkpoint=found.has_lost_checkpoint,
+        unexamined={},
     )
     segments.close()
     next_file = found.next_file

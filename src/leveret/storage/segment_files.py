@@ -136,6 +136,13 @@ class SegmentFiles:
             if file is not None:
                 file.close()
 
+    def close_stream(self, stream: int) -> None:
+        """Close the files of one stream, which get other names."""
+        self._unsynced = {key for key in self._unsynced if key[0] != stream}
+        for files in (self._writers, self._readers):
+            for key in [key for key in files if key[0] == stream]:
+                files.pop(key).close()
+
     def close(self) -> None:
         """Close all files."""
         for files in (self._writers, self._readers):

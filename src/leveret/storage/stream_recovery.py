@@ -8,7 +8,12 @@ later chunks get the same positions as before.
 A segment is cut or removed only if the log holds the same chunks (`unexplained_segments`). If the
 end of the log is lost and the loss is accepted, a stream keeps the chunks that follow in its
 segments, and the rest is set aside.
+
+A fault while one stream is restored is confined to that stream: its segments and its chunks in the
+log are set aside (`unrestored_streams`), and the stream goes on behind them.
 """
+
+import errno
 
 from leveret.engine.broker import Broker
 from leveret.engine.streams.chunk import chunk_bytes, read_chunk
@@ -28,6 +33,28 @@ from leveret.storage.unexplained_segments import (
     set_aside,
     shown,
 )
+from leveret.storage.unrestored_streams import set_aside_stream
+
+
+class StreamFaults:
+    """The faults of single streams in a recovery: each one is confined to its stream."""
+
+    def __init__(self) -> None:
+        self._faults: dict[int, Exception] = {}  # by number of the stream
+
+    def has(self, stream: int) -> bool:
+        return stream in self._faults
+
+    def note(self, stream: Stream, fault: Exception) -> None:
+        """Note the fault of a stream. Raise it if it is one of the disk that may pass."""
+        if isinstance(fault, OSError) and fault.errno != errno.EIO:
+            raise fault
+        self._faults[int(stream.ledger.id)] = fault
+        stream.turn.note_fault(f"restoring {shown(stream)}", fault)
+
+    def text(self, stream: int) -> str:
+        fault = self._faults[stream]
+        return f"restoring it failed: {type(fault).__name__}: {fault}"
 
 
 def restore_streams(
@@ -38,33 +65,45 @@ def restore_streams(
     *,
     adopts: bool,
     has_lost_checkpoint: bool,
+    unexamined: dict[int, Exception],
 ) -> list[str]:
     """Restore the segments of every stream, and remove those of deleted streams.
 
     `adopts` is set if the end of the log may be lost: then the segments tell where the streams end.
-    Return the findings that the log does not explain.
+    `unexamined` has the faults of streams that `require_explained` could not examine. Return the
+    findings that the log does not explain.
     """
     findings: list[str] = []
+    faults = StreamFaults()
+    streams = {int(q.ledger.id): q for q in broker.slots.queues if isinstance(q, Stream)}
     found = segments_by_stream(disk.names())
     ends = chunk_ends(disk, replay) if adopts else {}
-    for queue in broker.slots.queues:
-        if isinstance(queue, Stream):
-            number = int(queue.ledger.id)
-            firsts = found.pop(number, [])
-            log = replay.streams.get(number, StreamLog())
-            told = findings
-            if has_lost_checkpoint and log.next_offset == 0 and firsts:
-                _guess_checkpoint(log, firsts)
-                told = []  # the lost checkpoint is told already
+    for number, stream in streams.items():
+        firsts = found.pop(number, [])
+        log = replay.streams.get(number, StreamLog())
+        told = findings
+        if has_lost_checkpoint and log.next_offset == 0 and firsts:
+            _guess_checkpoint(log, firsts)
+            told = []  # the lost checkpoint is told already
+        try:
+            if number in unexamined:
+                raise unexamined[number]
             if adopts and firsts:
-                log = _adopt(disk, files, queue, firsts, log, ends.get(number, 0), told)
-            _restore(disk, files, queue, log, firsts)
+                log = _adopt(disk, files, stream, firsts, log, ends.get(number, 0), told)
+            _restore(disk, files, stream, log, firsts)
+        except Exception as fault:
+            faults.note(stream, fault)
     _remove_deleted(disk, replay, found)
     findings += _set_aside_unknown(disk, found)
-    _append_chunks(disk, broker, replay, files)
-    for queue in broker.slots.queues:
-        if isinstance(queue, Stream):
-            queue.restore(queue.writer.next_offset, queue.writer.last_ms)
+    _append_chunks(disk, streams, replay, files, faults)
+    for number, stream in streams.items():
+        if faults.has(number):
+            log = replay.streams.get(number, StreamLog())
+            kept = set_aside_stream(disk, files, stream, log, replay)
+            findings.append(f"{shown(stream)}: {faults.text(number)}; {kept}")
+            stream.note_damage(CorruptionError(f"{faults.text(number)}; {kept}"))
+        else:
+            stream.restore(stream.writer.next_offset, stream.writer.last_ms)
     files.sync()
     return findings
 
@@ -226,19 +265,27 @@ def _place(disk: Disk, stream: Stream, log: StreamLog) -> None:
     place.resume_at(log.segment, log.at, log.began_ms)
 
 
-def _append_chunks(disk: Disk, broker: Broker, replay: Replay, files: SegmentFiles) -> None:
+def _append_chunks(
+    disk: Disk,
+    streams: dict[int, Stream],
+    replay: Replay,
+    files: SegmentFiles,
+    faults: StreamFaults,
+) -> None:
     """Append the chunks that the log holds beyond the checkpoint."""
-    by_id = {int(q.ledger.id): q for q in broker.slots.queues if isinstance(q, Stream)}
     opened: dict[int, DiskFile] = {}
     try:
         for number, file, at, size in replay.chunks:
-            stream = by_id.get(number)
-            if stream is None:
-                continue  # the stream was deleted later
+            stream = streams.get(number)
+            if stream is None or faults.has(number):
+                continue  # deleted later, or set aside
             if file not in opened:
                 opened[file] = disk.open(log_name(file))
             data = opened[file].read(size - 8, at + RECORD_HEAD_BYTES + 8)
-            _append(stream, data, replay.first_offset(number), files)
+            try:
+                _append(stream, data, replay.first_offset(number), files)
+            except Exception as fault:
+                faults.note(stream, fault)
     finally:
         for log in opened.values():
             log.close()

@@ -25,8 +25,12 @@ from leveret.storage.file_names import (
 from leveret.storage.replay import Replay, StreamLog
 
 
-def require_explained(disk: Disk, broker: Broker, replay: Replay) -> None:
-    """Raise CorruptionError if a segment shows that the end of the log is missing."""
+def require_explained(disk: Disk, broker: Broker, replay: Replay) -> dict[int, Exception]:
+    """Raise CorruptionError if a segment shows that the end of the log is missing.
+
+    Return the faults of streams that could not be examined, by number.
+    """
+    faults: dict[int, Exception] = {}
     found = segments_by_stream(disk.names())
     ends = chunk_ends(disk, replay)
     for queue in broker.slots.queues:
@@ -35,7 +39,12 @@ def require_explained(disk: Disk, broker: Broker, replay: Replay) -> None:
             firsts = found.pop(number, [])
             log = replay.streams.get(number, StreamLog())
             end = max(int(log.next_offset), ends.get(number, 0))
-            for chunk in find_unexplained(disk, number, firsts, log, end):
+            try:
+                chunks = find_unexplained(disk, number, firsts, log, end)
+            except Exception as fault:
+                faults[number] = fault
+                continue
+            for chunk in chunks:
                 name = segment_name(number, int(chunk.segment))
                 text = f"{name} holds offset {max(int(chunk.first_offset), end)} of {shown(queue)}"
                 raise CorruptionError(f"{text}, and the log ends before that offset: {ADVICE}")
@@ -44,6 +53,7 @@ def require_explained(disk: Disk, broker: Broker, replay: Replay) -> None:
             name = segment_name(number, found[number][0])
             text = f"{name} belongs to a stream that is missing in the log"
             raise CorruptionError(f"{text}: {ADVICE}")
+    return faults
 
 
 def shown(stream: Stream) -> str:

@@ -25,3 +25,7 @@ class BodyBudget:
 
     def give_back(self, size: int) -> None:
         self._left += size
+
+    def taken_bytes(self) -> int:
+        """Return the bytes of bodies that are in memory, or will be when they have arrived."""
+        return BODIES_BYTES_MAX - self._left

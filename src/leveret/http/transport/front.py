@@ -28,6 +28,9 @@ class Server(Protocol):
     def admission(self) -> Admission:
         """Counts the clients, and refuses too many."""
 
+    def buffered_bytes(self) -> int:
+        """Return the memory of request bodies, and of answers that clients have not read."""
+
     def make_protocol(self, client: Client) -> asyncio.Protocol:
         """Return the protocol for the connection of a client that was admitted."""
 
@@ -72,6 +75,10 @@ class HttpFront:
         await serve(
             self._node, self._listeners, self._stopping, _STOP_WITHIN_S, self._server.set_result
         )
+
+    def buffered_bytes(self) -> int:
+        """Return the memory of request bodies, and of answers that clients have not read."""
+        return self._server.result().buffered_bytes() if self._server.done() else 0
 
     async def server(self) -> Server:
         """Return the server, when it accepts clients."""

@@ -190,6 +190,10 @@ class HttpConnection(HttpToolsProtocol):
         if not self.transport.is_closing():
             self._unset_unread()
 
+    def unread_bytes(self) -> int:
+        """Return the bytes of answers that the client has not read."""
+        return int(self.transport.get_write_buffer_size())
+
     def _unset_unread(self) -> None:
         if self._unread is not None:
             self._unread.cancel()

@@ -111,6 +111,11 @@ class HttpServer(uvicorn.Server):
         self.started = True
         self.on_started(self)
 
+    def buffered_bytes(self) -> int:
+        """Return the memory of request bodies, and of answers that clients have not read."""
+        unread = sum(each.unread_bytes() for each in self.server_state.connections)
+        return self._fast_path.bodies.taken_bytes() + unread
+
     def make_relayed(self, relayed: Relayed) -> asyncio.Protocol:
         """Return the protocol for a client of another node that was admitted."""
         protocol = self.make_protocol(relayed.client)
