@@ -216,7 +216,13 @@ class Link(asyncio.BufferedProtocol):
         except LinkRefusedError as refusal:
             self._refuse(refusal)
         except ProtocolError as fault:
-            self.close(f"it breaks the protocol between nodes: {fault}")
+            if self.has_opened:
+                self.close(f"it breaks the protocol between nodes: {fault}")
+            else:
+                self.close(
+                    f"it does not speak the protocol between nodes ({fault}): nothing but nodes "
+                    "may connect to --cluster-listen, and --cluster-peers must name these addresses"
+                )
 
     def eof_received(self) -> bool:
         return False
