@@ -142,6 +142,10 @@ class RaftHost:
     def on_link_lost(self, number: int) -> None:
         self._run(lambda: self.raft.on_link_lost(number))
 
+    def on_messages_lost(self, number: int) -> None:
+        """Note that messages to a member may be lost, though it is connected."""
+        self._run(lambda: self.raft.on_messages_lost(number))
+
     def append(self, index: int, kind: int, data: bytes) -> None:
         """Take a block that the leader's log has made and writes itself.
 

@@ -216,7 +216,13 @@ class Link(asyncio.BufferedProtocol):
         except LinkRefusedError as refusal:
             self._refuse(refusal)
         except ProtocolError as fault:
-            self.close(f"it breaks the protocol between nodes: {fault}")
+            if self.has_opened:
+                self.close(f"it breaks the protocol between nodes: {fault}")
+            else:
+                self.close(
+                    f"it does not speak the protocol between nodes ({fault}): nothing but nodes "
+                    "may connect to --cluster-listen, and --cluster-peers must name these addresses"
+                )
 
     def eof_received(self) -> bool:
         return False
@@ -403,11 +409,11 @@ class Link(asyncio.BufferedProtocol):
         body = number.to_bytes(4, "big") + bytes([is_done]) + text.encode()
         self._send_frame([_frame(ANSWER, body[:REQUEST_BYTES_MAX])])
 
-    def send_data(self, data: bytes) -> None:
-        """Send bytes to the owner of the other node; see `may_send_data`."""
+    def send_data(self, data: bytes) -> bool:
+        """Send bytes to the owner of the other node; return False if there is no room for them."""
         assert len(data) <= DATA_BYTES_MAX
         head = (len(data) + 1).to_bytes(SIZE_BYTES, "big") + bytes([DATA])
-        self._send_frame([head, data])
+        return self._send_frame([head, data])
 
     def may_send_data(self) -> bool:
         """Return False while much waits for the peer; `on_drained` tells when it is sent."""
@@ -420,11 +426,12 @@ class Link(asyncio.BufferedProtocol):
             self._send_frame([_frame(BYE, bytes([refusal.code]) + str(refusal).encode())])
         self.close(f"refused: {refusal}")
 
-    def _send_frame(self, pieces: list[bytes]) -> None:
+    def _send_frame(self, pieces: list[bytes]) -> bool:
         if self.transport.get_write_buffer_size() >= WAITING_BYTES_MAX:
             self.dropped += 1
-        else:
-            self._write(pieces)
+            return False
+        self._write(pieces)
+        return True
 
     def _write(self, pieces: list[bytes]) -> None:
         self.sent_s = self._loop.time()

@@ -3,9 +3,10 @@
 Nodes are known by name. The node whose name sorts later dials; the other one dials, too, if that
 does not happen, because only one of them may know the other's address. `TALK` carries messages that
 must not wait, `BULK` carries copies of directories. A lost or refused connection is dialed again,
-after a growing, randomised delay. The owner is told when a `TALK` connection is lost, so that it
-need not wait for a timeout. An idle link sends a ping every second. A link that received nothing
-for `silent_s` is closed, so that a peer that was cut off is noticed, and its return, too.
+after a growing, randomised delay. The owner is told when a connection is lost or replaced, so that
+it need not wait for a timeout: what was under way on it may be lost. An idle link sends a ping
+every second. A link that received nothing for `silent_s` is closed, so that a peer that was cut off
+is noticed, and its return, too.
 
 Sending never blocks. Data that cannot be sent now is dropped and counted: Raft sends it again.
 """
@@ -229,12 +230,9 @@ class Links:
             link.send(source, target, messages)
 
     def send_data(self, peer: str, data: bytes) -> bool:
-        """Send bytes to the owner of another node; return False if there is no connection."""
+        """Send bytes to the owner of another node; return False if they cannot be sent now."""
         link = self._open.get((peer, BULK))
-        if link is None or not link.is_open:
-            return False
-        link.send_data(data)
-        return True
+        return link is not None and link.is_open and link.send_data(data)
 
     def may_send_data(self, peer: str) -> bool:
         """Return False if a sender of data has to wait for `on_drained`, or for a connection."""
@@ -317,11 +315,20 @@ class Links:
             before.is_surplus = True
             before.close("")
         self._open[link.peer, link.purpose] = link
+        if before is not None:
+            self._tell_replaced(link)
         log.info("connected with %s", link)
         self._complaints.forget(link.peer)
         if link.purpose == TALK and before is None:
             assert link.card is not None
             self._owner.on_connected(link.peer, link.card)
+
+    def _tell_replaced(self, link: Link) -> None:
+        """Tell the owner what may be lost because another connection has taken the place of one."""
+        if link.purpose == TALK:
+            self._owner.on_messages_lost(link.peer)
+        else:
+            self._owner.on_data_lost(link.peer)
 
     def _dials(self, peer: str) -> bool:
         """Return True if it is this node whose connections are kept."""
@@ -368,6 +375,8 @@ class Links:
             del self._open[link.peer, link.purpose]
             if link.purpose == TALK:
                 self._owner.on_lost(link.peer)
+            else:
+                self._owner.on_data_lost(link.peer)
         if link.is_refused_by_peer:
             self._owner.on_refused(link.peer, link.refusal, reason)
 

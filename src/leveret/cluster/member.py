@@ -86,7 +86,7 @@ class DirectoryCopier(Protocol):
         """Handle that `Links.send_data` may go on."""
 
     def on_lost(self, peer: str) -> None:
-        """Handle the end of the connection: copies from and to this node have failed."""
+        """Handle the end of a connection: the copy from or to this node has failed."""
 
 
 class ClusterMember:
@@ -350,6 +350,15 @@ class ClusterMember:
         number = self._number_of(peer)
         if self.host is not None and number:
             self.host.on_link_lost(number)
+
+    def on_messages_lost(self, peer: str) -> None:
+        number = self._number_of(peer)
+        if self.host is not None and number:
+            self.host.on_messages_lost(number)
+
+    def on_data_lost(self, peer: str) -> None:
+        if self._copier is not None:
+            self._copier.on_lost(peer)
 
     def on_refused(self, peer: str, code: int, sentence: str) -> None:
         self._refusals[peer] = sentence

@@ -80,6 +80,12 @@ class LinksOwner(Protocol):
     def on_lost(self, peer: str) -> None:
         """Handle the end of a `TALK` connection."""
 
+    def on_messages_lost(self, peer: str) -> None:
+        """Handle that messages of Raft under way may be lost: the connection was replaced."""
+
+    def on_data_lost(self, peer: str) -> None:
+        """Handle that data under way is lost: the `BULK` connection has ended or was replaced."""
+
     def on_refused(self, peer: str, code: int, sentence: str) -> None:
         """Handle the refusal of this node by a node that knows the secret."""
 

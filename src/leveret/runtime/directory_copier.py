@@ -6,7 +6,8 @@
 The leader begins a new log file and copies the directory as of its first block. `Accept` lists the
 files that the member has from an earlier attempt; those with the same checksum are not sent again.
 The leader waits while `WINDOW_BYTES` are not acknowledged. Each side may end the copy by `Refuse`.
-Every step has a deadline. A lost connection ends the copy, and Raft asks for another one later.
+Every step has a deadline. A message that cannot be sent, or a lost connection, ends the copy on
+both sides at once. Raft is told of every end, and asks for another copy after an election timeout.
 
 A message is JSON of one of the structs below, or `DATA` and bytes of a file.
 """
@@ -14,7 +15,7 @@ A message is JSON of one of the structs below, or `DATA` and bytes of a file.
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Any, Final, Protocol
+from typing import Any, Final, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
@@ -31,6 +32,9 @@ WINDOW_BYTES: Final = 8 * 1024 * 1024
 STEP_S: Final = 60.0  # for one step of the other side; it may have to read all files it has
 FILES_MAX: Final = 100_000
 DATA: Final = b"D"
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Offer(msgspec.Struct, tag=True):
@@ -114,12 +118,14 @@ class DirectoryCopier:
         self._disk = disk
         self._host = host
         self._inboxes: dict[str, asyncio.Queue[Message | bytes]] = {}
-        self._tasks: dict[str, asyncio.Task[None]] = {}  # one copy for each peer
+        self._tasks: dict[str, asyncio.Task[int]] = {}  # one copy for each peer
+        # A copy that was given up holds the lock of its peer until its files are closed.
+        self._locks: dict[str, asyncio.Lock] = {}
 
     def copy_to(self, peer: str, done: Callable[[int], None]) -> None:
         """Begin a copy; call `done` with its last block, or 0 if it failed."""
-        self.on_lost(peer)
-        self._begin(peer, self._send(peer, done))
+        task = self._begin(peer, self._send)
+        task.add_done_callback(lambda ended: done(_last_block(ended)))
 
     def on_data(self, peer: str, data: bytes) -> None:
         """Handle a message of the copier of another node."""
@@ -132,8 +138,8 @@ class DirectoryCopier:
                 self.on_lost(peer)
                 return
         if isinstance(message, Offer):
-            self.on_lost(peer)
-            self._begin(peer, self._receive(peer, message))
+            offer = message
+            self._begin(peer, lambda peer: self._receive(peer, offer))
             return
         inbox = self._inboxes.get(peer)
         if inbox is None:
@@ -149,8 +155,8 @@ class DirectoryCopier:
 
     def on_lost(self, peer: str) -> None:
         """Give up the copy from or to a node."""
-        task = self._tasks.pop(peer, None)
         self._inboxes.pop(peer, None)
+        task = self._tasks.pop(peer, None)
         if task is not None:
             task.cancel()
 
@@ -159,35 +165,46 @@ class DirectoryCopier:
         for peer in list(self._tasks):
             self.on_lost(peer)
 
-    def _begin(self, peer: str, work: Coroutine[Any, Any, None]) -> None:
+    def _begin(
+        self, peer: str, work: Callable[[str], Coroutine[Any, Any, int]]
+    ) -> asyncio.Task[int]:
+        """Begin a copy when the one before it, which is given up, has closed its files."""
+        self.on_lost(peer)
         self._inboxes[peer] = asyncio.Queue()
-        task = asyncio.get_running_loop().create_task(work, name=f"copy {peer}")
+        lock = self._locks.setdefault(peer, asyncio.Lock())
+
+        async def run() -> int:
+            async with lock:
+                return await work(peer)
+
+        task = asyncio.get_running_loop().create_task(run(), name=f"copy {peer}")
         self._tasks[peer] = task
         task.add_done_callback(lambda ended: self._forget(peer, ended))
+        return task
 
-    def _forget(self, peer: str, task: asyncio.Task[None]) -> None:
+    def _forget(self, peer: str, task: asyncio.Task[int]) -> None:
         if self._tasks.get(peer) is task:
             del self._tasks[peer]
             self._inboxes.pop(peer, None)
 
-    async def _send(self, peer: str, done: Callable[[int], None]) -> None:
-        last = 0
+    async def _send(self, peer: str) -> int:
+        """Copy the directory to a node; return the last block of the copy, or 0 if it failed."""
         source: CopySource | None = None
         try:
+            inbox = self._inboxes[peer]
             source = await self._begin_source()
             log.info("node %s gets a copy of %d bytes", peer, source.total_bytes())
-            sending = _Sending(self, peer, self._inboxes[peer], source)
-            await sending.run(self._host.term_of(source.index))
-            last = source.index
-            log.info("node %s has the copy, up to block %d", peer, last)
+            await _Sending(self, peer, inbox, source).run(self._host.term_of(source.index))
+            log.info("node %s has the copy, up to block %d", peer, source.index)
         except (OSError, TimeoutError, LeveretError) as fault:
             reason = str(fault) or "no answer"
             log.warning("the copy for node %s has failed: %s", peer, reason)
-            self.post(peer, Refuse(reason))
+            self._post_refusal(peer, reason)
+            return 0
         finally:
             if source is not None:
                 self._host.end_copy(source)
-            done(last)
+        return source.index
 
     async def _begin_source(self) -> CopySource:
         begun: asyncio.Future[CopySource | None]
@@ -206,7 +223,8 @@ class DirectoryCopier:
             raise ClusterError("this node does not lead")
         return source
 
-    async def _receive(self, peer: str, offer: Offer) -> None:
+    async def _receive(self, peer: str, offer: Offer) -> int:
+        """Receive a copy of the directory, and follow with it; return its last block, or 0."""
         target = CopyTarget(self._disk)
         try:
             if len(offer.names) > FILES_MAX:
@@ -223,18 +241,52 @@ class DirectoryCopier:
         except (OSError, TimeoutError, LeveretError) as fault:
             reason = str(fault) or "the other node was silent"
             log.warning("the copy from node %s has failed: %s", peer, reason)
-            self.post(peer, Refuse(reason))
+            self._post_refusal(peer, reason)
+            return 0
         finally:
             target.abandon()
+        return offer.index
 
     def post(self, peer: str, message: Message) -> None:
-        """Send a message. It is lost if the connection is, and then the copy is, too."""
-        self._host.send_data(peer, msgspec.json.encode(message))
+        """Send a message. Raise ClusterError if it cannot be sent now."""
+        self._post(peer, msgspec.json.encode(message))
 
     def post_data(self, peer: str, data: bytes) -> None:
-        """Send bytes of a file."""
-        if not self._host.send_data(peer, DATA + data):
-            raise ClusterError("the connection is lost")
+        """Send bytes of a file. Raise ClusterError if they cannot be sent now."""
+        self._post(peer, DATA + data)
+
+    def _post(self, peer: str, data: bytes) -> None:
+        if not self._host.send_data(peer, data):
+            raise ClusterError("the nodes have no connection for copies")
+
+    def _post_refusal(self, peer: str, reason: str) -> None:
+        """Tell the other node that the copy has failed. A lost connection tells it, too."""
+        self._host.send_data(peer, msgspec.json.encode(Refuse(reason)))
+
+
+def _last_block(task: asyncio.Task[int]) -> int:
+    """Return the last block of a copy that has ended; 0: it has failed or was given up."""
+    if task.cancelled():
+        return 0
+    fault = task.exception()
+    if fault is not None:
+        log.error("a copy has failed", exc_info=fault)
+        return 0
+    return task.result()
+
+
+async def _in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Do work on the disk in a thread.
+
+    A cancelled copy waits for its thread, so that no file is closed while a thread uses it.
+    """
+    loop = asyncio.get_running_loop()
+    task = loop.create_task(asyncio.to_thread(work, *args, **kwargs))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait((task,))
+        raise
 
 
 class _Talk:
@@ -283,7 +335,7 @@ class _Sending(_Talk):
         for place, file in enumerate(source.files):
             had = accepted.had.get(file.name)
             if had is not None and had[0] == file.size:
-                if had[1] == await asyncio.to_thread(source.checksum, place):
+                if had[1] == await _in_thread(source.checksum, place):
                     continue
             await self._send_file(place, file.name)
         self.post(Finish())
@@ -294,7 +346,7 @@ class _Sending(_Talk):
         self.post(Begin(name))
         offset = crc = 0
         while True:
-            data = await asyncio.to_thread(self._source.read, place, offset, SLICE_BYTES)
+            data = await _in_thread(self._source.read, place, offset, SLICE_BYTES)
             if not data:
                 break
             crc = crc32(data, crc)
@@ -323,21 +375,21 @@ class _Receiving(_Talk):
 
     async def run(self, offer: Offer) -> None:
         target = self._target
-        had = await asyncio.to_thread(target.received)
+        had = await _in_thread(target.received)
         wanted = set(offer.names)
-        await asyncio.to_thread(target.drop, [name for name in had if name not in wanted])
+        await _in_thread(target.drop, [name for name in had if name not in wanted])
         self.post(Accept({name: found for name, found in had.items() if name in wanted}))
         while True:
             message = await self.take()
             if isinstance(message, bytes):
-                await asyncio.to_thread(target.put, message[len(DATA) :])
+                await _in_thread(target.put, message[len(DATA) :])
                 self.post(Ack(len(message) - len(DATA)))
             elif isinstance(message, Begin):
                 if message.name not in wanted:
                     raise ClusterError(f"the file {message.name} was not offered")
-                await asyncio.to_thread(target.begin, message.name)
+                await _in_thread(target.begin, message.name)
             elif isinstance(message, End):
-                if not await asyncio.to_thread(target.end, message.size, message.crc):
+                if not await _in_thread(target.end, message.size, message.crc):
                     raise ClusterError("a file arrived damaged")
             elif isinstance(message, Finish):
                 return

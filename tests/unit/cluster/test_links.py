@@ -18,6 +18,7 @@ import pytest
 from leveret.cluster.admission import removed, require_welcome
 from leveret.cluster.errors import ClusterError, LinkRefusedError
 from leveret.cluster.handshake import (
+    BULK,
     KEPT,
     NONCE_BYTES,
     NOT_LEADER,
@@ -64,6 +65,8 @@ class End:
         self.inbox: asyncio.Queue[Message] = asyncio.Queue()
         self.data: asyncio.Queue[bytes] = asyncio.Queue()
         self.lost: list[str] = []  # peers whose link was lost
+        self.messages_lost: list[str] = []  # peers whose link for messages was replaced
+        self.data_lost: list[str] = []  # peers whose link for data was lost or replaced
         self.refused: list[int] = []
         self.drained = asyncio.Event()
         self.leads = True
@@ -84,6 +87,12 @@ class End:
 
     def on_lost(self, peer: str) -> None:
         self.lost.append(peer)
+
+    def on_messages_lost(self, peer: str) -> None:
+        self.messages_lost.append(peer)
+
+    def on_data_lost(self, peer: str) -> None:
+        self.data_lost.append(peer)
 
     def on_refused(self, peer: str, code: int, sentence: str) -> None:
         self.refused.append(code)
@@ -541,6 +550,32 @@ async def dialed(end: End, purpose: int) -> tuple[asyncio.StreamReader, asyncio.
         while not shake.is_done:
             writer.write(shake.feed(await reader.read(1000)))
     return reader, writer
+
+
+@played
+async def test_the_owner_learns_that_what_was_under_way_is_lost() -> None:
+    one = End(1, pace=Pace(silent_s=60.0))  # the connections by hand send no pings
+    async with ends(one), contextlib.AsyncExitStack() as stack:
+
+        async def dial(purpose: int) -> asyncio.StreamWriter:
+            _, writer = await dialed(one, purpose)
+            stack.callback(writer.close)
+            return writer
+
+        await dial(TALK)
+        bulk = await dial(BULK)
+        await until(lambda: one.links.is_connected("b"))
+        bulk.close()
+        await until(lambda: one.data_lost == ["b"])
+        assert not one.links.send_data("b", b"x")
+        await dial(BULK)
+        await until(lambda: one.links.is_connected("b"))
+        await dial(BULK)  # the other node has given up its connection, and this one has not
+        await until(lambda: one.data_lost == ["b", "b"])
+        assert one.messages_lost == []
+        await dial(TALK)
+        await until(lambda: one.messages_lost == ["b"])
+        assert one.lost == []
 
 
 @played

@@ -271,6 +271,10 @@ class Raft(State):
     def on_link_lost(self, node: i64) -> None:
         """Note that the connection to a node was closed. A silent connection is no lost one."""
         on_link_lost(self, node)
+        self.on_messages_lost(node)
+
+    def on_messages_lost(self, node: i64) -> None:
+        """Note that messages to a node may be lost: send again from what it is known to have."""
         progress = self.progress.get(int(node))
         if progress is not None and node != self.node and progress.state != COPY:
             progress.to_probe(progress.match + 1, self.ticks)

@@ -1,0 +1,133 @@
+"""Copies of directories between two nodes: every end of a copy is told at once, and once."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import cast
+
+import msgspec
+
+from leveret.runtime.directory_copier import DATA, Accept, Begin, DirectoryCopier, Finish, Offer
+from leveret.storage.directory_copy import CopySource, CopyTarget
+from leveret.storage.file_names import log_name
+from leveret.testing.disk import FakeDisk
+from tests.unit.cluster.played import played, until
+
+OFFER = Offer(7, 100, 3, [log_name(7)])
+
+
+class Source:
+    """A directory of the leader with one file. Reading it takes until the test lets it go on."""
+
+    def __init__(self) -> None:
+        self.index = OFFER.index
+        self.number = OFFER.number
+        self.files = [msgspec.defstruct("File", ["name", "size"])(log_name(7), 3)]
+        self.reading = threading.Event()
+        self.may_read = threading.Event()
+        self.may_read.set()
+        self.is_read_after_close = False
+        self.is_closed = False
+
+    def total_bytes(self) -> int:
+        return 3
+
+    def read(self, place: int, offset: int, size: int) -> bytes:
+        self.reading.set()
+        self.may_read.wait(10)
+        self.is_read_after_close = self.is_read_after_close or self.is_closed
+        return b"abc"[offset:]
+
+
+class Host:
+    """A node whose connections the test takes away."""
+
+    def __init__(self) -> None:
+        self.is_connected = True
+        self.sent: list[bytes] = []
+        self.source = Source()
+        self.ends: list[int] = []  # of copies: the last block, or 0
+        self.copier = DirectoryCopier(FakeDisk(), self)
+
+    def copy(self) -> None:
+        self.copier.copy_to("b", self.ends.append)
+
+    def take(self, message: msgspec.Struct) -> None:
+        self.copier.on_data("b", msgspec.json.encode(message))
+
+    def has_sent(self, kind: str) -> bool:
+        return any(b'"type":"%s"' % kind.encode() in data for data in self.sent)
+
+    def send_data(self, peer: str, data: bytes) -> bool:
+        if self.is_connected:
+            self.sent.append(data)
+        return self.is_connected
+
+    def begin_copy(self, done: Callable[[CopySource | None], None]) -> None:
+        done(cast(CopySource, self.source))
+
+    def end_copy(self, source: CopySource) -> None:
+        self.source.is_closed = True
+
+    def term_of(self, index: int) -> int:
+        return OFFER.term
+
+    def may_install(self, index: int, term: int) -> bool:
+        return True
+
+    def install(self, target: CopyTarget, offer: Offer) -> None:
+        raise AssertionError("no copy is whole")
+
+
+@played
+async def test_a_copy_without_a_connection_fails_at_once() -> None:
+    host = Host()
+    host.is_connected = False
+    host.copy()
+    await until(lambda: host.ends == [0])
+    assert host.source.is_closed
+
+
+@played
+async def test_a_copy_that_is_given_up_before_it_has_begun_is_told_as_failed() -> None:
+    host = Host()
+    host.copy()
+    host.copier.on_lost("b")
+    await until(lambda: host.ends == [0])
+
+
+@played
+async def test_a_copy_ends_with_its_connection_and_leaves_its_files_alone_afterwards() -> None:
+    host = Host()
+    host.source.may_read.clear()
+    host.copy()
+    await until(lambda: host.has_sent("Offer"))
+    host.take(Accept({}))
+    await until(host.source.reading.is_set)
+    host.copier.on_lost("b")
+    host.copy()  # waits for the thread of the first one
+    await asyncio.sleep(0)
+    assert host.ends == []
+    assert not host.source.is_closed
+    host.source.may_read.set()
+    await until(lambda: host.ends == [0])
+    assert not host.source.is_read_after_close
+    host.copier.stop()
+    await until(lambda: host.ends == [0, 0])
+
+
+@played
+async def test_a_member_that_cannot_answer_gives_the_copy_up() -> None:
+    host = Host()
+    host.is_connected = False
+    host.take(OFFER)
+    await until(lambda: not host.copier._tasks)
+    host.is_connected = True
+    host.take(Begin(log_name(7)))  # of the copy that was given up
+    host.copier.on_data("b", DATA + b"abc")
+    host.take(Finish())
+    assert host.sent == []
+    host.take(OFFER)
+    await until(lambda: host.has_sent("Accept"))
+    host.copier.stop()
+    await until(lambda: not host.copier._tasks)
