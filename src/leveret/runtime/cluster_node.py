@@ -1,12 +1,13 @@
 """A node of a cluster: it leads with a broker of its own, or follows and relays its clients.
 
     follows ── elected, its TERM block committed ──► recovers the directory as a restart does
-       ▲                                                  │ first block of its broker committed
-       └── drops the broker, closes its clients ◄── leads ┘
+       ▲▲                                                 │   │ first block of its broker committed
+       │└── another node leads: drops the broker ◄────────┘   │
+       └─── drops the broker, closes its clients ◄── leads ◄──┘
 
 The cluster's member (`leveret.cluster.member`) runs all the time. It writes to the follower's log,
-or is given the blocks of the broker's log. Role changes are done one after the other by one task:
-a broker that has begun to start is never left half made.
+or is given the blocks of the broker's log. Role changes are done one after the other by one task.
+A recovery runs in steps, between which the member sends its heartbeats.
 """
 
 import asyncio
@@ -31,7 +32,7 @@ from leveret.listening import Admission, Client, Relayed
 from leveret.runtime.cluster_logs import FollowingLog, LeadingLog, put_hard
 from leveret.runtime.directory_copier import DirectoryCopier, Offer
 from leveret.runtime.follower_http import FollowerHttp
-from leveret.runtime.node import Node
+from leveret.runtime.node import Node, NotWantedError
 from leveret.runtime.public_listeners import LEADER_WAIT_S
 from leveret.runtime.public_listeners import Relayed as LeaderConnection
 from leveret.storage.directory_copy import CopySource, CopyTarget
@@ -335,7 +336,13 @@ class ClusterNode:
             members=self._members,
         )
         node = self.node = self.make_node(replication)
-        await node.start(on_recovered=self._lead)
+        try:
+            await node.start(on_recovered=self._lead, is_wanted=lambda: self._term == term)
+        except NotWantedError:
+            log.info("the recovery ends: this node does not lead any more")
+            self.node = None
+            self._follow_again()
+            return
         await self._wait_for_commit(node, term)
         if self._term == term:
             self._open = node
@@ -377,6 +384,10 @@ class ClusterNode:
         if self._leading is not None:
             self._leading.close()
             self._leading = None
+        self._follow_again()
+
+    def _follow_again(self) -> None:
+        """Open the directory that the broker has left, and follow with it."""
         if self._has_stopped:
             return
         self._disk.prepare()

@@ -10,6 +10,9 @@ end of the log is lost and the loss is accepted, a stream keeps the chunks that 
 segments, and the rest is set aside.
 """
 
+from collections.abc import Iterator
+from typing import Final
+
 from leveret.engine.broker import Broker
 from leveret.engine.streams.chunk import chunk_bytes, read_chunk
 from leveret.engine.streams.segments import Segment
@@ -29,22 +32,24 @@ from leveret.storage.unexplained_segments import (
     shown,
 )
 
+STEP_BYTES: Final = 1024 * 1024  # of chunks that are appended in one step
+
 
 def restore_streams(
     disk: Disk,
     broker: Broker,
     replay: Replay,
     files: SegmentFiles,
+    findings: list[str],
     *,
     adopts: bool,
     has_lost_checkpoint: bool,
-) -> list[str]:
+) -> Iterator[None]:
     """Restore the segments of every stream, and remove those of deleted streams.
 
     `adopts` is set if the end of the log may be lost: then the segments tell where the streams end.
-    Return the findings that the log does not explain.
+    Add what the log does not explain to `findings`. Yield between steps.
     """
-    findings: list[str] = []
     found = segments_by_stream(disk.names())
     ends = chunk_ends(disk, replay) if adopts else {}
     for queue in broker.slots.queues:
@@ -59,14 +64,14 @@ def restore_streams(
             if adopts and firsts:
                 log = _adopt(disk, files, queue, firsts, log, ends.get(number, 0), told)
             _restore(disk, files, queue, log, firsts)
+            yield
     _remove_deleted(disk, replay, found)
     findings += _set_aside_unknown(disk, found)
-    _append_chunks(disk, broker, replay, files)
+    yield from _append_chunks(disk, broker, replay, files)
     for queue in broker.slots.queues:
         if isinstance(queue, Stream):
             queue.restore(queue.writer.next_offset, queue.writer.last_ms)
     files.sync()
-    return findings
 
 
 def _remove_deleted(disk: Disk, replay: Replay, found: dict[int, list[int]]) -> None:
@@ -226,8 +231,11 @@ def _place(disk: Disk, stream: Stream, log: StreamLog) -> None:
     place.resume_at(log.segment, log.at, log.began_ms)
 
 
-def _append_chunks(disk: Disk, broker: Broker, replay: Replay, files: SegmentFiles) -> None:
+def _append_chunks(
+    disk: Disk, broker: Broker, replay: Replay, files: SegmentFiles
+) -> Iterator[None]:
     """Append the chunks that the log holds beyond the checkpoint."""
+    done_bytes = 0
     by_id = {int(q.ledger.id): q for q in broker.slots.queues if isinstance(q, Stream)}
     opened: dict[int, DiskFile] = {}
     try:
@@ -239,6 +247,10 @@ def _append_chunks(disk: Disk, broker: Broker, replay: Replay, files: SegmentFil
                 opened[file] = disk.open(log_name(file))
             data = opened[file].read(size - 8, at + RECORD_HEAD_BYTES + 8)
             _append(stream, data, replay.first_offset(number), files)
+            done_bytes += size
+            if done_bytes >= STEP_BYTES:
+                done_bytes = 0
+                yield
     finally:
         for log in opened.values():
             log.close()
