@@ -13,6 +13,7 @@ from leveret.listening import Networks
 from leveret.runtime import machine
 from leveret.runtime.certificates import Certificates
 from leveret.runtime.cluster_node import ClusterNode
+from leveret.runtime.job_tokens import put_cluster_secret
 from leveret.runtime.public_listeners import PublicListeners
 from leveret.storage.disk import Disk
 
@@ -46,6 +47,7 @@ class ClusteredNode:
         address = parse_address(self.settings.cluster_listen)
         await self.node.start(address.host, address.port)
         settings = self.settings
+        put_cluster_secret(settings.data, self.node.cluster.secret)
         certificates = self._certificates
         host = settings.host
         listen = self._listeners.listen
