@@ -440,6 +440,7 @@ def _admit(admission: Admission, client: Client) -> None:
 
 
 def _tls_peer(head: RelayHead) -> TlsPeer | None:
+    """Return the TLS session of a client with the node that relays it."""
     if head.service == AMQP:
         return None
-    return TlsPeer(version=head.tls_version, cipher=head.tls_cipher, offers_external=False)
+    return TlsPeer(head.tls_version, head.tls_cipher, head.verifies, *head.names.texts())

@@ -156,6 +156,8 @@ class Node:
         self._memory = MemoryWatch(self._held_bytes, limit_bytes, loop, self._events.on_memory)
         self.watch.on_probe = self._memory.probe
         self.amqp = AmqpServer(self.front, loop, self.turns, self._memory.note_received)
+        if self._certificates is not None:
+            self.amqp.take_certificates(self._certificates.name_rule)
         self._events.amqp = self.amqp
         self.view = self._make_view()
         self.front.limits.sockets_end = self.view.machine().amqp_sockets_end()
@@ -273,7 +275,6 @@ class Node:
         if certificates is not None:
             self._reloads.append(certificates.reload)
         if certificates is not None and settings.amqps_port is not None:
-            self.amqp.take_certificates(certificates.name_rule)
             self.amqps_address = self.amqp.listen(
                 settings.host, settings.amqps_port, certificates.amqp
             )
