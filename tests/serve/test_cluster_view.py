@@ -19,6 +19,8 @@ from tests.tls.certificates import Pair, TestAuthority
 
 pytestmark = pytest.mark.compiled_only("processes take long to start")
 
+CRITICAL = "/api/health/checks/node-is-quorum-critical"
+QUORUM = {"durable": True, "arguments": {"x-queue-type": "quorum"}}
 LOGIN = b64encode(b"guest:guest").decode()
 
 
@@ -116,3 +118,44 @@ def test_token_of_jobs_is_valid_at_the_next_leader(trio: RunningCluster) -> None
     for name in trio.nodes:
         status, answer = ask(trio, name, "/enqueue", "POST", [job], token)
         assert status == 200, answer
+
+
+def test_every_node_shows_all_nodes(trio: RunningCluster) -> None:
+    leader, (follower, killed) = trio.leader, trio.followers
+    assert ask(trio, leader, "/api/queues/%2F/qq", "PUT", QUORUM)[0] in (201, 204)
+    for name in trio.nodes:
+        assert [row["name"] for row in get(trio, name, "/api/nodes")] == trio.nodes
+        overview = get(trio, name, "/api/overview")
+        assert overview["node"] == leader
+        assert {one["protocol"] for one in overview["listeners"]} == {"amqp", "amqp/ssl", "http"}
+        assert get(trio, name, CRITICAL)["status"] == "ok"
+        port = trio[name].amqp_port
+        assert get(trio, name, f"/api/health/checks/port-listener/{port}")["status"] == "ok"
+        queue = get(trio, name, "/api/queues/%2F/qq")
+        assert (queue["node"], queue["leader"]) == (leader, leader)
+        assert queue["members"] == queue["online"] == trio.nodes
+    trio.kill(killed)
+    running = sorted([leader, follower])
+    wait_until(lambda: get(trio, leader, "/api/queues/%2F/qq")["online"] == running, "it is gone")
+    assert get(trio, follower, f"/api/nodes/{killed}")["running"] is False
+    assert get(trio, follower, f"/api/nodes/{leader}")["running"] is True
+    replicas = get(trio, follower, "/api/queues/quorum/%2F/qq/status")
+    states = {row["Node Name"]: row["Raft State"] for row in replicas}
+    assert states == {leader: "leader", follower: "follower", killed: "noproc"}
+    for name in running:
+        wait_until(lambda name=name: ask(trio, name, CRITICAL)[0] == 503, f"{name} is critical")
+    trio.start(killed)
+    trio.wait_for_members()
+
+
+def test_minority_answers_503_with_the_reason(trio: RunningCluster) -> None:
+    old = trio.leader
+    others = trio.followers
+    trio.kill(*others)
+    wait_until(lambda: ask(trio, old, "/api/queues")[0] == 503, "the minority refuses")
+    status, body = ask(trio, old, "/api/queues")
+    assert status == 503
+    assert "reason" in msgspec.json.decode(body)
+    assert ask(trio, old, "/api/health/checks/alarms")[0] == 503
+    trio.start(*others)
+    trio.wait_for_members()

@@ -28,6 +28,7 @@ from leveret.cluster.raft.members import encode_members
 from leveret.cluster.relay import AMQP, AMQPS, HTTP, HTTPS, RelayHead, attach
 from leveret.config.settings import Settings
 from leveret.errors import ConfigError, LeveretError
+from leveret.http.framework.node import ClusterNodeFacts, Listener
 from leveret.listening import Admission, Client, Relayed
 from leveret.runtime.cluster_logs import FollowingLog, LeadingLog, put_hard
 from leveret.runtime.directory_copier import DirectoryCopier, Offer
@@ -73,6 +74,7 @@ class ClusterNode:
         self._open: Node | None = None  # the broker, while clients are served
         self._leading: LeadingLog | None = None
         self._following: FollowingLog | None = None
+        self.bound: list[Listener] = []  # the addresses that the node listens on for clients
         self.leader = ""  # name of the node that leads; empty: none is known
         self._term = 0  # in which this node has to lead; 0: it has to follow
         self._changed = asyncio.Event()  # set at every change of roles, and replaced
@@ -224,6 +226,29 @@ class ClusterNode:
         """Return the cluster as this node sees it, as JSON."""
         return asdict(self.member.status())
 
+    def nodes(self) -> list[ClusterNodeFacts]:
+        """Return all nodes of the cluster, by name."""
+        found = [
+            ClusterNodeFacts(
+                member.name,
+                is_leader=member.role == "leader",
+                is_voter=member.role != "non-voter",
+                is_running=member.is_connected,
+                last_index=member.match or 0,
+            )
+            for member in self.member.status().members
+        ]
+        return sorted(found, key=lambda one: one.name)
+
+    def raft_indexes(self) -> tuple[int, int]:
+        """Return the term, and the last committed block."""
+        raft = self.member.status().raft
+        return (raft.term, raft.commit) if raft is not None else (0, 0)
+
+    def missing_nodes(self) -> list[str]:
+        """Return listed nodes that are not in the cluster yet."""
+        return sorted(set(self.cluster.peers).difference(one.name for one in self.nodes()))
+
     def why_unwell(self) -> str:
         """Return why clients of this node are not served; empty if they are."""
         if self._open is not None or (self.leader and self.leader != self.cluster.name):
@@ -370,6 +395,7 @@ class ClusterNode:
         """Let the member lead with the log of the broker, which has read the directory."""
         assert self.node is not None
         self.node.view.cluster = self
+        self.node.view.bound = self.bound
         self._leading = LeadingLog(
             self.node.replicated_log(), self._disk, asyncio.get_running_loop()
         )

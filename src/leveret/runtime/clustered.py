@@ -9,6 +9,7 @@ from leveret.cluster.peers import Tls, parse_address
 from leveret.cluster.relay import AMQP, AMQPS, HTTP, HTTPS
 from leveret.config.settings import Settings
 from leveret.errors import ConfigError
+from leveret.http.framework.node import Listener
 from leveret.listening import Networks
 from leveret.runtime import machine
 from leveret.runtime.certificates import Certificates
@@ -58,6 +59,9 @@ class ClusteredNode:
             self.addresses[AMQPS] = listen(AMQPS, host, settings.amqps_port, certificates.amqp)
         if certificates is not None and settings.https_port is not None:
             self.addresses[HTTPS] = listen(HTTPS, host, settings.https_port, certificates.http)
+        for service, address in self.addresses.items():
+            protocol = "amqp/ssl" if service == AMQPS else service  # RabbitMQ's name
+            self.node.bound.append(Listener(protocol, *address))
 
     async def serves(self) -> None:
         """Return when clients are served, by this node or through it."""
