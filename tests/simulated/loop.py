@@ -52,6 +52,7 @@ class NodeLoop(asyncio.AbstractEventLoop):
         self.name = name
         self.network = network
         self.is_alive = True
+        self._busy_until_s = 0.0
         # The tasks that have not ended. A killed node's tasks are kept until the run is over, so
         # that no `finally` of theirs runs before.
         self._tasks: dict[asyncio.Task[Any], None] = {}
@@ -87,8 +88,14 @@ class NodeLoop(asyncio.AbstractEventLoop):
         self.schedule.run_until(task.done, within_s)
         return task.result()
 
+    def block(self, time_s: float) -> None:
+        """Let the running callback take some time, in which nothing else of this node runs."""
+        self._busy_until_s = max(self._busy_until_s, self.time()) + time_s
+
     def _run_handle(self, handle: asyncio.Handle) -> None:
-        if self.is_alive and not handle.cancelled():
+        if self._busy_until_s > self.time():
+            self.schedule.at(self._busy_until_s, lambda: self._run_handle(handle))
+        elif self.is_alive and not handle.cancelled():
             self.run_inside(handle._run)
 
     # Methods of asyncio's event loops.

@@ -31,7 +31,8 @@ from leveret.storage.blocks import BLOCK_HEAD_BYTES, HEAD_BYTES
 from leveret.storage.disk import DiskFile
 from leveret.storage.file_names import SYNCED
 from leveret.storage.log_reader import LogReader
-from leveret.storage.recovery import RecoveryResult, recover
+from leveret.storage.recovery import recover
+from leveret.storage.recovery_result import RecoveryResult
 from leveret.storage.repair import ReadOnlyDisk, ReadOnlyFile
 from leveret.storage.segment_files import SegmentFiles
 from leveret.testing.disk import FakeDisk
@@ -237,7 +238,7 @@ def test_flipped_bit_is_noticed(part: int) -> None:
         broker = Broker(1)
         disk = OneFile(bytes(turned))
         try:
-            found = recover(disk, broker, LogReader(disk.read_at), SegmentFiles(disk))
+            found = recover(disk, broker, LogReader(disk.read_at), SegmentFiles(disk)).run()
         except StorageError as fault:
             fates[_refusal(log, bit // 8, str(fault))] += 1
             continue

@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from leveret.cli.main import main
 from leveret.runtime import node
-from leveret.storage.recovery import RecoveryResult
+from leveret.storage.recovery import Recovery
+from leveret.storage.recovery_result import RecoveryResult
 from leveret.storage.store import Store
 
 FILE_BYTES: Final = 512 * 1024
@@ -27,6 +28,9 @@ class SmallFilesStore:
 
     def open(self, *arguments: Any, **options: Any) -> RecoveryResult:
         return self._store.open(*arguments, file_bytes=FILE_BYTES, **options)
+
+    def prepare(self, *arguments: Any, **options: Any) -> Recovery:
+        return self._store.prepare(*arguments, file_bytes=FILE_BYTES, **options)
 
 
 if __name__ == "__main__":

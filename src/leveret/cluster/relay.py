@@ -1,8 +1,10 @@
 """A relay connection: one client's bytes between the node that it chose and the leader.
 
-    head = size:u32 service:u8 flags:u8 host port:u32 host port:u32 text text certificate
+    head = size:u32 service:u8 flags:u8 host port:u32 host port:u32 version cipher name*
            client's host and port, then those of the server that it connected to; version and cipher
-           of TLS; the client's certificate as DER. Texts and bytes: size:u32 and that many bytes.
+           of TLS; the names of the client's certificate, in the order of `CertificateNames`.
+           Texts: size:u32 and that many bytes of UTF-8. Flags: 1 the client is local; 2 the node
+           verifies certificates.
 
 The handshake of `RELAY` comes first. The head follows it, and then the client's bytes, unchanged in
 both directions. The receiving node attaches the protocol of the service to the connection.
@@ -29,6 +31,26 @@ _HOST_BYTES_MAX: Final = 255
 _TEXT_BYTES_MAX: Final = 255
 _PORT_MAX: Final = 65_535
 _IS_LOCAL: Final = 1
+_VERIFIES: Final = 2
+NAME_BYTES_MAX: Final = 8 * 1024  # of one name in a certificate
+
+
+@dataclass(frozen=True)
+class CertificateNames:
+    """The names in a client's certificate that the relaying node has verified."""
+
+    login_name: str = ""  # the user that the certificate names, by the rule of the relaying node
+    subject: str = ""
+    issuer: str = ""
+    validity: str = ""
+    serial_number: str = ""
+
+    def texts(self) -> tuple[str, ...]:
+        return self.login_name, self.subject, self.issuer, self.validity, self.serial_number
+
+    def is_too_long(self) -> bool:
+        """Return True if a relay head has no room for one of the names."""
+        return any(len(text.encode()) > NAME_BYTES_MAX for text in self.texts())
 
 
 @dataclass(frozen=True)
@@ -43,12 +65,13 @@ class RelayHead:
     is_local: bool = False  # the client is on the machine of the node that relays
     tls_version: str = ""  # empty: no TLS
     tls_cipher: str = ""
-    certificate: bytes = b""  # DER of the client's certificate; empty: it showed none
+    verifies: bool = False  # the relaying node verifies certificates: EXTERNAL is possible
+    names: CertificateNames = CertificateNames()  # empty: the client showed no certificate
 
     def encode(self) -> bytes:
         writer = BytesWriter()
         writer.append(SERVICES.index(self.service))
-        writer.append(self.is_local * _IS_LOCAL)
+        writer.append(self.is_local * _IS_LOCAL | self.verifies * _VERIFIES)
         for host, port in (
             (self.client_host, self.client_port),
             (self.server_host, self.server_port),
@@ -57,7 +80,8 @@ class RelayHead:
             write_u32(writer, port)
         write_bytes(writer, self.tls_version.encode())
         write_bytes(writer, self.tls_cipher.encode())
-        write_bytes(writer, self.certificate)
+        for text in self.names.texts():
+            write_bytes(writer, text.encode())
         body = writer.getvalue()
         if len(body) > HEAD_BYTES_MAX:
             raise FrameError(f"a relay head of {len(body)} bytes, more than {HEAD_BYTES_MAX}")
@@ -89,7 +113,7 @@ def _decode(reader: Reader) -> RelayHead:
     server = _read_text(reader, _HOST_BYTES_MAX), _read_port(reader)
     version = _read_text(reader, _TEXT_BYTES_MAX)
     cipher = _read_text(reader, _TEXT_BYTES_MAX)
-    certificate = reader.sized()
+    names = [_read_text(reader, NAME_BYTES_MAX) for _ in CertificateNames().texts()]
     reader.require_end()
     return RelayHead(
         SERVICES[service],
@@ -98,7 +122,8 @@ def _decode(reader: Reader) -> RelayHead:
         is_local=bool(flags & _IS_LOCAL),
         tls_version=version,
         tls_cipher=cipher,
-        certificate=certificate,
+        verifies=bool(flags & _VERIFIES),
+        names=CertificateNames(*names),
     )
 
 

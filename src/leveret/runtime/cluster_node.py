@@ -1,12 +1,13 @@
 """A node of a cluster: it leads with a broker of its own, or follows and relays its clients.
 
     follows ── elected, its TERM block committed ──► recovers the directory as a restart does
-       ▲                                                  │ first block of its broker committed
-       └── drops the broker, closes its clients ◄── leads ┘
+       ▲▲                                                 │   │ first block of its broker committed
+       │└── another node leads: drops the broker ◄────────┘   │
+       └─── drops the broker, closes its clients ◄── leads ◄──┘
 
 The cluster's member (`leveret.cluster.member`) runs all the time. It writes to the follower's log,
-or is given the blocks of the broker's log. Role changes are done one after the other by one task:
-a broker that has begun to start is never left half made.
+or is given the blocks of the broker's log. Role changes are done one after the other by one task.
+A recovery runs in steps, between which the member sends its heartbeats.
 """
 
 import asyncio
@@ -27,11 +28,12 @@ from leveret.cluster.raft.members import encode_members
 from leveret.cluster.relay import AMQP, AMQPS, HTTP, HTTPS, RelayHead, attach
 from leveret.config.settings import Settings
 from leveret.errors import ConfigError, LeveretError
+from leveret.http.framework.node import ClusterNodeFacts, Listener
 from leveret.listening import Admission, Client, Relayed
 from leveret.runtime.cluster_logs import FollowingLog, LeadingLog, put_hard
 from leveret.runtime.directory_copier import DirectoryCopier, Offer
 from leveret.runtime.follower_http import FollowerHttp
-from leveret.runtime.node import Node
+from leveret.runtime.node import Node, NotWantedError
 from leveret.runtime.public_listeners import LEADER_WAIT_S
 from leveret.runtime.public_listeners import Relayed as LeaderConnection
 from leveret.storage.directory_copy import CopySource, CopyTarget
@@ -72,6 +74,7 @@ class ClusterNode:
         self._open: Node | None = None  # the broker, while clients are served
         self._leading: LeadingLog | None = None
         self._following: FollowingLog | None = None
+        self.bound: list[Listener] = []  # the addresses that the node listens on for clients
         self.leader = ""  # name of the node that leads; empty: none is known
         self._term = 0  # in which this node has to lead; 0: it has to follow
         self._changed = asyncio.Event()  # set at every change of roles, and replaced
@@ -223,6 +226,29 @@ class ClusterNode:
         """Return the cluster as this node sees it, as JSON."""
         return asdict(self.member.status())
 
+    def nodes(self) -> list[ClusterNodeFacts]:
+        """Return all nodes of the cluster, by name."""
+        found = [
+            ClusterNodeFacts(
+                member.name,
+                is_leader=member.role == "leader",
+                is_voter=member.role != "non-voter",
+                is_running=member.is_connected,
+                last_index=member.match or 0,
+            )
+            for member in self.member.status().members
+        ]
+        return sorted(found, key=lambda one: one.name)
+
+    def raft_indexes(self) -> tuple[int, int]:
+        """Return the term, and the last committed block."""
+        raft = self.member.status().raft
+        return (raft.term, raft.commit) if raft is not None else (0, 0)
+
+    def missing_nodes(self) -> list[str]:
+        """Return listed nodes that are not in the cluster yet."""
+        return sorted(set(self.cluster.peers).difference(one.name for one in self.nodes()))
+
     def why_unwell(self) -> str:
         """Return why clients of this node are not served; empty if they are."""
         if self._open is not None or (self.leader and self.leader != self.cluster.name):
@@ -335,7 +361,13 @@ class ClusterNode:
             members=self._members,
         )
         node = self.node = self.make_node(replication)
-        await node.start(on_recovered=self._lead)
+        try:
+            await node.start(on_recovered=self._lead, is_wanted=lambda: self._term == term)
+        except NotWantedError:
+            log.info("the recovery ends: this node does not lead any more")
+            self.node = None
+            self._follow_again()
+            return
         await self._wait_for_commit(node, term)
         if self._term == term:
             self._open = node
@@ -363,6 +395,7 @@ class ClusterNode:
         """Let the member lead with the log of the broker, which has read the directory."""
         assert self.node is not None
         self.node.view.cluster = self
+        self.node.view.bound = self.bound
         self._leading = LeadingLog(
             self.node.replicated_log(), self._disk, asyncio.get_running_loop()
         )
@@ -377,6 +410,10 @@ class ClusterNode:
         if self._leading is not None:
             self._leading.close()
             self._leading = None
+        self._follow_again()
+
+    def _follow_again(self) -> None:
+        """Open the directory that the broker has left, and follow with it."""
         if self._has_stopped:
             return
         self._disk.prepare()
@@ -429,6 +466,7 @@ def _admit(admission: Admission, client: Client) -> None:
 
 
 def _tls_peer(head: RelayHead) -> TlsPeer | None:
+    """Return the TLS session of a client with the node that relays it."""
     if head.service == AMQP:
         return None
-    return TlsPeer(version=head.tls_version, cipher=head.tls_cipher, offers_external=False)
+    return TlsPeer(head.tls_version, head.tls_cipher, head.verifies, *head.names.texts())

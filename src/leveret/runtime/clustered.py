@@ -9,10 +9,12 @@ from leveret.cluster.peers import Tls, parse_address
 from leveret.cluster.relay import AMQP, AMQPS, HTTP, HTTPS
 from leveret.config.settings import Settings
 from leveret.errors import ConfigError
+from leveret.http.framework.node import Listener
 from leveret.listening import Networks
 from leveret.runtime import machine
 from leveret.runtime.certificates import Certificates
 from leveret.runtime.cluster_node import ClusterNode
+from leveret.runtime.job_tokens import put_cluster_secret
 from leveret.runtime.public_listeners import PublicListeners
 from leveret.storage.disk import Disk
 
@@ -38,7 +40,8 @@ class ClusteredNode:
         )
         proxies = Networks(settings.amqp_trusted_proxies)
         descriptors_end = max(0, machine.descriptors_max() - DESCRIPTORS_KEPT)
-        self._listeners = PublicListeners(self.node.find_server, descriptors_end, proxies)
+        rule = self._certificates.name_rule if self._certificates is not None else None
+        self._listeners = PublicListeners(self.node.find_server, descriptors_end, proxies, rule)
         self.addresses: dict[str, tuple[str, int]] = {}  # bound addresses by service
 
     async def start(self) -> None:
@@ -46,6 +49,7 @@ class ClusteredNode:
         address = parse_address(self.settings.cluster_listen)
         await self.node.start(address.host, address.port)
         settings = self.settings
+        put_cluster_secret(settings.data, self.node.cluster.secret)
         certificates = self._certificates
         host = settings.host
         listen = self._listeners.listen
@@ -55,6 +59,9 @@ class ClusteredNode:
             self.addresses[AMQPS] = listen(AMQPS, host, settings.amqps_port, certificates.amqp)
         if certificates is not None and settings.https_port is not None:
             self.addresses[HTTPS] = listen(HTTPS, host, settings.https_port, certificates.http)
+        for service, address in self.addresses.items():
+            protocol = "amqp/ssl" if service == AMQPS else service  # RabbitMQ's name
+            self.node.bound.append(Listener(protocol, *address))
 
     async def serves(self) -> None:
         """Return when clients are served, by this node or through it."""

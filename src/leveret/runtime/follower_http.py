@@ -9,13 +9,17 @@ the jobs API keep theirs, because they send many small requests and nothing else
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any, Final, Protocol, cast
+from urllib.parse import unquote
 
 import msgspec
 
 from leveret.cluster.errors import ClusterError
 from leveret.cluster.relay import RelayHead
+from leveret.http.framework.cluster_nodes import is_critical
+from leveret.http.framework.node import ClusterNodeFacts, Listener
+from leveret.http.management.health import PROTOCOLS, QUORUM_CRITICAL
 from leveret.listening import Client
 from leveret.runtime.public_listeners import LEADER_WAIT_S, Relayed, join_ends
 
@@ -45,6 +49,13 @@ class Follower(Protocol):
 
     def facts(self) -> dict[str, Any]:
         """Return the cluster as this node sees it, as JSON."""
+
+    @property
+    def bound(self) -> Sequence[Listener]:
+        """Return the addresses that the node listens on for clients."""
+
+    def nodes(self) -> list[ClusterNodeFacts]:
+        """Return all nodes of the cluster, by name."""
 
     def why_unwell(self) -> str:
         """Return why clients of this node are not served; empty if they are."""
@@ -103,20 +114,39 @@ class FollowerHttp(asyncio.Protocol):
         method, path = parts[0], parts[1].partition("?")[0]
         if method in ("GET", "HEAD"):
             if path == HEALTH or path.startswith(f"{HEALTH}/"):
-                await self._answer_health()
+                await self._answer_health(unquote(path.removeprefix(HEALTH)))
                 return
             if path == CLUSTER:
                 await self._answer_cluster(lines[1:])
                 return
         await self._relay(path, lines)
 
-    async def _answer_health(self) -> None:
-        reason = self._node.why_unwell()
+    async def _answer_health(self, check: str) -> None:
+        reason = self._node.why_unwell() or self._why_failed(check)
         name = self._node.facts()["name"]
         body: dict[str, Any] = {"status": "failed" if reason else "ok", "node": name}
         if reason:
             body["reason"] = reason
         await self._answer(503 if reason else 200, body)
+
+    def _why_failed(self, check: str) -> str:
+        """Return why a check of this node fails, in RabbitMQ's words; empty if it is well.
+
+        Checks that are not named here succeed if clients of this node are served.
+        """
+        *_, name, asked = ["", *check.split("/")]
+        listening = self._node.bound
+        if asked == "node-is-quorum-critical":
+            is_failed = is_critical(self._node.nodes(), self._node.facts()["name"])
+            return QUORUM_CRITICAL if is_failed else ""
+        if name == "port-listener":
+            is_there = any(str(one.port) == asked for one in listening)
+        elif name == "protocol-listener":
+            wanted = {found for one in asked.split(",") for found in PROTOCOLS.get(one.lower(), ())}
+            is_there = any(one.protocol in wanted for one in listening)
+        else:
+            return ""
+        return "" if is_there else "No active listener"
 
     async def _answer_cluster(self, headers: list[bytes]) -> None:
         """Answer users whom the leader knows. Without a leader, clients of this machine."""

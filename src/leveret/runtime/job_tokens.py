@@ -11,7 +11,8 @@ with the user's password. What it allows is looked up at each call.
 
 A token is verified with the secret or the public key of the settings, and only with the algorithm
 of that key type. If neither is set, a secret in the data directory is used. The node or
-`leveret jobs token` makes that secret at the first need.
+`leveret jobs token` makes that secret at the first need. The nodes of a cluster derive it from the
+secret of the cluster, so that each of them accepts the tokens of the others.
 """
 
 import contextlib
@@ -186,6 +187,21 @@ def secret_in(folder: Path | None) -> str:
     if len(found) < SECRET_CHARACTERS_MIN:
         raise ConfigError(f"{path}: it has fewer than {SECRET_CHARACTERS_MIN} characters")
     return found
+
+
+def put_cluster_secret(folder: Path, cluster_secret: bytes) -> None:
+    """Let the data directory of a node have the secret that all nodes of its cluster have.
+
+    A secret of the time when the node was alone is replaced. Raises ConfigError.
+    """
+    secret = hmac.new(cluster_secret, b"leveret jobs tokens", "sha256").hexdigest()
+    path = folder / SECRET_FILE
+    try:
+        if not path.exists() or path.read_text().strip() != secret:
+            path.unlink(missing_ok=True)
+            _write_new(path, secret)
+    except OSError as fault:
+        raise ConfigError(f"{path}: {fault.strerror}") from fault
 
 
 def _write_new(path: Path, text: str) -> None:

@@ -25,7 +25,7 @@ from leveret.definitions.parameters import CLUSTER_NAME
 from leveret.engine.broker import Broker
 from leveret.engine.history.tracing import TracedMessages
 from leveret.engine.vhosts import pausing
-from leveret.errors import ConfigError
+from leveret.errors import ConfigError, LeveretError
 from leveret.http.framework.node import Listener
 from leveret.http.transport.front import HttpFront
 from leveret.leases import ReaderLeases
@@ -52,7 +52,7 @@ from leveret.runtime.tracing import SpanExporter, otlp_exporter
 from leveret.runtime.turns import TurnRunner
 from leveret.storage.disk import Disk
 from leveret.storage.log import Log
-from leveret.storage.recovery import RecoveryResult
+from leveret.storage.recovery_result import RecoveryResult
 from leveret.storage.replicated_log import ReplicatedLog
 from leveret.storage.replication import Replication
 from leveret.storage.store import Store
@@ -70,6 +70,10 @@ NO_PASSWORD = (
     "host is {host}, which other machines can reach, and nobody has a password but the public"
     " guest/guest: give the default user one with --default-pass or LEVERET_DEFAULT_PASS"
 )
+
+
+class NotWantedError(LeveretError):
+    """Raised by `Node.start` of a node that lost the lead of its cluster during its recovery."""
 
 
 class Node:
@@ -128,12 +132,17 @@ class Node:
         self._listens = listens  # False: its clients are given to `amqp` and `http`
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def start(self, on_recovered: Callable[[], None] | None = None) -> None:
+    async def start(
+        self,
+        on_recovered: Callable[[], None] | None = None,
+        is_wanted: Callable[[], bool] | None = None,
+    ) -> None:
         """Recover from disk and listen.
 
         Raises OSError if an address cannot be used, and ConfigError or StorageError if the node
         must not start. `on_recovered` is called when the data directory has been read: from then on
-        nothing blocks the loop.
+        nothing blocks the loop. With `is_wanted` the recovery does not block the loop either. It
+        ends with NotWantedError as soon as `is_wanted` returns False.
         """
         loop = asyncio.get_running_loop()
         self._certificates = _certificates(self.settings)
@@ -147,17 +156,21 @@ class Node:
         self._memory = MemoryWatch(self._held_bytes, limit_bytes, loop, self._events.on_memory)
         self.watch.on_probe = self._memory.probe
         self.amqp = AmqpServer(self.front, loop, self.turns, self._memory.note_received)
+        if self._certificates is not None:
+            self.amqp.take_certificates(self._certificates.name_rule)
         self._events.amqp = self.amqp
         self.view = self._make_view()
         self.front.limits.sockets_end = self.view.machine().amqp_sockets_end()
         if self._store is not None:
-            self.recovered = self._store.open(
-                loop,
-                end_turn=self._run_empty_turn,
-                on_alarm=self._events.on_disk,
-                free_min_bytes=self.settings.disk_free_min,
-                replication=self._replication,
-            )
+            if is_wanted is None:
+                self.recovered = self._store.open(
+                    loop,
+                    end_turn=self._run_empty_turn,
+                    on_alarm=self._events.on_disk,
+                    free_min_bytes=self.settings.disk_free_min,
+                )
+            else:
+                await self._recover_in_steps(self._store, is_wanted)
             if self._replication is not None:
                 self._gate = CommitGate(
                     self.front, self._store.block_to_await, self._store.wait_for_commit
@@ -183,6 +196,26 @@ class Node:
         await self.jobs.start()
         if self._serves_http:
             self._start_http()
+
+    async def _recover_in_steps(self, store: Store, is_wanted: Callable[[], bool]) -> None:
+        """Recover with other work of the loop between the steps. Raises NotWantedError."""
+        recovery = store.prepare(
+            asyncio.get_running_loop(),
+            free_min_bytes=self.settings.disk_free_min,
+            replication=self._replication,
+        )
+        try:
+            while recovery.do_step():
+                await asyncio.sleep(0)
+                if not is_wanted():
+                    raise NotWantedError("another node leads")
+        except BaseException:
+            store.drop()
+            if self._span_exporter is not None:
+                await asyncio.to_thread(self._span_exporter.stop)
+            raise
+        store.begin(recovery.found, end_turn=self._run_empty_turn, on_alarm=self._events.on_disk)
+        self.recovered = recovery.found
 
     def _make_view(self) -> HttpNodeView:
         """Make the view of the node, and the parts that are used through it."""
@@ -242,7 +275,6 @@ class Node:
         if certificates is not None:
             self._reloads.append(certificates.reload)
         if certificates is not None and settings.amqps_port is not None:
-            self.amqp.take_certificates(certificates.name_rule)
             self.amqps_address = self.amqp.listen(
                 settings.host, settings.amqps_port, certificates.amqp
             )

@@ -14,11 +14,13 @@ import logging
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from typing import Final, cast
 
+from leveret.auth.certificates import NameRule, tls_peer
 from leveret.cluster.errors import ClusterError
-from leveret.cluster.relay import RelayHead, attach
+from leveret.cluster.relay import AMQPS, CertificateNames, RelayHead, attach
 from leveret.listening import Acceptor, Client, Networks, Refusals, bound_sockets
 
 log = logging.getLogger(__name__)
@@ -41,8 +43,18 @@ FindServer = Callable[[RelayHead, Client], Awaitable[asyncio.BaseProtocol | Rela
 class PublicListeners:
     """All clients of a node in a cluster that its own fronts have not taken."""
 
-    def __init__(self, find_server: FindServer, descriptors_end: int, proxies: Networks) -> None:
-        """Serve clients. Descriptors from `descriptors_end` on are refused; 0: none is."""
+    def __init__(
+        self,
+        find_server: FindServer,
+        descriptors_end: int,
+        proxies: Networks,
+        name_rule: NameRule | None = None,
+    ) -> None:
+        """Serve clients. Descriptors from `descriptors_end` on are refused; 0: none is.
+
+        `name_rule` says how certificates of AMQP clients name users; None: they are not verified.
+        """
+        self.name_rule = name_rule
         self._find_server = find_server
         self._descriptors_end = descriptors_end
         self._proxies = proxies  # must send a PROXY header
@@ -213,7 +225,8 @@ class _ClientEnd(_End):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        head = _head_of(self._service, self._client, self.transport)
+        rule = self._listeners.name_rule if self._service == AMQPS else None
+        head = _head_of(self._service, self._client, self.transport, rule)
         self._serving = asyncio.get_running_loop().create_task(
             self._listeners.serve(self, head, self._client)
         )
@@ -248,25 +261,28 @@ class _ClientEnd(_End):
         super().connection_lost(exc)
 
 
-def _head_of(service: str, client: Client, transport: asyncio.Transport) -> RelayHead:
+def _head_of(
+    service: str, client: Client, transport: asyncio.Transport, rule: NameRule | None
+) -> RelayHead:
     """Return the facts about a client that the leader cannot see itself."""
     server = transport.get_extra_info("sockname") or ("", 0)
+    head = RelayHead(
+        service, client.host, client.port, server[0], server[1], is_local=client.is_local
+    )
     secured: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
-    version = cipher = ""
-    certificate = b""
-    if secured is not None:
-        version = secured.version() or ""
-        suite = secured.cipher()
-        cipher = suite[0] if suite is not None else ""
-        certificate = secured.getpeercert(binary_form=True) or b""
-    return RelayHead(
-        service,
-        client.host,
-        client.port,
-        server[0],
-        server[1],
-        is_local=client.is_local,
-        tls_version=version,
-        tls_cipher=cipher,
-        certificate=certificate,
+    if secured is None:
+        return head
+    peer = tls_peer(secured, rule)
+    names = CertificateNames(
+        peer.login_name, peer.subject, peer.issuer, peer.validity, peer.serial_number
+    )
+    if names.is_too_long():
+        log.warning("a name in a client's certificate is too long: the certificate is ignored")
+        names = CertificateNames()
+    return replace(
+        head,
+        tls_version=peer.version,
+        tls_cipher=peer.cipher,
+        verifies=peer.offers_external,
+        names=names,
     )

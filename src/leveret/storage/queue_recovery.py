@@ -18,14 +18,8 @@ from leveret.storage.message_ranges import MessageRange, is_in_order, merge_rang
 from leveret.storage.replay import QueueLog
 
 
-def restore_queue(
-    queue: Queue,
-    log: QueueLog,
-    has_ended: bool,
-    missing: set[int],
-    superseded: dict[int, set[int]],
-) -> dict[int, int]:
-    """Restore the live messages of a queue, and return how many of them are in each file.
+class QueueRestoration:
+    """Restores the live messages of one queue, one range of a log file at a time.
 
     Messages in `missing` files are set aside as unreadable.
 
@@ -33,39 +27,74 @@ def restore_queue(
     the log a little later than they happen, so any message may have been delivered just before the
     crash.
     """
-    is_plain = not queue.ready.prioritised
-    for seq, counts in log.returned.items():
-        queue.ledger.returned[seq] = counts
-        if counts[2] != 0:
-            is_plain = False
-    queue.next_seq = max(log.next_seq, log.gone.floor)
-    if not has_ended:
-        log.delivered_seq = queue.next_seq - 1
-    queue.ledger.delivered_seq = log.delivered_seq
-    assert queue.ready.pages is not None
-    queue.ready.pages.redelivered_through = log.delivered_seq
-    live = _LiveNumbers(log.gone)
-    counts_by_file: dict[int, int] = {}
-    if is_in_order(log.by_file):
-        found = [whole_range(messages) for messages in log.by_file]
-    else:
-        found = merge_ranges(log.by_file, superseded)
-    for message_range in found:
-        if message_range.file in missing:
-            count = _set_aside_missing(queue, message_range, live)
+
+    def __init__(
+        self,
+        queue: Queue,
+        log: QueueLog,
+        has_ended: bool,
+        missing: set[int],
+        superseded: dict[int, set[int]],
+    ) -> None:
+        self._queue = queue
+        self._log = log
+        self._missing = missing
+        self._is_plain = not queue.ready.prioritised
+        for seq, counts in log.returned.items():
+            queue.ledger.returned[seq] = counts
+            if counts[2] != 0:
+                self._is_plain = False
+        queue.next_seq = max(log.next_seq, log.gone.floor)
+        if not has_ended:
+            log.delivered_seq = queue.next_seq - 1
+        queue.ledger.delivered_seq = log.delivered_seq
+        assert queue.ready.pages is not None
+        queue.ready.pages.redelivered_through = log.delivered_seq
+        self._live = _LiveNumbers(log.gone)
+        self._counts: dict[int, int] = {}  # restored messages, by file
+        self._is_in_order = is_in_order(log.by_file)
+        self._merged: list[MessageRange] = []
+        if not self._is_in_order:
+            self._merged = merge_ranges(log.by_file, superseded)
+        self._at = 0  # ranges that are done
+
+    def restore_all(self) -> dict[int, int]:
+        """Restore all ranges, and return how many live messages are in each file."""
+        while self.restore_next():
+            pass
+        return self.finish()
+
+    def restore_next(self) -> bool:
+        """Restore the next range; return False if there was none left."""
+        ranges = len(self._log.by_file) if self._is_in_order else len(self._merged)
+        if self._at == ranges:
+            return False
+        if self._is_in_order:
+            message_range = whole_range(self._log.by_file[self._at])
         else:
-            count = _restore_range(queue, message_range, live, is_plain)
-        counts_by_file[message_range.file] = counts_by_file.get(message_range.file, 0) + count
-    if log.damaged:
-        queue.next_seq = max(queue.next_seq, max(log.damaged) + 1)
-    queue.ledger.settled = live.settled_below(queue.next_seq)
-    if log.damaged:
-        _set_aside(queue, log, counts_by_file)
-    queue.arrival_times.restore(log.ages, queue.next_seq)
-    queue.has_expiries = True
-    queue.ready.has_expiring = True
-    queue.arm()
-    return counts_by_file
+            message_range = self._merged[self._at]
+        self._at += 1
+        if message_range.file in self._missing:
+            count = _set_aside_missing(self._queue, message_range, self._live)
+        else:
+            count = _restore_range(self._queue, message_range, self._live, self._is_plain)
+        self._counts[message_range.file] = self._counts.get(message_range.file, 0) + count
+        return True
+
+    def finish(self) -> dict[int, int]:
+        """End the restoration, and return how many live messages are in each file."""
+        queue = self._queue
+        log = self._log
+        if log.damaged:
+            queue.next_seq = max(queue.next_seq, max(log.damaged) + 1)
+        queue.ledger.settled = self._live.settled_below(queue.next_seq)
+        if log.damaged:
+            _set_aside(queue, log, self._counts)
+        queue.arrival_times.restore(log.ages, queue.next_seq)
+        queue.has_expiries = True
+        queue.ready.has_expiring = True
+        queue.arm()
+        return self._counts
 
 
 def set_aside_queue(queue: Queue, log: QueueLog) -> dict[int, int]:

@@ -18,7 +18,14 @@ nothing in the directory.
 
 In a replicated log the checkpoint is a block of the log (`recovery_start`). A newest file whose
 first block is not whole was never part of the log, and goes.
+
+A recovery is a generator that yields after a limited amount of work. A node alone runs it in one
+go. A node of a cluster sends heartbeats between two steps, and may give the recovery up: whatever
+it has written until then, a kill at the same moment would have left behind.
 """
+
+from collections.abc import Iterator
+from typing import Final
 
 from leveret.engine.backlog.page_reader import PageReader
 from leveret.engine.broker import Broker
@@ -28,62 +35,52 @@ from leveret.engine.streams.stream import Stream
 from leveret.engine.target import Target
 from leveret.engine.turns.retired_counts import Churn
 from leveret.errors import CorruptionError
-from leveret.journal.cluster_records import is_roll_block
-from leveret.journal.index import ENTRY_BYTES
-from leveret.storage.block_search import find_block, has_later_block
 from leveret.storage.blocks import (
-    BLOCK_HEAD_BYTES,
-    HEAD_BYTES,
-    block_end,
-    check_head,
     encode_head,
     first_block,
 )
 from leveret.storage.checkpoint import read_file, read_whole, write_index
-from leveret.storage.damage import ADVICE, Damage, examine_damage, salvage_definitions
+from leveret.storage.damage import ADVICE, salvage_definitions
 from leveret.storage.disk import Disk, is_full
-from leveret.storage.file_names import checkpoint_name, index_name, log_name, numbers, removed_logs
-from leveret.storage.queue_recovery import restore_queue, set_aside_queue
-from leveret.storage.recovery_start import RecoveryStart, find_start, replay_roll
+from leveret.storage.file_names import checkpoint_name, log_name, numbers, removed_logs
+from leveret.storage.queue_recovery import QueueRestoration, set_aside_queue
+from leveret.storage.recovery_files import read_files
+from leveret.storage.recovery_result import RecoveryResult
+from leveret.storage.recovery_start import RecoveryStart, find_start
 from leveret.storage.replay import QueueLog, Replay
 from leveret.storage.segment_files import SegmentFiles
 from leveret.storage.stream_recovery import restore_streams
 from leveret.storage.synced_mark import read_mark
 from leveret.storage.unexplained_segments import require_explained
 
+STEP_OBJECTS: Final = 256  # definitions, or queues without messages, that one step restores
 
-class RecoveryResult:
-    """The result of a recovery: what the data directory holds, and what is lost."""
+_ENDED: Final = object()
 
-    def __init__(self) -> None:
-        self.files: dict[int, int] = {}  # sizes of the log files, including missing ones
-        self.covered = 0  # files before this number are older than the checkpoint
-        self.next_file = 1
-        self.last_block = 0
-        self.messages = 0
-        self.synced_block = 0  # a block that was on disk, as far as the directory tells
-        self.is_mark_damaged = False  # the mark `synced` cannot be read
-        self.cut_bytes = 0  # bytes of a torn write at the end of the log
-        self.torn: tuple[int, int] | None = None  # file of the torn write, and where it begins
-        self.indexes: dict[int, bytes] = {}  # indexes of files that were read, to be written
-        self.is_replicated = False  # the node leads a cluster
-        self.newest_index = b""  # the index of the newest file, which is not written yet
-        self.live: dict[int, int] = {}  # number of live messages, by log file
-        self.totals: dict[int, int] = {}  # number of live and settled messages, by log file
-        self.superseded: dict[int, set[int]] = {}  # offsets of messages with a later copy, by file
-        self.damage: list[Damage] = []  # invalid ranges in the middle of the log
-        self.is_repair = False  # accept any damage and missing files
-        # Report a missing end of the log instead of refusing it: nothing was ever synced.
-        self.accepts_lost_end = False
-        self.has_lost_delivery_marks = False  # some delivery marks were lost
-        # The definitions are the readable part of a damaged checkpoint.
-        self.has_lost_checkpoint = False
-        self.replay = Replay()
-        self.missing: set[int] = set()  # log files that should exist
-        self.losses: list[str] = []  # error texts about missing files and lost blocks
-        # Queues whose messages could not be restored and are set aside: error texts by number.
-        self.unrestored: dict[int, str] = {}
-        self.faults: list[str] = []  # error texts about definitions that could not be restored
+
+class Recovery:
+    """One recovery of a data directory, in steps of limited work."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        broker: Broker,
+        pages: PageReader,
+        segments: SegmentFiles,
+        found: RecoveryResult,
+    ) -> None:
+        self.found = found
+        self._steps = _rebuild(disk, broker, pages, segments, found)
+
+    def run(self) -> RecoveryResult:
+        """Do all steps at once."""
+        for _ in self._steps:
+            pass
+        return self.found
+
+    def do_step(self) -> bool:
+        """Do the next step. Return False if there was none left."""
+        return next(self._steps, _ENDED) is not _ENDED
 
 
 def recover(
@@ -94,19 +91,18 @@ def recover(
     *,
     accepts_lost_end: bool = False,
     is_replicated: bool = False,
-) -> RecoveryResult:
-    """Build the broker's state from the data directory."""
+) -> Recovery:
+    """Return the recovery that builds the broker's state from the data directory."""
     found = RecoveryResult()
     found.accepts_lost_end = accepts_lost_end
     found.is_replicated = is_replicated
-    rebuild(disk, broker, pages, segments, found)
-    return found
+    return Recovery(disk, broker, pages, segments, found)
 
 
-def rebuild(
+def _rebuild(
     disk: Disk, broker: Broker, pages: PageReader, segments: SegmentFiles, found: RecoveryResult
-) -> None:
-    """Build the broker's state from the data directory, and fill in `found`."""
+) -> Iterator[None]:
+    """Build the broker's state from the data directory, and yield between steps."""
     replay = found.replay
     names = disk.names()
     beginning = find_start(disk, names)
@@ -120,54 +116,47 @@ def rebuild(
     logs = numbers(names, ".log")
     _require_complete(disk, logs, start, found)
     _read_witnesses(disk, names, found)
-    indexed = set(numbers(names, ".index"))
     found.missing = set(replay.files).difference(
         logs, [number for number, _ in removed_logs(names)]
     )
-    for number in sorted(found.missing.union(logs)):
-        index = _read_index(disk, number) if number in indexed else None
-        if index is not None and number < start:
-            replay.read_index(index, number)
-            found.totals[number] = len(index) // ENTRY_BYTES
-            _note_size(disk, number, replay.files.get(number, 0), found)
-        elif number in found.missing:
-            _note_missing(number, found)
-        else:
-            is_last = number == logs[-1]
-            _read_file(disk, number, replay, found, start, is_last=is_last)
-            entries = replay.take_index()
-            found.totals[number] = len(entries) // ENTRY_BYTES
-            if number in found.files and not any(d.file == number for d in found.damage):
-                found.indexes[number] = entries
+    yield from read_files(disk, names, logs, start, found)
     _check_end(found)
     found.covered = start
     found.next_file = max([start, *found.files]) + 1
+    yield from _apply_definitions(broker, replay, found)
+    replay.has_ended = replay.has_ended and not found.has_lost_delivery_marks
+    yield from _load_messages(broker, pages, replay, found)
+    adopts = found.is_repair or found.accepts_lost_end
+    unexamined = {} if adopts else require_explained(disk, broker, replay)
+    _tidy_up(disk, names, found, start)
+    yield from _write_indexes(disk, found)
+    yield from restore_streams(
+        disk,
+        broker,
+        replay,
+        segments,
+        found.losses,
+        adopts=adopts,
+        has_lost_checkpoint=found.has_lost_checkpoint,
+        unexamined=unexamined,
+    )
+    yield from _load_keys(broker, replay)
+    _report_damage(broker, found)
+
+
+def _apply_definitions(broker: Broker, replay: Replay, found: RecoveryResult) -> Iterator[None]:
+    """Make the objects of the broker. No turn runs between two steps."""
     broker.turn.is_restoring = True
-    for table in replay.definitions:
+    for at, table in enumerate(replay.definitions):
         apply_definition(broker, table)
+        if at % STEP_OBJECTS == STEP_OBJECTS - 1:
+            yield
     if broker.on_defined is not None:
         broker.on_defined()
     found.faults = list(broker.turn.faults)
     broker.turn.is_restoring = False
     broker.turn.churn = Churn()  # restored objects do not count as newly created
     broker.end_turn()
-    replay.has_ended = replay.has_ended and not found.has_lost_delivery_marks
-    _load_messages(broker, pages, replay, found)
-    adopts = found.is_repair or found.accepts_lost_end
-    unexamined = {} if adopts else require_explained(disk, broker, replay)
-    _tidy_up(disk, names, found, start)
-    _write_indexes(disk, found)
-    found.losses += restore_streams(
-        disk,
-        broker,
-        replay,
-        segments,
-        adopts=adopts,
-        has_lost_checkpoint=found.has_lost_checkpoint,
-        unexamined=unexamined,
-    )
-    _load_keys(broker, replay)
-    _report_damage(broker, found)
 
 
 def _read_checkpoint(disk: Disk, start: RecoveryStart, found: RecoveryResult) -> bytes:
@@ -210,40 +199,6 @@ def _read_witnesses(disk: Disk, names: list[str], found: RecoveryResult) -> None
     found.synced_block = max([block or 0, *(block for _, block in removed_logs(names))])
 
 
-def _note_size(disk: Disk, number: int, listed: int, found: RecoveryResult) -> None:
-    """Note the size of a file that was not read. A file shorter than listed is a loss."""
-    found.files[number] = listed
-    if number in found.missing:
-        return
-    file = disk.open(log_name(number))
-    size = file.size()
-    file.close()
-    if size < listed:
-        found.losses.append(_shorter(number, listed, size))
-    else:
-        found.files[number] = size
-
-
-def _note_missing(number: int, found: RecoveryResult) -> None:
-    """Note that a file is missing, and that its messages are unknown."""
-    text = f"{log_name(number)} is missing, and it has no index"
-    if not found.is_repair:
-        raise CorruptionError(f"{text}: {ADVICE}")
-    found.losses.append(text)
-
-
-def _check_size(number: int, size: int, listed: int, found: RecoveryResult) -> None:
-    """Note that a file is shorter than the checkpoint says."""
-    if size < listed:
-        if not found.is_repair:
-            raise CorruptionError(f"{_shorter(number, listed, size)}: {ADVICE}")
-        found.losses.append(_shorter(number, listed, size))
-
-
-def _shorter(number: int, listed: int, size: int) -> str:
-    return f"{log_name(number)} had {listed} bytes, and has {size}"
-
-
 def _check_end(found: RecoveryResult) -> None:
     """Check that the log reaches the last block that was on disk.
 
@@ -272,7 +227,7 @@ def _tidy_up(disk: Disk, names: list[str], found: RecoveryResult, start: int) ->
             _cut(disk, number, at)
 
 
-def _write_indexes(disk: Disk, found: RecoveryResult) -> None:
+def _write_indexes(disk: Disk, found: RecoveryResult) -> Iterator[None]:
     """Write the indexes of files that were read.
 
     A file of a replicated log may still grow after its leader has lost its office.
@@ -281,6 +236,7 @@ def _write_indexes(disk: Disk, found: RecoveryResult) -> None:
         found.newest_index = found.indexes.pop(max(found.files, default=0), b"")
     for number, index in found.indexes.items():
         _write_index(disk, number, index)
+        yield
     found.indexes = {}
 
 
@@ -293,14 +249,6 @@ def _cut(disk: Disk, number: int, at: int) -> None:
         file.close()
 
 
-def _read_index(disk: Disk, number: int) -> bytes | None:
-    """Return the index of a log file; None if it is damaged, so that the file itself is read."""
-    try:
-        return read_whole(disk, index_name(number), number)
-    except CorruptionError:
-        return None
-
-
 def _write_index(disk: Disk, number: int, index: bytes) -> None:
     """Write the index of a file that was read, unless the disk is full."""
     try:
@@ -308,102 +256,6 @@ def _write_index(disk: Disk, number: int, index: bytes) -> None:
     except OSError as fault:
         if not is_full(fault):
             raise
-
-
-def _read_file(
-    disk: Disk, number: int, replay: Replay, found: RecoveryResult, start: int, *, is_last: bool
-) -> None:
-    """Replay one log file, block by block."""
-    is_old = number < start
-    file = disk.open(log_name(number))
-    try:
-        data = file.read(file.size(), 0)
-        may_end = is_last and not is_old  # the end of the log may be torn
-        if _has_head(data, number):
-            at = HEAD_BYTES
-        elif may_end and _is_torn(data, 0, found.last_block, found):
-            found.cut_bytes += len(data)
-            found.torn = (number, 0)
-            if number == start:
-                found.files[number] = HEAD_BYTES
-            return
-        else:
-            at = 0
-        last = 0 if is_old else found.last_block
-        while at < len(data):
-            block = last + 1 if not is_old else int.from_bytes(data[at + 8 : at + 16], "big")
-            end = block_end(data, at, block) if at else 0
-            if end == 0:
-                if may_end and _is_torn(data, at, last, found):
-                    found.cut_bytes += len(data) - at
-                    found.torn = (number, at)
-                    break
-                at, last = _record_damage(data, at, last, number, replay, found, is_old)
-                continue
-            if is_roll_block(data, at + BLOCK_HEAD_BYTES, end):
-                if not is_old:
-                    replay_roll(data, at + BLOCK_HEAD_BYTES, end, replay)
-            else:
-                replay.read(data, at + BLOCK_HEAD_BYTES, end, number, is_old)
-            last = block
-            found.last_block = found.last_block if is_old else block
-            at = end
-        _check_size(number, at, replay.files.get(number, 0), found)
-        if at == HEAD_BYTES and may_end and number != start:
-            found.torn = (number, 0)  # the file was created, and never used
-            return
-        if not is_old:
-            file.sync()  # the killed node may not have synced what was read here
-        found.files[number] = at
-    finally:
-        file.close()
-
-
-def _is_torn(data: bytes, at: int, last: int, found: RecoveryResult) -> bool:
-    """Return True if invalid bytes are a write that was never finished, and not damage."""
-    return last >= found.synced_block and not has_later_block(data, at, last)
-
-
-def _has_head(data: bytes, number: int) -> bool:
-    """Return True if the head is whole; raise CorruptionError if it names another file."""
-    try:
-        check_head(data, number, log_name(number))
-    except CorruptionError:
-        if data[:HEAD_BYTES] == encode_head(int.from_bytes(data[12:20], "big")):
-            raise
-        return False
-    return True
-
-
-def _record_damage(
-    data: bytes,
-    at: int,
-    last: int,
-    number: int,
-    replay: Replay,
-    found: RecoveryResult,
-    is_old: bool,
-) -> tuple[int, int]:
-    """Record damage; return its end, and the number of the last block before that end."""
-    highest = found.last_block if is_old else last + 1 + (len(data) - at) // BLOCK_HEAD_BYTES
-    stop = find_block(data, at, last, highest)
-    end = stop if stop >= 0 else len(data)
-    damage = examine_damage(data, number, at, end, messages_only=is_old)
-    before_next = last + damage.blocks
-    if stop >= 0:
-        before_next = int.from_bytes(data[end + 8 : end + 16], "big") - 1
-        if before_next != last + damage.blocks and not (is_old and last == 0):
-            damage.is_clear = False  # some blocks are missing without a trace
-    if not damage.is_clear and not found.is_repair:
-        raise CorruptionError(damage.refusal())
-    for queue, seq, offset in damage.messages:
-        replay.queue(queue).damaged[seq] = (number, offset)
-    found.damage.append(damage)
-    found.live[number] = found.live.get(number, 0) + 1  # keeps the damaged file
-    if not is_old:
-        found.last_block = before_next
-        found.has_lost_delivery_marks = True
-    return end, before_next
 
 
 def _restore_or_remove(disk: Disk, number: int, start: int) -> None:
@@ -435,14 +287,17 @@ def _report_damage(broker: Broker, found: RecoveryResult) -> None:
 
 def _load_messages(
     broker: Broker, pages: PageReader, replay: Replay, found: RecoveryResult
-) -> None:
+) -> Iterator[None]:
     """Give every queue its remaining messages."""
-    for queue in broker.slots.queues:
+    for at, queue in enumerate(broker.slots.queues):
+        if at % STEP_OBJECTS == STEP_OBJECTS - 1:
+            yield
         if queue is None or not queue.durable or isinstance(queue, Stream):
             continue
         log = replay.queues.get(int(queue.ledger.id))
         if log is not None:
-            counts = _load_queue(queue, log, pages, replay, found)
+            counts: dict[int, int] = {}
+            yield from _load_queue(queue, log, pages, counts, found)
             for file, count in counts.items():
                 found.live[file] = found.live.get(file, 0) + count
                 if file not in found.missing:
@@ -452,21 +307,32 @@ def _load_messages(
 
 
 def _load_queue(
-    queue: Queue, log: QueueLog, pages: PageReader, replay: Replay, found: RecoveryResult
-) -> dict[int, int]:
-    """Give one queue its messages. If that fails, set them aside, and keep them in the log."""
+    queue: Queue,
+    log: QueueLog,
+    pages: PageReader,
+    counts: dict[int, int],
+    found: RecoveryResult,
+) -> Iterator[None]:
+    """Give one queue its messages. If that fails, set them aside, and keep them in the log.
+
+    Fill in `counts`: the number of its messages in each file.
+    """
     try:
         queue.open_pages(pages)
-        return restore_queue(queue, log, replay.has_ended, found.missing, found.superseded)
+        restoration = QueueRestoration(
+            queue, log, found.replay.has_ended, found.missing, found.superseded
+        )
+        while restoration.restore_next():
+            yield
+        counts.update(restoration.finish())
     except Exception as fault:
-        counts = set_aside_queue(queue, log)
+        counts.update(set_aside_queue(queue, log))
         queue.open_pages(pages)
         place = f"queue '{queue.name}' in vhost '{queue.vhost}'"
         text = f"restoring its messages failed: {type(fault).__name__}: {fault}"
         found.unrestored[int(queue.ledger.id)] = f"{place}: {text}"
         queue.turn.note_fault(f"restoring the messages of {place}", fault)
         queue.note_damage(CorruptionError(f"{text}; they stay in the log"))
-        return counts
 
 
 def _loss(queue: Queue, file: int, count: int) -> str:
@@ -474,7 +340,7 @@ def _loss(queue: Queue, file: int, count: int) -> str:
     return f"{where}: {count} of its messages cannot be read: {log_name(file)} is missing"
 
 
-def _load_keys(broker: Broker, replay: Replay) -> None:
+def _load_keys(broker: Broker, replay: Replay) -> Iterator[None]:
     """Give queues and exchanges the deduplication keys that they remembered."""
     targets: list[Target] = [queue for queue in broker.slots.queues if queue is not None]
     for vhost in broker.vhosts.values():
@@ -489,3 +355,4 @@ def _load_keys(broker: Broker, replay: Replay) -> None:
                 except Exception as fault:
                     what = f"restoring the deduplication keys of '{target.name}'"
                     broker.turn.note_fault(what, fault)
+                yield

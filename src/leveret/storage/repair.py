@@ -32,8 +32,9 @@ from leveret.storage.file_names import (
     segments_by_stream,
 )
 from leveret.storage.log_reader import LogReader
-from leveret.storage.queue_recovery import restore_queue
-from leveret.storage.recovery import RecoveryResult, rebuild
+from leveret.storage.queue_recovery import QueueRestoration
+from leveret.storage.recovery import Recovery
+from leveret.storage.recovery_result import RecoveryResult
 from leveret.storage.segment_files import SegmentFiles
 from leveret.storage.stream_recovery import restore_streams
 from leveret.storage.unexplained_segments import find_damaged_chunks
@@ -126,7 +127,7 @@ def _examine(
     pages = LogReader(look.read_at)
     found = RecoveryResult()
     found.is_repair = True
-    rebuild(look, broker, pages, SegmentFiles(look), found)
+    Recovery(look, broker, pages, SegmentFiles(look), found).run()
     report = RepairReport(
         missing=found.losses, faults=[fault.partition("\n")[0] for fault in found.faults]
     )
@@ -199,7 +200,7 @@ def _rescue(broker: Broker, pages: LogReader, found: RecoveryResult, report: Rep
         queue.ledger.id = number
         broker.slots.note_id(number)
         queue.open_pages(pages)
-        restore_queue(queue, log, False, found.missing, found.superseded)
+        QueueRestoration(queue, log, False, found.missing, found.superseded).restore_all()
         if queue.ready.count == 0 and not queue.damaged and len(queue.scheduled) == 0:
             broker.make_vhost(_ROOT).remove_queue(queue)
             continue
@@ -241,16 +242,18 @@ def _mend(disk: Disk, report: RepairReport, broker: Broker, found: RecoveryResul
             _write(disk, side, data[start:end])
             report.side_files.append(side)
     segments = SegmentFiles(disk)
-    # This time on the real disk.
-    restore_streams(
+    # This time on the real disk. The examination has reported the findings.
+    for _ in restore_streams(
         disk,
         broker,
         found.replay,
         segments,
+        [],
         adopts=True,
         has_lost_checkpoint=found.has_lost_checkpoint,
         unexamined={},
-    )
+    ):
+        pass
     segments.close()
     next_file = found.next_file
     _write(disk, log_name(next_file), encode_head(next_file))

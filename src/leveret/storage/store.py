@@ -30,7 +30,8 @@ from leveret.storage.disk import Disk, is_temporary
 from leveret.storage.disk_space import RESERVE_BYTES, DiskAlarm, DiskReserve
 from leveret.storage.log import FILE_BYTES, Log
 from leveret.storage.log_reader import LogReader
-from leveret.storage.recovery import RecoveryResult, recover
+from leveret.storage.recovery import Recovery, recover
+from leveret.storage.recovery_result import RecoveryResult
 from leveret.storage.replicated_log import ReplicatedLog
 from leveret.storage.replication import Replication
 from leveret.storage.segment_files import SegmentFiles
@@ -72,7 +73,32 @@ class Store:
         reserve_bytes: int = RESERVE_BYTES,
         replication: Replication | None = None,
     ) -> RecoveryResult:
-        """Recover the content of the directory, then log every durable change from now on.
+        """Recover the content of the directory, then log every durable change from now on."""
+        recovery = self.prepare(
+            loop,
+            file_bytes=file_bytes,
+            free_min_bytes=free_min_bytes,
+            reserve_bytes=reserve_bytes,
+            replication=replication,
+        )
+        try:
+            recovery.run()
+        except Exception:
+            self.drop()  # a repair in the same process must be able to lock the directory
+            raise
+        self.begin(recovery.found, end_turn=end_turn, on_alarm=on_alarm)
+        return recovery.found
+
+    def prepare(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        file_bytes: int = FILE_BYTES,
+        free_min_bytes: int = 0,
+        reserve_bytes: int = RESERVE_BYTES,
+        replication: Replication | None = None,
+    ) -> Recovery:
+        """Lock the directory, and return its recovery. After its last step, call `begin`.
 
         With a `replication` this node leads a cluster. Its log begins with a block of its own;
         clients may be served when that is committed (`wait_for_commit`).
@@ -83,21 +109,32 @@ class Store:
         reserve = DiskReserve(self.disk, reserve_bytes)
         reserve.find()
         self.disk_alarm = DiskAlarm(self.disk, reserve, loop, free_min_bytes, self._on_disk_alarm)
-        segments = SegmentFiles(self.disk)
-        self._make_log(segments, loop, reserve, file_bytes, replication)
-        pages = LogReader(self.log.read)
-        try:
-            found = recover(
-                self.disk,
-                self._broker,
-                pages,
-                segments,
-                accepts_lost_end=self.durability == OS,
-                is_replicated=replication is not None,
-            )
-        except Exception:
-            self.disk.release()  # a repair in the same process must be able to lock it
-            raise
+        self._segments = SegmentFiles(self.disk)
+        self._make_log(self._segments, loop, reserve, file_bytes, replication)
+        self._pages = LogReader(self.log.read)
+        self._file_bytes = file_bytes
+        return recover(
+            self.disk,
+            self._broker,
+            self._pages,
+            self._segments,
+            accepts_lost_end=self.durability == OS,
+            is_replicated=replication is not None,
+        )
+
+    def drop(self) -> None:
+        """End after `prepare`: the recovery has failed, or is not wanted any more."""
+        self._segments.close()
+        self.disk.release()
+
+    def begin(
+        self,
+        found: RecoveryResult,
+        *,
+        end_turn: Callable[[], None],
+        on_alarm: Callable[[bool], None],
+    ) -> None:
+        """Log every durable change from now on. The recovery has done its last step."""
         _report(found)
         self._end_turn = end_turn
         self._on_alarm = on_alarm
@@ -107,7 +144,7 @@ class Store:
         self.log.make_checkpoint = self._checkpoint
         self.log.now_ms = self._now_ms
         self.log.last_ms = int(found.replay.last_ms)
-        if replication is None:
+        if self.replicated is None:
             self.log.term = int(found.replay.last_term)
         self.journal.live = found.live
         self.journal.totals = found.totals
@@ -121,16 +158,15 @@ class Store:
             )
             self._last_fault = fault
             self.disk_alarm.is_stuck = True
-        pages.trusted_from = found.next_file
-        self._broker.attach(self.journal, pages, segments.store)
+        self._pages.trusted_from = found.next_file
+        self._broker.attach(self.journal, self._pages, self._segments.store)
         self.compactor = Compactor(
-            self._broker, self.journal, pages, self.log.covered_files, self.log.read_index
+            self._broker, self.journal, self._pages, self.log.covered_files, self.log.read_index
         )
-        self.compactor.bytes_max = file_bytes * SPARSE_PERCENT // 100
+        self.compactor.bytes_max = self._file_bytes * SPARSE_PERCENT // 100
         self.compactor.superseded = found.superseded
         self.compactor.check()
         self.disk_alarm.check()
-        return found
 
     def _make_log(
         self,

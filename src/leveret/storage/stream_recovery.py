@@ -14,6 +14,8 @@ log are set aside (`unrestored_streams`), and the stream goes on behind them.
 """
 
 import errno
+from collections.abc import Iterator
+from typing import Final
 
 from leveret.engine.broker import Broker
 from leveret.engine.streams.chunk import chunk_bytes, read_chunk
@@ -34,6 +36,8 @@ from leveret.storage.unexplained_segments import (
     shown,
 )
 from leveret.storage.unrestored_streams import set_aside_stream
+
+STEP_BYTES: Final = 1024 * 1024  # of chunks that are appended in one step
 
 
 class StreamFaults:
@@ -62,18 +66,18 @@ def restore_streams(
     broker: Broker,
     replay: Replay,
     files: SegmentFiles,
+    findings: list[str],
     *,
     adopts: bool,
     has_lost_checkpoint: bool,
     unexamined: dict[int, Exception],
-) -> list[str]:
+) -> Iterator[None]:
     """Restore the segments of every stream, and remove those of deleted streams.
 
     `adopts` is set if the end of the log may be lost: then the segments tell where the streams end.
-    `unexamined` has the faults of streams that `require_explained` could not examine. Return the
-    findings that the log does not explain.
+    `unexamined` has the faults of streams that `require_explained` could not examine. Add a sentence
+    to `findings` for each difference between segments and log. Yield between steps.
     """
-    findings: list[str] = []
     faults = StreamFaults()
     streams = {int(q.ledger.id): q for q in broker.slots.queues if isinstance(q, Stream)}
     found = segments_by_stream(disk.names())
@@ -93,9 +97,10 @@ def restore_streams(
             _restore(disk, files, stream, log, firsts)
         except Exception as fault:
             faults.note(stream, fault)
+        yield
     _remove_deleted(disk, replay, found)
     findings += _set_aside_unknown(disk, found)
-    _append_chunks(disk, streams, replay, files, faults)
+    yield from _append_chunks(disk, streams, replay, files, faults)
     for number, stream in streams.items():
         if faults.has(number):
             log = replay.streams.get(number, StreamLog())
@@ -105,7 +110,6 @@ def restore_streams(
         else:
             stream.restore(stream.writer.next_offset, stream.writer.last_ms)
     files.sync()
-    return findings
 
 
 def _remove_deleted(disk: Disk, replay: Replay, found: dict[int, list[int]]) -> None:
@@ -271,8 +275,9 @@ def _append_chunks(
     replay: Replay,
     files: SegmentFiles,
     faults: StreamFaults,
-) -> None:
-    """Append the chunks that the log holds beyond the checkpoint."""
+) -> Iterator[None]:
+    """Append the chunks that the log holds beyond the checkpoint. Yield between steps."""
+    done_bytes = 0
     opened: dict[int, DiskFile] = {}
     try:
         for number, file, at, size in replay.chunks:
@@ -286,6 +291,10 @@ def _append_chunks(
                 _append(stream, data, replay.first_offset(number), files)
             except Exception as fault:
                 faults.note(stream, fault)
+            done_bytes += size
+            if done_bytes >= STEP_BYTES:
+                done_bytes = 0
+                yield
     finally:
         for log in opened.values():
             log.close()

@@ -34,7 +34,7 @@ from leveret.cluster.peers import PACE, Address, Answer, Pace, Tls
 from leveret.cluster.raft.block import NORMAL, Block
 from leveret.cluster.raft.codec import FRAME_BYTES_MAX
 from leveret.cluster.raft.messages import APPEND, HEARTBEAT, Message
-from leveret.cluster.relay import AMQPS, HTTP, RelayHead, attach
+from leveret.cluster.relay import AMQPS, HTTP, CertificateNames, RelayHead, attach
 from leveret.config.settings import Settings
 from leveret.runtime.certificates import Certificates
 from tests.proxy import Proxy, proxy
@@ -368,7 +368,8 @@ HEAD = RelayHead(
     is_local=True,
     tls_version="TLSv1.3",
     tls_cipher="TLS_AES_256_GCM_SHA384",
-    certificate=b"\x30\x82" * 3000,
+    verifies=True,
+    names=CertificateNames("häse", "CN=häse" * 500, "CN=root", "always", "01"),
 )
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from leveret.cluster.errors import NotLeaderError
 from leveret.cluster.relay import RelayHead
+from leveret.http.framework.node import ClusterNodeFacts, Listener
 from leveret.listening import Client
 from leveret.runtime import follower_http
 from leveret.runtime.follower_http import FollowerHttp
@@ -30,6 +31,12 @@ class _Node:
 
     def facts(self) -> dict[str, Any]:
         return {"name": "b"}
+
+    bound = (Listener("amqp", "127.0.0.1", 5672), Listener("http", "127.0.0.1", 15672))
+
+    def nodes(self) -> list[ClusterNodeFacts]:
+        """Return three nodes, one of which does not run."""
+        return [ClusterNodeFacts(name, name == "a", True, name != "c", 0) for name in "abc"]
 
     def why_unwell(self) -> str:
         return "" if self._leader is not None else "no node leads the cluster"
@@ -151,3 +158,20 @@ def test_malformed_and_endless_heads_are_refused() -> None:
         return answer
 
     assert asyncio.run(endless()).startswith(b"HTTP/1.1 431 ")
+
+
+@pytest.mark.parametrize(
+    ("check", "status"),
+    [
+        ("alarms", 200),
+        ("port-listener/5672", 200),
+        ("port-listener/5671", 503),
+        ("protocol-listener/mqtt,amqp091", 200),
+        ("protocol-listener/amqps", 503),
+        ("node-is-quorum-critical", 503),
+    ],
+)
+def test_health_checks_are_about_the_node_that_follows(check: str, status: int) -> None:
+    request = f"GET /api/health/checks/{check} HTTP/1.1\r\n\r\n".encode()
+    answer = asyncio.run(_ask(_Node(("127.0.0.1", 9)), request))
+    assert answer.startswith(f"HTTP/1.1 {status} ".encode())

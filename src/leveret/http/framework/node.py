@@ -28,8 +28,28 @@ from leveret.tasks import Tasks
 DESCRIPTORS_KEPT: Final = 64  # file descriptors that clients cannot take
 
 
+@dataclass(frozen=True)
+class ClusterNodeFacts:
+    """One node of the cluster, as the node that answers knows it."""
+
+    name: str
+    is_leader: bool
+    is_voter: bool
+    is_running: bool  # it is this node, or connected with it
+    last_index: int  # last block that it is known to have; 0: unknown
+
+
 class ClusterControl(Protocol):
     """The cluster that a node belongs to."""
+
+    def nodes(self) -> list[ClusterNodeFacts]:
+        """Return all nodes of the cluster, this one included, by name."""
+
+    def raft_indexes(self) -> tuple[int, int]:
+        """Return the term, and the last committed block."""
+
+    def missing_nodes(self) -> list[str]:
+        """Return listed nodes that are not in the cluster yet."""
 
     def facts(self) -> dict[str, Any]:
         """Return the cluster as this node sees it, as JSON."""

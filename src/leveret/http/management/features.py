@@ -1,7 +1,7 @@
 """Short answers for requests that make sense only in a cluster of RabbitMQ.
 
-Feature flags (all are enabled), deprecated features, replicas of quorum queues (always one),
-rebalancing, and the login of RabbitMQ's page.
+Feature flags (all are enabled), deprecated features, replicas of quorum queues (every node of the
+cluster has one), rebalancing, and the login of RabbitMQ's page.
 """
 
 from typing import Final
@@ -13,13 +13,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leveret.errors import PreconditionFailedError
+from leveret.http.framework.cluster_nodes import cluster_nodes, names_of
 from leveret.http.framework.listing import LIST_QUERY, answer_list
 from leveret.http.framework.login import login_as
+from leveret.http.framework.node import ClusterNodeFacts
 from leveret.http.framework.operations import Access, Operation, body_of, whole_body
 from leveret.http.framework.permissions import queue_in, seen_vhost, used_vhost
 from leveret.http.framework.request_parts import node_of, part_of
 from leveret.http.framework.responses import json_response
-from leveret.http.management.nodes import require_node
 
 LOGIN_BYTES_MAX: Final = 4096
 
@@ -147,45 +148,60 @@ async def get_quorum_status(request: Request) -> Response:
     queue = queue_in(seen_vhost(request), part_of(request, "name"))
     if not queue.is_quorum:
         raise HTTPException(400, "not a quorum queue")
-    last = queue.next_seq
+    node = node_of(request)
+    cluster = node.cluster
+    term, commit = cluster.raft_indexes() if cluster is not None else (1, queue.next_seq)
     return json_response(
         [
-            ReplicaInfo(
-                node=node_of(request).node_name,
-                state="leader",
-                membership="voter",
-                last_index=last,
-                last_written=last,
-                last_applied=last,
-                commit_index=last,
-                snapshot_index=0,
-                term=1,
-                machine_version=1,
-            )
+            _replica(one, term, commit, one.last_index if cluster is not None else commit)
+            for one in cluster_nodes(node)
         ]
     )
 
 
+def _replica(one: ClusterNodeFacts, term: int, commit: int, last: int) -> ReplicaInfo:
+    """Return the copy of a queue on a node. All queues share the log of the cluster."""
+    state = "leader" if one.is_leader else "follower"
+    return ReplicaInfo(
+        node=one.name,
+        state=state if one.is_running else "noproc",
+        membership="voter" if one.is_voter else "promotable",
+        last_index=last,
+        last_written=last,
+        last_applied=min(last, commit),
+        commit_index=min(last, commit),
+        snapshot_index=0,
+        term=term,
+        machine_version=1,
+    )
+
+
 async def change_replicas(request: Request) -> Response:
-    """Refuse: a single node has one replica. It can have no second one, and must keep the last."""
+    """Refuse: every node of the cluster has one replica of every queue, and keeps it."""
     queue = queue_in(used_vhost(request), part_of(request, "name"))
     body = await body_of(request, ReplicaBody)
     if not queue.is_quorum:
         raise HTTPException(400, "not a quorum queue")
-    if body.node != node_of(request).node_name:
+    nodes = cluster_nodes(node_of(request))
+    if body.node not in names_of(nodes):
         raise PreconditionFailedError("node_not_running")
-    is_add = request.method == "POST"
-    raise PreconditionFailedError("already_a_member" if is_add else "last_member")
+    if request.method == "POST":
+        raise PreconditionFailedError("already_a_member")
+    if len(nodes) == 1:
+        raise PreconditionFailedError("last_member")
+    raise PreconditionFailedError("every node of the cluster holds a copy of every durable queue")
 
 
 async def change_all_replicas(request: Request) -> Response:
-    require_node(request)
+    """Do nothing: every node has its copies already, and keeps them."""
+    if part_of(request, "node") not in names_of(cluster_nodes(node_of(request))):
+        raise HTTPException(404, "Not Found")
     await body_of(request, GrowBody)
     return Response(status_code=204)
 
 
 async def rebalance(request: Request) -> Response:
-    """Do nothing: every leader is on the only node."""
+    """Do nothing: one node leads all queues."""
     return Response(status_code=204)
 
 

@@ -1,7 +1,8 @@
 """Health checks for load balancers and monitors: 200 if all is well, else 503 with the reason.
 
 Every user who may see a vhost may check its aliveness. Checks of clusters and mirrors always
-succeed on a single node.
+succeed on a single node. In a cluster the leader answers here. A node that follows answers for
+itself (`leveret.runtime.follower_http`).
 """
 
 from functools import partial
@@ -13,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from leveret.http.framework.cluster_nodes import cluster_nodes, is_critical
 from leveret.http.framework.operations import Operation
 from leveret.http.framework.permissions import seen_vhost
 from leveret.http.framework.request_parts import node_of, part_of
@@ -21,7 +23,7 @@ from leveret.http.management.nodes import LOW_ON_DISK, LOW_ON_MEMORY, require_no
 
 PORT_MAX: Final = 65535
 # RabbitMQ: names of protocols in requests, and the protocols of our listeners.
-_PROTOCOLS: Final = {
+PROTOCOLS: Final = {
     "amqp": {"amqp"},
     "amqp091": {"amqp"},
     "amqp0.9.1": {"amqp"},
@@ -56,6 +58,10 @@ class CheckResult(msgspec.Struct, kw_only=True):
 
 
 OK: Final = CheckResult(status="ok")
+# RabbitMQ: its text. Here every durable queue has a copy on every node.
+QUORUM_CRITICAL: Final = (
+    "There are quorum queues that would lose their quorum if the target node is shut down"
+)
 SINGLE_NODE: Final = CheckResult(status="ok", reason="single node cluster")
 
 
@@ -79,6 +85,27 @@ async def answer_ok(request: Request) -> Response:
 
 async def answer_single_node(request: Request) -> Response:
     return json_response(SINGLE_NODE)
+
+
+async def check_quorum(request: Request) -> Response:
+    """Check that the cluster keeps its majority without this node."""
+    node = node_of(request)
+    nodes = cluster_nodes(node)
+    if len(nodes) == 1:
+        return json_response(SINGLE_NODE)
+    if is_critical(nodes, node.node_name):
+        return _failed(CheckResult(status="failed", reason=QUORUM_CRITICAL))
+    return json_response(OK)
+
+
+async def check_size(request: Request) -> Response:
+    """Check that all listed nodes have joined the cluster."""
+    cluster = node_of(request).cluster
+    missing = cluster.missing_nodes() if cluster is not None else []
+    if missing:
+        reason = f"not in the cluster yet: {', '.join(missing)}"
+        return _failed(CheckResult(status="failed", reason=reason))
+    return json_response(OK)
 
 
 async def check_leaders(request: Request) -> Response:
@@ -120,7 +147,7 @@ async def check_protocol(request: Request) -> Response:
     asked = part_of(request, "protocols").split(",")
     active = [listener.protocol for listener in node_of(request).listeners()]
     for name in asked:
-        if _PROTOCOLS.get(name.lower(), set()).intersection(active):
+        if PROTOCOLS.get(name.lower(), set()).intersection(active):
             return json_response(CheckResult(status="ok", protocol=name))
     missing = ",".join(asked)
     return _failed(
@@ -235,7 +262,7 @@ OPERATIONS: Final = (
     ),
     _check(
         path=f"{_CHECKS}/node-is-quorum-critical",
-        handler=answer_single_node,
+        handler=check_quorum,
         summary="Check that no quorum queue would lose its majority without this node.",
     ),
     _check(
@@ -265,7 +292,7 @@ OPERATIONS: Final = (
     ),
     _check(
         path=f"{_CHECKS}/reached-target-cluster-size",
-        handler=answer_ok,
+        handler=check_size,
         summary="Check that the cluster has its target number of nodes.",
     ),
     _check(

@@ -1,4 +1,7 @@
-"""Nodes in RabbitMQ's form. There is one node.
+"""Nodes in RabbitMQ's form.
+
+The leader of a cluster answers for all nodes. Of the others it knows whether they run, and nothing
+about their machines: the fields about resources are only there for the leader.
 
 Fields that only Erlang has (processes, reductions, Mnesia, the cache of file handles) are 0 or
 left out. `proc_used` counts the objects that are processes in RabbitMQ: connections, channels and
@@ -14,8 +17,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leveret import __version__
+from leveret.http.framework.cluster_nodes import cluster_nodes
 from leveret.http.framework.listing import LIST_QUERY, answer_list, flag_of, with_columns
-from leveret.http.framework.node import Machine, NodeView
+from leveret.http.framework.node import ClusterNodeFacts, Machine, NodeView
 from leveret.http.framework.operations import Access, Operation, Query
 from leveret.http.framework.rates import Rate, RateSamples
 from leveret.http.framework.request_parts import node_of, part_of
@@ -130,6 +134,18 @@ class NodeInfo(msgspec.Struct, kw_only=True):
     memory: MemoryParts | UnsetType = UNSET  # with `memory=true`
 
 
+class OtherNodeInfo(msgspec.Struct, kw_only=True):
+    """Another node of the cluster: the fields of `NodeInfo` that are known."""
+
+    name: str
+    type: str = "disc"
+    running: bool
+    being_drained: bool = False
+    partitions: list[str] = []
+    applications: list[Application] = []
+    cluster_links: list[str] = []
+
+
 _CHURN: Final = (
     "connection_created",
     "connection_closed",
@@ -225,20 +241,33 @@ def memory_parts(machine: Machine) -> MemoryParts:
 
 
 async def list_nodes(request: Request) -> Response:
-    info = node_info(node_of(request), rates_of(request))
-    return await answer_list(request, [info], _name, _itself)
+    node = node_of(request)
+    infos: list[NodeInfo | OtherNodeInfo] = [
+        node_info(node, rates_of(request)) if one.name == node.node_name else _other(one)
+        for one in cluster_nodes(node)
+    ]
+    return await answer_list(request, infos, _name, _itself)
 
 
-def _name(info: NodeInfo) -> str:
+def _other(one: ClusterNodeFacts) -> OtherNodeInfo:
+    return OtherNodeInfo(name=one.name, running=one.is_running)
+
+
+def _name(info: NodeInfo | OtherNodeInfo) -> str:
     return info.name
 
 
-def _itself(info: NodeInfo) -> NodeInfo:
+def _itself(info: NodeInfo | OtherNodeInfo) -> NodeInfo | OtherNodeInfo:
     return info
 
 
 async def get_node(request: Request) -> Response:
     node = node_of(request)
+    name = part_of(request, "node")
+    if name != node.node_name:
+        for one in cluster_nodes(node):
+            if one.name == name:
+                return json_response(with_columns(request, _other(one)))
     require_node(request)
     info = node_info(node, rates_of(request))
     if flag_of(request, "memory"):

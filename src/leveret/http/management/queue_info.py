@@ -21,6 +21,7 @@ from leveret.engine.message import Message
 from leveret.engine.queues.queue import Queue
 from leveret.engine.streams.stream import Stream
 from leveret.engine.turns.session import Outlet
+from leveret.http.framework.cluster_nodes import cluster_nodes, names_of, running_names
 from leveret.http.framework.names import printable
 from leveret.http.framework.node import NodeView
 from leveret.http.framework.rates import Rate, RateSamples
@@ -182,8 +183,10 @@ def queue_info(node: NodeView, rates: RateSamples, now_ms: int, queue: Queue) ->
     if queue.consumers:
         _add_consumers(info, queue)
     if queue.settings.kind != "classic":
+        nodes = cluster_nodes(node)
         info.leader = node.node_name
-        info.members = info.online = [node.node_name]
+        info.members = names_of(nodes)
+        info.online = running_names(nodes)
     if queue.owner is not None:
         _add_owner(node, info, queue.owner)
     return info

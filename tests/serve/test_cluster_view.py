@@ -1,0 +1,161 @@
+"""Three processes of `leveret serve` seen from outside: the same from every node."""
+
+import http.client
+import ssl
+from base64 import b64encode
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pika
+import pytest
+from cryptography.x509.oid import NameOID
+from pika.credentials import ExternalCredentials
+
+from leveret.testing import RunningCluster, cluster
+from leveret.testing.cluster import wait_until
+from leveret.testing.ports import HOST
+from tests.tls.certificates import Pair, TestAuthority
+
+pytestmark = pytest.mark.compiled_only("processes take long to start")
+
+CRITICAL = "/api/health/checks/node-is-quorum-critical"
+QUORUM = {"durable": True, "arguments": {"x-queue-type": "quorum"}}
+LOGIN = b64encode(b"guest:guest").decode()
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> TestAuthority:
+    return TestAuthority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="module")
+def trio(authority: TestAuthority) -> Iterator[RunningCluster]:
+    server = authority.server()
+    with cluster(
+        3,
+        amqps_port=0,
+        tls_cert=server.cert,
+        tls_key=server.key,
+        tls_ca=authority.ca,
+        tls_verify="optional",
+        tls_login_from="common_name",
+    ) as running:
+        yield running
+
+
+def ask(
+    trio: RunningCluster,
+    name: str,
+    path: str,
+    method: str = "GET",
+    body: Any = None,
+    token: str = "",
+) -> tuple[int, bytes]:
+    """Return status and body of an answer of a node."""
+    connection = http.client.HTTPConnection(HOST, trio[name].http_port, timeout=30)
+    login = f"Bearer {token}" if token else f"Basic {LOGIN}"
+    data = None if body is None else msgspec.json.encode(body)
+    headers = {"Authorization": login, "Content-Type": "application/json"}
+    try:
+        connection.request(method, path, data, headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+def get(trio: RunningCluster, name: str, path: str) -> Any:
+    status, body = ask(trio, name, path)
+    assert status == 200, body
+    return msgspec.json.decode(body)
+
+
+def connect_by_certificate(
+    trio: RunningCluster, name: str, authority: TestAuthority, client: Pair
+) -> pika.BlockingConnection:
+    host, port = trio[name].addresses["amqps"].rsplit(":", 1)
+    return pika.BlockingConnection(
+        pika.ConnectionParameters(
+            host,
+            int(port),
+            ssl_options=pika.SSLOptions(authority.client_context(client), "localhost"),
+            credentials=ExternalCredentials(),
+        )
+    )
+
+
+def test_clients_log_in_by_certificate_at_every_node(
+    trio: RunningCluster, authority: TestAuthority
+) -> None:
+    client = authority.pair([(NameOID.COMMON_NAME, "hare")])
+    for path, body in (
+        ("/api/users/hare", {"password": "a password", "tags": ""}),
+        ("/api/permissions/%2F/hare", {"configure": ".*", "write": ".*", "read": ".*"}),
+    ):
+        assert ask(trio, trio.leader, path, "PUT", body)[0] == 201
+    for name in trio.nodes:
+        connection = connect_by_certificate(trio, name, authority, client)
+        (row,) = [row for row in get(trio, name, "/api/connections") if row["user"] == "hare"]
+        assert row["ssl"] is True
+        assert row["peer_cert_subject"] == "CN=hare"
+        assert row["auth_mechanism"] == "EXTERNAL"
+        connection.close()
+    with pytest.raises((pika.exceptions.AMQPConnectionError, ssl.SSLError)):
+        stranger = authority.pair([(NameOID.COMMON_NAME, "fox")])
+        connect_by_certificate(trio, trio.followers[0], authority, stranger)
+
+
+def test_token_of_jobs_is_valid_at_the_next_leader(trio: RunningCluster) -> None:
+    old = trio.leader
+    status, answer = ask(trio, old, "/api/jobs/token", "POST")
+    assert status == 200, answer
+    token = msgspec.json.decode(answer)["token"]
+    new = trio.followers[0]
+    assert ask(trio, old, "/api/cluster/lead", "POST", {"node": new})[0] == 200
+    wait_until(lambda: trio.leader == new, f"node {new} leads")
+    job = {"namespace": "/", "topic": "t", "payload": ""}
+    for name in trio.nodes:
+        status, answer = ask(trio, name, "/enqueue", "POST", [job], token)
+        assert status == 200, answer
+
+
+def test_every_node_shows_all_nodes(trio: RunningCluster) -> None:
+    leader, (follower, killed) = trio.leader, trio.followers
+    assert ask(trio, leader, "/api/queues/%2F/qq", "PUT", QUORUM)[0] in (201, 204)
+    for name in trio.nodes:
+        assert [row["name"] for row in get(trio, name, "/api/nodes")] == trio.nodes
+        overview = get(trio, name, "/api/overview")
+        assert overview["node"] == leader
+        assert {one["protocol"] for one in overview["listeners"]} == {"amqp", "amqp/ssl", "http"}
+        assert get(trio, name, CRITICAL)["status"] == "ok"
+        port = trio[name].amqp_port
+        assert get(trio, name, f"/api/health/checks/port-listener/{port}")["status"] == "ok"
+        queue = get(trio, name, "/api/queues/%2F/qq")
+        assert (queue["node"], queue["leader"]) == (leader, leader)
+        assert queue["members"] == queue["online"] == trio.nodes
+    trio.kill(killed)
+    running = sorted([leader, follower])
+    wait_until(lambda: get(trio, leader, "/api/queues/%2F/qq")["online"] == running, "it is gone")
+    assert get(trio, follower, f"/api/nodes/{killed}")["running"] is False
+    assert get(trio, follower, f"/api/nodes/{leader}")["running"] is True
+    replicas = get(trio, follower, "/api/queues/quorum/%2F/qq/status")
+    states = {row["Node Name"]: row["Raft State"] for row in replicas}
+    assert states == {leader: "leader", follower: "follower", killed: "noproc"}
+    for name in running:
+        wait_until(lambda name=name: ask(trio, name, CRITICAL)[0] == 503, f"{name} is critical")
+    trio.start(killed)
+    trio.wait_for_members()
+
+
+def test_minority_answers_503_with_the_reason(trio: RunningCluster) -> None:
+    old = trio.leader
+    others = trio.followers
+    trio.kill(*others)
+    wait_until(lambda: ask(trio, old, "/api/queues")[0] == 503, "the minority refuses")
+    status, body = ask(trio, old, "/api/queues")
+    assert status == 503
+    assert "reason" in msgspec.json.decode(body)
+    assert ask(trio, old, "/api/health/checks/alarms")[0] == 503
+    trio.start(*others)
+    trio.wait_for_members()
