@@ -2,8 +2,8 @@
 
 Founding reduces to joining. The listed node whose name sorts first makes a cluster of itself alone,
 once all listed nodes are connected, new, and list the same peers. A directory of a node alone does
-so at once. The leader then lets new nodes in that are listed or ask for it, as non-voters, tells
-each its number, and promotes it when it has caught up. A node of a formed cluster never founds
+so at once. The leader then lets in new nodes that know the secret, as non-voters, tells each its
+number, and promotes it when it has caught up. A node of a formed cluster never founds
 again, so two halves of a network cannot found two clusters.
 
 Everything is tried again at each tick, so nothing here waits for a lost message.
@@ -114,15 +114,13 @@ class Forming:
         me = self._node.card()
         if self._node.host is not None:
             return ""
-        if me.asks_to_join:
-            return "it waits for the leader of a cluster that lets it in"
         cards = self._node.links.cards()
-        missing = [name for name in me.peers if name not in cards and name != me.name]
-        if missing:
-            return f"it waits for connections with the nodes {', '.join(missing)}"
         old = [name for name in me.peers if name in cards and cards[name].cluster]
         if old:
             return f"it waits to be let in by the cluster of the nodes {', '.join(old)}"
+        missing = [name for name in me.peers if name not in cards and name != me.name]
+        if missing:
+            return f"it waits for connections with the nodes {', '.join(missing)}"
         if me.name != min(me.peers):
             return f"it waits for node {min(me.peers)}, which founds the cluster"
         return ""

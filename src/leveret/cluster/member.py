@@ -15,7 +15,7 @@ from typing import Protocol
 
 from leveret.cluster.admission import removed, require_welcome
 from leveret.cluster.errors import ClusterError, LinkRefusedError
-from leveret.cluster.forming import COMMAND_S, LEAD, REMOVE, Forming
+from leveret.cluster.forming import LEAD, REMOVE, Forming
 from leveret.cluster.handshake import NOT_LEADER, REMOVED, Card
 from leveret.cluster.host import TICK_S, LeaderLog, MemberLog, RaftHost
 from leveret.cluster.links import Links
@@ -201,7 +201,7 @@ class ClusterMember:
         def written() -> None:
             if self._has_ended:
                 return
-            self._card = replace(self._card, cluster=cluster, number=number, asks_to_join=False)
+            self._card = replace(self._card, cluster=cluster, number=number)
             if is_founder:
                 self._stored.members = [(0, members)]
             for member in members.members.values():
@@ -291,22 +291,6 @@ class ClusterMember:
         if self.host is None or not self.host.is_leading:
             return "this node does not lead"
         return await self.forming.command(LEAD, "")
-
-    async def join(self) -> str:
-        """Ask the listed nodes to let this one into their cluster, though they do not list it."""
-        if self.host is not None:
-            raise ClusterError(f"this node belongs to cluster {self._card.cluster.hex()} already")
-        self._card = replace(self._card, asks_to_join=True)
-        self._refusals.clear()
-        self.links.dial_now()
-        try:
-            async with asyncio.timeout(COMMAND_S):
-                while not self.is_formed:  # noqa: ASYNC110 - there is an attempt at every tick
-                    await asyncio.sleep(self._tick_s)
-        except TimeoutError:
-            reasons = [*self._refusals.values()] or [self.forming.waiting_for()]
-            raise ClusterError("; ".join(reasons)) from None
-        return f"this node has joined the cluster {self._card.cluster.hex()}"
 
     # What links tell
 
