@@ -16,6 +16,7 @@ DEGRADED: Final = "degraded"  # clients are served, and something has to be mend
 NOTE: Final = "note"  # nothing is wrong; the state is not the usual one
 
 LAG_BYTES_MIN: Final = 16 * 1024 * 1024  # a follower that lacks less is not worth a sentence
+LAG_BLOCKS_MIN: Final = 1000  # likewise, if it reads blocks from the leader's files
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ def _of_member(status: ClusterStatus, member: MemberStatus) -> Iterator[Fault]:
             f"node {name} was away for so long that it copies the whole directory of the leader",
             "wait until it has caught up",
         )
-    elif (member.lag_bytes or 0) >= LAG_BYTES_MIN:
+    elif _is_far_behind(member):
         yield Fault(
             DEGRADED,
             name,
@@ -127,3 +128,9 @@ def _of_member(status: ClusterStatus, member: MemberStatus) -> Iterator[Fault]:
             f"node {name} is drained, so it leads only if no other node can",
             f"run `leveret ctl cluster revive {name}` after the maintenance, or start it again",
         )
+
+
+def _is_far_behind(member: MemberStatus) -> bool:
+    if member.lag_bytes is None:
+        return (member.lag_blocks or 0) >= LAG_BLOCKS_MIN
+    return member.lag_bytes >= LAG_BYTES_MIN

@@ -21,8 +21,7 @@ class MemberStatus:
     is_connected: bool  # the node that answers reaches it; itself included
     match: int | None  # last block that it is known to have synced
     lag_blocks: int | None  # behind the leader's log
-    lag_bytes: int | None  # behind the leader's log; None: unknown, too
-    is_lag_bytes_minimum: bool  # it lacks more: the leader counts the blocks in its memory only
+    lag_bytes: int | None  # behind the leader's log; None also if it lacks blocks of files
     heard_s: float | None  # time since it was heard; 0 for the node that answers
     unreached_s: float | None  # time since the node that answers lost it; None: it is reached
     is_drained: bool | None  # it leads only if no other node can
@@ -139,6 +138,7 @@ def _describe_member(
     role = "follower" if raft.log.members().is_voter(number) else "non-voter"
     has_lag = progress is not None and match is not None
     last = int(raft.log.last_index)
+    is_counted = has_lag and (match or 0) + 1 >= raft.log.window_first
     return MemberStatus(
         name=member.name,
         number=number,
@@ -147,8 +147,7 @@ def _describe_member(
         is_connected=unreached_s is None,
         match=match,
         lag_blocks=last - (match or 0) if has_lag else None,
-        lag_bytes=int(raft.log.bytes_between(match or 0, last)) if has_lag else None,
-        is_lag_bytes_minimum=has_lag and (match or 0) + 1 < raft.log.window_first <= last,
+        lag_bytes=int(raft.log.bytes_between(match or 0, last)) if is_counted else None,
         heard_s=heard_s,
         unreached_s=unreached_s,
         is_drained=raft.is_member_drained(number) if is_me or progress is not None else None,

@@ -119,13 +119,17 @@ def test_a_leader_does_not_reach_a_node_that_is_connected_but_silent(
 def test_lag_is_told_in_blocks_and_bytes(schedule: CheckedSchedule) -> None:
     world, leader = started(schedule, "a", "b", "c")
     away = other_than(world, leader)
+    other = other_than(world, leader, away)
+    schedule.run_for(1)
     away.kill()
+    other.kill()
     world.load()
-    schedule.run_for(3)
-    rows = {member.name: member for member in member_of(leader).status().members}
-    row = rows[away.name]
-    assert (row.lag_blocks or 0) > 0
-    assert (row.lag_bytes or 0) > 0 or row.is_lag_bytes_minimum
+    schedule.run_for(0.5)  # too short to miss the majority: the leader keeps all new blocks
+    for machine in (away, other):
+        rows = {member.name: member for member in member_of(leader).status().members}
+        row = rows[machine.name]
+        assert (row.lag_blocks or 0) > 0
+        assert (row.lag_bytes or 0) > 0
 
 
 def test_a_new_node_says_what_it_waits_for(schedule: CheckedSchedule) -> None:

@@ -87,9 +87,10 @@ def _behind(member: Facts) -> str:
         return "copies the directory"
     if not member["lag_blocks"]:
         return "nothing"
-    more = "more than " if member["is_lag_bytes_minimum"] else ""
     blocks = "1 block" if member["lag_blocks"] == 1 else f"{member['lag_blocks']} blocks"
-    return f"{blocks}, {more}{member['lag_bytes'] / _MIB:.1f} MiB"
+    if member["lag_bytes"] is None:  # they are in files of the leader only
+        return blocks
+    return f"{blocks}, {member['lag_bytes'] / _MIB:.1f} MiB"
 
 
 def verdict(facts: Facts) -> Iterator[str]:
