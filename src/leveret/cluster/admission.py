@@ -14,7 +14,6 @@ from leveret.cluster.handshake import (
     OTHER_PEERS,
     REMOVED,
     TWICE,
-    UNKNOWN_NODE,
     Card,
 )
 from leveret.cluster.raft.members import Members
@@ -32,17 +31,13 @@ def require_welcome(me: Card, members: Members | None, peer: Card) -> None:
     if me.cluster and peer.cluster and me.cluster != peer.cluster:
         raise _other_cluster(me, peer)
     if me.cluster and members is not None:
-        _require_member(me, members, peer)
-    elif peer.cluster == b"" and me.peers != peer.peers and not _asks(me, peer):
+        _require_member(members, peer)
+    elif peer.cluster == b"" and me.peers != peer.peers:
         raise _refused(
             OTHER_PEERS,
             f"node {me.name} lists the peers {', '.join(me.peers)} and node {peer.name} lists "
             f"{', '.join(peer.peers)}: give all new nodes the same --cluster-peers",
         )
-
-
-def _asks(me: Card, peer: Card) -> bool:
-    return me.asks_to_join or peer.asks_to_join
 
 
 def _require_format(me: Card, peer: Card) -> None:
@@ -72,8 +67,12 @@ def _other_cluster(me: Card, peer: Card) -> LinkRefusedError:
     )
 
 
-def _require_member(me: Card, members: Members, peer: Card) -> None:
-    """Raise unless a node is a member, may become one, or joined after `members`."""
+def _require_member(members: Members, peer: Card) -> None:
+    """Raise unless a node is a member, is new and may become one, or joined after `members`.
+
+    A new node need not be in the list of this one: it knows the secret, and its own list names
+    the cluster.
+    """
     if peer.number >= members.next_number and peer.cluster:
         return
     member = members.named(peer.name)
@@ -88,13 +87,6 @@ def _require_member(me: Card, members: Members, peer: Card) -> None:
         return
     if peer.cluster:
         raise removed(peer.name)
-    if peer.name not in me.peers and not peer.asks_to_join:
-        raise _refused(
-            UNKNOWN_NODE,
-            f"node {peer.name} is no member of the cluster of node {me.name} and not in its "
-            f"--cluster-peers: run `leveret ctl cluster join` on node {peer.name}, or correct its "
-            "--cluster-peers",
-        )
 
 
 def removed(name: str) -> LinkRefusedError:

@@ -2,8 +2,8 @@
 
 Founding reduces to joining. The listed node whose name sorts first makes a cluster of itself alone,
 once all listed nodes are connected, new, and list the same peers. A directory of a node alone does
-so at once. The leader then lets new nodes in that are listed or ask for it, as non-voters, tells
-each its number, and promotes it when it has caught up. A node of a formed cluster never founds
+so at once. The leader then lets in new nodes that know the secret, as non-voters, tells each its
+number, and promotes it when it has caught up. A node of a formed cluster never founds
 again, so two halves of a network cannot found two clusters.
 
 Everything is tried again at each tick, so nothing here waits for a lost message.
@@ -32,6 +32,7 @@ from leveret.cluster.raft.members import (
     encode_members,
 )
 from leveret.cluster.raft.progress import REPLICATE
+from leveret.cluster.raft.state import LEADER
 from leveret.errors import ProtocolError
 
 log = logging.getLogger(__name__)
@@ -41,6 +42,8 @@ ADMIT: Final = 1  # cluster:16 number:u32 members       the leader to a node tha
 REMOVE: Final = 2  # name                               any node to the leader, for an operator
 LEAD: Final = 3  # name; empty: the best one
 NEWCOMER: Final = 4  # next_number:u32 card             a follower to the leader, about a new node
+DRAIN: Final = 5  # empty                               any node to the one to be drained
+REVIVE: Final = 6  # empty                              any node to a drained one
 
 ADMIT_S: Final = 5.0
 NEWCOMER_S: Final = 2.0  # how often a follower tells the leader about a new node
@@ -71,6 +74,9 @@ class FormingHost(Protocol):
 
     def name_of(self, number: int) -> str:
         """Return the name of a member; empty if it is not known."""
+
+    def set_drained(self, is_drained: bool) -> None:
+        """Let this node lead only if no other one can, or as usual."""
 
 
 class Forming:
@@ -114,15 +120,13 @@ class Forming:
         me = self._node.card()
         if self._node.host is not None:
             return ""
-        if me.asks_to_join:
-            return "it waits for the leader of a cluster that lets it in"
         cards = self._node.links.cards()
-        missing = [name for name in me.peers if name not in cards and name != me.name]
-        if missing:
-            return f"it waits for connections with the nodes {', '.join(missing)}"
         old = [name for name in me.peers if name in cards and cards[name].cluster]
         if old:
             return f"it waits to be let in by the cluster of the nodes {', '.join(old)}"
+        missing = [name for name in me.peers if name not in cards and name != me.name]
+        if missing:
+            return f"it waits for connections with the nodes {', '.join(missing)}"
         if me.name != min(me.peers):
             return f"it waits for node {min(me.peers)}, which founds the cluster"
         return ""
@@ -266,13 +270,15 @@ class Forming:
         elif kind == NEWCOMER and len(payload) > _NUMBER_BYTES:
             self._on_newcomer(payload, answer)
         elif kind in (REMOVE, LEAD):
-            self._start(self._serve(kind, payload.decode(errors="replace"), answer))
+            self._start(self._serve(self._do(kind, payload.decode(errors="replace")), answer))
+        elif kind in (DRAIN, REVIVE):
+            self._start(self._serve(self._set_drained(kind == DRAIN), answer))
         else:
             answer(False, f"node {self._node.card().name} does not know this request: upgrade it")
 
-    async def _serve(self, kind: int, name: str, answer: Answer) -> None:
+    async def _serve(self, work: Coroutine[None, None, str], answer: Answer) -> None:
         try:
-            text = await self._do(kind, name)
+            text = await work
         except ClusterError as reason:
             answer(False, str(reason))
         else:
@@ -289,6 +295,36 @@ class Forming:
         if not leader or leader == self._node.card().name:
             raise ClusterError("no node leads at the moment: try again")
         return await self._node.links.request(leader, kind, name.encode(), COMMAND_S)
+
+    async def command_node(self, kind: int, name: str) -> str:
+        """Let a node be drained or revived; return a sentence, or raise `ClusterError`."""
+        host = self._node.host
+        if host is None:
+            raise ClusterError(f"this node is in no cluster: {self.waiting_for()}")
+        self._number_of(host, name)
+        if name == self._node.card().name:
+            return await self._set_drained(kind == DRAIN)
+        return await self._node.links.request(name, kind, b"", COMMAND_S)
+
+    async def _set_drained(self, is_drained: bool) -> str:
+        """Drain or revive this node. If it leads, it is drained once another node takes over."""
+        host = self._node.host
+        name = self._node.card().name
+        if host is None:
+            raise ClusterError(f"node {name} is in no cluster: {self.waiting_for()}")
+        if not is_drained:
+            self._node.set_drained(False)
+            return f"node {name} may lead again"
+        if host.raft.role == LEADER:
+            target = int(host.raft.best_successor())
+            if target == NOBODY or host.raft.is_member_drained(target):
+                raise ClusterError(
+                    f"node {name} leads, and no other node that votes is alive and not drained: "
+                    "start or revive another node first"
+                )
+            await self._hand_over(host, target)
+        self._node.set_drained(True)
+        return f"node {name} is drained: it does not lead until it is revived or started again"
 
     async def _do(self, kind: int, name: str) -> str:
         host = self._node.host
@@ -318,6 +354,13 @@ class Forming:
         target = self._number_of(host, name) if name else int(host.raft.best_successor())
         if target == NOBODY:
             raise ClusterError("no other node that votes is alive, so none can lead")
+        if name and host.raft.is_member_drained(target):
+            raise ClusterError(
+                f"node {name} is drained: run `leveret ctl cluster revive {name}` first"
+            )
+        return await self._hand_over(host, target)
+
+    async def _hand_over(self, host: RaftHost, target: int) -> str:
         await self._when_free(lambda: host.transfer(target))
         await self._wait(lambda now: now.raft.transfer_target == NOBODY)
         name = self._node.name_of(target)

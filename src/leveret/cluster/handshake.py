@@ -60,7 +60,6 @@ OTHER_VERSION: Final = 1
 WRONG_SECRET: Final = 2
 OTHER_CLUSTER: Final = 3
 OTHER_NODE: Final = 4
-UNKNOWN_NODE: Final = 5
 TWICE: Final = 6
 OTHER_FORMAT: Final = 7
 LOST_DATA: Final = 8
@@ -70,7 +69,6 @@ HAS_DATA: Final = 11
 NOT_LEADER: Final = 12
 
 _HAS_DATA: Final = 1
-_ASKS_TO_JOIN: Final = 2
 
 
 @dataclass(frozen=True)
@@ -90,7 +88,6 @@ class Card:
     format_min: int = 1  # formats of the log that it can read and write
     format_max: int = 1
     has_data: bool = False  # it was a node alone, and no other node has its data yet
-    asks_to_join: bool = False  # an operator has said that it is to be let in
     peers: tuple[str, ...] = ()  # names of the nodes that it was told about, sorted
 
     def encode(self) -> bytes:
@@ -101,7 +98,7 @@ class Card:
         write_u64(writer, self.incarnation)
         write_u32(writer, self.format_min)
         write_u32(writer, self.format_max)
-        writer.append(self.has_data * _HAS_DATA | self.asks_to_join * _ASKS_TO_JOIN)
+        writer.append(self.has_data * _HAS_DATA)
         write_u32(writer, len(self.peers))
         for name in self.peers:
             write_bytes(writer, name.encode())
@@ -133,7 +130,6 @@ def read_card(reader: Reader) -> Card:
         format_min=format_min,
         format_max=format_max,
         has_data=bool(flags & _HAS_DATA),
-        asks_to_join=bool(flags & _ASKS_TO_JOIN),
         peers=peers,
     )
 

@@ -160,13 +160,6 @@ class Links:
         for task in self._dialing.pop(name, []):
             task.cancel()
 
-    def dial_now(self) -> None:
-        """Dial all peers that are not connected without waiting any longer."""
-        peers = self.peers()
-        for name in peers:
-            self._forget(name)
-        self.set_peers(peers)
-
     def reconnect(self, name: str) -> None:
         """End the connections with a node, so that both sides show their cards again."""
         for purpose in KEPT:

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from leveret.cluster.admission import removed, require_welcome
 from leveret.cluster.errors import ClusterError, LinkRefusedError
-from leveret.cluster.forming import COMMAND_S, LEAD, REMOVE, Forming
+from leveret.cluster.forming import DRAIN, LEAD, REMOVE, REVIVE, Forming
 from leveret.cluster.handshake import NOT_LEADER, REMOVED, Card
 from leveret.cluster.host import TICK_S, LeaderLog, MemberLog, RaftHost
 from leveret.cluster.links import Links
@@ -26,7 +26,13 @@ from leveret.cluster.raft.members import Members, encode_members
 from leveret.cluster.raft.messages import Message
 from leveret.cluster.raft.stored import Stored
 from leveret.cluster.relay import RelayHead
-from leveret.cluster.status import ClusterStatus, MemberStatus, describe, describe_member
+from leveret.cluster.status import (
+    ClusterStatus,
+    Sightings,
+    describe,
+    describe_cluster,
+    describe_members,
+)
 
 log = logging.getLogger(__name__)
 
@@ -107,6 +113,7 @@ class ClusterMember:
     ) -> None:
         self.chance = chance
         self.host: RaftHost | None = None  # None: the node is new
+        self.is_drained = False  # until the process ends
         self._owner = owner
         self._copier = copier
         self._settings = settings
@@ -128,6 +135,7 @@ class ClusterMember:
         self._names: dict[int, str] = {}  # by number, as messages came
         self._refusals: dict[str, str] = {}
         self._loop = asyncio.get_running_loop()
+        self._sightings = Sightings(self._loop.time())
         self._timer: asyncio.TimerHandle | None = None
         self._has_ended = False
         self.links = Links(self, settings.secret, chance=chance, tls=tls, pace=pace)
@@ -175,6 +183,7 @@ class ClusterMember:
 
     def _begin(self, stored: Stored) -> None:
         raft = Raft(self.make_config(), stored, self.chance.getrandbits(30))
+        raft.set_drained(self.is_drained)
         member_log, self._member_log = self._member_log, None
         self.host = RaftHost(raft, member_log, self, self._loop.time, self._tick_s)
         self.on_members()
@@ -201,7 +210,7 @@ class ClusterMember:
         def written() -> None:
             if self._has_ended:
                 return
-            self._card = replace(self._card, cluster=cluster, number=number, asks_to_join=False)
+            self._card = replace(self._card, cluster=cluster, number=number)
             if is_founder:
                 self._stored.members = [(0, members)]
             for member in members.members.values():
@@ -286,27 +295,25 @@ class ClusterMember:
         """Let a node lead; return a sentence, or raise `ClusterError`."""
         return await self.forming.command(LEAD, name)
 
+    async def drain(self, name: str) -> str:
+        """Let a node lead only if no other one can; return a sentence, or raise `ClusterError`."""
+        return await self.forming.command_node(DRAIN, name)
+
+    async def revive(self, name: str) -> str:
+        """Let a drained node lead again; return a sentence, or raise `ClusterError`."""
+        return await self.forming.command_node(REVIVE, name)
+
+    def set_drained(self, is_drained: bool) -> None:
+        """Drain or revive this node."""
+        self.is_drained = is_drained
+        if self.host is not None:
+            self.host.raft.set_drained(is_drained)
+
     async def hand_over(self) -> str:
         """Let the best other node lead, if this one leads; return a sentence."""
         if self.host is None or not self.host.is_leading:
             return "this node does not lead"
         return await self.forming.command(LEAD, "")
-
-    async def join(self) -> str:
-        """Ask the listed nodes to let this one into their cluster, though they do not list it."""
-        if self.host is not None:
-            raise ClusterError(f"this node belongs to cluster {self._card.cluster.hex()} already")
-        self._card = replace(self._card, asks_to_join=True)
-        self._refusals.clear()
-        self.links.dial_now()
-        try:
-            async with asyncio.timeout(COMMAND_S):
-                while not self.is_formed:  # noqa: ASYNC110 - there is an attempt at every tick
-                    await asyncio.sleep(self._tick_s)
-        except TimeoutError:
-            reasons = [*self._refusals.values()] or [self.forming.waiting_for()]
-            raise ClusterError("; ".join(reasons)) from None
-        return f"this node has joined the cluster {self._card.cluster.hex()}"
 
     # What links tell
 
@@ -345,6 +352,7 @@ class ClusterMember:
             self._names[card.number] = peer
 
     def on_lost(self, peer: str) -> None:
+        self._sightings.note_lost(peer, self._loop.time())
         if self._copier is not None:
             self._copier.on_lost(peer)
         number = self._number_of(peer)
@@ -404,12 +412,14 @@ class ClusterMember:
 
     def on_lead(self, term: int) -> None:
         log.info("node %s leads the cluster, term %d", self._card.name, term)
+        self._sightings.note_leader(self._loop.time())
         self._look()
         self._owner.on_lead(term)
 
     def on_follow(self, leader: int) -> None:
         name = self.name_of(leader)
         log.info("node %s leads the cluster" if name else "no node leads%s", name)
+        self._sightings.note_leader(self._loop.time())
         self._look()
         self._owner.on_follow(name)
 
@@ -478,19 +488,13 @@ class ClusterMember:
 
     def status(self) -> ClusterStatus:
         """Return the cluster as this node sees it."""
-        raft = None if self.host is None else self.host.raft
-        return ClusterStatus(
-            name=self._card.name,
-            cluster=self._card.cluster.hex(),
-            number=self._card.number,
-            waiting_for=self.forming.waiting_for(),
-            refusals=dict(self._refusals),
-            raft=None if raft is None else describe(raft, self.name_of),
-            members=[] if raft is None else self._describe_members(raft),
+        raft, members = None, []
+        if self.host is not None:
+            now_s, seen = self._loop.time(), self._sightings
+            core, can_talk = self.host.raft, self.links.can_talk
+            raft = describe(core, self.name_of, seen.leader_s(now_s))
+            members = describe_members(core, can_talk, seen, now_s, self._tick_s)
+        waiting_for = self.forming.waiting_for()
+        return describe_cluster(
+            self._card, raft, members, waiting_for=waiting_for, refusals=self._refusals
         )
-
-    def _describe_members(self, raft: Raft) -> list[MemberStatus]:
-        return [
-            describe_member(raft, member, self.links.can_talk(member.name), self._tick_s)
-            for member in raft.log.members().members.values()
-        ]

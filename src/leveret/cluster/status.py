@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from leveret.cluster.handshake import Card
 from leveret.cluster.raft.core import Raft
 from leveret.cluster.raft.members import Member
 from leveret.cluster.raft.progress import STATE_NAMES
@@ -17,10 +18,13 @@ class MemberStatus:
     number: int
     address: str
     role: str  # leader, follower, non-voter
-    is_connected: bool  # with the node that answers; itself included
+    is_connected: bool  # the node that answers reaches it; itself included
     match: int | None  # last block that it is known to have synced
     lag_blocks: int | None  # behind the leader's log
+    lag_bytes: int | None  # behind the leader's log; None also if it lacks blocks of files
     heard_s: float | None  # time since it was heard; 0 for the node that answers
+    unreached_s: float | None  # time since the node that answers lost it; None: it is reached
+    is_drained: bool | None  # it leads only if no other node can
     progress: str  # probe, replicate or copy; empty if unknown
 
 
@@ -30,6 +34,7 @@ class RaftStatus:
 
     role: str  # follower, pre-candidate, candidate, leader
     leader: str  # name; empty: none is known, and perhaps there is no majority
+    leader_s: float  # time since the node that answers learned who leads, or that none does
     term: int
     base: int  # blocks up to this one are in no log file
     commit: int
@@ -51,14 +56,45 @@ class ClusterStatus:
     waiting_for: str  # what a new node waits for, as a sentence; empty: nothing
     refusals: dict[str, str]  # nodes that refused this one, with their sentences
     raft: RaftStatus | None  # None: the node is new
+    voters: int
+    voters_reached: int  # by the node that answers; itself included
+    voters_needed: int  # a majority
+    voters_spare: int  # so many more may be lost; negative: there is no majority
     members: list[MemberStatus]
 
 
-def describe(raft: Raft, name_of: Callable[[int], str]) -> RaftStatus:
+class Sightings:
+    """Since when a node knows its leader, and since when it has not reached other nodes.
+
+    Times are those of the event loop.
+    """
+
+    def __init__(self, now_s: float) -> None:
+        self._began_s = now_s
+        self._leader_since_s = now_s
+        self._lost_s: dict[str, float] = {}  # by name
+
+    def note_leader(self, now_s: float) -> None:
+        """Note that another node leads, or none."""
+        self._leader_since_s = now_s
+
+    def note_lost(self, name: str, now_s: float) -> None:
+        self._lost_s[name] = now_s
+
+    def leader_s(self, now_s: float) -> float:
+        return now_s - self._leader_since_s
+
+    def unreached_s(self, name: str, now_s: float) -> float:
+        """Return for how long a node is lost. One that was never reached is so since the start."""
+        return now_s - self._lost_s.get(name, self._began_s)
+
+
+def describe(raft: Raft, name_of: Callable[[int], str], leader_s: float) -> RaftStatus:
     """Return the state of a member."""
     return RaftStatus(
         role=ROLE_NAMES[raft.role],
         leader=name_of(int(raft.leader)),
+        leader_s=leader_s,
         term=int(raft.term),
         base=int(raft.log.base_index),
         commit=int(raft.commit),
@@ -71,26 +107,76 @@ def describe(raft: Raft, name_of: Callable[[int], str]) -> RaftStatus:
     )
 
 
-def describe_member(raft: Raft, member: Member, can_talk: bool, tick_s: float) -> MemberStatus:
-    """Return one member of the cluster, as this node knows it."""
+def describe_members(
+    raft: Raft, can_talk: Callable[[str], bool], sightings: Sightings, now_s: float, tick_s: float
+) -> list[MemberStatus]:
+    """Return the members of the cluster, as this node knows them."""
+    found: list[MemberStatus] = []
+    for member in raft.log.members().members.values():
+        lost_s = None
+        if not can_talk(member.name):
+            lost_s = sightings.unreached_s(member.name, now_s)
+        found.append(_describe_member(raft, member, lost_s, tick_s))
+    return found
+
+
+def _describe_member(
+    raft: Raft, member: Member, lost_s: float | None, tick_s: float
+) -> MemberStatus:
+    """Return one member. The leader does not reach one that is connected but silent."""
     number = int(member.number)
     is_me = number == raft.node
     match: int | None = int(raft.log.synced_index) if is_me else None
     heard_s: float | None = 0.0 if is_me else None
+    unreached_s = None if is_me else lost_s
     progress = raft.progress.get(number) if raft.role == LEADER else None
     if progress is not None and not is_me:
         match = int(progress.match)
         heard_s = int(raft.ticks - progress.heard_tick) * tick_s
+        if unreached_s is None and not raft.is_active(progress):
+            unreached_s = heard_s
     role = "follower" if raft.log.members().is_voter(number) else "non-voter"
     has_lag = progress is not None and match is not None
+    last = int(raft.log.last_index)
+    is_counted = has_lag and (match or 0) + 1 >= raft.log.window_first
     return MemberStatus(
         name=member.name,
         number=number,
         address=member.address.decode(errors="replace"),
         role="leader" if number == raft.leader else role,
-        is_connected=is_me or can_talk,
+        is_connected=unreached_s is None,
         match=match,
-        lag_blocks=int(raft.log.last_index) - (match or 0) if has_lag else None,
+        lag_blocks=last - (match or 0) if has_lag else None,
+        lag_bytes=int(raft.log.bytes_between(match or 0, last)) if is_counted else None,
         heard_s=heard_s,
+        unreached_s=unreached_s,
+        is_drained=raft.is_member_drained(number) if is_me or progress is not None else None,
         progress="" if progress is None or is_me else STATE_NAMES[progress.state],
+    )
+
+
+def describe_cluster(
+    card: Card,
+    raft: RaftStatus | None,
+    members: list[MemberStatus],
+    *,
+    waiting_for: str,
+    refusals: dict[str, str],
+) -> ClusterStatus:
+    """Return the cluster as a node sees it, from its parts."""
+    voters = [member for member in members if member.role != "non-voter"]
+    reached = sum(member.is_connected for member in voters)
+    needed = len(voters) // 2 + 1 if voters else 0
+    return ClusterStatus(
+        name=card.name,
+        number=card.number,
+        cluster=card.cluster.hex(),
+        waiting_for=waiting_for,
+        refusals=dict(refusals),
+        raft=raft,
+        voters=len(voters),
+        voters_reached=reached,
+        voters_needed=needed,
+        voters_spare=reached - needed,
+        members=members,
     )

@@ -22,6 +22,7 @@ from typing import Any, Final
 from leveret.auth.certificates import TlsPeer
 from leveret.clock import Clock
 from leveret.cluster.errors import ClusterError
+from leveret.cluster.faults import find_faults
 from leveret.cluster.member import ClusterMember, Directory, NodeSettings
 from leveret.cluster.peers import Tls
 from leveret.cluster.raft.members import encode_members
@@ -224,7 +225,8 @@ class ClusterNode:
 
     def facts(self) -> dict[str, Any]:
         """Return the cluster as this node sees it, as JSON."""
-        return asdict(self.member.status())
+        status = self.member.status()
+        return {**asdict(status), "faults": [asdict(fault) for fault in find_faults(status)]}
 
     def nodes(self) -> list[ClusterNodeFacts]:
         """Return all nodes of the cluster, by name."""
@@ -256,8 +258,14 @@ class ClusterNode:
         return self.member.status().waiting_for or "no node leads the cluster"
 
     async def command(self, name: str, node: str) -> str:
-        """Let a node lead, or remove it; return a sentence, or raise ClusterError."""
-        return await (self.member.lead(node) if name == "lead" else self.member.remove(node))
+        """Do a command of an operator; return a sentence, or raise ClusterError."""
+        commands = {
+            "lead": self.member.lead,
+            "remove": self.member.remove,
+            "drain": self.member.drain,
+            "revive": self.member.revive,
+        }
+        return await commands[name](node)
 
     async def serves(self) -> None:
         """Return when clients are served: by the broker of this node, or by another leader."""

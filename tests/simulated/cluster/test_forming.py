@@ -85,17 +85,11 @@ def test_a_directory_of_a_node_alone_becomes_a_cluster_and_grows(
     world.calm()
 
 
-def test_a_node_joins_by_command_though_nobody_lists_it(
-    schedule: CheckedSchedule, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_new_node_joins_though_nobody_lists_it(schedule: CheckedSchedule) -> None:
     world, _ = started(schedule, "a", "b", "c")
     world.load()
     late = world.add("A", ["A", "a", "b", "c"])  # its name sorts first, so it is to be dialed
     late.start()
-    world.until(lambda: "run `leveret ctl cluster join` on node A" in caplog.text)
-    assert late.cluster == b""
-    said = world.command("A", lambda member: member.join())
-    assert said == f"this node has joined the cluster {late.cluster.hex()}"
     world.until_voters("A", "a", "b", "c")
     assert late.number == 4
     world.calm()
@@ -107,7 +101,6 @@ def test_a_node_joins_a_leader_that_neither_lists_it_nor_is_listed(
     world, _ = started(schedule, "a", "b", "c")
     for name in ("d", "e"):
         world.add(name, ["a", "b", "c", name]).start()
-        world.command(name, lambda member: member.join())
         world.until_voters(*world.machines)
         world.until(world.is_even)
         said = world.command("a", partial(ClusterMember.lead, name="d"))

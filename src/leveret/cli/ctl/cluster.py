@@ -4,7 +4,8 @@ from typing import Annotated, Any
 
 import typer
 
-from leveret.cli.shared.management import ManagementClient
+from leveret.cli.ctl import cluster_status
+from leveret.cli.shared.management import ManagementClient, NoAnswerError
 from leveret.cli.shared.output import Output, broker_command
 
 app = typer.Typer(no_args_is_help=True, help="Show the cluster of a node, and change it.")
@@ -15,23 +16,41 @@ Node = Annotated[str, typer.Argument(help="Name of the node.")]
 @app.command()
 @broker_command
 def status(broker: ManagementClient, output: Output) -> None:
-    """Show the members of the cluster, who leads, and how far the others are behind."""
-    found: dict[str, Any] = broker.get("/api/cluster")
+    """Show who leads, who follows, how far behind, and what to do about each fault.
+
+    The exit code is 0 if the cluster is healthy, 3 if it serves clients but is degraded, 4 if it
+    does not serve clients, and 1 if the node does not answer.
+    """
+    asked: dict[str, Any] = broker.get("/api/cluster")
+    if cluster_status.is_alone(asked):
+        output.done(f"node {asked['name']} is alone: it is in no cluster", asked)
+        return
+    facts = cluster_status.combine(asked, _leader_view(broker, asked))
     if output.as_json:
-        output.facts(found)
-        return
-    if not found["cluster"] and not found.get("waiting_for"):
-        typer.echo(f"node {found['name']} is alone: it is in no cluster")
-        return
-    raft = found.get("raft") or {}
-    typer.echo(f"asked    node {found['name']}")
-    typer.echo(f"leader   {raft.get('leader') or 'none'}")
-    if found.get("waiting_for"):
-        typer.echo(f"waits    {found['waiting_for']}")
-    for name, sentence in found.get("refusals", {}).items():
-        typer.echo(f"refused  by node {name}: {sentence}")
-    columns = ("name", "role", "address", "is_connected", "match", "lag_blocks", "heard_s")
-    output.table([{name: row.get(name) for name in columns} for row in found["members"]], columns)
+        output.facts(facts)
+    else:
+        for line in cluster_status.describe(facts):
+            typer.echo(line)
+        rows = cluster_status.rows(facts)
+        if rows:
+            typer.echo("")
+            output.table(rows, rows[0])
+            typer.echo("")
+        for line in cluster_status.verdict(facts):
+            typer.echo(line)
+    raise typer.Exit(cluster_status.EXIT_CODES[facts["state"]])
+
+
+def _leader_view(broker: ManagementClient, asked: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the facts that the leader has; None if it does not answer or was asked already."""
+    leader = (asked.get("raft") or {}).get("leader")
+    if not leader or leader == asked["name"]:
+        return None
+    try:
+        found: dict[str, Any] = broker.get("/api/cluster/leader")
+    except NoAnswerError:
+        return None
+    return found
 
 
 @app.command()
@@ -46,3 +65,17 @@ def lead(broker: ManagementClient, output: Output, node: Node) -> None:
 def remove(broker: ManagementClient, output: Output, node: Node) -> None:
     """Remove a node from the cluster. It is refused if that would cost the majority."""
     output.done(broker.post("/api/cluster/remove", {"node": node})["message"])
+
+
+@app.command()
+@broker_command
+def drain(broker: ManagementClient, output: Output, node: Node) -> None:
+    """Let a node lead only if no other one can, for maintenance. A new start ends this."""
+    output.done(broker.post("/api/cluster/drain", {"node": node})["message"])
+
+
+@app.command()
+@broker_command
+def revive(broker: ManagementClient, output: Output, node: Node) -> None:
+    """Let a drained node lead again."""
+    output.done(broker.post("/api/cluster/revive", {"node": node})["message"])

@@ -13,6 +13,7 @@ from leveret.cluster.raft.members import NOBODY
 ELECTION_TICKS: Final = 10
 HEARTBEAT_TICKS: Final = 2
 LINK_LOST_TICKS: Final = 3
+DRAINED_TICKS: Final = 3 * ELECTION_TICKS
 _MIB: Final = 1024 * 1024
 
 
@@ -26,6 +27,8 @@ class Config:
         self.heartbeat_ticks: i64 = HEARTBEAT_TICKS
         # A follower that loses its link to the leader waits a random part of this.
         self.link_lost_ticks: i64 = LINK_LOST_TICKS
+        # A drained member waits so much longer than others before it stands for election.
+        self.drained_ticks: i64 = DRAINED_TICKS
         # Limits for the blocks of one message, and of one read from log files.
         self.append_count_max: i64 = 1024
         self.append_bytes_max: i64 = 1 * _MIB

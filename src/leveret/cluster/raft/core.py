@@ -85,7 +85,7 @@ class Raft(State):
         self.sync_ticks = sync_ticks
         if self.role == LEADER:
             self._tick_leader()
-        elif self.elapsed >= self.timeout or self._is_alone():
+        elif self.misses_leader() or self._is_alone():
             if self.may_lead():
                 start_pre_vote(self)
             else:
@@ -327,6 +327,17 @@ class Raft(State):
     def transfer(self, target: i64) -> None:
         """Hand the lead over, or give up after an election timeout."""
         membership.transfer(self, target)
+
+    def set_drained(self, is_drained: bool) -> None:
+        """Let this member lead only if no other one can, or as usual."""
+        self.is_drained = is_drained
+
+    def is_member_drained(self, node: i64) -> bool:
+        """Return True if a member is drained, as far as this leader has heard."""
+        if node == self.node:
+            return self.is_drained
+        progress = self.progress.get(int(node))
+        return progress is not None and progress.is_drained
 
     def best_successor(self) -> i64:
         return membership.best_successor(self)

@@ -97,16 +97,23 @@ def sync_progress(state: State) -> None:
 
 
 def best_successor(state: State) -> i64:
-    """Return the living voter that has most of the log; NOBODY if there is no other voter."""
+    """Return the living voter that has most of the log; NOBODY if there is no other voter.
+
+    A drained voter is the best one only if all are drained.
+    """
     best: i64 = NOBODY
     best_match: i64 = -1
+    is_best_drained = True
     for node in state.log.members().voters:
         progress = state.progress.get(node)
         if node == state.node or progress is None or progress.state == COPY:
             continue
-        if state.is_active(progress) and progress.match > best_match:
+        if not state.is_active(progress) or (progress.is_drained and not is_best_drained):
+            continue
+        if progress.match > best_match or (is_best_drained and not progress.is_drained):
             best = node
             best_match = progress.match
+            is_best_drained = progress.is_drained
     return best
 
 

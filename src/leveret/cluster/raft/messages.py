@@ -11,7 +11,7 @@ coming election). The other fields mean:
     APPEND_REPLY     last that matches                                           losses of sender
     APPEND_REFUSAL   block before        term at hint  1: copy     where to try  losses of sender
     HEARTBEAT        last of leader                    receiver's                losses of receiver
-    HEARTBEAT_REPLY                                                              losses of sender
+    HEARTBEAT_REPLY                                                1: drained    losses of sender
     TIMEOUT_NOW
     COMMIT                                             receiver's
 
@@ -60,6 +60,7 @@ REFUSED: Final = 0
 GRANTED: Final = 1
 FORCED: Final = 1
 NEEDS_COPY: Final = 1
+DRAINED: Final = 1
 
 _NO_BLOCKS: Final[list[Block]] = []
 

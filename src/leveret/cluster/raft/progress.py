@@ -34,6 +34,7 @@ class Progress:
         self.heard_tick: i64 = tick  # when it was last heard
         self.is_paused = False  # in PROBE: a message is in flight
         self.losses: i64 = 0  # how often it has lost blocks, as far as known
+        self.is_drained = False  # it leads only if no other member can
         self.commit_sent: i64 = 0  # highest commit index that was sent to it
         self.read: ReadRequest | None = None  # blocks that the host is reading for it
         self.copy_tick: i64 = 0  # a copy may be asked for from then on

@@ -16,6 +16,7 @@ from leveret.cluster.raft.messages import (
     APPEND_REFUSAL,
     APPEND_REPLY,
     COMMIT,
+    DRAINED,
     HEARTBEAT,
     HEARTBEAT_REPLY,
     NEEDS_COPY,
@@ -225,6 +226,7 @@ def on_heartbeat_reply(state: State, message: Message) -> None:
     if progress is None:
         return
     progress.is_paused = False
+    progress.is_drained = message.hint == DRAINED
     if progress.match < state.log.last_index:
         # In REPLICATE, blocks may be in flight or lost. An empty message makes the follower tell.
         _send_append(state, message.source, progress, may_be_empty=True)
@@ -287,6 +289,7 @@ def on_heartbeat(state: State, message: Message) -> None:
         # was or will be committed for it, is behind the end of the leader's log.
         hard.promised_index = min(hard.promised_index, message.index)
     reply = state.message(HEARTBEAT_REPLY, message.source)
+    reply.hint = DRAINED if state.is_drained else 0
     reply.context = hard.losses
     state.send(reply)
 

@@ -65,6 +65,7 @@ class State:
         self.timeout: i64 = 0  # election timeout of this member
         self.sync_ticks: i64 = 0  # for how long the oldest sync of this node is under way
         self.has_lost_link = False  # the link to the leader was closed, and no leader heard since
+        self.is_drained = False  # an operator wants other members to lead
         # As leader.
         self.progress: dict[int, Progress] = {}
         self.uncommitted_bytes: i64 = 0  # size of all blocks in memory after `commit`
@@ -94,6 +95,17 @@ class State:
     def draw_retry(self) -> None:
         """Draw the time until another attempt, where it is known that no leader is there."""
         self.timeout = 1 + self.rng.below(self.config.election_ticks)
+
+    def misses_leader(self) -> bool:
+        """Return True if the leader was silent for so long that this member stands for election.
+
+        A drained member gives all others time to win first. It still leads if no other one can,
+        because it may be the only living member that has all committed blocks.
+        """
+        wait = self.timeout
+        if self.is_drained:
+            wait += self.config.drained_ticks
+        return self.elapsed >= wait
 
     def message(self, kind: i64, target: i64) -> Message:
         """Return a message of the current term; the caller fills it in and sends it."""

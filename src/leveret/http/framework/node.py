@@ -55,7 +55,10 @@ class ClusterControl(Protocol):
         """Return the cluster as this node sees it, as JSON."""
 
     async def command(self, name: str, node: str) -> str:
-        """Do `lead` or `remove`; return a sentence, or raise a LeveretError with the reason."""
+        """Do `lead`, `remove`, `drain` or `revive` on a node; return a sentence.
+
+        Raise a LeveretError with the reason if it is not done.
+        """
 
 
 class Backups(Protocol):

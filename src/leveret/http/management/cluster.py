@@ -43,6 +43,16 @@ async def remove(request: Request) -> Response:
     return await _command(request, "remove")
 
 
+async def drain(request: Request) -> Response:
+    """Let a node lead only if no other one can."""
+    return await _command(request, "drain")
+
+
+async def revive(request: Request) -> Response:
+    """Let a drained node lead again."""
+    return await _command(request, "revive")
+
+
 async def _command(request: Request, name: str) -> Response:
     cluster = node_of(request).cluster
     if cluster is None:
@@ -62,6 +72,15 @@ OPERATIONS = (
         answer=dict[str, Any],
     ),
     Operation(
+        method="GET",
+        path="/api/cluster/leader",  # nodes that follow relay it, unlike /api/cluster
+        handler=get_cluster,
+        summary="The cluster as its leader sees it, also if another node is asked.",
+        group="node",
+        access=Access.MONITORING,
+        answer=dict[str, Any],
+    ),
+    Operation(
         method="POST",
         path="/api/cluster/lead",
         handler=lead,
@@ -76,6 +95,26 @@ OPERATIONS = (
         path="/api/cluster/remove",
         handler=remove,
         summary="Remove a node from the cluster, unless that would cost the majority.",
+        group="node",
+        access=Access.ADMINISTRATOR,
+        body=ClusterCommand,
+        answer=ClusterAnswer,
+    ),
+    Operation(
+        method="POST",
+        path="/api/cluster/drain",
+        handler=drain,
+        summary="Let a node of the cluster lead only if no other one can, for maintenance.",
+        group="node",
+        access=Access.ADMINISTRATOR,
+        body=ClusterCommand,
+        answer=ClusterAnswer,
+    ),
+    Operation(
+        method="POST",
+        path="/api/cluster/revive",
+        handler=revive,
+        summary="Let a drained node of the cluster lead again.",
         group="node",
         access=Access.ADMINISTRATOR,
         body=ClusterCommand,

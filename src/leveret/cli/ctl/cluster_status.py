@@ -1,0 +1,113 @@
+"""The text of `leveret ctl cluster status`, and its exit code.
+
+A node that follows knows who is reached, but only the leader knows how far the others are behind.
+So the view of the leader is shown if it answers, with the faults that either of them sees.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+HEALTHY: Final = "healthy"
+EXIT_CODES: Final = {HEALTHY: 0, "degraded": 3, "stopped": 4}
+
+_MIB: Final = 1024 * 1024
+_UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+Facts = dict[str, Any]
+
+
+def combine(asked: Facts, leader: Facts | None) -> Facts:
+    """Return the facts to show: those of the leader if it answered, with the faults of both."""
+    view = asked if leader is None else leader
+    faults: dict[tuple[str, str], Facts] = {}
+    for fault in [*view.get("faults", []), *asked.get("faults", [])]:
+        faults.setdefault((fault["node"], fault["fault"]), fault)
+    rows = sorted(faults.values(), key=lambda fault: fault["severity"] != "stopped")
+    return {**view, "asked": asked["name"], "faults": rows, "state": _state(rows)}
+
+
+def _state(faults: list[Facts]) -> str:
+    found = {fault["severity"] for fault in faults}
+    return next((state for state in ("stopped", "degraded") if state in found), HEALTHY)
+
+
+def is_alone(facts: Facts) -> bool:
+    """Return True if a node runs without a cluster."""
+    return not facts["cluster"] and not facts.get("waiting_for")
+
+
+def describe(facts: Facts) -> Iterator[str]:
+    """Yield the lines above the table of members."""
+    raft = facts.get("raft") or {}
+    yield f"cluster   {facts['cluster'] or 'none yet'}, asked at node {facts['asked']}"
+    since = f" for {format_duration(raft['leader_s'])}" if raft else ""
+    yield f"leader    {raft.get('leader') or 'none'}{since}"
+    if facts["members"]:
+        reached, voters, needed = (
+            facts[name] for name in ("voters_reached", "voters", "voters_needed")
+        )
+        yield f"majority  {reached} of {voters} voters reached, {needed} needed: {_spare(facts)}"
+
+
+def _spare(facts: Facts) -> str:
+    spare = facts["voters_spare"]
+    if spare < 0:
+        return "clients are not served"
+    if spare == 0:
+        return "losing one more node stops the cluster"
+    return "1 more node may be lost" if spare == 1 else f"{spare} more nodes may be lost"
+
+
+def rows(facts: Facts) -> list[dict[str, str]]:
+    """Return the table of members."""
+    return [
+        {
+            "node": member["name"],
+            "role": member["role"] + (", drained" if member["is_drained"] else ""),
+            "address": member["address"],
+            "reached": _reached(member),
+            "behind": _behind(member),
+        }
+        for member in facts["members"]
+    ]
+
+
+def _reached(member: Facts) -> str:
+    if member["unreached_s"] is None:
+        return "yes"
+    return f"no, for {format_duration(member['unreached_s'])}"
+
+
+def _behind(member: Facts) -> str:
+    if member["role"] == "leader":
+        return ""
+    if member["lag_blocks"] is None:
+        return "unknown"
+    if member["progress"] == "copy":
+        return "copies the directory"
+    if not member["lag_blocks"]:
+        return "nothing"
+    blocks = "1 block" if member["lag_blocks"] == 1 else f"{member['lag_blocks']} blocks"
+    if member["lag_bytes"] is None:  # they are in files of the leader only
+        return blocks
+    return f"{blocks}, {member['lag_bytes'] / _MIB:.1f} MiB"
+
+
+def verdict(facts: Facts) -> Iterator[str]:
+    """Yield the lines below the table: each fault with what to do, and the state."""
+    for fault in facts["faults"]:
+        yield f"{fault['severity']}: {fault['fault']}: {fault['advice']}"
+    yield f"the cluster is {facts['state']}"
+
+
+def format_duration(seconds: float) -> str:
+    """Format a time by its two largest units."""
+    rest = int(seconds)
+    words: list[str] = []
+    for size, unit in _UNITS:
+        count, rest = divmod(rest, size)
+        if count or (words and len(words) < 2):
+            words.append(f"{count} {unit}")
+        if len(words) == 2:
+            break
+    return " ".join(words) or "0 s"

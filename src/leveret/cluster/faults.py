@@ -1,0 +1,136 @@
+"""What is wrong with a cluster, as sentences for the person who has to mend it.
+
+`find_faults` looks at the facts that one node has (`leveret.cluster.status`) and returns each fault
+with one sentence that says what to do. The command `leveret ctl cluster status` and the page show
+the same sentences. This module is pure.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from leveret.cluster.status import ClusterStatus, MemberStatus
+
+STOPPED: Final = "stopped"  # clients are not served
+DEGRADED: Final = "degraded"  # clients are served, and something has to be mended
+NOTE: Final = "note"  # nothing is wrong; the state is not the usual one
+
+LAG_BYTES_MIN: Final = 16 * 1024 * 1024  # a follower that lacks less is not worth a sentence
+LAG_BLOCKS_MIN: Final = 1000  # likewise, if it reads blocks from the leader's files
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault, or one note."""
+
+    severity: str
+    node: str  # the node that it concerns; empty: the whole cluster
+    fault: str
+    advice: str
+
+
+def find_faults(status: ClusterStatus) -> list[Fault]:
+    """Return the faults of a cluster, the worst ones first."""
+    found = [*_of_forming(status), *_of_leading(status), *_of_this_node(status)]
+    for member in status.members:
+        found += _of_member(status, member)
+    order = (STOPPED, DEGRADED, NOTE)
+    return sorted(found, key=lambda fault: order.index(fault.severity))
+
+
+def _of_forming(status: ClusterStatus) -> Iterator[Fault]:
+    if status.waiting_for:
+        yield Fault(
+            STOPPED,
+            status.name,
+            f"node {status.name} is in no cluster yet: {status.waiting_for}",
+            "start all nodes of --cluster-peers, and look at their logs",
+        )
+    for name, sentence in status.refusals.items():
+        what, _, advice = sentence.partition(": ")
+        yield Fault(DEGRADED, name, what, advice or f"look at the log of node {name}")
+
+
+def _of_leading(status: ClusterStatus) -> Iterator[Fault]:
+    raft = status.raft
+    if raft is None or raft.leader:
+        return
+    away = [member.name for member in status.members if not member.is_connected]
+    if status.voters_spare >= 0:
+        advice = "wait a few seconds; if none leads then, look at the logs of all nodes"
+    else:
+        advice = (
+            f"start the nodes {', '.join(away)}, or mend the network; if they are lost for good, "
+            "stop this node and run `leveret ctl cluster rescue --data DIR`"
+        )
+    yield Fault(
+        STOPPED,
+        "",
+        f"no node leads: {status.voters_reached} of {status.voters} voters are reached, and "
+        f"{status.voters_needed} are needed",
+        advice,
+    )
+
+
+def _of_this_node(status: ClusterStatus) -> Iterator[Fault]:
+    raft = status.raft
+    if raft is not None and raft.is_disk_late:
+        yield Fault(
+            DEGRADED,
+            status.name,
+            f"the disk of node {status.name} has not finished a sync for more than a second",
+            "look for other programs that use this disk, and for faults of it",
+        )
+    if raft is not None and not raft.may_vote:
+        yield Fault(
+            DEGRADED,
+            status.name,
+            f"node {status.name} has lost blocks of its log and does not vote",
+            "wait until it has copied them from the leader, and look at its log for the reason",
+        )
+
+
+def _of_member(status: ClusterStatus, member: MemberStatus) -> Iterator[Fault]:
+    name = member.name
+    if not member.is_connected:
+        advice = (
+            f"start it, or look at its log and at the network between it and node {status.name}"
+        )
+        if status.voters_spare >= 0:
+            advice += f"; if it is lost for good, run `leveret ctl cluster remove {name}`"
+        yield Fault(DEGRADED, name, f"node {name} is not reached", advice)
+        return
+    if member.role == "non-voter":
+        yield Fault(
+            NOTE,
+            name,
+            f"node {name} is joining and does not vote yet",
+            "wait until it has caught up",
+        )
+    elif member.progress == "copy":
+        yield Fault(
+            DEGRADED,
+            name,
+            f"node {name} was away for so long that it copies the whole directory of the leader",
+            "wait until it has caught up",
+        )
+    elif _is_far_behind(member):
+        yield Fault(
+            DEGRADED,
+            name,
+            f"node {name} is far behind the leader",
+            "look at its disk and its network if it does not catch up by itself",
+        )
+    if member.is_drained:
+        yield Fault(
+            NOTE,
+            name,
+            f"node {name} is drained, so it leads only if no other node can",
+            f"run `leveret ctl cluster revive {name}` after the maintenance, or start it again",
+        )
+
+
+def _is_far_behind(member: MemberStatus) -> bool:
+    if member.lag_bytes is None:
+        return (member.lag_blocks or 0) >= LAG_BLOCKS_MIN
+    return member.lag_bytes >= LAG_BYTES_MIN

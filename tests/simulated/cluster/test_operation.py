@@ -1,0 +1,151 @@
+"""Operators drain nodes, and see what is wrong with a cluster and what to do about it."""
+
+from functools import partial
+
+from leveret.cluster.faults import DEGRADED, NOTE, STOPPED, Fault, find_faults
+from leveret.cluster.member import ClusterMember
+from tests.simulated.cluster.machine import Machine, member_of
+from tests.simulated.cluster.world import CheckedSchedule, World, other_than, started
+
+
+def faults_at(machine: Machine) -> list[Fault]:
+    return find_faults(member_of(machine).status())
+
+
+def test_a_drained_leader_hands_over_and_does_not_lead_again(schedule: CheckedSchedule) -> None:
+    world, first = started(schedule, "a", "b", "c")
+    world.load()
+    asked = other_than(world, first)
+    said = world.command(asked.name, partial(ClusterMember.drain, name=first.name))
+    assert said.startswith(f"node {first.name} is drained")
+    for _ in range(3):
+        world.until(lambda: world.leader() is not None)
+        leader = world.leader()
+        assert leader is not None and leader is not first
+        leader.kill()
+        world.until(lambda: world.leader() not in (None, first))
+        leader.start()
+        world.until(world.is_even)
+    said = world.command(asked.name, partial(ClusterMember.lead, name=first.name))
+    assert said == (
+        f"refused: node {first.name} is drained: "
+        f"run `leveret ctl cluster revive {first.name}` first"
+    )
+    said = world.command(asked.name, partial(ClusterMember.revive, name=first.name))
+    assert said == f"node {first.name} may lead again"
+    schedule.run_for(1)  # for a heartbeat that tells the leader
+    world.command(asked.name, partial(ClusterMember.lead, name=first.name))
+    world.until(lambda: world.is_led_by(first))
+    world.calm()
+
+
+def test_a_drained_node_leads_if_no_other_node_can(schedule: CheckedSchedule) -> None:
+    world, leader = started(schedule, "a", "b", "c")
+    drained = other_than(world, leader)
+    behind = other_than(world, leader, drained)
+    world.command(leader.name, partial(ClusterMember.drain, name=drained.name))
+    behind.kill()
+    world.load()
+    schedule.run_for(2)  # only the leader and the drained node have these blocks
+    leader.kill()
+    behind.start()
+    world.until(lambda: world.is_led_by(drained))
+
+
+def test_the_last_node_that_may_lead_is_not_drained(schedule: CheckedSchedule) -> None:
+    world, leader = started(schedule, "a", "b", "c")
+    for machine in list(world.machines.values()):
+        if machine is not leader:
+            world.command(leader.name, partial(ClusterMember.drain, name=machine.name))
+    schedule.run_for(1)  # for heartbeats that tell the leader
+    said = world.command(leader.name, partial(ClusterMember.drain, name=leader.name))
+    assert said == (
+        f"refused: node {leader.name} leads, and no other node that votes is alive and not "
+        "drained: start or revive another node first"
+    )
+    assert world.is_led_by(leader)
+    said = world.command(leader.name, partial(ClusterMember.drain, name="x"))
+    assert said == "refused: node x is no member; the members are a, b, c"
+
+
+def test_a_healthy_cluster_has_no_faults(schedule: CheckedSchedule) -> None:
+    world, _ = started(schedule, "a", "b", "c")
+    schedule.run_for(5)
+    for machine in world.machines.values():
+        status = member_of(machine).status()
+        assert (status.voters_reached, status.voters_needed, status.voters_spare) == (3, 2, 1)
+        assert status.raft is not None
+        assert status.raft.leader_s > 4
+        assert find_faults(status) == []
+
+
+def test_a_lost_node_and_a_lost_majority_are_told_with_what_to_do(
+    schedule: CheckedSchedule,
+) -> None:
+    world, leader = started(schedule, "a", "b", "c")
+    away = other_than(world, leader)
+    left = other_than(world, leader, away)
+    away.kill()
+    schedule.run_for(30)
+    for machine in (leader, left):
+        (fault,) = faults_at(machine)
+        assert (fault.severity, fault.node) == (DEGRADED, away.name)
+        assert f"leveret ctl cluster remove {away.name}" in fault.advice
+        status = member_of(machine).status()
+        row = next(member for member in status.members if member.name == away.name)
+        assert row.unreached_s is not None and 25 < row.unreached_s < 31
+        assert status.voters_spare == 0
+    leader.kill()
+    schedule.run_for(5)
+    fault = faults_at(left)[0]
+    assert fault.severity == STOPPED
+    assert fault.fault == "no node leads: 1 of 3 voters are reached, and 2 are needed"
+    assert "leveret ctl cluster rescue" in fault.advice
+    assert all("remove" not in fault.advice for fault in faults_at(left))
+
+
+def test_a_leader_does_not_reach_a_node_that_is_connected_but_silent(
+    schedule: CheckedSchedule,
+) -> None:
+    world, leader = started(schedule, "a", "b", "c")
+    silent = other_than(world, leader)
+    world.network.cut(silent.name, leader.name)
+    schedule.run_for(2.5)
+    rows = {member.name: member for member in member_of(leader).status().members}
+    assert not rows[silent.name].is_connected
+    assert (rows[silent.name].unreached_s or 0) > 1
+
+
+def test_lag_is_told_in_blocks_and_bytes(schedule: CheckedSchedule) -> None:
+    world, leader = started(schedule, "a", "b", "c")
+    away = other_than(world, leader)
+    other = other_than(world, leader, away)
+    schedule.run_for(1)
+    away.kill()
+    other.kill()
+    world.load()
+    schedule.run_for(0.5)  # too short to miss the majority: the leader keeps all new blocks
+    for machine in (away, other):
+        rows = {member.name: member for member in member_of(leader).status().members}
+        row = rows[machine.name]
+        assert (row.lag_blocks or 0) > 0
+        assert (row.lag_bytes or 0) > 0
+
+
+def test_a_new_node_says_what_it_waits_for(schedule: CheckedSchedule) -> None:
+    world = World(schedule, "a", "b", "c")
+    world["a"].start()
+    schedule.run_for(1)
+    (fault,) = faults_at(world["a"])
+    assert fault.severity == STOPPED
+    assert "it waits for connections with the nodes b, c" in fault.fault
+
+
+def test_a_drained_node_is_a_note_at_the_leader(schedule: CheckedSchedule) -> None:
+    world, leader = started(schedule, "a", "b", "c")
+    drained = other_than(world, leader)
+    world.command(leader.name, partial(ClusterMember.drain, name=drained.name))
+    schedule.run_for(1)
+    (fault,) = faults_at(leader)
+    assert (fault.severity, fault.node) == (NOTE, drained.name)
+    assert f"leveret ctl cluster revive {drained.name}" in fault.advice
