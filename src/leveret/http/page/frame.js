@@ -3,7 +3,7 @@
  * It polls the overview for the totals beside the links, and the health for alarms.
  */
 
-import { get, orNull } from "./api.js";
+import { get, unlessRefused } from "./api.js";
 import { fill, h } from "./dom.js";
 import { short } from "./format.js";
 import { showShortcuts } from "./shortcuts.js";
@@ -141,7 +141,7 @@ export class Frame {
   async refresh(signal) {
     const [overview, vhosts] = await Promise.all([
       get("/overview", { signal }),
-      orNull(get("/vhosts?columns=name", { signal })),
+      unlessRefused(get("/vhosts?columns=name", { signal })),
     ]);
     this.overview = overview;
     this.totals = overview.object_totals ?? {};
@@ -149,10 +149,10 @@ export class Frame {
     session.vhosts = (vhosts ?? []).map((v) => v.name);
     this.drawVhosts();
     this.drawNav();
-    const health = await orNull(loadHealth(signal));
+    const health = await loadHealth(signal);
     fill(
       this.alarms,
-      health?.reason && h("p", { class: "note bad" }, h("strong", null, "Alarm: "), health.reason),
+      health.reason && h("p", { class: "note bad" }, h("strong", null, "Alarm: "), health.reason),
     );
   }
 
@@ -232,12 +232,8 @@ export class Frame {
 
 /** Read the health. While there are alarms, it answers 503 with the reason. */
 async function loadHealth(signal) {
-  const response = await fetch("api/health", {
-    credentials: "omit",
-    cache: "no-store",
-    signal,
-  }).catch(() => null);
-  return response ? response.json() : null;
+  const response = await fetch("api/health", { credentials: "omit", cache: "no-store", signal });
+  return response.json();
 }
 
 function toggleTheme() {

@@ -31,6 +31,7 @@ export function searchOver(table, { label, text, choices = [] }) {
     say();
   }
   function say() {
+    if (!table.isLoaded) return;
     const all = table.rows.length;
     const shown = table.shown.length;
     const text = shown === all ? `${count(all)} in total` : `${count(shown)} of ${count(all)}`;

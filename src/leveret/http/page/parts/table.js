@@ -29,6 +29,7 @@ export class Table {
   constructor(options) {
     this.options = options;
     this.rows = [];
+    this.isLoaded = false; // no rows yet is not the same as no rows
     this.shown = [];
     this.filter = null;
     this.sortBy = options.sortBy ?? -1;
@@ -60,6 +61,7 @@ export class Table {
   /** @param {any[]} rows */
   setRows(rows) {
     this.rows = rows;
+    this.isLoaded = true;
     const keys = new Set(rows.map(this.options.key));
     const before = this.picked.size;
     for (const key of this.picked) if (!keys.has(key)) this.picked.delete(key);
@@ -161,6 +163,7 @@ export class Table {
   }
 
   emptyText() {
+    if (!this.isLoaded) return null;
     if (this.rows.length > 0) return h("p", null, "No matches.");
     return this.options.empty;
   }

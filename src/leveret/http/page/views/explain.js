@@ -4,9 +4,8 @@ import { h } from "../dom.js";
 import { count } from "../format.js";
 import { link } from "../router.js";
 
-/** @param {{moving: boolean, reasons: {code: string, text: string, details?: any}[]}|null} found */
+/** @param {{moving: boolean, reasons: {code: string, text: string, details?: any}[]}} found */
 export function explanation(found) {
-  if (found === null) return h("p", { class: "soft" }, "No explanation available.");
   const kind = found.moving ? "good" : found.reasons.every((r) => r.code === "empty") ? "" : "warn";
   const opening = found.moving
     ? "Messages are moving."

@@ -1,6 +1,6 @@
 /** The dialog of one message: payload, properties, headers, state, and the explanation of it. */
 
-import { apiPath, get, orNull } from "../api.js";
+import { apiPath, get } from "../api.js";
 import { fill, h } from "../dom.js";
 import { bytes, duration, exchangeName, payload, time } from "../format.js";
 import { openDialog } from "../parts/dialog.js";
@@ -37,10 +37,14 @@ export function showMessage({ vhost, name, message }) {
 }
 
 async function explain(vhost, name, message, host) {
-  fill(
-    host,
-    explanation(await orNull(get(apiPath`/queues/${vhost}/${name}/messages/${message.id}/explain`))),
-  );
+  try {
+    fill(
+      host,
+      explanation(await get(apiPath`/queues/${vhost}/${name}/messages/${message.id}/explain`)),
+    );
+  } catch (fault) {
+    fill(host, h("p", { class: "note bad" }, `No explanation. ${fault.message}`));
+  }
 }
 
 function copyButton(message) {

@@ -1,6 +1,6 @@
 /** The overview: message rates, totals, node, listeners, and churn. */
 
-import { get, orNull } from "../api.js";
+import { get, unlessRefused } from "../api.js";
 import { fill, h } from "../dom.js";
 import { bytes, count, duration, rate, short } from "../format.js";
 import { RATES } from "../frame.js";
@@ -59,7 +59,7 @@ export function view() {
   async function refresh(signal) {
     const [overview, found] = await Promise.all([
       get("/overview", { signal }),
-      may("monitoring") ? orNull(get("/nodes", { signal })) : null,
+      may("monitoring") ? unlessRefused(get("/nodes", { signal })) : null,
     ]);
     const history = rateHistory("overview");
     countStats(history, overview.message_stats, RATES);

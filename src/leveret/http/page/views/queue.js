@@ -1,6 +1,6 @@
 /** One queue: messages, the explanation of its state, consumers, bindings, and actions. */
 
-import { apiPath, get, orNull } from "../api.js";
+import { apiPath, get } from "../api.js";
 import { fill, h } from "../dom.js";
 import { bytes, count, duration, rate, short } from "../format.js";
 import { Chart } from "../parts/chart.js";
@@ -95,8 +95,7 @@ function overviewTab({ vhost, name }) {
     fill(about, drawFacts(queue));
     fill(args, tableFacts(queue.arguments, "No arguments."));
     fill(policy, drawPolicy(queue));
-    const found = await orNull(get(apiPath`/queues/${vhost}/${name}/explain`, { signal }));
-    fill(why, explanation(found));
+    fill(why, explanation(await get(apiPath`/queues/${vhost}/${name}/explain`, { signal })));
   }
   return { el, refresh };
 }

@@ -35,7 +35,6 @@ export function messagesTab({ vhost, name, reload }) {
   /** The filter of the shown messages; null if they are the first ones. */
   let filter = null;
   let cursor = null;
-  let isLoaded = false;
   let asked = 0;
 
   async function loadFirst() {
@@ -76,7 +75,8 @@ export function messagesTab({ vhost, name, reload }) {
       const found = await work();
       unlessLate(() => show(found));
     } catch (fault) {
-      unlessLate(() => (status.textContent = fault.message));
+      const rest = table.isLoaded ? " The table shows the last answer." : "";
+      unlessLate(() => (status.textContent = fault.message + rest));
     } finally {
       unlessLate(() => table.el.removeAttribute("aria-busy"));
     }
@@ -150,9 +150,8 @@ export function messagesTab({ vhost, name, reload }) {
   );
 
   async function refresh() {
-    if (isLoaded) return; // only the user reloads messages: rows must not change while they are selected
-    isLoaded = true;
-    await run(loadFirst);
+    // Only the user reloads messages: rows must not change while they are selected.
+    if (!table.isLoaded) await run(loadFirst);
   }
   drawActions();
   return { el, refresh };
