@@ -219,3 +219,46 @@ def test_an_answer_that_comes_late_does_not_replace_a_newer_one(
         held[0].continue_()
     page.wait_for_timeout(0)  # let the page handle the answer
     expect(rows.first).to_contain_text("fast")
+
+
+def test_a_long_payload_is_shown_copied_and_downloaded_whole(
+    reader: Reader, server: RunningBroker
+) -> None:
+    page = reader.page
+    body = "€" * 100_000  # 300,000 bytes
+    with pika.BlockingConnection(pika.URLParameters(server.url)) as connection:
+        channel = connection.channel()
+        channel.queue_declare("long")
+        channel.basic_publish("", "long", body.encode(), pika.BasicProperties(message_id="m 1"))
+        channel.queue_declare("octets", durable=True, arguments={"x-queue-type": "stream"})
+        channel.basic_publish("", "octets", b"\xff" * 9000)
+    reader.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    dialog = page.get_by_role("dialog")
+    payload = dialog.locator("pre.payload")
+
+    reader.open("#/queues/%2F/long/messages", "/queues/:vhost/:name/:tab")
+    page.locator("tr[data-row] button.open").click()
+    expect(dialog).to_contain_text("The first 1,998 of 300,000 bytes")
+    expect(payload).to_have_text(body[:666])
+    dialog.get_by_role("button", name="Copy payload").click()
+    expect(page.get_by_text("Copied 300,000 bytes.")).to_be_visible()
+    assert page.evaluate("navigator.clipboard.readText()") == body
+    with page.expect_download() as saved:
+        dialog.get_by_role("button", name="Download").click()
+    assert saved.value.suggested_filename == "message-m_1.bin"
+    assert saved.value.path().read_bytes() == body.encode()
+    dialog.get_by_role("button", name="Show all").click()
+    expect(payload).to_have_text(body)
+    expect(dialog.get_by_role("button", name="Show all")).to_have_count(0)
+    reader.press("Escape")
+
+    reader.open("#/streams/%2F/octets", "/streams/:vhost/:name")
+    page.locator("tr[data-row] button.open").click()
+    expect(dialog).to_contain_text("The first 4,000 of 9,000 bytes (8.8 KiB), shown as base64")
+    with page.expect_download() as saved:
+        dialog.get_by_role("button", name="Download").click()
+    assert saved.value.path().read_bytes() == b"\xff" * 9000
+    # Without HTTPS, browsers have no navigator.clipboard.
+    page.evaluate("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
+    dialog.get_by_role("button", name="Copy payload").click()
+    expect(page.get_by_text("Copied 9,000 bytes as base64.")).to_be_visible()

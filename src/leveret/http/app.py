@@ -32,7 +32,7 @@ from leveret.http.framework.responses import (
 )
 from leveret.http.framework.router import PrefixRouter, normalized_path
 from leveret.http.framework.sites import OwnNames
-from leveret.http.insight import chronicles, explain, pause, tasks, trace, try_route
+from leveret.http.insight import chronicles, explain, message_body, pause, tasks, trace, try_route
 from leveret.http.insight import search as message_search
 from leveret.http.jobs import admin as job_admin
 from leveret.http.jobs import calls as job_calls
@@ -170,6 +170,7 @@ OPERATIONS: Final = (
     *message_search.OPERATIONS,
     *leases.OPERATIONS,
     *explain.OPERATIONS,
+    *message_body.OPERATIONS,
     *pause.OPERATIONS,
     *try_route.OPERATIONS,
     *trace.OPERATIONS,

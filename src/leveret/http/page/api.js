@@ -40,7 +40,7 @@ export function queryString(values) {
  * @param {string} method
  * @param {string} path below /api, or below `base`
  * @param {{body?: any, signal?: AbortSignal, headers?: Object<string, string>, login?: string,
- *   base?: string, decode?: (text: string) => any}} [options]
+ *   base?: string, decode?: (text: string) => any, isBytes?: boolean}} [options]
  * @returns {Promise<any>} the decoded answer; null if it has no body
  */
 export async function call(method, path, options = {}) {
@@ -55,10 +55,12 @@ export async function call(method, path, options = {}) {
     init.body = typeof options.body === "string" ? options.body : JSON.stringify(options.body);
   }
   let response;
-  let text;
+  let text = "";
+  let octets = null;
   try {
     response = await fetch(`${options.base ?? "api"}${path}`, init);
-    text = await response.text();
+    if (options.isBytes && response.ok) octets = new Uint8Array(await response.arrayBuffer());
+    else text = await response.text();
   } catch (fault) {
     if (options.signal?.aborted) throw fault;
     setLost(true);
@@ -66,10 +68,13 @@ export async function call(method, path, options = {}) {
   }
   setLost(false);
   if (!response.ok) throw makeError(response.status, text, options.login !== undefined);
+  if (octets) return octets;
   return text ? (options.decode ?? decode)(text) : null;
 }
 
 export const get = (path, options) => call("GET", path, options);
+/** Return the answer as bytes. */
+export const getBytes = (path) => call("GET", path, { isBytes: true });
 export const put = (path, body, options) => call("PUT", path, { ...options, body });
 export const post = (path, body, options) => call("POST", path, { ...options, body });
 export const del = (path, options) => call("DELETE", path, options);
