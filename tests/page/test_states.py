@@ -52,12 +52,22 @@ def go(page: Page, view: str, address: str) -> None:
     page.locator(f'main[data-view="{view}"]').wait_for()
 
 
+def hold(page: Page, *calls: str) -> list[Route]:
+    """Hold back these calls, and return the list that they are added to."""
+    held: list[Route] = []
+
+    def keep(route: Route) -> None:
+        held.append(route)
+
+    for each in calls:
+        page.route(each, keep)
+    return held
+
+
 def test_every_view_says_that_it_loads_and_that_it_failed(reader: Reader) -> None:
     page = reader.page
     reader.press("p")  # each view asks once
-    held: list[Route] = []
-    page.route(CALLS, lambda route: held.append(route))
-    page.route("**/stats*", lambda route: held.append(route))
+    held = hold(page, CALLS, "**/stats*")
     for view, address in addresses(page).items():
         go(page, view, address)
         expect(page.locator("main")).to_have_attribute("data-state", "loading")
@@ -75,8 +85,7 @@ def test_every_view_says_that_it_loads_and_that_it_failed(reader: Reader) -> Non
 
 def test_an_empty_list_is_empty_only_after_an_answer(reader: Reader) -> None:
     page = reader.page
-    held: list[Route] = []
-    page.route("**/api/queues*", lambda route: held.append(route))
+    held = hold(page, "**/api/queues*")
     go(page, "/queues", "#/queues")
     expect(page.get_by_text("Loading …")).to_be_visible()
     expect(page.get_by_text("No queues yet.")).not_to_be_visible()
@@ -110,11 +119,10 @@ def test_a_failed_refresh_keeps_the_data_and_says_how_old_it_is(
 def test_a_slow_refresh_is_outdated_until_its_answer(reader: Reader) -> None:
     page = reader.page
     reader.open("#/vhosts", "/vhosts")
-    held: list[Route] = []
-    page.route("**/api/vhosts", lambda route: held.append(route))
+    held = hold(page, "**/api/vhosts")
     outdated = page.get_by_text("The broker is slow to answer.")
     expect(outdated).to_contain_text("Outdated: this is the data of 20")
-    expect(page.locator("main").get_by_role("button", name="/", exact=True)).to_be_visible()
+    expect(page.locator("main").get_by_role("link", name="/", exact=True)).to_be_visible()
     held[0].continue_()
     page.unroute_all()
     expect(outdated).to_have_count(0)

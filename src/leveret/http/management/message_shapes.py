@@ -36,7 +36,7 @@ def encode_payload(body: bytes, is_binary: bool) -> tuple[str, str]:
 
 
 def payload_start(body: bytes, size: int, is_binary: bool) -> tuple[str, str]:
-    """Return the first bytes of a body like `encode_payload`. A text stays a text when it is cut."""
+    """Return the first bytes of a body like `encode_payload`. A text that is cut stays a text."""
     start, encoding = encode_payload(body[:size], is_binary)
     if is_binary or encoding == "string" or size >= len(body):
         return start, encoding

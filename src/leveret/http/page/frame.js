@@ -157,13 +157,14 @@ export class Frame {
   }
 
   drawVhosts() {
-    const names = session.vhosts.length > 0 ? session.vhosts : ["/"];
+    const known = session.vhosts.length > 0 ? session.vhosts : ["/"];
+    const names = vhost() && !known.includes(vhost()) ? [...known, vhost()] : known;
     fill(
       this.vhosts,
       h("option", { value: "" }, "All vhosts"),
       names.map((name) => h("option", { value: name }, name)),
     );
-    if (this.vhosts.value !== vhost()) this.vhosts.value = names.includes(vhost()) ? vhost() : "";
+    if (this.vhosts.value !== vhost()) this.vhosts.value = vhost();
   }
 
   drawNav() {

@@ -11,9 +11,17 @@ import { fill, h } from "./dom.js";
 import { Frame } from "./frame.js";
 import { notice } from "./parts/notice.js";
 import { Poller } from "./polling.js";
-import { addRoutes, findRoute } from "./router.js";
+import { addRoutes, findRoute, goTo, noteQuery, withQuery } from "./router.js";
 import { ROUTES } from "./routes.js";
-import { authorization, remember, session } from "./session.js";
+import {
+  askOtherTabs,
+  authorization,
+  hasChosenVhost,
+  remember,
+  session,
+  setVhost,
+  vhost,
+} from "./session.js";
 import { listenForShortcuts } from "./shortcuts.js";
 import { ViewState } from "./view_state.js";
 import { loginView } from "./views/login.js";
@@ -33,20 +41,26 @@ async function start() {
   );
   connection.addEventListener("found", onFound);
   session.addEventListener("signedout", (event) => showLogin(event.detail));
-  session.addEventListener("vhost", () => frame && showView());
+  session.addEventListener("vhost", (event) => frame && showVhost(event.detail));
+  session.addEventListener("offered", (event) => !frame && isLoaded && enter(event.detail));
   addEventListener("hashchange", () => frame && showView());
   document.getElementById("skip").onclick = (event) => {
     event.preventDefault();
     document.getElementById("main")?.focus();
   };
   listenForShortcuts();
-  const login = authorization();
-  if (!login) return showLogin("");
+  const login = authorization() ?? (await askOtherTabs());
+  if (login) await enter(login);
+  else showLogin("");
+}
+
+/** Enter with a login of this tab or of another one. */
+async function enter(login) {
   try {
-    remember(login, await get("/whoami"));
+    remember(login, await get("/whoami", { login }));
     showFrame();
   } catch (fault) {
-    if (authorization()) showLogin(fault.message);
+    showLogin(fault.message);
   }
 }
 
@@ -84,8 +98,31 @@ function leaveView() {
   for (const dialog of document.querySelectorAll("dialog[open]")) dialog.close();
 }
 
+/** Show another vhost. A list keeps its search and order; Back returns to the vhost before. */
+function showVhost(name) {
+  const before = vhost();
+  setVhost(name);
+  if (!isList(findRoute(location.hash || "#/"))) return showView();
+  noteQuery({ vhost: before });
+  goTo(withQuery({ vhost: name, row: null }));
+}
+
+/** Return whether a route shows objects of the selected vhost, or of all. */
+function isList(found) {
+  return found !== null && !found.route.path.includes(":");
+}
+
+/** Select the vhost of the address, or note the selected one there. */
+function matchVhost(found) {
+  const given = found.query.get("vhost");
+  if (given !== null) setVhost(given);
+  else if (hasChosenVhost()) noteQuery({ vhost: vhost() });
+}
+
 async function showView() {
   const found = findRoute(location.hash || "#/");
+  if (isList(found)) matchVhost(found);
+  frame.drawVhosts();
   leaveView();
   const wanted = location.hash;
   frame.section = found?.route.section ?? "";
