@@ -49,6 +49,7 @@ from leveret.http.management import (
     features,
     federation,
     health,
+    history,
     limits,
     messages,
     metrics,
@@ -117,6 +118,7 @@ def make_app(node: NodeView) -> Starlette:
     app.state.proxies = Networks(node.settings.http_trusted_proxies)
     # Each turn of the engine has a time, so the time of the last one changes when clients act.
     app.state.loop_share = LoopShare(lambda: node.broker.turn.now_ms)
+    app.state.history = history.History(node, app.state.loop_share)
     return app
 
 
@@ -177,6 +179,7 @@ OPERATIONS: Final = (
     *messages.OPERATIONS,
     *bindings.OPERATIONS,
     *health.OPERATIONS,
+    *history.OPERATIONS,
     *features.OPERATIONS,
     *cluster.OPERATIONS,
     *backups.OPERATIONS,

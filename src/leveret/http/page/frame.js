@@ -12,10 +12,25 @@ import { countStats, rateHistory } from "./rate_history.js";
 import { chooseVhost, may, session, signOut, vhost } from "./session.js";
 
 /** Counters of `message_stats` that the charts show. */
-export const RATES = ["publish", "deliver_get", "ack", "redeliver"];
+export const RATES = [
+  "publish",
+  "deliver_get",
+  "ack",
+  "redeliver",
+  "confirm",
+  "return_unroutable",
+  "drop_unroutable",
+  "get",
+];
 
 const SECTIONS = [
-  ["", [["overview", "Overview", "#/"]]],
+  [
+    "",
+    [
+      ["overview", "Overview", "#/"],
+      ["node", "Node", "#/node", null, "monitoring"],
+    ],
+  ],
   [
     "Messages",
     [
@@ -145,7 +160,7 @@ export class Frame {
     ]);
     this.overview = overview;
     this.totals = overview.object_totals ?? {};
-    countStats(rateHistory("overview"), overview.message_stats, RATES);
+    await countOverview(overview, signal);
     session.vhosts = (vhosts ?? []).map((v) => v.name);
     this.drawVhosts();
     this.drawNav();
@@ -229,6 +244,17 @@ export class Frame {
     this.nav.classList.remove("open");
     this.menu.setAttribute("aria-expanded", "false");
   }
+}
+
+/** Add an answer of `/overview` to its history, which begins with the samples of the broker. */
+export async function countOverview(overview, signal) {
+  const history = rateHistory("overview");
+  if (may("monitoring")) await history.begin(() => get("/history", { signal }));
+  countStats(history, overview.message_stats, RATES, {
+    ready: overview.queue_totals?.messages_ready ?? 0,
+    unacked: overview.queue_totals?.messages_unacknowledged ?? 0,
+  });
+  return history;
 }
 
 /** Read the health. While there are alarms, it answers 503 with the reason. */
