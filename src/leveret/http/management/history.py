@@ -1,7 +1,7 @@
 """The last hour of the node and of its busiest queues, so that a chart opens with a past.
 
-    GET /api/history                          rates, depths, memory, disk and descriptors of the node
-    GET /api/queues/{vhost}/{name}/history    rates and depths of a queue
+    GET /api/history                         rates, depths, memory, disk, open files of the node
+    GET /api/queues/{vhost}/{name}/history   rates and depths of a queue
 
 A task takes samples beside the work of the clients: the node every `NODE_MS`, queues every
 `QUEUES_MS` and in slices. Objects only count; nothing is added to the path of a message.

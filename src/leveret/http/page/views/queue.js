@@ -1,6 +1,7 @@
 /** One queue: messages, the explanation of its state, consumers, bindings, and actions. */
 
 import { apiPath, get } from "../api.js";
+import { loadConnectionNames } from "../connection_names.js";
 import { fill, h } from "../dom.js";
 import { bytes, count, duration, rate, short } from "../format.js";
 import { Chart } from "../parts/chart.js";
@@ -63,6 +64,7 @@ export function view({ params, query, reload }) {
         h("a", { href: link("streams", vhost, name) }, "Browse the stream"),
     );
     fill(actions, queueActions(queue, reload));
+    if (queue.consumers > 0 || queue.messages_unacknowledged > 0) await loadConnectionNames(signal);
     await inner.refresh(queue, signal);
   }
   return { title: name, el, refresh, leave: inner.leave };

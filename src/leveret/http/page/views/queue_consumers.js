@@ -1,6 +1,7 @@
 /** The consumers of a queue, and its messages in flight. */
 
 import { apiPath, get } from "../api.js";
+import { channelName } from "../connection_names.js";
 import { fill, h } from "../dom.js";
 import { bytes, count, duration, plain } from "../format.js";
 import { badge, list, sheet } from "../parts/elements.js";
@@ -57,7 +58,11 @@ function drawConsumers(consumers) {
 
 function channel(details) {
   if (!details?.name) return "–";
-  return h("a", { href: link("channels", details.name) }, details.name);
+  return h(
+    "a",
+    { href: link("channels", details.name), title: details.name },
+    channelName(details.name),
+  );
 }
 
 function state(consumer) {
