@@ -9,6 +9,7 @@ from leveret.auth import Credentials, Refusal, SingleUserAuthenticator, User
 from leveret.testing.broker import RunningBroker, broker
 from leveret.testing.clock import ManualClock
 from leveret.testing.disk import FakeDisk
+from tests.http.asking import ask_whole
 from tests.http.insight_client import ask, opened, properties, search_all
 
 
@@ -229,6 +230,46 @@ def test_unknown_queue_is_a_404_and_a_login_is_needed(
     assert status == 401
 
 
+def test_a_body_is_returned_whole_in_every_state(server: RunningBroker) -> None:
+    channel = opened(server)
+    channel.queue_declare("bodies", arguments={"x-delayed": True})
+    channel.queue_declare("log", durable=True, arguments={"x-queue-type": "stream"})
+    held, ready, later = (letter * 300_000 + b"\xff" for letter in (b"h", b"r", b"l"))
+    channel.basic_publish("", "bodies", held)
+    channel.basic_get("bodies")
+    channel.basic_publish("", "bodies", ready)
+    channel.basic_publish("", "bodies", later, properties(headers={"x-delay": 60_000}))
+    channel.basic_publish("", "log", ready)
+    found = search_all(server, "/queues/%2F/bodies/search", {"truncate": 5})
+    (logged,) = ask(server, "GET", "/queues/%2F/log/peek")[1]
+    bodies = {}
+    for item in found:
+        path = f"/api/queues/%2F/bodies/messages/{item['id']}/body"
+        status, bodies[item["state"]], headers = ask_whole(server, "GET", path)
+        assert (status, headers["Content-Type"]) == (200, "application/octet-stream")
+        assert headers["Content-Disposition"] == "attachment"
+    assert bodies == {"unacked": held, "ready": ready, "scheduled": later}
+    for path in (f"queues/%2F/log/messages/{logged['id']}", "streams/%2F/log/messages/0"):
+        assert ask_whole(server, "GET", f"/api/{path}/body")[:2] == (200, ready)
+    for path in ("queues/%2F/bodies/messages/1", "streams/%2F/log/messages/1"):
+        assert ask_whole(server, "GET", f"/api/{path}/body")[0] == 404
+    assert ask_whole(server, "GET", "/api/streams/%2F/bodies/messages/0/body")[0] == 404
+    channel.connection.close()
+
+
+def test_a_text_that_is_cut_stays_a_text(server: RunningBroker) -> None:
+    channel = opened(server)
+    channel.queue_declare("texts")
+    channel.basic_publish("", "texts", "a€€".encode())
+    channel.basic_publish("", "texts", b"a\xff\xff\xff\xff")
+    shown = []
+    for size in (2, 3, 4):
+        _, items = ask(server, "GET", f"/queues/%2F/texts/peek?count=2&truncate={size}")
+        shown.append((items[0]["payload"], items[1]["payload_encoding"]))
+    assert shown == [("a", "base64"), ("a", "base64"), ("a€", "base64")]
+    channel.connection.close()
+
+
 class Guarded(User):
     """A user without access to the queue `secret` and without tags."""
 
@@ -260,6 +301,7 @@ def test_messages_are_shown_only_with_the_read_permission() -> None:
             ("POST", "search"),
             ("GET", "unacked"),
             ("GET", f"messages/{secret['id']}/explain"),
+            ("GET", f"messages/{secret['id']}/body"),
             ("PUT", "pause"),
             ("DELETE", "pause"),
         ]

@@ -58,6 +58,7 @@ def views(server: RunningBroker) -> dict[str, str]:
     name = quote(connection, safe="")
     return {
         "/": "#/",
+        "/node": "#/node",
         "/queues": "#/queues",
         "/queues/:vhost/:name": f"#/queues/%2F/{part}",
         "/queues/:vhost/:name/:tab": f"#/queues/%2F/{part}/messages",

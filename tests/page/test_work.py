@@ -1,6 +1,7 @@
 """Exchanges, connections, streams and administration in the page."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -65,6 +66,8 @@ def test_an_exchange_is_declared_bound_drawn_and_tried(
     submit(dialog, "Publish", payload="hello", routingKey="order.eu.new")
     assert [q["messages"] for q in asked(server, "/api/queues/%2F?sort=name")] == [1, 1]
     page.get_by_role("button", name="Unbind").first.click()
+    expect(dialog).to_contain_text("Remove 1 binding?")
+    dialog.get_by_role("button", name="Unbind").click()
     expect(page.get_by_role("button", name="Unbind")).to_have_count(1)
     page.get_by_role("button", name="Delete").click()
     dialog.get_by_role("button", name="Delete the exchange").click()
@@ -219,3 +222,95 @@ def test_an_answer_that_comes_late_does_not_replace_a_newer_one(
         held[0].continue_()
     page.wait_for_timeout(0)  # let the page handle the answer
     expect(rows.first).to_contain_text("fast")
+
+
+def test_a_long_payload_is_shown_copied_and_downloaded_whole(
+    reader: Reader, server: RunningBroker
+) -> None:
+    page = reader.page
+    body = "€" * 100_000  # 300,000 bytes
+    with pika.BlockingConnection(pika.URLParameters(server.url)) as connection:
+        channel = connection.channel()
+        channel.queue_declare("long")
+        channel.basic_publish("", "long", body.encode(), pika.BasicProperties(message_id="m 1"))
+        channel.queue_declare("octets", durable=True, arguments={"x-queue-type": "stream"})
+        channel.basic_publish("", "octets", b"\xff" * 9000)
+    reader.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    dialog = page.get_by_role("dialog")
+    payload = dialog.locator("pre.payload")
+
+    reader.open("#/queues/%2F/long/messages", "/queues/:vhost/:name/:tab")
+    page.locator("tr[data-row] button.open").click()
+    expect(dialog).to_contain_text("The first 1,998 of 300,000 bytes")
+    expect(payload).to_have_text(body[:666])
+    dialog.get_by_role("button", name="Copy payload").click()
+    expect(page.get_by_text("Copied 300,000 bytes.")).to_be_visible()
+    assert page.evaluate("navigator.clipboard.readText()") == body
+    with page.expect_download() as saved:
+        dialog.get_by_role("button", name="Download").click()
+    assert saved.value.suggested_filename == "message-m_1.bin"
+    assert saved.value.path().read_bytes() == body.encode()
+    dialog.get_by_role("button", name="Show all").click()
+    expect(payload).to_have_text(body)
+    expect(dialog.get_by_role("button", name="Show all")).to_have_count(0)
+    reader.press("Escape")
+
+    reader.open("#/streams/%2F/octets", "/streams/:vhost/:name")
+    page.locator("tr[data-row] button.open").click()
+    expect(dialog).to_contain_text("The first 4,000 of 9,000 bytes (8.8 KiB), shown as base64")
+    with page.expect_download() as saved:
+        dialog.get_by_role("button", name="Download").click()
+    assert saved.value.path().read_bytes() == b"\xff" * 9000
+    # Without HTTPS, browsers have no navigator.clipboard.
+    page.evaluate("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
+    dialog.get_by_role("button", name="Copy payload").click()
+    expect(page.get_by_text("Copied 9,000 bytes as base64.")).to_be_visible()
+
+
+def test_connections_have_the_names_that_clients_gave_them(
+    reader: Reader, server: RunningBroker
+) -> None:
+    page = reader.page
+    opened = []
+    for name in ("zoo", "ant"):
+        parameters = pika.URLParameters(server.url)
+        parameters.client_properties = {"connection_name": name}
+        connection = pika.BlockingConnection(parameters)
+        channel = connection.channel()
+        channel.queue_declare("named")
+        channel.basic_consume("named", lambda *_: None, consumer_tag=name)
+        opened.append(connection)
+    rows = page.locator("tr[data-row]")
+    reader.open("#/connections?q=/^(zoo|ant)$|/", "/connections")
+    expect(rows).to_have_text([re.compile("^ant"), re.compile("^zoo")])
+    rows.first.get_by_role("link").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("ant")
+    reader.open("#/channels", "/channels")
+    expect(page.get_by_role("link", name="zoo (1)", exact=True)).to_be_visible()
+    reader.open("#/queues/%2F/named/consumers", "/queues/:vhost/:name/:tab")
+    expect(page.get_by_role("link", name="ant (1)", exact=True)).to_be_visible()
+    for connection in opened:
+        connection.close()
+
+
+def test_an_empty_queue_without_consumers_is_calm(reader: Reader, server: RunningBroker) -> None:
+    with pika.BlockingConnection(pika.URLParameters(server.url)) as connection:
+        connection.channel().queue_declare("calm")
+    reader.open("#/queues/%2F/calm", "/queues/:vhost/:name")
+    explanation = reader.page.locator("[data-explanation]")
+    expect(explanation).to_contain_text("There are no messages.")
+    expect(explanation).not_to_have_class(re.compile("warn"))
+
+
+def test_users_are_listed_with_their_vhosts_and_lose_permissions_only_after_a_question(
+    reader: Reader,
+) -> None:
+    page = reader.page
+    reader.open("#/users", "/users")
+    expect(page.locator("tr[data-row]").filter(has_text="guest")).to_contain_text("/")
+    reader.open("#/users/guest", "/users/:name")
+    page.get_by_role("button", name="Remove").first.click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("can no longer use the vhost “/”")
+    dialog.get_by_role("button", name="Cancel").click()
+    expect(page.get_by_role("button", name="Remove")).to_have_count(1)

@@ -32,7 +32,7 @@ from leveret.http.framework.responses import (
 )
 from leveret.http.framework.router import PrefixRouter, normalized_path
 from leveret.http.framework.sites import OwnNames
-from leveret.http.insight import chronicles, explain, pause, tasks, trace, try_route
+from leveret.http.insight import chronicles, explain, message_body, pause, tasks, trace, try_route
 from leveret.http.insight import search as message_search
 from leveret.http.jobs import admin as job_admin
 from leveret.http.jobs import calls as job_calls
@@ -49,6 +49,7 @@ from leveret.http.management import (
     features,
     federation,
     health,
+    history,
     limits,
     messages,
     metrics,
@@ -117,6 +118,7 @@ def make_app(node: NodeView) -> Starlette:
     app.state.proxies = Networks(node.settings.http_trusted_proxies)
     # Each turn of the engine has a time, so the time of the last one changes when clients act.
     app.state.loop_share = LoopShare(lambda: node.broker.turn.now_ms)
+    app.state.history = history.History(node, app.state.loop_share)
     return app
 
 
@@ -170,12 +172,14 @@ OPERATIONS: Final = (
     *message_search.OPERATIONS,
     *leases.OPERATIONS,
     *explain.OPERATIONS,
+    *message_body.OPERATIONS,
     *pause.OPERATIONS,
     *try_route.OPERATIONS,
     *trace.OPERATIONS,
     *messages.OPERATIONS,
     *bindings.OPERATIONS,
     *health.OPERATIONS,
+    *history.OPERATIONS,
     *features.OPERATIONS,
     *cluster.OPERATIONS,
     *backups.OPERATIONS,

@@ -72,7 +72,7 @@ async def explain_one_message(request: Request) -> Response:
             _shown(Explanation(False, [Reason(NOT_FOUND, text, {"id": str(number)})]))
         )
     seq = seq_of_copy(number)
-    unacked = await _find_unacked(request, queue, seq)
+    unacked = await find_unacked(request, queue, seq)
     with node.turn():
         stuck = node.broker.vhost(queue.vhost).stuck
         if unacked is None:
@@ -102,7 +102,7 @@ def _add_lease_details(found: Explanation, leases: list[ReaderLease]) -> None:
             reason.details["leases"] = shown
 
 
-async def _find_unacked(request: Request, queue: Queue, seq: int) -> FoundMessage | None:
+async def find_unacked(request: Request, queue: Queue, seq: int) -> FoundMessage | None:
     """Return a message in flight by its number, or None."""
     node = node_of(request)
     wanted = Filter()

@@ -12,7 +12,7 @@ from leveret.engine.message import REDELIVERED, Holder, Message
 from leveret.engine.queues.queue import Queue
 from leveret.engine.turns.session import Consumer, Session
 from leveret.http.framework.names import printable
-from leveret.http.management.message_shapes import encode_payload, property_values
+from leveret.http.management.message_shapes import payload_start, property_values
 from leveret.wire.properties import decode_properties
 
 _ID_MAX: Final = 1 << 62
@@ -64,7 +64,7 @@ def found_info(queue: Queue, found: FoundMessage, truncate: int, is_binary: bool
 def message_info(
     queue: Queue, message: Message, state: str, truncate: int, is_binary: bool
 ) -> MessageInfo:
-    payload, encoding = encode_payload(message.body[:truncate], is_binary)
+    payload, encoding = payload_start(message.body, truncate, is_binary)
     now_ms = queue.turn.now_ms
     age_ms = age_of(message, arrived_ms(queue, message.seq), now_ms)
     return MessageInfo(

@@ -35,6 +35,18 @@ def encode_payload(body: bytes, is_binary: bool) -> tuple[str, str]:
     return b64encode(body).decode(), "base64"
 
 
+def payload_start(body: bytes, size: int, is_binary: bool) -> tuple[str, str]:
+    """Return the first bytes of a body like `encode_payload`. A text that is cut stays a text."""
+    start, encoding = encode_payload(body[:size], is_binary)
+    if is_binary or encoding == "string" or size >= len(body):
+        return start, encoding
+    end = size
+    while end > 0 and body[end] & 0xC0 == 0x80 and size - end < 3:  # inside a character of UTF-8
+        end -= 1
+    text, shorter = encode_payload(body[:end], False)
+    return (text, shorter) if shorter == "string" else (start, encoding)
+
+
 def property_values(properties: Properties) -> dict[str, object]:
     """Return the properties that are set, by RabbitMQ's names."""
     values: dict[str, object] = {

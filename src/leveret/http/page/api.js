@@ -7,6 +7,8 @@
 
 import { authorization, signOut } from "./session.js";
 
+const ANSWER_MS_MAX = 60000;
+
 /** A call that the broker refused or did not answer. */
 export class ApiError extends Error {
   /** @param {string} sentence @param {number} status 0 if there was no answer */
@@ -38,43 +40,51 @@ export function queryString(values) {
  * @param {string} method
  * @param {string} path below /api, or below `base`
  * @param {{body?: any, signal?: AbortSignal, headers?: Object<string, string>, login?: string,
- *   base?: string, decode?: (text: string) => any}} [options]
+ *   base?: string, decode?: (text: string) => any, isBytes?: boolean}} [options]
  * @returns {Promise<any>} the decoded answer; null if it has no body
  */
 export async function call(method, path, options = {}) {
   const headers = { ...options.headers };
   const login = options.login ?? authorization();
   if (login) headers.Authorization = login;
-  const init = { method, headers, credentials: "omit", cache: "no-store", signal: options.signal };
+  const deadline = AbortSignal.timeout(ANSWER_MS_MAX);
+  const signal = options.signal ? AbortSignal.any([options.signal, deadline]) : deadline;
+  const init = { method, headers, credentials: "omit", cache: "no-store", signal };
   if (options.body !== undefined) {
     headers["Content-Type"] = "application/json";
     init.body = typeof options.body === "string" ? options.body : JSON.stringify(options.body);
   }
   let response;
+  let text = "";
+  let octets = null;
   try {
     response = await fetch(`${options.base ?? "api"}${path}`, init);
+    if (options.isBytes && response.ok) octets = new Uint8Array(await response.arrayBuffer());
+    else text = await response.text();
   } catch (fault) {
-    if (fault.name === "AbortError") throw fault;
+    if (options.signal?.aborted) throw fault;
     setLost(true);
     throw new ApiError("The broker does not answer.", 0);
   }
   setLost(false);
-  const text = await response.text();
   if (!response.ok) throw makeError(response.status, text, options.login !== undefined);
+  if (octets) return octets;
   return text ? (options.decode ?? decode)(text) : null;
 }
 
 export const get = (path, options) => call("GET", path, options);
+/** Return the answer as bytes. */
+export const getBytes = (path) => call("GET", path, { isBytes: true });
 export const put = (path, body, options) => call("PUT", path, { ...options, body });
 export const post = (path, body, options) => call("POST", path, { ...options, body });
 export const del = (path, options) => call("DELETE", path, options);
 
-/** Return the result of a call, or null if the call fails. */
-export async function orNull(promise) {
+/** Return the result of a call, or null if the user may not see it or it does not exist. */
+export async function unlessRefused(promise) {
   try {
     return await promise;
   } catch (fault) {
-    if (fault instanceof ApiError) return null;
+    if ([401, 403, 404].includes(fault.status)) return null;
     throw fault;
   }
 }

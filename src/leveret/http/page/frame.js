@@ -3,7 +3,7 @@
  * It polls the overview for the totals beside the links, and the health for alarms.
  */
 
-import { get, orNull } from "./api.js";
+import { get, unlessRefused } from "./api.js";
 import { fill, h } from "./dom.js";
 import { short } from "./format.js";
 import { showShortcuts } from "./shortcuts.js";
@@ -12,10 +12,25 @@ import { countStats, rateHistory } from "./rate_history.js";
 import { chooseVhost, may, session, signOut, vhost } from "./session.js";
 
 /** Counters of `message_stats` that the charts show. */
-export const RATES = ["publish", "deliver_get", "ack", "redeliver"];
+export const RATES = [
+  "publish",
+  "deliver_get",
+  "ack",
+  "redeliver",
+  "confirm",
+  "return_unroutable",
+  "drop_unroutable",
+  "get",
+];
 
 const SECTIONS = [
-  ["", [["overview", "Overview", "#/"]]],
+  [
+    "",
+    [
+      ["overview", "Overview", "#/"],
+      ["node", "Node", "#/node", null, "monitoring"],
+    ],
+  ],
   [
     "Messages",
     [
@@ -141,29 +156,30 @@ export class Frame {
   async refresh(signal) {
     const [overview, vhosts] = await Promise.all([
       get("/overview", { signal }),
-      orNull(get("/vhosts?columns=name", { signal })),
+      unlessRefused(get("/vhosts?columns=name", { signal })),
     ]);
     this.overview = overview;
     this.totals = overview.object_totals ?? {};
-    countStats(rateHistory("overview"), overview.message_stats, RATES);
+    await countOverview(overview, signal);
     session.vhosts = (vhosts ?? []).map((v) => v.name);
     this.drawVhosts();
     this.drawNav();
-    const health = await orNull(loadHealth(signal));
+    const health = await loadHealth(signal);
     fill(
       this.alarms,
-      health?.reason && h("p", { class: "note bad" }, h("strong", null, "Alarm: "), health.reason),
+      health.reason && h("p", { class: "note bad" }, h("strong", null, "Alarm: "), health.reason),
     );
   }
 
   drawVhosts() {
-    const names = session.vhosts.length > 0 ? session.vhosts : ["/"];
+    const known = session.vhosts.length > 0 ? session.vhosts : ["/"];
+    const names = vhost() && !known.includes(vhost()) ? [...known, vhost()] : known;
     fill(
       this.vhosts,
       h("option", { value: "" }, "All vhosts"),
       names.map((name) => h("option", { value: name }, name)),
     );
-    if (this.vhosts.value !== vhost()) this.vhosts.value = names.includes(vhost()) ? vhost() : "";
+    if (this.vhosts.value !== vhost()) this.vhosts.value = vhost();
   }
 
   drawNav() {
@@ -230,14 +246,21 @@ export class Frame {
   }
 }
 
+/** Add an answer of `/overview` to its history, which begins with the samples of the broker. */
+export async function countOverview(overview, signal) {
+  const history = rateHistory("overview");
+  if (may("monitoring")) await history.begin(() => get("/history", { signal }));
+  countStats(history, overview.message_stats, RATES, {
+    ready: overview.queue_totals?.messages_ready ?? 0,
+    unacked: overview.queue_totals?.messages_unacknowledged ?? 0,
+  });
+  return history;
+}
+
 /** Read the health. While there are alarms, it answers 503 with the reason. */
 async function loadHealth(signal) {
-  const response = await fetch("api/health", {
-    credentials: "omit",
-    cache: "no-store",
-    signal,
-  }).catch(() => null);
-  return response ? response.json() : null;
+  const response = await fetch("api/health", { credentials: "omit", cache: "no-store", signal });
+  return response.json();
 }
 
 function toggleTheme() {

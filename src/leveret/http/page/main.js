@@ -3,7 +3,7 @@
  *
  * A view is a function `view({params, query, frame, reload})` that returns
  * `{title, el, refresh?, leave?}`: an element, and a function that asks the broker and updates the
- * element. If a refresh fails, the element stays as it is and an error is shown above it.
+ * element. `view_state.js` shows whether the data is loading, loaded, failed or outdated.
  */
 
 import { connection, get } from "./api.js";
@@ -11,10 +11,19 @@ import { fill, h } from "./dom.js";
 import { Frame } from "./frame.js";
 import { notice } from "./parts/notice.js";
 import { Poller } from "./polling.js";
-import { addRoutes, findRoute } from "./router.js";
+import { addRoutes, findRoute, goTo, noteQuery, withQuery } from "./router.js";
 import { ROUTES } from "./routes.js";
-import { authorization, remember, session } from "./session.js";
+import {
+  askOtherTabs,
+  authorization,
+  hasChosenVhost,
+  remember,
+  session,
+  setVhost,
+  vhost,
+} from "./session.js";
 import { listenForShortcuts } from "./shortcuts.js";
+import { ViewState } from "./view_state.js";
 import { loginView } from "./views/login.js";
 
 const app = document.getElementById("app");
@@ -28,24 +37,30 @@ let isLoaded = false; // false until the first view is shown
 async function start() {
   addRoutes(ROUTES);
   connection.addEventListener("lost", () =>
-    fill(banner, "The broker does not answer. The data shown may be outdated. Retrying …"),
+    fill(banner, "The broker does not answer. Retrying …"),
   );
   connection.addEventListener("found", onFound);
   session.addEventListener("signedout", (event) => showLogin(event.detail));
-  session.addEventListener("vhost", () => frame && showView());
+  session.addEventListener("vhost", (event) => frame && showVhost(event.detail));
+  session.addEventListener("offered", (event) => !frame && isLoaded && enter(event.detail));
   addEventListener("hashchange", () => frame && showView());
   document.getElementById("skip").onclick = (event) => {
     event.preventDefault();
     document.getElementById("main")?.focus();
   };
   listenForShortcuts();
-  const login = authorization();
-  if (!login) return showLogin("");
+  const login = authorization() ?? (await askOtherTabs());
+  if (login) await enter(login);
+  else showLogin("");
+}
+
+/** Enter with a login of this tab or of another one. */
+async function enter(login) {
   try {
-    remember(login, await get("/whoami"));
+    remember(login, await get("/whoami", { login }));
     showFrame();
   } catch (fault) {
-    if (authorization()) showLogin(fault.message);
+    showLogin(fault.message);
   }
 }
 
@@ -83,8 +98,31 @@ function leaveView() {
   for (const dialog of document.querySelectorAll("dialog[open]")) dialog.close();
 }
 
+/** Show another vhost. A list keeps its search and order; Back returns to the vhost before. */
+function showVhost(name) {
+  const before = vhost();
+  setVhost(name);
+  if (!isList(findRoute(location.hash || "#/"))) return showView();
+  noteQuery({ vhost: before });
+  goTo(withQuery({ vhost: name, row: null }));
+}
+
+/** Return whether a route shows objects of the selected vhost, or of all. */
+function isList(found) {
+  return found !== null && !found.route.path.includes(":");
+}
+
+/** Select the vhost of the address, or note the selected one there. */
+function matchVhost(found) {
+  const given = found.query.get("vhost");
+  if (given !== null) setVhost(given);
+  else if (hasChosenVhost()) noteQuery({ vhost: vhost() });
+}
+
 async function showView() {
   const found = findRoute(location.hash || "#/");
+  if (isList(found)) matchVhost(found);
+  frame.drawVhosts();
   leaveView();
   const wanted = location.hash;
   frame.section = found?.route.section ?? "";
@@ -95,8 +133,7 @@ async function showView() {
   leaveView();
   current = view;
   document.title = `${view.title} · Leveret`;
-  const fault = h("div", { role: "alert" });
-  frame.main.replaceChildren(h("div", { class: "view" }, fault, view.el));
+  frame.main.replaceChildren(h("div", { class: "view" }, view.el));
   if (isLoaded) {
     scrollTo(0, 0);
     frame.main.querySelector("h1")?.focus({ preventScroll: true });
@@ -104,18 +141,14 @@ async function showView() {
   isLoaded = true;
   frame.main.dataset.view = found?.route.path ?? "";
   if (!view.refresh) return markReady();
-  poller = new Poller(
-    (signal) => view.refresh(signal),
-    (failure) => {
-      markReady();
-      showFault(fault, failure);
-    },
-  );
+  const state = new ViewState(frame.main, view.el, () => poller?.run());
+  poller = new Poller(view.refresh, (fault) => state.onResult(fault), () => state.onSlow());
 }
 
-/** Mark the view as complete: its data has arrived, or could not be loaded. */
+/** Mark a view that loads nothing as complete. */
 function markReady() {
-  frame?.main.setAttribute("aria-busy", "false");
+  frame.main.dataset.state = "ready";
+  frame.main.setAttribute("aria-busy", "false");
 }
 
 async function loadView(found) {
@@ -128,17 +161,22 @@ async function loadView(found) {
       reload: () => poller?.run(),
     });
   } catch (fault) {
-    console.error(fault);
-    return {
-      title: "Error",
-      el: h(
-        "div",
-        null,
-        h("h1", { tabindex: "-1" }, "This view could not be loaded"),
-        h("p", null, "Try again when the broker is reachable."),
-      ),
-    };
+    console.warn(fault);
+    return unloadedView(found);
   }
+}
+
+/** Make a view in place of one whose file could not be loaded. It tries again by itself. */
+function unloadedView({ route }) {
+  return {
+    title: "Not loaded",
+    el: h("div", { class: "view" }, h("div", { class: "head" }, h("h1", { tabindex: "-1" }, "Not loaded"))),
+    refresh: async () => {
+      await get("/whoami"); // tells whether the broker answers again
+      await route.load();
+      showView();
+    },
+  };
 }
 
 function notFoundView() {
@@ -151,20 +189,6 @@ function notFoundView() {
       h("p", null, h("a", { href: "#/" }, "Go to the overview")),
     ),
   };
-}
-
-function showFault(host, fault) {
-  if (fault && !("status" in fault)) console.error(fault);
-  const isShown = fault && !connection.isLost; // otherwise the banner says it
-  fill(
-    host,
-    isShown &&
-      h(
-        "p",
-        { class: "note bad" },
-        "status" in fault ? fault.message : "This view failed. See the browser's console.",
-      ),
-  );
 }
 
 start();

@@ -8,6 +8,7 @@
 import { connection } from "./api.js";
 
 const RETRY_MS = 2000; // while the broker does not answer
+const SLOW_MS = 5000; // an answer that takes longer is reported
 const WAIT_FACTOR = 10;
 
 /** Whether and how often to poll. Dispatches "change" when it is paused or resumed. */
@@ -26,10 +27,12 @@ export class Poller {
   /**
    * @param {(signal: AbortSignal) => Promise<void>} ask
    * @param {(fault: Error|null) => void} onResult called after each call, with its error or null
+   * @param {() => void} [onSlow] called when a call takes long
    */
-  constructor(ask, onResult) {
+  constructor(ask, onResult, onSlow = () => {}) {
     this.ask = ask;
     this.onResult = onResult;
+    this.onSlow = onSlow;
     this.abort = new AbortController();
     this.timer = 0;
     this.isAsking = false;
@@ -50,6 +53,7 @@ export class Poller {
     this.isAsking = true;
     clearTimeout(this.timer);
     const began = performance.now();
+    this.timer = setTimeout(this.onSlow, SLOW_MS);
     let fault = null;
     try {
       await this.ask(this.abort.signal);
@@ -57,6 +61,7 @@ export class Poller {
       fault = found;
     }
     this.isAsking = false;
+    clearTimeout(this.timer);
     if (this.abort.signal.aborted) return;
     this.onResult(fault);
     const wait = Math.max(live.intervalMs, WAIT_FACTOR * (performance.now() - began));

@@ -3,6 +3,9 @@
  *
  * An address is a path after `#`: `#/queues/%2F/orders/messages?state=ready`. `main.js` fills the
  * table of routes (`routes.js`). This module imports nothing, so that views can import it.
+ *
+ * What the user has chosen in a list (search, order, vhost, place) is in the address too, so that
+ * Back, a reload and a copied link show the same list.
  */
 
 /** @typedef {{path: string, load: () => Promise<{view: Function}>, section: string}} Route */
@@ -62,4 +65,27 @@ function matchPath(wanted, given) {
 
 export function goTo(address) {
   location.hash = address;
+}
+
+/** Return the choices in the current address. */
+export function currentQuery() {
+  return new URLSearchParams(location.hash.split("?")[1] ?? "");
+}
+
+/**
+ * Return the current address with other choices; null removes one.
+ * @param {Object<string, string|null>} changes
+ */
+export function withQuery(changes) {
+  const query = currentQuery();
+  for (const [name, value] of Object.entries(changes)) {
+    if (value === null) query.delete(name);
+    else query.set(name, value);
+  }
+  return `${location.hash.split("?")[0] || "#/"}${query.size > 0 ? `?${query}` : ""}`;
+}
+
+/** Note choices in the address, without a step for Back. */
+export function noteQuery(changes) {
+  history.replaceState(history.state, "", withQuery(changes));
 }

@@ -8,6 +8,7 @@
 /** @type {import("./router.js").Route[]} */
 export const ROUTES = [
   route("/", "overview", () => import("./views/overview.js")),
+  route("/node", "node", () => import("./views/node.js")),
   route("/queues", "queues", () => import("./views/queues.js")),
   route("/queues/:vhost/:name", "queues", () => import("./views/queue.js")),
   route("/queues/:vhost/:name/:tab", "queues", () => import("./views/queue.js")),

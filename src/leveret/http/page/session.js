@@ -1,13 +1,18 @@
 /**
  * The signed-in user and the selected vhost.
  *
- * Credentials are kept only in sessionStorage: in this tab, until it is closed.
+ * Credentials are kept only in sessionStorage, never on disk. A new tab asks the open tabs of this
+ * page for them, so that it is signed in too. Signing out signs out all tabs of the same user.
  */
 
 const LOGIN = "leveret.login";
 const VHOST = "leveret.vhost";
 
-/** Dispatches "signedout" (with a reason in `detail`) and "vhost". */
+const OTHER_TABS_MS = 300; // to wait for an answer of another tab
+
+const tabs = new BroadcastChannel("leveret.session");
+
+/** Dispatches "signedout" (with a reason in `detail`), "offered" (a login by another tab), "vhost". */
 export const session = Object.assign(new EventTarget(), {
   /** @type {{name: string, tags: string[]}|null} */
   user: null,
@@ -28,13 +33,42 @@ export function basic(name, password) {
 export function remember(header, user) {
   sessionStorage.setItem(LOGIN, header);
   session.user = user;
+  tabs.postMessage({ kind: "login", login: header });
 }
 
 export function signOut(reason = "") {
-  if (authorization() === null) return;
+  const login = authorization();
+  if (login === null) return;
+  forget(reason);
+  tabs.postMessage({ kind: "signedout", login, reason });
+}
+
+function forget(reason) {
   sessionStorage.removeItem(LOGIN);
   session.user = null;
   session.dispatchEvent(new CustomEvent("signedout", { detail: reason }));
+}
+
+tabs.onmessage = ({ data }) => {
+  const login = authorization();
+  if (data.kind === "ask" && login) tabs.postMessage({ kind: "login", login });
+  if (data.kind === "login" && !login)
+    session.dispatchEvent(new CustomEvent("offered", { detail: data.login }));
+  if (data.kind === "signedout" && data.login === login) forget(data.reason);
+};
+
+/** Return the login of another tab, or null if no tab answers. */
+export function askOtherTabs() {
+  return new Promise((resolve) => {
+    const done = (login) => {
+      session.removeEventListener("offered", onOffer);
+      resolve(login);
+    };
+    const onOffer = (event) => done(event.detail);
+    session.addEventListener("offered", onOffer);
+    setTimeout(() => done(null), OTHER_TABS_MS);
+    tabs.postMessage({ kind: "ask" });
+  });
 }
 
 /** Return the selected vhost; empty means all. */
@@ -42,9 +76,19 @@ export function vhost() {
   return sessionStorage.getItem(VHOST) ?? "";
 }
 
-export function chooseVhost(name) {
+/** Return whether the user has selected a vhost, or all, in this tab. */
+export function hasChosenVhost() {
+  return sessionStorage.getItem(VHOST) !== null;
+}
+
+/** Select a vhost, such as that of an address. */
+export function setVhost(name) {
   sessionStorage.setItem(VHOST, name);
-  session.dispatchEvent(new Event("vhost"));
+}
+
+/** Select a vhost, and show it. */
+export function chooseVhost(name) {
+  session.dispatchEvent(new CustomEvent("vhost", { detail: name }));
 }
 
 /** Return the vhost for new objects: the selected one, or the first. */

@@ -22,7 +22,7 @@ from leveret.errors import CorruptionError
 from leveret.http.framework.names import printable
 from leveret.http.framework.operations import Access, Operation, Query
 from leveret.http.framework.responses import json_response
-from leveret.http.management.message_shapes import encode_payload, property_values
+from leveret.http.management.message_shapes import payload_start, property_values
 from leveret.http.streams.arrow import shown_stream
 from leveret.http.streams.streams import number_of, stream_of
 from leveret.wire.properties import decode_properties
@@ -118,7 +118,7 @@ def _refusal(stream: Stream, damage: SkippedOffsets) -> str:
 
 def _shown(chunk: Chunk, index: int, truncate: int) -> StreamMessage:
     message = chunk.message(index, 0)
-    payload, encoding = encode_payload(message.body[:truncate], False)
+    payload, encoding = payload_start(message.body, truncate, False)
     return StreamMessage(
         offset=int(chunk.first_offset) + index,
         timestamp_ms=int(chunk.time_ms(index)),

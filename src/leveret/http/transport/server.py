@@ -67,7 +67,12 @@ async def serve(
     server = HttpServer(config, stopping, listeners, fast_path, open_connections)
     server.stop_within_s = stop_within_s
     server.on_started = on_started
-    await server.serve(sockets=[each.socket for each in listeners])
+    history = asyncio.get_running_loop().create_task(app.state.history.run(), name="history")
+    try:
+        await server.serve(sockets=[each.socket for each in listeners])
+    finally:
+        history.cancel()
+        await asyncio.wait([history])
 
 
 class HttpServer(uvicorn.Server):

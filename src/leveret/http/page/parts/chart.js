@@ -2,7 +2,8 @@
  * A line chart, drawn as SVG.
  *
  * Lines differ in dashes and colour, and the legend shows their values as text, so that the numbers
- * can be read without seeing the curves. The legend shows the values under the pointer.
+ * can be read without seeing the curves. The legend shows the values under the pointer. A value that
+ * is not known yet is “–”, and has no curve.
  */
 
 import { fill, h, svg } from "../dom.js";
@@ -12,7 +13,13 @@ const RIGHT = 10;
 const TOP = 10;
 const BOTTOM = 22;
 const LETTER = 6.6; // width of a letter of the axis labels
-const WINDOW_MS = 5 * 60 * 1000;
+const RANGES = [
+  [5, "5 minutes"],
+  [60, "1 hour"],
+];
+let minutes = 5; // the range of all charts
+/** @type {WeakMap<Element, Chart>} */
+const charts = new WeakMap();
 
 /** @typedef {{key: string, label: string}} Line */
 
@@ -32,7 +39,17 @@ export class Chart {
     this.left = 52;
     this.canvas = svg("svg", { role: "img", "aria-label": label });
     this.legend = h("dl", { class: "legend" });
-    this.el = h("figure", { class: "chart" }, this.canvas, this.legend);
+    this.range = h(
+      "select",
+      { "aria-label": `Time range: ${label}`, class: "range", value: minutes },
+      RANGES.map(([value, text]) => h("option", { value }, text)),
+    );
+    this.range.onchange = () => {
+      minutes = Number(this.range.value);
+      for (const shown of document.querySelectorAll(".chart")) charts.get(shown)?.draw();
+    };
+    this.el = h("figure", { class: "chart" }, this.canvas, this.range, this.legend);
+    charts.set(this.el, this);
     this.canvas.onpointermove = (event) => this.point(event.offsetX);
     this.canvas.onpointerleave = () => this.point(null);
     new ResizeObserver(([entry]) => {
@@ -53,9 +70,10 @@ export class Chart {
   }
 
   draw() {
-    if (!this.history) return;
+    if (!this.history || !this.el.isConnected) return;
+    this.range.value = String(minutes);
     const end = this.history.points.at(-1)?.at ?? performance.now();
-    const points = this.history.points.filter((point) => point.at >= end - WINDOW_MS);
+    const points = this.history.points.filter((point) => point.at >= end - minutes * 60000);
     const span = Math.max(end - (points[0]?.at ?? end), 30000);
     const top = ceiling(
       Math.max(1, ...points.flatMap((p) => this.lines.map((l) => p.values[l.key] ?? 0))),
@@ -121,7 +139,7 @@ export class Chart {
   }
 
   drawLegend(shown) {
-    const values = this.lines.map((line) => this.format(shown?.values[line.key] ?? 0));
+    const values = this.lines.map((line) => this.format(shown?.values[line.key]));
     fill(
       this.legend,
       this.lines.map((line, i) =>
@@ -143,20 +161,21 @@ export class Chart {
   }
 }
 
-function curve(points, key, index, x, y) {
-  const path = points.map(
-    (p, i) => `${i ? "L" : "M"}${x(p.at).toFixed(1)} ${y(p.values[key] ?? 0).toFixed(1)}`,
-  );
-  const name = `curve series-${index + 1}`;
+function curve(all, key, index, x, y) {
+  const points = all.filter((point) => point.values[key] !== undefined);
+  if (points.length === 0) return null;
   if (points.length === 1) {
     return svg("circle", {
       class: `dot series-${index + 1}`,
       cx: x(points[0].at),
-      cy: y(points[0].values[key] ?? 0),
+      cy: y(points[0].values[key]),
       r: 3,
     });
   }
-  return svg("path", { class: name, d: path.join("") || "M0 0" });
+  const path = points.map(
+    (p, i) => `${i ? "L" : "M"}${x(p.at).toFixed(1)} ${y(p.values[key]).toFixed(1)}`,
+  );
+  return svg("path", { class: `curve series-${index + 1}`, d: path.join("") });
 }
 
 /** Return the next round number: 1, 2, 5, 10, 20 … */

@@ -1,9 +1,14 @@
-/** The search field above a table, with filter buttons. The key `/` focuses it. */
+/**
+ * The search field above a table, with filter buttons. The key `/` focuses it. The address of the
+ * page keeps the search, the filter, the order and the first visible row.
+ */
 
 import { fill, h } from "../dom.js";
 import { count } from "../format.js";
+import { currentQuery, noteQuery } from "../router.js";
 
 const WAIT_MS = 80; // after a key press, because filtering ten thousand rows takes time
+const NOTE_MS = 200; // after scrolling; browsers limit how often an address may change
 
 /**
  * @param {import("./table.js").Table} table
@@ -11,8 +16,11 @@ const WAIT_MS = 80; // after a key press, because filtering ten thousand rows ta
  *   choices?: [string, (row: any) => boolean][]}} options the first choice is active at the start
  */
 export function searchOver(table, { label, text, choices = [] }) {
-  let chosen = 0;
+  const query = currentQuery();
+  const firstOrder = table.order();
+  let chosen = Math.max(0, choices.findIndex(([name]) => name === query.get("show")));
   let timer = 0;
+  let noting = 0;
   const status = h("span", { class: "soft", role: "status" });
   const input = h("input", {
     type: "search",
@@ -21,16 +29,29 @@ export function searchOver(table, { label, text, choices = [] }) {
     "data-search": true,
     autocomplete: "off",
     spellcheck: "false",
+    value: query.get("q") ?? "",
   });
   const group = h("div", { class: "choices", role: "group", "aria-label": "Show" });
 
   function apply() {
     const wanted = makeMatcher(input.value.trim());
     const choice = choices[chosen]?.[1];
+    note();
     table.setFilter((row) => (!choice || choice(row)) && wanted(text(row)));
     say();
   }
+  function note() {
+    clearTimeout(noting);
+    if (!input.isConnected) return; // the user has gone to another view
+    noteQuery({
+      q: input.value.trim() || null,
+      show: chosen > 0 ? choices[chosen][0] : null,
+      sort: table.order() !== firstOrder ? table.order() : null,
+      row: table.topRow() > 0 ? String(table.topRow()) : null,
+    });
+  }
   function say() {
+    if (!table.isLoaded) return;
     const all = table.rows.length;
     const shown = table.shown.length;
     const text = shown === all ? `${count(all)} in total` : `${count(shown)} of ${count(all)}`;
@@ -60,7 +81,14 @@ export function searchOver(table, { label, text, choices = [] }) {
     clearTimeout(timer);
     timer = setTimeout(apply, WAIT_MS);
   };
+  table.setOrder(query.get("sort") ?? "");
+  table.startRow = Number(query.get("row")) || 0;
+  table.onMove = () => {
+    clearTimeout(noting);
+    noting = setTimeout(note, NOTE_MS);
+  };
   drawChoices();
+  apply();
   const el = h(
     "div",
     { class: "row" },

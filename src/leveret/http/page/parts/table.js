@@ -29,6 +29,7 @@ export class Table {
   constructor(options) {
     this.options = options;
     this.rows = [];
+    this.isLoaded = false; // no rows yet is not the same as no rows
     this.shown = [];
     this.filter = null;
     this.sortBy = options.sortBy ?? -1;
@@ -48,18 +49,36 @@ export class Table {
       this.table,
       this.empty,
     );
-    this.el.onscroll = () => this.draw();
+    this.startRow = 0; // the first row to show, once the table is visible
+    this.onMove = () => {}; // called after sorting and scrolling
+    this.el.onscroll = () => {
+      this.draw();
+      this.onMove();
+    };
     this.el.onkeydown = (event) => this.onKey(event);
     // Space selects the row. Without this it would also press the row's button.
     this.el.onkeyup = (event) =>
       event.key === " " && options.onPick && this.isOnRow(event) && event.preventDefault();
-    new ResizeObserver(() => this.draw()).observe(this.el);
+    new ResizeObserver(() => this.onResize()).observe(this.el);
     this.drawHead();
+  }
+
+  onResize() {
+    this.draw();
+    if (this.startRow === 0 || !this.isLoaded || this.el.clientHeight === 0) return;
+    this.el.scrollTop = this.startRow * ROW_PX;
+    this.startRow = 0;
+  }
+
+  /** Return the first visible row. */
+  topRow() {
+    return Math.floor(this.el.scrollTop / ROW_PX);
   }
 
   /** @param {any[]} rows */
   setRows(rows) {
     this.rows = rows;
+    this.isLoaded = true;
     const keys = new Set(rows.map(this.options.key));
     const before = this.picked.size;
     for (const key of this.picked) if (!keys.has(key)) this.picked.delete(key);
@@ -132,6 +151,22 @@ export class Table {
     );
   }
 
+  /** Return the order as text: the label of its column, with “-” before it if it is descending. */
+  order() {
+    const { label } = this.options.columns[this.sortBy] ?? { label: "" };
+    return this.descending ? `-${label}` : label;
+  }
+
+  /** Set the order from a text of `order`. An unknown column changes nothing. */
+  setOrder(text) {
+    const label = text.replace(/^-/, "");
+    const i = this.options.columns.findIndex((column) => column.sort && column.label === label);
+    if (i < 0) return;
+    this.sortBy = i;
+    this.descending = text.startsWith("-");
+    this.drawHead();
+  }
+
   sort(i) {
     // Sort numbers in descending order first, names in ascending order.
     const first = Boolean(this.options.columns[i].number);
@@ -139,6 +174,7 @@ export class Table {
     this.sortBy = i;
     this.drawHead();
     this.arrange();
+    this.onMove();
   }
 
   draw() {
@@ -161,6 +197,7 @@ export class Table {
   }
 
   emptyText() {
+    if (!this.isLoaded) return null;
     if (this.rows.length > 0) return h("p", null, "No matches.");
     return this.options.empty;
   }

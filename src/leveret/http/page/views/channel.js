@@ -1,6 +1,7 @@
 /** One channel: its messages in flight, rates and consumers. */
 
 import { apiPath, get } from "../api.js";
+import { connectionName, loadConnectionNames } from "../connection_names.js";
 import { fill, h } from "../dom.js";
 import { count, rate } from "../format.js";
 import { RATES } from "../frame.js";
@@ -42,7 +43,12 @@ export function view({ params }) {
     const history = rateHistory(`channel ${name}`);
     countStats(history, channel.message_stats, RATES);
     chart.update(history);
-    fill(sub, "on ", h("a", { href: link("connections", connection) }, connection));
+    await loadConnectionNames(signal);
+    fill(
+      sub,
+      "on ",
+      h("a", { href: link("connections", connection), title: connection }, connectionName(connection)),
+    );
     fill(
       totals,
       figures([

@@ -1,6 +1,7 @@
 /** All channels. */
 
 import { apiPath, get } from "../api.js";
+import { channelName, loadConnectionNames } from "../connection_names.js";
 import { h } from "../dom.js";
 import { rate, short } from "../format.js";
 import { badge, empty, head } from "../parts/elements.js";
@@ -18,8 +19,8 @@ export function view() {
     columns: [
       {
         label: "Channel",
-        sort: (c) => c.name,
-        cell: (c) => h("a", { href: link("channels", c.name), title: c.name }, c.name),
+        sort: (c) => channelName(c.name),
+        cell: (c) => h("a", { href: link("channels", c.name), title: c.name }, channelName(c.name)),
       },
       {
         label: "User",
@@ -79,7 +80,7 @@ export function view() {
   });
   const search = searchOver(table, {
     label: "Search channels",
-    text: (c) => `${c.name} ${c.user ?? ""}`,
+    text: (c) => `${c.name} ${channelName(c.name)} ${c.user ?? ""}`,
     choices: [
       ["All", () => true],
       ["With messages in flight", (c) => (c.messages_unacknowledged ?? 0) > 0],
@@ -93,6 +94,7 @@ export function view() {
   );
 
   async function refresh(signal) {
+    await loadConnectionNames(signal);
     table.setRows(await get(vhost() ? apiPath`/vhosts/${vhost()}/channels` : "/channels", { signal }));
     search.say();
   }

@@ -51,7 +51,9 @@ export function view({ params }) {
       { recv_oct: connection.recv_oct_details?.rate, send_oct: connection.send_oct_details?.rate },
     );
     chart.update(history);
-    fill(sub, connectionState(connection), `${connection.user} in vhost ${connection.vhost}`);
+    const given = connection.user_provided_name;
+    if (given) fill(el.querySelector("h1"), given);
+    fill(sub, connectionState(connection), given && h("span", { class: "mono" }, name), `${connection.user} in vhost ${connection.vhost}`);
     fill(about, drawFacts(connection));
     fill(client, tableFacts(connection.client_properties));
     fill(channels, drawChannels(await get(apiPath`/connections/${name}/channels`, { signal })));

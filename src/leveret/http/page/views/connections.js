@@ -20,13 +20,8 @@ export function view() {
     columns: [
       {
         label: "Name",
-        sort: (c) => c.name,
-        cell: (c) =>
-          h(
-            "a",
-            { href: link("connections", c.name), title: c.name },
-            c.user_provided_name || c.client_properties?.connection_name || c.name,
-          ),
+        sort: shownName,
+        cell: (c) => h("a", { href: link("connections", c.name), title: c.name }, shownName(c)),
       },
       {
         label: "User",
@@ -92,6 +87,10 @@ export function view() {
     search.say();
   }
   return { title: "Connections", el, refresh };
+}
+
+function shownName(connection) {
+  return connection.user_provided_name || connection.name;
 }
 
 function rateOf(connection, name) {

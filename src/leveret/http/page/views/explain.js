@@ -2,16 +2,17 @@
 
 import { h } from "../dom.js";
 import { count } from "../format.js";
+import { connectionName } from "../connection_names.js";
 import { link } from "../router.js";
 
-/** @param {{moving: boolean, reasons: {code: string, text: string, details?: any}[]}|null} found */
+/** @param {{moving: boolean, reasons: {code: string, text: string, details?: any}[]}} found */
 export function explanation(found) {
-  if (found === null) return h("p", { class: "soft" }, "No explanation available.");
-  const kind = found.moving ? "good" : found.reasons.every((r) => r.code === "empty") ? "" : "warn";
-  const opening = found.moving
-    ? "Messages are moving."
-    : kind === ""
-      ? "There are no messages."
+  const isEmpty = found.reasons.some((reason) => reason.code === "empty");
+  const kind = isEmpty ? "" : found.moving ? "good" : "warn";
+  const opening = isEmpty
+    ? "There are no messages."
+    : found.moving
+      ? "Messages are moving."
       : "No messages are moving.";
   return h(
     "div",
@@ -49,7 +50,11 @@ export function holderText(holder) {
   return [
     holder.consumer_tag && [h("span", { class: "mono" }, holder.consumer_tag), " on "],
     holder.connection
-      ? h("a", { href: link("connections", holder.connection) }, holder.connection)
+      ? h(
+          "a",
+          { href: link("connections", holder.connection), title: holder.connection },
+          connectionName(holder.connection),
+        )
       : "a connection",
     holder.channel !== undefined && `, channel ${holder.channel}`,
     holder.user && `, user ${holder.user}`,

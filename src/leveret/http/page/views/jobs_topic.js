@@ -2,7 +2,7 @@
 
 import { apiPath, queryString } from "../api.js";
 import { fill, h } from "../dom.js";
-import { age, count, duration, time } from "../format.js";
+import { age, count, duration, pluralize, time } from "../format.js";
 import { jobsCall } from "../jobs_api.js";
 import { confirm, formDialog, openDialog } from "../parts/dialog.js";
 import { badge, button, facts, figures, head, list, sheet } from "../parts/elements.js";
@@ -115,8 +115,8 @@ function drawDead(place, jobs, total, reload) {
         { class: "grow soft", role: "status" },
         total > jobs.length ? `Showing ${count(jobs.length)} of ${count(total)}.` : `${count(total)} in total.`,
       ),
-      button("Redrive all", () => redrive(place, null, reload)),
-      button("Delete all", () => remove(place, null, reload), "danger"),
+      button("Redrive all", () => redrive(place, null, reload, total)),
+      button("Delete all", () => remove(place, null, reload, total), "danger"),
     ),
     list(
       [
@@ -142,10 +142,10 @@ function drawDead(place, jobs, total, reload) {
   ];
 }
 
-async function redrive(place, ids, reload) {
+async function redrive(place, ids, reload, total = 1) {
   if (ids === null) {
     const isSure = await confirm({
-      title: "Redrive all dead jobs?",
+      title: `Redrive ${pluralize(total, "dead job")}?`,
       text: "They become ready again, and their retries are reset.",
       verb: "Redrive all",
       danger: false,
@@ -159,9 +159,9 @@ async function redrive(place, ids, reload) {
   reload();
 }
 
-async function remove(place, ids, reload) {
+async function remove(place, ids, reload, total = 1) {
   const isSure = await confirm({
-    title: ids ? `Delete job ${ids[0]}?` : "Delete all dead jobs?",
+    title: ids ? `Delete job ${ids[0]}?` : `Delete ${pluralize(total, "dead job")}?`,
     text: "This cannot be undone.",
     verb: "Delete",
   });

@@ -3,7 +3,7 @@
 import { apiPath, del, get, put } from "../api.js";
 import { fill, h } from "../dom.js";
 import { count } from "../format.js";
-import { formDialog } from "../parts/dialog.js";
+import { confirm, formDialog } from "../parts/dialog.js";
 import { button, head, list, sheet } from "../parts/elements.js";
 import { attempt, notice } from "../parts/notice.js";
 import { vhostForNew } from "../session.js";
@@ -68,10 +68,17 @@ function draw(kind, found, reload) {
       value,
     })),
   );
-  const clear = (row) =>
-    attempt(() => del(`/${kind.path}${apiPath`/${row.of}/${row.name}`}`), "The limit is removed.").then(
-      reload,
-    );
+  const clear = async (row) => {
+    const isSure = await confirm({
+      title: "Remove 1 limit?",
+      text: `“${row.of}” has no ${row.name} any more.`,
+      verb: "Remove",
+    });
+    if (!isSure) return;
+    const path = `/${kind.path}${apiPath`/${row.of}/${row.name}`}`;
+    await attempt(() => del(path), "The limit is removed.");
+    reload();
+  };
   return list(
     [
       { label: kind.label, cell: (row) => row.of },

@@ -1,23 +1,24 @@
 /** The dialog of one message: payload, properties, headers, state, and the explanation of it. */
 
-import { apiPath, get, orNull } from "../api.js";
+import { apiPath, get } from "../api.js";
 import { fill, h } from "../dom.js";
-import { bytes, duration, exchangeName, payload, time } from "../format.js";
+import { duration, exchangeName, time } from "../format.js";
 import { openDialog } from "../parts/dialog.js";
-import { button, facts, tableFacts } from "../parts/elements.js";
-import { attempt } from "../parts/notice.js";
+import { facts, tableFacts } from "../parts/elements.js";
 import { link } from "../router.js";
 import { explanation, holderText } from "./explain.js";
+import { payloadSection } from "./payload.js";
 
 /** @param {{vhost: string, name: string, message: any}} what */
 export function showMessage({ vhost, name, message }) {
   const why = h("div", null, h("p", { class: "soft" }, "Loading the explanation …"));
+  const body = payloadSection(message, apiPath`/queues/${vhost}/${name}/messages/${message.id}/body`);
   openDialog({
     title: message.properties?.message_id
       ? `Message ${message.properties.message_id}`
       : `Message in “${name}”`,
     wide: true,
-    body: h("div", { class: "stack" }, why, messageBody(message)),
+    body: h("div", { class: "stack" }, why, body.el, messageFacts(message)),
     footer: h(
       "footer",
       null,
@@ -30,44 +31,27 @@ export function showMessage({ vhost, name, message }) {
           },
           "Trace",
         ),
-      copyButton(message),
+      body.buttons,
     ),
   });
   explain(vhost, name, message, why);
 }
 
 async function explain(vhost, name, message, host) {
-  fill(
-    host,
-    explanation(await orNull(get(apiPath`/queues/${vhost}/${name}/messages/${message.id}/explain`))),
-  );
+  try {
+    fill(
+      host,
+      explanation(await get(apiPath`/queues/${vhost}/${name}/messages/${message.id}/explain`)),
+    );
+  } catch (fault) {
+    fill(host, h("p", { class: "note bad" }, `No explanation. ${fault.message}`));
+  }
 }
 
-function copyButton(message) {
-  return button("Copy payload", () =>
-    attempt(() => navigator.clipboard.writeText(message.payload), "Copied."),
-  );
-}
-
-/** Make the content of the dialog, for messages of queues and streams. */
-export function messageBody(message) {
+/** Make the sections below the payload, for messages of queues and streams. */
+export function messageFacts(message) {
   const { headers, ...properties } = message.properties ?? {};
-  const shownBytes =
-    message.payload_encoding === "base64"
-      ? Math.floor(message.payload.length * 0.75)
-      : new TextEncoder().encode(message.payload).length;
   return [
-    h(
-      "section",
-      { class: "stack" },
-      h("h3", null, "Payload"),
-      h("pre", { class: "payload", tabindex: "0" }, payload(message) || "(empty)"),
-      h(
-        "p",
-        { class: "soft small-text" },
-        `${bytes(message.payload_bytes)}${message.payload_encoding === "base64" ? ", shown as base64" : ""}${shownBytes < message.payload_bytes - 3 ? ", truncated" : ""}`,
-      ),
-    ),
     h(
       "section",
       { class: "stack" },

@@ -3,7 +3,7 @@
  * the task with its progress.
  */
 
-import { del, get, orNull, post } from "../api.js";
+import { ApiError, del, get, post } from "../api.js";
 import { fill, h } from "../dom.js";
 import { count, pluralize, rate } from "../format.js";
 import { formDialog, openDialog } from "../parts/dialog.js";
@@ -170,13 +170,24 @@ async function showProgress(task, move) {
     fill(host, drawTask(now));
     await new Promise((resolve) => setTimeout(resolve, POLL_MS));
     if (!host.isConnected) return;
-    now = (await orNull(get(`/tasks/${now.id}`))) ?? now;
+    now = await newest(now);
   }
   host.remove();
   const text = `${pluralize(now.done ?? 0, "message")} ${DONE[now.kind] ?? "done"}`;
   if (now.state === "failed") notice(`The task failed after ${text}: ${now.error}`, "bad");
   else notice(now.state === "cancelled" ? `Cancelled after ${text}.` : `${text}.`);
   move.onDone();
+}
+
+/** Return the newest state of a task. While the broker does not answer, this is the last one. */
+async function newest(task) {
+  try {
+    return await get(`/tasks/${task.id}`);
+  } catch (fault) {
+    if (fault.status === 404) return { ...task, state: "failed", error: "The task is gone." };
+    if (fault instanceof ApiError) return task;
+    throw fault;
+  }
 }
 
 /** Draw a task with its progress. The list of tasks uses it too. */

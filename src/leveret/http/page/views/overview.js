@@ -1,12 +1,11 @@
 /** The overview: message rates, totals, node, listeners, and churn. */
 
-import { get, orNull } from "../api.js";
+import { get, unlessRefused } from "../api.js";
 import { fill, h } from "../dom.js";
 import { bytes, count, duration, rate, short } from "../format.js";
-import { RATES } from "../frame.js";
+import { countOverview } from "../frame.js";
 import { Chart } from "../parts/chart.js";
 import { badge, facts, figures, head, list, sheet } from "../parts/elements.js";
-import { countStats, rateHistory } from "../rate_history.js";
 import { may } from "../session.js";
 
 export const RATE_LINES = [
@@ -15,7 +14,13 @@ export const RATE_LINES = [
   { key: "ack", label: "Acknowledged" },
   { key: "redeliver", label: "Redelivered" },
 ];
-const DEPTH_LINES = [
+const OTHER_LINES = [
+  { key: "confirm", label: "Confirmed" },
+  { key: "get", label: "Got (basic.get)" },
+  { key: "return_unroutable", label: "Unroutable, returned" },
+  { key: "drop_unroutable", label: "Unroutable, dropped" },
+];
+export const DEPTH_LINES = [
   { key: "ready", label: "Ready" },
   { key: "unacked", label: "In flight" },
 ];
@@ -31,6 +36,7 @@ const CHURN = [
 
 export function view() {
   const rates = new Chart("Messages per second", RATE_LINES, rate);
+  const others = new Chart("Further messages per second", OTHER_LINES, rate);
   const depth = new Chart("Messages in queues", DEPTH_LINES, short);
   const sub = h("span");
   const totals = h("div");
@@ -47,6 +53,7 @@ export function view() {
       { class: "columns" },
       sheet("Message rates", rates.el),
       sheet("Messages in queues", depth.el),
+      sheet("Confirms, gets and unroutable messages", others.el),
     ),
     h(
       "div",
@@ -59,18 +66,10 @@ export function view() {
   async function refresh(signal) {
     const [overview, found] = await Promise.all([
       get("/overview", { signal }),
-      may("monitoring") ? orNull(get("/nodes", { signal })) : null,
+      may("monitoring") ? unlessRefused(get("/nodes", { signal })) : null,
     ]);
-    const history = rateHistory("overview");
-    countStats(history, overview.message_stats, RATES);
-    rates.update(history);
-    const waiting = overview.queue_totals ?? {};
-    const levels = rateHistory("overview depth");
-    levels.measure({
-      ready: waiting.messages_ready ?? 0,
-      unacked: waiting.messages_unacknowledged ?? 0,
-    });
-    depth.update(levels);
+    const history = await countOverview(overview, signal);
+    for (const chart of [rates, depth, others]) chart.update(history);
     fill(sub, subtitle(overview));
     fill(totals, drawTotals(overview));
     fill(nodes, drawNodes(found));
@@ -121,7 +120,7 @@ function drawNodes(nodes) {
     h(
       "div",
       { class: "stack" },
-      h("div", { class: "row" }, h("h3", null, node.name), state(node)),
+      h("div", { class: "row" }, h("h3", null, h("a", { href: "#/node" }, node.name)), state(node)),
       facts([
         ["Uptime", typeof node.uptime === "number" ? duration(node.uptime) : null],
         ["Memory", `${bytes(node.mem_used)} of ${bytes(node.mem_limit)}`],

@@ -1,6 +1,7 @@
 /** One queue: messages, the explanation of its state, consumers, bindings, and actions. */
 
-import { apiPath, get, orNull } from "../api.js";
+import { apiPath, get } from "../api.js";
+import { loadConnectionNames } from "../connection_names.js";
 import { fill, h } from "../dom.js";
 import { bytes, count, duration, rate, short } from "../format.js";
 import { Chart } from "../parts/chart.js";
@@ -9,7 +10,7 @@ import { RATES } from "../frame.js";
 import { link } from "../router.js";
 import { countStats, rateHistory } from "../rate_history.js";
 import { explanation } from "./explain.js";
-import { RATE_LINES } from "./overview.js";
+import { DEPTH_LINES, RATE_LINES } from "./overview.js";
 import { bindingsTab } from "./queue_bindings.js";
 import { consumersTab } from "./queue_consumers.js";
 import { messagesTab } from "./queue_messages.js";
@@ -50,7 +51,12 @@ export function view({ params, query, reload }) {
 
   async function refresh(signal) {
     const queue = await get(apiPath`/queues/${vhost}/${name}`, { signal });
-    countStats(rateHistory(`queue ${vhost}\n${name}`), queue.message_stats, RATES);
+    const history = rateHistory(`queue ${vhost}\n${name}`);
+    await history.begin(() => get(apiPath`/queues/${vhost}/${name}/history`, { signal }));
+    countStats(history, queue.message_stats, RATES, {
+      ready: queue.messages_ready ?? 0,
+      unacked: queue.messages_unacknowledged ?? 0,
+    });
     fill(
       sub,
       features(queue),
@@ -58,6 +64,7 @@ export function view({ params, query, reload }) {
         h("a", { href: link("streams", vhost, name) }, "Browse the stream"),
     );
     fill(actions, queueActions(queue, reload));
+    if (queue.consumers > 0 || queue.messages_unacknowledged > 0) await loadConnectionNames(signal);
     await inner.refresh(queue, signal);
   }
   return { title: name, el, refresh, leave: inner.leave };
@@ -67,6 +74,7 @@ function overviewTab({ vhost, name }) {
   const why = h("div");
   const counts = h("div");
   const chart = new Chart("Messages per second", RATE_LINES, rate);
+  const depth = new Chart("Messages in the queue", DEPTH_LINES, short);
   const about = h("div");
   const args = h("div");
   const policy = h("div");
@@ -79,7 +87,7 @@ function overviewTab({ vhost, name }) {
       h("h2", null, "Delivery"),
       why,
     ),
-    h("div", { class: "columns" }, sheet("Messages", counts), sheet("Rates", chart.el)),
+    h("div", { class: "columns" }, sheet("Messages", counts, depth.el), sheet("Rates", chart.el)),
     h(
       "div",
       { class: "columns" },
@@ -91,12 +99,11 @@ function overviewTab({ vhost, name }) {
 
   async function refresh(queue, signal) {
     fill(counts, drawCounts(queue));
-    chart.update(rateHistory(`queue ${vhost}\n${name}`));
+    for (const each of [chart, depth]) each.update(rateHistory(`queue ${vhost}\n${name}`));
     fill(about, drawFacts(queue));
     fill(args, tableFacts(queue.arguments, "No arguments."));
     fill(policy, drawPolicy(queue));
-    const found = await orNull(get(apiPath`/queues/${vhost}/${name}/explain`, { signal }));
-    fill(why, explanation(found));
+    fill(why, explanation(await get(apiPath`/queues/${vhost}/${name}/explain`, { signal })));
   }
   return { el, refresh };
 }

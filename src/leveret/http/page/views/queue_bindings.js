@@ -3,6 +3,7 @@
 import { apiPath, del, get } from "../api.js";
 import { fill, h } from "../dom.js";
 import { exchangeName, plain } from "../format.js";
+import { confirm } from "../parts/dialog.js";
 import { button, list, sheet } from "../parts/elements.js";
 import { attempt } from "../parts/notice.js";
 import { exchangeLink } from "../router.js";
@@ -34,14 +35,19 @@ export function bindingsTab({ vhost, name, reload }) {
 
 /** Draw bindings as a table. `side` is the end that is shown: "source" or "destination". */
 export function drawBindings(found, reload, side) {
-  const unbind = (b) =>
-    attempt(async () => {
-      const letter = b.destination_type === "queue" ? "q" : "e";
-      await del(
-        apiPath`/bindings/${b.vhost}/e/${b.source}/${letter}/${b.destination}/${b.properties_key}`,
-      );
-      reload();
-    }, "The binding is removed.");
+  const unbind = async (b) => {
+    const key = b.routing_key ? ` with key “${b.routing_key}”` : "";
+    const isSure = await confirm({
+      title: "Remove 1 binding?",
+      text: `“${b.destination}” gets no more messages from “${b.source}”${key}.`,
+      verb: "Unbind",
+    });
+    if (!isSure) return;
+    const letter = b.destination_type === "queue" ? "q" : "e";
+    const path = apiPath`/bindings/${b.vhost}/e/${b.source}/${letter}/${b.destination}/${b.properties_key}`;
+    await attempt(() => del(path), "The binding is removed.");
+    reload();
+  };
   return list(
     [
       side === "source"

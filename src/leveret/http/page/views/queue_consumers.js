@@ -1,6 +1,7 @@
 /** The consumers of a queue, and its messages in flight. */
 
-import { apiPath, get, orNull } from "../api.js";
+import { apiPath, get } from "../api.js";
+import { channelName } from "../connection_names.js";
 import { fill, h } from "../dom.js";
 import { bytes, count, duration, plain } from "../format.js";
 import { badge, list, sheet } from "../parts/elements.js";
@@ -20,16 +21,11 @@ export function consumersTab({ vhost, name }) {
   );
 
   async function refresh(queue, signal) {
-    const found =
-      queue.consumer_details ??
-      (await orNull(get(apiPath`/consumers/${vhost}`, { signal })))?.filter(
-        (c) => c.queue?.name === name,
-      ) ??
-      [];
-    fill(consumers, drawConsumers(found));
-    const unacked = await orNull(
-      get(apiPath`/queues/${vhost}/${name}/unacked` + `?limit=${HELD_MAX}`, { signal }),
+    const unacked = await get(
+      apiPath`/queues/${vhost}/${name}/unacked` + `?limit=${HELD_MAX}`,
+      { signal },
     );
+    fill(consumers, drawConsumers(queue.consumer_details));
     fill(held, drawHeld(unacked));
   }
   return { el, refresh };
@@ -62,7 +58,11 @@ function drawConsumers(consumers) {
 
 function channel(details) {
   if (!details?.name) return "–";
-  return h("a", { href: link("channels", details.name) }, details.name);
+  return h(
+    "a",
+    { href: link("channels", details.name), title: details.name },
+    channelName(details.name),
+  );
 }
 
 function state(consumer) {
@@ -71,7 +71,6 @@ function state(consumer) {
 }
 
 function drawHeld(found) {
-  if (found === null) return h("p", { class: "soft" }, "The broker did not answer.");
   return [
     list(
       [

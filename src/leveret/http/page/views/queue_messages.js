@@ -9,6 +9,7 @@ import { age, bytes, count, pluralize, time } from "../format.js";
 import { Form } from "../parts/form.js";
 import { badge, button, empty } from "../parts/elements.js";
 import { Table } from "../parts/table.js";
+import { noteQuery } from "../router.js";
 import { FILTER_FIELDS, makeFilter, hasFilter } from "./message_filter.js";
 import { showMessage } from "./message_dialog.js";
 import { startTask } from "./message_tasks.js";
@@ -17,7 +18,7 @@ const FIRST_COUNT = 100;
 const SEARCH_LIMIT = 200;
 const TRUNCATE = 2000; // bytes of each body
 
-export function messagesTab({ vhost, name, reload }) {
+export function messagesTab({ vhost, name, query, reload }) {
   const queue = apiPath`/queues/${vhost}/${name}`;
   const form = new Form(FILTER_FIELDS);
   const status = h("p", { class: "soft", role: "status" });
@@ -35,7 +36,6 @@ export function messagesTab({ vhost, name, reload }) {
   /** The filter of the shown messages; null if they are the first ones. */
   let filter = null;
   let cursor = null;
-  let isLoaded = false;
   let asked = 0;
 
   async function loadFirst() {
@@ -76,7 +76,8 @@ export function messagesTab({ vhost, name, reload }) {
       const found = await work();
       unlessLate(() => show(found));
     } catch (fault) {
-      unlessLate(() => (status.textContent = fault.message));
+      const rest = table.isLoaded ? " The table shows the last answer." : "";
+      unlessLate(() => (status.textContent = fault.message + rest));
     } finally {
       unlessLate(() => table.el.removeAttribute("aria-busy"));
     }
@@ -119,6 +120,7 @@ export function messagesTab({ vhost, name, reload }) {
     "aria-label": "Text in the payload",
     "data-search": true,
     autocomplete: "off",
+    value: query.get("text") ?? "",
   });
   const formEl = h(
     "form",
@@ -132,12 +134,14 @@ export function messagesTab({ vhost, name, reload }) {
     ),
     h("details", null, h("summary", null, "More filters"), form.el),
   );
+  const load = async () => {
+    const wanted = makeFilter({ ...form.values(), text: text.value });
+    return hasFilter(wanted) ? search(wanted, null) : loadFirst();
+  };
   formEl.onsubmit = (event) => {
     event.preventDefault();
-    run(async () => {
-      const wanted = makeFilter({ ...form.values(), text: text.value });
-      return hasFilter(wanted) ? search(wanted, null) : loadFirst();
-    });
+    noteQuery({ text: text.value || null });
+    run(load);
   };
   const el = h(
     "div",
@@ -150,9 +154,8 @@ export function messagesTab({ vhost, name, reload }) {
   );
 
   async function refresh() {
-    if (isLoaded) return; // only the user reloads messages: rows must not change while they are selected
-    isLoaded = true;
-    await run(loadFirst);
+    // Only the user reloads messages: rows must not change while they are selected.
+    if (!table.isLoaded) await run(load);
   }
   drawActions();
   return { el, refresh };

@@ -8,7 +8,8 @@ import { Form } from "../parts/form.js";
 import { button, empty, figures, head, sheet, list } from "../parts/elements.js";
 import { Table } from "../parts/table.js";
 import { link } from "../router.js";
-import { messageBody } from "./message_dialog.js";
+import { messageFacts } from "./message_dialog.js";
+import { payloadSection } from "./payload.js";
 import { preview } from "./queue_messages.js";
 
 const PAGE = 100;
@@ -25,7 +26,7 @@ export function view({ params }) {
     key: (message) => String(message.offset),
     columns: columns(),
     empty: empty("No messages."),
-    onOpen: show,
+    onOpen: (message) => show(message, path),
     opens: 1,
   });
   const form = new Form([
@@ -143,11 +144,13 @@ function columns() {
   ];
 }
 
-function show(message) {
+function show(message, path) {
+  const body = payloadSection(message, `${path}/messages/${message.offset}/body`);
   openDialog({
     title: `Offset ${count(message.offset)}`,
     wide: true,
-    body: h("div", { class: "stack" }, messageBody(message)),
+    body: h("div", { class: "stack" }, body.el, messageFacts(message)),
+    footer: h("footer", null, body.buttons),
   });
 }
 

@@ -1,6 +1,6 @@
 /** Tasks, which move messages once, and shovels and federation links, which keep moving messages. */
 
-import { apiPath, del, get, orNull, put } from "../api.js";
+import { apiPath, del, get, put, unlessRefused } from "../api.js";
 import { fill, h } from "../dom.js";
 import { time } from "../format.js";
 import { confirm, formDialog } from "../parts/dialog.js";
@@ -27,8 +27,8 @@ export function view({ reload }) {
   async function refresh(signal) {
     const [found, moving, linked] = await Promise.all([
       get("/tasks", { signal }),
-      orNull(get(vhost() ? apiPath`/shovels/${vhost()}` : "/shovels", { signal })),
-      orNull(
+      unlessRefused(get(vhost() ? apiPath`/shovels/${vhost()}` : "/shovels", { signal })),
+      unlessRefused(
         get(vhost() ? apiPath`/federation-links/${vhost()}` : "/federation-links", { signal }),
       ),
     ]);
@@ -54,10 +54,14 @@ export function view({ reload }) {
             ),
           ),
     );
-    fill(shovels, drawShovels(moving ?? [], reload));
-    fill(links, drawLinks(linked ?? [], reload));
+    fill(shovels, moving ? drawShovels(moving, reload) : notAllowed());
+    fill(links, linked ? drawLinks(linked, reload) : notAllowed());
   }
   return { title: "Tasks and shovels", el, refresh };
+}
+
+function notAllowed() {
+  return h("p", { class: "soft" }, "Only users with the tag “monitoring” can see them.");
 }
 
 function drawShovels(shovels, reload) {

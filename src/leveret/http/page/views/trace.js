@@ -1,6 +1,7 @@
 /** Find one message in all queues, and show its recorded events. */
 
 import { get, queryString } from "../api.js";
+import { loadConnectionNames } from "../connection_names.js";
 import { fill, h } from "../dom.js";
 import { pluralize, plain, time } from "../format.js";
 import { Form } from "../parts/form.js";
@@ -52,6 +53,7 @@ export function view({ query }) {
     const wanted = id ? { id } : { message_id: messageId, vhost: vhost() };
     fill(result, h("p", { class: "soft" }, "Searching the queues …"));
     try {
+      await loadConnectionNames(leaving.signal);
       let cursor = null;
       do {
         const found = await get(`/trace${queryString({ ...wanted, cursor })}`, { signal: leaving.signal });

@@ -70,8 +70,16 @@ export function view({ params, reload }) {
 }
 
 function drawPermissions(permissions, name, reload) {
-  const clear = (p) =>
-    attempt(() => del(apiPath`/permissions/${p.vhost}/${name}`), "The permissions are removed.").then(reload);
+  const clear = async (p) => {
+    const isSure = await confirm({
+      title: `Remove the permissions of “${name}”?`,
+      text: `“${name}” can no longer use the vhost “${p.vhost}”.`,
+      verb: "Remove",
+    });
+    if (!isSure) return;
+    await attempt(() => del(apiPath`/permissions/${p.vhost}/${name}`), "The permissions are removed.");
+    reload();
+  };
   return list(
     [
       { label: "Vhost", cell: (p) => p.vhost },
@@ -100,10 +108,17 @@ function pattern(text) {
 }
 
 function drawTopics(permissions, name, reload) {
-  const clear = (p) =>
-    attempt(() => del(apiPath`/topic-permissions/${p.vhost}/${name}/${p.exchange}`), "The permissions are removed.").then(
-      reload,
-    );
+  const clear = async (p) => {
+    const isSure = await confirm({
+      title: `Remove 1 topic permission of “${name}”?`,
+      text: `All routing keys of “${p.exchange}” are allowed again.`,
+      verb: "Remove",
+    });
+    if (!isSure) return;
+    const path = apiPath`/topic-permissions/${p.vhost}/${name}/${p.exchange}`;
+    await attempt(() => del(path), "The permissions are removed.");
+    reload();
+  };
   return list(
     [
       { label: "Vhost", cell: (p) => p.vhost },

@@ -29,6 +29,11 @@ export function view({ reload }) {
         cell: (u) => tagsOf(u).map((tag) => badge(tag)),
       },
       {
+        label: "Virtual hosts",
+        sort: (u) => u.vhosts.join(),
+        cell: (u) => u.vhosts.join(", ") || h("span", { class: "soft" }, "none"),
+      },
+      {
         label: "Password",
         cell: (u) => (u.password_hash ? "set" : "none"),
         width: "7rem",
@@ -45,7 +50,14 @@ export function view({ reload }) {
   );
 
   async function refresh(signal) {
-    table.setRows(await get("/users", { signal }));
+    const [users, permissions] = await Promise.all([
+      get("/users", { signal }),
+      get("/permissions", { signal }),
+    ]);
+    const vhosts = Map.groupBy(permissions, (permission) => permission.user);
+    table.setRows(
+      users.map((u) => ({ ...u, vhosts: (vhosts.get(u.name) ?? []).map((p) => p.vhost).sort() })),
+    );
     search.say();
   }
   return { title: "Users", el, refresh };

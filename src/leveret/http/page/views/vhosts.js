@@ -6,7 +6,6 @@ import { count } from "../format.js";
 import { formDialog } from "../parts/dialog.js";
 import { badge, button, head, list, sheet } from "../parts/elements.js";
 import { attempt, notice } from "../parts/notice.js";
-import { chooseVhost } from "../session.js";
 
 export function view({ reload }) {
   const vhosts = h("div");
@@ -32,14 +31,7 @@ function draw(vhosts, reload) {
       {
         label: "Name",
         cell: (v) =>
-          button(
-            v.name,
-            () => {
-              chooseVhost(v.name);
-              location.hash = "#/queues";
-            },
-            "small",
-          ),
+          h("a", { href: `#/queues?vhost=${encodeURIComponent(v.name)}`, title: "Show its queues" }, v.name),
       },
       {
         label: "Description",
