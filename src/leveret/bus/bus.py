@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar, cast
 
 from leveret.bus import codec
-from leveret.bus.connections.connection import require_address
+from leveret.bus.connections.broker_addresses import BrokerAddresses
 from leveret.bus.consuming import Consumer
 from leveret.bus.dispatch import Dispatcher, HandlerDecorator, M, Middleware
 from leveret.bus.errors import BusError, NotConnectedError
@@ -33,11 +33,14 @@ _log: Final = logging.getLogger(__name__)
 
 
 class Bus:
-    """Publishes and consumes for one service, on Leveret or RabbitMQ."""
+    """Publishes and consumes for one service, on Leveret or RabbitMQ.
+
+    `url` may be several addresses, one for each node of a cluster.
+    """
 
     def __init__(
         self,
-        url: str,
+        url: str | Sequence[str],
         layout: Layout,
         *,
         settings: BusSettings | None = None,
@@ -47,8 +50,7 @@ class Bus:
         rng: Random | None = None,
         management_url: str | None = None,
     ) -> None:
-        require_address(url)
-        self._url = url
+        self._addresses = BrokerAddresses(url)
         self._layout = layout
         self._settings = settings or BusSettings()
         limit_s = self._settings.handler_timeout_s
@@ -98,8 +100,8 @@ class Bus:
     async def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Connect, declare the topology and consume.
 
-        Raise NotConnectedError or TopologyMismatchError.
-        A bus that was stopped or failed to start may be started again.
+        Raise NotConnectedError or TopologyMismatchError; at once LoginRefusedError, which is a
+        NotConnectedError. A bus that was stopped or failed to start may be started again.
         """
         self._require_not_started()
         self._loop = asyncio.get_running_loop()
@@ -109,7 +111,9 @@ class Bus:
         settings = self._settings
         backoff = Backoff(self._rng, settings.backoff_s_min, settings.backoff_s_max)
         name = f"{self._layout.service} publisher"
-        self._publisher = Publisher(self._url, name, self._topology, settings, self._clock, backoff)
+        self._publisher = Publisher(
+            self._addresses, name, self._topology, settings, self._clock, backoff
+        )
         self._background = BackgroundPublisher(self._publisher, settings.outstanding_max)
         self._publisher.connection.start()
         if not self._dispatcher.is_empty:
@@ -131,7 +135,7 @@ class Bus:
 
     def _new_consumer(self, publisher: Publisher) -> Consumer:
         return Consumer(
-            self._url,
+            self._addresses,
             f"{self._layout.service} consumer",
             self._layout,
             self._dispatcher,
@@ -249,7 +253,7 @@ class Bus:
         if not reason and len(hung) >= min(self._settings.concurrency, self._settings.threads_max):
             reason = f"all handlers hang: {'; '.join(hung)}"
         if not reason and self._management_url is not None:
-            vhost = vhost_of(self._url)
+            vhost = vhost_of(self._addresses.present)
             reason = await why_not_listed(self._management_url, vhost, session.consumer_tag)
         if reason:
             return Health(False, None, reason, hung)
