@@ -23,6 +23,7 @@ from leveret.bus.outgoing_message import PublishOptions, message_of_event, requi
 from leveret.bus.publishing import BackgroundPublisher, Publisher
 from leveret.bus.retry_policy import Backoff, RetryPolicy
 from leveret.bus.settings import BusSettings
+from leveret.bus.stop_signals import on_stop_signal
 from leveret.bus.topology import Layout, Topology
 from leveret.clock import Clock
 
@@ -164,9 +165,24 @@ class Bus:
         self._ended.set()
 
     async def run(self) -> None:
-        """Start, and run until `stop` is called."""
-        async with self:
-            await self._ended.wait()
+        """Start, and run until `stop` is called, or until SIGTERM or SIGINT.
+
+        Running handlers are finished first, within `stop_deadline_s`.
+        """
+        loop = asyncio.get_running_loop()
+        stopping: set[asyncio.Task[None]] = set()
+        with on_stop_signal(lambda: stopping.add(loop.create_task(self.stop(), name="stop"))):
+            try:
+                await self.start()
+                await self._ended.wait()
+            except NotConnectedError:
+                if not stopping:  # otherwise the signal came while the bus connected
+                    raise
+            finally:
+                if not self._ended.is_set() and not stopping:
+                    await self.stop()
+                for task in stopping:
+                    await task
 
     async def __aenter__(self) -> Self:
         await self.start()
