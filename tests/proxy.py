@@ -84,6 +84,7 @@ class Proxy:
         self.port = 0
         self.is_empty = asyncio.Event()
         self.is_empty.set()
+        self.server: asyncio.Server | None = None
 
     @property
     def url(self) -> str:
@@ -111,6 +112,14 @@ class Proxy:
         for line in self._lines:
             line.reset()
 
+    async def close(self) -> None:
+        """Reset what is connected now, and refuse new connections."""
+        assert self.server is not None
+        self.server.close()
+        self.reset()
+        async with asyncio.timeout(CLOSE_S):
+            await self.is_empty.wait()
+
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             source, target = await asyncio.open_connection(HOST, self._target)
@@ -135,12 +144,9 @@ class Proxy:
 async def proxy(port: int) -> AsyncIterator[Proxy]:
     """A proxy in front of a server's port."""
     found = Proxy(port)
-    server = await asyncio.start_server(found.serve, HOST, 0)
-    found.port = server.sockets[0].getsockname()[1]
+    found.server = await asyncio.start_server(found.serve, HOST, 0)
+    found.port = found.server.sockets[0].getsockname()[1]
     try:
         yield found
     finally:
-        server.close()
-        found.reset()
-        async with asyncio.timeout(CLOSE_S):
-            await found.is_empty.wait()
+        await found.close()

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 import uuid
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,13 @@ from tests.bus.dead_letters import Stage, stage
 from tests.bus.nodes import Leveret, Node
 
 APP = make_app("")
+
+
+@dataclass
+class Order:
+    """An event."""
+
+    order: int
 
 
 ROOT = Path(__file__).parents[2]
@@ -212,7 +220,7 @@ async def _redriven_twice(url: str, kind: str) -> None:
             await queue.redrive(Selection(), lambda letter: letter.target(None), reset=reset)
 
     async with bus:
-        await bus.publish({"order": 1}, routing_key=layout.queue, mandatory=True)
+        await bus.publish(Order(1), routing_key=layout.queue, mandatory=True)
         assert (await died_again(3)).retries == 2
         await redriven(reset=False)
         assert (await died_again(4)).retries == 2

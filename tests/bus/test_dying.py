@@ -1,4 +1,4 @@
-"""A consumer that dies while it moves a dead letter: at most a duplicate, never a loss."""
+"""A consumer that dies, or a broker that is blocked, while a dead letter is moved."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 from collections import Counter
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -13,7 +14,15 @@ from typing import Final
 import pytest
 
 import leveret
-from leveret.bus import Bus, Delivery, QueueType, topic
+from leveret.bus import (
+    Bus,
+    Delivery,
+    PublishBlockedError,
+    PublishTimeoutError,
+    QueueType,
+    topic,
+)
+from leveret.testing import broker
 from tests.bus.nodes import Node
 from tests.bus.stage import FAST, Placed, channel, depth, put, pytestmark_bus
 from tests.clients.process import Child
@@ -23,6 +32,13 @@ pytestmark = pytestmark_bus
 MESSAGES: Final = 300
 KILLS: Final = 3
 APP: Final = Path(__file__).parent / "apps" / "burying.py"
+
+
+@dataclass
+class Text:
+    """An event of any size, for which there is no handler."""
+
+    text: str
 
 
 def burying(line: Proxy, queue: str) -> Bus:
@@ -102,11 +118,49 @@ async def test_kill_9_while_dead_letters_are_moved(node: Node, prefix: str, seed
     assert sum(ids.values()) - MESSAGES <= KILLS * FAST.prefetch
 
 
+async def test_letter_buried_while_the_broker_is_blocked_is_there_once(prefix: str) -> None:
+    """The broker takes all copies after the alarm that were published during it."""
+    queue = f"{prefix}.events"
+    layout = topic.layout(queue, queue_type=QueueType.CLASSIC, retries_max=0)
+    settings = replace(FAST, publish_timeout_s=0.05, backoff_s_min=0.05, backoff_s_max=0.05)
+    is_blocked = asyncio.Event()
+    with broker(memory_high=10_000_000.0) as server:
+        bus = Bus(server.url, layout, settings=settings)
+
+        @bus.on(Placed)
+        async def fail(event: Placed) -> int:
+            await is_blocked.wait()
+            return 500
+
+        async with channel(server.url) as other, bus:
+            await other.declare_queue("keeps")
+            await bus.publish(Placed(1), message_id="letter", timeout_s=10.0)
+            await until_blocked(bus, "keeps")
+            is_blocked.set()
+            with pytest.raises(PublishBlockedError):  # within this time each copy timed out
+                await bus.publish(Text(""), routing_key="keeps", mandatory=False, timeout_s=1.0)
+            await other.queue_delete("keeps")
+            await until_buried(server.url, layout.dlq, 1)
+        assert await drain(server.url, layout.dlq) == Counter({"letter": 1})
+
+
 def start(url: str, queue: str) -> Child:
     form = str(Path(leveret.__file__).parents[1])
     child = Child([sys.executable, str(APP), url, queue], {**os.environ, "PYTHONPATH": form})
     child.wait_for("ready")
     return child
+
+
+async def until_blocked(bus: Bus, queue: str) -> None:
+    """Publish until the broker has an alarm."""
+    while True:
+        text = Text("x" * 500_000)
+        try:
+            await bus.publish(text, routing_key=queue, mandatory=False, timeout_s=1.0)
+        except PublishBlockedError:
+            return
+        except PublishTimeoutError:
+            continue  # the broker is slow
 
 
 async def until_buried(url: str, dlq: str, count: int) -> None:

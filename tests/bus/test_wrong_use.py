@@ -248,3 +248,11 @@ async def test_a_middleware_that_forgets_its_outcome_is_a_failure() -> None:
     assert (
         "returned None instead of a HandlerResult" in bus.dead_letters[0].headers["x-final-error"]
     )
+
+
+@pytest.mark.parametrize("event", [{"number": 1}, [1], (1,), {1}])
+async def test_container_is_no_event(event: object) -> None:
+    """Its type would be `dict` or `list`, which every service of a fanout would ack as unknown."""
+    async with FakeBus(LAYOUT) as bus:
+        with pytest.raises(EncodeError, match="is no event"):
+            await bus.publish(event)

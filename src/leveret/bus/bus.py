@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar, cast
 
 from leveret.bus import codec
-from leveret.bus.connections.connection import require_address
+from leveret.bus.connections.broker_addresses import BrokerAddresses
 from leveret.bus.consuming import Consumer
 from leveret.bus.dispatch import Dispatcher, HandlerDecorator, M, Middleware
 from leveret.bus.errors import BusError, NotConnectedError
@@ -23,6 +23,7 @@ from leveret.bus.outgoing_message import PublishOptions, message_of_event, requi
 from leveret.bus.publishing import BackgroundPublisher, Publisher
 from leveret.bus.retry_policy import Backoff, RetryPolicy
 from leveret.bus.settings import BusSettings
+from leveret.bus.stop_signals import on_stop_signal
 from leveret.bus.topology import Layout, Topology
 from leveret.clock import Clock
 
@@ -33,11 +34,14 @@ _log: Final = logging.getLogger(__name__)
 
 
 class Bus:
-    """Publishes and consumes for one service, on Leveret or RabbitMQ."""
+    """Publishes and consumes for one service, on Leveret or RabbitMQ.
+
+    `url` may be several addresses, one for each node of a cluster.
+    """
 
     def __init__(
         self,
-        url: str,
+        url: str | Sequence[str],
         layout: Layout,
         *,
         settings: BusSettings | None = None,
@@ -47,8 +51,7 @@ class Bus:
         rng: Random | None = None,
         management_url: str | None = None,
     ) -> None:
-        require_address(url)
-        self._url = url
+        self._addresses = BrokerAddresses(url)
         self._layout = layout
         self._settings = settings or BusSettings()
         limit_s = self._settings.handler_timeout_s
@@ -98,8 +101,8 @@ class Bus:
     async def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Connect, declare the topology and consume.
 
-        Raise NotConnectedError or TopologyMismatchError.
-        A bus that was stopped or failed to start may be started again.
+        Raise NotConnectedError or TopologyMismatchError; at once LoginRefusedError, which is a
+        NotConnectedError. A bus that was stopped or failed to start may be started again.
         """
         self._require_not_started()
         self._loop = asyncio.get_running_loop()
@@ -109,7 +112,9 @@ class Bus:
         settings = self._settings
         backoff = Backoff(self._rng, settings.backoff_s_min, settings.backoff_s_max)
         name = f"{self._layout.service} publisher"
-        self._publisher = Publisher(self._url, name, self._topology, settings, self._clock, backoff)
+        self._publisher = Publisher(
+            self._addresses, name, self._topology, settings, self._clock, backoff
+        )
         self._background = BackgroundPublisher(self._publisher, settings.outstanding_max)
         self._publisher.connection.start()
         if not self._dispatcher.is_empty:
@@ -131,7 +136,7 @@ class Bus:
 
     def _new_consumer(self, publisher: Publisher) -> Consumer:
         return Consumer(
-            self._url,
+            self._addresses,
             f"{self._layout.service} consumer",
             self._layout,
             self._dispatcher,
@@ -160,9 +165,24 @@ class Bus:
         self._ended.set()
 
     async def run(self) -> None:
-        """Start, and run until `stop` is called."""
-        async with self:
-            await self._ended.wait()
+        """Start, and run until `stop` is called, or until SIGTERM or SIGINT.
+
+        Running handlers are finished first, within `stop_deadline_s`.
+        """
+        loop = asyncio.get_running_loop()
+        stopping: set[asyncio.Task[None]] = set()
+        with on_stop_signal(lambda: stopping.add(loop.create_task(self.stop(), name="stop"))):
+            try:
+                await self.start()
+                await self._ended.wait()
+            except NotConnectedError:
+                if not stopping:  # otherwise the signal came while the bus connected
+                    raise
+            finally:
+                if not self._ended.is_set() and not stopping:
+                    await self.stop()
+                for task in stopping:
+                    await task
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -249,7 +269,7 @@ class Bus:
         if not reason and len(hung) >= min(self._settings.concurrency, self._settings.threads_max):
             reason = f"all handlers hang: {'; '.join(hung)}"
         if not reason and self._management_url is not None:
-            vhost = vhost_of(self._url)
+            vhost = vhost_of(self._addresses.present)
             reason = await why_not_listed(self._management_url, vhost, session.consumer_tag)
         if reason:
             return Health(False, None, reason, hung)

@@ -20,7 +20,7 @@ CONTENT_TYPE: Final = "application/json"
 KINDS: Final = "a dataclass, a msgspec Struct or a pydantic model"
 
 # JSON could encode these, but publishing one is a mistake.
-_NOT_EVENTS: Final = (NoneType, bool, int, float, str, bytes)
+_NOT_EVENTS: Final = (NoneType, bool, int, float, str, bytes, dict, list, tuple, set, frozenset)
 
 E = TypeVar("E")
 

@@ -17,7 +17,7 @@ import aiormq
 import aiormq.abc
 
 from leveret.bus.attempts import Attempt, Attempts
-from leveret.bus.connections.connection import BrokerConnection
+from leveret.bus.connections.broker_addresses import BrokerAddresses
 from leveret.bus.connections.declare import declare_topology
 from leveret.bus.connections.recovering_connection import RecoveringConnection
 from leveret.bus.consuming_session import ConsumingSession
@@ -47,7 +47,7 @@ class Consumer:
 
     def __init__(
         self,
-        url: str,
+        addresses: BrokerAddresses,
         name: str,
         layout: Layout,
         dispatcher: Dispatcher,
@@ -56,7 +56,7 @@ class Consumer:
         clock: Clock,
         rng: Random,
     ) -> None:
-        self._url = url
+        self._addresses = addresses
         self._name = name
         self._layout = layout
         self._dispatcher = dispatcher
@@ -81,8 +81,8 @@ class Consumer:
         self._watch.start()
 
     async def _open(self) -> ConsumingSession:
-        connection = await BrokerConnection.open(
-            self._url, self._name, self._settings, repairs_headers=self._repairs_headers
+        connection = await self._addresses.open(
+            self._name, self._settings, repairs_headers=self._repairs_headers
         )
         connection.closing.add_done_callback(self._on_closed)
         try:

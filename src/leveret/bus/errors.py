@@ -3,6 +3,7 @@
 LeveretError
 └── BusError                        the event bus cannot do what was asked
     ├── NotConnectedError           no broker could be reached in time
+    │   └── LoginRefusedError       the user, the password or the vhost is wrong
     ├── TopologyMismatchError       an exchange or queue exists with other arguments
     ├── EncodeError                 an event cannot be written as JSON
     ├── DecodeError                 a body is not the event that its type names
@@ -26,6 +27,10 @@ class BusError(LeveretError):
 
 class NotConnectedError(BusError):
     """No broker could be reached in time; the text names the last failure."""
+
+
+class LoginRefusedError(NotConnectedError):
+    """The broker refused the user, the password or the vhost; a second attempt does not help."""
 
 
 class TopologyMismatchError(BusError):

@@ -18,7 +18,7 @@ import aiormq.abc
 from aiormq.exceptions import DeliveryError
 from aiormq.exceptions import PublishError as ReturnedError
 
-from leveret.bus.connections.connection import BrokerConnection
+from leveret.bus.connections.broker_addresses import BrokerAddresses
 from leveret.bus.connections.declare import declare_topology
 from leveret.bus.connections.recovering_connection import BrokerSession, RecoveringConnection
 from leveret.bus.errors import (
@@ -129,14 +129,14 @@ class Publisher:
 
     def __init__(
         self,
-        url: str,
+        addresses: BrokerAddresses,
         name: str,
         topology: Callable[[], Topology],
         settings: BusSettings,
         clock: Clock,
         backoff: Backoff,
     ) -> None:
-        self._url = url
+        self._addresses = addresses
         self._name = name
         self._topology = topology
         self._settings = settings
@@ -146,7 +146,7 @@ class Publisher:
         self.connection = RecoveringConnection(name, self._open, backoff, settings.probe_interval_s)
 
     async def _open(self) -> PublishingSession:
-        connection = await BrokerConnection.open(self._url, self._name, self._settings)
+        connection = await self._addresses.open(self._name, self._settings)
         try:
             await declare_topology(connection, self._topology())
             return PublishingSession(connection, await connection.channel(), self._clock.now_ms())

@@ -14,6 +14,7 @@ Every thread may call it, except the thread of the bus: a plain handler may publ
 
 import asyncio
 import concurrent.futures
+import contextlib
 import threading
 from collections.abc import Callable, Coroutine
 from types import TracebackType
@@ -28,8 +29,10 @@ from leveret.bus.errors import (
 from leveret.bus.health import Health
 from leveret.bus.outgoing_message import PublishOptions
 from leveret.bus.retry_policy import RetryPolicy
+from leveret.bus.stop_signals import ExitOnTerminate, StoppedBySignal
 
 JOIN_TIMEOUT_S: Final = 10.0
+WAKE_S: Final = 1.0  # between two looks whether a signal came
 
 E = TypeVar("E")
 T = TypeVar("T")
@@ -42,6 +45,8 @@ class SyncBus:
         self._bus = bus
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._exit_on_terminate = ExitOnTerminate()
+        self._ended = threading.Event()
 
     def on(
         self, event: type[E], *, retry: RetryPolicy | None = None, timeout_s: float | None = None
@@ -59,14 +64,25 @@ class SyncBus:
         """Connect, declare the topology and consume."""
         if self._thread is not None:
             raise RuntimeError("the bus is already started")
+        self._ended.clear()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name="leveret-bus", daemon=True)
         self._thread.start()
         try:
+            self._exit_on_terminate.set()
             self._call(self._bus.start(timeout_s))
         except BaseException:
-            self._end()
+            self.stop()  # a signal may come while the first handlers run
             raise
+
+    def run(self) -> None:
+        """Start, and run until another thread calls `stop`, or until SIGTERM or SIGINT.
+
+        Running handlers are finished first, within `stop_deadline_s`.
+        """
+        with contextlib.suppress(KeyboardInterrupt, StoppedBySignal), self:
+            while not self._ended.wait(WAKE_S):  # a signal that another thread takes wakes nobody
+                pass
 
     def stop(self, deadline_s: float | None = None) -> None:
         """Finish running handlers and open publishes, then stop. The deadline ends the waiting."""
@@ -146,8 +162,10 @@ class SyncBus:
     def _end(self) -> None:
         assert self._loop is not None and self._thread is not None
         loop, thread = self._loop, self._thread
+        self._exit_on_terminate.reset()
         if thread.is_alive():
             loop.call_soon_threadsafe(loop.stop)
             thread.join(JOIN_TIMEOUT_S)
         self._loop = None
         self._thread = None
+        self._ended.set()

@@ -19,13 +19,14 @@ from aio_pika.abc import ConnectionParameter
 from yarl import URL
 
 from leveret.bus.connections.counting_transport import CountingTransportFactory
-from leveret.bus.errors import NotConnectedError
+from leveret.bus.errors import LoginRefusedError, NotConnectedError
 from leveret.bus.settings import BusSettings
 from leveret.errors import (
     ConfigError,
 )
 
 CLOSE_TIMEOUT_S: Final = 1.0
+NOT_ALLOWED: Final = 530  # the reply code for a vhost, and for a limit of connections
 # If more bytes than this pass within the time for an answer, the broker is busy and not silent.
 # Heartbeats are fewer bytes.
 BUSY_BYTES: Final = 4_096
@@ -89,8 +90,7 @@ class BrokerConnection:
         except (OSError, TimeoutError, aiormq.AMQPError) as fault:
             transport.abort()
             await connection.close()  # otherwise aio-pika would clean up later
-            text = str(fault) or type(fault).__name__
-            raise NotConnectedError(f"{_without_password(address)}: {text}") from fault
+            raise _connect_error(fault, address, transport) from fault
         return cls(connection, transport, settings)
 
     @property
@@ -174,6 +174,27 @@ def _ignore_result(task: "asyncio.Task[Any]") -> None:
     with contextlib.suppress(asyncio.CancelledError):
         if (fault := task.exception()) is not None:
             _log.debug("a call that nobody awaits any more ended with %r", fault)
+
+
+def _connect_error(
+    fault: Exception, address: URL, transport: CountingTransportFactory
+) -> NotConnectedError:
+    """Return the error that says in one sentence why there is no connection."""
+    where = _without_password(address)
+    if isinstance(
+        fault,
+        aiormq.exceptions.ProbableAuthenticationError | aiormq.exceptions.AuthenticationError,
+    ):
+        text = f"the broker refused the user {address.user!r} or its password: {fault}"
+        return LoginRefusedError(f"{where}: {text}")
+    close = transport.maybe_close()
+    if close is None:
+        return NotConnectedError(f"{where}: {str(fault) or type(fault).__name__}")
+    # RabbitMQ: a limit of connections has the code of a wrong vhost, and may pass.
+    if close.reply_code == NOT_ALLOWED and "limit" not in close.reply_text:
+        text = f"the broker refused the vhost to the user {address.user!r}: {close.reply_text}"
+        return LoginRefusedError(f"{where}: {text}")
+    return NotConnectedError(f"{where}: {close.reply_text}")
 
 
 def _without_password(url: URL) -> str:

@@ -12,6 +12,9 @@ import termios
 from typing import Any, Final
 
 import aiormq.connection
+import pamqp.exceptions
+import pamqp.frame
+from aiormq import spec
 from yarl import URL
 
 from leveret.bus.connections.header_repair import repair_content_header
@@ -29,6 +32,7 @@ class CountingTransportFactory(aiormq.connection.TransportFactory):
         self._repairs_headers = repairs_headers
         self._read_bytes = 0
         self._written_bytes = 0
+        self._last_read = b""
 
     async def create(
         self, url: URL, **kwargs: Any
@@ -51,6 +55,17 @@ class CountingTransportFactory(aiormq.connection.TransportFactory):
         waiting_bytes = self.writer.transport.get_write_buffer_size() + _unsent_bytes(self.writer)
         return self._read_bytes + self._written_bytes - waiting_bytes
 
+    def maybe_close(self) -> spec.Connection.Close | None:
+        """Return the connection.close that was read last, if it was one.
+
+        aiormq does not tell its text if it comes instead of connection.open-ok.
+        """
+        try:
+            frame = pamqp.frame.unmarshal(bytes(self._last_read))[2]
+        except pamqp.exceptions.PAMQPException:
+            return None
+        return frame if isinstance(frame, spec.Connection.Close) else None
+
     def abort(self) -> None:
         """Drop the socket, if it is open."""
         if self.writer is not None:
@@ -61,6 +76,7 @@ class CountingTransportFactory(aiormq.connection.TransportFactory):
 
         def counted_feed(data: Any) -> None:
             self._read_bytes += len(data)
+            self._last_read = data
             feed(data)
 
         def counted_write(data: Any) -> None:

@@ -16,6 +16,7 @@ import aiormq.abc
 from leveret.bus.connections.connection import BrokerConnection
 from leveret.bus.errors import (
     BusError,
+    LoginRefusedError,
     NotConnectedError,
     TopologyMismatchError,
 )
@@ -122,8 +123,13 @@ class RecoveringConnection(Generic[S]):
         raise self.last_error or NotConnectedError("the bus was stopped")
 
     def _is_decided(self) -> bool:
-        is_hopeless = isinstance(self.last_error, TopologyMismatchError)
+        is_hopeless = isinstance(self.last_error, TopologyMismatchError) or self._is_refused
         return self.session is not None or self._is_stopping or is_hopeless
+
+    @property
+    def _is_refused(self) -> bool:
+        """True if the login is wrong. A login that worked before may work again."""
+        return isinstance(self.last_error, LoginRefusedError) and not self.session_count
 
     def stop_reconnecting(self) -> S | None:
         """Keep the present session, but open no other after it. Return the present one."""
