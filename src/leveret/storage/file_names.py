@@ -3,7 +3,7 @@
 0000000000000007.log          records of the node, see `blocks`
 0000000000000007.checkpoint   state at the start of that log file, see `checkpoint`
 0000000000000007.index        positions of the messages in that log file, once it is full
-0000000000000007.settled      empty: all before that log file of a cluster is committed and settled
+0000000000000007.settled      empty: in a cluster, all blocks before that log file are committed
 stream-12-4711.segment        messages of stream 12 from offset 4711 on, see `segments`
 *.damaged-1234                bytes that a repair took out of a file at that offset
 0000000000000008.repair       report of a repair
@@ -13,7 +13,7 @@ synced                        the last block that is known to be on disk, see `s
 raft                          term, vote and identity of a member of a cluster, see `raft_state`
 *.copy                        file of another member's directory, see `directory_copy`
 install                       the copied files that replace this directory, see `directory_copy`
-*.unexplained-1234            bytes of a segment from that offset on that the log does not explain
+*.unexplained-1234            bytes of a segment, from that offset on, that are missing in the log
 *.new                         incomplete file, removed at the next start
 lock                          locked by the node that uses the directory
 """

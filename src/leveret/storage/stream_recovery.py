@@ -1,7 +1,7 @@
 """Recovery of streams, from their segments, the checkpoint and the log.
 
 The checkpoint says where each stream ended when its segments were last synced. Chunks after that
-point are written again from the log, so whatever a crash left there does not matter. Chunks that
+point are written again from the log, so bytes that a crash left there do not matter. Chunks that
 retention has removed since then are not written, but they keep their place in the segment, so that
 later chunks get the same positions as before.
 
@@ -41,8 +41,8 @@ def restore_streams(
 ) -> list[str]:
     """Restore the segments of every stream, and remove those of deleted streams.
 
-    `adopts` is set if the end of the log may be lost: then the segments tell where the streams end.
-    Return the findings that the log does not explain.
+    `adopts` is set if the end of the log may be lost: then the segments show where the streams end.
+    Return a sentence for each difference between segments and log.
     """
     findings: list[str] = []
     found = segments_by_stream(disk.names())
@@ -55,7 +55,7 @@ def restore_streams(
             told = findings
             if has_lost_checkpoint and log.next_offset == 0 and firsts:
                 _guess_checkpoint(log, firsts)
-                told = []  # the lost checkpoint is told already
+                told = []  # the lost checkpoint has been reported
             if adopts and firsts:
                 log = _adopt(disk, files, queue, firsts, log, ends.get(number, 0), told)
             _restore(disk, files, queue, log, firsts)
@@ -98,8 +98,8 @@ def _adopt(
 ) -> StreamLog:
     """Return where a stream ends in its segments, and set aside the chunks after a gap.
 
-    `end` is the end of its chunks in the log. Segments that are set aside are removed from
-    `firsts`.
+    `end` is the offset after its last chunk in the log. Segments that are set aside are removed
+    from `firsts`.
     """
     number = int(stream.ledger.id)
     end = max(end, int(log.next_offset))
@@ -107,7 +107,7 @@ def _adopt(
     kept_end = int(surveyed.next_offset)
     if kept_end > end:
         offsets = f"offsets {end} to {kept_end - 1}"
-        findings.append(f"{shown(stream)}: {offsets} are missing in the log, and kept")
+        findings.append(f"{shown(stream)}: {offsets} are missing in the log; segments keep them")
     for chunk in find_unexplained(disk, number, firsts, surveyed, max(end, kept_end)):
         segment = int(chunk.segment)
         name = segment_name(number, segment)
