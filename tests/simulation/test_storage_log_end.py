@@ -208,7 +208,7 @@ def test_mark_that_is_damaged_does_not_stop_the_start(caplog: pytest.LogCaptureF
     disk = filled("killed")
     disk.flip(SYNCED, 400)
     assert len(bodies_in(StorageStage(disk), "q")) == 20
-    assert "the file synced is damaged" in caplog.text
+    assert "the file 'synced' is damaged" in caplog.text
 
 
 def test_empty_mark_of_a_node_that_ended_at_once_is_not_told(

@@ -1,14 +1,14 @@
-"""The gate of a cluster's leader: no output leaves before everything it may tell of is committed.
+"""The gate of a cluster's leader: output waits until every change that it may show is committed.
 
-At the end of a turn, the output of every connection is held until the newest block is committed
-that clients could be told of: this turn's, or one of a turn before. So a leader that was cut off
-can say nothing that the other nodes do not know. A block of acks alone holds nothing back: a lost
-ack is a redelivery.
+At the end of a turn, the output of every connection is held until the newest block with a change
+that clients can see is committed. The change may be of this turn or of an earlier one. So a leader
+that was cut off from the cluster never shows a change that the other nodes do not have. A block
+with acks only holds nothing back: a lost ack is a redelivery.
 
-Confirms are different. They are written when their block is committed, and tell of no later one. So
-they leave at once, even while later output waits.
+Confirms are written when their block is committed, and show no later change. So they are sent at
+once, even while later output waits.
 
-A node alone has no gate.
+A single node has no gate.
 """
 
 from collections.abc import Callable
@@ -40,6 +40,6 @@ class CommitGate:
                     connection.hold_until(block, self._wait_for_commit)
 
     def on_answered(self, block: int) -> None:
-        """Let the confirms leave that were written because a block is committed."""
+        """Send the confirms that were written because a block is committed."""
         for connection in self._front.dirty:
             connection.answer_for(block)

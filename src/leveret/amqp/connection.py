@@ -70,7 +70,7 @@ class Connection(ConnectionState):
         # Bytes still to come of a body frame that is taken piece by piece, with its end octet.
         self._body_left: i64 = 0
         self._body_channel: Channel | None = None  # None: skip the rest of the frame
-        self.has_rest = False  # the turn has made its copies: `go_on` in the next turn
+        self.has_rest = False  # this turn has made enough copies: `go_on` in the next turn
         front.broker.timers.arm(self, self.deadline_ms)
 
     def note_published(self) -> None:

@@ -59,16 +59,16 @@ class ConnectionLimits:
         self.handshake_ms: i64 = 10_000  # time in which a peer must open its connection
         self.refusal_ms: i64 = 3_000  # delay before the socket of a refused login is closed
         self.sockets_end: i64 = 0  # sockets must have descriptors below this; 0: no limit
-        self.unopened_max: i64 = 0  # of one address, before connection.open; 0: no limit
+        self.unopened_max: i64 = 0  # connections of one address before connection.open; 0: no limit
         self.close_ms: i64 = 10_000  # time in which a peer must answer a close
         self.message_bytes_max: i64 = 134_217_728
         self.unfinished_bytes_max: i64 = 268_435_456  # of one connection
         # Limit for all connections together. Above it, one connection at a time may continue.
         self.unfinished_total_max: i64 = 1_073_741_824
-        self.unfinished_wait_ms: i64 = 60_000  # wait of the others, until they are closed
-        self.finisher_idle_ms: i64 = 10_000  # silence of that one, until it is closed
+        self.unfinished_wait_ms: i64 = 60_000  # then the connections that wait are closed
+        self.finisher_idle_ms: i64 = 10_000  # then the one that may continue is closed as silent
         self.consumer_max_per_channel: i64 = 10_000
-        self.transaction_steps_max: i64 = 50_000  # of one channel; see `Channel.count_steps`
+        self.transaction_steps_max: i64 = 50_000  # for one commit; see `Channel.require_steps`
         self.consumer_timeout_ms: i64 = 1_800_000
         self.backlog: i64 = (
             2000  # ready messages of a queue with consumers that pause its publishers
@@ -116,7 +116,7 @@ class OutputHold(SessionBase):
     def __init__(self, connection: "ConnectionBase", turn_number: i64) -> None:
         super().__init__()
         self.turn_number = turn_number
-        self.block: i64 = 0  # in a cluster: the output tells of nothing after this block
+        self.block: i64 = 0  # in a cluster: the output shows no change after this block
         self.pieces: list[bytes | memoryview] = []
         self.is_safe = False  # the changes are on disk
         self._connection = connection
@@ -149,8 +149,8 @@ class ConnectionBase(Outlet):
         self.credentials: Credentials | None = None  # while the login is decided
         self.user: User | None = None
         self.vhost: Vhost | None = None
-        self.client_properties: dict[str, object] = {}  # for people
-        self.client_table: Table = {}  # the same as received; kept until the connection is open
+        self.client_properties: dict[str, object] = {}  # plain values, for lists and logs
+        self.client_table: Table = {}  # the same fields as received, until the connection is open
         self.wants_cancel_notify = False
         self.wants_blocked_notify = False
         self.wants_failure_close = False
@@ -176,7 +176,7 @@ class ConnectionBase(Outlet):
         self._pieces: list[bytes | memoryview] = []
 
     def count_unfinished(self, size: i64) -> None:
-        """Count bytes of incomplete messages and open transactions; less if negative."""
+        """Count bytes of incomplete messages and open transactions. A negative size uncounts."""
         self.unfinished_bytes += size
         self.front.unfinished_bytes += size
 
@@ -218,13 +218,13 @@ class ConnectionBase(Outlet):
             turn.unsynced.append(hold)
 
     def wait_for_definitions(self) -> None:
-        """Hold the output until all definitions are on disk, also those of other connections."""
+        """Hold the output until the definitions of all connections are on disk."""
         journal = self.front.broker.turn.journal
         if journal is not None and journal.definitions > journal.synced_definitions:
             self.hold_output()
 
     def hold_until(self, block: i64, wait: Callable[[int, SessionBase], None]) -> None:
-        """Keep the output of this turn until a block is committed; `wait` tells when."""
+        """Keep the output of this turn until a block is committed. `wait` reports the commit."""
         if len(self._writer) == 0 and not self._pieces:
             return
         turn_number = self.front.broker.turn.number
@@ -242,7 +242,7 @@ class ConnectionBase(Outlet):
         wait(block, hold)
 
     def answer_for(self, block: i64) -> None:
-        """Let pending output leave, which tells of no block after this committed one.
+        """Send pending output that shows no change after this committed block.
 
         It overtakes output that waits for later blocks: a confirm need not wait for them.
         """

@@ -22,7 +22,7 @@ def tell_opened(connection: ConnectionBase) -> None:
     facts["timeout"] = int(connection.heartbeat_s)
     facts["connected_at"] = int(connection.front.broker.turn.now_ms)
     headers = facts_of(facts)
-    # As received: plain values of a peer need not fit a field table again.
+    # The table as received: plain values cannot always be encoded as a field table again.
     headers["client_properties"] = Field(_TABLE, connection.client_table)
     note_event(connection.front.broker.turn, "connection.created", headers)
 

@@ -1,9 +1,10 @@
-"""Choose which connection may add to its incomplete message while memory for them is short.
+"""Choose the connection that may complete its message while memory for incomplete ones is short.
 
-One connection at a time may: the finisher. So incomplete messages get complete one after the other,
-and take at most `unfinished_total_max` bytes and one message. The next connection takes over when
-the message of the finisher is complete. A finisher that sends nothing for `finisher_idle_ms` is
-closed, and so is a connection that has waited for `unfinished_wait_ms`. So none waits for ever.
+One connection at a time may continue: the finisher. So incomplete messages become complete one
+after the other, and take at most `unfinished_total_max` bytes and one message. The next connection
+takes over when the message of the finisher is complete. A finisher that sends nothing for
+`finisher_idle_ms` is closed, and so is a connection that has waited for `unfinished_wait_ms`. So
+no connection waits for ever.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from leveret.amqp.connection_base import AmqpFront
 
 
 class Finisher:
-    """The connection that may go on, and since when the others wait."""
+    """The connection that may continue, and the times at which the others began to wait."""
 
     def __init__(
         self, front: AmqpFront, loop: asyncio.AbstractEventLoop, turn_soon: Callable[[], None]
@@ -27,11 +28,11 @@ class Finisher:
         self._turn_soon = turn_soon
         self._current: Connection | None = None
         self._heard_s = 0.0  # loop time at which the finisher was last seen to send something
-        self._heard_bytes: i64 = 0  # bytes that it had sent then
+        self._heard_bytes: i64 = 0  # bytes that the finisher had sent at `_heard_s`
         self._since: dict[Connection, float] = {}  # loop times at which the others began to wait
 
     def is_current(self, connection: Connection) -> bool:
-        """Return True if this connection may go on in spite of an alarm."""
+        """Return True if this connection may continue in spite of an alarm."""
         return self._current is connection and connection.unfinished_bytes != 0
 
     def admits(self, connection: Connection) -> bool:

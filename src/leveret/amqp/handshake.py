@@ -87,7 +87,7 @@ def on_login(connection: ConnectionBase, outcome: User | Refusal) -> bool:
 
 
 def _refuse(connection: ConnectionBase, refusal: Refusal) -> None:
-    """Tell the peer that its password is wrong, or later that it shall try again."""
+    """Tell the peer that its password is wrong, or that it shall try again later."""
     connection.note_end("login refused")
     if not connection.wants_failure_close:
         return

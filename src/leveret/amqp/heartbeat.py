@@ -3,9 +3,9 @@
 RabbitMQ: the broker sends a heartbeat after half an interval without other output. The connection
 ends after three intervals without a byte from the peer.
 
-Time in which the node itself stood still does not count: the bytes of the peer may wait in the
-buffer of its socket, which the node has not read yet. A check that runs late shows how long the
-node stood still.
+Time in which the node itself was stopped does not count: bytes of the peer may wait in the buffer
+of its socket, which the node has not read yet. A check that runs late shows how long the node was
+stopped.
 """
 
 from typing import Final
@@ -18,7 +18,7 @@ from leveret.amqp.methods import FRAME_HEARTBEAT
 from leveret.engine.timer_queue import NEVER
 from leveret.errors import UnexpectedFrameError
 
-LATE_MS: Final = 100  # a check that is later than this is the delay of the node, not of its timer
+LATE_MS: Final = 100  # a check that is later than this shows that the node was stopped
 
 _FRAME: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 

@@ -25,9 +25,9 @@ small frames must not keep the loop from the other connections.
 A consumer that does not read gets no more deliveries: its credit is not renewed while the buffer of
 its socket is full. Answers to `basic.get` use the same credit. When it is used up, further frames
 of the connection wait until it is renewed: a few bytes of input can ask for hundreds of megabytes.
-A peer that asks for answers but reads none is not read from while it has more than
-`UNREAD_BYTES_MAX` unread bytes. Its heartbeats are still checked, so that a dead peer is found. A
-peer whose answers wait for the log is not read from while they exceed the same limit.
+While a peer leaves more than `UNREAD_BYTES_MAX` bytes of its answers unread, the broker reads
+nothing from it. Its heartbeats are still checked, so that a dead peer is found. The same limit
+holds for answers that wait for the log.
 """
 
 import asyncio
@@ -80,7 +80,7 @@ class AmqpProtocol:
         self._server = server
         self._client = client
         self._relayed = relayed  # set if another node relays the connection
-        self._tls = tls  # the TLS session of the client with that node
+        self._tls = tls  # the TLS session between the client and the relaying node
         self._front = server.front
         self._quota_bytes = QUOTA_BYTES
         self._read_into = server.buffer  # buffer of the last read
@@ -223,7 +223,7 @@ class AmqpProtocol:
             self._renew_credit()
 
     def _waits_for_log(self) -> bool:
-        """Return True while output waits for the log: no goodbye and no credit before that.
+        """Return True while output waits for the log: until then no close and no credit is sent.
 
         Too much waiting output stops reading. A connection that ends waits at most `close_ms`.
         """

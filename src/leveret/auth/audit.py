@@ -14,7 +14,7 @@ from typing import Final
 
 EVENTS_MAX: Final = 10_000
 READ_AGAIN_MS: Final = 60_000  # a read that is repeated within this time is not noted again
-READS_MAX: Final = 10_000  # reads that are remembered for that
+READS_MAX: Final = 10_000  # reads that are remembered to find repetitions
 
 log = logging.getLogger("leveret.audit")
 
@@ -37,7 +37,7 @@ class Audit:
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
         self._events: deque[AuditEvent] = deque(maxlen=EVENTS_MAX)
-        self._reads: dict[tuple[str, ...], int] = {}  # when each was noted; the oldest first
+        self._reads: dict[tuple[str, ...], int] = {}  # time at which each was noted, oldest first
 
     def note(self, user: str, peer: str, action: str, target: str, result: str) -> None:
         event = AuditEvent(self._now_ms(), user, peer, action, target, result)

@@ -1,16 +1,16 @@
 """The line of password checks that wait for the hashing thread, fair between addresses.
 
-Networks take turns: a flood from one delays a check of another by one hash. The users of one
-network take turns too. One network has at most `NETWORK_WAITING_MAX` checks in the line. When that
-limit or the limit of the line is reached, a check of a user or network with few takes the place of
-the youngest check of the one with most.
+Networks take turns: a flood from one network delays a check of another by one hash. The users of
+one network take turns too. One network has at most `NETWORK_WAITING_MAX` checks in the line. When
+that limit or the limit of the line is reached, a check of a user or network with few checks takes
+the place of the youngest check of the user or network with the most.
 """
 
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
-WAITING_MAX: Final = 1_024  # of all networks: about a minute of hashing
+WAITING_MAX: Final = 1_024  # limit for all networks together: about a minute of hashing
 # Limit for one network: two seconds of hashing, or eight on a slow machine. A login may take ten.
 NETWORK_WAITING_MAX: Final = 32
 
@@ -29,7 +29,7 @@ class PasswordCheck:
         self.user = user
         self.digest = digest
         self.work = work
-        self.on_end = on_end  # called once, before the askers
+        self.on_end = on_end  # called once, before the callbacks
         self.askers: list[Answer] = []
 
 
@@ -45,7 +45,7 @@ class FairQueue:
         return self._count
 
     def add(self, check: PasswordCheck) -> PasswordCheck | None:
-        """Add a check. Return the check that finds no place: another one, this one, or None."""
+        """Add a check. Return the check that has no place if the line is full; it may be this one."""
         own = self._networks.get(check.network)
         displaced: PasswordCheck | None = None
         if own is not None and own.count >= NETWORK_WAITING_MAX:
@@ -64,7 +64,7 @@ class FairQueue:
         return displaced
 
     def remove(self, check: PasswordCheck) -> bool:
-        """Remove a check. Return False if it does not wait."""
+        """Remove a check. Return False if it is not in the line."""
         line = self._networks.get(check.network)
         if line is None or not line.remove(check):
             return False
@@ -112,7 +112,7 @@ class _NetworkLine:
         return next(iter(checks.values()))
 
     def maybe_displaced(self, user: str) -> PasswordCheck | None:
-        """Return the check that makes place for a check of this user, if one shall."""
+        """Return the check that a new check of this user displaces, or None."""
         own = len(self._users.get(user, ()))
         return self.youngest() if max(map(len, self._users.values())) > own + 1 else None
 

@@ -1,4 +1,4 @@
-"""The access of a call to the jobs service: that of a token, or that of a user.
+"""The access of a call to the jobs service, from a token or from a user.
 
 A token that an operator signed gives access to all topics of its namespaces. All other calls have
 the permissions of a user, as they are at the time of the call. A namespace is a vhost and a topic
@@ -20,9 +20,9 @@ class JobAccess:
     def __init__(
         self, namespaces: frozenset[str], user: User | None = None, subject: str = ""
     ) -> None:
-        self.namespaces = namespaces  # without a user; `ALL` stands for all of them
+        self.namespaces = namespaces  # namespaces of a token without a user; `ALL` stands for all
         self.user = user
-        self.subject = subject  # of a token without a user
+        self.subject = subject  # subject of a token without a user
 
     @property
     def identity(self) -> str:
@@ -35,7 +35,7 @@ class JobAccess:
         if user is None:
             if ALL in self.namespaces or namespace in self.namespaces:
                 return ""
-            return f"the token is not good for the namespace {namespace}"
+            return f"the token does not allow the namespace {namespace}"
         if user.may_open(namespace) if namespace in vhosts else ADMINISTRATOR in user.tags:
             return ""
         return f"access to vhost '{namespace}' refused for user '{user.name}'"

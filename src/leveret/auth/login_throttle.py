@@ -1,16 +1,16 @@
 """Slow down password guessing without refusing right passwords.
 
 Guesses are counted per address and user. A guess is a password that must be hashed: passwords that
-were right before, and wrong passwords that are repeated, need no hash and are no guesses. The first
-`failures_free` failures are free. After them, each failure keeps a place for a while: for one
-second first, and twice as long after each further failure. A guess that is being checked has a
+were right before, and wrong passwords that are repeated, need no hash and are not guesses. The
+first `failures_free` failures are free. After them, each failure keeps a place for a while: for one
+second at first, and twice as long after each further failure. A guess that is being checked has a
 place too, so that many sockets at once gain nothing. When all `failures_free` places are taken, the
-next guess is told to come back later, unchecked. A success forgets the failures.
+next guess is refused unchecked, and the client may try again later. A success forgets the failures.
 
 An unchecked guess may be the right password, on an address from which somebody else guesses. A
-program with the right password comes back with the same one, and a guesser with another one. So a
-guess that was refused unchecked, and comes back after a second, is checked although all places are
-taken: one guess in `PATIENT_MS` for each address and user.
+program with the right password comes back with the same password, and a guesser with another one.
+So a guess that was refused unchecked, and comes back after a second, is checked although all places
+are taken: one guess in `PATIENT_MS` for each address and user.
 
 Other users and other addresses are not affected, so that nobody can lock them out.
 
@@ -25,10 +25,10 @@ from leveret.addresses import network_of
 
 RECORDS_MAX: Final = 10_000
 WINDOW_MS: Final = 300_000  # failures are forgotten after this time without a new one
-WAIT_MS_MIN: Final = 1_000  # for the first failure beyond the free ones; then doubled
+WAIT_MS_MIN: Final = 1_000  # wait after the first failure that is not free; then doubled
 WAIT_MS_MAX: Final = 30_000
 FAILURES_FREE: Final = 10  # per address and user; a setting
-PATIENT_MS: Final = 1_000  # between two checks of guesses that came back
+PATIENT_MS: Final = 1_000  # least time between two checks of guesses that came back
 UNCHECKED_MAX: Final = 20_000  # remembered unchecked guesses, about 150 bytes each
 
 

@@ -33,13 +33,13 @@ RunInThread = Callable[[Work, Answer], None]  # answers None if the work raised 
 
 
 class Question:
-    """Is this the password of the user?"""
+    """The question whether a password is the password of a user."""
 
     __slots__ = ("digest", "kept", "password", "user")
 
     def __init__(self, user: str, kept: PasswordHash | None, password: str, digest: bytes) -> None:
         self.user = user
-        self.kept = kept  # None: there is no such user
+        self.kept = kept  # the stored hash; None: the user does not exist
         self.password = password
         self.digest = digest
 
@@ -87,8 +87,8 @@ class PasswordVerifier:
     ) -> Callable[[], None]:
         """Check a password, and call `then` with the answer, or with None if too many wait.
 
-        `on_end` is called with the same once for all equal questions: with None also if nobody
-        waits for the answer any more. Return a function that withdraws the question.
+        `on_end` is called once for all equal questions, with the same value. It gets None if all
+        of them were withdrawn. Return a function that withdraws the question.
         """
         check = self._open.get(question.digest)
         if check is not None:

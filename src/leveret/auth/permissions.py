@@ -68,7 +68,7 @@ class Permissions:
         self._entries.setdefault(user, {})[vhost] = entry
 
     def _load_topic(self, key: str, text: str) -> None:
-        """Add a topic permission. One that cannot be read allows nothing: it is a restriction."""
+        """Add a topic permission. If it cannot be read, it allows nothing, because it restricts."""
         vhost, user, exchange = json.loads(key)
         topics = self._topics.setdefault(user, {})
         topics[vhost, exchange] = PermissionEntry({WRITE: "", READ: ""})

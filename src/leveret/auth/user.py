@@ -12,7 +12,7 @@ CONFIGURE: Final = "configure"
 WRITE: Final = "write"
 READ: Final = "read"
 
-TOKEN_USER_PREFIX: Final = "oauth2:"  # of identities that are no names of local users
+TOKEN_USER_PREFIX: Final = "oauth2:"  # begins the identity of a user who is known by a token only
 NAME_LENGTH_MAX: Final = 255  # characters of a user's name
 
 ADMINISTRATOR: Final = "administrator"

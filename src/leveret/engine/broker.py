@@ -120,7 +120,7 @@ class Broker:
         VhostDeletion(vhost).start()
 
     def _forget_leaving(self, vhost: str) -> None:
-        """Forget messages that are leaving a deleted vhost: a later one of its name gets none."""
+        """Forget messages that are leaving a deleted vhost: a new vhost may get its name."""
         kept: list[Leaving] = []
         for one in self.turn.leaving:
             queue = one.queue
@@ -184,7 +184,7 @@ class Broker:
             if turn.late:
                 take_back_late(self.slots, turn)
             if turn.with_room:
-                # A set: a session is in the list once for each message that it settled.
+                # Remove repetitions: a session is in the list once for each message it settled.
                 with_room = dict.fromkeys(turn.with_room)
                 turn.with_room = []
                 for session in with_room:
@@ -444,7 +444,7 @@ def _header_with_reason(queue: Queue, message: Message, reason: str) -> bytes:
         properties.headers = headers
         properties.expiration = None
         return encode_header(properties, len(message.body))
-    except Exception:
+    except Exception:  # parking the message is more important than its reason
         return message.header
 
 

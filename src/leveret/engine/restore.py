@@ -3,9 +3,9 @@
 Nothing is written to the log meanwhile: the turn has no journal yet (`Broker.attach`). A table that
 has lost its meaning, such as a binding whose queue is gone, is skipped.
 
-A table that cannot be applied stops no start: the fault is noted, and the object is left out. A
-queue is never left out because of an argument, since its messages would be lost with it. It comes
-back without the arguments that this version refuses.
+A table that cannot be applied does not stop the start: the fault is noted, and the object is left
+out. A queue is never left out because of an argument, since its messages would be lost with it. It
+comes back without the arguments that this version refuses.
 """
 
 from leveret.engine.arguments.queue_arguments import queue_settings
@@ -22,7 +22,7 @@ def apply_definition(broker: Broker, table: Table) -> None:
     try:
         _apply(broker, table)
     except NotFoundError:
-        return
+        return  # the table names an object that was deleted later
     except Exception as fault:
         what = f"{_text(table, 'op')} '{_text(table, 'name')}' in vhost '{_text(table, 'vhost')}'"
         broker.turn.note_fault(f"restoring the definition {what}", fault)
@@ -115,7 +115,7 @@ def _valid_arguments(vhost: Vhost, name: str, auto_delete: bool, arguments: Tabl
 def _is_valid(vhost: Vhost, name: str, auto_delete: bool, arguments: Table) -> bool:
     try:
         queue_settings(name, vhost.name, True, False, auto_delete, arguments)
-    except Exception:
+    except Exception:  # the caller has noted the fault
         return False
     return True
 

@@ -98,7 +98,7 @@ def require_settings(settings: TopicSettings) -> None:
 
 
 def require_seconds(field: str, value_ms: int, least_ms: int, most_ms: int) -> None:
-    """Raise unless a duration, which callers give in seconds, is in its range."""
+    """Raise JobsInvalidError if a duration, which callers give in seconds, is out of range."""
     if not least_ms <= value_ms <= most_ms:
         least, most, value = (f"{ms / 1000:.12g}" for ms in (least_ms, most_ms, value_ms))
         raise JobsInvalidError(f"{field} is from {least} to {most} seconds, not {value}", field)

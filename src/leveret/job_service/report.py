@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 class ServerReport:
     """One server that the store needs: a shard, or Redis."""
 
-    name: str  # with its address, without its password
+    name: str  # its kind and address, without the password
     is_shard: bool
     is_up: bool
     was_up: bool  # it has answered since the start of the node
     cause: str  # why it is down
     failures: int  # how often it went down
-    skew_ms: int | None  # by how much the node is ahead of its clock; None: not measured
-    skew_refusal: str  # why the node does not lease its jobs; empty where it does
+    skew_ms: int | None  # how far the node's clock is ahead of the server's; None: not measured
+    skew_refusal: str  # why the node leases no jobs of this server; empty if it does
     connections_refused: int = 0
 
     def fault(self) -> str:
@@ -40,11 +40,11 @@ class TopicReport:
 
 @dataclass(slots=True, kw_only=True)
 class StoreReport:
-    """The whole store."""
+    """The state of a whole store."""
 
     servers: list[ServerReport] = field(default_factory=list)
-    log_jobs: int = 0  # jobs in the local log that are not known to be in their tables
-    flush_lag_s: float = 0.0  # age of the oldest of them
+    log_jobs: int = 0  # jobs in the local log that may not be in their tables yet
+    flush_lag_s: float = 0.0  # age of the oldest job counted by `log_jobs`
     busy_topics: int = 0  # topics whose jobs are leased ahead
     topics: list[TopicReport] = field(default_factory=list)
 
@@ -53,7 +53,7 @@ class StoreReport:
         return [fault for server in self.servers if (fault := server.fault())]
 
     def not_ready(self) -> list[str]:
-        """Return why the node must not get clients; empty if it may.
+        """Return why a load balancer must not send clients to the node; empty if it may.
 
         A server that has never answered has a wrong address, login or name. One shard that fails
         later does not count: the other topics work, and every node would be taken out for it.

@@ -103,7 +103,7 @@ class Store(Protocol):
     async def set_settings(self, namespace: str, topic: str, settings: TopicSettings) -> None: ...
 
     async def stats(self, namespace: str | None) -> list[TopicStats]:
-        """Return every topic that has jobs or was served; without numbers where its shard fails."""
+        """Return every topic that has jobs or was served. If its shard fails, it has no numbers."""
 
     def report(self) -> StoreReport:
         """Return the state of the servers behind the store, without I/O."""

@@ -1,12 +1,12 @@
 """The records of a replicated log: ROLL, MEMBERS, and the kinds of blocks in their STAMP.
 
-    TERM block     = STAMP NOTHING                 the first block of a reign
+    TERM block     = STAMP NOTHING                 the first block that a leader makes in its term
     MEMBERS block  = STAMP MEMBERS                 the nodes of the cluster from this block on
     ROLL block     = STAMP ROLL record* FILES      the first block of a log file
 
 In a replicated log a ROLL block takes the place of a checkpoint file: the records after ROLL are
 those of a checkpoint. ROLL holds the number of the file that the block begins, the table of terms
-from the first block of the log on, and the members in force. The bytes of the members come from the
+from the first block of the log on, and the current members. The bytes of the members come from the
 cluster, and nothing here looks into them.
 """
 
@@ -24,6 +24,7 @@ from leveret.journal.records import (
     ROLL_BLOCK,
     STAMP,
     STAMP_BYTES,
+    record_end,
     write_head,
 )
 
@@ -112,8 +113,4 @@ def find_roll(data: bytes, at: i64, end: i64) -> Roll:
     at = at + STAMP_BYTES
     if end - at < RECORD_HEAD_BYTES or i64(data[at]) != ROLL:
         raise CorruptionError("a ROLL block has no ROLL record")
-    size = i64(read_i32_be(data, at + 1)) & 0xFFFFFFFF
-    start = at + RECORD_HEAD_BYTES
-    if size > end - start:
-        raise CorruptionError("a record is cut short")
-    return decode_roll(data[start : start + size])
+    return decode_roll(data[at + RECORD_HEAD_BYTES : record_end(data, at, end)])

@@ -22,7 +22,7 @@
                                                    deduplication keys of a queue or exchange
     CAME     = queue:u64 (seq:u64 time_ms:u64)*    messages from `seq` on arrived at `time_ms`
     STAMP    = time_ms:u64 term:u64 block_kind:u8  first in each block: when it was made, and in
-                                                   which term of its leader; 0 on a node alone
+                                                   which term of its leader; 0 on a single node
     ROLL     = file:u64 count:u32 (term:u64 first_block:u64){count} members
                                                    second in the first block of a file of a cluster;
                                                    see `leveret.journal.cluster_records`
@@ -40,8 +40,10 @@ unknown bytes at the end of every record, except for MESSAGE, which ends with th
 
 from typing import Final
 
-from librt.strings import BytesWriter, write_i32_be, write_i64_be
+from librt.strings import BytesWriter, read_i32_be, write_i32_be, write_i64_be
 from mypy_extensions import i32, i64
+
+from leveret.errors import CorruptionError
 
 NOTHING: Final = 0
 MESSAGE: Final = 1
@@ -88,6 +90,17 @@ def write_head(writer: BytesWriter, kind: i64, size: i64) -> None:
     """Write kind and payload size of a record."""
     writer.append(kind)
     write_i32_be(writer, i32(size))
+
+
+def record_end(data: bytes, at: i64, end: i64) -> i64:
+    """Return where the record at `at` ends; raise CorruptionError if that is after `end`."""
+    start = at + RECORD_HEAD_BYTES
+    if start > end:
+        raise CorruptionError("a record is cut short")
+    size = i64(read_i32_be(data, at + 1)) & 0xFFFFFFFF
+    if size > end - start:
+        raise CorruptionError("a record is cut short")
+    return start + size
 
 
 def encode_stamp(time_ms: i64, term: i64, block_kind: i64) -> bytes:

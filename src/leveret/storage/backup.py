@@ -8,9 +8,9 @@ the backup is closed (`Log.hold_files`). A node that dies during a backup leaves
 Segments of streams only grow at their ends. Just after the log has begun a new file, they end where
 the checkpoint says (`Member.size`). Later chunks are not in the backup.
 
-The log of a leader has no checkpoint files: its ROLL blocks hold the checkpoints. A backup of a
-leader turns the ROLL block into a checkpoint file. So it restores to a node alone, which can found
-a cluster of its own.
+The log of a cluster's leader has no checkpoint files: its ROLL blocks hold the checkpoints. A
+backup of a leader turns the ROLL block into a checkpoint file. So it restores to a single node,
+which can found a cluster of its own.
 """
 
 import contextlib
@@ -49,8 +49,8 @@ class _Readable(Protocol):
     def close(self) -> None: ...
 
 
-class _Made:
-    """A file of a backup that does not exist on the disk."""
+class _MemoryFile:
+    """A file of a backup whose bytes are in memory, because it does not exist on the disk."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -109,7 +109,7 @@ class NodeBackup:
 
 
 def open_members(disk: Disk, number: int, files: list[int]) -> list[Member]:
-    """Open the files of a node alone, whose log has just begun file `number`."""
+    """Open the files of a single node, whose log has just begun file `number`."""
     members: list[Member] = []
     try:
         _open(disk, checkpoint_name(number), members)
@@ -136,8 +136,8 @@ def _open(disk: Disk, name: str, members: list[Member]) -> None:
 def open_replicated_members(disk: Disk, number: int) -> list[Member]:
     """Open the files of a leader, whose log has just begun file `number`.
 
-    The checkpoint is in the ROLL block of that file. The backup holds it as the file that a node
-    alone would have, so that every node can start from it.
+    The checkpoint is in the ROLL block of that file. The backup holds it as the checkpoint file
+    that a single node would have, so that every node can start from it.
     """
     source = CopySource(disk, number)
     try:
@@ -145,7 +145,7 @@ def open_replicated_members(disk: Disk, number: int) -> list[Member]:
     except (OSError, CorruptionError):
         source.close()
         raise
-    members = [Member(checkpoint_name(number), _Made(content), len(content))]
+    members = [Member(checkpoint_name(number), _MemoryFile(content), len(content))]
     opened = source.take_files()
     opened[0][1].close()  # the log file with the ROLL block itself
     return members + [Member(one.name, file, one.size) for one, file in opened[1:]]

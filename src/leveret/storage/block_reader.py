@@ -1,11 +1,12 @@
 """Reads blocks back from log files, for followers that lag.
 
-The files belong to another owner, which writes, cuts and removes them meanwhile. So a file is
-opened for each read, and each block is verified by its number and its checksum. A block that is
-not there, or not whole, ends the answer.
+The log owns the files, and writes, cuts and removes them at the same time. So a file is opened for
+each read, and each block is verified by its number and its checksum. A block that is missing or not
+whole ends the answer.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Final
 
@@ -23,14 +24,16 @@ from leveret.storage.disk import Disk, DiskFile
 from leveret.storage.file_names import log_name, numbers
 from leveret.storage.writer_thread import JobThread
 
-SLICE_BYTES: Final = 1024 * 1024  # read at once
+log = logging.getLogger(__name__)
+
+SLICE_BYTES: Final = 1024 * 1024  # bytes of one read
 PLACES_MAX: Final = 16  # remembered ends of reads: one for each follower that lags
 
 FoundBlock = tuple[int, int, bytes]  # term, kind, data
 
 
-class _Read:
-    """A wish for blocks, for the thread."""
+class _ReadJob:
+    """A request for blocks, for the thread."""
 
     def __init__(
         self, first: int, last: int, bytes_max: int, done: Callable[[list[FoundBlock]], None]
@@ -47,9 +50,10 @@ class BlockReader:
     def __init__(self, disk: Disk, loop: asyncio.AbstractEventLoop) -> None:
         self._disk = disk
         self._loop = loop
-        # Where a read ended: next block -> file and offset. Catching up goes on there.
+        # File and offset of the block after the last one of a read, by the number of that block.
+        # The next read of the same follower continues there.
         self._places: dict[int, tuple[int, int]] = {}
-        self._reader: JobThread[_Read] = disk.make_thread("leveret-block-reader", self._do)
+        self._reader: JobThread[_ReadJob] = disk.make_thread("leveret-block-reader", self._do)
         self._is_started = False
 
     def read_blocks(
@@ -63,21 +67,24 @@ class BlockReader:
         if not self._is_started:
             self._is_started = True
             self._reader.start()
-        self._reader.submit(_Read(first, last, bytes_max, done))
+        self._reader.submit(_ReadJob(first, last, bytes_max, done))
 
     def close(self) -> None:
-        """End the thread. Reads that were asked for are still answered, if the loop runs."""
+        """End the thread. Earlier calls of `read_blocks` are still answered, if the loop runs."""
         if self._is_started:
             self._is_started = False
             self._reader.finish()
 
-    def _do(self, wish: _Read) -> None:
+    def _do(self, job: _ReadJob) -> None:
+        blocks: list[FoundBlock] = []
         try:
-            blocks = self.read_now(wish.first, wish.last, wish.bytes_max)
-        except OSError:  # the file was removed, or cannot be read: the follower needs a copy
-            blocks = []
+            blocks = self.read_now(job.first, job.last, job.bytes_max)
+        except FileNotFoundError:
+            pass  # the log has removed the file: the follower gets a copy of the directory
+        except OSError as fault:
+            log.warning("blocks cannot be read back for another node: %s", fault)
         try:
-            self._loop.call_soon_threadsafe(wish.done, blocks)
+            self._loop.call_soon_threadsafe(job.done, blocks)
         except RuntimeError:  # the loop is closed: the node has stopped
             return
 
@@ -85,7 +92,7 @@ class BlockReader:
         """Return blocks as `read_blocks` does, in the calling thread."""
         found: list[FoundBlock] = []
         number, offset = self._places.pop(first, (0, 0))
-        is_guess = number != 0  # the files may have changed since
+        is_guess = number != 0  # the files may have changed since the last read
         is_done = False
         while not is_done:
             following = first + len(found)
@@ -98,7 +105,7 @@ class BlockReader:
             if not is_done:
                 if first + len(found) == following and not is_guess:
                     return found
-                number = 0  # the file has no more: go on in the next one
+                number = 0  # the file has no more blocks: continue in the next file
             is_guess = False
         self._places[first + len(found)] = (number, offset)
         if len(self._places) > PLACES_MAX:
@@ -161,7 +168,7 @@ class BlockCursor:
         self._start = at  # offset of `_data`
 
     def take(self, index: int) -> bytes:
-        """Return the next block; nothing if it is not the whole block of this number."""
+        """Return the next block; empty if it is not the whole block of this number."""
         size = int.from_bytes(self._bytes(BLOCK_HEAD_BYTES)[:4], "big")
         if size == 0 or size > BLOCK_BYTES_MAX:
             return b""

@@ -1,8 +1,8 @@
 """Walks over blocks of a log file, and over the records in them, without decoding messages.
 
-A follower needs little of a block: its term and kind, and where the records stand that change files
-when the block is committed. The full file needs an index of its messages. This module is compiled,
-because it looks at each record.
+A follower needs three things of a block: its term, its kind, and its effects. An effect is a record
+that changes files or members when the block is committed. A full log file also gets an index of its
+messages. This module is compiled, because it looks at each record.
 """
 
 from typing import Final
@@ -11,12 +11,10 @@ from librt.strings import BytesWriter, read_i32_be, read_i64_be
 from mypy_extensions import i64
 
 from leveret.checksum import crc32
-from leveret.errors import CorruptionError
 from leveret.journal.index import write_entry
 from leveret.journal.records import (
     CHUNK,
     COPY,
-    COPY_BYTES,
     DEFINE,
     MEMBERS,
     MEMBERS_BLOCK,
@@ -28,9 +26,10 @@ from leveret.journal.records import (
     STAMP,
     STAMP_BYTES,
     TRIM,
+    record_end,
 )
 from leveret.storage.blocks import BLOCK_HEAD_BYTES
-from leveret.storage.replay import body_size
+from leveret.storage.replay import body_size, require_message_size
 
 ROLL_EFFECT: Final = -1  # a whole ROLL block
 _STREAM_WORD: Final = b"stream"  # the definition of a stream contains it
@@ -41,10 +40,10 @@ class Effect:
     """A record that changes files, or the members, when its block is committed."""
 
     def __init__(self, index: i64, kind: i64, file: i64, at: i64, size: i64) -> None:
-        self.index: i64 = index  # of its block
-        self.kind: i64 = kind  # of the record, or ROLL_EFFECT
+        self.index: i64 = index  # number of its block
+        self.kind: i64 = kind  # kind of the record, or ROLL_EFFECT
         self.file: i64 = file
-        self.at: i64 = at  # where the payload begins in the file; the records of a ROLL block
+        self.at: i64 = at  # offset in the file of the payload, or of the records of a ROLL block
         self.size: i64 = size
 
 
@@ -54,7 +53,7 @@ class BlockWalk:
     def __init__(self, file: i64, next_index: i64, term: i64) -> None:
         self.file: i64 = file
         self.next_index: i64 = next_index
-        self.term: i64 = term  # of the last block
+        self.term: i64 = term  # term of the last block
         self.last_ms: i64 = 0  # time of the last block
         self.terms: list[tuple[int, int]] = []  # each further term, and its first block
         self.effects: list[Effect] = []
@@ -78,7 +77,7 @@ class BlockWalk:
             term = stamped_term(data, at, stop)
             self.last_ms = max(self.last_ms, stamped_ms(data, at, stop))
             if term < self.term:
-                break  # a block of an older leader, which was cut off once
+                break  # a block of an older leader, left over from before a cut
             if term > self.term:
                 self.term = term
                 self.terms.append((term, self.next_index))
@@ -128,15 +127,16 @@ def note_effects(
         return
     while end - start >= RECORD_HEAD_BYTES:
         record: i64 = data[start]
-        size = i64(read_i32_be(data, start + 1)) & 0xFFFFFFFF
+        stop = record_end(data, start, end)
         start += RECORD_HEAD_BYTES
-        if size > end - start:
-            raise CorruptionError("a record is cut short")
-        if record == CHUNK or record == TRIM or record == MEMBERS:
-            effects.append(Effect(index, record, file, start + shift, size))
-        elif record == DEFINE and is_about_stream(data, start, start + size):
-            effects.append(Effect(index, record, file, start + shift, size))
-        start += size
+        if (
+            record == CHUNK
+            or record == TRIM
+            or record == MEMBERS
+            or (record == DEFINE and is_about_stream(data, start, stop))
+        ):
+            effects.append(Effect(index, record, file, start + shift, stop - start))
+        start = stop
 
 
 def is_about_stream(data: bytes, start: i64, end: i64) -> bool:
@@ -151,13 +151,10 @@ def find_records(data: bytes, kind: i64) -> list[bytes]:
     end: i64 = len(data)
     while end - at >= RECORD_HEAD_BYTES:
         record: i64 = data[at]
-        size = i64(read_i32_be(data, at + 1)) & 0xFFFFFFFF
-        start = at + RECORD_HEAD_BYTES
-        if size > end - start:
-            raise CorruptionError("a record is cut short")
+        stop = record_end(data, at, end)
         if record == kind:
-            found.append(data[start : start + size])
-        at = start + size
+            found.append(data[at + RECORD_HEAD_BYTES : stop])
+        at = stop
     return found
 
 
@@ -168,22 +165,19 @@ def index_block(writer: BytesWriter, data: bytes, offset: i64) -> None:
     body: i64 = 0  # size of the last body, for the copies that follow it
     while end - at >= RECORD_HEAD_BYTES:
         kind: i64 = data[at]
-        size = i64(read_i32_be(data, at + 1)) & 0xFFFFFFFF
-        start = at + RECORD_HEAD_BYTES
-        if size > end - start:
-            raise CorruptionError("a record is cut short")
+        stop = record_end(data, at, end)
         if kind == MESSAGE or kind == COPY:
-            if size < COPY_BYTES + (12 if kind == MESSAGE else 4):
-                raise CorruptionError("a message record is cut short")
+            start = at + RECORD_HEAD_BYTES
+            require_message_size(kind, stop - start)
             if kind == MESSAGE:
-                body = body_size(data, start, size)
+                body = body_size(data, start, stop - start)
             queue = read_i64_be(data, start)
             if queue != SPILLED:
                 seq = read_i64_be(data, start + 8)
                 due_ms = read_i64_be(data, start + 24)
                 priority = i64(read_i32_be(data, start + 32))
                 write_entry(writer, queue, offset + at, seq, priority, body, due_ms)
-        at = start + size
+        at = stop
 
 
 def skip_blocks(data: bytes, index: i64) -> i64:

@@ -1,16 +1,21 @@
-"""Opens a data directory as a follower: finds its blocks, their terms, and what is lost.
+"""Opens a data directory as a follower: finds its blocks, their terms, and lost blocks.
 
-The log of a follower is the run of log files without a gap at the end of the directory. Only files
-from the newest start on are read block by block. A start is a file that a settled ROLL block begins
-(`.settled`), a file with a checkpoint (of the time when the node was alone), or file 1. The ROLL
-record has the terms and the members before it. Of older files only the first block's head is read.
+The log of a follower is the newest run of log files without a gap. Only files from the newest start
+on are read block by block. A start is one of these files:
 
-Bytes after the last whole block are a torn write if nothing shows that they were ever synced: the
+    a file that begins with a settled ROLL block (it has the mark `.settled`)
+    a file with a checkpoint, which the node wrote before it joined a cluster
+    file 1
+
+The ROLL record has the terms and the members before it. From older files only the head of the first
+block is read.
+
+Bytes after the last whole block are a torn write, unless something shows that they were synced: the
 mark `synced`, a removal marker, the known commit index, or a valid block further away than one sync
-reaches. A power loss in the middle of a sync can keep a block and lose the one before it, so a
-valid block close behind shows nothing. Otherwise blocks are lost that this member may have
-acknowledged: it may not vote until a leader has given them back. The log before them is kept
-(`lost_from`), unless it cannot be recovered any more (`needs_copy`).
+reaches. A valid block close behind shows nothing, because a power loss in the middle of a sync can
+keep a block and lose the one before it. If the bytes were synced, this member has lost blocks that
+it may have acknowledged: it may not vote until a leader has sent them again. The log before them is
+kept (`lost_from`), unless it cannot be recovered any more (`needs_copy`).
 
 `scan_blocks` changes nothing. `tidy_end` removes the invalid end that it found.
 """
@@ -44,7 +49,7 @@ from leveret.storage.file_records import (
 )
 from leveret.storage.synced_mark import SyncedMark, read_mark
 
-SYNC_BYTES_MAX: Final = 4 * 1024 * 1024  # one sync covers so many bytes, or a single block
+SYNC_BYTES_MAX: Final = 4 * 1024 * 1024  # most bytes of one sync, unless they are a single block
 _BLOCK_BYTES_MIN: Final = BLOCK_HEAD_BYTES + 1
 
 
@@ -54,7 +59,7 @@ class LogFile:
     def __init__(self, number: int, first: int) -> None:
         self.number = number
         self.first = first  # its first block, or the next block of the log if it has none
-        self.end = 0  # of its last block; 0: not known
+        self.end = 0  # offset after its last block; 0: not known
 
 
 class BlockScan:
@@ -65,17 +70,18 @@ class BlockScan:
         self.last_index = 0
         self.committed = 0  # the block that is known to be committed
         self.last_ms = 0  # time of the newest block
-        # Term, and the first block that has it. Blocks of a node alone have term 0.
+        # Term, and the first block that has it. Blocks of a single node have term 0.
         self.terms: list[tuple[int, int]] = [(0, 0)]
-        # Members from a block on, encoded; the first row is in force at the base. Empty: unknown.
+        # Block, and the encoded members from that block on. The first row is valid at the base. An
+        # empty list: the members are not known.
         self.members: list[tuple[int, bytes]] = []
         self.files: list[LogFile] = []  # without a gap, oldest first
-        self.start_records = b""  # the checkpoint at the start: of a ROLL block, or of a file
-        self.effects: list[Effect] = []  # of all blocks from the start on
+        self.start_records = b""  # the checkpoint at the start, from a ROLL block or its own file
+        self.effects: list[Effect] = []  # effects of all blocks from the start on
         self.cut_bytes = 0  # bytes of a torn write at the end
         self.lost = ""  # why this member has lost blocks; empty: it has not
         self.lost_from = 0  # the first lost block, if the log before it can be used
-        self.needs_copy = False  # only a copy of the leader's directory mends this one
+        self.needs_copy = False  # the log cannot be used: this node needs the leader's directory
         # Files after the last block, which `tidy_end` removes.
         self.extra_files: list[int] = []
 
@@ -107,7 +113,7 @@ def scan_blocks(disk: Disk, committed: int) -> BlockScan:
         return _needs_copy(str(fault))
     _finish(disk, walk, scan, names)
     if scan.last_index < witness and not scan.lost:
-        scan.lost = f"the log was on disk up to block {witness}, and ends with {scan.last_index}"
+        scan.lost = f"block {witness} was on disk, but the log ends with block {scan.last_index}"
         scan.lost_from = scan.last_index + 1
     if not scan.files and (scan.lost or scan.last_index):
         return _needs_copy(scan.lost or "no block of the log is left")
@@ -117,7 +123,10 @@ def scan_blocks(disk: Disk, committed: int) -> BlockScan:
 
 
 def _needs_copy(reason: str) -> BlockScan:
-    """Return the result for a directory that only a copy can mend. Its files stay as they are."""
+    """Return the result for a directory that only a copy of the leader's can replace.
+
+    Its files stay as they are.
+    """
     scan = BlockScan()
     scan.needs_copy = True
     scan.lost = reason
@@ -125,7 +134,7 @@ def _needs_copy(reason: str) -> BlockScan:
 
 
 def _find_witness(disk: Disk, names: list[str], committed: int) -> int:
-    """Return the newest block that was on disk, as far as the directory tells."""
+    """Return the newest block that was on disk, as the mark and the removal markers know it."""
     blocks = [block for _, block in removed_logs(names)]
     return max([read_mark(disk) or 0, committed, *blocks])
 
@@ -143,8 +152,8 @@ def _find_run(logs: list[int]) -> list[int]:
 def _find_start(disk: Disk, names: list[str], run: list[int]) -> int:
     """Return the place in the run of the newest file from which the log can be recovered.
 
-    Return -1 if there is none. A ROLL block that was never settled is no start: it may still be cut
-    off, and chunks before it may be in the log only. A newer mark stands for the older ones.
+    Return -1 if there is none. A ROLL block that was never settled is not a start: it may still be
+    cut off, and chunks before it may be in the log only. A newer mark makes older ones needless.
     """
     checkpoints = numbers(names, ".checkpoint")
     settled = max(numbers(names, ".settled"), default=0)
@@ -173,7 +182,7 @@ def _maybe_roll(disk: Disk, number: int, index: int) -> bytes | None:
 
 
 def _begin(disk: Disk, names: list[str], run: list[int], start: int, scan: BlockScan) -> BlockWalk:
-    """Note what the start says about the blocks before it; return the walk over the others."""
+    """Note the facts in the start about older blocks; return the walk over the newer blocks."""
     number = run[start]
     next_index = read_first_block(disk, number)
     roll = _maybe_roll(disk, number, next_index) if next_index else None
@@ -256,7 +265,7 @@ def _finish(disk: Disk, walk: BlockWalk, scan: BlockScan, names: list[str]) -> N
     first = scan.files[0].first
     scan.base_index = max(first - 1, scan.terms[0][1])
     if scan.base_index == 0 and scan.last_index and not any(f <= 1 and t for t, f in scan.terms):
-        # A node alone has written block 1, over a checkpoint that its followers do not have.
+        # A single node wrote block 1, on top of a checkpoint that its followers do not have.
         scan.base_index = 1
     for effect in scan.effects:
         if effect.kind == MEMBERS:
@@ -269,7 +278,10 @@ def _finish(disk: Disk, walk: BlockWalk, scan: BlockScan, names: list[str]) -> N
 
 
 def _file_hole(disk: Disk, names: list[str], scan: BlockScan) -> str:
-    """Return which log file is missing or too short that the start needs; empty if none is."""
+    """Describe the first log file that the start needs and that is missing or too short.
+
+    Return an empty text if all are there.
+    """
     gone = [number for number, _ in removed_logs(names)]
     for number, size in listed_files(scan.start_records).items():
         if log_name(number) in names:
@@ -277,14 +289,17 @@ def _file_hole(disk: Disk, names: list[str], scan: BlockScan) -> str:
             found = file.size()
             file.close()
             if found < size:
-                return f"{log_name(number)} has {found} bytes, and had {size}"
+                return f"{log_name(number)} has {found} bytes instead of {size}"
         elif number not in gone:
             return f"{log_name(number)} is missing"
     return ""
 
 
 def _segment_hole(disk: Disk, names: list[str], scan: BlockScan) -> str:
-    """Return which segment of a stream is missing or too short at the start; empty if none is."""
+    """Describe the first segment of a stream that is missing or too short at the start.
+
+    Return an empty text if all are there.
+    """
     firsts = segments_by_stream(names)
     trims = [read_effect(disk, effect) for effect in scan.effects if effect.kind == TRIM]
     defined = [read_effect(disk, effect) for effect in scan.effects if effect.kind == DEFINE]
@@ -295,7 +310,7 @@ def _segment_hole(disk: Disk, names: list[str], scan: BlockScan) -> str:
         first = max([first, *(offset for _, offset in kept)])
         found = firsts.get(stream, [])
         if next_offset == 0 or segment < first or stream in deleted:
-            continue  # it is empty or deleted, or retention has dropped this segment since
+            continue  # the stream is empty or deleted, or retention has dropped this segment
         name = segment_name(stream, segment)
         size = 0
         if segment in found:
@@ -303,7 +318,7 @@ def _segment_hole(disk: Disk, names: list[str], scan: BlockScan) -> str:
             size = file.size()
             file.close()
         if size < end:
-            return f"{name} has {size} bytes, and had {end}"
+            return f"{name} has {size} bytes instead of {end}"
         if found[0] > first:
             return f"the segment of stream {stream} with offset {first} is missing"
     return ""
@@ -319,9 +334,9 @@ def read_effect(disk: Disk, effect: Effect) -> bytes:
 
 
 def tidy_end(disk: Disk, scan: BlockScan) -> None:
-    """Remove the invalid end of the log, and sync the rest: a killed node may not have done it.
+    """Remove the invalid end of the log, and sync the rest: a killed node may not have synced it.
 
-    Before that, the caller has noted a loss in the file `raft`.
+    If blocks are lost, the caller has noted that in the file `raft` before this call.
     """
     if scan.needs_copy:
         return
@@ -345,7 +360,7 @@ def tidy_end(disk: Disk, scan: BlockScan) -> None:
 
 
 def lower_mark(disk: Disk, block: int) -> None:
-    """Let the mark `synced` name no later block than this one, before the log is cut there."""
+    """Lower the mark `synced` to this block, before the log is cut after it."""
     if (read_mark(disk) or 0) > block:
         mark = SyncedMark(disk)
         mark.open()
@@ -365,7 +380,7 @@ def remove_newest(disk: Disk, files: list[int]) -> None:
 
 
 def remove_index(disk: Disk, number: int) -> None:
-    """Remove the index of a log file, because the file is changed or goes."""
+    """Remove the index of a log file, because the file is changed or removed."""
     if index_name(number) in disk.names():
         disk.remove(index_name(number))
         disk.sync_folder()

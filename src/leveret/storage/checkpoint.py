@@ -14,8 +14,8 @@ Whenever a crash happens, a listed file either exists or has a marker. The marke
 that was on disk at the removal; a start that does not find this block knows that the log was cut.
 
 In a replicated log a ROLL block, the first of its file, takes the place of the checkpoint. It can
-be cut off until it is committed. Then `settle_roll` marks its file (`.settled`): a start needs
-nothing before it but messages and segments.
+be cut off until it is committed. Then `settle_roll` marks its file (`.settled`): from older files a
+start needs only messages.
 """
 
 import contextlib
@@ -57,8 +57,8 @@ def write_checkpoint(disk: Disk, number: int, files: dict[int, int], records: li
 def settle_roll(disk: Disk, number: int, files: dict[int, int]) -> None:
     """Mark that the ROLL block of a file is committed, then remove the files it replaces.
 
-    All chunks before it must be in their segments, and synced. `files` are those that the block
-    lists.
+    All chunks before it must be in their segments, and synced. `files` are the log files that the
+    block lists.
     """
     disk.create(settled_name(number)).close()
     disk.sync_folder()
@@ -66,7 +66,7 @@ def settle_roll(disk: Disk, number: int, files: dict[int, int]) -> None:
 
 
 def _remove_replaced(disk: Disk, number: int, files: dict[int, int]) -> None:
-    """Remove files that nobody needs after the checkpoint of a log file."""
+    """Remove the files that are not needed once a log file has its checkpoint."""
     names = disk.names()
     for older in numbers(names, ".checkpoint"):
         if older < number:

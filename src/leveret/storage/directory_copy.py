@@ -48,7 +48,7 @@ from leveret.storage.synced_mark import SyncedMark, read_mark
 
 SLICE_BYTES: Final = 1024 * 1024
 _FILE: Final = 0  # the number in the head of `install`
-# Files that are replaced.
+# Endings of the files that a copy replaces.
 _ENDINGS: Final = (".log", ".checkpoint", ".settled", ".index", ".gone", ".segment")
 
 
@@ -101,7 +101,7 @@ class CopySource:
             stream, first_offset, segment, end, _, next_offset = decode_stream(payload)
             for first in found.get(stream, []):
                 if first_offset <= first <= segment and next_offset:
-                    with contextlib.suppress(FileNotFoundError):  # dropped by retention since
+                    with contextlib.suppress(FileNotFoundError):  # retention has dropped it
                         self._add(disk, segment_name(stream, first))
                         if first == segment:
                             self.files[-1].size = end
@@ -115,9 +115,9 @@ class CopySource:
         return sum(file.size for file in self.files)
 
     def read(self, place: int, offset: int, size: int = SLICE_BYTES) -> bytes:
-        """Return a slice of the file at a place of `files`; empty at its end.
+        """Return a slice of `files[place]`; empty at its end.
 
-        It reads the disk: call it in a thread.
+        The call reads the disk: make it in a thread.
         """
         wanted = min(size, self.files[place].size - offset)
         if wanted <= 0:
@@ -128,7 +128,7 @@ class CopySource:
         return data
 
     def checksum(self, place: int) -> int:
-        """Return the checksum of a file, to compare it with the follower's. It reads all of it."""
+        """Return the checksum of a whole file, to compare it with the follower's."""
         offset, crc = 0, 0
         while data := self.read(place, offset):
             crc = crc32(data, crc)
@@ -142,7 +142,7 @@ class CopySource:
 
 
 class CopyTarget:
-    """The files that a member has received. It reads and writes the disk: use it in a thread."""
+    """The files that a member has received. Its methods use the disk: call them in a thread."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -153,7 +153,7 @@ class CopyTarget:
         self._sums: dict[str, tuple[int, int]] = {}  # size and checksum of files that are whole
 
     def received(self) -> dict[str, tuple[int, int]]:
-        """Return size and checksum of each file that is whole. It reads all of them."""
+        """Return size and checksum of each file that is whole. All of them are read."""
         for name in self._disk.names():
             stem = name.removesuffix(COPY_ENDING)
             if stem != name and stem not in self._sums:
@@ -199,7 +199,7 @@ class CopyTarget:
             self._disk.remove(_partial(self._name))
 
     def drop(self, names: list[str]) -> None:
-        """Remove received files that do not belong to the copy."""
+        """Remove files that an earlier copy has left."""
         for name in names:
             self._disk.remove(name + COPY_ENDING)
             self._sums.pop(name, None)
@@ -288,7 +288,7 @@ def finish_install(disk: Disk, state: RaftState) -> bool:
 
 
 def _set_mark(disk: Disk, index: int) -> None:
-    """Let no start accept the directory before the ROLL block is in it."""
+    """Let the mark `synced` name the ROLL block: no start accepts a directory without it."""
     mark = SyncedMark(disk)
     mark.open()
     mark.note(index)
@@ -298,7 +298,7 @@ def _set_mark(disk: Disk, index: int) -> None:
 
 
 def _remove_old(disk: Disk, names: list[str]) -> None:
-    """Remove the files of the old directory. Renamed files of the copy have none of their own."""
+    """Remove the files of the old directory that the copy does not replace by a rename."""
     present = set(disk.names())
     for name in sorted(present, reverse=True):
         is_new = name in names and name + COPY_ENDING not in present

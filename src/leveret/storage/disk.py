@@ -19,7 +19,7 @@ from leveret.storage.writer_thread import Job, JobThread, WriterThread
 LOCK_FILE: Final = "lock"  # exists in every data directory
 # The most pieces that one writev call takes on every system (IOV_MAX).
 _PIECES_MAX: Final = 512
-# A file system that cannot lock a directory. NFS wants a descriptor that is open for writing.
+# Errors of file systems that cannot lock a directory. NFS locks only files open for writing.
 _CANNOT_LOCK: Final = (errno.EBADF, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
@@ -97,7 +97,7 @@ class DiskFile:
             offset += size
 
     def write_hint(self, data: bytes) -> None:
-        """Overwrite the beginning with bytes that nothing depends on. A fault is ignored."""
+        """Overwrite the beginning with bytes that only help to find faults. Ignore an error."""
         with contextlib.suppress(OSError):
             os.pwrite(self._fd, data, 0)
 

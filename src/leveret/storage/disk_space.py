@@ -87,7 +87,7 @@ class DiskAlarm:
         self._loop = loop
         self._free_min_bytes = free_min_bytes
         self._on_change = on_change
-        self.on_missing: Callable[[], None] = _ignore  # the data directory is not there any more
+        self.on_missing: Callable[[], None] = _ignore  # called if the data directory is gone
         self._is_missing = False
         self.is_stuck = False  # a block cannot be written
         self.is_on = False  # the alarm is on
@@ -120,7 +120,7 @@ class DiskAlarm:
     def _is_low(self) -> bool:
         try:
             return self._disk.free_bytes() < self._free_min_bytes
-        except OSError:
+        except OSError:  # free space that cannot be read is not relied on
             return True
 
     def _on_recheck(self) -> None:

@@ -3,7 +3,7 @@
 0000000000000007.log          records of the node, see `blocks`
 0000000000000007.checkpoint   state at the start of that log file, see `checkpoint`
 0000000000000007.index        positions of the messages in that log file, once it is full
-0000000000000007.settled      empty: all before that log file of a cluster is committed and settled
+0000000000000007.settled      empty: in a cluster, all blocks before that log file are committed
 stream-12-4711.segment        messages of stream 12 from offset 4711 on, see `segments`
 *.damaged-1234                bytes that a repair took out of a file at that offset
 0000000000000008.repair       report of a repair

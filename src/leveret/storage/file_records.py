@@ -31,10 +31,10 @@ def decode_trim(payload: bytes) -> tuple[int, int]:
 
 
 def decode_queue(payload: bytes) -> tuple[str, int, Table]:
-    """Return op, number and arguments of the DEFINE record of a queue; no op if it is another."""
+    """Return op, number and arguments of a queue's DEFINE record; no op for other records."""
     try:
         table = decode_table(payload, 4, len(payload))
-    except LeveretError:
+    except LeveretError:  # the recovery of a leader reports it; a follower needs only streams
         return "", 0, {}
     op, number, arguments = table.get("op"), table.get("id"), table.get("arguments")
     if op is None or op.value not in ("queue", "queue-") or number is None:

@@ -1,10 +1,10 @@
 """Segments of streams on a follower, made from the chunks of committed blocks.
 
 A follower runs no engine. It places chunks as the leader does: by the size and age of segments in
-the stream's arguments. The leader may know better, because a policy can set the age, and because a
-new leader places chunks again when it recovers. So the STREAM records of a committed ROLL block
-have the last word (`align`): a segment is split, or later segments are appended to it, until the
-last segment is the leader's. A TRIM at an offset inside a segment splits the segment, too.
+the stream's arguments. The leader may place them otherwise, because a policy can set the age, and
+because a new leader places chunks again when it recovers. So the STREAM records of a committed ROLL
+block decide (`align`): a segment is split, or later segments are appended to it, until the last
+segment is the leader's. A TRIM at an offset inside a segment splits the segment, too.
 
 Everything here runs in the follower's thread. Chunks since the last ROLL are written again after a
 restart, because nothing is synced before the next ROLL.
@@ -36,7 +36,7 @@ class _Stream:
     def __init__(self, number: int, position: WritePosition) -> None:
         self.number = number
         self.position = position
-        self.owner = ChunkWriter(position)  # of chunks that are written: it names the stream
+        self.owner = ChunkWriter(position)  # names the stream in the chunks that are written
         self.owner.stream = number
         self.next_offset = 0
         self.first_offset = 0  # messages before it are dropped
@@ -53,7 +53,7 @@ class FollowerSegments:
         self._disk = disk
         self._files = SegmentFiles(disk)
         self._streams: dict[int, _Stream] = {}
-        # Segments of streams that the checkpoint does not know: all their chunks come again.
+        # Segments of streams that are newer than the checkpoint: their chunks are written again.
         self._later: dict[int, list[int]] = {}
         self._doomed: list[tuple[int, int]] = []  # segments of deleted streams
         self._deleted: set[int] = set()  # streams that were deleted; no number is used again
@@ -62,7 +62,7 @@ class FollowerSegments:
         """Cut all segments where a checkpoint says that they ended.
 
         `trims` are the streams and first offsets of the TRIM records after the checkpoint. If the
-        last segment is missing, one of them was done before, or the stream was deleted.
+        last segment is missing, such a trim has removed it, or the stream was deleted.
         """
         found = segments_by_stream(self._disk.names())
         self.define_all(records)
@@ -78,10 +78,10 @@ class FollowerSegments:
                 done = [offset for owner, offset in trims if owner == number and offset > segment]
                 first = min(done, default=first)
                 if not done and segment >= first:
-                    self._deleted.add(number)  # the block that deletes the stream comes again
+                    self._deleted.add(number)  # the block with the deletion is applied again
             stream.next_offset = next_offset
             stream.position.resume_at(segment, end, began_ms)
-            self.trim(number, first)  # its removal may have been undone by a power loss
+            self.trim(number, first)  # a power loss may have undone the removal of segments
         self._later = found
 
     def define_all(self, records: bytes) -> None:
@@ -102,7 +102,7 @@ class FollowerSegments:
             try:
                 settings = settings_of(STREAM_QUEUE, arguments)
             except LeveretError:
-                return  # `align` corrects the segments
+                return  # use the default settings; `align` corrects the segments
             age_ms = int(settings.max_age_ms)
             segment_ms = age_ms // SEGMENT_AGES if age_ms > 0 else 0
             self._add(number, WritePosition(settings.segment_bytes, segment_ms, HEAD_BYTES))
@@ -165,7 +165,7 @@ class FollowerSegments:
         stream.first_offset = first_offset
 
     def align(self, records: bytes) -> None:
-        """Make all segments those of the leader, as a committed ROLL block names them.
+        """Give every stream the segments of the leader, as a committed ROLL block lists them.
 
         Segments of deleted streams stay until `remove_deleted`, when the ROLL block is settled: a
         start before that needs them.
@@ -178,8 +178,8 @@ class FollowerSegments:
             stream = self._stream(number)
             if stream.next_offset != next_offset:
                 raise CorruptionError(
-                    f"stream {number} ends with offset {stream.next_offset}, and should end "
-                    f"with {next_offset}"
+                    f"stream {number} ends with offset {stream.next_offset} instead of "
+                    f"{next_offset}"
                 )
             self.trim(number, first)
             place = stream.position
@@ -197,7 +197,7 @@ class FollowerSegments:
         self._later = {}
 
     def remove_deleted(self) -> None:
-        """Remove the segments of streams that `align` did not find any more."""
+        """Remove the segments of streams that the last `align` found deleted."""
         self._files.remove(self._doomed)
         self._doomed = []
 
@@ -230,7 +230,7 @@ class FollowerSegments:
             file.close()
 
     def _split(self, stream: _Stream, offset: int) -> None:
-        """Let a segment begin at an offset, if a chunk does and the segment before it goes on."""
+        """Split the segment around an offset there, if a chunk begins at the offset."""
         if offset in stream.firsts or not stream.firsts or offset < stream.firsts[0]:
             return
         place = bisect_right(stream.firsts, offset)
@@ -264,7 +264,7 @@ class FollowerSegments:
         self._disk.sync_folder()
 
     def _join(self, stream: _Stream, first: int) -> None:
-        """Append all later segments to one, which is the last one then."""
+        """Append all later segments to one, which then is the last segment."""
         later = [f for f in stream.firsts if f > first]
         if not later:
             return
@@ -284,7 +284,7 @@ class FollowerSegments:
 
 
 def _find_chunk(file: DiskFile, offset: int) -> int:
-    """Return where the chunk with this first offset begins in a segment; 0 if none does."""
+    """Return where the chunk with this first offset begins in a segment; 0 if there is none."""
     at = HEAD_BYTES
     while True:
         head = file.read(CHUNK_HEAD_BYTES, at)

@@ -27,7 +27,7 @@ def index_full_file(disk: Disk, number: int, first: int) -> None:
             at = cursor.at
             first += 1
         if at != file.size():
-            return  # damaged: recovery reads the file itself, and reports it
+            return  # the file is damaged: a recovery reads the file itself, and reports it
     finally:
         file.close()
     try:

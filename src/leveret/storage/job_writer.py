@@ -1,13 +1,15 @@
 """Does the jobs of the log, in the log's thread: writes blocks, begins files, settles effects.
 
-A job has two halves (`write_job`). On a node alone a block is committed when it is synced, so the
-second half follows at once. In a replicated log it is done when the job is given again, committed.
+A job has two halves (`write_job`). On a single node a block is committed when it is synced, so the
+second half follows at once. In a replicated log the job is submitted a second time when its block
+is committed, and the second half is done then.
 
-If a job fails, all later ones wait: a block after an unwritten one must not be written either. The
-failed job is given again to try again, and continues where it stopped.
+If a job fails, all later jobs wait: a block must not be written before all blocks before it. The
+failed job is submitted again, and continues where it stopped.
 """
 
 import errno
+import logging
 import time
 from collections import deque
 from collections.abc import Callable
@@ -24,6 +26,8 @@ from leveret.storage.log_files import create_log
 from leveret.storage.segment_files import SegmentFiles
 from leveret.storage.synced_mark import SyncedMark
 from leveret.storage.write_job import WriteJob
+
+log = logging.getLogger(__name__)
 
 
 class JobWriter:
@@ -42,10 +46,10 @@ class JobWriter:
         self._reserve = reserve
         self._report_done = report_done
         self._report_failed = report_failed
-        self.is_alone = True  # a block is committed when it is synced
+        self.is_alone = True  # not in a cluster: a block is committed when it is synced
         self._file: DiskFile | None = None
         self._mark = SyncedMark(disk)
-        self._undone: deque[WriteJob] = deque()  # the first may have failed
+        self._undone: deque[WriteJob] = deque()  # unfinished jobs; the first may have failed
 
     def do(self, job: WriteJob) -> None:
         """Do a job, and report the result."""
@@ -62,7 +66,9 @@ class JobWriter:
                 self._report_failed(job, fault)
                 return
             except Exception as fault:  # our own errors end the writing, like errors of the disk
-                self._report_failed(job, OSError(errno.EIO, str(fault)))
+                log.error("a bug stops the log", exc_info=fault)
+                text = f"{type(fault).__name__}: {fault}"
+                self._report_failed(job, OSError(errno.EIO, text))
                 return
             undone.popleft()
             self._report_done(job)
@@ -131,7 +137,7 @@ class JobWriter:
             if not job.is_written:
                 try:
                     self.write(job)
-                except OSError:
+                except OSError:  # its fault was reported while the thread ran
                     return
 
     def close(self) -> None:

@@ -3,7 +3,7 @@
 One block is being written at a time; meanwhile the engine fills the next one (group commit). A
 block that a client waits for (`Journal.must_sync`) is written at once. A block of acks only waits
 up to `ACKS_WAIT_S`, unless it is long. `on_committed` is called on the event loop with the number
-of a block when everything up to this block is safe. On a node alone that is when it is synced.
+of a block when everything up to this block is safe. On a single node that is when it is synced.
 `replicated_log` has the log of a node that leads a cluster.
 
 A log file is full at `file_bytes`. The next block starts a new file with a checkpoint, so that
@@ -71,7 +71,7 @@ class Log:
         self.on_fault: Callable[[OSError], None] = _ignore_fault
         self.make_checkpoint: Callable[[], list[bytes]] = list
         self.now_ms: Callable[[], int] = int  # time of the current turn
-        self.term = 0  # of the leader; 0 on a node alone
+        self.term = 0  # term of the leader; 0 on a single node
         self.last_ms = 0  # time of the last block
         self.taken_block = 0  # number of the last block taken from the journal
         self.committed_block = 0  # number of the last block that is safe
@@ -229,7 +229,7 @@ class Log:
         if files:
             job = WriteJob([], self.committed_block, self._offset, self._number)
             job.removable = files
-            job.is_committed = True  # the blocks that emptied them are
+            job.is_committed = True  # the blocks that emptied the files are committed
             self._hand_over(job)
 
     def is_writing(self) -> bool:
@@ -262,7 +262,7 @@ class Log:
             self.sync_times.observe(job.sync_s)
 
     def _finish(self, job: WriteJob) -> None:
-        """Tell the engine that a block is safe, and that the effects of its job are there."""
+        """Tell the engine that a block is safe, and that its job has changed the files."""
         journal = self._journal
         journal.synced_definitions = max(journal.synced_definitions, job.definitions)
         journal.release_now(job.released)

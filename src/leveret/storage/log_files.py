@@ -45,7 +45,7 @@ class LogFiles:
             raise CorruptionError(f"{log_name(number)} cannot be read: {fault.strerror}") from fault
 
     def forget(self, number: int) -> None:
-        """Close a file that is removed."""
+        """Close a file that has been removed."""
         file = self._files.pop(number, None)
         if file is not None:
             file.close()

@@ -100,8 +100,8 @@ class QueueRestoration:
 def set_aside_queue(queue: Queue, log: QueueLog) -> dict[int, int]:
     """Set aside all unsettled messages of a queue that a fault kept from being restored.
 
-    They stay in the log as they are: the next start tries again. Return how many messages of each
-    file are set aside.
+    They stay in the log as they are, so the next start tries again. Return the number of messages
+    that are set aside, by log file.
     """
     queue.ready = Ready(
         prioritised=queue.ready.prioritised, returns_first=queue.ready.returns_first

@@ -1,11 +1,11 @@
-"""The file `raft`: what a member of a cluster must remember besides its log.
+"""The file `raft`: the state that a member of a cluster must remember besides its log.
 
     raft   = head and one block (number 0), as every file that is written whole
     block  = version:u32 number:u64 term:u64 vote:u64 losses:u64 may_vote:u8 promised:u64 commit:u64
              cluster_id:text uid:text members:text
     text   = size:u32 octets
 
-`term` to `promised` are the hard state of Raft: a vote or an acknowledgement leaves after the file
+`term` to `promised` are the hard state of Raft: a vote or an acknowledgement is sent after the file
 is synced. The file is written under another name, synced, and renamed, so it is always whole. A
 member whose file is damaged does not start: it could vote twice in one term. Readers skip bytes
 after `members`.
@@ -85,8 +85,8 @@ def write_raft_state(disk: Disk, state: RaftState) -> None:
 def read_raft_state(disk: Disk) -> RaftState | None:
     """Return the state in the file, or None if this node was never a member of a cluster.
 
-    The state is durable then: a killed node may have renamed the file without the sync that
-    follows, and a vote in it would be forgotten after a power loss.
+    The file is synced before this returns. A killed node may have renamed the file without a sync,
+    and a power loss would then take back a vote that is in it.
 
     Raise NewerFormatError or CorruptionError if the file cannot be used.
     """

@@ -168,16 +168,13 @@ def _find_ranges(disk: Disk, found: RecoveryResult, report: RepairReport) -> Non
         )
     elif found.has_lost_checkpoint:
         report.notes.append(
-            "the checkpoint is lost: definitions are those that can be read, and messages that were"
-            " acked before it come back"
+            "the checkpoint is lost: only definitions that can be read are restored, and messages"
+            " that were acked before the checkpoint come back"
         )
 
 
 def _note_torn_end(disk: Disk, found: RecoveryResult, report: RepairReport) -> None:
-    """Report a torn write at the end of the log.
-
-    If it is the only finding, it is not damage: a start cuts it off.
-    """
+    """Report a torn write at the end of the log. Alone it is not damage: a start cuts it off."""
     report.notes.append(f"the log ends in {found.cut_bytes} bytes of a torn write")
     name = log_name(max(found.files, default=0))
     is_only = list(report.ranges) == [name] and len(report.ranges[name]) == 1

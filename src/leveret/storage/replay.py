@@ -45,6 +45,7 @@ from leveret.journal.records import (
     STAMP,
     STREAM,
     TRIM,
+    record_end,
 )
 from leveret.storage.blocks import HEAD_BYTES
 from leveret.wire.tables import Table, decode_table
@@ -206,16 +207,12 @@ class Replay:
         `messages_only` is for files older than the checkpoint, which holds everything else.
         """
         while at < end:
-            if end - at < RECORD_HEAD_BYTES:
-                raise CorruptionError("a record is cut short")
             kind: i64 = data[at]
-            size = i64(read_i32_be(data, at + 1)) & 0xFFFFFFFF
+            stop = record_end(data, at, end)
             start = at + RECORD_HEAD_BYTES
-            if size > end - start:
-                raise CorruptionError("a record is cut short")
+            size = stop - start
             if kind == MESSAGE or kind == COPY:
-                if size < COPY_BYTES + (12 if kind == MESSAGE else 4):
-                    raise CorruptionError("a message record is cut short")
+                require_message_size(kind, size)
                 self._message(data, kind, start, size, file << OFFSET_BITS | at)
             elif messages_only:
                 pass
@@ -244,10 +241,10 @@ class Replay:
             elif kind == DEFINE:
                 self.definitions.append(decode_table(data, start + 4, start + size))
             self.has_ended = kind == END
-            at = start + size
+            at = stop
 
     def deleted_queues(self) -> list[int]:
-        """Return the numbers of the queues whose deletion the log has."""
+        """Return the numbers of the queues whose deletion is in the log."""
         found: list[int] = []
         for table in self.definitions:
             op = table.get("op")
@@ -357,6 +354,12 @@ class Replay:
             log = KeyLog()
             self.keys[owner] = log
         log.add(data, at, count)
+
+
+def require_message_size(kind: i64, size: i64) -> None:
+    """Raise CorruptionError if a MESSAGE or COPY record is too small for its fixed fields."""
+    if size < COPY_BYTES + (12 if kind == MESSAGE else 4):
+        raise CorruptionError("a message record is cut short")
 
 
 def body_size(data: bytes, start: i64, size: i64) -> i64:

@@ -1,16 +1,16 @@
 """The connection between the log of a leader and the other nodes of its cluster.
 
-The runtime makes a `Replication` for each time that its node leads, and gives it to `Store.open`.
-The log then hands over every block when it takes it from the journal, and waits with everything
-that depends on the block until `Log.commit_to` names it. All functions are called on the event
-loop, and never call the log themselves.
+The runtime makes a `Replication` each time its node begins to lead, and gives it to `Store.open`.
+The log calls `append` with every block that it takes from the journal. Confirms and everything else
+that depends on a block wait until `ReplicatedLog.commit_to` names it. All functions are called on
+the event loop, and never call the log themselves.
 """
 
 from collections.abc import Callable
 
 
 class Replication:
-    """What the log of a leader asks of the cluster."""
+    """The functions of the cluster that the log of a leader calls."""
 
     def __init__(
         self,
@@ -22,12 +22,12 @@ class Replication:
         terms: Callable[[], list[tuple[int, int]]],
         members: Callable[[], bytes],
     ) -> None:
-        self.term = term  # in which this node leads
-        # Number, term, kind and bytes of a block, head included: send it to the other nodes.
+        self.term = term  # the term in which this node leads
+        # Send a block to the other nodes: its number, term, kind, and bytes with their head.
         self.append = append
         self.on_synced = on_synced  # the block with this number is on this node's disk
-        # True while no further block may be appended: too many bytes are not committed, or the
-        # office is being handed over. Call `Log.start_writing` when it ends without a commit.
+        # Return True while no further block may be appended: too many bytes are not committed, or
+        # another node is about to lead. Call `Log.start_writing` if it ends without a commit.
         self.is_full = is_full
-        self.terms = terms  # each term of the log, and the number of its first block
-        self.members = members  # the members in force, encoded by the cluster
+        self.terms = terms  # return each term of the log, and the number of its first block
+        self.members = members  # return the current members, encoded by the cluster

@@ -4,7 +4,8 @@ At the end of every turn `flush` notes which sessions wait for the block that is
 starts to write it. When the block is synced, their confirms and commits are sent.
 
 If the node leads a cluster, the log is replicated, and "on disk" becomes "committed": on the disks
-of a majority. Every output waits for the newest block that it could tell of (`block_to_await`).
+of a majority. All output to clients waits for the newest block, because the output may show its
+content (`block_to_await`).
 
 Durability is `sync` or `os`. With `os` nothing is ever synced, and data counts as safe when it was
 handed to the operating system. Then a killed process loses nothing, but a power loss loses data
@@ -55,9 +56,9 @@ class Store:
         # Block, session, publish sequence number.
         self._waiting: deque[tuple[int, SessionBase, int]] = deque()
         self.replicated: ReplicatedLog | None = None  # the log, if this node leads a cluster
-        # Block, and a session that holds output back until its commit.
+        # Number of a block, and a session that holds its output back until the block is committed.
         self._holding: deque[tuple[int, SessionBase]] = deque()
-        # Called with the number of a committed block after the sessions that waited for it.
+        # Called with the number of a committed block, after the sessions that waited for the block.
         self.on_answered: Callable[[int], None] | None = None
         self.fault: OSError | None = None  # a fault that has ended all writing
         self._last_fault: OSError | None = None  # the last fault, which may have passed
@@ -100,8 +101,8 @@ class Store:
     ) -> Recovery:
         """Lock the directory, and return its recovery. After its last step, call `begin`.
 
-        With a `replication` this node leads a cluster. Its log begins with a block of its own;
-        clients may be served when that is committed (`wait_for_commit`).
+        With a `replication` this node leads a cluster. Its log then begins with a new ROLL block;
+        clients may be served when that block is committed (`wait_for_commit`).
         """
         if self.durability == OS:
             log.warning("durability is os: nothing is synced, and a power loss loses messages")
@@ -199,7 +200,7 @@ class Store:
             turn.unsynced = []
             block = self.log.taken_block + (1 if self.journal.waiting_bytes() != 0 else 0)
             if self.fault is not None:
-                # Nothing becomes safe any more: later callers must not wait for it.
+                # No later change becomes safe: callers must not wait for it.
                 self.journal.synced_definitions = self.journal.definitions
             for session in unsynced:
                 if self.fault is not None:
@@ -235,14 +236,14 @@ class Store:
         self._broker.turn.unsynced.append(session)
 
     def block_to_await(self) -> int:
-        """Return the block whose commit output must wait for; 0 if it may leave now."""
+        """Return the block whose commit the output must wait for; 0 if it may be sent now."""
         if self.replicated is None:
             return 0
         block = self.replicated.newest_told_block()
         return block if block > self.log.committed_block else 0
 
     def wait_for_commit(self, block: int, session: SessionBase) -> None:
-        """Tell a session when a block is committed, which `block_to_await` has returned."""
+        """Tell a session when a block is committed. `block_to_await` has returned its number."""
         if block > self.log.taken_block:
             self.journal.must_sync = True  # do not wait for more records
         self._holding.append((block, session))
@@ -276,7 +277,7 @@ class Store:
         self._end_turn()
 
     def _release_output(self, block: int) -> None:
-        """Let the output leave that waited for a block."""
+        """Let sessions send the output that waited for a block."""
         if self.on_answered is not None:
             self.on_answered(block)
         holding = self._holding
@@ -285,7 +286,7 @@ class Store:
             session.on_synced(0)
 
     def _on_missing(self) -> None:
-        """Write nothing more: a block that goes to a removed file would be confirmed and lost."""
+        """End all writing: a block in a removed file would be confirmed, and then lost."""
         self.log.fail(OSError(errno.ESTALE, "the data directory was removed or replaced"))
 
     def _on_fault(self, fault: OSError) -> None:
@@ -310,7 +311,7 @@ class Store:
     def close(self) -> None:
         """Write the remaining blocks; blocks until they are on disk.
 
-        In a cluster, `abandon`: what is not committed by now was never told to anyone.
+        In a cluster this is `abandon`: clients know nothing of blocks that are not committed.
         """
         if self.replicated is not None:
             self.abandon()
@@ -321,7 +322,7 @@ class Store:
         self.disk.release()
 
     def abandon(self) -> None:
-        """End because another node leads: write only what the other nodes were given."""
+        """End because another node leads. Write only the blocks that were sent to other nodes."""
         self.compactor.stop()
         self.disk_alarm.stop()
         self.log.stop()
@@ -332,7 +333,7 @@ def _report(found: RecoveryResult) -> None:
     if found.cut_bytes:
         log.warning("the log ended in %d bytes of a torn write: cut off", found.cut_bytes)
     if found.is_mark_damaged:
-        log.warning("the file synced is damaged: blocks missing at the end would go unnoticed")
+        log.warning("the file 'synced' is damaged: a missing end of the log would go unnoticed")
     for loss in found.losses:
         log.error("%s", loss)
     for damage in found.damage:

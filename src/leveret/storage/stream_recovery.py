@@ -1,7 +1,7 @@
 """Recovery of streams, from their segments, the checkpoint and the log.
 
 The checkpoint says where each stream ended when its segments were last synced. Chunks after that
-point are written again from the log, so whatever a crash left there does not matter. Chunks that
+point are written again from the log, so bytes that a crash left there do not matter. Chunks that
 retention has removed since then are not written, but they keep their place in the segment, so that
 later chunks get the same positions as before.
 
@@ -141,8 +141,8 @@ def _adopt(
 ) -> StreamLog:
     """Return where a stream ends in its segments, and set aside the chunks after a gap.
 
-    `end` is the end of its chunks in the log. Segments that are set aside are removed from
-    `firsts`.
+    `end` is the offset after its last chunk in the log. Segments that are set aside are removed
+    from `firsts`.
     """
     number = int(stream.ledger.id)
     end = max(end, int(log.next_offset))
@@ -150,7 +150,7 @@ def _adopt(
     kept_end = int(surveyed.next_offset)
     if kept_end > end:
         offsets = f"offsets {end} to {kept_end - 1}"
-        findings.append(f"{shown(stream)}: {offsets} are missing in the log, and kept")
+        findings.append(f"{shown(stream)}: {offsets} are missing in the log; segments keep them")
     for chunk in find_unexplained(disk, number, firsts, surveyed, max(end, kept_end)):
         segment = int(chunk.segment)
         name = segment_name(number, segment)

@@ -1,9 +1,9 @@
-"""Segments with messages that the log does not explain: witnesses of a log whose end is missing.
+"""Segments with messages that are missing in the log: they show that the log has lost its end.
 
 A chunk is copied to its segment after the sync of its block. So each chunk in a segment is older
 than the checkpoint, or the log holds it too. A chunk after the end of its stream, or the segment of
-a stream that was never declared, shows that the log has lost blocks. Such bytes are never deleted:
-a start refuses them, or sets them aside under another name.
+a stream that was never declared, shows that the log has lost blocks. Bytes like these are called
+*unexplained*. They are never deleted: a start refuses them, or sets them aside under another name.
 """
 
 from leveret.engine.broker import Broker
@@ -128,7 +128,7 @@ def find_damaged_chunks(disk: Disk, stream: int, first: int) -> list[str]:
     file = disk.open(name)
     try:
         at, size = HEAD_BYTES, file.size()
-        offset = first  # of the next message, as far as it is known
+        offset = first  # offset of the next message, as far as it is known
         while at < size:
             head = file.read(CHUNK_HEAD_BYTES, at)
             stop = min(at + int(chunk_bytes(head)), size) if chunk_bytes(head) else size

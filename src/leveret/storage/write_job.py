@@ -29,10 +29,10 @@ class WriteJob:
     The first half writes and syncs the block, and creates the next file if this one is full. The
     second half may begin when the block is committed: nothing can take the block back any more.
     It puts chunks into segments, writes the checkpoint of the next file, and removes files. On a
-    node alone a block is committed when it is synced, so both halves are one task.
+    single node a block is committed when it is synced, so both halves are done at once.
 
     In a replicated log the first block of a file is a ROLL block, with the checkpoint inside. Its
-    job creates the file (`new_file`), and follows the job that fills the file before.
+    job creates the file (`new_file`), and follows the job that filled the file before it.
 
     A job without a block begins the first file of a node, or only removes files.
     """
@@ -59,7 +59,7 @@ class WriteJob:
         self.next_file = 0  # number of the file to begin after this block; 0 = none
         # Number of the file that this block begins, in a replicated log; 0 = none
         self.new_file = 0
-        self.full_file = 0  # number of the file before that one
+        self.full_file = 0  # number of the file before `new_file`
         self.index = b""  # index of the full file
         self.checkpoint: list[bytes] = []  # records of the checkpoint for the new file
         # Callers of `Log.roll` that wait for the new file.
@@ -86,7 +86,7 @@ class WriteJob:
         return data
 
     def holds(self, file: int, offset: int) -> bool:
-        """Return True if a record that begins here is in this block, or in a later one."""
+        """Return True if a record at this place is in this block, or in a later one."""
         return file == self.file and offset >= self.offset + BLOCK_HEAD_BYTES
 
     def read(self, offset: int, size: int) -> bytes:

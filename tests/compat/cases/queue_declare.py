@@ -423,7 +423,7 @@ def _(t: Stage) -> str:
     "arguments of 20,000 bytes",
     (
         "channel.close 406 PRECONDITION_FAILED - the arguments of queue 'q' in vhost '/' have "
-        "20016 bytes, and at most 16384 are allowed (50.10)"
+        "20016 bytes; at most 16384 are allowed (50.10)"
     ),
     rabbitmq="queue.declare-ok queue=q message_count=0 consumer_count=0",
     difference="argument-limits",

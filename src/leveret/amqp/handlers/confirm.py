@@ -1,8 +1,8 @@
 """Handlers of the classes confirm and tx: publisher confirms and transactions.
 
 In a transaction, publishes and settlements wait for the commit. The commit carries them out in one
-turn of the engine, publishes first. Its answer, and every later one, waits until the log is synced.
-The number of its steps is limited, and counted before the first of them.
+turn of the engine, publishes first. The answer to a commit, and every later answer, waits until the
+log is synced. The number of steps in a commit is limited, and counted before the first step.
 """
 
 from leveret.amqp.channel import Channel, PendingPublish

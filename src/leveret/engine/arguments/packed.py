@@ -1,9 +1,9 @@
 """Arguments of queues, exchanges, bindings and consumers as the broker keeps them: encoded.
 
-A decoded table takes up to a hundred bytes of memory for each byte that a client sent: an array of
-voids is one byte for a value, and an object in memory. So arguments are decoded when somebody asks
-for them, and are otherwise kept as bytes. Their size and number are limited, because every answer
-that shows them decodes them.
+A decoded table takes up to a hundred bytes of memory for each byte that a client sent. For example,
+each void in an array is one byte in the frame and an object in memory. So arguments are kept as
+bytes, and decoded when they are read. Their size and number are limited, because every answer that
+shows them decodes them.
 """
 
 from typing import Final
@@ -16,10 +16,10 @@ from leveret.wire.tables import Field, Table, decode_table, encode_table
 # Limit for all arguments of one object, encoded. The longest names and texts of known arguments
 # together take less than a quarter of it.
 ARGUMENT_BYTES_MAX: Final = 16_384
-# Values of one object, with those inside its arrays and tables.
+# Limit for the values of one object, including values inside its arrays and tables.
 ARGUMENT_VALUES_MAX: Final = 1_000
 
-_LENGTH_BYTES: Final = 4  # the length of a table, before its entries
+_LENGTH_BYTES: Final = 4  # size of the length field before the entries of a table
 
 
 def pack(arguments: Table) -> bytes:
@@ -39,14 +39,13 @@ def require_modest(what: str, arguments: Table) -> None:
     count = _count_values(arguments)
     if count > ARGUMENT_VALUES_MAX:
         raise PreconditionFailedError(
-            f"the arguments of {what} have {count} values, and at most {ARGUMENT_VALUES_MAX} "
-            "are allowed"
+            f"the arguments of {what} have {count} values; at most {ARGUMENT_VALUES_MAX} are "
+            "allowed"
         )
     size = len(encode_table(arguments))
     if size > ARGUMENT_BYTES_MAX:
         raise PreconditionFailedError(
-            f"the arguments of {what} have {size} bytes, and at most {ARGUMENT_BYTES_MAX} are "
-            "allowed"
+            f"the arguments of {what} have {size} bytes; at most {ARGUMENT_BYTES_MAX} are allowed"
         )
 
 

@@ -34,7 +34,7 @@ class Line:
         self.returned_bytes: i64 = 0  # bytes of the bodies in `returned`
         self.kept: i64 = 0  # returned messages that could not be paged out when it was last tried
         self.kept_bytes: i64 = 0
-        self.number: i64 = 0  # of a line of paged returns, in order of creation
+        self.number: i64 = 0  # counts the lines of paged returns in order of creation
         self.paged = PagedRuns()
 
     def is_empty(self) -> bool:

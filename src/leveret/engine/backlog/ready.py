@@ -113,7 +113,7 @@ class Ready:
     def _page_out(self, pages: QueuePageReader) -> None:
         """Forget the bodies of returned messages that the log holds, as after a publish.
 
-        Transient messages stay. Where returns and failures count, the ledger has them.
+        Transient messages stay in memory. The ledger keeps the numbers of returns and failures.
         """
         line = Line()
         for message in self.line.take_returned():

@@ -22,7 +22,7 @@ from leveret.errors import (
 )
 from leveret.wire.tables import Table
 
-# Consumers past which a cancellation searches that cost a turn as much as one copy of a message.
+# A cancellation that examines this many consumers costs as much as one copy of a message.
 CONSUMERS_PER_COPY: Final = 50
 
 
@@ -109,7 +109,7 @@ def get(session: Session, queue: Queue, no_ack: bool) -> Message | None:
 
 
 def set_prefetch(slots: Slots, session: Session, *, count: i64, size: i64, shared: bool) -> None:
-    """Limit the messages in flight: of each later consumer, or of the session (`shared`).
+    """Limit the messages in flight, for each later consumer or for the session (`shared`).
 
     RabbitMQ: a limit for each later consumer ends the limit of the session.
     """

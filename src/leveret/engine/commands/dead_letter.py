@@ -5,16 +5,16 @@
     count         l  number of deaths of this pair
     reason        S  rejected, expired, maxlen, delivery_limit
     queue         S  the queue in which the message died
-    time          T  seconds, of the first death of this pair
+    time          T  time of the first death of this pair, in seconds
     exchange      S  the exchange to which it had been published then
     routing-keys  A  its routing keys, with CC and without BCC
     original-expiration  S  the expiration that the message had, if any (a dead letter has none)
-    copies        l  copies of the publish after this death, if it made more than one (ours)
+    copies        l  copies of the publish after this death, if it made several (Leveret's own)
 
 A chain is a row of deaths without a rejection: no consumer took part in it. Queues whose messages
 expire at once, bound to their own dead-letter exchange, would make N! copies of one message: each
-copy passes the N queues in another order, which is no cycle. So a chain has two limits, its length
-and the copies that it makes of one publish. RabbitMQ has neither.
+copy passes the N queues in another order, which is not a cycle. So a chain has two limits: its
+length, and the copies that it makes of one publish. RabbitMQ has neither.
 
 RabbitMQ 4 ignores an `x-death` that a publisher sends. Here it is kept and continued, because
 clients that republish count their retries by it (docs/differences.md).
@@ -128,7 +128,7 @@ def is_cycle(deaths: list[Table], target: str) -> bool:
 
 
 def is_long_chain(deaths: list[Table]) -> bool:
-    """Return True if a message died too often without a rejection. `deaths` has the last one."""
+    """Return True if a message died too often without a rejection. `deaths` includes the last."""
     return len(deaths) > CHAIN_MAX and len(_chain(deaths)) > CHAIN_MAX
 
 
@@ -145,14 +145,14 @@ def spread_of(deaths: list[Table]) -> int:
     most = 0
     for death in _chain(deaths):
         found = death.get(_COPIES)
-        # Copies are counted up to the limit only: a publisher may have made them up.
+        # Values over the limit are cut to it: a publisher may have sent any number.
         if found is not None and isinstance(found.value, int):
             most = max(most, min(found.value, SPREAD_MAX))
     return most
 
 
 def may_spread(before: int, arrivals: int, queues: int) -> bool:
-    """Return True if a dead letter may go to so many queues.
+    """Return True if a dead letter may go to `queues` queues.
 
     `before` is the result of `spread_of`. `arrivals` is the number of queues that the message
     reached when it came to the queue in which it died.

@@ -39,7 +39,7 @@ from leveret.wire.tables import Field, Table
 # In `x-deduplication` this name stands for the property, not for a header of that name.
 MESSAGE_ID: Final = "message_id"
 
-# Bindings examined by a routing that cost a turn as much as one copy of a message.
+# A routing that examines this many bindings costs as much as one copy of a message.
 LOOKS_PER_COPY: Final = 16
 
 # Direct reply-to: this name, a dot and a token address a session instead of a queue.
@@ -266,10 +266,10 @@ def route_and_push(
 ) -> i64:
     """Route a message that the broker itself sends, and push it. Return the outcome.
 
-    `deaths` are those of a dead letter that must not run in a cycle or spread without limit;
+    `deaths` are the deaths of a dead letter, which must not run in a cycle or spread without limit.
     `came_by` is the address by which it came to the queue in which it died. Targets in `accepted`
-    have taken the message before and do not get it again; new ones are added. The message is never
-    taken for a duplicate, whatever its key.
+    have taken the message before and do not get it again; new targets are added to the list. The
+    message never counts as a duplicate, whatever its key.
     """
     return _route_and_push(
         vhost,
@@ -367,7 +367,7 @@ def _spread(
 ) -> bool:
     """Write the number of copies into a dead letter that goes to several queues.
 
-    Return False if it would become too many.
+    Return False if there would be too many copies.
     """
     before = spread_of(deaths)
     arrivals = before if before > 0 else _count_reached(vhost, came_by, content)
@@ -378,7 +378,7 @@ def _spread(
 
 
 def _count_reached(vhost: Vhost, address: Address, content: Content) -> int:
-    """Return how many queues an address leads to now. The results of the last routing stay."""
+    """Return how many queues an address leads to now. Keep the results of the last routing."""
     exchange = vhost.exchanges.get(address.exchange)
     if exchange is None:
         return 1

@@ -88,7 +88,7 @@ def reject(
 
 
 def _restore(session: Session, messages: list[Message]) -> None:
-    """Put messages back under their tags that a fault kept from being settled."""
+    """Put messages that could not be settled, because of a fault, back under their tags."""
     for message in messages:
         if message.queue != _NO_QUEUE and message.holder is not None:
             session.unacked.restore(message)
@@ -138,8 +138,8 @@ def _discard(slots: Slots, messages: list[Message]) -> None:
 def give_back(slots: Slots, messages: list[Message], *, failed: bool) -> None:
     """Return messages to their queues.
 
-    All are settled first, and the length limits come last, so that nothing is delivered meanwhile
-    and order is kept.
+    First all messages are settled, and last the length limits are applied. So nothing is delivered
+    in between, and order is kept.
     """
     for message in messages:
         if message.queue != _NO_QUEUE:
@@ -239,7 +239,7 @@ def end_consumers(slots: Slots, session: Session) -> None:
 def end_consumer(slots: Slots, session: Session, consumer: Consumer, reason: i64) -> None:
     """End a subscription on behalf of the broker, and tell the peer. Messages stay in flight."""
     if session.consumers.get(consumer.tag) is not consumer:
-        return  # it ended before, and another one may have its tag
+        return  # it has ended already, and another consumer may have its tag
     del session.consumers[consumer.tag]
     consumer.ended = reason
     slots.queue(consumer.queue).remove_consumer(consumer)

@@ -38,7 +38,7 @@ class Binding:
 
     @property
     def arguments(self) -> Table:
-        """The arguments, decoded anew."""
+        """The arguments, decoded at each call."""
         return unpack(self.packed_arguments)
 
     def identity(self) -> Identity:

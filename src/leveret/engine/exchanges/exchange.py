@@ -83,7 +83,7 @@ class Exchange(Target):
         self.bindings: dict[Identity, Binding] = {}  # in order of creation
         self.published_in: i64 = 0  # messages that were published to it
         self.published_out: i64 = 0  # copies that it routed to queues
-        self.looked_at: i64 = 0  # patterns that the last match examined besides the matching ones
+        self.looked_at: i64 = 0  # patterns that the last match examined and that did not match
         # Properties of the type. Subclasses set these once.
         self.key_only: bool = True  # a match depends on the routing key alone, and may be cached
         self.per_key: bool = True  # the keys of CC and BCC are matched too, not only the first key
@@ -93,7 +93,7 @@ class Exchange(Target):
 
     @property
     def arguments(self) -> Table:
-        """The arguments, decoded anew."""
+        """The arguments, decoded at each call."""
         return unpack(self.packed_arguments)
 
     def check_binding(self, routing_key: str, arguments: Table) -> None:

@@ -1,4 +1,4 @@
-"""Exchanges of type `x-federation-upstream`: a fanout that stops messages which went far enough.
+"""Exchanges of type `x-federation-upstream`: a fanout that limits the hops of messages.
 
 Federation links declare them at the upstream broker, between the federated exchange and the queue
 of the link. The header `x-received-from` of a message lists the links that it came by. The
@@ -54,7 +54,7 @@ def may_travel(
 
 
 def has_been_at(links: list[Field], cluster: str | None, vhost: str | None) -> bool:
-    """Return True if one of these links names a cluster and its vhost."""
+    """Return True if one of these links names this cluster and this vhost."""
     for link in links:
         table = link.value
         if isinstance(table, dict):

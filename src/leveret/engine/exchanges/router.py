@@ -29,7 +29,7 @@ class Router:
         self.key_only: bool = True  # it depended on the keys alone and may be cached
         self.held: list[Exchange] = []  # delayed exchanges that hold the message
         self.remembering: list[Exchange] = []  # visited exchanges with a chronicle
-        self.looked_at: i64 = 0  # bindings that it examined
+        self.looked_at: i64 = 0  # bindings that the last routing examined
         self._serial: i64 = 0
         # Work lists, reused so that a message allocates none. Empty between routings.
         self._matched: list[Target] = []

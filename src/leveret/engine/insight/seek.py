@@ -22,7 +22,8 @@ from leveret.engine.queues.queue import Queue
 
 BEFORE_ALL: Final = -(1 << 62)  # smaller than every key
 BACK: Final = BEFORE_ALL + 1  # the line of returned messages, before all priorities
-_PAGED_RETURNS: Final = -(1 << 40)  # lines of paged returns, before the line of the queue
+# Position of the first line of paged returns. It is before the line of the queue.
+_PAGED_RETURNS: Final = -(1 << 40)
 _FAIR_LINES: Final = 1 << 30  # distance between the keys of two priorities
 
 

@@ -1,9 +1,9 @@
-"""The consumers of one queue: which there are, and which are served.
+"""The consumers of one queue, and the choice of those that are served.
 
-Usually all of them are served in turn (`RoundRobin`). With a single active consumer only one is in
-the round robin, and the others wait until it goes. On quorum queues a consumer of higher priority
-takes over as soon as the active one has settled its messages (RabbitMQ 4). Until then the active
-one is parked.
+Usually all consumers are served in turn (`RoundRobin`). With a single active consumer only one is
+in the round robin, and the others wait until it ends. On quorum queues a consumer of higher
+priority takes over as soon as the active one has settled its messages (RabbitMQ 4). Until then the
+active one is parked.
 
 A single active consumer that ends may still hold messages. The next one is served when these are
 settled or back in the queue, so that it gets them in their order. RabbitMQ: the next consumer of a
@@ -52,7 +52,7 @@ class Subscribers:
         self._after_removal(consumer)
 
     def remove_all(self, consumers: list[Consumer]) -> None:
-        """Remove many consumers in one pass: one by one, each would look at all the others."""
+        """Remove many consumers in one pass. One by one, each removal would search all of them."""
         gone = set(consumers)
         self.members = [consumer for consumer in self.members if consumer not in gone]
         self.round_robin.remove_all(gone)
@@ -67,7 +67,7 @@ class Subscribers:
             self.active = None
             if consumer.unacked != 0:
                 self.departed = consumer
-                consumer.parked = True  # so that `unpark` hears of each message that it settles
+                consumer.parked = True  # so that `unpark` is called for each message it settles
             else:
                 self._activate_next()
 
@@ -81,7 +81,7 @@ class Subscribers:
             self.round_robin.unpark(consumer)
 
     def holders(self) -> list[Consumer]:
-        """Return the consumers, and the ended one whose messages hold back the next."""
+        """Return the consumers, and the ended consumer whose messages keep the next one waiting."""
         return self.members if self.departed is None else [*self.members, self.departed]
 
     def end_all(self) -> list[Consumer]:

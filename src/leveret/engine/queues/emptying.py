@@ -12,7 +12,7 @@ from leveret.engine.history.life_events import DELETED, PURGED
 from leveret.engine.queues.chronicle_notes import note_ready_gone, note_scheduled_gone
 from leveret.engine.queues.state import QueueState
 
-# Forgotten messages that cost a turn as much as one copy of a message. A turn that has emptied many
+# Forgetting this many messages costs as much as one copy of a message. A turn that has emptied many
 # queues leaves the rest of its input to the next turn.
 FORGOTTEN_PER_COPY: Final = 4
 

@@ -96,8 +96,8 @@ class Queue(QueueState):
     def attach(self, journal: Journal, pages: PageReader) -> None:
         """Write to this log from now on.
 
-        After a start, messages that were in flight are ready and count to the length limit. Those
-        over it are dropped in the first turn, when the log takes the dead letters.
+        After a start, messages that were in flight are ready and count for the length limit.
+        Messages over the limit are dropped in the first turn, when the log takes dead letters.
         """
         self.ledger.journal = journal
         if self.ready.pages is None:
@@ -246,7 +246,7 @@ class Queue(QueueState):
                 self._on_undelivered(consumer, message, fault)
 
     def _on_undelivered(self, consumer: Consumer, message: Message, fault: Exception) -> None:
-        """Send a message that was put in flight before the fault. Rescue any other message."""
+        """Send the message if it was put in flight before the fault. Otherwise rescue it."""
         session = consumer.session
         if session.unacked.find(message.tag) is message and message not in session.outbox:
             if not session.outbox:
@@ -316,7 +316,7 @@ class Queue(QueueState):
         """Requeue a message at its old place, or schedule it if the queue delays retries.
 
         A message that failed too often leaves the queue instead. The caller applies the length
-        limit when all messages are back (`drop_returned`): it delivers, and they keep their order.
+        limit (`drop_returned`) when all messages are back, so that they keep their order.
         """
         message.flags |= REDELIVERED
         message.returns += 1

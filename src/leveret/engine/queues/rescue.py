@@ -12,7 +12,7 @@ from leveret.engine.turns.turn import FAULT, Leaving
 
 
 def rescue(queue: QueueState, message: Message, fault: Exception) -> None:
-    """Note a fault. If the message is in no place now, let it leave its queue to be parked."""
+    """Note a fault. If the message has no place now, let it leave its queue to be parked."""
     if _has_place(queue, message):
         queue.turn.note_fault(f"handling message {message.seq} of queue '{queue.name}'", fault)
         return

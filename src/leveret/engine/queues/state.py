@@ -131,7 +131,7 @@ class QueueState(Target):
 
     @property
     def arguments(self) -> Table:
-        """The arguments, decoded anew."""
+        """The arguments, decoded at each call."""
         return unpack(self.packed_arguments)
 
     @property

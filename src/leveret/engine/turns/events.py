@@ -27,7 +27,7 @@ _TABLE: Final = ord("F")
 _LONG: Final = ord("l")
 # A content header must fit into one frame of every consumer, and the lowest frame size is 4096.
 HEADER_BYTES_MAX: Final = 4000
-TEXT_CHARS_MAX: Final = 100  # of each fact, in an event that is longer
+TEXT_CHARS_MAX: Final = 100  # limit for the text of each fact, if the header is too long
 _INTERNAL: Final = "rmq-internal"  # RabbitMQ: the user of a change that no user made
 
 # Events for each kind of entry in the register: (set, cleared, names of the parts of the key).

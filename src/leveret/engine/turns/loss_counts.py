@@ -42,7 +42,7 @@ class NodeLossCounts(LossCounts):
 
     def __init__(self) -> None:
         super().__init__()
-        self.parked_cycles: i64 = 0  # of `parked`, those that the rule against cycles stopped
+        self.parked_cycles: i64 = 0  # messages in `parked` that the rule against cycles stopped
         self.deaths: dict[tuple[str, str, str], int] = {}  # by kind of queue, strategy, reason
         self.deaths_confirmed: dict[
             str, int

@@ -117,7 +117,7 @@ class Consumer(Holder):
 
     @property
     def arguments(self) -> Table:
-        """The arguments, decoded anew."""
+        """The arguments, decoded at each call."""
         return unpack(self.packed_arguments)
 
     def set_timeout(self, of_queue_ms: i64) -> None:

@@ -35,15 +35,15 @@ DELIVERY_LIMIT: Final = "delivery_limit"
 DUE: Final = "due"  # a delayed exchange held the message, and must route it now
 FAULT: Final = "fault"  # a fault of the broker left it without a place: it is parked
 
-# Copies that one turn makes, 3 ms of work. The rest of the input, and of the messages that leave
-# their queues, waits for the next turn, so that other clients are served in between.
+# Limit for the copies of messages that one turn makes: 3 ms of work. Further input, and further
+# messages that leave their queues, wait for the next turn, so that other clients are served.
 COPIES_MAX: Final = 5_000
-DEATH_COPIES: Final = 25  # a death costs as much as so many copies, because of its header
+DEATH_COPIES: Final = 25  # a death costs as much as this many copies, because of its header
 
 # Texts of faults for the node's log.
-FAULTS_KEPT_MAX: Final = 20  # in one turn; all of them are counted
-FAULT_LENGTH_MAX: Final = 500  # characters
-FAULT_FRAMES_MAX: Final = 8  # the innermost calls
+FAULTS_KEPT_MAX: Final = 20  # texts kept in one turn; further faults are only counted
+FAULT_LENGTH_MAX: Final = 500  # characters of one text
+FAULT_FRAMES_MAX: Final = 8  # innermost calls in one text
 
 
 class Leaving:
@@ -54,8 +54,8 @@ class Leaving:
         self.queue = queue
         self.reason = reason
         self.fault: Exception | None = None  # set if the reason is FAULT
-        # Targets that took a dead letter which others refused, if its queue dead-letters at least
-        # once: a retry must not copy the message to them again.
+        # With dead-lettering at least once: targets that took the dead letter while others refused
+        # it. A retry must not copy the message to them again.
         self.accepted: list[Target] | None = None
 
 
@@ -130,7 +130,7 @@ class Turn:
         self.events: list[tuple[str, Table]] = []
         # Inside the engine
         self.dirty: list[Target] = []  # queues with something to deliver or to drop
-        # To be dead-lettered, parked or dropped. The log has them in their queues until then.
+        # Messages to be dead-lettered, parked or dropped. In the log they are in their queues.
         self.leaving: list[Leaving] = []
         self.doomed: list[Target] = []  # queues to be deleted: unused, or without consumers
         self.with_room: list[SessionBase] = []  # their shared prefetch has room again

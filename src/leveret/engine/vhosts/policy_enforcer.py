@@ -85,7 +85,7 @@ class PolicyEnforcer(PolicyEnforcerBase):
         self._vhost.turn.timers.disarm(self)
 
     def apply(self, target: Target) -> None:
-        """Apply the policies to one object. A fault keeps no other object from its policies."""
+        """Apply the policies to one object. Note a fault, so that other objects get theirs."""
         try:
             self._apply(target)
         except Exception as fault:
@@ -162,7 +162,7 @@ class PolicyEnforcer(PolicyEnforcerBase):
             self._routes_changed()
         try:
             return open_chronicle(self._vhost, what, arguments)
-        except EngineError:
+        except EngineError:  # the stream of a policy cannot be made: a policy refuses no queue
             return None
 
     def _deduplicate(

@@ -32,7 +32,7 @@ class Register:
     def load_each(self, kind: str, load: Callable[[str, str], None]) -> None:
         """Call `load` with key and value of each entry after a start.
 
-        A fault in one entry is noted, and stops neither the others nor the start. The entry stays.
+        A fault in one entry is noted. The entry stays, and the others are loaded.
         """
         for key, value in list(self.entries(kind).items()):
             try:

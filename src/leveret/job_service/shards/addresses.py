@@ -12,7 +12,7 @@ CLUSTER: Final = "Redis Cluster is not supported: give the address of one Redis 
 
 
 def check_addresses(redis_url: str, dsns: list[str]) -> None:
-    """Raise ConfigError if an address cannot be one."""
+    """Raise ConfigError if an address is malformed, or of a kind that is not supported."""
     scheme = redis_url.partition(":")[0].lower()
     if "sentinel" in scheme:
         raise ConfigError(f"jobs_redis: {SENTINEL}")
@@ -38,7 +38,7 @@ def _split(option: str, address: str) -> SplitResult:
 
 
 def _require(option: str, parts: SplitResult, schemes: tuple[str, ...], example: str) -> None:
-    """Raise with an example; the address itself may hold a password."""
+    """Raise ConfigError with an example. The text omits the address, which may hold a password."""
     if parts.scheme not in schemes:
         raise ConfigError(
             f"{option}: an address begins with {' or '.join(f'{s}://' for s in schemes)},"

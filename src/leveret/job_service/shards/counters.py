@@ -14,7 +14,8 @@ from leveret.job_service.shards.timestamps import to_ms
 from leveret.job_service.shards.topic_name import TopicName
 
 TOPICS_MAX: Final = 100_000
-COUNT_MS_MAX: Final = 3_000  # of one shard, below the deadline that takes a shard for down
+# Longest count on one shard. It is shorter than the deadline after which a shard counts as down.
+COUNT_MS_MAX: Final = 3_000
 # Prefetched jobs, and scheduled jobs that are due, count as ready.
 _STATS: Final = f"""
 SELECT namespace, topic, state, sum(jobs)::BIGINT AS jobs, min(oldest) AS oldest FROM (
@@ -54,7 +55,7 @@ class Counters:
         return found
 
     def known(self, topic: TopicName) -> Counts:
-        """Return the counts of a topic without making any."""
+        """Return the counts of a topic, zero if it has none. No row is made for it."""
         return self._counts.get(topic) or Counts()
 
     def topics(self) -> list[TopicName]:
@@ -70,7 +71,7 @@ async def collect_stats(
 ) -> list[TopicStats]:
     """Return statistics of every topic that has jobs or counters.
 
-    A topic on a shard that does not answer has the name of the shard instead of numbers.
+    A topic on a shard that does not answer has the reason instead of numbers.
     """
     found: dict[TopicName, TopicStats] = {}
     missing = await _count_all(shards, counters, namespace, given, found)

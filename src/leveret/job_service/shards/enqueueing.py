@@ -173,9 +173,9 @@ class Enqueuer:
         raise JobsUnavailableError("keys of failed calls could not be deleted")
 
     async def _look_up_keys(self, batch: list[BufferedJob]) -> None:
-        """Copy the keys that the shards know to Redis, which has lost them.
+        """Copy the idempotency keys of the shards to Redis, which has lost them.
 
-        Without the keys of a shard that is down, the next call asks again.
+        If a shard is down, its keys are not copied, and the next call asks again.
         """
         until_ms = 0
         up = self._up()

@@ -2,11 +2,11 @@
 
 Two nodes with the same number would make the same ids. A node leases its number in Redis and renews
 the lease. When the lease is over by the monotonic clock of this machine, no id is made until there
-is a new lease. The shards record the owner of each number too, since Redis may lose its data while
-a lease holds. A number is never given back: the shards give it to the next owner only when the
-lease is over and the clocks of both nodes, which may differ by `CLOCK_SKEW_MS_MAX` each, must be
-past it. Where Redis is down and slow mode is on, a shard leases the
-number; each shard has its own share of the numbers that Redis never leases.
+is a new lease. The shards record the owner of each number too, since Redis may lose its data during
+a lease. A number is never given back early. The shards give it to the next owner when the lease is
+over by the clocks of both nodes, which may each differ by `CLOCK_SKEW_MS_MAX`. If Redis is down and
+slow mode is on, a shard leases the number; each shard has its own share of the numbers that Redis
+never leases.
 
 The lease of a node number has nothing to do with the leases of jobs.
 """
@@ -112,9 +112,9 @@ class IdGenerator:
         raise JobsUnavailableError("all node numbers are leased")
 
     async def _is_recorded(self, number: int) -> bool:
-        """Whether every shard that answers has recorded this node as the owner.
+        """Return True if every shard that answers has recorded this node as the owner.
 
-        A shard that stalls does not count, as if it were down: it may not delay the others.
+        A shard that stalls counts as down, because it must not delay the others.
         """
         up = [shard for shard in self._shards if shard.is_up]
         asked = (self._record_in(shard, number) for shard in up)

@@ -1,8 +1,11 @@
 """The steps that bring the database of a shard to its current schema.
 
-Steps are applied in order under an advisory lock, one transaction each, by the node that comes
-first. `step_1_tables.sql` describes the tables. A step that has been released never changes, apart
-from its comments.
+Steps are applied in order under an advisory lock, in one transaction, by the node that comes first.
+`step_1_tables.sql` describes the tables.
+
+A step that has been released stays as it is, with one exception: when a later step replaces one of
+its functions (`CREATE OR REPLACE`), the function is removed from the earlier step. A new database
+gets the same functions in the end, and each function is in one file only.
 """
 
 from typing import Any, Final

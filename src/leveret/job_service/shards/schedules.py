@@ -84,7 +84,7 @@ class Schedules:
 
         await home.run(work)
         for shard in self._shards:
-            # An older version, for another topic, may be there.
+            # Another shard may have an older version of the schedule, for another topic.
             if shard is not home and shard.is_up:
                 try:
                     await shard.fetch(
@@ -118,7 +118,7 @@ class Schedules:
             is_found = True
         if not is_found:
             for shard in self._shards:
-                shard.require()  # it may be on a shard that is down
+                shard.require()  # the schedule may be on a shard that is down
         return is_found
 
     async def fire(self, shard: Shard) -> None:

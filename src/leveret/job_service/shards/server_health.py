@@ -29,7 +29,7 @@ class ServerHealth:
         self.was_up = False  # it has answered since the start of the node
         self.cause = ""  # why it is down; empty while it is up, or has not been asked yet
         self.failures = 0  # how often it went down, or could not be reached at first
-        self.skew_ms: int | None = None  # by how much the node is ahead; None: not measured
+        self.skew_ms: int | None = None  # how far this node's clock is ahead; None: not measured
 
     def require(self) -> None:
         """Raise unless the server is known to answer."""
@@ -53,7 +53,7 @@ class ServerHealth:
         self.cause = cause
 
     def note_time(self, asked_ms: int, answered_ms: int, server_ms: int) -> None:
-        """Measure the skew by one question for the time of the server."""
+        """Calculate the skew from one request for the time of the server."""
         if not self._is_skew_measured:
             return
         before = self.skew_refusal()
@@ -65,7 +65,7 @@ class ServerHealth:
             log.info("the clock of this node agrees with %s again", self.name)
 
     def skew_refusal(self) -> str:
-        """Return why this node must not lease jobs of the server; empty where it may."""
+        """Return why this node must not lease jobs of the server; empty if it may."""
         if self.skew_ms is None or abs(self.skew_ms) <= CLOCK_SKEW_MS_MAX:
             return ""
         side = "ahead of" if self.skew_ms > 0 else "behind"

@@ -41,7 +41,7 @@ class ShardsSettings(msgspec.Struct, kw_only=True, frozen=True):
     sweep_after_s: float = 2.0  # a job that is not in its table by then is inserted from the log
     node_lease_ms: int = 15_000
     secret_digest: str = ""  # identifies the key of tokens, which all nodes share; empty: unchecked
-    # The clock of the node is moved by hand, in tests: shards use its time instead of their own.
+    # Set in tests that move the clock of the node: shards use its time instead of their own.
     is_time_given: bool = False
 
     def __post_init__(self) -> None:

@@ -69,7 +69,7 @@ class Shard:
         self._room = asyncio.Semaphore(settings.connections_max)
         self.refused_connections = 0  # connections that the server did not allow
         self.on_up: Callable[[Any], Awaitable[None]] | None = None  # with a fresh connection
-        # Checks the stamp of the database; False where it must be checked again later.
+        # Checks the stamp of the database. Returns False if it must be checked again later.
         self.check_stamp: Callable[[Any], Awaitable[bool]] | None = None
         self.is_stamped = False
         # Why the database must not be used at all.
@@ -93,7 +93,10 @@ class Shard:
         return await self.run(work)
 
     async def fetch_within(self, most_ms: int, sql: str, *arguments: object) -> list[Any]:
-        """Return the rows of a long read; JobsUnavailableError, and no more, if it takes longer."""
+        """Return the rows of a long read. Raise JobsUnavailableError if it takes too long.
+
+        A read that takes too long does not count as a failure of the shard.
+        """
 
         async def work(connection: Any) -> list[Any] | None:
             async with connection.transaction(readonly=True):

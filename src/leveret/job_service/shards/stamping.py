@@ -14,7 +14,7 @@ from typing import Any
 
 from leveret.errors import ConfigError
 
-NODE_SEEN = "INTERVAL '1 minute'"  # a node that runs has reported to its shards since then
+NODE_SEEN = "INTERVAL '1 minute'"  # every running node reports to its shards more often than this
 
 log = logging.getLogger(__name__)
 
@@ -25,10 +25,10 @@ class Stamps:
     def __init__(self, secret_digest: str) -> None:
         self._secret_digest = secret_digest
         self._cluster: uuid.UUID | None = None
-        self._known_by = ""  # the shard that told us
+        self._known_by = ""  # the shard from which the id of the cluster was read
 
     async def check(self, connection: Any, index: int, name: str, origin: uuid.UUID) -> bool:
-        """Raise ConfigError if a database is not the shard that it was given as.
+        """Raise ConfigError if a database is another shard than its place in the options says.
 
         Stamp a database that has no stamp. Return False if that must wait until the first shard,
         which names the cluster, is known.

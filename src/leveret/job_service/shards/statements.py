@@ -1,6 +1,7 @@
-"""Statements of the calls that serve one topic; its names are the first two arguments.
+"""SQL statements of calls that serve one topic.
 
-Where the time is NULL, the shard uses its own.
+The first two arguments are the namespace and the name of the topic. If the argument for the time is
+NULL, the shard uses its own clock.
 """
 
 from typing import Final

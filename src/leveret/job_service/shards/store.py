@@ -139,8 +139,8 @@ class ShardsStore:
     async def start(self) -> None:
         """Recover the jobs of the local log, and start the background tasks.
 
-        A node starts although servers are down: calls for their topics are refused. ConfigError
-        where a database is not the shard that it was given as.
+        A node starts even if servers are down: calls for their topics are refused. Raise
+        ConfigError if a database is another shard than its place in the options says.
         """
         self._started_s = asyncio.get_running_loop().time()
         self._wal.open()

@@ -37,7 +37,7 @@ class Tables:
         )  # shards that had forgotten our log: jobs below the floor are inserted too
 
     def given_time(self) -> datetime | None:
-        """Return the time that a shard must use; None where it uses its own `now()`."""
+        """Return the time that a shard must use; None if it uses its own `now()`."""
         return to_timestamp(self.clock.now_ms()) if self.settings.is_time_given else None
 
     async def put(self, shard: Shard, jobs: list[BufferedJob]) -> dict[int, int]:

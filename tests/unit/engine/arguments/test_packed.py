@@ -54,7 +54,7 @@ def test_arguments_of_many_bytes_are_refused(
     level, code, text = refusal(events)
     assert (level, code) == ("channel", 406)
     assert text == (
-        f"PRECONDITION_FAILED - the arguments of {what} have 20016 bytes, and at most 16384 "
+        f"PRECONDITION_FAILED - the arguments of {what} have 20016 bytes; at most 16384 "
         "are allowed"
     )
 
@@ -71,7 +71,7 @@ def test_arguments_of_many_values_are_refused(
     _, code, text = refusal(client.peer.send(1, name, **fields, arguments={"x-note": value}))
     assert code == 406
     assert text.startswith(f"PRECONDITION_FAILED - the arguments of {what} have ")
-    assert text.endswith(" values, and at most 1000 are allowed")
+    assert text.endswith(" values; at most 1000 are allowed")
 
 
 @declares

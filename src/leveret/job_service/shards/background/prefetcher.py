@@ -117,8 +117,8 @@ class Prefetcher:
             try:
                 await self._redis.add_prefetched(topic, jobs, lease_ms)
             except JobsError:
-                # Redis is full, or gone: jobs that no list names would be hidden until their leases
-                # end. Dequeues lease directly meanwhile.
+                # Redis is full, or does not answer. Jobs that are leased ahead but in no list of
+                # Redis would be hidden until their leases end. Meanwhile dequeues lease directly.
                 self._paused_until_s = asyncio.get_running_loop().time() + PAUSE_S
                 await shard.fetch(_TAKE_BACK, *topic, [id for id, _ in jobs])
                 raise

@@ -159,7 +159,7 @@ class Sweeper:
                 await self._clean(shard, rows[0]["floor_id"])
 
     async def _clean(self, shard: Shard, floor: int) -> None:
-        """Delete flush marks, keys and ranks that are not needed any more, some at a time."""
+        """Delete some of the flush marks, keys and ranks that are not needed any more."""
         await shard.fetch(
             "DELETE FROM flush_marks WHERE id = ANY(ARRAY("
             "SELECT id FROM flush_marks WHERE id < $1 ORDER BY id LIMIT $2))",

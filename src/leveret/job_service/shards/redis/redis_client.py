@@ -117,7 +117,7 @@ class RedisClient:
         """Raise if the server is part of a Redis Cluster: scripts touch keys of several slots."""
         try:
             facts: dict[str, object] = await self._redis.info("server")
-        except ResponseError:  # the user may not ask
+        except ResponseError:  # this user of Redis may not call INFO
             return
         if facts.get("redis_mode", "standalone") != "standalone":
             raise JobsUnavailableError(CLUSTER)

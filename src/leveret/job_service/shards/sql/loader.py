@@ -20,8 +20,8 @@ from leveret.job_model import (
 )
 from leveret.job_service.snowflake import EPOCH_MS
 
-FLOOR_LAG_MS: Final = 60_000  # flush marks are kept for so long at least
-CLOCK_SKEW_MS_MAX: Final = 60_000  # by how much the clock of a node may differ from a shard's
+FLOOR_LAG_MS: Final = 60_000  # shortest time for which flush marks are kept
+CLOCK_SKEW_MS_MAX: Final = 60_000  # largest difference between the clocks of a node and a shard
 GATE_LOCK: Final = 0x4C56_0002  # advisory lock: shared by every function that changes items
 TOPIC_STOPPED: Final = "LV001"  # SQLSTATE: the topic is being moved, or lives on another shard
 

@@ -1,4 +1,5 @@
--- Functions that lease jobs, and end leases that ran out.
+-- Functions that lease jobs, and end leases that ran out. `leveret_serve` is in step 6, and
+-- `leveret_claim` in step 7.
 
 CREATE FUNCTION leveret_note(failures JSONB, attempt INT, at TIMESTAMPTZ, error TEXT)
 RETURNS JSONB LANGUAGE sql AS $$
@@ -8,8 +9,9 @@ RETURNS JSONB LANGUAGE sql AS $$
             floor(extract(epoch FROM at) * 1000)::BIGINT, 'error', error))
 $$;
 
--- Handles what is due, of one topic or of all: scheduled jobs become ready, leases that ran out become
--- failures, and prefetched jobs become ready again. Returns each topic and how many leases ran out.
+-- Handles the jobs that are due, of one topic or of all: scheduled jobs become ready, leases that ran
+-- out become failures, and prefetched jobs become ready again. Returns each topic and how many leases
+-- ran out.
 CREATE FUNCTION leveret_wake(ns TEXT, tp TEXT, now_at TIMESTAMPTZ, most INT)
 RETURNS TABLE (woken_ns TEXT, woken_tp TEXT, expired BIGINT) LANGUAGE plpgsql AS $$
 DECLARE
@@ -71,15 +73,6 @@ LANGUAGE sql AS $$
             AND lease_expires_at <= now_at ORDER BY lease_expires_at LIMIT {{DUE_JOBS_LOOKED_AT}}) AS d
         WHERE d.namespace = ns AND d.topic = tp
     )
-$$;
-
--- Advances the round that is being served to the ranks that were handed out.
-CREATE FUNCTION leveret_serve(ns TEXT, tp TEXT, priorities INT[], ranks BIGINT[])
-RETURNS VOID LANGUAGE sql AS $$
-    INSERT INTO rounds AS r
-        SELECT ns, tp, g.priority, max(g.rank) FROM unnest(priorities, ranks) AS g(priority, rank)
-        GROUP BY g.priority ORDER BY g.priority
-    ON CONFLICT (namespace, topic, priority) DO UPDATE SET rank = greatest(r.rank, excluded.rank)
 $$;
 
 -- Leases jobs ahead, for a list in Redis. Takes none of a topic that limits its leases.

@@ -32,6 +32,7 @@ BEGIN
     RETURN found;
 END $$;
 
+-- Raises unless the topic is live on this shard. It stays live here until the caller commits.
 CREATE OR REPLACE FUNCTION leveret_gate(ns TEXT, tp TEXT) RETURNS VOID LANGUAGE plpgsql AS $$
 DECLARE
     found_state TEXT;
@@ -67,7 +68,7 @@ BEGIN
     PERFORM leveret_undo(ids, slots);
 END $$;
 
--- Advances the round that is being served, where the topic lives.
+-- Advances the round that is being served to the ranks that were handed out, where the topic lives.
 CREATE OR REPLACE FUNCTION leveret_serve(ns TEXT, tp TEXT, priorities INT[], ranks BIGINT[])
 RETURNS VOID LANGUAGE plpgsql AS $$
 BEGIN

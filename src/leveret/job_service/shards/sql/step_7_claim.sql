@@ -6,7 +6,7 @@
 
 -- Hands out the prefetched jobs `popped` first, then the most urgent ready jobs. Returns the jobs; a
 -- row without an id holds the number of leases of the topic that had run out. Older databases have a
--- version that counts no bytes; this one replaces it.
+-- function that counts no bytes; this one replaces it.
 CREATE OR REPLACE FUNCTION leveret_claim(
     ns TEXT, tp TEXT, popped BIGINT[], most INT, wanted_ms BIGINT, fence BIGINT,
     now_at TIMESTAMPTZ

@@ -1,0 +1,40 @@
+"""The jobs of the log's thread, when a bug stops one of them."""
+
+import errno
+
+import pytest
+
+from leveret.storage.disk_space import DiskReserve
+from leveret.storage.job_writer import JobWriter
+from leveret.storage.segment_files import SegmentFiles
+from leveret.storage.write_job import WriteJob
+from leveret.testing.disk import FakeDisk
+
+
+def test_bug_in_a_job_is_reported_and_logged_with_its_name(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    disk = FakeDisk()
+    faults: list[OSError] = []
+    writer = JobWriter(
+        disk,
+        SegmentFiles(disk),
+        DiskReserve(disk, 0),
+        lambda job: None,
+        lambda job, fault: faults.append(fault),
+    )
+    writer.do(WriteJob([b"block"], 1, 0, 1))  # no file was begun: an assertion fails
+    assert [fault.errno for fault in faults] == [errno.EIO]
+    assert "AssertionError" in str(faults[0])
+    assert "Traceback" in caplog.text
+
+
+def test_jobs_after_a_failed_one_are_not_done() -> None:
+    disk = FakeDisk()
+    done: list[WriteJob] = []
+    writer = JobWriter(
+        disk, SegmentFiles(disk), DiskReserve(disk, 0), done.append, lambda job, fault: None
+    )
+    writer.do(WriteJob([b"block"], 1, 0, 1))
+    writer.do(WriteJob([], 2, 0, 1))
+    assert done == []
