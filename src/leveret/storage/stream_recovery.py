@@ -75,8 +75,8 @@ def restore_streams(
     """Restore the segments of every stream, and remove those of deleted streams.
 
     `adopts` is set if the end of the log may be lost: then the segments tell where the streams end.
-    `unexamined` has the faults of streams that `require_explained` could not examine. Add a sentence
-    to `findings` for each difference between segments and log. Yield between steps.
+    `unexamined` has the faults of streams that `require_explained` could not examine. Add one
+    sentence to `findings` for each difference between segments and log. Yield between steps.
     """
     faults = StreamFaults()
     streams = {int(q.ledger.id): q for q in broker.slots.queues if isinstance(q, Stream)}
