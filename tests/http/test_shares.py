@@ -5,9 +5,11 @@ import json
 import socket
 from base64 import b64encode
 from collections.abc import Iterator
+from select import select
 
 import pytest
 
+from leveret.arrow.bulk_reads import READS_MAX, USER_READS_MAX
 from leveret.http.framework.request_shares import USER_REQUESTS_MAX
 from leveret.tasks.runner import RESERVED, RUNNING_MAX, USER_RUNNING_MAX
 from leveret.testing.broker import RunningBroker, broker
@@ -99,3 +101,69 @@ def test_tasks_of_many_users_leave_room_for_administrators(server: RunningBroker
     assert refused.status == 429
     assert refused.headers["Retry-After"]
     assert [start_slow_task(api) for _ in range(RESERVED + 1)] == [201] * RESERVED + [429]
+
+
+@contextlib.contextmanager
+def slow_read(server: RunningBroker, user: str) -> Iterator[socket.socket]:
+    """Ask for a range of the stream "s", and read nothing of the answer."""
+    login = b64encode(f"{user}:{user}".encode()).decode()
+    head = "GET /api/streams/%2F/s/batches?from=0 HTTP/1.1\r\nHost: localhost\r\nAuthorization: "
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
+        client.settimeout(30)
+        client.connect((server.host, server.http_port))
+        client.sendall(f"{head}Basic {login}\r\n\r\n".encode())
+        yield client
+
+
+def test_user_with_many_slow_reads_must_wait_and_others_need_not(server: RunningBroker) -> None:
+    api = Api(server)
+    for user in ("busy", "other"):
+        add_user(api, user, "management", **ALL)
+    with connected(server) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.queue_declare("s", durable=True, arguments={"x-queue-type": "stream"})
+        for _ in range(12):
+            channel.basic_publish("", "s", b"x" * 1_000_000)
+    with contextlib.ExitStack() as stack:
+        opened = [stack.enter_context(slow_read(server, "busy")) for _ in range(READS_MAX)]
+        served: list[socket.socket] = []
+        while len(served) < USER_READS_MAX:
+            served, _, _ = select(opened, [], [], 30)
+        other = stack.enter_context(slow_read(server, "other"))
+        assert other.recv(12, socket.MSG_WAITALL) == b"HTTP/1.1 200"
+        for client in [*served, other]:
+            client.close()
+        for client in opened:
+            if client not in served:
+                assert client.recv(12, socket.MSG_WAITALL) == b"HTTP/1.1 200"
+
+
+def test_client_with_many_waiting_calls_is_told_to_try_again_and_others_may_wait() -> None:
+    with broker(http=True, http_connections_max=4) as server, contextlib.ExitStack() as stack:
+        api = Api(server)
+        tokens = {
+            name: str(add_user(api, name, "management", **ALL).post("jobs/token", {}).json["token"])
+            for name in ("busy", "other")
+        }
+
+        def wait_for_job(name: str) -> socket.socket:
+            client = stack.enter_context(
+                socket.create_connection((server.host, server.http_port), 30)
+            )
+            head = "GET /dequeue?namespace=%2F&topic=t&wait=20 HTTP/1.1\r\nHost: localhost\r\n"
+            client.sendall(f"{head}Authorization: Bearer {tokens[name]}\r\n\r\n".encode())
+            return client
+
+        busy = [wait_for_job("busy") for _ in range(3)]
+        (refused,), _, _ = select(busy, [], [], 30)
+        assert refused.recv(12, socket.MSG_WAITALL) == b"HTTP/1.1 429"
+        refused.close()
+        waiting = [client for client in busy if client is not refused]
+        other = wait_for_job("other")
+        with connected(server) as connection:
+            for _ in range(3):
+                connection.channel().basic_publish("", "t", b"x")
+        for client in [*waiting, other]:
+            assert client.recv(12, socket.MSG_WAITALL) == b"HTTP/1.1 200"

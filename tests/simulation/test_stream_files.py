@@ -10,7 +10,7 @@ from leveret.storage.blocks import HEAD_BYTES
 from leveret.testing.disk import FakeDisk
 from tests.protocol.stage import publish
 from tests.simulation.storage_model import read_all
-from tests.simulation.storage_stage import Client, StorageStage
+from tests.simulation.storage_stage import PERSISTENT, Client, StorageStage
 
 STREAM: dict[str, object] = {"x-queue-type": "stream"}
 SMALL: dict[str, object] = {**STREAM, "x-stream-max-segment-size-bytes": 1500}
@@ -63,6 +63,27 @@ def test_deleted_stream_leaves_no_files() -> None:
     stage.sync_all()
     assert segments(stage.disk) == []
     stage.stop()
+
+
+def test_kill_while_a_stream_is_deleted_leaves_no_unknown_segment() -> None:
+    """Its messages, its deletion and the next checkpoint are on their way at the same time."""
+    stage = StorageStage(FakeDisk(), holds=True, file_bytes=600)
+    client = Client(stage)
+    client.declare("s", **SMALL)
+    client.declare("q")
+    stage.sync_all()
+    first_moment = stage.disk.moment
+    client.peer.feed(
+        publish(1, "q", body(0), properties=PERSISTENT)
+    )  # further changes wait for this block
+    client.peer.feed(b"".join(publish(1, "s", body(number)) for number in range(20)))
+    client.call(2, "queue.delete", queue="s")
+    stage.sync_all()
+    stage.abandon()
+    for moment in range(first_moment, stage.disk.moment + 1):
+        again = StorageStage(stage.disk.killed(moment))
+        assert again.found.losses == [], moment
+        again.abandon()
 
 
 @pytest.mark.parametrize("held", [True, False])

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Coroutine, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -47,6 +47,7 @@ from leveret.errors import CorruptionError, LeveretError
 log = logging.getLogger(__name__)
 
 READS_MAX: Final = 8  # concurrent reads; each may take about 30 MB of the worker's memory
+USER_READS_MAX: Final = 6  # of one user, so that others find a place
 WAIT_S: Final = 30.0  # wait for a running read to end
 ENCODE_S: Final = 30.0  # wait for the next bytes from the worker
 STALL_S: Final = 30.0  # wait for a client that takes no bytes
@@ -167,6 +168,8 @@ class BulkReads:
         self._worker: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._slots = asyncio.Semaphore(READS_MAX)
+        # Reads of each user, running and waiting, and the places of that user.
+        self._users: dict[str, tuple[int, asyncio.Semaphore]] = {}
         self._open: set[Read] = set()
         self._idle: asyncio.TimerHandle | None = None
         self._ended: list[subprocess.Popen[bytes]] = []  # workers that may still be running
@@ -181,9 +184,9 @@ class BulkReads:
         return len(self._open)
 
     @asynccontextmanager
-    async def read(self, stream: Stream, request: Request) -> AsyncIterator[Read]:
+    async def read(self, stream: Stream, request: Request, user: str) -> AsyncIterator[Read]:
         """Ask the worker for a range of a stream; raise ReadError if that fails."""
-        async with self._connected() as read:
+        async with self._connected(user) as read:
             if request.first < stream.first_offset:  # retention has passed since the request
                 raise ReadError(GONE, f"offset {request.first} was removed by retention")
             if self._folder is not None:
@@ -198,21 +201,21 @@ class BulkReads:
 
     @asynccontextmanager
     async def read_queue(
-        self, request: Request, queue_chunks: AsyncIterator[QueueChunk]
+        self, request: Request, queue_chunks: AsyncIterator[QueueChunk], user: str
     ) -> AsyncIterator[Read]:
         """Ask the worker for messages of a queue, and send them to it; raise ReadError if that
         fails.
         """
-        async with self._connected() as read:
+        async with self._connected(user) as read:
             request.is_of_queue = True
             await read.ask(request)
             async with _fed(read.send_queue_chunks(queue_chunks)):
                 yield read
 
     @asynccontextmanager
-    async def _connected(self) -> AsyncIterator[Read]:
+    async def _connected(self, user: str) -> AsyncIterator[Read]:
         """Open the socket of a read, and pass its other end to the worker."""
-        async with self._slot():
+        async with self._slot(user):
             mine, its = socket.socketpair()
             mine.setblocking(False)
             read = Read(mine)
@@ -227,18 +230,21 @@ class BulkReads:
                 self._arm()
 
     @asynccontextmanager
-    async def _slot(self) -> AsyncIterator[None]:
+    async def _slot(self, user: str) -> AsyncIterator[None]:
+        """Wait for a place of the user, and then for one of the node."""
         if self._is_stopped:
             raise ReadError(BUSY, "the node is stopping")
+        count, places = self._users.get(user, (0, asyncio.Semaphore(USER_READS_MAX)))
+        self._users[user] = (count + 1, places)
         try:
-            async with asyncio.timeout(WAIT_S):
-                await self._slots.acquire()
-        except TimeoutError:
-            raise ReadError(BUSY, f"{READS_MAX} reads are running already") from None
-        try:
-            yield
+            async with AsyncExitStack() as taken:
+                await _take(taken, places, f"{USER_READS_MAX} reads of the user are running")
+                await _take(taken, self._slots, f"{READS_MAX} reads are running already")
+                yield
         finally:
-            self._slots.release()
+            count, _ = self._users.pop(user)
+            if count > 1:
+                self._users[user] = (count - 1, places)
 
     def _hand_over(self, peer: socket.socket) -> None:
         """Pass the worker its end of a read; start the worker if it does not run."""
@@ -302,6 +308,15 @@ class BulkReads:
         for worker in self._ended:
             await asyncio.to_thread(_reap, worker)
         self._ended = []
+
+
+async def _take(taken: AsyncExitStack, places: asyncio.Semaphore, busy: str) -> None:
+    """Wait for a place, and hold it until the stack ends. Raise ReadError after `WAIT_S`."""
+    try:
+        async with asyncio.timeout(WAIT_S):
+            await taken.enter_async_context(places)
+    except TimeoutError:
+        raise ReadError(BUSY, busy) from None
 
 
 @asynccontextmanager

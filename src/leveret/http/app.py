@@ -22,7 +22,7 @@ from leveret.http.framework.listing import with_list_query
 from leveret.http.framework.node import NodeView
 from leveret.http.framework.operations import Access, Handler, Operation, endpoints_of, routes_of
 from leveret.http.framework.rates import RateSamples
-from leveret.http.framework.request_shares import RequestShares
+from leveret.http.framework.request_shares import RequestShares, WaitingCalls
 from leveret.http.framework.responses import (
     json_response,
     on_client_disconnect,
@@ -114,6 +114,7 @@ def make_app(node: NodeView) -> Starlette:
     app.state.rates = RateSamples()
     app.state.operations = OPERATIONS
     app.state.request_shares = RequestShares()
+    app.state.waiting_calls = WaitingCalls(node.settings.http_connections_max)
     app.state.own_names = OwnNames(node.settings)
     app.state.proxies = Networks(node.settings.http_trusted_proxies)
     # Each turn of the engine has a time, so the time of the last one changes when clients act.

@@ -292,6 +292,11 @@ class Journal:
         self._add_piece(written.data)
         self._written.append(written)
 
+    def forget_chunks(self, chunk: ChunkWriter) -> None:
+        """Copy no chunk of this block to the segments of a stream that is deleted in it."""
+        self.write_chunk(chunk)
+        self._written = [written for written in self._written if written.owner is not chunk]
+
     def take_written(self) -> list[WrittenChunk]:
         """Return the chunks of the block that was taken."""
         written = self._written

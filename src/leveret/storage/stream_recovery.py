@@ -13,7 +13,6 @@ A fault while one stream is restored is confined to that stream: its segments an
 log are set aside (`unrestored_streams`), and the stream goes on behind them.
 """
 
-import errno
 from collections.abc import Iterator
 from typing import Final
 
@@ -50,8 +49,8 @@ class StreamFaults:
         return stream in self._faults
 
     def note(self, stream: Stream, fault: Exception) -> None:
-        """Note the fault of a stream. Raise it if it is one of the disk that may pass."""
-        if isinstance(fault, OSError) and fault.errno != errno.EIO:
+        """Note the fault of a stream. Raise a fault of the disk: the next start may succeed."""
+        if isinstance(fault, OSError):
             raise fault
         self._faults[int(stream.ledger.id)] = fault
         stream.turn.note_fault(f"restoring {shown(stream)}", fault)

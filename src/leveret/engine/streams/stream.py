@@ -449,5 +449,8 @@ class Stream(Queue):
         self.deleted = True
         for segment in self.segments.segments:
             self._drop(segment.first_offset)
+        if self.ledger.journal is not None:
+            # A checkpoint without the stream may follow: it would not explain a new segment.
+            self.ledger.journal.forget_chunks(self.writer)
         self.turn.timers.disarm(self.timer)
         self.end_consumers()

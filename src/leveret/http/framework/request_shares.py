@@ -3,8 +3,13 @@
 A slow request holds a connection, memory and a part of the event loop. One user may have
 `USER_REQUESTS_MAX` of them, so that the requests of a user, or of somebody with its password, leave
 room for all others. Administrators have no such limit.
+
+Calls that wait for a job hold a connection for up to a minute and cost little else. One client may
+have `WAITING_SHARE` of all connections waiting.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from starlette.exceptions import HTTPException
@@ -13,6 +18,7 @@ from starlette.requests import Request
 from leveret.auth import ADMINISTRATOR, User
 
 USER_REQUESTS_MAX: Final = 64
+WAITING_SHARE: Final = 0.5  # of the HTTP connections, for the waiting calls of one client
 RETRY_AFTER_S: Final = "1"
 _HOLDER: Final = "leveret.share"  # key in a scope: the user whose share the request takes from
 
@@ -46,3 +52,29 @@ class RequestShares:
             del self._running[name]
         else:
             self._running[name] -= 1
+
+
+class WaitingCalls:
+    """The calls of each client that wait for a job."""
+
+    def __init__(self, connections_max: int) -> None:
+        self._most = max(1, int(connections_max * WAITING_SHARE))
+        self._waiting: dict[str, int] = {}
+
+    @contextmanager
+    def one_of(self, client: str) -> Iterator[None]:
+        """Count a waiting call. Answer 429 if the client has too many."""
+        waiting = self._waiting.get(client, 0)
+        if waiting >= self._most:
+            raise HTTPException(
+                429,
+                f"{waiting} calls of this client wait for jobs: try again",
+                {"Retry-After": RETRY_AFTER_S},
+            )
+        self._waiting[client] = waiting + 1
+        try:
+            yield
+        finally:
+            self._waiting[client] -= 1
+            if self._waiting[client] == 0:
+                del self._waiting[client]

@@ -90,8 +90,9 @@ async def dequeue(call: Call) -> Response:
     call.require_use(namespace, topic, READ)
     jobs = await call.store.dequeue(namespace, topic, limit, lease_ms, 0)
     if wait_ms and not jobs:
-        taking = call.store.dequeue(namespace, topic, limit, lease_ms, wait_ms)
-        jobs = await _unless_disconnected(call.request, taking)
+        with call.request.app.state.waiting_calls.one_of(call.access.identity):
+            taking = call.store.dequeue(namespace, topic, limit, lease_ms, wait_ms)
+            jobs = await _unless_disconnected(call.request, taking)
     return json_response([leased_job_info(job) for job in jobs])
 
 

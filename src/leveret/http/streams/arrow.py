@@ -53,8 +53,9 @@ class RangeGone(msgspec.Struct):
 class ArrowResponse:
     """Relay one read."""
 
-    def __init__(self, reads: BulkReads, shown: str) -> None:
+    def __init__(self, reads: BulkReads, shown: str, user: str) -> None:
         self._reads = reads
+        self._user = user  # whose share of the reads it takes
         self._shown = shown  # name of the source in the log file
 
     def open(self) -> AbstractAsyncContextManager[Read]:
@@ -98,13 +99,13 @@ class ArrowResponse:
 class StreamArrowResponse(ArrowResponse):
     """Relay a range of a stream."""
 
-    def __init__(self, reads: BulkReads, stream: Stream, request: Request) -> None:
-        super().__init__(reads, shown_stream(stream))
+    def __init__(self, reads: BulkReads, stream: Stream, request: Request, user: str) -> None:
+        super().__init__(reads, shown_stream(stream), user)
         self._stream = stream
         self._request = request
 
     def open(self) -> AbstractAsyncContextManager[Read]:
-        return self._reads.read(self._stream, self._request)
+        return self._reads.read(self._stream, self._request, self._user)
 
     def failure(self, fault: ReadError) -> Response:
         if self._stream.deleted:
@@ -123,14 +124,14 @@ class QueueArrowResponse(ArrowResponse):
     """Relay messages of a queue."""
 
     def __init__(
-        self, reads: BulkReads, request: Request, packs: AsyncIterator[QueueChunk]
+        self, reads: BulkReads, request: Request, packs: AsyncIterator[QueueChunk], user: str
     ) -> None:
-        super().__init__(reads, f"queue '{request.stream}'")
+        super().__init__(reads, f"queue '{request.stream}'", user)
         self._request = request
         self._packs = packs
 
     def open(self) -> AbstractAsyncContextManager[Read]:
-        return self._reads.read_queue(self._request, self._packs)
+        return self._reads.read_queue(self._request, self._packs, self._user)
 
 
 def shown_stream(stream: Stream) -> str:

@@ -172,7 +172,8 @@ def _plain_queue(request: Request) -> Queue:
 
 def _answer(request: Request, queue: Queue, packs: AsyncIterator[QueueChunk]) -> QueueArrowResponse:
     wanted = Range(queue.name, int(queue.ledger.id), 0, 0, columns_of(request))
-    return QueueArrowResponse(node_of(request).bulk_reads, wanted, packs)
+    user = user_of(request).identity
+    return QueueArrowResponse(node_of(request).bulk_reads, wanted, packs, user)
 
 
 async def _packs(rows: list[tuple[int, Message]]) -> AsyncIterator[QueueChunk]:

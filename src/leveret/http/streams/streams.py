@@ -160,7 +160,8 @@ async def get_batches(request: Request) -> StreamArrowResponse | Response:
         columns=columns_of(request),
         bytes_max=number_of(request, "max_bytes", 0),
     )
-    return StreamArrowResponse(node_of(request).bulk_reads, stream, wanted)
+    user = user_of(request).identity
+    return StreamArrowResponse(node_of(request).bulk_reads, stream, wanted, user)
 
 
 async def change_cursor(request: Request) -> Response:
