@@ -124,6 +124,10 @@ damage: setup ## Cut and flip every place of a small log, fail every write and e
 chaos: setup ## Kill the broker under load, KILLS times, and account for every message
 	@$(PY) -m tools.chaos --kills $(or $(KILLS),500) $(ARGS)
 
+.PHONY: chaos-cluster
+chaos-cluster: setup ## Kill, freeze and cut off nodes of a cluster under load, ROUNDS times, and account for every message
+	@$(PY) -m tools.chaos_cluster --rounds $(or $(ROUNDS),100) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
 .PHONY: chaos-spark
 chaos-spark: setup ## Kill Spark's driver and the broker in every phase of a batch, ROUNDS times
 	@tools/system_packages.sh "$(PYTHON)" spark
