@@ -148,6 +148,25 @@ def test_every_node_shows_all_nodes(trio: RunningCluster) -> None:
     trio.wait_for_members()
 
 
+def test_every_node_has_metrics_of_its_own(trio: RunningCluster) -> None:
+    leader = trio.leader
+    for name in trio.nodes:
+        status, body = ask(trio, name, "/metrics")
+        assert status == 200
+        lines = body.decode().splitlines()
+        role = "leader" if name == leader else "follower"
+        assert f'leveret_raft_role{{role="{role}"}} 1' in lines
+        assert f'leveret_raft_leader{{leader="{leader}"}} 1' in lines
+        assert any(line.startswith("rabbitmq_process_resident_memory_bytes ") for line in lines)
+        assert any(line.startswith("rabbitmq_raft_log_commit_index ") for line in lines)
+        lags = [line for line in lines if line.startswith("leveret_raft_member_lag_blocks{")]
+        assert len(lags) == (2 if name == leader else 0)
+        has_queues = any(line.startswith("rabbitmq_queues ") for line in lines)
+        assert has_queues == (name == leader)
+    body = ask(trio, leader, "/metrics/detailed?family=ra_metrics")[1]
+    assert b"\nrabbitmq_detailed_raft_term_total " in body
+
+
 def test_minority_answers_503_with_the_reason(trio: RunningCluster) -> None:
     old = trio.leader
     others = trio.followers

@@ -33,6 +33,7 @@ from leveret.listening import Admission, Client, Relayed
 from leveret.runtime.cluster_logs import FollowingLog, LeadingLog, put_hard
 from leveret.runtime.directory_copier import DirectoryCopier, Offer
 from leveret.runtime.follower_http import FollowerHttp
+from leveret.runtime.machine import read_machine
 from leveret.runtime.node import Node, NotWantedError
 from leveret.runtime.public_listeners import LEADER_WAIT_S
 from leveret.runtime.public_listeners import Relayed as LeaderConnection
@@ -76,6 +77,8 @@ class ClusterNode:
         self._following: FollowingLog | None = None
         self.bound: list[Listener] = []  # the addresses that the node listens on for clients
         self.leader = ""  # name of the node that leads; empty: none is known
+        self._last_leader = ""  # the last node that was known to lead
+        self._leader_changes = 0
         self._term = 0  # in which this node has to lead; 0: it has to follow
         self._changed = asyncio.Event()  # set at every change of roles, and replaced
         self._roles: asyncio.Task[None] | None = None
@@ -132,15 +135,20 @@ class ClusterNode:
     def on_lead(self, term: int) -> None:
         """Begin to lead: the TERM block of this node is committed."""
         self._term = term
-        self.leader = self.cluster.name
+        self._note_leader(self.cluster.name)
         self._tell_change()
 
     def on_follow(self, leader: str) -> None:
         """Follow another leader, or none."""
         self._term = 0
         self._open = None
-        self.leader = leader
+        self._note_leader(leader)
         self._tell_change()
+
+    def _note_leader(self, leader: str) -> None:
+        self._leader_changes += leader not in ("", self._last_leader)
+        self._last_leader = leader or self._last_leader
+        self.leader = leader
 
     def on_commit(self, index: int) -> None:
         """Do nothing: the logs are told by the member."""
@@ -224,7 +232,13 @@ class ClusterNode:
 
     def facts(self) -> dict[str, Any]:
         """Return the cluster as this node sees it, as JSON."""
-        return asdict(self.member.status())
+        return {**asdict(self.member.status()), "leader_changes": self._leader_changes}
+
+    def metrics(self) -> str:
+        """Return the metrics of a node that follows, in Prometheus's text format."""
+        from leveret.metrics.cluster import follower_text  # late: no start waits for it
+
+        return follower_text(self.facts(), read_machine(self._disk.folder))
 
     def nodes(self) -> list[ClusterNodeFacts]:
         """Return all nodes of the cluster, by name."""
