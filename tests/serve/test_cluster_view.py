@@ -139,6 +139,11 @@ def test_every_node_shows_all_nodes(trio: RunningCluster) -> None:
     wait_until(lambda: get(trio, leader, "/api/queues/%2F/qq")["online"] == running, "it is gone")
     assert get(trio, follower, f"/api/nodes/{killed}")["running"] is False
     assert get(trio, follower, f"/api/nodes/{leader}")["running"] is True
+    reasons = get(trio, follower, "/api/queues/%2F/qq/explain")["reasons"]
+    (text,) = [reason["text"] for reason in reasons if reason["code"] == "cluster"]
+    assert text.startswith(f"Node {killed} has not been reached for ")
+    for name in running:
+        assert len(get(trio, name, "/api/cluster")["reasons"]) == 1
     replicas = get(trio, follower, "/api/queues/quorum/%2F/qq/status")
     states = {row["Node Name"]: row["Raft State"] for row in replicas}
     assert states == {leader: "leader", follower: "follower", killed: "noproc"}
@@ -174,7 +179,8 @@ def test_minority_answers_503_with_the_reason(trio: RunningCluster) -> None:
     wait_until(lambda: ask(trio, old, "/api/queues")[0] == 503, "the minority refuses")
     status, body = ask(trio, old, "/api/queues")
     assert status == 503
-    assert "reason" in msgspec.json.decode(body)
+    assert msgspec.json.decode(body)["reason"].startswith("This node waits for a majority: ")
+    assert len(get(trio, old, "/api/cluster")["reasons"]) == 3
     assert ask(trio, old, "/api/health/checks/alarms")[0] == 503
     trio.start(*others)
     trio.wait_for_members()

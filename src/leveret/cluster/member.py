@@ -128,6 +128,8 @@ class ClusterMember:
         self._names: dict[int, str] = {}  # by number, as messages came
         self._refusals: dict[str, str] = {}
         self._loop = asyncio.get_running_loop()
+        self._began_s = self._loop.time()
+        self._lost_at_s: dict[str, float] = {}  # when the connection with a node was lost
         self._timer: asyncio.TimerHandle | None = None
         self._has_ended = False
         self.links = Links(self, settings.secret, chance=chance, tls=tls, pace=pace)
@@ -341,10 +343,12 @@ class ClusterMember:
 
     def on_connected(self, peer: str, card: Card) -> None:
         self._refusals.pop(peer, None)
+        self._lost_at_s.pop(peer, None)
         if card.number:
             self._names[card.number] = peer
 
     def on_lost(self, peer: str) -> None:
+        self._lost_at_s[peer] = self._loop.time()
         if self._copier is not None:
             self._copier.on_lost(peer)
         number = self._number_of(peer)
@@ -482,6 +486,12 @@ class ClusterMember:
 
     def _describe_members(self, raft: Raft) -> list[MemberStatus]:
         return [
-            describe_member(raft, member, self.links.can_talk(member.name), self._tick_s)
+            describe_member(raft, member, self._lost_s(member.name), self._tick_s)
             for member in raft.log.members().members.values()
         ]
+
+    def _lost_s(self, name: str) -> float | None:
+        """Return for how long a node was not reached; None if it is connected."""
+        if self.links.can_talk(name):
+            return None
+        return self._loop.time() - self._lost_at_s.get(name, self._began_s)

@@ -2,11 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from leveret.cluster.raft.core import Raft
 from leveret.cluster.raft.members import Member
 from leveret.cluster.raft.progress import STATE_NAMES
 from leveret.cluster.raft.state import LEADER, ROLE_NAMES
+
+LAG_BLOCKS_MAX: Final = 100  # a member that is further behind is reported
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,7 @@ class MemberStatus:
     lag_blocks: int | None  # behind the leader's log
     heard_s: float | None  # time since it was heard; 0 for the node that answers
     progress: str  # probe, replicate or copy; empty if unknown
+    lost_s: float | None  # time since the node that answers has lost it; None if it is connected
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,9 @@ def describe(raft: Raft, name_of: Callable[[int], str]) -> RaftStatus:
     )
 
 
-def describe_member(raft: Raft, member: Member, can_talk: bool, tick_s: float) -> MemberStatus:
+def describe_member(
+    raft: Raft, member: Member, lost_s: float | None, tick_s: float
+) -> MemberStatus:
     """Return one member of the cluster, as this node knows it."""
     number = int(member.number)
     is_me = number == raft.node
@@ -88,9 +94,37 @@ def describe_member(raft: Raft, member: Member, can_talk: bool, tick_s: float) -
         number=number,
         address=member.address.decode(errors="replace"),
         role="leader" if number == raft.leader else role,
-        is_connected=is_me or can_talk,
+        is_connected=is_me or lost_s is None,
         match=match,
         lag_blocks=int(raft.log.last_index) - (match or 0) if has_lag else None,
         heard_s=heard_s,
         progress="" if progress is None or is_me else STATE_NAMES[progress.state],
+        lost_s=None if is_me else lost_s,
     )
+
+
+def waiting_reasons(status: ClusterStatus) -> list[str]:
+    """Return why the cluster waits, or what it lacks, as sentences; none if all is well."""
+    raft = status.raft
+    if raft is None:
+        return [f"This node is in no cluster yet: {status.waiting_for}."]
+    reasons: list[str] = []
+    voters = [member for member in status.members if member.role != "non-voter"]
+    reached = sum(member.is_connected for member in voters)
+    if reached <= len(voters) // 2:
+        reasons.append(
+            f"This node waits for a majority: it reaches {reached} of {len(voters)} nodes that"
+            " vote, itself included."
+        )
+    elif not raft.leader:
+        reasons.append("No node leads the cluster: an election is under way.")
+    elif raft.role == "leader" and raft.is_disk_late:
+        reasons.append("The disk of the leader is slow: a sync has taken too long.")
+    for member in status.members:
+        if member.lost_s is not None:
+            reasons.append(f"Node {member.name} has not been reached for {member.lost_s:.0f} s.")
+        elif member.progress == "copy":
+            reasons.append(f"Node {member.name} gets a copy of the data directory.")
+        elif (member.lag_blocks or 0) > LAG_BLOCKS_MAX:
+            reasons.append(f"Node {member.name} is {member.lag_blocks} blocks behind the leader.")
+    return reasons
