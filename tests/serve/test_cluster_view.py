@@ -139,6 +139,12 @@ def test_every_node_shows_all_nodes(trio: RunningCluster) -> None:
     wait_until(lambda: get(trio, leader, "/api/queues/%2F/qq")["online"] == running, "it is gone")
     assert get(trio, follower, f"/api/nodes/{killed}")["running"] is False
     assert get(trio, follower, f"/api/nodes/{leader}")["running"] is True
+    reasons = get(trio, follower, "/api/queues/%2F/qq/explain")["reasons"]
+    (text,) = [reason["text"] for reason in reasons if reason["code"] == "cluster"]
+    assert text.startswith(f"Node {killed} is not reached: start it, or ")
+    for name in running:
+        (fault,) = get(trio, name, "/api/cluster")["faults"]
+        assert (fault["node"], fault["severity"]) == (killed, "degraded")
     replicas = get(trio, follower, "/api/queues/quorum/%2F/qq/status")
     states = {row["Node Name"]: row["Raft State"] for row in replicas}
     assert states == {leader: "leader", follower: "follower", killed: "noproc"}
@@ -148,6 +154,25 @@ def test_every_node_shows_all_nodes(trio: RunningCluster) -> None:
     trio.wait_for_members()
 
 
+def test_every_node_has_metrics_of_its_own(trio: RunningCluster) -> None:
+    leader = trio.leader
+    for name in trio.nodes:
+        status, body = ask(trio, name, "/metrics")
+        assert status == 200
+        lines = body.decode().splitlines()
+        role = "leader" if name == leader else "follower"
+        assert f'leveret_raft_role{{role="{role}"}} 1' in lines
+        assert f'leveret_raft_leader{{leader="{leader}"}} 1' in lines
+        assert any(line.startswith("rabbitmq_process_resident_memory_bytes ") for line in lines)
+        assert any(line.startswith("rabbitmq_raft_log_commit_index ") for line in lines)
+        lags = [line for line in lines if line.startswith("leveret_raft_member_lag_blocks{")]
+        assert len(lags) == (2 if name == leader else 0)
+        has_queues = any(line.startswith("rabbitmq_queues ") for line in lines)
+        assert has_queues == (name == leader)
+    body = ask(trio, leader, "/metrics/detailed?family=ra_metrics")[1]
+    assert b"\nrabbitmq_detailed_raft_term_total " in body
+
+
 def test_minority_answers_503_with_the_reason(trio: RunningCluster) -> None:
     old = trio.leader
     others = trio.followers
@@ -155,7 +180,8 @@ def test_minority_answers_503_with_the_reason(trio: RunningCluster) -> None:
     wait_until(lambda: ask(trio, old, "/api/queues")[0] == 503, "the minority refuses")
     status, body = ask(trio, old, "/api/queues")
     assert status == 503
-    assert "reason" in msgspec.json.decode(body)
+    assert "1 of 3 voters are reached, and 2 are needed" in msgspec.json.decode(body)["reason"]
+    assert len(get(trio, old, "/api/cluster")["faults"]) == 3
     assert ask(trio, old, "/api/health/checks/alarms")[0] == 503
     trio.start(*others)
     trio.wait_for_members()

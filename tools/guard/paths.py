@@ -13,7 +13,7 @@ from leveret.engine.restore import apply_definition
 from leveret.journal.journal import Journal
 from leveret.perf.protocol import Publishes, Template
 from leveret.storage.log_reader import LogReader
-from leveret.storage.queue_recovery import restore_queue
+from leveret.storage.queue_recovery import QueueRestoration
 from leveret.storage.replay import Replay
 from leveret.wire.tables import table_of
 from tools.guard.stage import BURST, LOG_FILE, NOW_MS, NOW_NS, Stage, method, publishes
@@ -207,7 +207,8 @@ class RecoveryPath(Path):
             apply_definition(self.broker, table)
         queue = self.broker.vhost("/").queues["q"]
         queue.open_pages(self.pages)
-        restore_queue(queue, replay.queues[int(queue.ledger.id)], True, set(), {})
+        log = replay.queues[int(queue.ledger.id)]
+        QueueRestoration(queue, log, True, set(), {}).restore_all()
 
     def check(self) -> None:
         assert self.broker.vhost("/").queues["q"].message_count() == MESSAGES

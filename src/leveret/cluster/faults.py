@@ -38,6 +38,12 @@ def find_faults(status: ClusterStatus) -> list[Fault]:
     return sorted(found, key=lambda fault: order.index(fault.severity))
 
 
+def find_reasons(status: ClusterStatus) -> list[str]:
+    """Return one sentence for each fault that keeps messages waiting or needs to be mended."""
+    faults = [fault for fault in find_faults(status) if fault.severity != NOTE]
+    return [f"{fault.fault[0].upper()}{fault.fault[1:]}: {fault.advice}." for fault in faults]
+
+
 def _of_forming(status: ClusterStatus) -> Iterator[Fault]:
     if status.waiting_for:
         yield Fault(
@@ -53,7 +59,10 @@ def _of_forming(status: ClusterStatus) -> Iterator[Fault]:
 
 def _of_leading(status: ClusterStatus) -> Iterator[Fault]:
     raft = status.raft
-    if raft is None or raft.leader:
+    if raft is None:
+        return
+    is_cut_off = raft.role == "leader" and status.voters_spare < 0  # it soon ceases to lead
+    if raft.leader and not is_cut_off:
         return
     away = [member.name for member in status.members if not member.is_connected]
     if status.voters_spare >= 0:
@@ -66,7 +75,7 @@ def _of_leading(status: ClusterStatus) -> Iterator[Fault]:
     yield Fault(
         STOPPED,
         "",
-        f"no node leads: {status.voters_reached} of {status.voters} voters are reached, and "
+        f"{'the leader is cut off' if is_cut_off else 'no node leads'}: {status.voters_reached} of {status.voters} voters are reached, and "
         f"{status.voters_needed} are needed",
         advice,
     )

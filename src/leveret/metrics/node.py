@@ -1,10 +1,12 @@
 """Families of the node itself: open objects, resources, alarms, the log and the event loop."""
 
 import os
+from collections.abc import Callable
 from typing import Final
 
 from leveret import __version__, build_info
 from leveret.histogram import Histogram
+from leveret.http.framework.node import Machine
 from leveret.metrics import queue_lines
 from leveret.metrics.family import COUNTER, GAUGE, HISTOGRAM, Family
 from leveret.metrics.node_family import PROTOCOL, Read, Samples, node_family
@@ -36,27 +38,50 @@ _CHURN: Final = tuple(
     )
 )
 
-_MACHINE: Final = (
-    node_family(
+# Families of the process and its machine, which a node of a cluster has in every role: kind, name,
+# description, how it is read, group.
+MACHINE: Final[tuple[tuple[str, str, str, Callable[[Machine], Number], str], ...]] = (
+    (
         GAUGE,
         "rabbitmq_process_open_fds",
         "Open file descriptors.",
-        lambda r: r.machine.descriptors_used,
+        lambda m: m.descriptors_used,
         COARSE,
     ),
-    node_family(
+    (
         GAUGE,
         "rabbitmq_process_max_fds",
         "Maximum number of open file descriptors.",
-        lambda r: r.machine.descriptors_max,
+        lambda m: m.descriptors_max,
         METRICS,
     ),
-    node_family(
+    (
         GAUGE,
         "rabbitmq_process_resident_memory_bytes",
         "Memory of the process.",
-        lambda r: r.machine.memory_used_bytes,
+        lambda m: m.memory_used_bytes,
         COARSE,
+    ),
+    (
+        GAUGE,
+        "rabbitmq_disk_space_available_bytes",
+        "Free space on the disk of the data directory.",
+        lambda m: m.disk_free_bytes,
+        COARSE,
+    ),
+    (
+        COUNTER,
+        "leveret_process_cpu_seconds_total",
+        "Processor time of the process.",
+        lambda m: sum(os.times()[:2]),
+        "",
+    ),
+)
+
+_MACHINE: Final = (
+    *(
+        node_family(kind, name, about, lambda r, read=read: read(r.machine), group)  # type: ignore[misc]
+        for kind, name, about, read, group in MACHINE
     ),
     node_family(
         GAUGE,
@@ -64,13 +89,6 @@ _MACHINE: Final = (
         "Memory of messages above which publishers are blocked.",
         lambda r: r.machine.memory_limit_bytes,
         METRICS,
-    ),
-    node_family(
-        GAUGE,
-        "rabbitmq_disk_space_available_bytes",
-        "Free space on the disk of the data directory.",
-        lambda r: r.machine.disk_free_bytes,
-        COARSE,
     ),
     node_family(
         GAUGE,
@@ -91,12 +109,6 @@ _MACHINE: Final = (
         "leveret_memory_held_bytes",
         "Approximate memory of messages and buffers, which the memory alarm watches.",
         lambda r: r.machine.memory_held_bytes,
-    ),
-    node_family(
-        COUNTER,
-        "leveret_process_cpu_seconds_total",
-        "Processor time of the process.",
-        lambda r: sum(os.times()[:2]),
     ),
     node_family(
         COUNTER,

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable
 from typing import Final
 
-from leveret.metrics import jobs, node, objects, queues, traffic
+from leveret.metrics import cluster, jobs, node, objects, queues, traffic
 from leveret.metrics.family import Family
 
 _HEAD: Final = """\
@@ -59,6 +59,10 @@ delays and parking. With [`otel_endpoint`](configuration.md#otel_endpoint) and
 until they are delivered, `<queue> hold` until they are settled, children of the publisher's span.
 A thread sends spans in batches. Its list holds 10,000 spans; further ones are dropped and counted.
 
+**Cluster.** Every node of a [cluster](cluster.md) answers with its own metrics: scrape all of them.
+A node that follows has those of its process and of its place in the cluster. The leader also has
+those of queues and messages.
+
 Alerts to begin with:
 
 ```yaml
@@ -74,6 +78,10 @@ Alerts to begin with:
   expr: abs(leveret_jobs_clock_skew_seconds) > 20
 - alert: JobsWaitForFlush
   expr: leveret_jobs_flush_lag_seconds > 60
+- alert: ClusterWithoutLeader
+  expr: absent(leveret_raft_leader) == 1
+- alert: ClusterMemberLost
+  expr: min by (member) (leveret_raft_member_connected) == 0
 - alert: LoopIsSlow
   expr: histogram_quantile(0.99, rate(leveret_loop_lag_seconds_bucket[5m])) > 0.1
 ```
@@ -85,6 +93,7 @@ def page() -> str:
     parts = [
         _HEAD,
         _section("The node", [f.family for f in node.NODE_FAMILIES]),
+        _section("A node in a cluster", [f.family for f in cluster.CLUSTER_FAMILIES]),
         _section("Jobs", [f.family for f in jobs.JOBS_FAMILIES]),
         _section("Sums over channels", [f.family for f in traffic.SUMS_OF_CHANNELS]),
         _section("Each queue", _queue_families()),

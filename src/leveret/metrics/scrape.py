@@ -19,7 +19,8 @@ from librt.strings import BytesWriter
 from leveret.engine.queues.queue import Queue
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.histogram import Histogram
-from leveret.metrics import node, objects, queues, traffic
+from leveret.metrics import cluster, node, objects, queues, traffic
+from leveret.metrics.cluster import CLUSTER_FAMILIES
 from leveret.metrics.family import COUNTER, Family
 from leveret.metrics.jobs import JOBS_FAMILIES
 from leveret.metrics.node import NODE_FAMILIES
@@ -102,6 +103,7 @@ class Scrape:
         totals = await read_totals(self._sources, self._slices)
         for family in (*NODE_FAMILIES, *JOBS_FAMILIES, *traffic.SUMS_OF_CHANNELS):
             self._node_family(family, totals)
+        self._cluster_families()
         for queue_family in QUEUE_FAMILIES:
             self._queue_sum(queue_family, totals)
         yield self._take()
@@ -112,6 +114,7 @@ class Scrape:
         totals = await read_totals(self._sources, self._slices)
         for family in (*NODE_FAMILIES, *JOBS_FAMILIES):
             self._node_family(family, totals)
+        self._cluster_families()
         yield self._take()
         chosen = [family for family in QUEUE_FAMILIES if family.is_common]
         parts = await self._parts(Filter())
@@ -134,6 +137,8 @@ class Scrape:
             totals = await read_totals(self._sources, self._slices)
             for family in node_families:
                 self._node_family(family, totals, family.family.detailed_name())
+        if cluster.GROUP in groups:
+            self._cluster_families(is_detailed=True)
         chosen = [f for f in QUEUE_FAMILIES if f.family.group in groups]
         if queues.CONSUMER_COUNT in groups and queues.METRICS not in groups:
             chosen.append(queues.CONSUMERS_ALONE)
@@ -185,6 +190,15 @@ class Scrape:
         else:
             for labels, value in found:
                 self._write(sample(name, labels, value))
+
+    def _cluster_families(self, *, is_detailed: bool = False) -> None:
+        """Write the families of a node in a cluster; a node alone has none."""
+        found = self._sources.facts.cluster
+        facts = found.facts() if found is not None else {"raft": None}
+        if facts["raft"] is not None:
+            for family in CLUSTER_FAMILIES:
+                name = family.family.detailed_name() if is_detailed else ""
+                self._write(family.text(facts, name))
 
     def _queue_sum(self, declared: QueueFamily, totals: NodeTotals) -> None:
         """Write the sum over all queues, for RabbitMQ's names. Ours are families of the node."""

@@ -15,22 +15,20 @@ import contextlib
 import logging
 import secrets
 from collections.abc import Callable
-from dataclasses import asdict
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 from leveret.auth.certificates import TlsPeer
 from leveret.clock import Clock
 from leveret.cluster.errors import ClusterError
-from leveret.cluster.faults import find_faults
 from leveret.cluster.member import ClusterMember, Directory, NodeSettings
 from leveret.cluster.peers import Tls
 from leveret.cluster.raft.members import encode_members
 from leveret.cluster.relay import AMQP, AMQPS, HTTP, HTTPS, RelayHead, attach
 from leveret.config.settings import Settings
 from leveret.errors import ConfigError, LeveretError
-from leveret.http.framework.node import ClusterNodeFacts, Listener
 from leveret.listening import Admission, Client, Relayed
+from leveret.runtime.cluster_facts import ClusterFacts
 from leveret.runtime.cluster_logs import FollowingLog, LeadingLog, put_hard
 from leveret.runtime.directory_copier import DirectoryCopier, Offer
 from leveret.runtime.follower_http import FollowerHttp
@@ -52,7 +50,7 @@ HAND_OVER_S: Final = 5.0  # then a node that stops no longer waits for its succe
 MakeNode = Callable[[Replication], Node]
 
 
-class ClusterNode:
+class ClusterNode(ClusterFacts):
     """One node of a cluster. It is the owner of the cluster's member."""
 
     def __init__(
@@ -65,8 +63,8 @@ class ClusterNode:
         chance: Random | None = None,
         tls: Tls | None = None,
     ) -> None:
+        super().__init__(cluster)
         self.settings = settings
-        self.cluster = cluster
         self._clock = clock
         self._disk = disk
         self._chance = chance if chance is not None else secrets.SystemRandom()
@@ -75,8 +73,6 @@ class ClusterNode:
         self._open: Node | None = None  # the broker, while clients are served
         self._leading: LeadingLog | None = None
         self._following: FollowingLog | None = None
-        self.bound: list[Listener] = []  # the addresses that the node listens on for clients
-        self.leader = ""  # name of the node that leads; empty: none is known
         self._term = 0  # in which this node has to lead; 0: it has to follow
         self._changed = asyncio.Event()  # set at every change of roles, and replaced
         self._roles: asyncio.Task[None] | None = None
@@ -133,14 +129,14 @@ class ClusterNode:
     def on_lead(self, term: int) -> None:
         """Begin to lead: the TERM block of this node is committed."""
         self._term = term
-        self.leader = self.cluster.name
+        self.note_leader(self.cluster.name)
         self._tell_change()
 
     def on_follow(self, leader: str) -> None:
         """Follow another leader, or none."""
         self._term = 0
         self._open = None
-        self.leader = leader
+        self.note_leader(leader)
         self._tell_change()
 
     def on_commit(self, index: int) -> None:
@@ -223,39 +219,13 @@ class ClusterNode:
                 await self._next_change()
         return None
 
-    def facts(self) -> dict[str, Any]:
-        """Return the cluster as this node sees it, as JSON."""
-        status = self.member.status()
-        return {**asdict(status), "faults": [asdict(fault) for fault in find_faults(status)]}
-
-    def nodes(self) -> list[ClusterNodeFacts]:
-        """Return all nodes of the cluster, by name."""
-        found = [
-            ClusterNodeFacts(
-                member.name,
-                is_leader=member.role == "leader",
-                is_voter=member.role != "non-voter",
-                is_running=member.is_connected,
-                last_index=member.match or 0,
-            )
-            for member in self.member.status().members
-        ]
-        return sorted(found, key=lambda one: one.name)
-
-    def raft_indexes(self) -> tuple[int, int]:
-        """Return the term, and the last committed block."""
-        raft = self.member.status().raft
-        return (raft.term, raft.commit) if raft is not None else (0, 0)
-
-    def missing_nodes(self) -> list[str]:
-        """Return listed nodes that are not in the cluster yet."""
-        return sorted(set(self.cluster.peers).difference(one.name for one in self.nodes()))
-
     def why_unwell(self) -> str:
         """Return why clients of this node are not served; empty if they are."""
         if self._open is not None or (self.leader and self.leader != self.cluster.name):
             return ""
-        return self.member.status().waiting_for or "no node leads the cluster"
+        return self.member.status().waiting_for or " ".join(
+            self.reasons() or ["No node leads the cluster."]
+        )
 
     async def command(self, name: str, node: str) -> str:
         """Do a command of an operator; return a sentence, or raise ClusterError."""

@@ -1,15 +1,15 @@
 """HTTP on a node that follows: a few answers of its own, and everything else from the leader.
 
-Health checks and the state of the cluster are answered here, because they concern this node and
-must be answered without a leader, too. Every other request goes to the leader as it came. A relayed
-connection carries one request (`Connection: close`), so that each request is looked at; clients of
-the jobs API keep theirs, because they send many small requests and nothing else.
+Health checks, metrics and the state of the cluster are answered here, because they concern this
+node and must be answered without a leader, too. Every other request goes to the leader as it came.
+A relayed connection carries one request (`Connection: close`), so that each request is looked at;
+clients of the jobs API keep theirs, because they send many small requests and nothing else.
 """
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, Protocol, cast
 from urllib.parse import unquote
 
@@ -17,9 +17,11 @@ import msgspec
 
 from leveret.cluster.errors import ClusterError
 from leveret.cluster.relay import RelayHead
+from leveret.config.settings import Settings
 from leveret.http.framework.cluster_nodes import is_critical
 from leveret.http.framework.node import ClusterNodeFacts, Listener
 from leveret.http.management.health import PROTOCOLS, QUORUM_CRITICAL
+from leveret.http.management.metrics import MEDIA_TYPE as METRICS_MEDIA
 from leveret.listening import Client
 from leveret.runtime.public_listeners import LEADER_WAIT_S, Relayed, join_ends
 
@@ -32,6 +34,7 @@ LOGIN_S: Final = 5.0
 CLOSE_S: Final = 10.0  # for a client to read its answer
 HEALTH: Final = "/api/health"
 CLUSTER: Final = "/api/cluster"
+METRICS: Final = "/metrics"
 JOB_PATHS: Final = ("/enqueue", "/dequeue", "/ack", "/nack", "/extend")
 
 _PHRASES: Final = {
@@ -49,6 +52,13 @@ class Follower(Protocol):
 
     def facts(self) -> dict[str, Any]:
         """Return the cluster as this node sees it, as JSON."""
+
+    @property
+    def settings(self) -> Settings:
+        """Return the settings of the node."""
+
+    def metrics(self) -> str:
+        """Return the metrics of this node, in Prometheus's text format."""
 
     @property
     def bound(self) -> Sequence[Listener]:
@@ -117,7 +127,10 @@ class FollowerHttp(asyncio.Protocol):
                 await self._answer_health(unquote(path.removeprefix(HEALTH)))
                 return
             if path == CLUSTER:
-                await self._answer_cluster(lines[1:])
+                await self._answer_user(lines[1:], self._send_facts)
+                return
+            if path == METRICS or path.startswith(f"{METRICS}/"):
+                await self._answer_metrics(lines[1:])
                 return
         await self._relay(path, lines)
 
@@ -148,19 +161,32 @@ class FollowerHttp(asyncio.Protocol):
             return ""
         return "" if is_there else "No active listener"
 
-    async def _answer_cluster(self, headers: list[bytes]) -> None:
+    async def _answer_metrics(self, headers: list[bytes]) -> None:
+        wanted = self._node.settings.metrics_login
+        if wanted == "never" or (wanted == "remote" and self._client.is_local):
+            self._send_metrics()
+        else:
+            await self._answer_user(headers, self._send_metrics)
+
+    async def _answer_user(self, headers: list[bytes], send: Callable[[], None]) -> None:
         """Answer users whom the leader knows. Without a leader, clients of this machine."""
         if self._node.why_unwell():
             if self._client.is_local:
-                await self._answer(200, self._node.facts())
+                send()
             else:
                 await self._refuse(503, self._node.why_unwell())
             return
         status = await self._ask_login(headers)
         if status == 200:
-            await self._answer(200, self._node.facts())
+            send()
         else:
             await self._refuse(status, "the leader refuses the login")
+
+    def _send_facts(self) -> None:
+        self._send(200, msgspec.json.encode(self._node.facts()))
+
+    def _send_metrics(self) -> None:
+        self._send(200, self._node.metrics().encode(), METRICS_MEDIA)
 
     async def _ask_login(self, headers: list[bytes]) -> int:
         """Return the leader's status for this user: 200 if the user may see the cluster."""
@@ -202,10 +228,12 @@ class FollowerHttp(asyncio.Protocol):
         await self._answer(status, {"error": _PHRASES.get(status, "Error"), "reason": reason})
 
     async def _answer(self, status: int, body: dict[str, Any]) -> None:
+        self._send(status, msgspec.json.encode(body))
+
+    def _send(self, status: int, data: bytes, media: str = "application/json") -> None:
         """Send an answer, and close the connection."""
-        data = msgspec.json.encode(body)
         head = (
-            f"HTTP/1.1 {status} {_PHRASES.get(status, '')}\r\nContent-Type: application/json\r\n"
+            f"HTTP/1.1 {status} {_PHRASES.get(status, '')}\r\nContent-Type: {media}\r\n"
             f"Content-Length: {len(data)}\r\nConnection: close\r\nServer: Leveret\r\n\r\n"
         )
         self._task = None

@@ -8,6 +8,8 @@ import os
 from pathlib import Path
 from typing import Final
 
+from leveret.http.framework.node import Machine
+
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 
@@ -63,3 +65,29 @@ def load() -> float:
     with contextlib.suppress(OSError, AttributeError):
         return os.getloadavg()[0]
     return 0.0
+
+
+def read_machine(
+    folder: Path | None,
+    *,
+    started_ms: int = 0,
+    held_bytes: int = 0,
+    limit_bytes: int = 0,
+    disk_limit_bytes: int = 0,
+) -> Machine:
+    """Return all figures of the process and its machine, as of now."""
+    return Machine(
+        pid=os.getpid(),
+        started_ms=started_ms,
+        memory_used_bytes=memory_used_bytes(),
+        memory_held_bytes=held_bytes,
+        memory_limit_bytes=limit_bytes,
+        disk_free_bytes=disk_free_bytes(folder),
+        disk_limit_bytes=disk_limit_bytes,
+        descriptors_used=descriptors_used(),
+        descriptors_max=descriptors_max(),
+        processors=processors(),
+        load=load(),
+        context_switches=context_switches(),
+        data=str(folder) if folder is not None else "",
+    )

@@ -7,7 +7,6 @@ cached.
 """
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator, Sequence
 
 from leveret.amqp.connection_base import AmqpFront
@@ -114,20 +113,12 @@ class HttpNodeView:
 
     def machine(self) -> Machine:
         folder = self._store.disk.folder if self._store is not None else None
-        return Machine(
-            pid=os.getpid(),
+        return machine.read_machine(
+            folder,
             started_ms=self._started_ms,
-            memory_used_bytes=machine.memory_used_bytes(),
-            memory_held_bytes=self._held_bytes(),
-            memory_limit_bytes=self._memory_limit_bytes,
-            disk_free_bytes=machine.disk_free_bytes(folder),
+            held_bytes=self._held_bytes(),
+            limit_bytes=self._memory_limit_bytes,
             disk_limit_bytes=self.settings.disk_free_min,
-            descriptors_used=machine.descriptors_used(),
-            descriptors_max=machine.descriptors_max(),
-            processors=machine.processors(),
-            load=machine.load(),
-            context_switches=machine.context_switches(),
-            data=str(folder) if folder is not None else "",
         )
 
     def listeners(self) -> Sequence[Listener]:

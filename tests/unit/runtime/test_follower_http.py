@@ -8,6 +8,7 @@ import pytest
 
 from leveret.cluster.errors import NotLeaderError
 from leveret.cluster.relay import RelayHead
+from leveret.config.settings import Settings
 from leveret.http.framework.node import ClusterNodeFacts, Listener
 from leveret.listening import Client
 from leveret.runtime import follower_http
@@ -33,6 +34,11 @@ class _Node:
         return {"name": "b"}
 
     bound = (Listener("amqp", "127.0.0.1", 5672), Listener("http", "127.0.0.1", 15672))
+
+    settings = Settings()
+
+    def metrics(self) -> str:
+        return "own 1\n"
 
     def nodes(self) -> list[ClusterNodeFacts]:
         """Return three nodes, one of which does not run."""
@@ -175,3 +181,13 @@ def test_health_checks_are_about_the_node_that_follows(check: str, status: int) 
     request = f"GET /api/health/checks/{check} HTTP/1.1\r\n\r\n".encode()
     answer = asyncio.run(_ask(_Node(("127.0.0.1", 9)), request))
     assert answer.startswith(f"HTTP/1.1 {status} ".encode())
+
+
+@pytest.mark.parametrize("is_local", [True, False])
+def test_metrics_are_those_of_the_node_that_follows(is_local: bool) -> None:
+    request = b"GET /metrics HTTP/1.1\r\n\r\n"
+    answer = asyncio.run(_ask(_Node(None), request, is_local=is_local))
+    if is_local:
+        assert answer.endswith(b"\r\n\r\nown 1\n")
+    else:  # only the leader knows the users
+        assert answer.startswith(b"HTTP/1.1 503 ")

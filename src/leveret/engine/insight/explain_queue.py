@@ -33,6 +33,7 @@ BEHIND: Final = "behind"
 HIGHER_PRIORITY_AHEAD: Final = "higher_priority_ahead"
 PARKED: Final = "parked"
 NOT_FOUND: Final = "not_found"
+CLUSTER: Final = "cluster"
 
 CODES: Final = (
     NO_CONSUMER,
@@ -51,6 +52,7 @@ CODES: Final = (
     BEHIND,
     HIGHER_PRIORITY_AHEAD,
     NOT_FOUND,
+    CLUSTER,
 )
 
 CONSUMERS_SHOWN_MAX: Final = 20

@@ -48,6 +48,9 @@ class ClusterControl(Protocol):
     def raft_indexes(self) -> tuple[int, int]:
         """Return the term, and the last committed block."""
 
+    def reasons(self) -> list[str]:
+        """Return why the cluster waits, or what it lacks, as sentences; none if all is well."""
+
     def missing_nodes(self) -> list[str]:
         """Return listed nodes that are not in the cluster yet."""
 

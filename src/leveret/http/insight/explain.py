@@ -14,6 +14,7 @@ from leveret.auth import READ
 from leveret.engine.history.life_events import queue_of_copy, seq_of_copy
 from leveret.engine.insight.explain_message import explain_message
 from leveret.engine.insight.explain_queue import (
+    CLUSTER,
     NOT_FOUND,
     PAUSED,
     Explanation,
@@ -27,6 +28,7 @@ from leveret.engine.queues.queue import Queue
 from leveret.engine.vhosts.pausing import pause_details
 from leveret.engine.vhosts.register import Register
 from leveret.http.framework.names import printable
+from leveret.http.framework.node import NodeView
 from leveret.http.framework.operations import Access, Operation
 from leveret.http.framework.permissions import permitted_queue, queue_of
 from leveret.http.framework.request_parts import node_of, part_of, slices_of
@@ -59,6 +61,7 @@ async def explain_one_queue(request: Request) -> Response:
         found = explain_queue(queue, list(node.alarms()))
     _add_pause_details(found, node.broker.register, queue)
     _add_lease_details(found, node.leases.of(queue))
+    _add_cluster_reasons(found, node)
     return json_response(_shown(found))
 
 
@@ -80,6 +83,7 @@ async def explain_one_message(request: Request) -> Response:
         else:
             found = explain_message(queue, stuck, seq, unacked.message, unacked.session)
     _add_pause_details(found, node.broker.register, queue)
+    _add_cluster_reasons(found, node)
     return json_response(_shown(found))
 
 
@@ -88,6 +92,12 @@ def _add_pause_details(found: Explanation, register: Register, queue: Queue) -> 
     for reason in found.reasons:
         if reason.code == PAUSED:
             reason.details.update(pause_details(register, queue))
+
+
+def _add_cluster_reasons(found: Explanation, node: NodeView) -> None:
+    """Add what the cluster waits for, or which of its nodes is not reached or behind."""
+    if node.cluster is not None:
+        found.reasons += [Reason(CLUSTER, text, {}) for text in node.cluster.reasons()]
 
 
 def _add_lease_details(found: Explanation, leases: list[ReaderLease]) -> None:

@@ -19,7 +19,7 @@ class ClusterCommand(msgspec.Struct):
 
 
 class ClusterAnswer(msgspec.Struct):
-    """What was done."""
+    """A sentence that says what the command has done."""
 
     message: str
 

@@ -1,0 +1,72 @@
+"""What a node of a cluster tells about the cluster and itself, in every role."""
+
+from dataclasses import asdict
+from typing import Any
+
+from leveret.cluster.faults import find_faults, find_reasons
+from leveret.cluster.member import ClusterMember, NodeSettings
+from leveret.config.settings import Settings
+from leveret.http.framework.node import ClusterNodeFacts, Listener
+from leveret.runtime.machine import read_machine
+
+
+class ClusterFacts:
+    """The facts about one node."""
+
+    settings: Settings
+    member: ClusterMember
+
+    def __init__(self, cluster: NodeSettings) -> None:
+        self.cluster = cluster
+        self.bound: list[Listener] = []  # the addresses that the node listens on for clients
+        self.leader = ""  # name of the node that leads; empty: none is known
+        self._last_leader = ""  # the last node that was known to lead
+        self._leader_changes = 0
+
+    def note_leader(self, leader: str) -> None:
+        """Note which node leads now; empty: none is known."""
+        self._leader_changes += leader not in ("", self._last_leader)
+        self._last_leader = leader or self._last_leader
+        self.leader = leader
+
+    def facts(self) -> dict[str, Any]:
+        """Return the cluster as this node sees it, as JSON."""
+        status = self.member.status()
+        return {
+            **asdict(status),
+            "leader_changes": self._leader_changes,
+            "faults": [asdict(fault) for fault in find_faults(status)],
+        }
+
+    def reasons(self) -> list[str]:
+        """Return why the cluster waits, or what it lacks, as sentences."""
+        return find_reasons(self.member.status())
+
+    def metrics(self) -> str:
+        """Return the metrics of a node that follows, in Prometheus's text format."""
+        from leveret.metrics.cluster import follower_text  # late: no start waits for it
+
+        return follower_text(self.facts(), read_machine(self.settings.data))
+
+    def nodes(self) -> list[ClusterNodeFacts]:
+        """Return all nodes of the cluster, by name."""
+        found = [
+            ClusterNodeFacts(
+                member.name,
+                is_leader=member.role == "leader",
+                is_voter=member.role != "non-voter",
+                is_running=member.is_connected,
+                last_index=member.match or 0,
+            )
+            for member in self.member.status().members
+        ]
+        return sorted(found, key=lambda one: one.name)
+
+    def raft_indexes(self) -> tuple[int, int]:
+        """Return the term, and the last committed block."""
+        raft = self.member.status().raft
+        return (raft.term, raft.commit) if raft is not None else (0, 0)
+
+    def missing_nodes(self) -> list[str]:
+        """Return listed nodes that are not in the cluster yet."""
+        return sorted(set(self.cluster.peers).difference(one.name for one in self.nodes()))
