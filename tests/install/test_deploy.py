@@ -14,13 +14,16 @@ from typing import Any
 import pytest
 import yaml
 
+from leveret.config.load import load
 from leveret.config.settings import env_name, flag_name, options
 from leveret.http.app import OPERATIONS
+from leveret.runtime.clustered import node_settings
 from tools import build_wheels
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
 FAMILY = re.compile(r"^\| `(\w+)` \| (\w+) \|", re.M)
+UNITS = ("leveret.service", "leveret@.service")
 METRIC = re.compile(r"\b(?:rabbitmq|leveret)_\w+\b")
 
 
@@ -94,8 +97,9 @@ def test_image_uses_options_and_paths_that_exist() -> None:
         assert f"!{name}" in ignored
 
 
-def test_compose_file_uses_options_and_volumes_that_exist() -> None:
-    composed = yaml.safe_load((ROOT / "compose.yaml").read_text())
+@pytest.mark.parametrize("name", ["compose.yaml", "compose.cluster.yaml"])
+def test_compose_file_uses_options_and_volumes_that_exist(name: str) -> None:
+    composed = yaml.safe_load((ROOT / name).read_text())
     known = {env_name(name) for name in options()}
     for service in composed["services"].values():
         assert set(service["environment"]) <= known
@@ -105,17 +109,52 @@ def test_compose_file_uses_options_and_volumes_that_exist() -> None:
             assert f"VOLUME {path}\n" in (ROOT / "Dockerfile").read_text()
 
 
-def test_unit_uses_flags_that_exist() -> None:
-    text = (DEPLOY / "leveret.service").read_text()
+def test_nodes_of_the_compose_file_form_one_cluster() -> None:
+    composed = yaml.safe_load((ROOT / "compose.cluster.yaml").read_text())
+    services = composed["services"]
+    assert sorted(services) == ["a", "b", "c"]
+    ports = [port.partition(":")[0] for each in services.values() for port in each["ports"]]
+    assert len(set(ports)) == len(ports) == 6
+    assert len({each["volumes"][0] for each in services.values()}) == 3
+    for name, service in services.items():
+        given = {key: value for key, value in service["environment"].items() if "$" not in value}
+        secret = {"LEVERET_CLUSTER_SECRET": "s" * 32, "LEVERET_DEFAULT_PASS": "p" * 12}
+        settings = load({}, {**given, **secret})
+        assert settings.node == name
+        assert sorted(node_settings(settings).peers) == sorted(services)
+        assert str(node_settings(settings).peers[name]) == f"{name}:25672"  # names in the network
+
+
+def test_variables_of_the_cluster_unit_are_options() -> None:
+    text = (DEPLOY / "leveret@.service").read_text()
+    known = {env_name(name) for name in options()}
+    assert set(re.findall(r"LEVERET_\w+", text)) <= known
+    assert "Environment=LEVERET_NODE=%i LEVERET_DATA=/var/lib/leveret-%i\n" in text
+    assert "StateDirectory=leveret-%i\n" in text
+
+
+def test_both_units_protect_the_machine_alike() -> None:
+    alone, member = (
+        {line for line in (DEPLOY / name).read_text().splitlines() if not line.startswith("#")}
+        for name in UNITS
+    )
+    own = ("Description=", "Environment", "ExecStart=", "StateDirectory=")
+    assert [line for line in alone ^ member if not line.startswith(own)] == []
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_unit_uses_flags_that_exist(name: str) -> None:
+    text = (DEPLOY / name).read_text()
     [command] = re.findall(r"^ExecStart=(.+)$", text, re.M)
     known = {flag_name(name) for name in options()}
     assert set(re.findall(r"--[\w-]+", command)) <= known
 
 
+@pytest.mark.parametrize("name", UNITS)
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
-def test_unit_is_valid(tmp_path: Path) -> None:
-    unit = tmp_path / "leveret.service"
-    text = (DEPLOY / "leveret.service").read_text()
+def test_unit_is_valid(tmp_path: Path, name: str) -> None:
+    unit = tmp_path / name.replace("@", "@a")
+    text = (DEPLOY / name).read_text()
     unit.write_text(text.replace("/opt/leveret/bin/leveret", "/bin/true"))
     done = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", str(unit)],
@@ -123,7 +162,7 @@ def test_unit_is_valid(tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    assert [line for line in done.stderr.splitlines() if "leveret.service" in line] == []
+    assert [line for line in done.stderr.splitlines() if unit.name in line] == []
 
 
 def test_release_notes_come_from_the_changelog() -> None:

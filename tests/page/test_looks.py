@@ -74,6 +74,7 @@ def views(server: RunningBroker) -> dict[str, str]:
         "/connections/:name": f"#/connections/{name}",
         "/channels": "#/channels",
         "/channels/:name": f"#/channels/{channel}",
+        "/cluster": "#/cluster",
         "/tasks": "#/tasks",
         "/users": "#/users",
         "/users/:name": "#/users/guest",

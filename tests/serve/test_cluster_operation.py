@@ -4,11 +4,14 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from leveret.testing import RunningCluster, cluster
-from leveret.testing.cluster import wait_until
+from leveret.testing.cluster import ClusterProcess, wait_until
+from leveret.testing.ports import free_port
+from tests.serve.test_cluster import drain, publish
 
 pytestmark = pytest.mark.compiled_only(
     "the simulation of the cluster runs in both forms, and processes take long to start"
@@ -69,3 +72,57 @@ def test_status_says_who_is_lost_and_what_to_do(trio: RunningCluster) -> None:
     trio.start(lost, leader)
     trio.wait_for_members()
     wait_until(lambda: at(trio, asked, "status").returncode == 0, "the cluster is healthy")
+
+
+def test_a_copy_is_rescued_when_the_majority_is_lost_for_good() -> None:
+    with cluster(3) as trio:
+        bodies = [f"message {number}" for number in range(20)]
+        publish(trio.url("b"), "kept", bodies)
+        trio.wait_for_members()
+        left = trio.followers[0]
+        refused = ctl("rescue", "--data", str(trio[left].data), "--yes")
+        assert refused.returncode == 1
+        assert "is in use" in refused.stderr
+        trio.kill(*trio.nodes)
+        asked = ctl("rescue", "--data", str(trio[left].data))  # without a terminal
+        assert asked.returncode == 1
+        assert "nothing was changed: run it again with --yes" in asked.stderr
+        old = [name for name in trio.nodes if name != left]
+        assert f"the nodes {', '.join(old)} are taken out of the cluster" in asked.stdout
+        done = ctl("rescue", "--data", str(trio[left].data), "--yes")
+        assert done.returncode == 0, done.stderr
+        assert f"node {left} is the cluster" in done.stdout
+        trio.start(left)
+        assert trio[left].facts() is not None
+        comes_back, wiped = old
+        trio.wipe(wiped)
+        trio.start(wiped)
+        trio.start(comes_back, wait=False)  # with its old directory
+        wait_until(lambda: "belongs to cluster" in trio[comes_back].log, "the node is refused")
+        trio.kill(comes_back)
+        trio.wipe(comes_back)
+        trio.start(comes_back)
+        trio.wait_for_members()
+        assert drain(trio.url(comes_back), "kept") == bodies
+
+
+def test_a_fourth_node_joins_by_its_options(trio: RunningCluster, tmp_path: Path) -> None:
+    with_secret = trio["a"].flags[-2:]
+    peers = trio["a"].flags[trio["a"].flags.index("--cluster-peers") + 1]
+    listen = f"127.0.0.1:{free_port()}"
+    flags = ["--cluster-listen", listen, "--cluster-peers", f"{peers},d={listen}", *with_secret]
+    late = ClusterProcess("d", tmp_path, flags, trio["a"].env)
+    late.spawn()
+    try:
+        late.wait_ready()
+        url = late.http_url
+        wait_until(lambda: ctl("status", "--url", url).returncode == 0, "node d follows")
+        wait_until(lambda: "non-voter" not in ctl("status", "--url", url).stdout, "node d votes")
+        removed = ctl("remove", "d", "--url", trio.http_url("b"))
+        assert removed.returncode == 0, removed.stderr
+        assert late.wait_ended() != 0
+        assert "node d was removed from the cluster" in late.log
+    finally:
+        if late.process is not None:
+            late.process.kill()
+            late.wait_ended()

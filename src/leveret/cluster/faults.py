@@ -72,10 +72,11 @@ def _of_leading(status: ClusterStatus) -> Iterator[Fault]:
             f"start the nodes {', '.join(away)}, or mend the network; if they are lost for good, "
             "stop this node and run `leveret ctl cluster rescue --data DIR`"
         )
+    what = "the leader is cut off" if is_cut_off else "no node leads"
     yield Fault(
         STOPPED,
         "",
-        f"{'the leader is cut off' if is_cut_off else 'no node leads'}: {status.voters_reached} of {status.voters} voters are reached, and "
+        f"{what}: {status.voters_reached} of {status.voters} voters are reached, and "
         f"{status.voters_needed} are needed",
         advice,
     )

@@ -1,11 +1,13 @@
 """Commands `leveret ctl cluster`: show a cluster and change it. Every node answers them."""
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from leveret.cli.ctl import cluster_status
 from leveret.cli.shared.management import ManagementClient, NoAnswerError
+from leveret.cli.shared.options import Json
 from leveret.cli.shared.output import Output, broker_command
 
 app = typer.Typer(no_args_is_help=True, help="Show the cluster of a node, and change it.")
@@ -79,3 +81,19 @@ def drain(broker: ManagementClient, output: Output, node: Node) -> None:
 def revive(broker: ManagementClient, output: Output, node: Node) -> None:
     """Let a drained node lead again."""
     output.done(broker.post("/api/cluster/revive", {"node": node})["message"])
+
+
+@app.command()
+def rescue(
+    data: Annotated[Path, typer.Option("--data", help="The data directory of a stopped node.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Do it without a question.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Make a stopped node a cluster of one, if the majority of its cluster is lost for good.
+
+    It first says what may be lost, and asks. Then start the node again, and start the others with
+    empty data directories.
+    """
+    from leveret.cli.ctl.cluster_rescue import rescue_directory
+
+    rescue_directory(data, is_sure=yes, as_json=as_json)

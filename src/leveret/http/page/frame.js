@@ -52,6 +52,7 @@ const SECTIONS = [
   [
     "Administration",
     [
+      ["cluster", "Cluster", "#/cluster", null, "monitoring"],
       ["users", "Users", "#/users", null, "administrator"],
       ["vhosts", "Virtual hosts", "#/vhosts", null, "administrator"],
       ["policies", "Policies", "#/policies"],

@@ -24,6 +24,7 @@ export const ROUTES = [
   route("/connections/:name", "connections", () => import("./views/connection.js")),
   route("/channels", "channels", () => import("./views/channels.js")),
   route("/channels/:name", "channels", () => import("./views/channel.js")),
+  route("/cluster", "cluster", () => import("./views/cluster.js")),
   route("/tasks", "tasks", () => import("./views/tasks.js")),
   route("/users", "users", () => import("./views/users.js")),
   route("/users/:name", "users", () => import("./views/user.js")),
