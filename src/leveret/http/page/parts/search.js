@@ -13,9 +13,10 @@ const NOTE_MS = 200; // after scrolling; browsers limit how often an address may
 /**
  * @param {import("./table.js").Table} table
  * @param {{label: string, text: (row: any) => string,
- *   choices?: [string, (row: any) => boolean][]}} options the first choice is active at the start
+ *   choices?: [string, (row: any) => boolean][], totals?: (rows: any[]) => string}} options the first
+ *   choice is active at the start; `totals` sums up the rows that are shown
  */
-export function searchOver(table, { label, text, choices = [] }) {
+export function searchOver(table, { label, text, choices = [], totals }) {
   const query = currentQuery();
   const firstOrder = table.order.text();
   let chosen = Math.max(0, choices.findIndex(([name]) => name === query.get("show")));
@@ -63,8 +64,9 @@ export function searchOver(table, { label, text, choices = [] }) {
     if (!table.isLoaded || input.hasAttribute("aria-invalid")) return;
     const all = table.rows.length;
     const shown = table.shown.length;
-    const text = shown === all ? `${count(all)} in total` : `${count(shown)} of ${count(all)}`;
-    if (status.textContent !== text) status.textContent = text; // screen readers read each change
+    const number = shown === all ? `${count(all)} in total` : `${count(shown)} of ${count(all)}`;
+    const said = totals && shown > 0 ? `${number}: ${totals(table.shown)}` : number;
+    if (status.textContent !== said) status.textContent = said; // screen readers read each change
   }
   function drawChoices() {
     fill(
