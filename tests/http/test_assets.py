@@ -1,5 +1,6 @@
 """The files of the web page: types, security policy, and nothing outside the folder."""
 
+import gzip
 import http.client
 import re
 from collections.abc import Iterator
@@ -82,3 +83,13 @@ def test_modules_are_small_and_never_write_html() -> None:
         text = path.read_text()
         assert text.count("\n") <= LINES_MAX, f"{path.name} is two files"
         assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write", text)
+
+
+def test_clients_that_accept_gzip_get_less(server: RunningBroker) -> None:
+    response, body = ask(server, "/page/main.js", {"Accept-Encoding": "br, gzip;q=0.5"})
+    assert response.headers["content-encoding"] == "gzip"
+    assert gzip.decompress(body) == (FOLDER / "main.js").read_bytes()
+    for refused in ("identity", "gzip; q=0"):
+        response, body = ask(server, "/page/main.js", {"Accept-Encoding": refused})
+        assert response.headers["content-encoding"] is None
+        assert body == (FOLDER / "main.js").read_bytes()

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import gzip
 import json
 import statistics
 import threading
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from leveret.testing.broker import RunningBroker, broker
+from tests.http.asking import ask_whole
 from tests.http.management import Api
 
 QUEUES = 10_000
@@ -92,3 +94,21 @@ def test_page_of_many(server: RunningBroker) -> None:
 
 def test_totals_of_many(server: RunningBroker) -> None:
     assert Api(server).get("overview")["object_totals"]["queues"] == QUEUES
+
+
+@pytest.mark.parametrize(
+    "query", ["columns=name,messages", "page=1&page_size=500", "name=queue.0000"]
+)
+def test_a_long_list_is_compressed_for_clients_that_accept_it(
+    server: RunningBroker, query: str
+) -> None:
+    path = f"/api/queues?{query}"
+    _, plain, _ = ask_whole(server, "GET", path)
+    status, packed, headers = ask_whole(server, "GET", path, headers={"Accept-Encoding": "gzip"})
+    assert (status, headers["Content-Encoding"], headers["Vary"]) == (
+        200,
+        "gzip",
+        "Accept-Encoding",
+    )
+    assert len(packed) < len(plain) / 5
+    assert json.loads(gzip.decompress(packed)) == json.loads(plain)

@@ -79,7 +79,7 @@ def test_put_without_a_password_removes_it(server: RunningBroker) -> None:
             "both_password_and_password_hash_are_provided",
         ),
         ({"tags": "", "password_hash": "AAAA"}, "does not have the length"),
-        ({"tags": 5}, "Expected"),
+        ({"tags": 5}, "must be a text or a list"),
         ({"tags": "", "permissions": {"nope": EVERYTHING}}, "vhost_or_user_not_found"),
         ({"tags": "", "permissions": {"/": EVERYTHING | {"read": "(?=a)"}}}, "look-around"),
     ],
@@ -180,7 +180,7 @@ def test_topic_permission_is_given_listed_and_taken(server: RunningBroker) -> No
     [
         ("/api/permissions/%2F/nobody", EVERYTHING, "vhost_or_user_not_found"),
         ("/api/permissions/nowhere/guest", EVERYTHING, "vhost_or_user_not_found"),
-        ("/api/permissions/%2F/guest", {"configure": ""}, "missing required field"),
+        ("/api/permissions/%2F/guest", {"configure": ""}, "'write' is missing"),
         ("/api/permissions/%2F/guest", EVERYTHING | {"write": "(a)\\1"}, "back-references"),
         ("/api/topic-permissions/%2F/nobody", {}, "vhost_or_user_not_found"),
     ],

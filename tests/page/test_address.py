@@ -34,6 +34,7 @@ def test_back_and_reload_keep_search_order_filter_and_place(reader: Reader) -> N
     reader.open("#/queues", "/queues")
     page.get_by_label("Search queues").fill("order")
     expect(page.get_by_text("60 of 62")).to_be_visible()
+    expect(page.get_by_text("60 of 62: 1 ready, 0 in flight")).to_be_visible()
     page.get_by_role("button", name="Ready").click()
     page.wait_for_url("**/#/queues?q=order&sort=-Ready")
     expect(rows.first).to_contain_text("order-07")

@@ -314,3 +314,26 @@ def test_users_are_listed_with_their_vhosts_and_lose_permissions_only_after_a_qu
     expect(dialog).to_contain_text("can no longer use the vhost “/”")
     dialog.get_by_role("button", name="Cancel").click()
     expect(page.get_by_role("button", name="Remove")).to_have_count(1)
+
+
+def test_errors_are_plain_sentences(reader: Reader) -> None:
+    page = reader.page
+    dialog = page.get_by_role("dialog")
+    reader.open("#/policies", "/policies")
+    page.get_by_role("button", name="Add", exact=True).first.click()
+    for definition, said in (
+        ("nosuch: x", "“nosuch” is not a policy setting"),
+        ("max-length: x", "“x” is not a valid maximum length"),
+    ):
+        for name, value in (("name", "p"), ("pattern", "a"), ("definition", definition)):
+            dialog.locator(f"[name={name}]").fill(value)
+        dialog.get_by_role("button", name="Add", exact=True).click()
+        expect(dialog.get_by_role("alert")).to_contain_text(f"({said}).")
+    reader.press("Escape")
+
+    reader.open("#/users", "/users")
+    page.get_by_label("Search users").fill("/(/")
+    expect(page.get_by_text("/(/ is not a valid regular expression.")).to_be_visible()
+    expect(page.get_by_role("link", name="guest")).to_be_visible()
+    page.get_by_label("Search users").fill("/nobody/")
+    expect(page.get_by_text("No matches.")).to_be_visible()

@@ -7,6 +7,7 @@ get 304 while a file is unchanged. The security policy of the responses allows s
 calls from this broker only, and no scripts inside HTML.
 """
 
+import gzip
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
@@ -16,6 +17,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from leveret.http.framework import compression
+from leveret.http.framework.compression import accepts_gzip
 from leveret.http.framework.operations import Access, Operation
 
 _FOLDER: Final = Path(__file__).parent.parent / "page"
@@ -40,6 +43,7 @@ class Asset(msgspec.Struct, frozen=True):
     """One file of the page."""
 
     content: bytes
+    packed: bytes  # the content as gzip
     media: str
     etag: str
 
@@ -52,7 +56,8 @@ def _read(folder: Path) -> dict[str, Asset]:
 
 def _asset(path: Path) -> Asset:
     content = path.read_bytes()
-    return Asset(content, _TYPES[path.suffix], f'"{sha256(content).hexdigest()[:20]}"')
+    packed = gzip.compress(content, mtime=0)
+    return Asset(content, packed, _TYPES[path.suffix], f'"{sha256(content).hexdigest()[:20]}"')
 
 
 ASSETS: Final = _read(_FOLDER)
@@ -73,6 +78,8 @@ def _answer(request: Request, path: str) -> Response:
     headers = {**_HEADERS, "ETag": asset.etag}
     if asset.etag in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
+    if accepts_gzip(request):
+        return Response(asset.packed, 200, {**headers, **compression.HEADERS}, asset.media)
     return Response(asset.content, headers=headers, media_type=asset.media)
 
 

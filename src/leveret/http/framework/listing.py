@@ -7,7 +7,7 @@
 
 Without `page` the answer is an array. The list is described in slices (`leveret.slices`), and a
 long array is sent piece by piece: ten thousand queues neither block the broker nor fill its memory
-with JSON.
+with JSON. Clients that accept gzip get a long list compressed.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -20,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp
 
+from leveret.http.framework.compression import HEADERS, accepts_gzip, compressed, gzip_pieces
 from leveret.http.framework.operations import Handler, Operation, Query
 from leveret.http.framework.request_parts import slices_of
 from leveret.http.framework.responses import ErrorBody, encode_json, json_response
@@ -168,14 +169,14 @@ async def answer_list(
     if wanted.sort:
         items = await _sorted(found, describe, wanted, slices)
         if wanted.page:
-            return _page(wanted, len(rows), len(items), _cut(items, wanted))
-        return await _array(items, _itself, wanted.columns, slices)
+            return _page(request, wanted, len(rows), len(items), _cut(items, wanted))
+        return await _array(request, items, _itself, wanted.columns, slices)
     if wanted.is_reversed:
         found = found[::-1]
     if wanted.page:
         items = await _described(_cut(found, wanted), describe, slices)
-        return _page(wanted, len(rows), len(found), items)
-    return await _array(found, describe, wanted.columns, slices)
+        return _page(request, wanted, len(rows), len(found), items)
+    return await _array(request, found, describe, wanted.columns, slices)
 
 
 def _itself(item: object) -> object:
@@ -187,7 +188,9 @@ def _cut(rows: Sequence[Row], wanted: ListQuery) -> Sequence[Row]:
     return rows[first : first + wanted.page_size]
 
 
-def _page(wanted: ListQuery, total: int, filtered: int, items: Sequence[object]) -> Response:
+def _page(
+    request: Request, wanted: ListQuery, total: int, filtered: int, items: Sequence[object]
+) -> Response:
     page_count = -(-filtered // wanted.page_size)
     if wanted.page > max(page_count, 1):
         reason = (
@@ -196,17 +199,16 @@ def _page(wanted: ListQuery, total: int, filtered: int, items: Sequence[object])
         return json_response(ErrorBody("page_out_of_range", reason), status=400)
     if wanted.columns:
         items = [keep_columns(msgspec.to_builtins(item), wanted.columns) for item in items]
-    return json_response(
-        ListPage(
-            filtered_count=filtered,
-            item_count=len(items),
-            items=list(items),
-            page=wanted.page,
-            page_count=page_count,
-            page_size=wanted.page_size,
-            total_count=total,
-        )
+    page = ListPage(
+        filtered_count=filtered,
+        item_count=len(items),
+        items=list(items),
+        page=wanted.page,
+        page_count=page_count,
+        page_size=wanted.page_size,
+        total_count=total,
     )
+    return compressed(request, json_response(page))
 
 
 def _order(item: object, path: list[str]) -> tuple[int, Any]:
@@ -251,12 +253,18 @@ async def _described(
 
 
 async def _array(
-    rows: Sequence[Row], describe: Callable[[Row], object], columns: ColumnTree, slices: Slices
+    request: Request,
+    rows: Sequence[Row],
+    describe: Callable[[Row], object],
+    columns: ColumnTree,
+    slices: Slices,
 ) -> Response:
     pieces = array_pieces(rows, describe, columns, slices)
     if len(rows) <= _SHORT:
         body = b"".join([piece async for piece in pieces])
-        return Response(body, media_type="application/json")
+        return compressed(request, Response(body, media_type="application/json"))
+    if accepts_gzip(request):
+        return StreamingResponse(gzip_pieces(pieces), 200, HEADERS, media_type="application/json")
     return StreamingResponse(pieces, media_type="application/json")
 
 

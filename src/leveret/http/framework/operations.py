@@ -24,6 +24,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from leveret.auth import MANAGEMENT_TAGS
 from leveret.errors import LeveretError
 from leveret.http.framework.body_budget import BodyBudget
+from leveret.http.framework.body_faults import plain_fault
 from leveret.http.framework.clients import client_of
 from leveret.http.framework.login import login
 from leveret.http.framework.request_parts import host_of, node_of
@@ -209,7 +210,7 @@ async def body_of(request: Request, kind: type[Body]) -> Body:
     try:
         return msgspec.json.decode(data or b"{}", type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
-        raise HTTPException(400, str(fault)) from None
+        raise HTTPException(400, plain_fault(str(fault))) from None
 
 
 async def whole_body(request: Request, bytes_max: int = BODY_BYTES_MAX) -> bytes:

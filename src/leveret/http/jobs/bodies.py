@@ -14,6 +14,7 @@ from msgspec import Meta
 
 from leveret import job_model
 from leveret.errors import JobsInvalidError
+from leveret.http.framework.body_faults import plain_fault
 from leveret.job_model import LeasedJob, NewJob, Outcome
 from leveret.job_service.snowflake import ID_MAX
 
@@ -147,7 +148,7 @@ def _unreadable(text: str) -> JobsInvalidError:
     place, named = _PATH.search(text), _NAMED.match(text)
     item = int(place[1]) if place is not None and place[1] else None
     field = place[2] or "" if place is not None else ""
-    return JobsInvalidError(text, named[1] if named is not None else field, item)
+    return JobsInvalidError(plain_fault(text), named[1] if named is not None else field, item)
 
 
 @lru_cache

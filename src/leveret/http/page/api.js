@@ -5,6 +5,7 @@
  * The login is sent as a header, without browser credentials, so that no browser asks for a login.
  */
 
+import { plainReason } from "./reasons.js";
 import { authorization, signOut } from "./session.js";
 
 const ANSWER_MS_MAX = 60000;
@@ -106,7 +107,7 @@ function setLost(isLost) {
 function makeError(status, text, isLogin) {
   const body = decode(text);
   const said = body?.reason ?? body?.detail; // of the management API; of a problem document
-  const reason = typeof said === "string" ? said : String(text).slice(0, 300);
+  const reason = plainReason(typeof said === "string" ? said : String(text).slice(0, 300));
   if (status === 401 && /login failed/i.test(reason)) {
     if (!isLogin) signOut("Your login is no longer valid.");
     return new ApiError("Wrong name or password.", 401);

@@ -232,7 +232,7 @@ export class Frame {
     this.pauseButton.setAttribute("aria-pressed", String(live.isPaused));
     this.pauseButton.setAttribute(
       "aria-label",
-      live.isPaused ? "Refresh is paused. Resume" : "Refreshing. Pause",
+      live.isPaused ? "Paused. Resume refreshing" : "Live. Pause refreshing",
     );
   }
 

@@ -13,11 +13,12 @@ const NOTE_MS = 200; // after scrolling; browsers limit how often an address may
 /**
  * @param {import("./table.js").Table} table
  * @param {{label: string, text: (row: any) => string,
- *   choices?: [string, (row: any) => boolean][]}} options the first choice is active at the start
+ *   choices?: [string, (row: any) => boolean][], totals?: (rows: any[]) => string}} options the first
+ *   choice is active at the start; `totals` sums up the rows that are shown
  */
-export function searchOver(table, { label, text, choices = [] }) {
+export function searchOver(table, { label, text, choices = [], totals }) {
   const query = currentQuery();
-  const firstOrder = table.order();
+  const firstOrder = table.order.text();
   let chosen = Math.max(0, choices.findIndex(([name]) => name === query.get("show")));
   let timer = 0;
   let noting = 0;
@@ -34,7 +35,16 @@ export function searchOver(table, { label, text, choices = [] }) {
   const group = h("div", { class: "choices", role: "group", "aria-label": "Show" });
 
   function apply() {
-    const wanted = makeMatcher(input.value.trim());
+    let wanted;
+    try {
+      wanted = makeMatcher(input.value.trim());
+      input.removeAttribute("aria-invalid");
+    } catch {
+      // The table stays as it is: an invalid pattern does not mean that nothing matches.
+      input.setAttribute("aria-invalid", "true");
+      status.textContent = `${input.value.trim()} is not a valid regular expression.`;
+      return;
+    }
     const choice = choices[chosen]?.[1];
     note();
     table.setFilter((row) => (!choice || choice(row)) && wanted(text(row)));
@@ -46,16 +56,17 @@ export function searchOver(table, { label, text, choices = [] }) {
     noteQuery({
       q: input.value.trim() || null,
       show: chosen > 0 ? choices[chosen][0] : null,
-      sort: table.order() !== firstOrder ? table.order() : null,
+      sort: table.order.text() !== firstOrder ? table.order.text() : null,
       row: table.topRow() > 0 ? String(table.topRow()) : null,
     });
   }
   function say() {
-    if (!table.isLoaded) return;
+    if (!table.isLoaded || input.hasAttribute("aria-invalid")) return;
     const all = table.rows.length;
     const shown = table.shown.length;
-    const text = shown === all ? `${count(all)} in total` : `${count(shown)} of ${count(all)}`;
-    if (status.textContent !== text) status.textContent = text; // screen readers read each change
+    const number = shown === all ? `${count(all)} in total` : `${count(shown)} of ${count(all)}`;
+    const said = totals && shown > 0 ? `${number}: ${totals(table.shown)}` : number;
+    if (status.textContent !== said) status.textContent = said; // screen readers read each change
   }
   function drawChoices() {
     fill(
@@ -81,7 +92,8 @@ export function searchOver(table, { label, text, choices = [] }) {
     clearTimeout(timer);
     timer = setTimeout(apply, WAIT_MS);
   };
-  table.setOrder(query.get("sort") ?? "");
+  table.order.set(query.get("sort") ?? "");
+  table.drawHead();
   table.startRow = Number(query.get("row")) || 0;
   table.onMove = () => {
     clearTimeout(noting);
@@ -99,17 +111,16 @@ export function searchOver(table, { label, text, choices = [] }) {
   return { el, say };
 }
 
-/** Return a predicate for a text: contains the wanted text, or matches a /regex/. Ignores case. */
+/**
+ * Return a predicate for a text: contains the wanted text, or matches a /regex/.
+ * Ignores case. Throws a SyntaxError if the regex is invalid.
+ */
 function makeMatcher(wanted) {
   if (wanted === "") return () => true;
   const [, pattern] = /^\/(.+)\/$/.exec(wanted) ?? [];
   if (pattern) {
-    try {
-      const regex = new RegExp(pattern, "i");
-      return (text) => regex.test(text);
-    } catch {
-      return () => false;
-    }
+    const regex = new RegExp(pattern, "i");
+    return (text) => regex.test(text);
   }
   const lower = wanted.toLowerCase();
   return (text) => text.toLowerCase().includes(lower);

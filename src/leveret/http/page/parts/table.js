@@ -15,6 +15,7 @@
  */
 
 import { fill, h } from "../dom.js";
+import { TableOrder } from "./table_order.js";
 
 const ROW_PX = 40;
 const MARGIN_ROWS = 6;
@@ -32,8 +33,7 @@ export class Table {
     this.isLoaded = false; // no rows yet is not the same as no rows
     this.shown = [];
     this.filter = null;
-    this.sortBy = options.sortBy ?? -1;
-    this.descending = options.descending ?? false;
+    this.order = new TableOrder(options);
     this.current = 0;
     /** @type {Set<string>} */
     this.picked = new Set();
@@ -96,14 +96,7 @@ export class Table {
   arrange() {
     this.drawn.clear(); // their positions and selection may have changed
     const found = this.filter ? this.rows.filter(this.filter) : [...this.rows];
-    const sort = this.options.columns[this.sortBy]?.sort;
-    if (sort) {
-      const sign = this.descending ? -1 : 1;
-      found.sort(
-        (a, b) =>
-          sign * compare(sort(a), sort(b)) || compare(this.options.key(a), this.options.key(b)),
-      );
-    }
+    this.order.sort(found);
     this.shown = found;
     this.current = Math.min(this.current, Math.max(found.length - 1, 0));
     this.draw();
@@ -137,12 +130,12 @@ export class Table {
   headCell(column, i) {
     const names = `${column.number ? "number" : ""} ${column.minor ? "minor" : ""}`;
     if (!column.sort) return h("th", { class: `plain ${names}`, scope: "col" }, column.label);
-    const isBy = this.sortBy === i;
-    const order = isBy ? (this.descending ? "descending" : "ascending") : null;
+    const isBy = this.order.by === i;
+    const order = isBy ? (this.order.descending ? "descending" : "ascending") : null;
     const arrow = h(
       "span",
       { class: "arrow", "aria-hidden": "true" },
-      isBy ? (this.descending ? "↓" : "↑") : "",
+      isBy ? (this.order.descending ? "↓" : "↑") : "",
     );
     return h(
       "th",
@@ -151,27 +144,8 @@ export class Table {
     );
   }
 
-  /** Return the order as text: the label of its column, with “-” before it if it is descending. */
-  order() {
-    const { label } = this.options.columns[this.sortBy] ?? { label: "" };
-    return this.descending ? `-${label}` : label;
-  }
-
-  /** Set the order from a text of `order`. An unknown column changes nothing. */
-  setOrder(text) {
-    const label = text.replace(/^-/, "");
-    const i = this.options.columns.findIndex((column) => column.sort && column.label === label);
-    if (i < 0) return;
-    this.sortBy = i;
-    this.descending = text.startsWith("-");
-    this.drawHead();
-  }
-
   sort(i) {
-    // Sort numbers in descending order first, names in ascending order.
-    const first = Boolean(this.options.columns[i].number);
-    this.descending = this.sortBy === i ? !this.descending : first;
-    this.sortBy = i;
+    this.order.choose(i);
     this.drawHead();
     this.arrange();
     this.onMove();
@@ -313,11 +287,4 @@ function spacer(key, rows) {
     { class: "spacer", "data-key": `\u0000${key}`, "aria-hidden": "true" },
     h("td", { style: { height: `${rows * ROW_PX}px` } }),
   );
-}
-
-const collator = new Intl.Collator(undefined, { numeric: true });
-
-function compare(a, b) {
-  if (typeof a === "number" && typeof b === "number") return a - b;
-  return collator.compare(String(a), String(b));
 }

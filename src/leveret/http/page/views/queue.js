@@ -144,6 +144,10 @@ function drawFacts(queue) {
       ],
     ],
     ["Consumers", count(queue.consumers)],
+    [
+      "Consumers ready for messages",
+      queue.consumers > 0 ? `${Math.round((queue.consumer_utilisation ?? 0) * 100)} %` : null,
+    ],
     ["Size of bodies", bytes(queue.message_bytes)],
     ["Oldest message", typeof oldest === "number" ? duration(oldest) : null],
     ["Node", queue.node],

@@ -55,6 +55,8 @@ export function view({ reload }) {
   const search = searchOver(table, {
     label: "Search queues",
     text: (queue) => queue.name,
+    totals: (queues) =>
+      `${short(sum(queues, "messages_ready"))} ready, ${short(sum(queues, "messages_unacknowledged"))} in flight`,
     choices: [
       ["All", () => true],
       ["With messages", (queue) => (queue.messages ?? 0) > 0],
@@ -130,6 +132,10 @@ function columns() {
       minor: true,
     });
   return found;
+}
+
+function sum(queues, name) {
+  return queues.reduce((total, queue) => total + (queue[name] ?? 0), 0);
 }
 
 function rateOf(queue, name) {
