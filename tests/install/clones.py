@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BASE_PYTHON = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"
 # Everything that a clone has and a build or a start needs.
 COPIED = ("Makefile", "README.md", "LICENSE", "constraints.txt", "pyproject.toml", "setup.py")
-COPIED_FOLDERS = ("src", "tools")
+COPIED_FOLDERS = ("packages", "src", "tools")
 
 
 def clone(target: Path) -> Path:

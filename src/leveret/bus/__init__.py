@@ -16,13 +16,13 @@
         await bus.publish(OrderPlaced(1))    # returns when the broker has it on disk
 
 `fanout` and `topic` are the topologies. `SyncBus` is for programs without an event loop, and
-`testing.FakeBus` for tests. It needs aio-pika: `pip install "leveret[bus]"`.
+`testing.FakeBus` for tests. Install it by `pip install leveret-bus`, or `"leveret[bus]"`.
 """
 
 try:
     import aio_pika  # noqa: F401
 except ModuleNotFoundError as fault:
-    text = 'the event bus needs aio-pika: pip install "leveret[bus]"'
+    text = 'the event bus needs aio-pika: pip install leveret-bus, or "leveret[bus]"'
     raise ModuleNotFoundError(text, name="aio_pika") from fault
 
 from leveret.bus import fanout, topic
@@ -30,6 +30,7 @@ from leveret.bus.bus import Bus
 from leveret.bus.delivery import Delivery
 from leveret.bus.dispatch import Middleware, Next
 from leveret.bus.errors import (
+    AlreadyHandledError,
     BusError,
     DecodeError,
     EncodeError,
@@ -52,6 +53,7 @@ from leveret.bus.idempotency import ClaimState, IdempotencyStore, MemoryStore, S
 from leveret.bus.outgoing_message import PublishOptions
 from leveret.bus.retry_policy import RetryPolicy
 from leveret.bus.settings import BusSettings
+from leveret.bus.shared_stores import PostgresStore, RedisStore
 from leveret.bus.sync import SyncBus
 from leveret.bus.topology import Layout, QueueType, Topology
 
@@ -69,7 +71,9 @@ __all__ = [
     "MemoryStore",
     "Middleware",
     "Next",
+    "PostgresStore",
     "PublishOptions",
+    "RedisStore",
     "HandlerReturn",
     "RetryPolicy",
     "SqliteStore",
@@ -78,6 +82,7 @@ __all__ = [
     "fanout",
     "topic",
     # Errors
+    "AlreadyHandledError",
     "BusError",
     "NackedError",
     "NotConnectedError",

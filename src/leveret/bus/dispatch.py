@@ -29,7 +29,7 @@ from leveret.bus.handler_result import (
     result_of_error,
     result_of_return,
 )
-from leveret.bus.idempotency import ClaimState, IdempotencyStore
+from leveret.bus.idempotency import ClaimState, IdempotencyStore, claim_key
 from leveret.bus.keyed_lock import KeyedLock
 from leveret.bus.retry_policy import RetryPolicy
 from leveret.bus.running_handlers import HandlerThreads, RunningHandlers
@@ -171,7 +171,7 @@ class Dispatcher:
         """Handle a message unless the store knows it. Duplicates wait for each other."""
         if self._store is None or not delivery.message_id:
             return await self._call_and_catch(delivery)
-        key = f"{delivery.queue}/{delivery.message_id}"
+        key = claim_key(delivery.queue, delivery.message_id)
         async with self._locks.hold(key):
             lease_s = self._lease_s(delivery)
             state = await self._store.claim(key, self._owner, lease_s)

@@ -9,6 +9,7 @@ LeveretError
     ├── DecodeError                 a body is not the event that its type names
     ├── PermanentError              raised by a handler: a retry cannot help
     ├── HandlerTimeoutError         a handler did not end within its time limit
+    ├── AlreadyHandledError         another process has handled the message meanwhile
     └── PublishError                a publish was not confirmed; has the message id
         ├── UnroutableError         no queue takes the message
         ├── NackedError             the broker refused the message
@@ -51,6 +52,10 @@ class PermanentError(BusError):
 
 class HandlerTimeoutError(BusError):
     """A handler did not end within its time limit. Its message has failed."""
+
+
+class AlreadyHandledError(BusError):
+    """Another process has handled the message, after the lease of this one had ended."""
 
 
 class PublishError(BusError):

@@ -30,6 +30,11 @@ _FORGET_EVERY: Final = 1_000  # new keys between two deletions of old ones
 _BUSY_S: Final = 30.0  # for another process that writes to the same file
 
 
+def claim_key(queue: str, message_id: str) -> str:
+    """Return the key of a message: services that share a store have queues of their own."""
+    return f"{queue}/{message_id}"
+
+
 class ClaimState(StrEnum):
     """The answer to a claim."""
 

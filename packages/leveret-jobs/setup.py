@@ -1,0 +1,1 @@
+../leveret-bus/setup.py
