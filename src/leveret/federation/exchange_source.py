@@ -1,13 +1,13 @@
-"""The upstream end of an exchange link: a queue there that gets the messages bound here.
+"""The upstream end of an exchange link: a queue at the upstream for the messages wanted here.
 
     upstream exchange ──▶ internal exchange ──▶ queue "federation: X -> cluster" ──▶ this link
              one binding for each binding of the local exchange
 
-The internal exchange is of type `x-federation-upstream`, which stops messages that went far enough;
-a fanout if the upstream lacks this type, and the link stops them. It makes the bindings exact: a
-link that connects makes a new internal exchange with all bindings and then deletes the old one,
-with bindings that were removed here while there was no connection. The queue stays, so that nothing
-is lost meanwhile. RabbitMQ: names and arguments are the same.
+The internal exchange is of type `x-federation-upstream`, which stops messages at the limit of hops.
+If the upstream lacks this type, it is a fanout, and the link stops these messages. A link that
+connects makes a new internal exchange with all bindings and then deletes the old one. So bindings
+that were removed here while there was no connection end too. The queue stays, so that no message is
+lost meanwhile. RabbitMQ: names and arguments are the same.
 """
 
 from collections.abc import Callable
@@ -58,7 +58,7 @@ _INTERNAL: Final = 8
 _NOWAIT: Final = 1
 _LONG: Final = ord("l")
 _NOT_FOUND: Final = 404
-_UNKNOWN_TYPE: Final = (406, 503)  # of Leveret and newer RabbitMQ, and of older RabbitMQ
+_UNKNOWN_TYPE: Final = (406, 503)  # codes of Leveret and newer RabbitMQ, and of older RabbitMQ
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class ExchangeSource(RemoteSource):
         await self._declare_internal(self._internal)
         self._bound = {}
         self.update_bindings()
-        # The answer says that the bindings before it are in force too.
+        # The answer to this bind shows that the upstream has made the bindings before it too.
         bind = MethodWriter(QUEUE_BIND).short(0).short_string(queue).short_string(self._internal)
         await self._client.call(bind.short_string("").octet(0).table({}), QUEUE_BIND_OK)
         for name in others:
@@ -197,8 +197,8 @@ class ExchangeSource(RemoteSource):
     def update_bindings(self) -> None:
         """Bind and unbind at the upstream after a change of the local bindings.
 
-        The upstream answers nothing. If it refuses one, it closes the channel, and the link
-        connects again and makes all bindings anew.
+        The upstream sends no answers. If it refuses a binding, it closes the channel, and the link
+        connects again and makes all bindings again.
         """
         if not self._internal:
             return
@@ -269,13 +269,13 @@ def upstream_queue(exchange: str, vhost: str, local: LocalExchange) -> str:
 
 
 def cluster_name(client: AmqpClient) -> str:
-    """Return the name of the cluster that a client is connected to; empty if it is not told."""
+    """Return the name of the cluster that a client is connected to; empty if it sends none."""
     field = client.server_properties.get("cluster_name")
     return field.value if field is not None and isinstance(field.value, str) else ""
 
 
 def require_other_cluster(own: str, vhost: str, found: str, uri: AmqpUri) -> None:
-    """Raise PreconditionFailedError if both ends have one name, which queues and headers use."""
+    """Raise PreconditionFailedError if both clusters have the same name, which headers use."""
     if own == found and vhost == uri.vhost:
         raise PreconditionFailedError(
             f"the upstream's cluster is named '{own}' like this one: give one of them another name"

@@ -21,7 +21,7 @@ def status(broker: ManagementClient, output: Output) -> None:
         output.facts(found)
         return
     if not found["cluster"] and not found.get("waiting_for"):
-        typer.echo(f"node {found['name']} is alone: it is in no cluster")
+        typer.echo(f"node {found['name']} is a single node: it is not in a cluster")
         return
     raft = found.get("raft") or {}
     typer.echo(f"asked    node {found['name']}")
@@ -44,5 +44,5 @@ def lead(broker: ManagementClient, output: Output, node: Node) -> None:
 @app.command()
 @broker_command
 def remove(broker: ManagementClient, output: Output, node: Node) -> None:
-    """Remove a node from the cluster. It is refused if that would cost the majority."""
+    """Remove a node from the cluster. Refused if the rest would have no majority."""
     output.done(broker.post("/api/cluster/remove", {"node": node})["message"])
