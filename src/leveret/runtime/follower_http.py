@@ -1,9 +1,10 @@
 """HTTP on a node that follows: a few answers of its own, and everything else from the leader.
 
 Health checks and the state of the cluster are answered here, because they concern this node and
-must be answered without a leader, too. Every other request goes to the leader as it came. A relayed
-connection carries one request (`Connection: close`), so that each request is looked at; clients of
-the jobs API keep theirs, because they send many small requests and nothing else.
+must be answered without a leader, too. Every other request goes to the leader unchanged. A relayed
+connection carries one request (`Connection: close`), so that this node sees the path of each
+request. Clients of the jobs API keep their connections, because they send many small requests and
+nothing else.
 """
 
 import asyncio
@@ -21,9 +22,9 @@ from leveret.runtime.public_listeners import LEADER_WAIT_S, Relayed, join_ends
 
 log = logging.getLogger(__name__)
 
-HEAD_S: Final = 20.0  # for a request head
+HEAD_S: Final = 20.0  # deadline for a request head
 HEAD_BYTES_MAX: Final = 65_536
-ANSWER_BYTES_MAX: Final = 65_536  # of the leader's answer about a login
+ANSWER_BYTES_MAX: Final = 65_536  # size of the leader's answer about a login
 LOGIN_S: Final = 5.0
 CLOSE_S: Final = 10.0  # for a client to read its answer
 HEALTH: Final = "/api/health"

@@ -1,8 +1,8 @@
 """Limit the requests of one user that run at the same time.
 
 A slow request holds a connection, memory and a part of the event loop. One user may have
-`USER_REQUESTS_MAX` of them, so that the requests of a user, or of somebody with its password, leave
-room for all others. Administrators have no such limit.
+`USER_REQUESTS_MAX` of them, so that one user, or somebody with the user's password, leaves room for
+all others. Administrators have no such limit.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""The cluster as the node that is asked sees it, and the commands of its operators."""
+"""The state of the cluster as this node sees it, and the commands that change the cluster."""
 
 from typing import Any
 
@@ -19,13 +19,13 @@ class ClusterCommand(msgspec.Struct):
 
 
 class ClusterAnswer(msgspec.Struct):
-    """What was done."""
+    """A sentence that says what the command did."""
 
     message: str
 
 
 async def get_cluster(request: Request) -> Response:
-    """Return the cluster; a node alone is its only member."""
+    """Return the cluster. A single node is its only member."""
     node = node_of(request)
     cluster = node.cluster
     if cluster is None:
@@ -46,7 +46,7 @@ async def remove(request: Request) -> Response:
 async def _command(request: Request, name: str) -> Response:
     cluster = node_of(request).cluster
     if cluster is None:
-        raise HTTPException(400, "this node is in no cluster")
+        raise HTTPException(400, "this node is not in a cluster")
     body = await body_of(request, ClusterCommand)
     return json_response(ClusterAnswer(await cluster.command(name, body.node)))
 
