@@ -23,8 +23,6 @@ from leveret.amqp.methods import (
     EXCHANGE_UNBIND,
     QUEUE_BIND,
     QUEUE_BIND_OK,
-    QUEUE_DECLARE,
-    QUEUE_DECLARE_OK,
     QUEUE_DELETE,
     QUEUE_DELETE_OK,
 )
@@ -42,7 +40,7 @@ from leveret.errors import ClosedByPeerError, PreconditionFailedError
 from leveret.federation.travel import binding_arguments
 from leveret.federation.upstreams import NAME_BYTES_MAX, Upstream
 from leveret.shovels.interfaces import ShovelListener
-from leveret.shovels.remote import RemoteSource
+from leveret.shovels.remote import RemoteSource, ensure_queue
 from leveret.shovels.settings import ShovelSettings
 from leveret.shovels.targets import TargetCheck
 from leveret.wire.tables import Field, Table, encode_table, field_of
@@ -97,7 +95,7 @@ class ExchangeSource(RemoteSource):
         require_other_cluster(self._local.cluster, self._local.vhost, self.cluster, self._uri)
         queue = upstream_queue(self._exchange, self._uri.vhost, self._local)
         await self._ensure_exchange()
-        await self._ensure_queue(queue)
+        await ensure_queue(self._client, queue, self._queue_arguments())
         await self._make_bindings(queue)
         await self._set_prefetch()
         await self._consume(queue)
@@ -121,17 +119,6 @@ class ExchangeSource(RemoteSource):
             await self._client.open_channel()
             return False
         return True
-
-    async def _ensure_queue(self, queue: str) -> None:
-        passive = MethodWriter(QUEUE_DECLARE).short(0).short_string(queue).octet(_PASSIVE).table({})
-        try:
-            await self._client.call(passive, QUEUE_DECLARE_OK)
-        except ClosedByPeerError as fault:
-            if fault.code != _NOT_FOUND:
-                raise
-            await self._client.open_channel()
-            declare = MethodWriter(QUEUE_DECLARE).short(0).short_string(queue).octet(_DURABLE)
-            await self._client.call(declare.table(self._queue_arguments()), QUEUE_DECLARE_OK)
 
     def _queue_arguments(self) -> Table:
         upstream = self._upstream
