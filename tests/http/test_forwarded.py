@@ -1,4 +1,4 @@
-"""Who the client of a request is: behind trusted proxies, and behind proxies nobody named."""
+"""The client of a request: behind trusted proxies, and behind proxies that no setting names."""
 
 from base64 import b64encode
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Damage, full disks and other faults of a follower: nothing is taken for what it is not."""
+"""Damage, full disks and other faults of a follower: lost blocks never look like a torn write."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def _require_files(follower: Follower, leader: Leader, last: int, committed: int
 
 
 class _Run:
-    """A follower, its leader, and what the follower has promised."""
+    """A follower, its leader, and the blocks that the follower has acknowledged."""
 
     def __init__(self, seed: int) -> None:
         self.rng = Random(seed)
@@ -67,12 +67,12 @@ class _Run:
             self.follower.run()
             self.settled = self.committed
             assert self.follower.log.synced_index == len(new)
-            if new == self.leader.blocks[: len(new)]:  # no tail of an older reign is left
+            if new == self.leader.blocks[: len(new)]:  # no blocks of an older leader are left
                 _require_files(self.follower, self.leader, len(new), self.committed)
         assert self.follower.faults == []
 
     def _write(self) -> tuple[list[Block], RaftState]:
-        """Send what the follower lacks; return its log and state after the write."""
+        """Send the blocks that the follower lacks; return its log and state after the write."""
         same = 0
         while same < min(len(self.blocks), self.leader.last):
             if self.blocks[same].data != self.leader.blocks[same].data:

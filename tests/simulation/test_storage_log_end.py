@@ -68,7 +68,7 @@ def test_log_cut_between_two_blocks_is_refused_and_nothing_is_changed(ending: st
 
 
 def test_flipped_bit_in_the_last_block_is_damage_and_not_a_torn_write() -> None:
-    """The block was synced, so its message was confirmed: its queue is told."""
+    """The damaged block was synced, so its message was confirmed. The queue reports the loss."""
     stage = StorageStage(FakeDisk())
     client = Client(stage)
     client.declare("q")
@@ -255,7 +255,7 @@ def test_mark_never_names_a_block_that_a_power_loss_can_take(seed: int) -> None:
 
 
 def test_removed_checkpoint_and_log_are_noticed() -> None:
-    """Without them the directory looks new, and its streams would be overwritten."""
+    """Without its log files the directory looks new, and its streams would be overwritten."""
     disk = filled("stopped")
     for name in disk.names():
         if name.endswith((".log", ".checkpoint")):

@@ -179,7 +179,7 @@ def test_torn_end_is_no_damage() -> None:
 
 
 def test_damaged_segment_is_not_called_sound() -> None:
-    """A repair cannot bring its messages back, but it tells which are lost."""
+    """A repair cannot bring the messages of a damaged chunk back, but it reports which are lost."""
     stage = StorageStage(FakeDisk())
     client = Client(stage)
     client.declare("s", **{"x-queue-type": "stream"})

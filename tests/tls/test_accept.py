@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import queue
 import socket
 import ssl
 from typing import Any
@@ -68,3 +70,22 @@ def test_clients_in_their_handshake_are_counted(server: Pair, loop: str, port: s
             context.verify_mode = ssl.CERT_NONE
             with context.wrap_socket(other) as secured:
                 assert secured.version() in ("TLSv1.2", "TLSv1.3")
+
+
+@pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
+def test_failed_handshake_is_logged_with_its_reason(server: Pair, loop: str) -> None:
+    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.put(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("leveret.listening")
+    logger.addHandler(handler)
+    settings: dict[str, Any] = {"tls_cert": server.cert, "tls_key": server.key, "event_loop": loop}
+    try:
+        with broker(amqps_port=0, **settings) as running:
+            assert running.node.amqps_address is not None
+            with socket.create_connection(running.node.amqps_address, 30) as client:
+                client.sendall(b"AMQP\x00\x00\x09\x01")
+                while "the TLS handshake failed: WRONG_VERSION_NUMBER" not in lines.get(timeout=30):
+                    pass
+    finally:
+        logger.removeHandler(handler)

@@ -45,7 +45,7 @@ class FairQueue:
         return self._count
 
     def add(self, check: PasswordCheck) -> PasswordCheck | None:
-        """Add a check. Return the check that has no place if the line is full; it may be this one."""
+        """Add a check. Return the check that got no place in a full line; it may be this one."""
         own = self._networks.get(check.network)
         displaced: PasswordCheck | None = None
         if own is not None and own.count >= NETWORK_WAITING_MAX:

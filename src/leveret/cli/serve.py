@@ -37,7 +37,7 @@ class _Parser(argparse.ArgumentParser):
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         found, unknown = self.parse_known_args(args, namespace)
         for word in unknown:
-            from difflib import get_close_matches  # importing it takes time that a start lacks
+            from difflib import get_close_matches  # imported here, because a start must be quick
 
             flag = word.partition("=")[0]
             near = get_close_matches(flag, self._option_string_actions, n=1)

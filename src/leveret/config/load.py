@@ -2,8 +2,8 @@
 
 Every source is read to its end before faults are reported, so that a user sees all faults at once,
 each with its place. Unknown keys in the file and unknown LEVERET_… variables are faults, because a
-misspelt option that is silently ignored costs hours. Variables of our other commands are no faults,
-and neither are the variables that an orchestrator sets for a service of the name "leveret".
+misspelt option that is silently ignored costs hours. Variables of Leveret's other commands are
+allowed, and so are variables that an orchestrator sets for a service of the name "leveret".
 """
 
 import re
@@ -67,7 +67,7 @@ def load(
 
 
 def _unknown_variables(env: Mapping[str, str]) -> list[str]:
-    """Return a fault for each variable that looks like an option and is none."""
+    """Return a fault for each LEVERET_ variable that is not an option."""
     known = {env_name(name) for name in options()}
     faults = []
     for name in env:
@@ -75,7 +75,7 @@ def _unknown_variables(env: Mapping[str, str]) -> list[str]:
             continue
         if name.startswith(FOREIGN_VARIABLES) or _SERVICE_VARIABLE.fullmatch(name):
             continue
-        # Compare without the common prefix: it makes every two names similar.
+        # Compare without the common prefix, which makes all names similar.
         near = _nearest(name.removeprefix("LEVERET_"), (k.removeprefix("LEVERET_") for k in known))
         faults.append(f"{name}: no such option{near.replace('mean ', 'mean LEVERET_')}")
     return faults

@@ -106,8 +106,8 @@ class Settings:
     )
     cluster_listen: str = _option(
         "",
-        "Address on which this node listens for the other nodes of its cluster. Without it the node"
-        " is alone.",
+        "Address on which this node listens for the other nodes of its cluster. If it is empty, the"
+        " node is not in a cluster.",
         pattern=r"(\S+:[0-9]+)?",
         metavar="HOST:PORT",
     )
@@ -148,9 +148,9 @@ class Settings:
     )
     login_failures_max: int = _option(
         10,
-        "Wrong passwords for one user from one address that are free. After them, this many are"
-        " checked at a time, and each keeps its place longer than the one before. Passwords that"
-        " were right before always pass. 0 turns the limit off.",
+        "Number of wrong passwords for one user from one address that cause no wait. After them,"
+        " each further wrong password makes the next login wait longer. Passwords that were right"
+        " before always pass. 0 turns the limit off.",
         low=0,
         high=1_000_000,
     )

@@ -1,13 +1,13 @@
-"""The upstream end of an exchange link: a queue there that gets the messages bound here.
+"""The upstream end of an exchange link: a queue at the upstream for the messages wanted here.
 
     upstream exchange ──▶ internal exchange ──▶ queue "federation: X -> cluster" ──▶ this link
              one binding for each binding of the local exchange
 
-The internal exchange is of type `x-federation-upstream`, which stops messages that went far enough;
-a fanout if the upstream lacks this type, and the link stops them. It makes the bindings exact: a
-link that connects makes a new internal exchange with all bindings and then deletes the old one,
-with bindings that were removed here while there was no connection. The queue stays, so that nothing
-is lost meanwhile. RabbitMQ: names and arguments are the same.
+The internal exchange is of type `x-federation-upstream`, which stops messages at the limit of hops.
+If the upstream lacks this type, it is a fanout, and the link stops these messages. A link that
+connects makes a new internal exchange with all bindings and then deletes the old one. So bindings
+that were removed here while there was no connection end too. The queue stays, so that no message is
+lost meanwhile. RabbitMQ: names and arguments are the same.
 """
 
 from collections.abc import Callable
@@ -23,8 +23,6 @@ from leveret.amqp.methods import (
     EXCHANGE_UNBIND,
     QUEUE_BIND,
     QUEUE_BIND_OK,
-    QUEUE_DECLARE,
-    QUEUE_DECLARE_OK,
     QUEUE_DELETE,
     QUEUE_DELETE_OK,
 )
@@ -42,7 +40,7 @@ from leveret.errors import ClosedByPeerError, PreconditionFailedError
 from leveret.federation.travel import binding_arguments
 from leveret.federation.upstreams import NAME_BYTES_MAX, Upstream
 from leveret.shovels.interfaces import ShovelListener
-from leveret.shovels.remote import RemoteSource
+from leveret.shovels.remote import RemoteSource, ensure_queue
 from leveret.shovels.settings import ShovelSettings
 from leveret.shovels.targets import TargetCheck
 from leveret.wire.tables import Field, Table, encode_table, field_of
@@ -58,7 +56,7 @@ _INTERNAL: Final = 8
 _NOWAIT: Final = 1
 _LONG: Final = ord("l")
 _NOT_FOUND: Final = 404
-_UNKNOWN_TYPE: Final = (406, 503)  # of Leveret and newer RabbitMQ, and of older RabbitMQ
+_UNKNOWN_TYPE: Final = (406, 503)  # codes of Leveret and newer RabbitMQ, and of older RabbitMQ
 
 
 @dataclass(frozen=True)
@@ -97,7 +95,7 @@ class ExchangeSource(RemoteSource):
         require_other_cluster(self._local.cluster, self._local.vhost, self.cluster, self._uri)
         queue = upstream_queue(self._exchange, self._uri.vhost, self._local)
         await self._ensure_exchange()
-        await self._ensure_queue(queue)
+        await ensure_queue(self._client, queue, self._queue_arguments())
         await self._make_bindings(queue)
         await self._set_prefetch()
         await self._consume(queue)
@@ -122,17 +120,6 @@ class ExchangeSource(RemoteSource):
             return False
         return True
 
-    async def _ensure_queue(self, queue: str) -> None:
-        passive = MethodWriter(QUEUE_DECLARE).short(0).short_string(queue).octet(_PASSIVE).table({})
-        try:
-            await self._client.call(passive, QUEUE_DECLARE_OK)
-        except ClosedByPeerError as fault:
-            if fault.code != _NOT_FOUND:
-                raise
-            await self._client.open_channel()
-            declare = MethodWriter(QUEUE_DECLARE).short(0).short_string(queue).octet(_DURABLE)
-            await self._client.call(declare.table(self._queue_arguments()), QUEUE_DECLARE_OK)
-
     def _queue_arguments(self) -> Table:
         upstream = self._upstream
         arguments: Table = {
@@ -156,7 +143,7 @@ class ExchangeSource(RemoteSource):
         await self._declare_internal(self._internal)
         self._bound = {}
         self.update_bindings()
-        # The answer says that the bindings before it are in force too.
+        # The answer to this bind shows that the upstream has made the bindings before it too.
         bind = MethodWriter(QUEUE_BIND).short(0).short_string(queue).short_string(self._internal)
         await self._client.call(bind.short_string("").octet(0).table({}), QUEUE_BIND_OK)
         for name in others:
@@ -197,8 +184,8 @@ class ExchangeSource(RemoteSource):
     def update_bindings(self) -> None:
         """Bind and unbind at the upstream after a change of the local bindings.
 
-        The upstream answers nothing. If it refuses one, it closes the channel, and the link
-        connects again and makes all bindings anew.
+        The upstream sends no answers. If it refuses a binding, it closes the channel, and the link
+        connects again and makes all bindings again.
         """
         if not self._internal:
             return
@@ -269,13 +256,13 @@ def upstream_queue(exchange: str, vhost: str, local: LocalExchange) -> str:
 
 
 def cluster_name(client: AmqpClient) -> str:
-    """Return the name of the cluster that a client is connected to; empty if it is not told."""
+    """Return the name of the cluster that a client is connected to; empty if it sends none."""
     field = client.server_properties.get("cluster_name")
     return field.value if field is not None and isinstance(field.value, str) else ""
 
 
 def require_other_cluster(own: str, vhost: str, found: str, uri: AmqpUri) -> None:
-    """Raise PreconditionFailedError if both ends have one name, which queues and headers use."""
+    """Raise PreconditionFailedError if both clusters have the same name, which headers use."""
     if own == found and vhost == uri.vhost:
         raise PreconditionFailedError(
             f"the upstream's cluster is named '{own}' like this one: give one of them another name"

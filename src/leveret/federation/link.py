@@ -1,7 +1,7 @@
 """One federation link: a shovel from an upstream to a local exchange or queue.
 
-A message that went far enough is acknowledged and dropped (`max-hops`, and brokers that it has been
-at). Each message that is passed on gets an entry in `x-received-from`.
+A message that has come by `max-hops` links, or has been at this broker before, is acknowledged and
+dropped. Each message that is passed on gets an entry in `x-received-from`.
 """
 
 from collections.abc import Callable
@@ -54,7 +54,7 @@ class FederationLink(Shovel):
         )
         self.upstream = upstream
         self.local = local
-        self._entry: Table = {}  # of `x-received-from`, without the facts of one message
+        self._entry: Table = {}  # entry of `x-received-from`, without the facts of one message
         self._upstream_vhost = ""
 
     def _make_ends(self) -> tuple[ShovelSource, ShovelTarget]:
@@ -111,4 +111,4 @@ class FederationLink(Shovel):
             elif isinstance(self._source, QueueSource):
                 self._source.regulate()
         except NotFoundError:
-            return  # it was deleted just now, and the link ends soon
+            return  # the exchange or queue was deleted just now, and the link ends soon

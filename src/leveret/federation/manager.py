@@ -43,9 +43,9 @@ from leveret.shovels.targets import TargetCheck
 log = logging.getLogger(__name__)
 
 PAUSE_S: Final = 0.02  # between two looks at the vhosts
-PAUSE_FACTOR: Final = 10  # a look may take this part of the time at most
+PAUSE_FACTOR: Final = 10  # the pause is this many times as long as the look before it
 LINKS_MAX: Final = 2000  # each has a connection to its upstream, so a file descriptor here
-CLEAN_UP_S: Final = 30.0  # to delete the queue of a link at the upstream
+CLEAN_UP_S: Final = 30.0  # deadline for deleting the queue of a link at the upstream
 EXCHANGE: Final = "exchange"
 QUEUE: Final = "queue"
 ERROR: Final = "error"  # the status of a link that does not run
@@ -114,7 +114,7 @@ class FederationManager:
         self._unwatch = unwatch
         self._upstreams: dict[str, list[str]] = {}  # names by vhost
         self._runners: dict[LinkKey, _Runner] = {}
-        self._versions: dict[str, int] = {}  # of vhosts, when they were looked at
+        self._versions: dict[str, int] = {}  # versions of the vhosts at the last look
         self._changed: set[str] = set()  # vhosts to look at
         self._ending: dict[LinkKey, asyncio.Task[None]] = {}
         self._is_watching = False
@@ -412,7 +412,7 @@ def _can_be_federated(target: Target) -> bool:
 
 
 def _is_elsewhere(old: Upstream, new: Upstream) -> bool:
-    """Return True if the queue of the old link is of no use to the new one."""
+    """Return True if the new link cannot use the queue of the old link."""
     places = {shown_uri(uri) for uri in old.uris}
     return old.exchange != new.exchange or places.isdisjoint(map(shown_uri, new.uris))
 

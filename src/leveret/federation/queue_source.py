@@ -11,26 +11,26 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from leveret.amqp.methods import BASIC_CANCEL, BASIC_CONSUME, QUEUE_DECLARE, QUEUE_DECLARE_OK
+from leveret.amqp.methods import BASIC_CANCEL, BASIC_CONSUME
 from leveret.amqp.writer import MethodWriter
 from leveret.amqp_client.uri import AmqpUri
 from leveret.engine.queues.queue import Queue
-from leveret.errors import ClosedByPeerError
 from leveret.federation.exchange_source import cluster_name, require_other_cluster
 from leveret.federation.upstreams import Upstream
 from leveret.shovels.interfaces import ShovelListener
-from leveret.shovels.remote import RemoteSource
+from leveret.shovels.remote import (
+    QUEUE_AUTO_DELETE,
+    QUEUE_DURABLE,
+    RemoteSource,
+    ensure_queue,
+)
 from leveret.shovels.settings import NO_ACK, ShovelSettings
 from leveret.shovels.targets import TargetCheck
 from leveret.wire.tables import Table, field_of
 
-_PASSIVE: Final = 1
-_DURABLE: Final = 2
-_AUTO_DELETE: Final = 8
 _NO_ACK: Final = 2
 _CONSUME_NOWAIT: Final = 8
 _CANCEL_NOWAIT: Final = 1
-_NOT_FOUND: Final = 404
 _PRIORITY: Final[Table] = {"x-priority": field_of(-1)}
 
 
@@ -76,17 +76,9 @@ class QueueSource(RemoteSource):
     async def _ensure_queue(self) -> None:
         """Declare the upstream queue like the local one, unless it exists."""
         local = self._local.find()
-        name = self._queue
-        passive = MethodWriter(QUEUE_DECLARE).short(0).short_string(name).octet(_PASSIVE).table({})
-        try:
-            await self._client.call(passive, QUEUE_DECLARE_OK)
-        except ClosedByPeerError as fault:
-            if fault.code != _NOT_FOUND:
-                raise
-            await self._client.open_channel()
-            flags = (_DURABLE if local.durable else 0) | (_AUTO_DELETE if local.auto_delete else 0)
-            declare = MethodWriter(QUEUE_DECLARE).short(0).short_string(name).octet(flags)
-            await self._client.call(declare.table(local.arguments), QUEUE_DECLARE_OK)
+        flags = QUEUE_DURABLE if local.durable else 0
+        flags |= QUEUE_AUTO_DELETE if local.auto_delete else 0
+        await ensure_queue(self._client, self._queue, local.arguments, flags=flags)
 
     def request_more(self) -> None:
         super().request_more()

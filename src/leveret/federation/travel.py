@@ -70,10 +70,10 @@ def binding_arguments(
     upstream: tuple[str, str],
     hops: int,
 ) -> Table | None:
-    """Return the arguments of a binding at the upstream; None if it must not go so far.
+    """Return the arguments of a binding at the upstream; None if it is beyond the limit of hops.
 
-    `upstream` is the cluster and the vhost there. `hops` is the limit of this link. A binding goes
-    as far back as a message could come forward.
+    `upstream` is the cluster and the vhost of the upstream. `hops` is the limit of this link. A
+    binding travels over as many links as a message may.
     """
     links = _links(arguments.get(BOUND_FROM))
     if links:
@@ -101,7 +101,7 @@ def _decoded(delivery: Delivery, keeps_user_id: bool) -> Properties:
 
 
 def _links(field: Field | None) -> list[Field] | None:
-    """Return the tables of the header; None for a header that no link has made."""
+    """Return the tables of the header; None if the header was not made by a link."""
     return field.value if field is not None and isinstance(field.value, list) else None
 
 

@@ -31,7 +31,7 @@ Lookup = Callable[[str, str], object | None]  # takes component and name
 RECONNECT_S: Final = 5.0
 RECONNECT_MIN_S: Final = 0.1
 HOPS_MAX: Final = 1000
-NUMBER_MAX: Final = 1 << 32  # of times in milliseconds
+NUMBER_MAX: Final = 1 << 32  # limit for times in milliseconds
 NAME_BYTES_MAX: Final = 255
 _NEEDED: Final = ("upstream",)
 
@@ -157,7 +157,7 @@ def _of_set(name: str, names: list[str], find: Lookup) -> list[Mapping[str, Any]
 def _matching(text: str, names: list[str]) -> list[Mapping[str, Any]]:
     try:
         pattern = Pattern(text)
-    except PreconditionFailedError:
+    except PreconditionFailedError:  # a definition file may hold it: it matches no upstream
         return []
     return [{"upstream": name} for name in names if pattern.matches(name)]
 

@@ -3,16 +3,15 @@
     accept ── from a trusted proxy: PROXY header ── admission ── TLS handshake ── protocol
        └────── otherwise ──────────────────────────────┘
 
-The event loop's own servers start TLS at once and tell nobody before its end. So a client could
-take any number of descriptors with handshakes that it never finishes. Here a socket is counted and
-may be refused before the first byte is read.
+The servers of the event loop start TLS at once and report a client only after the handshake. So a
+client could take any number of descriptors with handshakes that it never finishes. Here a socket is
+counted and may be refused before the first byte is read.
 
 Each socket is prepared by a task of its own, within a deadline. There are at most `PREPARING_MAX`
-of them; a further one ends the oldest, because an honest client needs only some round trips.
+of these tasks. One more ends the oldest, because an honest client needs only some round trips.
 """
 
 import asyncio
-import contextlib
 import logging
 import socket
 import ssl
@@ -78,9 +77,9 @@ class Acceptor:
             self._listen(each)
 
     async def stop(self) -> None:
-        """Stop listening. Clients that are connected already get their protocols if they are quick.
+        """Stop listening. Clients that are being prepared have `STOP_S` to get their protocols.
 
-        A request that was sent before the stop is answered so.
+        So a request that was sent before the stop is answered.
         """
         for each in self.sockets:
             self._accept(each)
@@ -167,7 +166,7 @@ class Acceptor:
     async def _connect(self, accepted: socket.socket, client: Client) -> bool:
         """Do the TLS handshake, if there is TLS, and connect the protocol."""
         is_secured = self._context is not None
-        with contextlib.suppress(OSError):  # ssl.SSLError is one, and so is a lost connection
+        try:
             await self._loop.connect_accepted_socket(
                 partial(self._make_protocol, client),
                 accepted,
@@ -175,8 +174,13 @@ class Acceptor:
                 ssl_handshake_timeout=self._prepare_s if is_secured else None,
                 ssl_shutdown_timeout=self._shutdown_s if is_secured else None,
             )
-            return True
-        return False
+        except (ConnectionError, ssl.SSLEOFError):  # the client is gone, or too slow
+            return False
+        except OSError as fault:  # ssl.SSLError is one
+            reason = getattr(fault, "reason", None) or fault.strerror
+            self._refusals.note(f"the TLS handshake failed: {reason}", client.host)
+            return False
+        return True
 
 
 def bound_sockets(host: str, port: int) -> list[socket.socket]:

@@ -1,4 +1,4 @@
-"""The true address of a client, and which node it has connected to."""
+"""The true address of a client, and the node to which it has connected."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ class Client(NamedTuple):
 
     host: str
     port: int
-    is_local: bool  # on this machine; False for a client whose proxy does not say who it is
+    is_local: bool  # on this machine; False if a proxy does not name the client
 
 
 class Relayed(NamedTuple):
@@ -16,4 +16,4 @@ class Relayed(NamedTuple):
 
     client: Client
     server: tuple[str, int]  # the address of the other node that the client has connected to
-    is_secured: bool  # with TLS, which ends at the other node
+    is_secured: bool  # the client uses TLS, which ends at the other node

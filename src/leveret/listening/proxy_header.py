@@ -1,4 +1,4 @@
-"""The header of the PROXY protocol, versions 1 and 2: who is behind a TCP proxy.
+"""The header of the PROXY protocol, versions 1 and 2, which names the client of a TCP proxy.
 
 A proxy sends the header before all other bytes of a connection, also before TLS:
 
@@ -18,8 +18,8 @@ from typing import Final
 from leveret.listening.clients import Client
 
 SIGNATURE: Final = b"\r\n\r\n\x00\r\nQUIT\n"
-LINE_BYTES_MAX: Final = 107  # of version 1, by its specification
-ADDRESSES_BYTES_MAX: Final = 2048  # of version 2: addresses and extensions, which are ignored
+LINE_BYTES_MAX: Final = 107  # length of a header of version 1, by its specification
+ADDRESSES_BYTES_MAX: Final = 2048  # length of addresses and (ignored) extensions in version 2
 _LOCAL: Final = 0x20  # version 2, command LOCAL: the proxy itself, for example a health check
 _PROXY: Final = 0x21
 _ADDRESS_BYTES: Final = {0x11: 4, 0x21: 16}  # by family: TCP over IPv4, TCP over IPv6
@@ -52,7 +52,7 @@ async def _read_version_1(sock: socket.socket, line: bytes, proxy: Client) -> Cl
     if words[1] == "UNKNOWN":
         return _unnamed(proxy)
     if len(words) != 6 or words[1] not in ("TCP4", "TCP6"):
-        raise ProxyHeaderError("the PROXY header has not six words")
+        raise ProxyHeaderError("the PROXY header does not have six words")
     port = words[4]
     if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535):
         raise ProxyHeaderError("the PROXY header has an invalid port")

@@ -11,7 +11,7 @@ REPORT_S: Final = 60.0  # least time between two lines with the same reason
 
 
 class Refusals:
-    """Counts of refused clients, by reason. There are few reasons: each is a text of our code."""
+    """Counts of refused clients, by reason. Reasons are few: texts of the code and TLS errors."""
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log

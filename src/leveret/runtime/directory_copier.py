@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 SLICE_BYTES: Final = 512 * 1024
 WINDOW_BYTES: Final = 8 * 1024 * 1024
-STEP_S: Final = 60.0  # for one step of the other side; it may have to read all files it has
+STEP_S: Final = 60.0  # deadline for one step of the other side, which may read all its files
 FILES_MAX: Final = 100_000
 DATA: Final = b"D"
 
@@ -66,7 +66,7 @@ class End(msgspec.Struct, tag=True):
 
 
 class Ack(msgspec.Struct, tag=True):
-    """So many bytes are written, since the last time."""
+    """The number of bytes that the member has written since its last Ack."""
 
     size: int
 
@@ -143,7 +143,7 @@ class DirectoryCopier:
             return
         inbox = self._inboxes.get(peer)
         if inbox is None:
-            return  # of a copy that was given up
+            return  # the message belongs to a copy that was given up
         if inbox.qsize() > 4 * WINDOW_BYTES // SLICE_BYTES:
             log.warning("node %s sends a copy without waiting: given up", peer)
             self.on_lost(peer)
@@ -228,7 +228,7 @@ class DirectoryCopier:
         target = CopyTarget(self._disk)
         try:
             if len(offer.names) > FILES_MAX:
-                raise StorageError(f"a copy of {len(offer.names)} files")
+                raise StorageError(f"the copy has {len(offer.names)} files: too many")
             if not self._host.may_install(offer.index, offer.term):
                 raise ClusterError("this node does not need a copy")
             log.info("this node gets a copy of the directory of node %s", peer)
@@ -331,7 +331,7 @@ class _Sending(_Talk):
         self.post(Offer(source.number, source.index, term, names))
         accepted = await self.take()
         if not isinstance(accepted, Accept):
-            raise ClusterError("an answer that is none")
+            raise ClusterError(f"node {self.peer} sent an unexpected message")
         for place, file in enumerate(source.files):
             had = accepted.had.get(file.name)
             if had is not None and had[0] == file.size:

@@ -27,9 +27,9 @@ from leveret.runtime.public_listeners import LEADER_WAIT_S, Relayed, join_ends
 
 log = logging.getLogger(__name__)
 
-HEAD_S: Final = 20.0  # for a request head
+HEAD_S: Final = 20.0  # deadline for a request head
 HEAD_BYTES_MAX: Final = 65_536
-ANSWER_BYTES_MAX: Final = 65_536  # of the leader's answer about a login
+ANSWER_BYTES_MAX: Final = 65_536  # size of the leader's answer about a login
 LOGIN_S: Final = 5.0
 CLOSE_S: Final = 10.0  # for a client to read its answer
 HEALTH: Final = "/api/health"

@@ -7,7 +7,7 @@ A token is a JWT with `exp` and one of these claims:
     scopes        the user `sub` of an OAuth2 token, with the scopes of that token
 
 The node signs tokens of the last two kinds for users. A token with `account` ends with the user and
-with the user's password. What it allows is looked up at each call.
+with the user's password. The permissions of the user are looked up at each call.
 
 A token is verified with the secret or the public key of the settings, and only with the algorithm
 of that key type. If neither is set, a secret in the data directory is used. The node or

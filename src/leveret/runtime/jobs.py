@@ -23,9 +23,9 @@ from leveret.job_service.report import StoreReport, TopicReport
 from leveret.runtime.job_tokens import JobTokens
 
 STOP_WITHIN_S: Final = 10.0
-COUNTS_KEPT_S: Final = 5.0  # at least, of the numbers in metrics
+COUNTS_KEPT_S: Final = 5.0  # shortest time for which the numbers in metrics are kept
 COUNTING_SHARE: Final = 20  # counting takes at most a twentieth of the time
-TOPICS_MAX: Final = 1_000  # in metrics, those with the most jobs
+TOPICS_MAX: Final = 1_000  # topics in metrics: those with the most jobs
 _STATES: Final = ("ready", "scheduled", "leased", "dead")
 _COUNTS: Final = ("enqueued", "handed_out", "acked", "failed", "expired")
 _AT_START: Final = (

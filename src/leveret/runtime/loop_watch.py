@@ -2,8 +2,8 @@
 
 The first turn after a rest arms the timer, which then fires every `PROBE_S` while there are turns.
 An idle broker has no timer. The timer also calls `on_probe`, for work that must follow turns soon.
-A loop that blocks for longer than `PROBE_S` is always noticed; the
-measured lag is at most `PROBE_S` shorter than the block.
+A loop that blocks for longer than `PROBE_S` is always noticed. The measured lag is at most
+`PROBE_S` shorter than the block.
 """
 
 import asyncio

@@ -376,7 +376,7 @@ class Node:
             await asyncio.to_thread(self._span_exporter.stop)
 
     async def abandon(self) -> None:
-        """Stop because another node leads. Nothing is told that is not committed."""
+        """Stop because another node leads. Clients are told only about committed changes."""
         if self._gate is not None:
             self.turns.remove_flusher(self._gate.flush)
         for connection in self.amqp.protocols:

@@ -102,7 +102,7 @@ class PublicListeners:
         return True
 
     def leave(self, host: str) -> None:
-        """Uncount a client that has a server, or has ended before."""
+        """Uncount a client that has got a server, or that has ended without one."""
         self._waiting -= 1
 
     async def serve(self, end: "_ClientEnd", head: RelayHead, client: Client) -> None:
@@ -221,7 +221,7 @@ class _ClientEnd(_End):
         self._service = service
         self._client = client
         self._serving: asyncio.Task[None] | None = None  # while the client has no server
-        self._early = b""  # came meanwhile
+        self._early = b""  # bytes that came before the client had a server
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)

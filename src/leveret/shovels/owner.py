@@ -24,14 +24,14 @@ UserLookup = Callable[[str], User | None]
 
 
 class Owner:
-    """Checks what the owner of one link may do. Each `require_` raises AccessRefusedError."""
+    """Checks the permissions of one link's owner. Each `require_` raises AccessRefusedError."""
 
     def __init__(self, name: str | None, find: UserLookup) -> None:
         self.name = name
         self._find = find
 
     def user(self) -> User:
-        """Return the owner as a user. Raise AccessRefusedError if there is none any more."""
+        """Return the owner as a user. Raise AccessRefusedError if the user does not exist."""
         if self.name is None:
             raise AccessRefusedError(
                 "nobody owns it: the user who set it was deleted, or an older version stored it;"

@@ -32,7 +32,8 @@ from leveret.wire.tables import Table, table_of
 INBOX_MAX: Final = 1000  # deliveries not passed on yet; then reading pauses
 
 _PASSIVE: Final = 1
-_DURABLE: Final = 2
+QUEUE_DURABLE: Final = 2  # flags of queue.declare
+QUEUE_AUTO_DELETE: Final = 8
 _EXCLUSIVE: Final = 4
 _NO_ACK: Final = 2
 _MULTIPLE: Final = 1
@@ -59,7 +60,7 @@ class RemoteSource(ShovelSource, ClientListener):
             arguments = table_of(settings.src_queue_args)
             queue = settings.src_queue
             self.length = await ensure_queue(
-                self._client, queue, arguments, settings.src_predeclared
+                self._client, queue, arguments, is_predeclared=settings.src_predeclared
             )
         else:
             queue = await self._bind_queue()
@@ -151,7 +152,10 @@ class RemoteTarget(ShovelTarget, ClientListener):
         if settings.dest_queue is not None:
             arguments = table_of(settings.dest_queue_args)
             await ensure_queue(
-                self._client, settings.dest_queue, arguments, settings.dest_predeclared
+                self._client,
+                settings.dest_queue,
+                arguments,
+                is_predeclared=settings.dest_predeclared,
             )
         elif settings.dest_exchange:
             declare = MethodWriter(EXCHANGE_DECLARE).short(0).short_string(settings.dest_exchange)
@@ -222,9 +226,17 @@ def publish_address(settings: ShovelSettings, delivery: Delivery) -> tuple[str, 
 
 
 async def ensure_queue(
-    client: AmqpClient, queue: str, arguments: Table, is_predeclared: bool
+    client: AmqpClient,
+    queue: str,
+    arguments: Table,
+    *,
+    is_predeclared: bool = False,
+    flags: int = QUEUE_DURABLE,
 ) -> int:
-    """Declare a queue unless it exists, and return its number of messages."""
+    """Declare a queue unless it exists, and return its number of messages.
+
+    A missing queue that should be predeclared raises ClosedByPeerError.
+    """
     passive = MethodWriter(QUEUE_DECLARE).short(0).short_string(queue).octet(_PASSIVE).table({})
     try:
         answer = await client.call(passive, QUEUE_DECLARE_OK)
@@ -232,7 +244,7 @@ async def ensure_queue(
         if fault.code != _NOT_FOUND or is_predeclared:
             raise
         await client.open_channel()
-        declare = MethodWriter(QUEUE_DECLARE).short(0).short_string(queue).octet(_DURABLE)
+        declare = MethodWriter(QUEUE_DECLARE).short(0).short_string(queue).octet(flags)
         answer = await client.call(declare.table(arguments), QUEUE_DECLARE_OK)
     answer.short_string()
     return answer.long()

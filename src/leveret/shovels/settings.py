@@ -172,7 +172,7 @@ def _require_consistent(settings: ShovelSettings) -> None:
 
 
 def _require_own_vhost(uris: list[AmqpUri], vhost: str) -> None:
-    """Raise if a local end names another vhost: its owner may set shovels in this one only."""
+    """Raise if a local end names another vhost: its owner may set shovels in this vhost only."""
     for uri in uris:
         if not uri.host and uri.vhost != vhost:
             raise PreconditionFailedError(

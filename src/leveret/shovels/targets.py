@@ -124,7 +124,10 @@ def is_public(address: IpAddress) -> bool:
 
 
 def is_own(address: str) -> bool:
-    """Return True if this machine has the address: it would use it to talk to it."""
+    """Return True if this machine has the address.
+
+    A machine that connects to one of its own addresses uses the same address as its own end.
+    """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:

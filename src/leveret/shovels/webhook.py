@@ -18,6 +18,7 @@ is the deadline of a whole request.
 """
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from typing import Final
 
@@ -29,6 +30,8 @@ from leveret.shovels.settings import ShovelSettings
 from leveret.shovels.targets import TargetCheck
 from leveret.wire.properties import decode_properties
 from leveret.wire.tables import plain_table
+
+log = logging.getLogger(__name__)
 
 RETRY_FIRST_S: Final = 1.0
 RETRY_LAST_S: Final = 60.0
@@ -111,7 +114,8 @@ class WebhookTarget(ShovelTarget):
         assert self._poster is not None
         try:
             return await self._poster.post(headers, body)
-        except PostError:
+        except PostError as fault:
+            log.warning("no answer to a post to %s: %s", self._settings.shown_dest_uri, fault)
             return _NO_ANSWER
 
     def recheck(self) -> None:

@@ -1,4 +1,4 @@
-"""The headers and binding arguments by which federation knows where things have been."""
+"""The headers and binding arguments that record the way of a message or a binding."""
 
 from typing import Any
 

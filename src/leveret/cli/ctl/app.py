@@ -23,7 +23,7 @@ _DURABILITY_TEXTS = {
 def status(broker: ManagementClient, output: Output) -> None:
     """Show the health and version of the broker."""
     health = broker.get_any("/api/health")
-    if broker.has_login:  # health needs none, and a wrong password must not look right
+    if broker.has_login:  # the health check needs no login, but a wrong one must be reported
         broker.get("/api/whoami")
     version = broker.get_any("/api/version")
     if output.as_json:

@@ -65,7 +65,7 @@ def lead(broker: ManagementClient, output: Output, node: Node) -> None:
 @app.command()
 @broker_command
 def remove(broker: ManagementClient, output: Output, node: Node) -> None:
-    """Remove a node from the cluster. It is refused if that would cost the majority."""
+    """Remove a node from the cluster. Refused if the rest would have no majority."""
     output.done(broker.post("/api/cluster/remove", {"node": node})["message"])
 
 

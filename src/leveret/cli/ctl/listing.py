@@ -111,7 +111,7 @@ def _print(output: Output, kind: str, found: list[Row], columns: str | None) -> 
 
 
 def _require_known(option: str, columns: list[str], kind: str, rows: list[Row]) -> None:
-    """Refuse a column that no object of this kind has. Without objects any column may exist."""
+    """Refuse a column that no listed object has. With no objects, accept any column."""
     known = set(KINDS[kind][2].split(","))
     for row in rows:
         known.update(_fields_of(row, ""))

@@ -22,7 +22,7 @@ _TIMEOUT_S: Final = 5.0
 _CHANGE_TIMEOUT_S: Final = 60.0  # the disk may be slow
 _STREAM_TIMEOUT_S: Final = 120.0
 _PIECE_BYTES: Final = 1024 * 1024
-# Part of a path → the object that it names, with a vhost and without.
+# First part of a path, and the kind of object that it names: objects of a vhost, and of the node.
 _OF_VHOST: Final = {
     "queues": "queue",
     "exchanges": "exchange",
@@ -142,7 +142,7 @@ def _found(answer: StreamedAnswer, path: str) -> Any:
 
 
 def _missing_object(path: str) -> str:
-    """Say which object a path names that does not exist; empty if it names none."""
+    """Return a sentence about the missing object of a path; empty if the path names no object."""
     parts = [unquote(part) for part in urlsplit(path).path.split("/")]
     match parts:
         case ["", "api", kind, vhost, name, *rest] if kind in _OF_VHOST:

@@ -1,4 +1,4 @@
-"""The memory that request bodies may take, of all clients together.
+"""The memory that the request bodies of all clients together may take.
 
 Handlers read a body only after the login, and each body has a limit of its own. The budget limits
 their sum: many clients with large bodies at once get 503 and try again, instead of taking all
@@ -7,7 +7,7 @@ memory.
 
 from typing import Final
 
-BODIES_BYTES_MAX: Final = 256 * 1024 * 1024  # about five of the largest batches of jobs
+BODIES_BYTES_MAX: Final = 256 * 1024 * 1024  # room for about five of the largest batches of jobs
 
 
 class BodyBudget:

@@ -258,7 +258,7 @@ class NodeView(Protocol):
 
     @property
     def cluster(self) -> ClusterControl | None:
-        """Return the cluster of the node; None if it is alone."""
+        """Return the cluster of the node; None if it is not in one."""
 
     @property
     def settings(self) -> Settings:
@@ -329,10 +329,10 @@ class NodeView(Protocol):
         """Return when all changes so far are on disk. Raise StorageError if that fails."""
 
     async def tellable(self) -> None:
-        """Return when everything that an answer could tell of is safe.
+        """Return when every change that an answer could show is safe.
 
-        A node alone returns at once. The leader of a cluster waits for a commit. Raise StorageError
-        if that fails.
+        A single node returns at once. The leader of a cluster waits for a commit. Raise
+        StorageError if the commit fails.
         """
 
     def sessions(self) -> list[Session]:

@@ -33,7 +33,7 @@ from leveret.http.framework.sites import require_own_site
 
 BODY_BYTES_MAX: Final = 16 * 1024 * 1024  # limit of a body that is read into memory
 ACTOR: Final = "actor"  # name in the state of a request: the identity that the audit notes
-BODY_S: Final = 60.0  # time for such a body, and more for a long one:
+BODY_S: Final = 60.0  # time in which a body must arrive; a long body has more time
 BODY_BYTES_PER_S: Final = 64 * 1024  # slowest rate at which a long body may arrive
 WHOLE_BODY: Final = "leveret.body"  # key in a scope: the body, if it was read before
 _COUNTED: Final = "leveret.body_bytes"  # key in a scope: bytes that the budget has counted
@@ -98,8 +98,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     status: int = 200  # on success; 201 means 201 (created) or 204 (changed)
     failures: tuple[tuple[int, Any], ...] = ()  # statuses with a body other than ErrorBody
     failure_media: str = "application/json"  # media type of the failures from 400 on
-    is_audited: bool = True  # if it is no GET. False for messages, of which there are too many
-    is_export: bool = False  # returns secrets or many messages: the audit notes it, seldom twice
+    is_audited: bool = True  # unless it is a GET; False for messages, which would flood the audit
+    is_export: bool = False  # returns secrets or many messages: the audit notes a GET too
 
 
 def routes_of(operations: Sequence[Operation]) -> list[Route]:

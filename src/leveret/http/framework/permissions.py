@@ -101,7 +101,7 @@ def owner_name(user: User) -> str:
     """Return the owner of the shovels and upstreams that a user sets.
 
     They act with the permissions of a user of the directory. The permissions of a token end with
-    it, so a token can set one only if it is an administrator's.
+    the token, so only an administrator's token can set a shovel or an upstream.
     """
     if user.is_account:
         return user.name

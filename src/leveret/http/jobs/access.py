@@ -2,11 +2,10 @@
 
 A call is admitted by a token (`Authorization: Bearer`), which an operator signed for namespaces or
 the node signed for a user, or by the login of an administrator. Every handler of the service is
-wrapped by `job_call`, which checks that first and answers each error as `application/problem+json`.
-A handler then calls `Call.require` for each topic that it uses, with the permissions that AMQP
-would ask for. Requests
-that reach no handler (an unknown path, or a method that the path does not have) are refused by
-`with_problem_bodies`.
+wrapped by `job_call`, which checks the access first and answers each error as
+`application/problem+json`. A handler then calls `Call.require` for each topic that it uses, with
+the permissions that AMQP would ask for. Requests that reach no handler (an unknown path, or an
+unknown method of a path) are refused by `with_problem_bodies`.
 """
 
 import http

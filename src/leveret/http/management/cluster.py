@@ -1,4 +1,4 @@
-"""The cluster as the node that is asked sees it, and the commands of its operators."""
+"""The state of the cluster as this node sees it, and the commands that change the cluster."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ class ClusterAnswer(msgspec.Struct):
 
 
 async def get_cluster(request: Request) -> Response:
-    """Return the cluster; a node alone is its only member."""
+    """Return the cluster. A single node is its only member."""
     node = node_of(request)
     cluster = node.cluster
     if cluster is None:
@@ -56,7 +56,7 @@ async def revive(request: Request) -> Response:
 async def _command(request: Request, name: str) -> Response:
     cluster = node_of(request).cluster
     if cluster is None:
-        raise HTTPException(400, "this node is in no cluster")
+        raise HTTPException(400, "this node is not in a cluster")
     body = await body_of(request, ClusterCommand)
     return json_response(ClusterAnswer(await cluster.command(name, body.node)))
 

@@ -71,7 +71,7 @@ class HttpConnection(HttpToolsProtocol):
     open_connections: OpenConnections  # set by the server
     relayed: Relayed | None = None  # set by the server if another node relays the connection
     _head_bytes = 0  # received since the last complete request
-    _body_bytes = 0  # of them, bytes of the body
+    _body_bytes = 0  # bytes of the body among the received bytes
     _has_too_many_headers = False
     _has_head = False
     _drained = 0  # bytes of a body that were dropped
@@ -151,7 +151,7 @@ class HttpConnection(HttpToolsProtocol):
     def _limit_body(self, size: int) -> None:
         """Read no more of a body than its handler wants, and drop the body of a refused request.
 
-        Disconnect a refused client that sends on and on.
+        Disconnect a refused client that sends more than `DRAIN_BYTES_MAX`.
         """
         if not self._has_head or not self.cycle.response_complete:
             self._drained = 0

@@ -54,8 +54,7 @@ def test_arguments_of_many_bytes_are_refused(
     level, code, text = refusal(events)
     assert (level, code) == ("channel", 406)
     assert text == (
-        f"PRECONDITION_FAILED - the arguments of {what} have 20016 bytes; at most 16384 "
-        "are allowed"
+        f"PRECONDITION_FAILED - the arguments of {what} have 20016 bytes; at most 16384 are allowed"
     )
 
 
