@@ -22,7 +22,7 @@ from leveret.cluster.links import Links
 from leveret.cluster.peers import PACE, Address, Answer, Pace, Tls, parse_address
 from leveret.cluster.raft.config import Config
 from leveret.cluster.raft.core import Raft
-from leveret.cluster.raft.members import Members, encode_members
+from leveret.cluster.raft.members import NOBODY, Members, encode_members
 from leveret.cluster.raft.messages import Message
 from leveret.cluster.raft.stored import Stored
 from leveret.cluster.relay import RelayHead
@@ -61,7 +61,7 @@ class MemberOwner(Protocol):
         """Close the follower's log, recover, and call `lead_with`."""
 
     def on_follow(self, leader: str) -> None:
-        """Handle another leader; empty: none. After `on_lead`: drop the broker, call `use_log`."""
+        """Handle another leader; empty: none. After `on_lead`: drop the broker, `begin_again`."""
 
     def on_commit(self, index: int) -> None:
         """Handle that blocks up to an index are committed, and on this disk."""
@@ -240,9 +240,21 @@ class ClusterMember:
         """Note that blocks up to this one are in no log file any more."""
         self._require_host().forget(base_index)
 
-    def use_log(self, member_log: MemberLog) -> None:
-        """Follow with this log, after `on_follow`."""
-        self._require_host().use_log(member_log)
+    def begin_again(self, stored: Stored, member_log: MemberLog) -> None:
+        """Follow with this log, after `on_follow`, as after a restart.
+
+        Only what is on disk counts: the log of a leader may have ended before it had written all
+        blocks that it gave to this member.
+        """
+        before = self._require_host()
+        if self._has_ended:
+            return
+        before.has_ended = True
+        self._member_log = member_log
+        self._begin(stored)
+        raft, host = before.raft, self._require_host()
+        leader = NOBODY if raft.leader == raft.node else raft.leader
+        host.follow(max(raft.term, host.raft.term), leader)
 
     def lead_with(self, leader_log: LeaderLog) -> None:
         """Lead with this log, after `on_lead`. Its next block is `next_index`."""
