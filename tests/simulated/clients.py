@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from leveret.amqp.methods import (
     BASIC_ACK,
@@ -31,6 +31,7 @@ from leveret.amqp_client.client import AmqpClient, ClientListener, Delivery
 from leveret.amqp_client.uri import parse_amqp_uri
 from leveret.errors import LeveretError
 from leveret.wire.properties import Properties, encode_header
+from leveret.wire.tables import Table, table_of
 from tests.simulated.loop import new_loop
 from tests.simulated.network import Network
 
@@ -42,9 +43,9 @@ PREFETCH: Final = 20
 UNCONFIRMED_MAX: Final = 30
 KEY_BYTES: Final = 9  # of a body: they name the message, the rest is padding
 _PADDING_BYTES: Final = (0, 0, 0, 50, 2000)
-_ARGUMENTS: Final[dict[str, dict[str, Any]]] = {
+_ARGUMENTS: Final[dict[str, Table]] = {
     QUEUE: {},
-    STREAM: {"x-queue-type": "stream"},
+    STREAM: table_of({"x-queue-type": "stream"}),
 }
 _OFFSET_HEADER: Final = b"x-stream-offset"
 _PERSISTENT: Final = Properties()
@@ -266,7 +267,7 @@ class StreamReader(Client):
         qos = MethodWriter(BASIC_QOS).long(0).short(PREFETCH).octet(0)
         await client.call(qos, BASIC_QOS_OK)
         consume = MethodWriter(BASIC_CONSUME).short(0).short_string(STREAM).short_string("")
-        arguments = {"x-stream-offset": "first"}
+        arguments = table_of({"x-stream-offset": "first"})
         await client.call(consume.octet(0).table(arguments), BASIC_CONSUME_OK)
         await self._is_lost.wait()
 

@@ -238,10 +238,10 @@ class RaftHost:
             self.has_ended = True
             self._owner.on_fault(reason)
 
-    # Duties
+    # Work that the Raft member asks for
 
     def _run(self, action: Callable[[], None]) -> None:
-        """Give the member an input, and do its duties. A broken invariant ends the member."""
+        """Give the member an input, and do the work that follows. A broken rule ends the member."""
         if self.has_ended:
             return
         try:
@@ -252,7 +252,7 @@ class RaftHost:
             self.fail(f"the member of the cluster has failed: {fault!r}")
 
     def _pump(self) -> None:
-        """Do all duties, and again if one of them was an input."""
+        """Do all work that the member asks for, until there is no more."""
         self._must_pump = True
         if self._is_pumping:
             return
@@ -351,7 +351,7 @@ class RaftHost:
         else:
             raft.on_copy_failed(target)
 
-    # What the owner is told
+    # Reports to the owner
 
     def _tell(self) -> None:
         raft = self.raft

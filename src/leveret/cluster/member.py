@@ -1,9 +1,10 @@
-"""One node of the cluster: its member of the Raft group, its links, and how it came to be there.
+"""The member of one node in the cluster: Raft, links to other nodes, and joining the cluster.
 
 `ClusterMember` puts the parts together on one event loop: `RaftHost` hosts the member, `Links`
-connects it with the others, `Forming` founds, lets in and promotes. It has no threads and no files:
-the owner gives it a log (`leveret.cluster.host` says which one when), and a copier of directories.
-Time is that of the loop, and chance is given, so that a simulation can drive all of it.
+connects it with the others, `Forming` founds the cluster, lets nodes in and promotes them. It has
+no threads and no files: the owner gives it a log (`leveret.cluster.host` says which one when), and
+a copier of directories. Time is that of the loop, and random numbers come from a given source, so
+that a simulation can drive all of it.
 """
 
 import asyncio
@@ -33,7 +34,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class NodeSettings:
-    """Who this node is, by its options."""
+    """Name, addresses and secret of this node, from its options."""
 
     name: str
     address: str  # where others reach it, host:port; port 0: the one that it listens on
@@ -45,13 +46,13 @@ class NodeSettings:
 
 @dataclass(frozen=True)
 class Directory:
-    """What the data directory says at the start."""
+    """Identity and Raft state that the data directory holds at the start."""
 
     uid: bytes
     stored: Stored
     cluster: bytes = b""  # empty: the node is new, or was alone
     number: int = 0
-    has_data: bool = False  # of a node that was alone
+    has_data: bool = False  # it has the data of a node that ran alone
 
 
 class MemberOwner(Protocol):
@@ -133,7 +134,7 @@ class ClusterMember:
         self.links = Links(self, settings.secret, chance=chance, tls=tls, pace=pace)
         self.forming = Forming(self)
 
-    # Life
+    # Start and end
 
     async def start(self, host: str, port: int) -> None:
         """Listen for other nodes, and begin. A node that was alone founds its cluster before."""
@@ -320,7 +321,7 @@ class ClusterMember:
             raise ClusterError("; ".join(reasons)) from None
         return f"this node has joined the cluster {self._card.cluster.hex()}"
 
-    # What links tell
+    # Events of the links (`LinksOwner`)
 
     def card(self) -> Card:
         """Return the card of this node, as of now."""
@@ -394,7 +395,7 @@ class ClusterMember:
     def on_relay(self, transport: asyncio.Transport, head: RelayHead, rest: bytes) -> None:
         self._owner.on_relay(transport, head, rest)
 
-    # What the host tells
+    # Events of the Raft member (`HostOwner`)
 
     def send(self, target: int, messages: list[Message]) -> None:
         self.links.send(self.name_of(target), self._card.number, target, messages)
@@ -477,7 +478,7 @@ class ClusterMember:
         peers.pop(self._card.name, None)
         return peers
 
-    # Views
+    # Status
 
     def status(self) -> ClusterStatus:
         """Return the cluster as this node sees it."""

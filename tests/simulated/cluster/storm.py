@@ -188,7 +188,7 @@ class Storm:
     def check_end(self) -> None:
         """Check the balance: nothing is left, and nothing differs."""
         assert not self.accounts.invented(), self.report(f"invented {self.accounts.invented()}")
-        self.until("all is acked", lambda: self.accounts.confirmed <= self._settled())
+        self.until("all is acked", lambda: self.accounts.confirmed <= self.settled())
         for reader in self.readers:
             reader.stop()
         self.until("the readers have ended", lambda: all(r.task.done() for r in self.readers))
@@ -202,7 +202,8 @@ class Storm:
         for machine in self.machines:
             self._compare(machine, 1)
 
-    def _settled(self) -> set[bytes]:
+    def settled(self) -> set[bytes]:
+        """Return the messages that were acked, or read from the stream."""
         return self.accounts.acked | set(self.accounts.offsets.values())
 
     # Rules
@@ -217,9 +218,13 @@ class Storm:
         self.note(f"{machine.name} has ended: {reason}")
         if not any(allowed in reason for allowed in _ALLOWED_ENDS):
             self.schedule.faults.append(f"{machine.name} has ended: {reason}")
-        if machine.loop is not None:
-            loop = machine.loop
-            self.schedule.after(0.1, lambda: machine.loop is loop and machine.kill())
+        loop = machine.loop
+
+        def end() -> None:
+            if loop is not None and machine.loop is loop:
+                machine.kill()
+
+        self.schedule.after(0.1, end)
 
     def _on_commit(self, machine: SimulatedBroker, index: int) -> None:
         loop = machine.loop

@@ -10,8 +10,9 @@ import pytest
 
 from leveret.storage.block_scan import scan_blocks
 from tests.forms import volume
+from tests.simulated.clients import Publisher
 from tests.simulated.cluster.broker_node import SimulatedBroker
-from tests.simulated.cluster.nemesis import run
+from tests.simulated.cluster.nemesis import isolate, run
 from tests.simulated.cluster.storm import Storm
 
 SEEDS = volume(60, 10)
@@ -49,6 +50,16 @@ def started(storm: Storm) -> SimulatedBroker:
     return leader
 
 
+def test_leader_that_is_cut_off_tells_nothing_new(storm: Storm) -> None:
+    leader = started(storm)
+    storm.begin_clients(leader.url)
+    storm.run_for(0.1)
+    isolate(storm, leader)
+    storm.run_for(3.0)
+    storm.calm()
+    storm.check_end()
+
+
 def test_leader_with_a_full_disk_counts_only_blocks_that_it_has_written(storm: Storm) -> None:
     leader = started(storm)
     storm.begin_clients()
@@ -63,7 +74,7 @@ def test_leader_with_a_full_disk_counts_only_blocks_that_it_has_written(storm: S
 
 
 def _follows(machine: SimulatedBroker) -> bool:
-    return machine.node is not None and machine.node.node is None and machine.member is not None
+    return machine.node is not None and machine.node._following is not None
 
 
 def test_leader_whose_sync_fails_ends_and_confirms_nothing(storm: Storm) -> None:
@@ -128,3 +139,23 @@ def test_elected_node_copies_its_directory_to_the_member_that_it_needs(storm: St
     storm.until("a node leads", lambda: storm.leader() is leader)
     storm.calm()
     storm.check_end()
+
+
+def test_node_that_was_away_for_a_short_time_is_caught_up_from_log_files(storm: Storm) -> None:
+    leader = started(storm)
+    storm.begin_clients()
+    storm.until("all is published", lambda: all(p.task.done() for p in storm.publishers))
+    storm.until("all is acked", lambda: storm.accounts.confirmed <= storm.settled())
+    other = next(machine for machine in storm.machines if machine is not leader)
+    leader.kill()
+    storm.until("another node leads", lambda: storm.leader() not in (None, leader))
+    storm.run_for(3.0)  # then it does not count as alive, and blocks for it leave the memory
+    later = Publisher(storm.network, "p8", other.url, storm.accounts, 5)
+    storm.until("more is published", later.task.done)
+    leader.start()
+    storm.until("all nodes are even", storm.is_even)
+    led = storm.leader()
+    assert led is not None
+    assert led.member is not None
+    assert led.member.host is not None
+    assert led.member.host.raft.counters.copies == 0
