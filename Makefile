@@ -158,8 +158,9 @@ chaos-jobs: setup ## Kill nodes and workers of the jobs service for SECONDS, and
 	@$(PY) -m $(if $(filter embedded,$(STORE)),tests.jobs.chaos,tools.chaos_jobs) --seconds $(or $(SECONDS),600) --node-kills $(or $(KILLS),50) $(ARGS)
 
 .PHONY: sim
-sim: setup ## Simulate a Raft cluster under faults, SEEDS runs of each schedule; SEED=7 replays one
+sim: setup ## Simulate Raft (SEEDS runs of each schedule) and whole clusters (CLUSTERS) under faults; SEED=7 replays one
 	@$(PY) -m tests.cluster.simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000)) $(ARGS)
+	@$(PY) -m tests.simulated.cluster $(if $(SEED),--seed $(SEED),--seeds $(or $(CLUSTERS),100))
 
 .PHONY: test-spark-cluster
 test-spark-cluster: setup ## Run the flows of the pipeline on a Spark cluster of a master and two workers

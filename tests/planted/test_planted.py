@@ -17,11 +17,12 @@ from pathlib import Path
 import pytest
 
 from tests.planted.bugs import BUGS, Bug
+from tests.planted.cluster_bugs import CLUSTER_BUGS
 from tests.planted.follower_bugs import FOLLOWER_BUGS
 
 pytestmark = pytest.mark.interpreted_only("bugs are planted into sources, which run as they are")
 
-ALL = BUGS + FOLLOWER_BUGS
+ALL = BUGS + FOLLOWER_BUGS + CLUSTER_BUGS
 ROOT = Path(__file__).parents[2]
 SEED = 1  # of the tests that are run: the same ones fail every time
 # Errors of an edit that does not run. Storage tests fail by assertions and storage errors.

@@ -40,9 +40,12 @@ class SimulatedThread(Generic[Job]):
         if not self._is_busy and self._jobs:
             self._is_busy = True
             schedule = self._loop.schedule
-            schedule.after(self._disk.hang_s + schedule.rng.uniform(*WRITE_S), self._do_next)
+            took_s = schedule.rng.uniform(*WRITE_S) * self._disk.slowness
+            schedule.after(self._disk.hang_s + took_s, self._do_next)
 
     def _do_next(self) -> None:
+        if not self._loop.when_running(self._do_next):
+            return
         self._is_busy = False
         if not self._loop.is_alive or not self._jobs:
             return
@@ -58,6 +61,7 @@ class SimulatedDisk(FakeDisk):
 
     loop: NodeLoop  # of the process that uses the disk
     hang_s = 0.0  # jobs wait this long; 0: the disk works
+    slowness = 1.0  # jobs take so many times as long
 
     def make_thread(self, name: str, do: Callable[[Job], None]) -> JobThread[Job]:
         return SimulatedThread(self.loop, self, do)

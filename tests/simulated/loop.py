@@ -52,11 +52,18 @@ class NodeLoop(asyncio.AbstractEventLoop):
         self.name = name
         self.network = network
         self.is_alive = True
-        self._busy_until_s = 0.0
+        self.paused_until_s = 0.0  # the process is stopped or busy until then
         # The tasks that have not ended. A killed node's tasks are kept until the run is over, so
         # that no `finally` of theirs runs before.
         self._tasks: dict[asyncio.Task[Any], None] = {}
         schedule.at_end.append(self._end)
+
+    def when_running(self, callback: Callable[[], None]) -> bool:
+        """Return True if the process runs; if it is paused, call `callback` when it goes on."""
+        if self.paused_until_s <= self.schedule.now_s:
+            return True
+        self.schedule.at(self.paused_until_s, callback)
+        return False
 
     def kill(self) -> None:
         """Run nothing on this loop any more."""
@@ -90,13 +97,12 @@ class NodeLoop(asyncio.AbstractEventLoop):
 
     def block(self, time_s: float) -> None:
         """Let the running callback take some time, in which nothing else of this node runs."""
-        self._busy_until_s = max(self._busy_until_s, self.time()) + time_s
+        self.paused_until_s = max(self.paused_until_s, self.time()) + time_s
 
     def _run_handle(self, handle: asyncio.Handle) -> None:
-        if self._busy_until_s > self.time():
-            self.schedule.at(self._busy_until_s, lambda: self._run_handle(handle))
-        elif self.is_alive and not handle.cancelled():
-            self.run_inside(handle._run)
+        if self.is_alive and not handle.cancelled():
+            if self.when_running(lambda: self._run_handle(handle)):
+                self.run_inside(handle._run)
 
     # Methods of asyncio's event loops.
 

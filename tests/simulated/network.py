@@ -5,6 +5,7 @@ delayed and arrive in pieces of any size. Faults are set by direction:
 
 - `cut`: nothing arrives in that direction. The bytes wait, as TCP sends them again; `heal` lets
   them arrive. A connect across a cut fails after a timeout.
+- `slow`: everything arrives later in that direction.
 - `reset`: open connections between two nodes break.
 - A killed process closes its connections, and its peers notice (if the way to them is not cut). A
   machine that loses power says nothing: its peers notice only by silence.
@@ -144,7 +145,7 @@ class End(asyncio.Transport):
 
     def end(self, error: Exception | None) -> None:
         """Tell the protocol that the connection is gone."""
-        if self.is_ended:
+        if self.is_ended or not self.loop.when_running(lambda: self.end(error)):
             return
         self.is_ended = True
         self._is_closing = True
@@ -206,6 +207,7 @@ class Network:
         self._servers: dict[tuple[str, int], Server] = {}
         self._ends: dict[End, None] = {}  # a dict keeps their order
         self._cuts: set[tuple[str, str]] = set()
+        self._slow_s: dict[tuple[str, str], float] = {}
         self._port = 40_000
 
     def listen(
@@ -243,6 +245,9 @@ class Network:
         if self.is_cut(loop.name, host) or self.is_cut(host, loop.name):
             await asyncio.sleep(CONNECT_S)
             raise TimeoutError(110, f"no answer from {host}")
+        if server is not None and server.loop.paused_until_s > self.schedule.now_s:
+            await asyncio.sleep(CONNECT_S)
+            raise TimeoutError(110, f"no answer from {host}")
         if server is None or not server.loop.is_alive:
             raise ConnectionRefusedError(111, f"nobody listens at {host}:{port}")
         self._port += 1
@@ -267,9 +272,14 @@ class Network:
         """Let nothing arrive from one node at another."""
         self._cuts.add((source, target))
 
+    def slow(self, source: str, target: str, delay_s: float) -> None:
+        """Let everything from one node arrive later at another."""
+        self._slow_s[(source, target)] = delay_s
+
     def heal(self) -> None:
-        """End all cuts."""
+        """End all cuts, and all delays of `slow`."""
         self._cuts.clear()
+        self._slow_s.clear()
         for end in list(self._ends):
             self.send_on(end)
 
@@ -281,9 +291,12 @@ class Network:
         if self.is_cut(end.loop.name, peer.loop.name) or peer.is_ended:
             return
         end.is_travelling = True
-        self.schedule.after(self._delay_s(), lambda: self._arrive(end))
+        slow_s = self._slow_s.get((end.loop.name, peer.loop.name), 0.0)
+        self.schedule.after(self._delay_s() + slow_s, lambda: self._arrive(end))
 
     def _arrive(self, end: End) -> None:
+        if not end.peer.loop.when_running(lambda: self._arrive(end)):
+            return
         end.is_travelling = False
         peer = end.peer
         if not end.on_way or not peer._is_reading:

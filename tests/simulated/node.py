@@ -1,9 +1,9 @@
-"""One node of a simulated world: the real `Node` on a simulated loop, network and disk."""
+"""Machines of a simulated world: the real node on a simulated loop, network and disk."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Final, Protocol
 
 from leveret.clock import Clock
 from leveret.config.option import Secret
@@ -35,7 +35,67 @@ class SimulatedClock(Clock):
         return max(now_ms, self._raised_ms)
 
     def raise_to(self, now_ms: int) -> None:
-        self._raised_ms = now_ms
+        self._raised_ms = max(now_ms, self._raised_ms)
+
+
+class Stoppable(Protocol):
+    """The node that runs in a process."""
+
+    async def stop(self) -> None:
+        """Stop in order."""
+
+
+class Machine:
+    """A machine with a disk and a clock, and the process that runs on it."""
+
+    def __init__(self, network: Network, name: str) -> None:
+        self.network = network
+        self.schedule = network.schedule
+        self.name = name
+        self.disk = SimulatedDisk()
+        self.clock = SimulatedClock(self.schedule)
+        self.loop: NodeLoop | None = None  # None: no process runs
+
+    def url(self) -> str:
+        return f"amqp://{USER}:{PASSWORD}@{self.name}:{AMQP_PORT}/?heartbeat={HEARTBEAT_S}"
+
+    def settings(self) -> Settings:
+        return Settings(
+            amqp_port=AMQP_PORT, default_user=USER, default_pass=Secret(PASSWORD), node=self.name
+        )
+
+    def begin(self) -> NodeLoop:
+        """Return the loop of a new process, which uses the disk."""
+        assert self.loop is None
+        loop = self.loop = new_loop(self.schedule, self.name, self.network)
+        self.disk.loop = loop
+        return loop
+
+    def process(self) -> Stoppable:
+        """Return the node that runs."""
+        raise NotImplementedError
+
+    def kill(self) -> None:
+        """Kill the process: the disk keeps everything that was written."""
+        self.end(is_silent=False)
+        self.disk = self.disk.killed()
+
+    def lose_power(self) -> None:
+        """Stop the machine: the disk may lose everything that was not synced."""
+        self.end(is_silent=True)
+        self.disk = self.disk.crash(self.schedule.rng)
+
+    def stop(self) -> None:
+        """Stop the process in order."""
+        assert self.loop is not None
+        self.loop.run(self.process().stop())
+        self.kill()
+
+    def end(self, *, is_silent: bool) -> None:
+        """End the process. Its peers notice, unless `is_silent`."""
+        assert self.loop is not None
+        self.network.kill(self.loop, is_silent=is_silent)
+        self.loop = None
 
 
 class _Node(Node):
@@ -53,57 +113,21 @@ class _Node(Node):
         return self.amqp.make_protocol(client)
 
 
-class SimulatedNode:
-    """A machine with a disk, and the process that runs on it."""
+class SimulatedNode(Machine):
+    """A machine that runs a broker alone."""
 
-    def __init__(self, network: Network, name: str) -> None:
-        self.network = network
-        self.schedule = network.schedule
-        self.name = name
-        self.disk = SimulatedDisk()
-        self.clock = SimulatedClock(self.schedule)
-        self.loop: NodeLoop | None = None  # None: no process runs
-        self.node: Node | None = None
+    node: _Node
 
-    def url(self) -> str:
-        return f"amqp://{USER}:{PASSWORD}@{self.name}:{AMQP_PORT}/?heartbeat={HEARTBEAT_S}"
+    def process(self) -> Stoppable:
+        return self.node
 
     def start(self) -> None:
         """Start a process on the disk, and run the world until it listens."""
-        assert self.loop is None
-        loop = self.loop = new_loop(self.schedule, self.name, self.network)
-        self.disk.loop = loop
-        settings = Settings(
-            amqp_port=AMQP_PORT, default_user=USER, default_pass=Secret(PASSWORD), node=self.name
-        )
+        loop = self.begin()
         node = loop.run_inside(
-            lambda: _Node(settings, self.clock, serves_http=False, disk=self.disk)
+            lambda: _Node(self.settings(), self.clock, serves_http=False, disk=self.disk)
         )
         node.network = self.network
         node.loop = loop
         self.node = node
         loop.run(node.start())
-
-    def kill(self) -> None:
-        """Kill the process: the disk keeps everything that was written."""
-        self._end(is_silent=False)
-        self.disk = self.disk.killed()
-
-    def lose_power(self) -> None:
-        """Stop the machine: the disk may lose everything that was not synced."""
-        self._end(is_silent=True)
-        self.disk = self.disk.crash(self.schedule.rng)
-
-    def stop(self) -> None:
-        """Stop the process in order."""
-        assert self.node is not None
-        assert self.loop is not None
-        self.loop.run(self.node.stop())
-        self._end(is_silent=False)
-        self.disk = self.disk.copy()
-
-    def _end(self, *, is_silent: bool) -> None:
-        assert self.loop is not None
-        self.network.kill(self.loop, is_silent=is_silent)
-        self.loop = None
-        self.node = None

@@ -107,6 +107,7 @@ def test_damaged_roll_block_without_the_file_before_is_refused_and_repaired() ->
     leader = _Leader(settled=12, more=0)
     leader.stage.commit_all()
     client = Client(leader.stage)
+    leader.stage.store.log.is_disk_short = True  # otherwise the newest full file stays
     client.drain("q")
     leader.stage.run_timers()
     leader.stage.commit_all()

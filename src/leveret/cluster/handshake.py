@@ -41,7 +41,7 @@ SENTENCE_BYTES_MAX: Final = 2048
 MESSAGE_BYTES_MAX: Final = 32 * 1024  # room for a card with the longest names
 _SIZE_BYTES: Final = 4
 
-# What a connection is for
+# Purposes of a connection
 TALK: Final = 1  # messages that must not wait: heartbeats, new blocks, votes, replies
 BULK: Final = 2  # copies of directories, which must not delay heartbeats
 RELAY: Final = 3  # the bytes of one client
@@ -73,7 +73,7 @@ _HAS_DATA: Final = 1
 
 @dataclass(frozen=True)
 class Card:
-    """Who a node is, as it tells others.
+    """The identity of a node, which it sends in the handshake.
 
     card = cluster name uid address number:u32 incarnation:u64 format_min:u32 format_max:u32
            flags:u8 count:u32 peer*          texts and bytes: size:u32 and that many bytes

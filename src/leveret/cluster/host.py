@@ -5,11 +5,14 @@ and changes with the role:
 
     follows ── MemberLog ──► wins, writes its TERM block ── committed: on_lead(term) ──► no log
     no log ── lead_with(LeaderLog) ──► leads ── loses the lead: on_follow(…) ──► no log
-    no log ── use_log(MemberLog) ──► follows
+    no log: the owner opens its directory again, and makes a new host, which follows
 
 Without a log nothing is written, so nothing is promised to other members; heartbeats and messages
-go on. On the leader the log itself writes its blocks and gives them to `append`. This module does
-no I/O: messages, files and copies are reached by Protocols, and time is that of the loop.
+go on. The new host believes its directory and nothing else: the leader's log may have ended before
+all of its blocks were written.
+
+On the leader the log itself writes its blocks and gives them to `append`. This module does no I/O:
+messages, files and copies are reached by Protocols, and time is that of the loop.
 """
 
 import logging
@@ -19,7 +22,7 @@ from typing import Final, Protocol
 from leveret.cluster.errors import BusyError
 from leveret.cluster.raft.block import MEMBERS, TERM, Block
 from leveret.cluster.raft.core import Raft
-from leveret.cluster.raft.members import Members, encode_members
+from leveret.cluster.raft.members import NOBODY, Members, encode_members
 from leveret.cluster.raft.messages import Message
 from leveret.cluster.raft.ready import ReadRequest, Ready
 from leveret.cluster.raft.state import LEADER
@@ -70,6 +73,9 @@ class LeaderLog(LogReader, Protocol):
     def append_members(self, members: bytes) -> None:
         """Make a block of kind MEMBERS behind all blocks so far, and give it to `append`."""
 
+    def resume(self) -> None:
+        """Make blocks again: a hand-over was given up, and `append` takes them."""
+
 
 class HostOwner(Protocol):
     """Carries messages, and is told about the role."""
@@ -116,6 +122,7 @@ class RaftHost:
         self._writes = 0  # of the member's log, under way
         self._sync_since_s = -1.0  # when the disk last made progress on what is under way; -1: idle
         self._reads: list[ReadRequest] = []  # wait for a log
+        self._is_handing_over = False
         self._proposed: Members | None = None  # given to the log, which makes the block
         self._led_term = 0  # the term of which the owner was told that this member leads
         self._leader = -1  # the leader of which the owner was told; -1: of none yet
@@ -179,26 +186,19 @@ class RaftHost:
         """Note that blocks up to this one are in no log file any more."""
         self._run(lambda: self.raft.forget(base_index))
 
-    def use_log(self, member_log: MemberLog) -> None:
-        """Follow with this log. It has exactly the blocks that this member was given, synced."""
-        raft_log = self.raft.log
-        self._leader_log = None
-        self._member_log = member_log
-        self._on_written(int(raft_log.written_index))
-        self._use(member_log)
+    def follow(self, term: int, leader: int) -> None:
+        """Begin as a follower in a term that is known already, with its leader or none."""
+        self._run(lambda: self.raft.become_follower(term, leader))
 
     def lead_with(self, leader_log: LeaderLog) -> None:
         """Lead with this log; without effect if the lead is lost already."""
         if self._led_term and self.raft.role == LEADER:
             self._leader_log = leader_log
-            self._use(leader_log)
-
-    def _use(self, reader: LogReader) -> None:
-        reader.commit_to(self._committed)
-        reads, self._reads = self._reads, []
-        for request in reads:
-            self._read(request)
-        self._pump()
+            leader_log.commit_to(self._committed)
+            reads, self._reads = self._reads, []
+            for request in reads:
+                self._read(request)
+            self._pump()
 
     def propose(self, members: Members) -> None:
         """Let the leader's log make a block of members that `Raft.plan_…` has returned."""
@@ -242,10 +242,10 @@ class RaftHost:
             self.has_ended = True
             self._owner.on_fault(reason)
 
-    # Duties
+    # Work that the Raft member asks for
 
     def _run(self, action: Callable[[], None]) -> None:
-        """Give the member an input, and do its duties. A broken invariant ends the member."""
+        """Give the member an input, and do the work that follows. A broken rule ends the member."""
         if self.has_ended:
             return
         try:
@@ -256,7 +256,7 @@ class RaftHost:
             self.fail(f"the member of the cluster has failed: {fault!r}")
 
     def _pump(self) -> None:
-        """Do all duties, and again if one of them was an input."""
+        """Do all work that the member asks for, until there is no more."""
         self._must_pump = True
         if self._is_pumping:
             return
@@ -355,7 +355,7 @@ class RaftHost:
         else:
             raft.on_copy_failed(target)
 
-    # What the owner is told
+    # Reports to the owner
 
     def _tell(self) -> None:
         raft = self.raft
@@ -368,6 +368,7 @@ class RaftHost:
             self._owner.on_follow(self._leader)
         self._tell_commit()
         self._tell_members()
+        self._tell_hand_over()
         if raft.role == LEADER:
             if not self._led_term and self._member_log is not None:
                 if raft.has_committed_own_term():
@@ -387,6 +388,13 @@ class RaftHost:
             if reader is not None:
                 reader.commit_to(index)
             self._owner.on_commit(index)
+
+    def _tell_hand_over(self) -> None:
+        """Let the leader's log go on after a hand-over that was given up."""
+        was_handing_over = self._is_handing_over
+        self._is_handing_over = self.raft.transfer_target != NOBODY
+        if was_handing_over and self.may_append and self._leader_log is not None:
+            self._leader_log.resume()
 
     def _tell_members(self) -> None:
         raft = self.raft

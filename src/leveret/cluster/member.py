@@ -1,9 +1,10 @@
-"""One node of the cluster: its member of the Raft group, its links, and how it came to be there.
+"""The member of one node in the cluster: Raft, links to other nodes, and joining the cluster.
 
 `ClusterMember` puts the parts together on one event loop: `RaftHost` hosts the member, `Links`
-connects it with the others, `Forming` founds, lets in and promotes. It has no threads and no files:
-the owner gives it a log (`leveret.cluster.host` says which one when), and a copier of directories.
-Time is that of the loop, and chance is given, so that a simulation can drive all of it.
+connects it with the others, `Forming` founds the cluster, lets nodes in and promotes them. It has
+no threads and no files: the owner gives it a log (`leveret.cluster.host` says which one when), and
+a copier of directories. Time is that of the loop, and random numbers come from a given source, so
+that a simulation can drive all of it.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ from leveret.cluster.links import Links
 from leveret.cluster.peers import PACE, Address, Answer, Pace, Tls, parse_address
 from leveret.cluster.raft.config import Config
 from leveret.cluster.raft.core import Raft
-from leveret.cluster.raft.members import Members, encode_members
+from leveret.cluster.raft.members import NOBODY, Members, encode_members
 from leveret.cluster.raft.messages import Message
 from leveret.cluster.raft.stored import Stored
 from leveret.cluster.relay import RelayHead
@@ -39,7 +40,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class NodeSettings:
-    """Who this node is, by its options."""
+    """Name, addresses and secret of this node, from its options."""
 
     name: str
     address: str  # where others reach it, host:port; port 0: the one that it listens on
@@ -51,13 +52,13 @@ class NodeSettings:
 
 @dataclass(frozen=True)
 class Directory:
-    """What the data directory says at the start."""
+    """Identity and Raft state that the data directory holds at the start."""
 
     uid: bytes
     stored: Stored
     cluster: bytes = b""  # empty: the node is new, or was alone
     number: int = 0
-    has_data: bool = False  # of a node that was alone
+    has_data: bool = False  # it has the data of a node that ran alone
 
 
 class MemberOwner(Protocol):
@@ -67,7 +68,7 @@ class MemberOwner(Protocol):
         """Close the follower's log, recover, and call `lead_with`."""
 
     def on_follow(self, leader: str) -> None:
-        """Handle another leader; empty: none. After `on_lead`: drop the broker, call `use_log`."""
+        """Handle another leader; empty: none. After `on_lead`: drop the broker, `begin_again`."""
 
     def on_commit(self, index: int) -> None:
         """Handle that blocks up to an index are committed, and on this disk."""
@@ -141,7 +142,7 @@ class ClusterMember:
         self.links = Links(self, settings.secret, chance=chance, tls=tls, pace=pace)
         self.forming = Forming(self)
 
-    # Life
+    # Start and end
 
     async def start(self, host: str, port: int) -> None:
         """Listen for other nodes, and begin. A node that was alone founds its cluster before."""
@@ -249,9 +250,21 @@ class ClusterMember:
         """Note that blocks up to this one are in no log file any more."""
         self._require_host().forget(base_index)
 
-    def use_log(self, member_log: MemberLog) -> None:
-        """Follow with this log, after `on_follow`."""
-        self._require_host().use_log(member_log)
+    def begin_again(self, stored: Stored, member_log: MemberLog) -> None:
+        """Follow with this log, after `on_follow`, as after a restart.
+
+        Only what is on disk counts: the log of a leader may have ended before it had written all
+        blocks that it gave to this member.
+        """
+        before = self._require_host()
+        if self._has_ended:
+            return
+        before.has_ended = True
+        self._member_log = member_log
+        self._begin(stored)
+        raft, host = before.raft, self._require_host()
+        leader = NOBODY if raft.leader == raft.node else raft.leader
+        host.follow(max(raft.term, host.raft.term), leader)
 
     def lead_with(self, leader_log: LeaderLog) -> None:
         """Lead with this log, after `on_lead`. Its next block is `next_index`."""
@@ -315,7 +328,7 @@ class ClusterMember:
             return "this node does not lead"
         return await self.forming.command(LEAD, "")
 
-    # What links tell
+    # Events of the links (`LinksOwner`)
 
     def card(self) -> Card:
         """Return the card of this node, as of now."""
@@ -400,7 +413,7 @@ class ClusterMember:
     def on_relay(self, transport: asyncio.Transport, head: RelayHead, rest: bytes) -> None:
         self._owner.on_relay(transport, head, rest)
 
-    # What the host tells
+    # Events of the Raft member (`HostOwner`)
 
     def send(self, target: int, messages: list[Message]) -> None:
         self.links.send(self.name_of(target), self._card.number, target, messages)
@@ -485,7 +498,7 @@ class ClusterMember:
         peers.pop(self._card.name, None)
         return peers
 
-    # Views
+    # Status
 
     def status(self) -> ClusterStatus:
         """Return the cluster as this node sees it."""

@@ -1,4 +1,4 @@
-"""The words of links: addresses, TLS, how often a link shows that it is alive, and its owner."""
+"""Types that links share: addresses, TLS contexts, keep-alive times, and the owner of links."""
 
 import asyncio
 import ssl
@@ -13,7 +13,7 @@ from leveret.cluster.relay import RelayHead
 
 @dataclass(frozen=True)
 class Pace:
-    """How often a link says that it is there, and how long one that says nothing is believed."""
+    """Interval of keep-alive frames, and the silence after which a link is closed."""
 
     watch_s: float = 1.0
     silent_s: float = 4.0
@@ -24,7 +24,7 @@ PACE: Final = Pace()
 
 @dataclass(frozen=True)
 class Address:
-    """Where a node listens for others."""
+    """Host and port at which a node listens for other nodes."""
 
     host: str
     port: int
@@ -43,7 +43,7 @@ def parse_address(text: str) -> Address:
 
 @dataclass(frozen=True)
 class Tls:
-    """Contexts of both sides, which ask each other for certificates."""
+    """TLS contexts for listening and for dialing. Both sides ask for a certificate."""
 
     listening: ssl.SSLContext
     dialing: Callable[[], ssl.SSLContext]  # asked at each dial: certificates are renewed
@@ -51,7 +51,7 @@ class Tls:
 
 @dataclass(frozen=True)
 class Facts:
-    """One connection, for those who look."""
+    """State and counters of one connection, for status pages and tests."""
 
     peer: str
     purpose: int
@@ -62,11 +62,11 @@ class Facts:
     dropped: int  # frames
 
 
-Answer = Callable[[bool, str], None]  # whether it is done, and what to tell
+Answer = Callable[[bool, str], None]  # True if the request is done; a sentence for the operator
 
 
 class LinksOwner(Protocol):
-    """The node: says who it is, who is welcome, and takes what links bring."""
+    """The node behind the links: decides who may connect, and handles what arrives."""
 
     def card(self) -> Card:
         """Return the card of this node, as of now."""

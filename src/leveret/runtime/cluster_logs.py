@@ -10,11 +10,11 @@ from collections.abc import Callable
 from leveret.cluster.raft.block import MEMBERS, Block
 from leveret.cluster.raft.members import decode_members
 from leveret.cluster.raft.stored import HardState, Stored
-from leveret.journal.cluster_records import encode_nothing, maybe_stamp
-from leveret.journal.records import RECORD_HEAD_BYTES, STAMP_BYTES, encode_stamp
+from leveret.journal.cluster_records import maybe_stamp
+from leveret.journal.records import RECORD_HEAD_BYTES, STAMP_BYTES
 from leveret.storage.block_reader import BlockReader, FoundBlock
 from leveret.storage.block_scan import BlockScan
-from leveret.storage.blocks import BLOCK_HEAD_BYTES, encode_block_head
+from leveret.storage.blocks import BLOCK_HEAD_BYTES
 from leveret.storage.disk import Disk
 from leveret.storage.follower_log import open_follower
 from leveret.storage.raft_state import RaftState
@@ -37,16 +37,15 @@ class FollowingLog:
         """Open the directory. `state` has the identity of the node, and its hard state."""
         self.state = state
         self.log, self.scan = open_follower(disk, loop, state)
-        self._now_ms = now_ms
+        self.log.now_ms = now_ms
 
     def stored(self) -> Stored:
         """Return the state with which the Raft member begins."""
         return _stored(self.state, self.scan)
 
     def make_block(self, index: int, term: int, kind: int, payload: bytes) -> bytes:
-        """Encode a block of the log's own, as it stands in a log file."""
-        pieces = [encode_stamp(self._now_ms(), term, kind), payload or encode_nothing()]
-        return b"".join([encode_block_head(pieces, index), *pieces])
+        """Encode a block of the log's own. Its time is not before that of the newest block."""
+        return self.log.make_block(index, term, kind, payload)
 
     def write(self, hard: HardState | None, cut_from: int, blocks: list[Block], done: Done) -> None:
         """Write and sync a hard state, cut the log from a block on, and write blocks."""
@@ -93,6 +92,10 @@ class LeadingLog:
     def append_members(self, members: bytes) -> None:
         """Make a block of members behind all blocks so far."""
         self._log.write_members(members)
+
+    def resume(self) -> None:
+        """Write what has waited while this node was handing the lead over."""
+        self._log.start_writing()
 
     def close(self) -> None:
         """End the reading. The log itself belongs to the broker."""

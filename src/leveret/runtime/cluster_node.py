@@ -39,6 +39,7 @@ from leveret.storage.directory_copy import CopySource, CopyTarget
 from leveret.storage.disk import Disk
 from leveret.storage.file_names import numbers
 from leveret.storage.raft_state import RaftState, read_raft_state, write_raft_state
+from leveret.storage.replicated_log import ReplicatedLog
 from leveret.storage.replication import Replication
 
 log = logging.getLogger(__name__)
@@ -72,6 +73,7 @@ class ClusterNode(ClusterFacts):
         self.node: Node | None = None  # the broker, while this node leads or begins to
         self._open: Node | None = None  # the broker, while clients are served
         self._leading: LeadingLog | None = None
+        self._held: dict[CopySource, ReplicatedLog] = {}  # logs that remove no file during a copy
         self._following: FollowingLog | None = None
         self._term = 0  # in which this node has to lead; 0: it has to follow
         self._changed = asyncio.Event()  # set at every change of roles, and replaced
@@ -254,9 +256,13 @@ class ClusterNode(ClusterFacts):
         return self.member.links.send_data(peer, data)
 
     def begin_copy(self, done: Callable[[CopySource | None], None]) -> None:
-        """Hold the files of the broker's log as of a new log file."""
+        """Hold the files of the broker's log as of a new log file.
+
+        Before the broker runs, the files are those of the newest ROLL block that is committed: the
+        member that gets the copy may be needed to commit the first block of this leader.
+        """
         if self._open is None:
-            done(None)
+            done(self._settled_source())
             return
         leading = self._open.replicated_log()
 
@@ -266,6 +272,7 @@ class ClusterNode(ClusterFacts):
                 leading.hold_files()
                 try:
                     source = CopySource(self._disk, number)
+                    self._held[source] = leading
                 except OSError as fault:
                     log.warning("the directory cannot be copied: %s", fault)
                     leading.release_files()
@@ -276,8 +283,23 @@ class ClusterNode(ClusterFacts):
     def end_copy(self, source: CopySource) -> None:
         """Release the files."""
         source.close()
-        if self._open is not None:
-            self._open.replicated_log().release_files()
+        held = self._held.pop(source, None)
+        if held is not None and self._open is not None and self._open.replicated_log() is held:
+            held.release_files()
+
+    def _settled_source(self) -> CopySource | None:
+        """Return the directory as of its newest committed ROLL block; None if there is none.
+
+        Its files are open, so a file that is removed meanwhile only ends the copy.
+        """
+        number = max(numbers(self._disk.names(), ".settled"), default=0)
+        if self._following is None or number == 0:
+            return None
+        try:
+            return CopySource(self._disk, number)
+        except OSError as fault:
+            log.warning("the directory cannot be copied: %s", fault)
+            return None
 
     def term_of(self, index: int) -> int:
         """Return the term of a block."""
@@ -374,6 +396,7 @@ class ClusterNode(ClusterFacts):
         assert self.node is not None
         self.node.view.cluster = self
         self.node.view.bound = self.bound
+        self.node.on_unwritable(self._on_log_fault)
         self._leading = LeadingLog(
             self.node.replicated_log(), self._disk, asyncio.get_running_loop()
         )
@@ -392,13 +415,14 @@ class ClusterNode(ClusterFacts):
 
     def _follow_again(self) -> None:
         """Open the directory that the broker has left, and follow with it."""
-        if self._has_stopped:
+        if self._has_stopped or self.ended.done():
             return
         self._disk.prepare()
         state = read_raft_state(self._disk)
         if state is None:
             raise ConfigError("the file raft is missing")
-        self.member.use_log(self._follow(asyncio.get_running_loop(), state))
+        following = self._follow(asyncio.get_running_loop(), state)
+        self.member.begin_again(following.stored(), following)
 
     def _append(self, number: int, term: int, kind: int, data: bytes) -> None:
         assert self.member.term == term

@@ -51,7 +51,7 @@ from leveret.runtime.telemetry import Telemetry
 from leveret.runtime.tracing import SpanExporter, otlp_exporter
 from leveret.runtime.turns import TurnRunner
 from leveret.storage.disk import Disk
-from leveret.storage.log import Log
+from leveret.storage.log import FILE_BYTES, Log
 from leveret.storage.recovery_result import RecoveryResult
 from leveret.storage.replicated_log import ReplicatedLog
 from leveret.storage.replication import Replication
@@ -123,6 +123,7 @@ class Node:
             export = otlp_exporter(settings.otel_endpoint, settings.node)
             self._span_exporter = SpanExporter(traced_messages, export)
             self.broker.turn.traced_messages = traced_messages
+        self.log_file_bytes = FILE_BYTES  # a log file of this size is full
         self._replication = replication
         self._gate: CommitGate | None = None  # holds the output of a leader until a commit
         self._clock = clock
@@ -167,6 +168,7 @@ class Node:
                     loop,
                     end_turn=self._run_empty_turn,
                     on_alarm=self._events.on_disk,
+                    file_bytes=self.log_file_bytes,
                     free_min_bytes=self.settings.disk_free_min,
                 )
             else:
@@ -201,6 +203,7 @@ class Node:
         """Recover with other work of the loop between the steps. Raises NotWantedError."""
         recovery = store.prepare(
             asyncio.get_running_loop(),
+            file_bytes=self.log_file_bytes,
             free_min_bytes=self.settings.disk_free_min,
             replication=self._replication,
         )
@@ -388,6 +391,11 @@ class Node:
         assert self._store is not None
         assert self._store.replicated is not None
         return self._store.replicated
+
+    def on_unwritable(self, callback: Callable[[OSError], None]) -> None:
+        """Call `callback` if the log fails for good, as after a failed sync."""
+        assert self._store is not None
+        self._store.on_unwritable = callback
 
     async def wait_for_commit(self) -> None:
         """Return when everything so far is committed."""

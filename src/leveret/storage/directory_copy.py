@@ -1,9 +1,10 @@
 """A copy of the leader's directory, for a member that cannot be caught up from log files.
 
-The leader holds its files, begins a new log file, and waits until its ROLL block is committed. The
-copy is the directory as of that block: all older log files with their indexes, the segments up to
-where the ROLL block says that they ended, and the ROLL block itself. `CopySource` lists these files
-and reads slices of them.
+The leader holds its files, begins a new log file, and waits until its ROLL block is committed. A
+node that is elected, but cannot commit its first block without a member that needs a copy, takes
+the newest ROLL block that it knows to be committed. The copy is the directory as of that block: all
+older log files with their indexes, the segments up to where the ROLL block says that they ended,
+and the ROLL block itself. `CopySource` lists these files and reads slices of them.
 
 `CopyTarget` receives them under names that end in `.copy`, beside the old directory. A file counts
 when all of it is there and its checksum is right. So a transfer that broke off goes on with the
@@ -38,6 +39,8 @@ from leveret.storage.file_names import (
     index_name,
     log_name,
     numbers,
+    removal_marker_name,
+    removed_logs,
     segment_name,
     segments_by_stream,
     settled_name,
@@ -84,6 +87,7 @@ class CopySource:
                 self._add(disk, log_name(older))
                 if index_name(older) in names:
                     self._add(disk, index_name(older))
+            self._add_markers(disk, names, kept)
             self._add_segments(disk, names, records)
         except OSError:
             self.close()
@@ -95,10 +99,22 @@ class CopySource:
         self.files.append(CopiedFile(name, file.size()))
         return file
 
+    def _add_markers(self, disk: Disk, names: list[str], kept: dict[int, int]) -> None:
+        """Add markers of listed files that were removed since. They name the block of the copy."""
+        for number, block in removed_logs(names):
+            if number in kept and log_name(number) not in names:
+                self._add(disk, removal_marker_name(number, block))
+                self.files[-1].name = removal_marker_name(number, self.index)
+                self.files[-1].size = 0
+
     def _add_segments(self, disk: Disk, names: list[str], records: bytes) -> None:
         found = segments_by_stream(names)
         for payload in find_records(records, STREAM):
             stream, first_offset, segment, end, _, next_offset = decode_stream(payload)
+            if next_offset and segment >= first_offset:
+                firsts = found.get(stream, [])
+                if segment not in firsts or firsts[0] > first_offset:
+                    raise FileNotFoundError(errno.ENOENT, f"stream {stream} was trimmed since")
             for first in found.get(stream, []):
                 if first_offset <= first <= segment and next_offset:
                     with contextlib.suppress(FileNotFoundError):  # retention has dropped it
@@ -240,7 +256,7 @@ def require_file_name(name: str) -> None:
     """Raise CorruptionError if a copy cannot have a file of this name."""
     stem, _, ending = name.rpartition(".")
     is_log = ending in ("log", "index") and len(stem) == 16 and stem.isdigit()
-    if not is_log and not segments_by_stream([name]):
+    if not is_log and not removed_logs([name]) and not segments_by_stream([name]):
         raise CorruptionError(f"a copy of a directory has no file {name!r}")
 
 

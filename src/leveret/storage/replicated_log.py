@@ -68,7 +68,8 @@ class ReplicatedLog(Log):
         self._safe_block = last_block
         self._number = max(files, default=0)
         self._writer.start()
-        removable = [n for n in sorted(files) if self._journal.live.get(n, 0) == 0]
+        empty = [n for n in sorted(files) if self._journal.live.get(n, 0) == 0]
+        removable = [n for n in empty if n != self._number]  # see `_empty_files`
         self._leaving.update(removable)
         self._roll_file(number, self.newest_index, removable)
         self.newest_index = b""
@@ -201,7 +202,16 @@ class ReplicatedLog(Log):
         self._leaving.difference_update(job.removable)
 
     def _empty_files(self) -> list[int]:
-        return [n for n in super()._empty_files() if n not in self._leaving]
+        """Return files that may go. The newest full file stays while there is space.
+
+        A node that was away for a short time finds the blocks it lacks there. Without the file it
+        would need a copy of the whole directory.
+        """
+        empty = [n for n in super()._empty_files() if n not in self._leaving]
+        if not self.is_disk_short:
+            full = max((n for n in self._files if n < self._number), default=0)
+            empty = [n for n in empty if n != full]
+        return empty
 
     def _remove_empty_files(self) -> None:
         if self.committed_block == self.taken_block:

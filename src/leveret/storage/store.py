@@ -61,6 +61,7 @@ class Store:
         # Called with the number of a committed block, after the sessions that waited for the block.
         self.on_answered: Callable[[int], None] | None = None
         self.fault: OSError | None = None  # a fault that has ended all writing
+        self.on_unwritable: Callable[[OSError], None] | None = None  # called with that fault
         self._last_fault: OSError | None = None  # the last fault, which may have passed
 
     def open(
@@ -297,6 +298,8 @@ class Store:
             self.fault = fault
             self.journal.synced_definitions = self.journal.definitions
             self.compactor.stop()
+            if self.on_unwritable is not None:
+                self.on_unwritable(fault)
         self.disk_alarm.is_stuck = True
         self.disk_alarm.check()
         for _, session, seq in self._waiting:

@@ -84,6 +84,10 @@ class FakeDisk(Disk):
         """Fail the nth sync of a file from now."""
         self._faults[(SYNC, self.counts[SYNC] + nth)] = code
 
+    def mend(self) -> None:
+        """Take back the faults that `fail_write` and `fail_sync` have planned."""
+        self._faults.clear()
+
     def unplug(self) -> None:
         """Let every operation fail from now on, without effect."""
         with self._guard:

@@ -1,34 +1,36 @@
-"""One node of a simulated cluster: the real `ClusterNode`, with its broker, log, Raft and links."""
+"""One machine of a simulated cluster: the real `ClusterNode` with broker, log, Raft and links."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from random import Random
 from typing import Final
 
-from leveret.cluster.member import NodeSettings
+from leveret.cluster.member import ClusterMember, NodeSettings
 from leveret.cluster.peers import Address
-from leveret.config.option import Secret
-from leveret.config.settings import Settings
+from leveret.errors import LeveretError
 from leveret.listening import Client, Networks
 from leveret.runtime.cluster_node import ClusterNode
 from leveret.runtime.node import Node
 from leveret.runtime.public_listeners import PublicListeners
+from leveret.storage.log import FILE_BYTES
 from leveret.storage.replication import Replication
 from tests.simulated.disk import SimulatedDisk
-from tests.simulated.loop import NodeLoop, new_loop
 from tests.simulated.network import Network
-from tests.simulated.node import AMQP_PORT, HEARTBEAT_S, PASSWORD, USER, SimulatedClock
+from tests.simulated.node import AMQP_PORT, Machine, Stoppable
 
 CLUSTER_PORT: Final = 25_672
 SECRET: Final = b"a secret of a simulated cluster"
 
 
 class _ClusterNode(ClusterNode):
-    """A node whose broker speaks AMQP only."""
+    """A node whose broker speaks AMQP only, and which tells the world about its member."""
+
+    machine: SimulatedBroker
 
     def make_node(self, replication: Replication) -> Node:
-        return Node(
+        node = Node(
             self.settings,
             self._clock,
             serves_http=False,
@@ -36,38 +38,48 @@ class _ClusterNode(ClusterNode):
             disk=self._disk,
             replication=replication,
         )
+        node.log_file_bytes = self.machine.file_bytes
+        return node
+
+    def on_lead(self, term: int) -> None:
+        self.machine.on_lead(self.machine, term)
+        super().on_lead(term)
+
+    def on_commit(self, index: int) -> None:
+        self.machine.on_commit(self.machine, index)
+        super().on_commit(index)
 
 
-class SimulatedBroker:
-    """A machine with a disk, and the process of a cluster's node that runs on it."""
+class SimulatedBroker(Machine):
+    """A machine that runs a node of a cluster."""
 
     def __init__(self, network: Network, name: str, names: list[str]) -> None:
-        self.network = network
-        self.schedule = network.schedule
-        self.name = name
-        self.disk = SimulatedDisk()
-        self.clock = SimulatedClock(self.schedule)
-        self.loop: NodeLoop | None = None  # None: no process runs
+        super().__init__(network, name)
         self.node: ClusterNode | None = None
-        self._names = names
+        self.names = names  # --cluster-peers
+        self.file_bytes = FILE_BYTES
+        self.has_been_wiped = False
+        # Called when the member leads, has committed, or has ended.
+        self.on_lead: Callable[[SimulatedBroker, int], None] = _ignore
+        self.on_commit: Callable[[SimulatedBroker, int], None] = _ignore
+        self.on_ended: Callable[[SimulatedBroker, str], None] = _fail
 
-    def url(self) -> str:
-        return f"amqp://{USER}:{PASSWORD}@{self.name}:{AMQP_PORT}/?heartbeat={HEARTBEAT_S}"
+    def process(self) -> Stoppable:
+        assert self.node is not None
+        return self.node
 
     def start(self) -> None:
         """Start a process on the disk."""
-        assert self.loop is None
-        loop = self.loop = new_loop(self.schedule, self.name, self.network)
-        self.disk.loop = loop
-        settings = Settings(default_user=USER, default_pass=Secret(PASSWORD), node=self.name)
-        peers = {name: Address(name, CLUSTER_PORT) for name in self._names}
+        loop = self.begin()
+        peers = {name: Address(name, CLUSTER_PORT) for name in self.names}
         cluster = NodeSettings(
             name=self.name, address=f"{self.name}:{CLUSTER_PORT}", peers=peers, secret=SECRET
         )
         chance = Random(self.schedule.rng.getrandbits(62))
         node = loop.run_inside(
-            lambda: _ClusterNode(settings, cluster, self.clock, self.disk, chance=chance)
+            lambda: _ClusterNode(self.settings(), cluster, self.clock, self.disk, chance=chance)
         )
+        node.machine = self
         self.node = node
         listeners = PublicListeners(node.find_server, 0, Networks(""))
 
@@ -77,32 +89,38 @@ class SimulatedBroker:
             return listeners.make_protocol("amqp", client)
 
         self.network.listen(loop, accept, self.name, AMQP_PORT)
-        loop.start(node.start(self.name, CLUSTER_PORT))
+        loop.start(self._start(node))
+        node.ended.add_done_callback(lambda ended: self.on_ended(self, ended.result()))
+
+    async def _start(self, node: ClusterNode) -> None:
+        try:
+            await node.start(self.name, CLUSTER_PORT)
+        except (OSError, LeveretError) as fault:
+            node.ended.set_result(f"cannot start: {fault}")
+
+    @property
+    def member(self) -> ClusterMember | None:
+        """The member of the node; None if it has not begun."""
+        return getattr(self.node, "member", None)
 
     def is_serving(self) -> bool:
         """Return True if this node leads and serves clients."""
         return self.node is not None and self.node.is_serving
 
-    def kill(self) -> None:
-        """Kill the process: the disk keeps everything that was written."""
-        self._end(is_silent=False)
-        self.disk = self.disk.killed()
+    def wipe(self) -> None:
+        """Lose the disk, and get a new one."""
+        assert self.loop is None
+        self.disk = SimulatedDisk()
+        self.has_been_wiped = True
 
-    def lose_power(self) -> None:
-        """Stop the machine: the disk may lose everything that was not synced."""
-        self._end(is_silent=True)
-        self.disk = self.disk.crash(self.schedule.rng)
-
-    def stop(self) -> None:
-        """Stop the process in order."""
-        assert self.node is not None
-        assert self.loop is not None
-        self.loop.run(self.node.stop())
-        self._end(is_silent=False)
-        self.disk = self.disk.copy()
-
-    def _end(self, *, is_silent: bool) -> None:
-        assert self.loop is not None
-        self.network.kill(self.loop, is_silent=is_silent)
-        self.loop = None
+    def end(self, *, is_silent: bool) -> None:
+        super().end(is_silent=is_silent)
         self.node = None
+
+
+def _ignore(machine: SimulatedBroker, number: int) -> None:
+    """Do nothing: the default of a callback."""
+
+
+def _fail(machine: SimulatedBroker, reason: str) -> None:
+    machine.schedule.faults.append(f"{machine.name} has ended: {reason}")

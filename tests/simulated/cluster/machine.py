@@ -225,6 +225,9 @@ class Machine:
 
         self.after(self.rng.uniform(*SYNC_S), written)
 
+    def resume(self) -> None:
+        """Do nothing: each publish asks again whether a block may be made."""
+
     def append_members(self, members: bytes) -> None:
         self.after(self.rng.uniform(0, 0.001), lambda: self._append(MEMBERS, members))
 
@@ -267,7 +270,7 @@ class Machine:
             member = self.member
             assert member is not None
             # All that was begun is finished, then the directory is opened again.
-            self._sync_later(lambda: member.use_log(self))
+            self._sync_later(lambda: member.begin_again(self.disk.durable.stored(), self))
 
     def on_commit(self, index: int) -> None:
         if self._is_leading:

@@ -65,6 +65,9 @@ class Node:
     def write_identity(self, cluster: bytes, number: int, members: bytes, done: Done) -> None:
         self.loop.call_soon(done)
 
+    def resume(self) -> None:
+        pass
+
     def append_members(self, members: bytes) -> None:
         self.loop.call_soon(self._append, MEMBERS, members)
 
@@ -77,7 +80,17 @@ class Node:
     def on_follow(self, leader: str) -> None:
         if self.is_leading:
             self.is_leading = False
-            self.loop.call_soon(self.member.use_log, self)
+            self.loop.call_soon(self._begin_again)
+
+    def _begin_again(self) -> None:
+        assert self.member.host is not None
+        raft = self.member.host.raft
+        stored = Stored(raft.hard.copy())
+        stored.last_index = max(self.blocks, default=0)
+        stored.commit = min(int(raft.commit), int(stored.last_index))
+        stored.terms = raft.log.terms.rows()
+        stored.members = [(0, raft.log.members())]
+        self.member.begin_again(stored, self)
 
     def on_commit(self, index: int) -> None:
         pass

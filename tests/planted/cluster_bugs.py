@@ -1,0 +1,69 @@
+"""Bugs planted where a node puts its broker, its log and its member of the cluster together."""
+
+from typing import Final
+
+from tests.planted.bugs import Bug
+
+_STORM: Final = "tests/simulated/cluster/test_storm.py::"
+_CUT_OFF: Final = (_STORM + "test_leader_that_is_cut_off_tells_nothing_new",)
+_FULL: Final = (_STORM + "test_leader_with_a_full_disk_counts_only_blocks_that_it_has_written",)
+_SYNC: Final = (_STORM + "test_leader_whose_sync_fails_ends_and_confirms_nothing",)
+_TIMES: Final = (
+    _STORM + "test_times_in_the_log_never_fall_when_a_leader_with_a_late_clock_follows",
+)
+_GIVEN_UP: Final = (_STORM + "test_leader_goes_on_when_a_hand_over_is_given_up",)
+_ELECTED: Final = (_STORM + "test_elected_node_copies_its_directory_to_the_member_that_it_needs",)
+
+CLUSTER_BUGS: Final = (
+    Bug(
+        "output leaves before its block is committed",
+        "amqp/commit_gate.py",
+        "            if block != 0:\n",
+        "            if block < 0:\n",
+        _CUT_OFF,
+    ),
+    Bug(
+        "block of a leader counts as committed when its own disk has it",
+        "storage/replicated_log.py",
+        "        while written and written[0].number <= self._safe_block:\n",
+        "        while written:\n",
+        _CUT_OFF,
+    ),
+    Bug(
+        "member counts a block that is not in its directory",
+        "cluster/member.py",
+        "        self._begin(stored)\n        raft, host = before.raft",
+        "        stored.last_index = before.raft.log.last_index\n"
+        "        stored.terms = before.raft.log.terms.rows()\n"
+        "        self._begin(stored)\n        raft, host = before.raft",
+        _FULL,
+    ),
+    Bug(
+        "failed sync does not end the leader",
+        "storage/store.py",
+        "            if self.on_unwritable is not None:\n",
+        "            if self.on_unwritable is None:\n",
+        _SYNC,
+    ),
+    Bug(
+        "first block of a term has the time of its node",
+        "storage/follower_log.py",
+        "        self.last_ms = max(self.last_ms, self.now_ms())\n",
+        "        self.last_ms = self.now_ms()\n",
+        _TIMES,
+    ),
+    Bug(
+        "log does not go on after a hand-over that was given up",
+        "cluster/host.py",
+        "            self._leader_log.resume()\n",
+        "            self._leader_log = self._leader_log\n",
+        _GIVEN_UP,
+    ),
+    Bug(
+        "elected node serves no copy before it leads",
+        "runtime/cluster_node.py",
+        "            done(self._settled_source())\n",
+        "            done(None)\n",
+        _ELECTED,
+    ),
+)

@@ -1,0 +1,161 @@
+"""Whole clusters under faults keep their promises; single faults end as they should.
+
+`make sim` runs more seeds. A seed that has failed once is added to KEPT for good.
+"""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from leveret.storage.block_scan import scan_blocks
+from tests.forms import volume
+from tests.simulated.clients import Publisher
+from tests.simulated.cluster.broker_node import SimulatedBroker
+from tests.simulated.cluster.nemesis import isolate, run
+from tests.simulated.cluster.storm import Storm
+
+SEEDS = volume(60, 10)
+CPU_S_MAX = 30  # a machine that is slow runs fewer seeds instead of longer
+KEPT: tuple[int, ...] = ()  # seeds that have found a fault
+
+
+def test_no_seed_breaks_a_rule(seed: int) -> None:
+    begun_s = time.process_time()
+    for number in range(SEEDS):
+        run(seed * 1000 + number)
+        if time.process_time() - begun_s > CPU_S_MAX:
+            print(f"{number + 1} seeds in {CPU_S_MAX} s")
+            break
+
+
+@pytest.mark.parametrize("kept", KEPT)
+def test_a_seed_that_has_found_a_fault_passes(kept: int) -> None:
+    run(kept)
+
+
+@pytest.fixture
+def storm(seed: int) -> Iterator[Storm]:
+    print(f"seed {seed}")
+    made = Storm(seed, count=3)
+    with made.schedule:
+        yield made
+
+
+def started(storm: Storm) -> SimulatedBroker:
+    """Form the cluster, and return its leader."""
+    storm.form()
+    leader = storm.leader()
+    assert leader is not None
+    return leader
+
+
+def test_leader_that_is_cut_off_tells_nothing_new(storm: Storm) -> None:
+    leader = started(storm)
+    storm.begin_clients(leader.url)
+    storm.run_for(0.1)
+    isolate(storm, leader)
+    storm.run_for(3.0)
+    storm.calm()
+    storm.check_end()
+
+
+def test_leader_with_a_full_disk_counts_only_blocks_that_it_has_written(storm: Storm) -> None:
+    leader = started(storm)
+    storm.begin_clients()
+    leader.disk.capacity_bytes = 1
+    storm.until("it has stepped down", lambda: _follows(leader))
+    assert leader.member is not None
+    assert leader.member.host is not None
+    counted = leader.member.host.raft.log.synced_index
+    assert counted <= scan_blocks(leader.disk, 0).last_index
+    storm.calm()
+    storm.check_end()
+
+
+def _follows(machine: SimulatedBroker) -> bool:
+    return machine.node is not None and machine.node._following is not None
+
+
+def test_leader_whose_sync_fails_ends_and_confirms_nothing(storm: Storm) -> None:
+    leader = started(storm)
+    storm.begin_clients()
+    storm.run_for(0.1)
+    leader.disk.fail_sync()
+    storm.until("it has ended", lambda: leader.loop is None)
+    assert any("the log cannot be written" in line for line in storm.happened)
+    storm.calm()
+    storm.check_end()
+
+
+def test_times_in_the_log_never_fall_when_a_leader_with_a_late_clock_follows(storm: Storm) -> None:
+    for machine in storm.machines:
+        machine.clock.skew_ms = 0
+    leader = started(storm)
+    leader.clock.skew_ms = 100_000
+    storm.begin_clients()
+    storm.run_for(0.5)
+    leader.kill()
+    storm.until("another node leads", lambda: storm.leader() not in (None, leader))
+    storm.calm()
+    storm.check_end()
+
+
+def test_leader_goes_on_when_a_hand_over_is_given_up(storm: Storm) -> None:
+    leader = started(storm)
+    target = next(machine for machine in storm.machines if machine is not leader)
+    storm.begin_clients(leader.url)
+    storm.run_for(0.1)
+    assert leader.member is not None
+    assert leader.member.host is not None
+    host = leader.member.host
+    chosen = host.raft.log.members().named(target.name)
+    assert chosen is not None
+    target.lose_power()
+    host.transfer(int(chosen.number))
+    storm.run_for(0.8)
+    before = len(storm.accounts.confirmed)
+    storm.until("it is given up", lambda: host.raft.counters.transfers_failed == 1)
+    storm.run_for(0.05)  # less than the time until a client sends anything by itself
+    assert len(storm.accounts.confirmed) > before
+    assert storm.leader() is leader
+    storm.calm()
+    storm.check_end()
+
+
+def test_elected_node_copies_its_directory_to_the_member_that_it_needs(storm: Storm) -> None:
+    for machine in storm.machines:
+        machine.file_bytes = 4000
+    leader = started(storm)
+    late, other = [machine for machine in storm.machines if machine is not leader]
+    late.kill()
+    storm.begin_clients()
+    storm.until("all is published", lambda: all(p.task.done() for p in storm.publishers))
+    storm.until("all is delivered", lambda: not storm.accounts.lost())
+    leader.kill()
+    other.kill()
+    leader.start()
+    late.start()
+    storm.until("a node leads", lambda: storm.leader() is leader)
+    storm.calm()
+    storm.check_end()
+
+
+def test_node_that_was_away_for_a_short_time_is_caught_up_from_log_files(storm: Storm) -> None:
+    leader = started(storm)
+    storm.begin_clients()
+    storm.until("all is published", lambda: all(p.task.done() for p in storm.publishers))
+    storm.until("all is acked", lambda: storm.accounts.confirmed <= storm.settled())
+    other = next(machine for machine in storm.machines if machine is not leader)
+    leader.kill()
+    storm.until("another node leads", lambda: storm.leader() not in (None, leader))
+    storm.run_for(3.0)  # then it does not count as alive, and blocks for it leave the memory
+    later = Publisher(storm.network, "p8", other.url, storm.accounts, 5)
+    storm.until("more is published", later.task.done)
+    leader.start()
+    storm.until("all nodes are even", storm.is_even)
+    led = storm.leader()
+    assert led is not None
+    assert led.member is not None
+    assert led.member.host is not None
+    assert led.member.host.raft.counters.copies == 0
