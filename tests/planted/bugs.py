@@ -254,7 +254,7 @@ BUGS: Final = (
     ),
     Bug(
         "damage in the middle taken for a torn end",
-        "storage/recovery.py",
+        "storage/recovery_files.py",
         "return last >= found.synced_block and not has_later_block(data, at, last)",
         "return last >= found.synced_block",
         (_DAMAGE + "test_hole_in_the_middle_is_refused[zeros-1]",),
@@ -268,7 +268,7 @@ BUGS: Final = (
     ),
     Bug(
         "synced block that was damaged taken for a torn end",
-        "storage/recovery.py",
+        "storage/recovery_files.py",
         "return last >= found.synced_block and not has_later_block(data, at, last)",
         "return not has_later_block(data, at, last)",
         (_LOG_END + "test_flipped_bit_in_the_last_block_is_damage_and_not_a_torn_write",),

@@ -4,6 +4,7 @@ import http.client
 import ssl
 from base64 import b64encode
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -69,6 +70,10 @@ def get(trio: RunningCluster, name: str, path: str) -> Any:
     status, body = ask(trio, name, path)
     assert status == 200, body
     return msgspec.json.decode(body)
+
+
+def is_critical(trio: RunningCluster, name: str) -> bool:
+    return ask(trio, name, CRITICAL)[0] == 503
 
 
 def connect_by_certificate(
@@ -149,7 +154,7 @@ def test_every_node_shows_all_nodes(trio: RunningCluster) -> None:
     states = {row["Node Name"]: row["Raft State"] for row in replicas}
     assert states == {leader: "leader", follower: "follower", killed: "noproc"}
     for name in running:
-        wait_until(lambda name=name: ask(trio, name, CRITICAL)[0] == 503, f"{name} is critical")
+        wait_until(partial(is_critical, trio, name), f"node {name} is critical")
     trio.start(killed)
     trio.wait_for_members()
 

@@ -59,9 +59,9 @@ class ClusteredNode:
             self.addresses[AMQPS] = listen(AMQPS, host, settings.amqps_port, certificates.amqp)
         if certificates is not None and settings.https_port is not None:
             self.addresses[HTTPS] = listen(HTTPS, host, settings.https_port, certificates.http)
-        for service, address in self.addresses.items():
+        for service, bound in self.addresses.items():
             protocol = "amqp/ssl" if service == AMQPS else service  # RabbitMQ's name
-            self.node.bound.append(Listener(protocol, *address))
+            self.node.bound.append(Listener(protocol, *bound))
 
     async def serves(self) -> None:
         """Return when clients are served, by this node or through it."""
