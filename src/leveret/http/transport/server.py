@@ -118,8 +118,11 @@ class HttpServer(uvicorn.Server):
 
     def buffered_bytes(self) -> int:
         """Return the memory of request bodies, and of answers that clients have not read."""
-        unread = sum(each.unread_bytes() for each in self.server_state.connections)
-        return self._fast_path.bodies.taken_bytes() + unread
+        total = self._fast_path.bodies.taken_bytes()
+        for each in self.server_state.connections:
+            if isinstance(each, HttpConnection):
+                total += each.unread_bytes()
+        return total
 
     def make_relayed(self, relayed: Relayed) -> asyncio.Protocol:
         """Return the protocol for a client of another node that was admitted."""
