@@ -37,7 +37,6 @@ from leveret.storage.file_names import (
     INSTALL,
     index_name,
     log_name,
-    numbers,
     segment_name,
     segments_by_stream,
     settled_name,
@@ -80,8 +79,8 @@ class CopySource:
             records = roll.read(size, HEAD_BYTES + BLOCK_HEAD_BYTES)
             names = disk.names()
             kept = listed_files(records)
-            for older in sorted(set(kept).intersection(numbers(names, ".log"))):
-                self._add(disk, log_name(older))
+            for older in sorted(kept):
+                self._add(disk, log_name(older))  # without it the copy could not be recovered
                 if index_name(older) in names:
                     self._add(disk, index_name(older))
             self._add_segments(disk, names, records)

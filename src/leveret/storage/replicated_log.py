@@ -203,9 +203,12 @@ class ReplicatedLog(Log):
     def _empty_files(self) -> list[int]:
         return [n for n in super()._empty_files() if n not in self._leaving]
 
-    def _remove_empty_files(self) -> None:
-        if self.committed_block == self.taken_block:
-            super()._remove_empty_files()
+    def _remove_empty_files(self) -> list[int]:
+        if self.committed_block != self.taken_block:
+            return []
+        files = super()._remove_empty_files()
+        self._leaving.update(files)  # a ROLL block must not list a file that is about to go
+        return files
 
     def _retry(self, job: WriteJob) -> None:
         """Try again. No file is removed for that: acks that are not committed may come back."""
