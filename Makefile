@@ -184,6 +184,10 @@ bench: setup ## Measure Leveret against RabbitMQ; options ROWS=stream,quorum ROU
 	@tools/system_packages.sh "$(PYTHON)" rabbitmq
 	@$(PY) tools/bench.py $(BENCH_FLAGS) $(if $(ROUNDS),--rounds $(ROUNDS)) $(ARGS)
 
+.PHONY: bench-cluster
+bench-cluster: setup ## Measure a cluster of three nodes; options ROUNDS=3 ARGS="--seconds 5 --backlog 1000000"
+	@$(PY) -m tools.bench_cluster $(if $(ROUNDS),--rounds $(ROUNDS)) $(ARGS)
+
 .PHONY: bench-scale
 bench-scale: setup ## Measure the cost of a message as queues, bindings, connections and backlogs grow
 	@$(PY) tools/bench.py scale $(BENCH_FLAGS) $(ARGS)

@@ -1,15 +1,26 @@
 """Three processes of `leveret serve` as one broker: relays, kills and hand-overs lose nothing."""
 
+import http.client
+import json
+import signal
+import socket
+import ssl
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pika
 import pytest
-from pika.exceptions import AMQPError
+from pika.exceptions import AMQPError, ConnectionClosedByBroker
 
+from leveret.cluster.handshake import NONCE_BYTES, TALK, Card, Dialing
 from leveret.testing import RunningCluster, cluster
-from leveret.testing.cluster import wait_until
+from leveret.testing.cluster import WITHIN_S, wait_until
+from leveret.testing.ports import HOST
+from tests.tls.certificates import Pair, TestAuthority
 
 pytestmark = pytest.mark.compiled_only(
     "the simulation of the cluster runs in both forms, and processes take long to start"
@@ -121,3 +132,140 @@ def test_operator_lets_another_node_lead(trio: RunningCluster) -> None:
     wait_until(lambda: trio.leader == target, f"node {target} leads")
     publish(trio.url(trio.followers[0]), "handed", ["two"])
     assert drain(trio.url(target), "handed") == ["one", "two"]
+
+
+def get(trio: RunningCluster, name: str, path: str) -> tuple[int, Any]:
+    """Return status and answer of a request at a node."""
+    connection = http.client.HTTPConnection(HOST, trio[name].http_port, timeout=WITHIN_S)
+    try:
+        connection.request("GET", path, headers={"Authorization": "Basic Z3Vlc3Q6Z3Vlc3Q="})
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
+    finally:
+        connection.close()
+
+
+def test_minority_confirms_nothing_closes_clients_and_says_why(trio: RunningCluster) -> None:
+    leader = trio.leader
+    publish(trio.url(leader), "minority", ["safe"])
+    connection = connect(trio.url(leader))
+    channel = connection.channel()
+    channel.confirm_delivery()
+    trio.isolate(leader)
+    with pytest.raises(ConnectionClosedByBroker) as closed:
+        channel.basic_publish("", "minority", b"unsafe", PERSISTENT)
+    assert closed.value.reply_code == 320
+    for path in ("queues", "health/checks/alarms", "health/checks/ready-to-serve-clients"):
+        status, answer = get(trio, leader, f"/api/{path}")
+        assert status == 503
+        assert answer["reason"] == "no node leads the cluster"
+    publish(trio.url(trio.leader), "minority", ["by the majority"])
+    trio.heal()
+    trio.wait_for_members()
+    assert drain(trio.url(leader), "minority") == ["safe", "by the majority"]
+
+
+class Publisher(threading.Thread):
+    """Publishes one message after the other at all nodes in turn, until it is told to stop."""
+
+    def __init__(self, urls: list[str], queue: str) -> None:
+        super().__init__(daemon=True)
+        self._urls = urls
+        self._queue = queue
+        self._number = 0
+        self.stopping = threading.Event()
+        self.confirmed: list[str] = []
+
+    def run(self) -> None:
+        at = 0
+        while not self.stopping.is_set():
+            at += 1
+            try:
+                self._use(self._urls[at % len(self._urls)])
+            except (AMQPError, OSError):
+                continue
+
+    def _use(self, url: str) -> None:
+        connection = pika.BlockingConnection(pika.URLParameters(f"{url}?heartbeat=0"))
+        channel = connection.channel()
+        channel.confirm_delivery()
+        while not self.stopping.is_set():
+            self._number += 1
+            channel.basic_publish("", self._queue, str(self._number).encode(), PERSISTENT)
+            self.confirmed.append(str(self._number))
+            self.stopping.wait(0.005)
+        connection.close()
+
+    def wait_for_more(self) -> None:
+        before = len(self.confirmed)
+        wait_until(lambda: len(self.confirmed) > before, "more messages are confirmed")
+
+
+def test_rolling_restart_under_load_loses_nothing(trio: RunningCluster) -> None:
+    publish(trio.url("a"), "rolling", [])
+    publisher = Publisher([trio.url(name) for name in trio.nodes], "rolling")
+    publisher.start()
+    try:
+        for name in [*trio.followers, trio.leader]:  # the last one leads, and hands over
+            publisher.wait_for_more()
+            trio[name].signal(signal.SIGTERM)
+            assert trio[name].wait_ended() == 0
+            publisher.wait_for_more()
+            trio.start(name)
+            trio.wait_for_members()
+        publisher.wait_for_more()
+    finally:
+        publisher.stopping.set()
+        publisher.join(WITHIN_S)
+    taken = drain(trio.url(trio.leader), "rolling")
+    assert set(publisher.confirmed) <= set(taken)
+    assert sorted(taken, key=int) == taken
+    assert len(set(taken)) == len(taken)
+
+
+def test_node_alone_becomes_a_cluster_and_grows_to_three(tmp_path: Path) -> None:
+    bodies = [f"alone {number}" for number in range(20)]
+    with cluster(3, folder=tmp_path, start=False) as trio:
+        flags, trio["a"].flags = trio["a"].flags, []
+        trio.start("a")
+        publish(trio.url("a"), "grown", bodies)
+        trio.stop("a")
+        trio["a"].flags = flags
+        trio.start("a")  # a cluster of one
+        publish(trio.url("a"), "grown", ["of one"])
+        trio.start("b", "c")
+        trio.wait_for_members()
+        trio.kill("a")
+        assert drain(trio.url(trio.leader), "grown") == [*bodies, "of one"]
+
+
+def test_nodes_speak_tls_and_want_certificates(tmp_path: Path) -> None:
+    authority = TestAuthority(tmp_path / "authority")
+    pair = authority.server()
+    settings: dict[str, Any] = {"tls_cert": pair.cert, "tls_key": pair.key}
+    settings |= {"tls_ca": authority.ca, "cluster_tls": True}
+    with cluster(2, folder=tmp_path, **settings) as duo:
+        publish(duo.url(duo.followers[0]), "encrypted", ["one"])
+        assert drain(duo.url(duo.leader), "encrypted") == ["one"]
+        assert answers_hello(duo, authority, pair)
+        assert not answers_hello(duo, authority, None)
+
+
+def answers_hello(duo: RunningCluster, authority: TestAuthority, pair: Pair | None) -> bool:
+    """Return True if node a answers a node that knows the secret and shows this certificate."""
+    flags = duo["a"].flags
+    host, _, port = flags[flags.index("--cluster-listen") + 1].rpartition(":")
+    secret = Path(flags[flags.index("--cluster-secret-file") + 1]).read_bytes()
+    context = ssl.create_default_context(cafile=str(authority.ca))
+    if pair is not None:
+        context.load_cert_chain(pair.cert, pair.key)
+    card = Card("c", b"uid of c", f"{HOST}:1", 1, peers=("a", "b", "c"))
+    with (
+        socket.create_connection((host, int(port)), WITHIN_S) as plain,
+        context.wrap_socket(plain, server_hostname=host) as stranger,
+    ):
+        try:
+            stranger.sendall(Dialing(card, secret, bytes(NONCE_BYTES), "a", TALK).begin())
+            return stranger.recv(1) != b""
+        except (ssl.SSLError, ConnectionError):
+            return False

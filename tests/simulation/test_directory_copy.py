@@ -12,7 +12,7 @@ from leveret.storage.file_names import COPY_ENDING, INSTALL, numbers
 from leveret.storage.raft_state import RaftState, read_raft_state, write_raft_state
 from leveret.testing.disk import FakeDisk
 from tests.simulation.follower_stage import Follower, HandDisk, Leader
-from tests.simulation.replicated_stage import InlineDisk, ReplicatedStage
+from tests.simulation.replicated_stage import MEMBERS, InlineDisk, ReplicatedStage
 from tests.simulation.storage_stage import Client, StorageStage, bodies_in
 
 SEEDS = range(8)
@@ -118,6 +118,43 @@ def test_kill_at_any_point_leaves_the_old_directory_or_the_new_one(seed: int) ->
             assert files[name] == copied[name], name
         segments = {n: c for n, c in files.items() if n.endswith(".segment")}
         assert segments == leader.segment_files(leader.last)
+
+
+def test_copy_that_begins_while_files_are_removed_can_be_recovered() -> None:
+    stage = ReplicatedStage(InlineDisk(), file_bytes=4000)
+    client = Client(stage)
+    client.declare("q")
+    for number in range(30):
+        client.publish("q", b"%d" % number + bytes(500))
+        stage.commit_all()
+    log = stage.store.replicated
+    assert log is not None
+    log.hold_files()  # for another copy
+    while client.get("q", no_ack=True) is not None:
+        pass
+    stage.run_timers()
+    stage.commit_all()
+    files = numbers(stage.disk.names(), ".log")
+    log.release_files()  # the thread removes files, and has not reported it yet
+    assert len(numbers(stage.disk.names(), ".log")) < len(files)
+    sources: list[CopySource] = []
+
+    def on_rolled(number: int) -> None:
+        log.hold_files()
+        sources.append(CopySource(stage.disk, number))
+
+    log.roll(on_rolled)  # waits for the thread
+    log.write_members(MEMBERS)  # does not, and the new file goes before it
+    stage.commit_all()
+    source = sources[0]
+    disk = HandDisk()
+    state = RaftState("test", 2, "uid")
+    write_raft_state(disk, state)
+    target = CopyTarget(disk)
+    _receive(source, target, 1 << 20)
+    target.install(source.number, source.index, [f.name for f in source.files], state)
+    again = Follower(disk)
+    assert (again.scan.lost, again.scan.last_index) == ("", source.index)
 
 
 def test_mixed_directory_is_refused_by_a_plain_start() -> None:

@@ -5,6 +5,7 @@ the end all confirmed messages must have been seen, none invented, none delivere
 """
 
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,7 +59,7 @@ class Chaos:
         self._nodes = nodes
         self._rng = Random(seed)
         urls = [nodes.url(name) for name in nodes.nodes]
-        self.publishers = [
+        self.publishers: list[PikaPublisher | AioPublisher] = [
             PikaPublisher(1, urls, self._fork()),
             AioPublisher(2, urls, self._fork()),
         ]
@@ -88,6 +89,13 @@ class Chaos:
     def start(self) -> None:
         for actor in [*self.publishers, *self.consumers]:
             actor.start()
+
+    def attempt(self, step: Callable[[], None]) -> None:
+        """Do a step of the run, and note a fault that ends it."""
+        try:
+            step()
+        except (TimeoutError, RuntimeError) as fault:
+            self.outcome.faults.append(str(fault))
 
     def go(self, rounds: int, only: str | None) -> None:
         for _ in range(rounds):
@@ -177,11 +185,8 @@ def run(folder: Path, rounds: int, seed: int, only: str | None = None) -> Outcom
         jobs = Jobs(folder, [nodes[name].http_port for name in nodes.nodes])
         stack.callback(jobs.close)
         chaos.start()
-        for step in (lambda: chaos.go(rounds, only), chaos.finish):
-            try:
-                step()
-            except (TimeoutError, RuntimeError) as fault:
-                chaos.outcome.faults.append(str(fault))
+        chaos.attempt(lambda: chaos.go(rounds, only))
+        chaos.attempt(chaos.finish)
         account = jobs.finish()
         chaos.outcome.jobs_confirmed, chaos.outcome.jobs_done = account.confirmed, account.done
         chaos.outcome.faults += [f"job {fault}" for fault in account.faults]

@@ -26,7 +26,7 @@ from leveret.cluster.peers import Tls
 from leveret.cluster.raft.members import encode_members
 from leveret.cluster.relay import AMQP, AMQPS, HTTP, HTTPS, RelayHead, attach
 from leveret.config.settings import Settings
-from leveret.errors import ConfigError, LeveretError
+from leveret.errors import ConfigError, CorruptionError, LeveretError
 from leveret.listening import Admission, Client, Relayed
 from leveret.runtime.cluster_facts import ClusterFacts
 from leveret.runtime.cluster_logs import FollowingLog, LeadingLog, put_hard
@@ -317,9 +317,18 @@ class ClusterNode(ClusterFacts):
         self._following.close()
         state = self._following.state
         put_hard(state, self.member.host.raft.hard)
-        target.install(offer.number, offer.index, offer.names, state)
-        following = self._follow(asyncio.get_running_loop(), state)
-        self.member.install(following.stored(), following)
+        try:
+            target.install(offer.number, offer.index, offer.names, state)
+            following = self._follow(asyncio.get_running_loop(), state)
+            stored = following.stored()
+            if stored.needs_copy:
+                raise CorruptionError(following.scan.lost)
+        except (OSError, LeveretError) as fault:
+            # There is no log to go on with. The next start finishes the installation, or asks for
+            # another copy.
+            self.member.fail(f"a copy of the leader's directory cannot be used: {fault}")
+            raise
+        self.member.install(stored, following)
 
     # Roles
 

@@ -38,7 +38,6 @@ from leveret.storage.file_names import (
     INSTALL,
     index_name,
     log_name,
-    numbers,
     removal_marker_name,
     removed_logs,
     segment_name,
@@ -83,8 +82,11 @@ class CopySource:
             records = roll.read(size, HEAD_BYTES + BLOCK_HEAD_BYTES)
             names = disk.names()
             kept = listed_files(records)
-            for older in sorted(set(kept).intersection(numbers(names, ".log"))):
-                self._add(disk, log_name(older))
+            removed = {older for older, _ in removed_logs(names)}
+            for older in sorted(kept):
+                if older in removed and log_name(older) not in names:
+                    continue  # its marker is copied
+                self._add(disk, log_name(older))  # without it the copy could not be recovered
                 if index_name(older) in names:
                     self._add(disk, index_name(older))
             self._add_markers(disk, names, kept)

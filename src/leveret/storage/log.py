@@ -223,14 +223,15 @@ class Log:
         is_empty = self._journal.live.get(self._number, 0) == 0
         return self.is_disk_short and is_empty and end >= self._file_bytes * _LEAVE_EARLY_SHARE
 
-    def _remove_empty_files(self) -> None:
-        """Remove files that were emptied by blocks which are all on disk by now."""
+    def _remove_empty_files(self) -> list[int]:
+        """Remove files that were emptied by blocks which are all on disk by now; return them."""
         files = self._empty_files()
         if files:
             job = WriteJob([], self.committed_block, self._offset, self._number)
             job.removable = files
             job.is_committed = True  # the blocks that emptied the files are committed
             self._hand_over(job)
+        return files
 
     def is_writing(self) -> bool:
         """Return True if the thread is at work, or a result is not processed yet."""

@@ -213,9 +213,12 @@ class ReplicatedLog(Log):
             empty = [n for n in empty if n != full]
         return empty
 
-    def _remove_empty_files(self) -> None:
-        if self.committed_block == self.taken_block:
-            super()._remove_empty_files()
+    def _remove_empty_files(self) -> list[int]:
+        if self.committed_block != self.taken_block:
+            return []
+        files = super()._remove_empty_files()
+        self._leaving.update(files)  # a ROLL block must not list a file that is about to go
+        return files
 
     def _retry(self, job: WriteJob) -> None:
         """Try again. No file is removed for that: acks that are not committed may come back."""

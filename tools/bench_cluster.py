@@ -1,0 +1,216 @@
+"""Measure a cluster of three nodes: `make bench-cluster`.
+
+Three real nodes and the load generator run on one machine. CPU is that of all processes of all
+three nodes, from /proc. The rows of `LOADS` run at the leader. The other figures:
+
+    relay       the first row again, at a node that follows: what the relay costs
+    kill -9     from the end of the leader to the next confirm of a client that reconnects
+    hand-over   the longest time between two confirms while the leader stops by SIGTERM
+    follower    memory of a node that follows, with a backlog; how quickly an empty node has it all
+
+Rows run in turns, ROUNDS times; the table shows medians. RabbitMQ is not measured: `tools.rabbitmq`
+starts one node of it, not a cluster.
+"""
+
+import argparse
+import itertools
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import pika
+from pika.exceptions import AMQPError
+
+from leveret import build_info
+from leveret.perf.load import Load
+from leveret.testing import RunningCluster, cluster
+from leveret.testing.cluster import wait_until
+from tools.benchmark.brokers import Broker
+from tools.benchmark.measure import figures_of, generate
+
+SECONDS: Final = 5.0
+ROUNDS: Final = 3
+BACKLOG: Final = 1_000_000
+CALM_S: Final = 1.0  # before and after an end of the leader
+QUEUE: Final = "bench"
+
+_CONFIRMED: Final = Load(persistent=True, confirm_window=200, prefetch=400, ack_every=200)
+_MANY: Final = replace(_CONFIRMED, confirm_window=2000, prefetch=4000)
+LOADS: Final = {
+    "persistent 16 B, confirms 200": _CONFIRMED,
+    "persistent 16 B, confirms 2000": _MANY,
+    "persistent 1 KiB, confirms 200": replace(_CONFIRMED, sizes=(1024,)),
+    "4 × 4 × 4, confirms 2000": replace(_MANY, producers=4, consumers=4, queues=4),
+    "stream, confirms 200": replace(_CONFIRMED, queue_type="stream"),
+    "one message at a time": replace(_CONFIRMED, confirm_window=1, burst=1),
+    "2,000 messages a second": replace(_CONFIRMED, rate=2000, burst=1),
+}
+RELAYED: Final = ("persistent 16 B, confirms 200", "2,000 messages a second")
+
+
+class Bench:
+    """A running cluster, and what was measured."""
+
+    def __init__(self, nodes: RunningCluster, folder: Path, seconds: float) -> None:
+        self._nodes = nodes
+        self._folder = folder
+        self._seconds = seconds
+        self.rows: dict[str, list[tuple[float, ...]]] = {}
+
+    def _view(self, name: str) -> Broker:
+        """Return a node as the benchmark's parts want it."""
+        process = self._nodes[name].process
+        assert process is not None
+        view = Broker(f"node {name}", self._nodes[name].amqp_port, [], {}, self._folder)
+        view.pid = process.pid
+        return view
+
+    def _cpu_s(self) -> float:
+        return sum(self._view(name).cpu_s() for name in self._nodes.nodes)
+
+    def load(self, title: str, name: str, at: str) -> None:
+        """Measure a load at a node: CPU of all nodes, rate, p50 of deliveries and of confirms."""
+        before_s = self._cpu_s()
+        load = replace(LOADS[name], seconds=self._seconds)
+        found = generate(load, self._view(at), self._folder)
+        figures = figures_of(found, self._cpu_s() - before_s)
+        confirm_us = found["confirm_latency_us"]["p50"]
+        row = (figures["cpu_us"], figures["rate"], figures["p50_us"], confirm_us)
+        self.rows.setdefault(title, []).append(row)
+
+    def all_loads(self) -> None:
+        leader, follower = self._nodes.leader, self._nodes.followers[0]
+        for name in LOADS:
+            self.load(name, name, leader)
+        for name in RELAYED:
+            self.load(f"{name}, at a follower", name, follower)
+
+    def gap(self, end: Callable[[str], None]) -> float:
+        """Return the longest time between two confirms while `end` ends the leader."""
+        client = Reconnecting([self._nodes.url(name) for name in self._nodes.nodes])
+        client.start()
+        client.wait_for(1)
+        time.sleep(CALM_S)
+        leader = self._nodes.leader
+        end(leader)
+        client.wait_for(len(client.confirmed_s) + 1)
+        time.sleep(CALM_S)
+        client.stopping.set()
+        client.join()
+        self._nodes.start(leader)
+        self._nodes.wait_for_members()
+        times = client.confirmed_s
+        return max(after - before for before, after in itertools.pairwise(times))
+
+    def kill(self, name: str) -> None:
+        self._nodes.kill(name)
+
+    def hand_over(self, name: str) -> None:
+        self._nodes[name].signal(signal.SIGTERM)
+        self._nodes[name].wait_ended()
+
+    def fill(self, messages: int) -> None:
+        """Let 1 KiB messages wait in a queue."""
+        connection = pika.BlockingConnection(pika.URLParameters(self._nodes.url("a")))
+        connection.channel().queue_declare(QUEUE, durable=True)
+        connection.close()
+        load = replace(_MANY, sizes=(1024,), consumers=0, messages=messages, seconds=0, queue=QUEUE)
+        generate(replace(load, predeclared=True), self._view(self._nodes.leader), self._folder)
+        self._nodes.wait_for_members()
+
+    def follower_mb(self) -> float:
+        return max(self._view(name).memory_mb() for name in self._nodes.followers)
+
+    def catch_up_mb_s(self) -> float:
+        """Return how quickly an empty node gets everything, from its start until it votes."""
+        name, leader = self._nodes.followers[0], self._nodes.leader
+        self._nodes.kill(name)
+        self._nodes.wipe(name)
+        words = ["cluster", "remove", name, "--url", self._nodes.http_url(leader)]
+        subprocess.run([sys.executable, "-m", "leveret", "ctl", *words], check=True)
+        size = sum(path.stat().st_size for path in self._nodes[leader].data.glob("*.log"))
+        began_s = time.monotonic()
+        self._nodes.start(name)
+        self._nodes.wait_for_members()
+        return size / 1e6 / (time.monotonic() - began_s)
+
+
+class Reconnecting(threading.Thread):
+    """A client that publishes one message after the other, and reconnects to the next node."""
+
+    def __init__(self, urls: list[str]) -> None:
+        super().__init__(daemon=True)
+        self._urls = urls
+        self.stopping = threading.Event()
+        self.confirmed_s: list[float] = []
+
+    def run(self) -> None:
+        at = 0
+        while not self.stopping.is_set():
+            at += 1
+            try:
+                self._use(self._urls[at % len(self._urls)])
+            except (AMQPError, OSError):
+                continue
+
+    def _use(self, url: str) -> None:
+        connection = pika.BlockingConnection(pika.URLParameters(f"{url}?heartbeat=0"))
+        channel = connection.channel()
+        channel.queue_declare("gap", durable=True, arguments={"x-max-length": 1})
+        channel.confirm_delivery()
+        while not self.stopping.is_set():
+            channel.basic_publish("", "gap", b"", pika.BasicProperties(delivery_mode=2))
+            self.confirmed_s.append(time.monotonic())
+        connection.close()
+
+    def wait_for(self, count: int) -> None:
+        wait_until(lambda: len(self.confirmed_s) >= count, "a message is confirmed")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measure a cluster of three nodes.")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="of each load")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--backlog", type=int, default=BACKLOG, help="messages of 1 KiB; 0: none")
+    options = parser.parse_args()
+    print(f"{build_info.describe()}, three nodes and the load on one machine", flush=True)
+    with tempfile.TemporaryDirectory(prefix="leveret-bench-") as name, cluster(3) as nodes:
+        bench = Bench(nodes, Path(name), options.seconds)
+        kills: list[float] = []
+        hands: list[float] = []
+        for _ in range(options.rounds):
+            bench.all_loads()
+            kills.append(bench.gap(bench.kill))
+            hands.append(bench.gap(bench.hand_over))
+        show(bench.rows)
+        print(f"kill -9 of the leader to the next confirm: {statistics.median(kills):.2f} s")
+        print(f"hand-over by SIGTERM, time without service: {statistics.median(hands):.2f} s")
+        if options.backlog:
+            bench.fill(options.backlog)
+            print(f"{options.backlog:,} × 1 KiB waiting:")
+            print(f"  memory of a node that follows: {bench.follower_mb():.0f} MB")
+            print(f"  kill -9 of the leader to the next confirm: {bench.gap(bench.kill):.2f} s")
+            print(f"  catch-up of an empty node: {bench.catch_up_mb_s():.0f} MB/s")
+
+
+def show(rows: dict[str, list[tuple[float, ...]]]) -> None:
+    """Print the medians of all rounds as a table."""
+    print("| row | CPU µs of all three | received/s | delivery p50 µs | confirm p50 µs |")
+    print("| --- | --- | --- | --- | --- |")
+    for title, found in rows.items():
+        cpu, rate, delivery, confirm = (
+            statistics.median(column) for column in zip(*found, strict=True)
+        )
+        print(f"| {title} | {cpu:.1f} | {rate:,.0f} | {delivery:,.0f} | {confirm:,.0f} |")
+
+
+if __name__ == "__main__":
+    main()
