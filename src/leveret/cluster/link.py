@@ -216,7 +216,7 @@ class Link(asyncio.BufferedProtocol):
         except LinkRefusedError as refusal:
             self._refuse(refusal)
         except ProtocolError as fault:
-            if self.has_opened:
+            if self._handshake.is_done:
                 self.close(f"it breaks the protocol between nodes: {fault}")
             else:
                 self.close(

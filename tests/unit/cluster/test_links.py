@@ -511,7 +511,7 @@ async def test_a_stranger_that_says_nothing_wrong_frames_or_too_much_is_cut_off(
                 with contextlib.suppress(ConnectionResetError):
                     assert await reader.read() == b""
             writer.close()
-        assert "breaks the protocol" in caplog.text
+        assert "does not speak the protocol between nodes" in caplog.text
 
 
 @pytest.mark.parametrize(
