@@ -17,7 +17,7 @@ from tests.simulated.cluster.storm import Storm
 
 SEEDS = volume(60, 10)
 CPU_S_MAX = 30  # a machine that is slow runs fewer seeds instead of longer
-KEPT: tuple[int, ...] = ()  # seeds that have found a fault
+KEPT = (4,)  # seeds that have found a fault: times in the log that fell
 
 
 def test_no_seed_breaks_a_rule(seed: int) -> None:
