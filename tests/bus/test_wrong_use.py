@@ -127,7 +127,8 @@ def test_import_without_aio_pika_says_what_to_install() -> None:
     )
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == (
-        'ModuleNotFoundError: the event bus needs aio-pika: pip install leveret-bus, or "leveret[bus]"'
+        "ModuleNotFoundError: the event bus needs aio-pika: pip install leveret-bus, "
+        'or "leveret[bus]"'
     )
 
 

@@ -361,7 +361,6 @@ class ClusterMember:
 
     def on_connected(self, peer: str, card: Card) -> None:
         self._refusals.pop(peer, None)
-        self._lost_at_s.pop(peer, None)
         if card.number:
             self._names[card.number] = peer
 
