@@ -356,12 +356,15 @@ def test_a_webhook_that_fails_is_tried_again_and_one_that_refuses_is_not(near: C
         assert ask(near.server, "DELETE", "/api/shovels/vhost/%2F/w")[0] == 204
 
 
-def test_unreachable_webhook_loses_nothing(near: Client) -> None:
+def test_unreachable_webhook_is_logged_and_loses_nothing(
+    near: Client, caplog: pytest.LogCaptureFixture
+) -> None:
     near.declare("a")
     near.put("w", src_uri="amqp://", src_queue="a", dest_protocol="http",
              dest_uri="http://127.0.0.1:1/")  # fmt: skip
     near.publish("a", "1", "2")
     wait_until(lambda: near.server.node.broker.vhost("/").queues["a"].unacked == 2)
+    wait_until(lambda: "no answer to a post to http://127.0.0.1:1/" in caplog.text)
     assert ask(near.server, "DELETE", "/api/shovels/vhost/%2F/w")[0] == 204
     wait_until(lambda: near.count("a") == 2)
     assert near.bodies("a", 2) == ["1", "2"]
