@@ -84,7 +84,7 @@ ORDER_INSIDE: Final = {
     "attempts|consuming_session|dispatch|publishing|returned_message settling consuming bus "
     "sync|testing|webhook",
     "charts": "axes|style charts drawing page",
-    "cluster": "errors raft complaints|host|relay handshake admission|link|peers|status "
+    "cluster": "errors raft complaints|host|relay handshake|owner admission|link|peers|status "
     "faults|requests links forming member",
     "jobs": "client worker",
     "job_service": "backoff|cron|limits|report|snowflake store embedded|shards",

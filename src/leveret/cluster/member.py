@@ -12,7 +12,6 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Protocol
 
 from leveret.cluster.admission import removed, require_welcome
 from leveret.cluster.errors import ClusterError, LinkRefusedError
@@ -20,6 +19,7 @@ from leveret.cluster.forming import DRAIN, LEAD, REMOVE, REVIVE, Forming
 from leveret.cluster.handshake import NOT_LEADER, REMOVED, Card
 from leveret.cluster.host import TICK_S, LeaderLog, MemberLog, RaftHost
 from leveret.cluster.links import Links
+from leveret.cluster.owner import DirectoryCopier, MemberOwner
 from leveret.cluster.peers import PACE, Address, Answer, Pace, Tls, parse_address
 from leveret.cluster.raft.config import Config
 from leveret.cluster.raft.core import Raft
@@ -59,41 +59,6 @@ class Directory:
     cluster: bytes = b""  # empty: the node is new, or was alone
     number: int = 0
     has_data: bool = False  # it has the data of a node that ran alone
-
-
-class MemberOwner(Protocol):
-    """The node, which runs a broker while it leads."""
-
-    def on_lead(self, term: int) -> None:
-        """Close the follower's log, recover, and call `lead_with`."""
-
-    def on_follow(self, leader: str) -> None:
-        """Handle another leader; empty: none. After `on_lead`: drop the broker, `begin_again`."""
-
-    def on_commit(self, index: int) -> None:
-        """Handle that blocks up to an index are committed, and on this disk."""
-
-    def on_end(self, reason: str) -> None:
-        """Handle the end of this member: a fault, or its removal."""
-
-    def on_relay(self, transport: asyncio.Transport, head: RelayHead, rest: bytes) -> None:
-        """Take a relayed client; see `leveret.cluster.relay.attach`."""
-
-
-class DirectoryCopier(Protocol):
-    """Copies the directory of the leader to a follower, over `Links.send_data`."""
-
-    def copy_to(self, peer: str, done: Callable[[int], None]) -> None:
-        """Begin a copy; call `done` on the loop with its last block, or 0 if it failed."""
-
-    def on_data(self, peer: str, data: bytes) -> None:
-        """Handle data of the copier of another node."""
-
-    def on_drained(self, peer: str) -> None:
-        """Handle that `Links.send_data` may go on."""
-
-    def on_lost(self, peer: str) -> None:
-        """Handle the end of a connection: the copy from or to this node has failed."""
 
 
 class ClusterMember:
