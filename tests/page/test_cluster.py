@@ -1,4 +1,4 @@
-"""The cluster view: a node alone, three real nodes, and the states of loading and failing."""
+"""The cluster view: a single node, three real nodes, and the states of loading and failing."""
 
 from collections.abc import Iterator
 from types import SimpleNamespace

@@ -1,7 +1,7 @@
 """Founding a cluster, letting nodes in, promoting them, and the commands of operators.
 
 Founding reduces to joining. The listed node whose name sorts first makes a cluster of itself alone,
-once all listed nodes are connected, new, and list the same peers. A directory of a node alone does
+once all listed nodes are connected, new, and list the same peers. A directory of a single node does
 so at once. The leader then lets in new nodes that know the secret, as non-voters, tells each its
 number, and promotes it when it has caught up. A node of a formed cluster never founds
 again, so two halves of a network cannot found two clusters.

@@ -87,7 +87,7 @@ class Card:
     number: int = 0  # 0: it has none yet
     format_min: int = 1  # formats of the log that it can read and write
     format_max: int = 1
-    has_data: bool = False  # it was a node alone, and no other node has its data yet
+    has_data: bool = False  # it was a single node, and no other node has its data yet
     peers: tuple[str, ...] = ()  # names of the nodes that it was told about, sorted
 
     def encode(self) -> bytes:

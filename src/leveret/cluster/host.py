@@ -1,6 +1,6 @@
 """The host of one Raft member: feeds it, writes for it, and tells when it leads or commits.
 
-It has the duties that `leveret.cluster.raft` names. The log that it writes to belongs to the owner
+It does the work that `leveret.cluster.raft` names. The log that it writes to belongs to the owner
 and changes with the role:
 
     follows ── MemberLog ──► wins, writes its TERM block ── committed: on_lead(term) ──► no log

@@ -192,7 +192,7 @@ class Scrape:
                 self._write(sample(name, labels, value))
 
     def _cluster_families(self, *, is_detailed: bool = False) -> None:
-        """Write the families of a node in a cluster; a node alone has none."""
+        """Write the families of a node in a cluster; a single node has none."""
         found = self._sources.facts.cluster
         facts = found.facts() if found is not None else {"raft": None}
         if facts["raft"] is not None:

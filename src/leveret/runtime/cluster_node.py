@@ -345,15 +345,15 @@ class ClusterNode(ClusterFacts):
             while not self._has_stopped:
                 changed = self._changed
                 if self._term and self.node is None:
-                    await self._begin_reign(self._term)
+                    await self._begin_leading(self._term)
                 elif not self._term and self.node is not None:
-                    await self._end_reign()
+                    await self._end_leading()
                 else:
                     await changed.wait()
         except (LeveretError, OSError) as fault:
             self.member.fail(f"this node cannot lead: {fault}")
 
-    async def _begin_reign(self, term: int) -> None:
+    async def _begin_leading(self, term: int) -> None:
         """Recover the directory with a broker, and serve clients."""
         assert self._following is not None
         self._copier.stop()
@@ -411,7 +411,7 @@ class ClusterNode(ClusterFacts):
         )
         self.member.lead_with(self._leading)
 
-    async def _end_reign(self) -> None:
+    async def _end_leading(self) -> None:
         """Drop the broker, and follow."""
         assert self.node is not None
         self._copier.stop()
@@ -461,7 +461,7 @@ class ClusterNode(ClusterFacts):
         if self._roles is not None:
             await self._roles
         if self.node is not None:
-            await self._end_reign()
+            await self._end_leading()
         for task in self._taking:
             task.cancel()
         await self.member.stop()

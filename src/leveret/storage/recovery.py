@@ -19,7 +19,7 @@ nothing in the directory.
 In a replicated log the checkpoint is a block of the log (`recovery_start`). A newest file whose
 first block is not whole was never part of the log, and goes.
 
-A recovery is a generator that yields after a limited amount of work. A node alone runs it in one
+A recovery is a generator that yields after a limited amount of work. A single node runs it in one
 go. A node of a cluster sends heartbeats between two steps, and may give the recovery up: whatever
 it has written until then, a kill at the same moment would have left behind.
 """
@@ -230,7 +230,7 @@ def _tidy_up(disk: Disk, names: list[str], found: RecoveryResult, start: int) ->
 def _write_indexes(disk: Disk, found: RecoveryResult) -> Iterator[None]:
     """Write the indexes of files that were read.
 
-    A file of a replicated log may still grow after its leader has lost its office.
+    A file of a replicated log may still grow after its leader has lost the lead.
     """
     if found.is_replicated:
         found.newest_index = found.indexes.pop(max(found.files, default=0), b"")

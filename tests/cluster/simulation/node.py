@@ -1,6 +1,6 @@
 """One node of the world: hosts a real `Raft` member, with a simulated disk, network and clock.
 
-It has the duties that `leveret.cluster.raft` names: write, sync, advance, send, read, copy.
+It does the work that `leveret.cluster.raft` names: write, sync, advance, send, read, copy.
 """
 
 from collections.abc import Callable

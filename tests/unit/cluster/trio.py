@@ -60,7 +60,7 @@ class Host:
         return True
 
     def work(self) -> list[Message]:
-        """Do all duties; return the messages to send."""
+        """Do all work that Raft asks for; return the messages to send."""
         raft = self.raft
         while self.write():
             pass

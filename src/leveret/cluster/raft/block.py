@@ -5,7 +5,7 @@ encoded block as it stands in a log file, head included; this package passes it 
 into it. A block never changes once it is made, so the log and messages share it.
 
     NORMAL   records of the broker
-    TERM     the first block of a reign; a leader counts commits from it on
+    TERM     the first block of a term; its leader counts commits from this block on
     MEMBERS  the members of the cluster from this block on, given beside the data
     ROLL     the next block begins a new log file
 """

@@ -6,7 +6,7 @@
     on_synced(…)         own blocks are synced      take_reads()     blocks to read for followers
     on_link_lost(node)   a connection was closed    take_copies()    followers that need a copy
 
-`leveret.cluster.raft` describes the duties of the host. The parts of the algorithm are `election`,
+`leveret.cluster.raft` describes the work of the host. The parts of the algorithm are `election`,
 `replication`, `catch_up` and `membership`. This module dispatches inputs to them by kind and term,
 and keeps the order of the output.
 
@@ -244,7 +244,7 @@ class Raft(State):
         if self.transfer_target != NOBODY:
             raise BusyError("another node is about to lead")
         assert block.term == self.term
-        assert (block.kind == TERM) == self.needs_term_block(), "a reign begins with its TERM block"
+        assert (block.kind == TERM) == self.needs_term_block(), "a term begins with its TERM block"
         if block.members is not None:
             membership.require_change(self)
             assert block.members.is_one_step_from(self.log.members())
