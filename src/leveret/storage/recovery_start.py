@@ -1,8 +1,8 @@
 """Find where a recovery starts: at a checkpoint file, or at a ROLL block of a replicated log.
 
 A single node writes a checkpoint file when a log file begins. In a replicated log the first block
-of each file, a ROLL block, holds the checkpoint. A recovery starts with the newest ROLL block that is
-settled: all blocks before it are committed, and their chunks are in the segments. The mark
+of each file, a ROLL block, holds the checkpoint. A recovery starts with the newest ROLL block that
+is settled: all blocks before it are committed, and their chunks are in the segments. The mark
 `.settled` says so. Without the mark a recovery goes back, file by file, because the chunks may be
 in the log only. It goes back no further than to a gap: a log file is removed when a later file is
 settled.
