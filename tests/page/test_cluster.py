@@ -94,14 +94,14 @@ def test_failed_and_outdated_are_told_apart(reader: Reader) -> None:
     page.route("**/api/cluster", answer)
     reader.open("#/cluster", "/cluster")
     main = page.locator("main")
-    expect(main).to_contain_text("The state of the cluster could not be loaded.")
+    expect(main).to_contain_text("This view could not be loaded.")
     refused.clear()
     expect(main).to_contain_text("Node c is not reached.")
     refused.append(True)
-    expect(main).to_contain_text("No answer at the moment: this is the state of")
+    expect(main).to_contain_text("Outdated: this is the data of 20")
     expect(main).to_contain_text("Node c is not reached.")
     refused.clear()
-    expect(main.get_by_text("No answer at the moment")).to_have_count(0)
+    expect(main.get_by_text("Outdated: ")).to_have_count(0)
 
 
 def test_an_operator_lets_another_node_lead_and_removes_one(browser: Browser) -> None:

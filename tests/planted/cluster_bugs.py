@@ -11,7 +11,6 @@ _SYNC: Final = (_STORM + "test_leader_whose_sync_fails_ends_and_confirms_nothing
 _TIMES: Final = (
     _STORM + "test_times_in_the_log_never_fall_when_a_leader_with_a_late_clock_follows",
 )
-_GIVEN_UP: Final = (_STORM + "test_leader_goes_on_when_a_hand_over_is_given_up",)
 _ELECTED: Final = (_STORM + "test_elected_node_copies_its_directory_to_the_member_that_it_needs",)
 
 CLUSTER_BUGS: Final = (
@@ -51,13 +50,6 @@ CLUSTER_BUGS: Final = (
         "        self.last_ms = max(self.last_ms, self.now_ms())\n",
         "        self.last_ms = self.now_ms()\n",
         _TIMES,
-    ),
-    Bug(
-        "log does not go on after a hand-over that was given up",
-        "cluster/host.py",
-        "            self._leader_log.resume()\n",
-        "            self._leader_log = self._leader_log\n",
-        _GIVEN_UP,
     ),
     Bug(
         "elected node serves no copy before it leads",

@@ -145,11 +145,11 @@ def test_every_node_shows_all_nodes(trio: RunningCluster) -> None:
     assert get(trio, follower, f"/api/nodes/{killed}")["running"] is False
     assert get(trio, follower, f"/api/nodes/{leader}")["running"] is True
     reasons = get(trio, follower, "/api/queues/%2F/qq/explain")["reasons"]
-    (text,) = [reason["text"] for reason in reasons if reason["code"] == "cluster"]
-    assert text.startswith(f"Node {killed} is not reached: start it, or ")
+    texts = [reason["text"] for reason in reasons if reason["code"] == "cluster"]
+    assert any(text.startswith(f"Node {killed} is not reached: start it, or ") for text in texts)
     for name in running:
-        (fault,) = get(trio, name, "/api/cluster")["faults"]
-        assert (fault["node"], fault["severity"]) == (killed, "degraded")
+        faults = get(trio, name, "/api/cluster")["faults"]
+        assert [one["severity"] for one in faults if one["node"] == killed] == ["degraded"]
     replicas = get(trio, follower, "/api/queues/quorum/%2F/qq/status")
     states = {row["Node Name"]: row["Raft State"] for row in replicas}
     assert states == {leader: "leader", follower: "follower", killed: "noproc"}
@@ -186,7 +186,7 @@ def test_minority_answers_503_with_the_reason(trio: RunningCluster) -> None:
     status, body = ask(trio, old, "/api/queues")
     assert status == 503
     assert "1 of 3 voters are reached, and 2 are needed" in msgspec.json.decode(body)["reason"]
-    assert len(get(trio, old, "/api/cluster")["faults"]) == 3
+    assert {one["node"] for one in get(trio, old, "/api/cluster")["faults"]} >= {"", *others}
     assert ask(trio, old, "/api/health/checks/alarms")[0] == 503
     trio.start(*others)
     trio.wait_for_members()

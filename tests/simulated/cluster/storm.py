@@ -155,7 +155,7 @@ class Storm:
 
     def begin_clients(self, choose_url: Callable[[], str] | None = None) -> None:
         """Start the clients. Each connection goes to another node, unless a node is given."""
-        choose_url = choose_url or (lambda: self.rng.choice(self.machines).url())
+        choose_url = choose_url or self._any_url
         network, accounts = self.network, self.accounts
         self.publishers = [
             Publisher(network, "p0", choose_url, accounts, MESSAGES),
@@ -166,6 +166,9 @@ class Storm:
             Consumer(network, "c0", choose_url, accounts),
             StreamReader(network, "c1", choose_url, accounts, STREAM),
         ]
+
+    def _any_url(self) -> str:
+        return self.rng.choice(self.machines).url()
 
     def _start_all(self) -> None:
         """Start the processes that do not run. The operator starts a wiped node."""
@@ -192,10 +195,7 @@ class Storm:
         for reader in self.readers:
             reader.stop()
         self.until("the readers have ended", lambda: all(r.task.done() for r in self.readers))
-        leader = self.leader()
-        assert leader is not None
-        url = leader.url()
-        last = Publisher(self.network, "p9", lambda: url, self.accounts, 0, QUEUE)
+        last = Publisher(self.network, "p9", self._any_url, self.accounts, 0, QUEUE)
         self.until("the queue is counted", last.task.done)
         assert last.ready == 0, self.report(f"{last.ready} messages are left")
         self.until("all nodes are even", self.is_even)

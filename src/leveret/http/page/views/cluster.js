@@ -5,9 +5,9 @@
  * are behind. So the view asks the leader too, and shows the faults that either of them sees.
  */
 
-import { get, orNull, post } from "../api.js";
+import { ApiError, get, post } from "../api.js";
 import { fill, h } from "../dom.js";
-import { bytes, duration, pluralize, time } from "../format.js";
+import { bytes, duration, pluralize } from "../format.js";
 import { confirm } from "../parts/dialog.js";
 import { badge, button, figures, head, list, sheet } from "../parts/elements.js";
 import { attempt } from "../parts/notice.js";
@@ -17,31 +17,13 @@ const SEVERITIES = ["stopped", "degraded", "note"];
 
 export function view({ reload }) {
   const sub = h("span");
-  const stale = h("div", { role: "status" });
-  const body = h("div", { class: "view" }, h("p", { class: "soft" }, "Loading …"));
-  const el = h("div", { class: "view" }, head({ title: "Cluster", sub }), stale, body);
-  let loadedMs = 0; // when the facts were loaded; 0: never
+  const body = h("div", { class: "view" });
+  const el = h("div", { class: "view" }, head({ title: "Cluster", sub }), body);
 
   async function refresh(signal) {
-    try {
-      const found = await load(signal);
-      loadedMs = Date.now();
-      fill(stale);
-      fill(sub, found.cluster ? `asked at node ${found.asked}` : "");
-      fill(body, draw(found, reload));
-    } catch (fault) {
-      if (fault.name !== "AbortError") showFailure();
-      throw fault;
-    }
-  }
-
-  function showFailure() {
-    if (loadedMs === 0) {
-      fill(body, h("p", { class: "soft" }, "The state of the cluster could not be loaded."));
-      return;
-    }
-    const text = `No answer at the moment: this is the state of ${time(loadedMs)}.`;
-    fill(stale, h("p", { class: "note warn" }, text));
+    const found = await load(signal);
+    fill(sub, found.cluster ? `asked at node ${found.asked}` : "");
+    fill(body, draw(found, reload));
   }
   return { title: "Cluster", el, refresh };
 }
@@ -51,7 +33,7 @@ async function load(signal) {
   const asked = await get("/cluster", { signal });
   const leader = asked.raft?.leader;
   const hasOther = leader && leader !== asked.name;
-  const seen = (hasOther && (await orNull(get("/cluster/leader", { signal })))) || asked;
+  const seen = (hasOther && (await viewOfLeader(signal))) || asked;
   const faults = new Map();
   for (const fault of [...(seen.faults ?? []), ...(asked.faults ?? [])]) {
     const key = JSON.stringify([fault.node, fault.fault]);
@@ -60,6 +42,16 @@ async function load(signal) {
   const rank = (fault) => SEVERITIES.indexOf(fault.severity);
   const sorted = [...faults.values()].sort((a, b) => rank(a) - rank(b));
   return { ...seen, asked: asked.name, faults: sorted };
+}
+
+/** Return the facts that the leader has; null if it does not answer. */
+async function viewOfLeader(signal) {
+  try {
+    return await get("/cluster/leader", { signal });
+  } catch (fault) {
+    if (fault instanceof ApiError) return null;
+    throw fault;
+  }
 }
 
 function draw(found, reload) {
