@@ -27,6 +27,7 @@ def member(name: str, role: str, **fields: Any) -> dict[str, Any]:
         "role": role,
         "address": f"{name}:25672",
         "unreached_s": None,
+        "match": 1000,
         "lag_blocks": 0,
         "lag_bytes": 0,
         "is_drained": False,

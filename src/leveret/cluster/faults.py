@@ -1,4 +1,4 @@
-"""What is wrong with a cluster, as sentences for the person who has to mend it.
+"""Find the faults of a cluster, as sentences for the person who has to mend them.
 
 `find_faults` looks at the facts that one node has (`leveret.cluster.status`) and returns each fault
 with one sentence that says what to do. The command `leveret ctl cluster status` and the page show
@@ -141,6 +141,8 @@ def _of_member(status: ClusterStatus, member: MemberStatus) -> Iterator[Fault]:
 
 
 def _is_far_behind(member: MemberStatus) -> bool:
+    if not member.match:  # a new leader has not heard from it yet
+        return False
     if member.lag_bytes is None:
         return (member.lag_blocks or 0) >= LAG_BLOCKS_MIN
     return member.lag_bytes >= LAG_BYTES_MIN

@@ -20,6 +20,7 @@ def member(name: str, role: str = "follower", **fields: Any) -> dict[str, Any]:
         "role": role,
         "address": f"10.0.0.1:{name}",
         "unreached_s": None,
+        "match": 1000,
         "lag_blocks": 0,
         "lag_bytes": 0,
         "is_drained": False,
@@ -67,18 +68,20 @@ def test_lag_is_shown_in_blocks_and_bytes() -> None:
             member("c", lag_blocks=900, lag_bytes=None),
             member("d", lag_blocks=9, progress="copy"),
             member("e", lag_blocks=None, lag_bytes=None),
+            member("new leader has not heard from it", match=0, lag_blocks=510),
             member("f", is_drained=True, unreached_s=61.0),
         ),
         None,
     )
-    assert [row["behind"] for row in rows(shown)[:4]] == [
+    assert [row["behind"] for row in rows(shown)[:5]] == [
         "1 block, 1.0 MiB",
         "900 blocks",
         "copies the directory",
         "unknown",
+        "unknown",
     ]
-    assert rows(shown)[4]["role"] == "follower, drained"
-    assert rows(shown)[4]["reached"] == "no, for 1 min 1 s"
+    assert rows(shown)[5]["role"] == "follower, drained"
+    assert rows(shown)[5]["reached"] == "no, for 1 min 1 s"
 
 
 def test_faults_of_the_asked_node_and_of_the_leader_are_shown_once_worst_first() -> None:

@@ -81,8 +81,8 @@ def _reached(member: Facts) -> str:
 def _behind(member: Facts) -> str:
     if member["role"] == "leader":
         return ""
-    if member["lag_blocks"] is None:
-        return "unknown"
+    if member["lag_blocks"] is None or member["match"] == 0:
+        return "unknown"  # only the leader knows, and a new one has to hear from the node first
     if member["progress"] == "copy":
         return "copies the directory"
     if not member["lag_blocks"]:

@@ -131,7 +131,8 @@ function reached(member) {
 
 function behind(member) {
   if (member.role === "leader") return "–";
-  if (member.lag_blocks === null) return h("span", { class: "soft" }, "unknown");
+  // Only the leader knows, and a new leader has to hear from the node first.
+  if (member.lag_blocks === null || member.match === 0) return h("span", { class: "soft" }, "unknown");
   if (member.progress === "copy") return "copies the directory";
   if (member.lag_blocks === 0) return "nothing";
   const blocks = pluralize(member.lag_blocks, "block");
