@@ -33,32 +33,30 @@ async def get_cluster(request: Request) -> Response:
     return json_response(cluster.facts())
 
 
-async def lead(request: Request) -> Response:
-    """Let a node lead."""
-    return await _command(request, "lead")
-
-
-async def remove(request: Request) -> Response:
-    """Remove a node from the cluster."""
-    return await _command(request, "remove")
-
-
-async def drain(request: Request) -> Response:
-    """Let a node lead only if no other one can."""
-    return await _command(request, "drain")
-
-
-async def revive(request: Request) -> Response:
-    """Let a drained node lead again."""
-    return await _command(request, "revive")
-
-
 async def _command(request: Request, name: str) -> Response:
     cluster = node_of(request).cluster
     if cluster is None:
         raise HTTPException(400, "this node is not in a cluster")
     body = await body_of(request, ClusterCommand)
     return json_response(ClusterAnswer(await cluster.command(name, body.node)))
+
+
+def _operation(name: str, summary: str) -> Operation:
+    """Return the operation that gives the cluster a command about one node."""
+
+    async def handler(request: Request) -> Response:
+        return await _command(request, name)
+
+    return Operation(
+        method="POST",
+        path=f"/api/cluster/{name}",
+        handler=handler,
+        summary=summary,
+        group="node",
+        access=Access.ADMINISTRATOR,
+        body=ClusterCommand,
+        answer=ClusterAnswer,
+    )
 
 
 OPERATIONS = (
@@ -80,44 +78,8 @@ OPERATIONS = (
         access=Access.MONITORING,
         answer=dict[str, Any],
     ),
-    Operation(
-        method="POST",
-        path="/api/cluster/lead",
-        handler=lead,
-        summary="Let a node of the cluster lead.",
-        group="node",
-        access=Access.ADMINISTRATOR,
-        body=ClusterCommand,
-        answer=ClusterAnswer,
-    ),
-    Operation(
-        method="POST",
-        path="/api/cluster/remove",
-        handler=remove,
-        summary="Remove a node from the cluster, unless that would cost the majority.",
-        group="node",
-        access=Access.ADMINISTRATOR,
-        body=ClusterCommand,
-        answer=ClusterAnswer,
-    ),
-    Operation(
-        method="POST",
-        path="/api/cluster/drain",
-        handler=drain,
-        summary="Let a node of the cluster lead only if no other one can, for maintenance.",
-        group="node",
-        access=Access.ADMINISTRATOR,
-        body=ClusterCommand,
-        answer=ClusterAnswer,
-    ),
-    Operation(
-        method="POST",
-        path="/api/cluster/revive",
-        handler=revive,
-        summary="Let a drained node of the cluster lead again.",
-        group="node",
-        access=Access.ADMINISTRATOR,
-        body=ClusterCommand,
-        answer=ClusterAnswer,
-    ),
+    _operation("lead", "Let a node of the cluster lead."),
+    _operation("remove", "Remove a node from the cluster, unless that would cost the majority."),
+    _operation("drain", "Let a node lead only if no other one can, for maintenance."),
+    _operation("revive", "Let a drained node of the cluster lead again."),
 )
