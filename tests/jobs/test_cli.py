@@ -33,7 +33,7 @@ def client(server: RunningBroker) -> Iterator[Client]:
 
 
 def jobs(server: RunningBroker, *words: str, code: int = 0, text: str | None = None) -> str:
-    """What a command printed; its exit code is as expected."""
+    """Return the output of a command, and check its exit code."""
     shared = ["--url", address(server), "--token", token(server), "--namespace", NAMESPACE]
     done = CliRunner().invoke(APP, ["jobs", *words, *shared], input=text)
     assert done.exit_code == code, done.output

@@ -331,7 +331,7 @@ BUGS: Final = (
         "",
         (_VHOSTS + "test_policies_are_in_force_before_the_first_message_after_a_start",),
     ),
-    # What a leader does before other nodes have the block
+    # A leader acts before other nodes have the block
     Bug(
         "block settled when it is on this disk",
         "storage/replicated_log.py",

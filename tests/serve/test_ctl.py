@@ -31,7 +31,7 @@ def ctl(
     text: str | None = None,
     env: dict[str, str] | None = None,
 ) -> str:
-    """What a command printed; its exit code is as expected.
+    """Return the output of a command, and check its exit code.
 
     It runs in this process, because a start takes half a second. With `env` it has its own process.
     """

@@ -53,7 +53,7 @@ _PERSISTENT.delivery_mode = 2
 
 
 class Accounts:
-    """What all clients of a world have seen."""
+    """Messages that all clients have sent, received, acked and seen confirmed."""
 
     def __init__(self) -> None:
         self.sent: set[bytes] = set()

@@ -90,7 +90,7 @@ class Forming:
         self._newcomers: dict[str, tuple[float, Card]] = {}
         self._told_s: dict[str, float] = {}  # when this follower told about a new node
         self._tasks: set[asyncio.Task[None]] = set()
-        # Those who wait for a commit, or for the end of a hand-over.
+        # Tasks that wait for a commit, or for the end of a hand-over.
         self._waiting: list[tuple[Callable[[RaftHost], bool], asyncio.Future[None]]] = []
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""What a node of a cluster tells about the cluster and itself, in every role."""
+"""Facts that a node reports about its cluster and itself, in every role."""
 
 from dataclasses import asdict
 from typing import Any

@@ -126,7 +126,7 @@ class ClusterNode(ClusterFacts):
     def _on_removed(self, index: int) -> None:
         self.member.forget(index)
 
-    # What the member tells
+    # Events of the member (`MemberOwner`)
 
     def on_lead(self, term: int) -> None:
         """Begin to lead: the TERM block of this node is committed."""

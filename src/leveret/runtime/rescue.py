@@ -27,7 +27,7 @@ WRITE_S: Final = 60.0  # for one small block; then the disk hangs
 
 @dataclass(frozen=True)
 class RescueReport:
-    """What a directory holds, for the decision whether to go on with it."""
+    """The contents of a data directory, to decide whether to rescue it."""
 
     node: str
     cluster: str  # id before the rescue

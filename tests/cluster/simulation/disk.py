@@ -83,7 +83,7 @@ def apply(image: Image, write: Write) -> None:
 
 
 class Disk:
-    """What is safe, what is written, and what a crash leaves of it."""
+    """The synced and the written state, and the state that a crash leaves."""
 
     def __init__(self) -> None:
         self.durable = Image()

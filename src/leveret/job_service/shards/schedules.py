@@ -58,7 +58,7 @@ class Schedules:
         for shard in self._shards:
             if shard.is_up:
                 found += await shard.fetch(_LIST, namespace)
-        # Of several versions, the last one counts.
+        # The last of several versions counts.
         newest = {row["name"]: row for row in sorted(found, key=lambda row: row["version"])}
         return [_schedule(newest[name]) for name in sorted(newest)]
 
