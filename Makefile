@@ -15,9 +15,8 @@ INTERPRETED := PYTHONPATH="$(CURDIR)/src"
 PYTEST := $(PY) -m pytest $(PYTEST_FLAGS)
 BENCH_FLAGS = $(if $(ROWS),--rows $(ROWS)) $(if $(TIME),--seconds $(TIME)) $(if $(SAVE),--save)
 # These tests mostly wait for Redis, PostgreSQL, RabbitMQ, Spark, a browser and installations, and do not
-# depend on the form of the broker. So they run once, in parallel with the others.
-SERVICES := tests/jobs tests/bus tests/page tests/spark tests/install
-NOT_SERVICES := $(SERVICES:%=--ignore=%)
+# depend on the form of the broker. So they run once, as two suites in parallel with the others.
+NOT_SERVICES := $(patsubst %,--ignore=tests/%,jobs bus page spark install)
 CHECKED := src tests tools examples setup.py
 
 .PHONY: help
@@ -95,9 +94,14 @@ suite-compiled:
 .PHONY: test-services
 test-services: setup test-packages suite-services ## Run the tests of jobs, event bus, page and Spark, with the servers they need
 
-.PHONY: suite-services
-suite-services:
-	@$(PYTEST) --form=compiled $(SERVICES)
+.PHONY: suite-services suite-jobs-bus suite-page-spark
+suite-services: suite-jobs-bus suite-page-spark
+
+suite-jobs-bus:
+	@$(PYTEST) --form=compiled tests/jobs tests/bus
+
+suite-page-spark:
+	@$(PYTEST) --form=compiled tests/page tests/spark tests/install
 
 .PHONY: test-packages
 test-packages: ## Install the system packages that some tests need (node, amqp-tools, valgrind, chromium …)
