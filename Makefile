@@ -14,6 +14,8 @@ PYTEST_FLAGS ?=
 INTERPRETED := PYTHONPATH="$(CURDIR)/src"
 PYTEST := $(PY) -m pytest $(PYTEST_FLAGS)
 BENCH_FLAGS = $(if $(ROWS),--rows $(ROWS)) $(if $(TIME),--seconds $(TIME)) $(if $(SAVE),--save)
+# Two processes run the files of a suite: most tests wait for a disk or a process now and then.
+PARALLEL := -n 2 --dist loadfile
 # These tests mostly wait for Redis, PostgreSQL, RabbitMQ, Spark, a browser and installations, and do not
 # depend on the form of the broker. So they run once, as two suites in parallel with the others.
 NOT_SERVICES := $(patsubst %,--ignore=tests/%,jobs bus page spark install)
@@ -82,14 +84,14 @@ test-interpreted: venv suite-interpreted ## Run the suite on the Python sources
 
 .PHONY: suite-interpreted
 suite-interpreted:
-	@$(INTERPRETED) $(PYTEST) --form=interpreted $(NOT_SERVICES)
+	@$(INTERPRETED) $(PYTEST) --form=interpreted $(PARALLEL) $(NOT_SERVICES)
 
 .PHONY: test-compiled
 test-compiled: setup suite-compiled suite-services ## Run the whole suite on the compiled form
 
 .PHONY: suite-compiled
 suite-compiled:
-	@$(PYTEST) --form=compiled $(NOT_SERVICES)
+	@$(PYTEST) --form=compiled $(PARALLEL) $(NOT_SERVICES)
 
 .PHONY: test-services
 test-services: setup test-packages suite-services ## Run the tests of jobs, event bus, page and Spark, with the servers they need
