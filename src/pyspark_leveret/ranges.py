@@ -1,6 +1,6 @@
 """Limit and split offset ranges. Pure arithmetic."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark.sql.datasource import InputPartition
 
@@ -12,6 +12,7 @@ class Range(InputPartition):
     stream: str
     first: int
     end: int
+    number: int = field(default=0, compare=False)  # in its query; ranges begin at different nodes
 
 
 def share_limit(waiting: dict[str, int], most: int) -> dict[str, int]:
@@ -44,5 +45,5 @@ def split_ranges(ranges: list[Range], least: int, records_max: int) -> list[Rang
         for part in range(count):
             first = one.first + (one.end - one.first) * part // count
             end = one.first + (one.end - one.first) * (part + 1) // count
-            found.append(Range(one.stream, first, end))
+            found.append(Range(one.stream, first, end, len(found)))
     return found
