@@ -200,6 +200,13 @@ class BulkReads:
                 yield read
 
     @asynccontextmanager
+    async def read_files(self, request: Request, user: str) -> AsyncIterator[Read]:
+        """Ask the worker for a range whose segments the request names. Raise ReadError."""
+        async with self._connected(user) as read:
+            await read.ask(request)
+            yield read
+
+    @asynccontextmanager
     async def read_queue(
         self, request: Request, queue_chunks: AsyncIterator[QueueChunk], user: str
     ) -> AsyncIterator[Read]:
