@@ -91,7 +91,7 @@ class Options:
     ending_time: str | None = None
     trigger_records: int | None = None
     trigger_bytes: int | None = None
-    partitions_min: int = 1
+    partitions_min: int | None = None  # None: as `split_ranges` chooses
     partition_records: int = PARTITION_RECORDS
     fails_on_loss: bool = True
     pushes_filters: bool = False
@@ -135,7 +135,7 @@ def parse_options(given: Mapping[str, str]) -> Options:
         ending_time=options.text("endingTimestamp"),
         trigger_records=options.count("maxRecordsPerTrigger"),
         trigger_bytes=options.count("maxBytesPerTrigger"),
-        partitions_min=options.count("minPartitions") or 1,
+        partitions_min=options.count("minPartitions"),
         partition_records=options.count("maxRecordsPerPartition") or PARTITION_RECORDS,
         fails_on_loss=options.flag("failOnDataLoss", True),
         pushes_filters=options.flag("pushFilters", False),
