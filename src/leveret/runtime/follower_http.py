@@ -17,7 +17,6 @@ from urllib.parse import unquote
 import msgspec
 
 from leveret.arrow.bulk_reads import BulkReads, Read, ReadError
-from leveret.arrow.requests import Request
 from leveret.arrow.worker_protocol import FAILED
 from leveret.cluster.errors import ClusterError
 from leveret.cluster.relay import RelayHead
@@ -265,12 +264,16 @@ class FollowerHttp(asyncio.Protocol):
             self._transport.write(answer.head + answer.body)
             self._close()
             return True
-        request = self._plan_read(wanted, answer) if answer.status == 200 else None
+        found = _stream_range(answer)
+        if found is None:
+            return False
+        end = self._node.stream_end(found.number)
+        request = plan_read(wanted, found, self._node.settings.data, end)
         if request is None:
             return False
         has_begun = False
         try:
-            async with self._node.reads.read_files(request, repr(logins)) as read:
+            async with self._node.reads.read_files(request, found.user) as read:
                 await read.begin()
                 has_begun = True
                 await self._send_rows(read)
@@ -279,14 +282,6 @@ class FollowerHttp(asyncio.Protocol):
             if has_begun:
                 self._transport.abort()
         return has_begun
-
-    def _plan_read(self, wanted: WantedRange, answer: _LeaderAnswer) -> Request | None:
-        try:
-            found = msgspec.json.decode(answer.body, type=StreamRange)
-        except msgspec.MsgspecError:
-            return None
-        end = self._node.stream_end(found.number)
-        return plan_read(wanted, found, self._node.settings.data, end)
 
     async def _send_rows(self, read: Read) -> None:
         """Send the answer of a read, and close the connection."""
@@ -340,6 +335,16 @@ class FollowerHttp(asyncio.Protocol):
         with contextlib.suppress(OSError, RuntimeError):
             self._transport.close()
         self._timer = self._loop.call_later(CLOSE_S, self._transport.abort)
+
+
+def _stream_range(answer: _LeaderAnswer) -> StreamRange | None:
+    """Return what the leader says about a stream; None if it refuses, or is of another version."""
+    if answer.status != 200:
+        return None
+    try:
+        return msgspec.json.decode(answer.body, type=StreamRange)
+    except msgspec.MsgspecError:
+        return None
 
 
 def _logins(headers: list[bytes]) -> list[bytes]:

@@ -34,6 +34,7 @@ class StreamRange(msgspec.Struct):
     number: int  # number of the stream in the log
     stream_first: int
     stream_end: int
+    user: str  # whose share of the reads it takes
 
 
 @dataclass(frozen=True)

@@ -210,7 +210,7 @@ def test_metrics_are_those_of_the_node_that_follows(is_local: bool) -> None:
 
 ROWS = 500
 SEGMENTS = (
-    f'{{"number":{NUMBER},"stream_first":0,"stream_end":{ROWS},"segments":[],'
+    f'{{"number":{NUMBER},"stream_first":0,"stream_end":{ROWS},"user":"guest","segments":[],'
     '"known_offset":0,"known_place":0}'
 ).encode()
 BATCHES = b"GET /api/streams/%2F/s/batches?from=3&columns=offset,body HTTP/1.1\r\nHost: x\r\n\r\n"

@@ -9,7 +9,7 @@ from leveret.runtime.follower_reads import StreamRange, parse_wanted, plan_read
 from leveret.storage.file_names import segment_name
 
 PATH = "/api/streams/%2F/or%2Fders/batches"
-FOUND = StreamRange(number=7, stream_first=10, stream_end=100)
+FOUND = StreamRange(number=7, stream_first=10, stream_end=100, user="guest")
 
 
 def test_range_is_parsed_as_the_leader_parses_it() -> None:

@@ -88,6 +88,7 @@ class SegmentsInfo(msgspec.Struct):
     number: int  # number of the stream in the log
     stream_first: int  # first offset of the stream
     stream_end: int  # offset of its next message
+    user: str  # whose share of the reads it takes, if a node that follows answers
     segments: list[SegmentInfo]
     # A chunk in the first segment; nothing of the range is before it.
     known_offset: int  # first offset of the chunk
@@ -106,6 +107,7 @@ async def get_segments(request: Request) -> Response:
             number=int(stream.ledger.id),
             stream_first=int(stream.first_offset),
             stream_end=int(stream.end_offset),
+            user=user_of(request).identity,
             segments=found,
             known_offset=known[0],
             known_place=known[1],
@@ -230,6 +232,7 @@ OPERATIONS: Final = (
             Query("to", "the offset after the last", int),
         ),
         answer=SegmentsInfo,
+        is_export=True,  # who asks reads the files, or lets a node that follows read its own
     ),
     Operation(
         method="GET",
