@@ -73,16 +73,18 @@ class Broker:
         target = f"{path}?{urlencode(given)}" if given else path
         sent = json.dumps(body).encode() if body is not None else None
         patience = Patience(self._retry_s)
+        tries = 0
         while True:
-            for number, url in enumerate(self._urls, 1):
-                address = _address(url)
-                request = RequestEncoder(address).encode(method, target, sent)
-                found = self._try(address, request)
-                if not isinstance(found, BrokerError):
-                    return found
-                if number < len(self._urls):
-                    log.warning("%s; asking another node", found)
-            patience.pause(found)
+            address = _address(self._urls[tries % len(self._urls)])
+            request = RequestEncoder(address).encode(method, target, sent)
+            found = self._try(address, request)
+            if not isinstance(found, BrokerError):
+                return found
+            tries += 1
+            if tries % len(self._urls):
+                log.warning("%s; asking another node", found)
+            else:
+                patience.pause(found)
 
     def _try(
         self, address: Address, request: bytes
