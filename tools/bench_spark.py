@@ -157,6 +157,7 @@ def run(server: Server, folder: Path, given: argparse.Namespace) -> None:
     naive_s = naive(server, folder, given.naive_rows)
     print(f"pika and pyarrow: {given.naive_rows / naive_s / 1e6:.3f} M rows/s")
     print_row("partitions", HTTP, FILES)
+    print_row(*["---"] * 3)
     for count in PARTITIONS if given.scaling_rounds else ():
         parts = {"minPartitions": str(count), "maxRecordsPerPartition": str(rows)}
         cut: dict[str, Way] = {

@@ -8,10 +8,12 @@ from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
 
+from leveret.arrow import bulk_reads
 from leveret.arrow.bulk_reads import BulkReads
 from leveret.cluster.errors import NotLeaderError
 from leveret.cluster.relay import RelayHead
@@ -25,6 +27,7 @@ from leveret.storage.blocks import encode_head
 from leveret.storage.file_names import segment_name
 from tests.unit.arrow.chunks import NUMBER, Sent, chunks
 
+WITHIN_S = 120.0
 HEAD = RelayHead("http", "127.0.0.1", 1, "127.0.0.1", 2, is_local=True)
 
 
@@ -75,7 +78,7 @@ async def _ask(node: _Node, request: bytes, *, is_local: bool = True) -> bytes:
     client = Client("127.0.0.1", 1, is_local)
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: FollowerHttp(node, client, HEAD), "127.0.0.1", 0)
-    async with server, asyncio.timeout(60):
+    async with server, asyncio.timeout(WITHIN_S):
         reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
         for at in range(0, len(request), 7):  # in pieces, as a network may deliver them
             writer.write(request[at : at + 7])
@@ -171,7 +174,7 @@ def test_malformed_and_endless_heads_are_refused() -> None:
         server = await loop.create_server(
             lambda: FollowerHttp(_Node(None), client, HEAD), "127.0.0.1", 0
         )
-        async with server, asyncio.timeout(60):
+        async with server, asyncio.timeout(WITHIN_S):
             reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
             writer.write(b"GET / HTTP/1.1\r\nX: " + b"x" * follower_http.HEAD_BYTES_MAX)
             answer = await reader.readuntil(b"\r\n\r\n")
@@ -216,8 +219,8 @@ SEGMENTS = (
 BATCHES = b"GET /api/streams/%2F/s/batches?from=3&columns=offset,body HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
-def _write_segment(folder: Path) -> Path:
-    rows = [Sent(b"body %d" % number) for number in range(ROWS)]
+def _write_segment(folder: Path, more: bytes = b"") -> Path:
+    rows = [Sent(b"body %d" % number + more) for number in range(ROWS)]
     made = chunks(*(rows[at : at + 100] for at in range(0, ROWS, 100)))
     path = folder / segment_name(NUMBER, 0)
     path.write_bytes(encode_head(NUMBER) + b"".join(made))
@@ -253,7 +256,12 @@ def _read_streams(
                 stack.push_async_callback(node.reads.stop)
                 await act(node, asked)
 
-    asyncio.run(scenario())
+    # On a busy machine the process that encodes may take long to start.
+    with (
+        patch.object(follower_http, "ASK_S", WITHIN_S),
+        patch.object(bulk_reads, "ENCODE_S", WITHIN_S),
+    ):
+        asyncio.run(scenario())
 
 
 def _table(answer: bytes) -> pa.Table:
@@ -281,6 +289,34 @@ def test_rows_of_a_stream_come_from_the_segments_of_the_node(tmp_path: Path) -> 
         path.write_bytes(damaged)
         assert await _ask(node, BATCHES) == OK
         assert asked[2::2] == ["/api/streams/%2F/s/batches?from=3&columns=offset,body"] * 2
+
+    _read_streams(tmp_path, act)
+
+
+def test_client_that_does_not_read_rows_is_broken_off(tmp_path: Path) -> None:
+    _write_segment(tmp_path, bytes(50_000))  # more than the buffers on the way hold
+
+    async def act(node: _Node, asked: list[str]) -> None:
+        node.reads.stall_s = 0.1
+        client = Client("127.0.0.1", 1, True)
+        ended = asyncio.Event()
+
+        class Noted(FollowerHttp):
+            def connection_lost(self, exc: Exception | None) -> None:
+                super().connection_lost(exc)
+                ended.set()
+
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(lambda: Noted(node, client, HEAD), "127.0.0.1", 0)
+        async with server, asyncio.timeout(WITHIN_S):
+            reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+            writer.write(BATCHES)
+            assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
+            await ended.wait()
+            assert node.reads.open_count == 0
+            with contextlib.suppress(ConnectionError):
+                assert not (await reader.read()).endswith(b"0\r\n\r\n")
+            writer.close()
 
     _read_streams(tmp_path, act)
 
