@@ -1,24 +1,22 @@
 """Compare the times to read a stream with Spark, the same rows from Parquet, and with pika.
 
-`make bench-spark`. One broker, one stream of 2,000,000 messages of 200 bytes with 50 routing keys;
-the same rows as Parquet files, as `leveret pipeline archive` writes them; its rate is
-printed. Then, interleaved, each five times:
+`make bench-spark`. One broker, one stream of 2,000,000 orders: JSON of about 150 bytes, 50 routing
+keys, and a message id, so that no two messages have the same properties. The same rows as Parquet
+files, as `leveret pipeline archive` writes them; its rate is printed. Then, each query in turns:
 
-    parquet    spark.read.parquet, an aggregation by routing key
-    files      format("leveret") with `dataDir`: executors read the segment files
-    http       format("leveret") over the bulk endpoint
+    Parquet      spark.read.parquet
+    over HTTP    format("leveret") over the bulk endpoint
+    from files   format("leveret") with `dataDir`: executors read the segment files
 
-all three with the same aggregation, the last two also cut into 1, 2, 4 and 8 partitions, and once a
-consumer with pika that writes Parquet with pyarrow. Times are medians; CPU is that of all processes
-of this run, the broker's included.
+The query with three columns is also cut into 1, 2, 4 and 8 partitions, and a consumer with pika
+writes Parquet with pyarrow once. Times are medians; CPU is that of all processes of this run, the
+broker's included. On a busy machine only the CPU means something: the load average is printed.
 """
 
 import argparse
 import os
 import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -30,22 +28,70 @@ from typing import Any, Final
 import pika
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession, functions
 
+from leveret.perf.protocol import message_frames
 from leveret.pipeline.environment import Environment
 from leveret.pipeline.flows.archive import ArchiveRequest, archive
 from leveret.pipeline.lake_layout import BRONZE
 from leveret.pipeline.session import spark_session
+from leveret.wire.properties import PERSISTENT, Properties
+from leveret.wire.tables import table_of
 from tools.server import Server
 
 STREAM: Final = "bench"
-BODY_BYTES: Final = 200
 KEYS: Final = 50
+TENANTS: Final = 20
 PARTITIONS: Final = (1, 2, 4, 8)
-COLUMNS: Final = "offset bigint, timestamp timestamp, routing_key string"
 PREFETCH: Final = 1000
-Way = Callable[[], DataFrame]
+FRAMES: Final = 3000  # sent at once
+Way = Callable[[str | None], DataFrame]  # from names of columns to the table; None: all
 TICKS: Final = os.sysconf("SC_CLK_TCK")
+PARQUET: Final = "Parquet"
+HTTP: Final = "over HTTP"
+FILES: Final = "from files"
+
+
+@dataclass(frozen=True)
+class Query:
+    """A query, and the columns that it needs."""
+
+    name: str
+    columns: str | None
+    run: Callable[[DataFrame], int]  # returns the number of rows
+
+
+def by_key(table: DataFrame) -> int:
+    sums = {"offset": "max", "timestamp": "max", "routing_key": "count"}
+    found = table.groupBy("routing_key").agg(sums).collect()
+    return sum(row["count(routing_key)"] for row in found)
+
+
+def body_length(table: DataFrame) -> int:
+    found = table.select(functions.count("body"), functions.sum(functions.length("body"))).collect()
+    return int(found[0][0])
+
+
+def by_country(table: DataFrame) -> int:
+    country = functions.get_json_object(table["body"].cast("string"), "$.country")
+    return sum(row["count"] for row in table.groupBy(country).count().collect())
+
+
+def every_column(table: DataFrame) -> int:
+    count = functions.count("offset").alias("rows")
+    seen = Observation()
+    table.observe(seen, count).write.format("noop").mode("overwrite").save()
+    return int(seen.get["rows"])
+
+
+GROUPED: Final = Query("three columns, grouped", "offset,timestamp,routing_key", by_key)
+QUERIES: Final = (
+    GROUPED,
+    Query("length of the body", "body", body_length),
+    Query("JSON of the body", "body", by_country),
+    Query("every column", None, every_column),
+    Query("count", "offset", DataFrame.count),
+)
 
 
 @dataclass
@@ -55,13 +101,14 @@ class Figures:
     seconds: list[float] = field(default_factory=list)
     cpu_s: list[float] = field(default_factory=list)
 
-    def line(self, name: str, rows: int) -> str:
-        median = statistics.median(self.seconds)
-        cpu = statistics.median(self.cpu_s)
-        return (
-            f"{name:<10} {median:7.2f} s  {rows / median / 1e6:6.2f} M rows/s"
-            f"  {cpu / rows * 1e6:6.2f} µs of CPU a row"
-        )
+    def cell(self, rows: int, base: "Figures") -> str:
+        """Return median, CPU of a row, and the speed relative to another way."""
+        seconds, cpu_s = statistics.median(self.seconds), statistics.median(self.cpu_s)
+        shown = f"{seconds:.2f} s, {cpu_s / rows * 1e6:.2f} µs"
+        if base is self:
+            return shown
+        ratio = statistics.median(base.seconds) / seconds
+        return f"{shown} ({ratio:.2f}×, CPU {statistics.median(base.cpu_s) / cpu_s:.2f}×)"
 
 
 def main() -> None:
@@ -84,7 +131,7 @@ def main() -> None:
 
 def run(server: Server, folder: Path, given: argparse.Namespace) -> None:
     rows: int = given.rows
-    fill(server, rows)
+    fill(server, rows - 1)  # and one more that is confirmed, so that all others are on disk
     session = spark_session("bench", master="local[*]", settings=SETTINGS)
     session.sparkContext.setLogLevel("ERROR")
     environment = Environment(
@@ -97,39 +144,51 @@ def run(server: Server, folder: Path, given: argparse.Namespace) -> None:
     table = str(environment.lake_path / BRONZE / STREAM)
     data = {"dataDir": str(folder / "data")}
     ways: dict[str, Way] = {
-        "parquet": lambda: session.read.parquet(table),
-        "files": lambda: stream(session, environment, data),
-        "http": lambda: stream(session, environment, {}),
+        PARQUET: lambda columns: session.read.parquet(table),
+        HTTP: lambda columns: stream(session, environment, columns, {}),
+        FILES: lambda columns: stream(session, environment, columns, data),
     }
-    measured = measure(ways, rows, given.rounds)
-    print_figures(measured, rows)
-    report(measured, rows, naive(server, folder, given.naive_rows), given.naive_rows)
-    cut: dict[str, Way] = {}
-    for count in PARTITIONS:
+    print_row("query", *ways)
+    print_row(*["---"] * (len(ways) + 1))
+    for query in QUERIES:
+        measured = measure(query, ways, rows, given.rounds)
+        base = measured[PARQUET]
+        print_row(query.name, *(measured[name].cell(rows, base) for name in ways))
+    naive_s = naive(server, folder, given.naive_rows)
+    print(f"pika and pyarrow: {given.naive_rows / naive_s / 1e6:.3f} M rows/s")
+    print_row("partitions", HTTP, FILES)
+    print_row(*["---"] * 3)
+    for count in PARTITIONS if given.scaling_rounds else ():
         parts = {"minPartitions": str(count), "maxRecordsPerPartition": str(rows)}
-        for name, more in (("files", data), ("http", {})):
-            options = {**parts, **more}
-            cut[f"{name}/{count}"] = partial(stream, session, environment, options)
-    print("by partitions:")
-    print_figures(measure(cut, rows, given.scaling_rounds), rows)
+        cut: dict[str, Way] = {
+            HTTP: partial(stream, session, environment, options=parts),
+            FILES: partial(stream, session, environment, options={**parts, **data}),
+        }
+        measured = measure(GROUPED, cut, rows, given.scaling_rounds)
+        print_row(str(count), *(found.cell(rows, found) for found in measured.values()))
+    print(f"load average {os.getloadavg()[0]:.1f}")
     session.stop()
 
 
-def measure(ways: dict[str, Way], rows: int, rounds: int) -> dict[str, Figures]:
-    """Measure each way several times, in turns."""
+def print_row(*cells: str) -> None:
+    print(f"| {' | '.join(cells)} |", flush=True)
+
+
+def measure(query: Query, ways: dict[str, Way], rows: int, rounds: int) -> dict[str, Figures]:
+    """Measure a query several times in each way, in turns."""
     measured = {name: Figures() for name in ways}
     for number in range(rounds + 1):
         for name, way in ways.items():
-            seconds, cpu_s = timed(partial(aggregate, way, rows))
+            seconds, cpu_s = timed(partial(run_query, query, way, rows))
             if number > 0:  # the first round warms up the JVM
                 measured[name].seconds.append(seconds)
                 measured[name].cpu_s.append(cpu_s)
     return measured
 
 
-def print_figures(measured: dict[str, Figures], rows: int) -> None:
-    for name, figures in measured.items():
-        print(figures.line(name, rows), flush=True)
+def run_query(query: Query, way: Way, rows: int) -> None:
+    found = query.run(way(query.columns))
+    assert found == rows, f"{found} rows instead of {rows}"
 
 
 SETTINGS: Final = {
@@ -140,46 +199,65 @@ SETTINGS: Final = {
 }
 
 
-def report(measured: dict[str, Figures], rows: int, naive_s: float, naive_rows: int) -> None:
-    medians = {name: statistics.median(found.seconds) for name, found in measured.items()}
-    rate = naive_rows / naive_s
-    print(f"naive      pika and pyarrow, {naive_rows} rows: {rate / 1e6:.3f} M rows/s")
-    for name in ("files", "http"):
-        ratio = medians["parquet"] / medians[name]
-        print(f"{name} is {ratio:.2f} of parquet, {rows / medians[name] / rate:.1f} times naive")
-
-
 def fill(server: Server, rows: int) -> None:
-    """Publish with the project's own load generator; a topic exchange gives the routing keys."""
+    """Publish orders; a topic exchange gives the routing keys."""
     connection = pika.BlockingConnection(pika.ConnectionParameters(port=server.port))
     channel = connection.channel()
     channel.exchange_declare("bench", "topic", durable=True)
     channel.queue_declare(STREAM, durable=True, arguments={"x-queue-type": "stream"})
     channel.queue_bind(STREAM, "bench", "#")
+    publisher = server.connect()
+    publishing = publisher.channel()
+    frames: list[bytes] = []
+    for number in range(rows):
+        key = f"order.{number % KEYS}"
+        frames += message_frames("bench", key, body_of(number), properties_of(number), False)
+        if len(frames) >= FRAMES:
+            publisher.send_bytes(b"".join(frames))
+            frames = []
+    publisher.send_bytes(b"".join(frames))
+    publishing.sync()  # the broker has taken all messages
+    publisher.close()
+    channel.confirm_delivery()
+    channel.basic_publish("bench", "last", b"{}", pika.BasicProperties(delivery_mode=2))
     connection.close()
-    command = [sys.executable, "-m", "leveret", "perf", "--uri"]
-    command += [f"amqp://guest:guest@127.0.0.1:{server.port}", "--consumers", "0"]
-    command += ["--predeclared", "--exchange", "bench", "--queue", STREAM]
-    command += ["--routing-key", f"key.{{1..{KEYS}}}", "--size", str(BODY_BYTES)]
-    command += ["--confirm", "1000", "--persistent", "--messages", str(rows)]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
-def stream(session: SparkSession, environment: Environment, options: dict[str, str]) -> DataFrame:
-    given = environment.options(stream=STREAM, **options)
-    return session.read.format("leveret").options(**given).schema(COLUMNS).load()
+def body_of(number: int) -> bytes:
+    scattered = number * 2_654_435_761 & 0xFFFF_FFFF
+    return (
+        f'{{"id":{number},"customer":{scattered % 100_003},"amount":{scattered % 9973 / 100},'
+        f'"country":"{COUNTRIES[scattered % len(COUNTRIES)]}","items":[{{"sku":"sku-'
+        f'{scattered % 1009}","count":{number % 4 + 1}}},{{"sku":"sku-{scattered % 997}","count":1'
+        f"}}]}}"
+    ).encode()
+
+
+COUNTRIES: Final = ("DE", "FR", "IT", "US", "JP")
+
+
+def properties_of(number: int) -> Properties:
+    properties = Properties()
+    properties.content_type = "application/json"
+    properties.delivery_mode = PERSISTENT
+    properties.message_id = f"{number:08x}-5c1d-4b7e-9d53-{number * 2_654_435_761:016x}"
+    properties.timestamp = 1_760_000_000 + number // 1000
+    properties.type = "order"
+    properties.app_id = "shop"
+    properties.headers = table_of({"tenant": f"tenant-{number % TENANTS}", "attempt": 1})
+    return properties
+
+
+def stream(
+    session: SparkSession, environment: Environment, columns: str | None, options: dict[str, str]
+) -> DataFrame:
+    given = environment.options(stream=STREAM, columns=columns, **options)
+    return session.read.format("leveret").options(**given).load()
 
 
 def write_lake(session: SparkSession, environment: Environment) -> None:
     """Read all columns of all messages."""
     archive(session, environment, ArchiveRequest(STREAM), lambda progress: None)
-
-
-def aggregate(way: Way, rows: int) -> None:
-    sums = {"offset": "max", "timestamp": "max", "routing_key": "count"}
-    found = way().groupBy("routing_key").agg(sums)
-    total = sum(row["count(routing_key)"] for row in found.collect())
-    assert total == rows, f"{total} rows instead of {rows}"
 
 
 def timed(act: Callable[[], None]) -> tuple[float, float]:

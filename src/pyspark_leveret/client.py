@@ -1,7 +1,8 @@
 """Ask the broker over HTTP. Each request has a connection of its own.
 
 If the broker does not answer or is busy, the request is sent again for up to `retry_s`, so that a
-restart of the broker does not end a query. A refused request is an error at once.
+restart of the broker does not end a query. If several nodes are given, each is asked in turn. A
+refused request is an error at once.
 """
 
 import contextlib
@@ -19,11 +20,12 @@ from leveret.http_client.errors import CallError, reason_without_address
 from leveret.http_client.requests import RequestEncoder
 from leveret.http_client.streamed_answer import StreamedAnswer
 from pyspark_leveret.errors import BrokerError, LoginRefusedError
-from pyspark_leveret.options import Options
+from pyspark_leveret.options import Options, Url
 
 log = logging.getLogger(__name__)
 
 ANSWER_S: Final = 120.0
+CONNECT_S: Final = 10.0  # if there is another node to ask
 PAUSE_S: Final = (0.1, 2.0)  # the first and the longest pause between two tries
 UNAUTHORIZED: Final = 401  # the login is wrong, or lacks a permission
 NOT_FOUND: Final = 404
@@ -33,10 +35,10 @@ LOST: Final = (CallError, OSError)
 
 
 class Broker:
-    """One broker, as one query sees it."""
+    """One broker, or the nodes of its cluster, as one query sees it."""
 
     def __init__(self, options: Options) -> None:
-        self._url = options.url
+        self._urls = options.urls
         self._retry_s = options.retry_s
         self._vhost = quote(options.vhost, safe="")
 
@@ -67,36 +69,51 @@ class Broker:
         self, method: str, path: str, body: object, query: dict[str, object]
     ) -> tuple[Connection, StreamedAnswer]:
         """Send a request, again if needed, and return the connection and the answer."""
-        address = self._address()
         given = {name: value for name, value in query.items() if value is not None}
         target = f"{path}?{urlencode(given)}" if given else path
         sent = json.dumps(body).encode() if body is not None else None
-        request = RequestEncoder(address).encode(method, target, sent)
         patience = Patience(self._retry_s)
+        tries = 0
         while True:
-            try:
-                connection = Connection(address, ANSWER_S)
-            except CallError as lost:
-                patience.pause(self._silence(lost, address))
-                continue
-            try:
-                answer = connection.ask_streamed([request], ANSWER_S)
-                if answer.status != BUSY:
-                    return connection, answer
-                fault = _refusal(answer)
-            except CallError as lost:
-                fault = self._silence(lost, address)
-            connection.close()
-            patience.pause(fault)
+            address = _address(self._urls[tries % len(self._urls)])
+            request = RequestEncoder(address).encode(method, target, sent)
+            found = self._try(address, request)
+            if not isinstance(found, BrokerError):
+                return found
+            tries += 1
+            if tries % len(self._urls):
+                log.warning("%s; asking another node", found)
+            else:
+                patience.pause(found)
 
-    def _silence(self, lost: CallError, address: Address) -> BrokerError:
-        reason = reason_without_address(lost, address.shown)
-        return BrokerError(f"the broker at {self._url.shown} does not answer: {reason}")
+    def _try(
+        self, address: Address, request: bytes
+    ) -> tuple[Connection, StreamedAnswer] | BrokerError:
+        """Send a request once. Return a fault if the node does not answer, or is busy."""
+        try:
+            connection = Connection(address, CONNECT_S if len(self._urls) > 1 else ANSWER_S)
+        except CallError as lost:
+            return _silence(lost, address)
+        try:
+            answer = connection.ask_streamed([request], ANSWER_S)
+            if answer.status != BUSY:
+                return connection, answer
+            fault = _refusal(answer)
+        except CallError as lost:
+            fault = _silence(lost, address)
+        connection.close()
+        return fault
 
-    def _address(self) -> Address:
-        """Return a new address: Spark pickles a `Broker`, and TLS settings cannot be pickled."""
-        address = parse_address(self._url.shown)
-        return replace(address, user=self._url.user, password=self._url.password)
+
+def _silence(lost: CallError, address: Address) -> BrokerError:
+    reason = reason_without_address(lost, address.shown)
+    return BrokerError(f"the broker at {address.shown} does not answer: {reason}")
+
+
+def _address(url: Url) -> Address:
+    """Return a new address: Spark pickles a `Broker`, and TLS settings cannot be pickled."""
+    address = parse_address(url.shown)
+    return replace(address, user=url.user, password=url.password)
 
 
 class Patience:

@@ -5,8 +5,9 @@ A misspelt option is refused. Other unknown options are ignored, as they may be 
 
 import difflib
 import json
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
@@ -21,12 +22,16 @@ PORT_MAX: Final = 65_535
 COUNT_MAX: Final = (1 << 63) - 1
 PEEK: Final = "peek"
 LEASE: Final = "lease"
+_EXAMPLE: Final = "such as http://user:password@host:15672"
+# Between two addresses. A comma alone may be part of a password.
+_NEXT_URL: Final = re.compile(r"\s*,\s*(?=https?://)")
 
 NAMES: Final = (
     "url",
     "vhost",
     "stream",
     "queue",
+    "columns",
     "exchange",
     "routing_key",
     "startingOffsets",
@@ -74,7 +79,7 @@ class Url:
 class Options:
     """The options of a query. Can be pickled."""
 
-    url: Url
+    urls: tuple[Url, ...]  # of the broker, or of nodes of its cluster
     vhost: str = "/"
     stream: str | None = None
     queue: str | None = None
@@ -86,7 +91,7 @@ class Options:
     ending_time: str | None = None
     trigger_records: int | None = None
     trigger_bytes: int | None = None
-    partitions_min: int = 1
+    partitions_min: int | None = None  # None: as `split_ranges` chooses
     partition_records: int = PARTITION_RECORDS
     fails_on_loss: bool = True
     pushes_filters: bool = False
@@ -101,6 +106,16 @@ class Options:
     is_mandatory: bool = True
     records_per_second: int | None = None  # of each writing task
 
+    @property
+    def url(self) -> Url:
+        """Return the address that is asked first."""
+        return self.urls[0]
+
+    def at_address(self, number: int) -> "Options":
+        """Return these options with another address first. Numbers go round."""
+        at = number % len(self.urls)
+        return replace(self, urls=self.urls[at:] + self.urls[:at]) if at else self
+
 
 def parse_options(given: Mapping[str, str]) -> Options:
     """Parse options; raise OptionError with a message that says how to correct them."""
@@ -108,7 +123,7 @@ def parse_options(given: Mapping[str, str]) -> Options:
     _refuse_misspelt(values)
     options = _Values(values)
     found = Options(
-        url=_url(options.text("url")),
+        urls=_urls(options.text("url")),
         vhost=options.text("vhost") or "/",
         stream=options.text("stream"),
         queue=options.text("queue"),
@@ -120,7 +135,7 @@ def parse_options(given: Mapping[str, str]) -> Options:
         ending_time=options.text("endingTimestamp"),
         trigger_records=options.count("maxRecordsPerTrigger"),
         trigger_bytes=options.count("maxBytesPerTrigger"),
-        partitions_min=options.count("minPartitions") or 1,
+        partitions_min=options.count("minPartitions"),
         partition_records=options.count("maxRecordsPerPartition") or PARTITION_RECORDS,
         fails_on_loss=options.flag("failOnDataLoss", True),
         pushes_filters=options.flag("pushFilters", False),
@@ -195,23 +210,33 @@ class _Values:
         return found
 
 
-def _url(text: str | None) -> Url:
-    example = "such as http://user:password@host:15672"
+def _urls(text: str | None) -> tuple[Url, ...]:
+    """Parse one address, or several. One without a login gets the login of the first."""
     if text is None:
-        raise OptionError(f"the option 'url' is missing: the broker's address, {example}")
+        raise OptionError(f"the option 'url' is missing: the broker's address, {_EXAMPLE}")
+    first, *others = _NEXT_URL.split(text)
+    found = [_url(first, "guest", "guest")]
+    return (*found, *(_url(other, found[0].user, found[0].password) for other in others))
+
+
+def _url(text: str, user: str, password: str) -> Url:
     try:
         parts = urlsplit(text)
         port = parts.port
     except ValueError:
-        raise OptionError(f"'url' is not an address {example}") from None
+        raise OptionError(f"'url' is not an address {_EXAMPLE}") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise OptionError(f"'url' is not an address {example}")
+        raise OptionError(f"'url' is not an address {_EXAMPLE}")
+    if parts.username:
+        user, password = unquote(parts.username), "guest"
+    if parts.password:
+        password = unquote(parts.password)
     return Url(
         host=parts.hostname,
         port=port or (15671 if parts.scheme == "https" else 15672),
         is_tls=parts.scheme == "https",
-        user=unquote(parts.username or "guest"),
-        password=unquote(parts.password or "guest"),
+        user=user,
+        password=password,
     )
 
 

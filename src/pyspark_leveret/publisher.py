@@ -69,7 +69,7 @@ class _Publisher(ClientListener):
             self._raise()
 
     async def _connect(self) -> None:
-        """Connect, with retries, and publish the unconfirmed messages again."""
+        """Connect, with retries at each node, and publish the unconfirmed messages again."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + self._options.retry_s
         pause_s = PAUSE_S[0]
@@ -86,6 +86,7 @@ class _Publisher(ClientListener):
                     raise BrokerError(f"the broker cannot be reached by AMQP: {fault}") from fault
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_S[1])
+            self._options = self._options.at_address(1)
         again = list(self._waiting.values())
         self._waiting, self._waiting_bytes, self._seq = {}, 0, 0
         for message in again:

@@ -202,7 +202,7 @@ class PeekReader(DataSourceReader):
         except BrokerError as fault:
             raise named(fault, options, "queue", self._queue) from fault
         wanted = min(options.partition_records, EPOCH_RECORDS_MAX)
-        size = min(wanted, -(-found["messages"] // options.partitions_min))
+        size = min(wanted, -(-found["messages"] // (options.partitions_min or 1)))
         return list(_portions([(first, last) for first, last in found["runs"]], size))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

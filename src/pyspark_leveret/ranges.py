@@ -1,8 +1,13 @@
 """Limit and split offset ranges. Pure arithmetic."""
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, field
+from typing import Final
 
 from pyspark.sql.datasource import InputPartition
+
+# A task with fewer records costs more than it saves by using another core.
+SPLIT_RECORDS_MIN: Final = 100_000
 
 
 @dataclass
@@ -12,6 +17,7 @@ class Range(InputPartition):
     stream: str
     first: int
     end: int
+    number: int = field(default=0, compare=False)  # in its query; ranges begin at different nodes
 
 
 def share_limit(waiting: dict[str, int], most: int) -> dict[str, int]:
@@ -32,11 +38,16 @@ def share_limit(waiting: dict[str, int], most: int) -> dict[str, int]:
     return shares
 
 
-def split_ranges(ranges: list[Range], least: int, records_max: int) -> list[Range]:
-    """Split ranges into at least `least` ranges, if possible, of at most `records_max` records."""
+def split_ranges(ranges: list[Range], least: int | None, records_max: int) -> list[Range]:
+    """Split ranges into at least `least` ranges, if possible, of at most `records_max` records.
+
+    None: one for each core of this machine, if that leaves enough records for each.
+    """
     total = sum(one.end - one.first for one in ranges)
     if total == 0:
         return []
+    if least is None:
+        least = max(min(os.cpu_count() or 1, total // SPLIT_RECORDS_MIN), 1)
     size = min(records_max, -(-total // least))
     found: list[Range] = []
     for one in ranges:
@@ -44,5 +55,5 @@ def split_ranges(ranges: list[Range], least: int, records_max: int) -> list[Rang
         for part in range(count):
             first = one.first + (one.end - one.first) * part // count
             end = one.first + (one.end - one.first) * (part + 1) // count
-            found.append(Range(one.stream, first, end))
+            found.append(Range(one.stream, first, end, len(found)))
     return found

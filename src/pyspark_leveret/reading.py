@@ -1,7 +1,7 @@
 """Read offset ranges as Arrow record batches, over HTTP or from the segment files.
 
-An interrupted read continues after the last row that arrived. If retention has deleted the next
-rows meanwhile, that is an error unless `failOnDataLoss` is false.
+An interrupted read continues after the last row that arrived, at another node if several are given.
+If retention has deleted the next rows meanwhile, that is an error unless `failOnDataLoss` is false.
 """
 
 import gc
@@ -21,6 +21,7 @@ BEHIND: Final = 416
 def read_range(options: Options, part: Range, columns: list[str]) -> Iterator[Any]:
     """Return the record batches of a range, in order."""
     first = part.first
+    options = options.at_address(part.number)
     patience = Patience(options.retry_s)
     while first < part.end:
         at = first
@@ -36,6 +37,7 @@ def read_range(options: Options, part: Range, columns: list[str]) -> Iterator[An
             continue
         except LOST as fault:
             patience.pause(fault)
+            options = options.at_address(1)
             continue
         if at == first:  # a complete answer without rows
             first = _after_loss(options, part, first)

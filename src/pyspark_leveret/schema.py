@@ -1,7 +1,7 @@
 """The columns of messages as Spark types, and the check of a caller's schema.
 
-Spark does not prune the columns of a Python source. A caller who passes a schema with some of the
-columns gets these columns, in that order, and the broker reads no others.
+Spark does not prune the columns of a Python source. A caller who names some of the columns, in the
+option `columns` or by a schema, gets these columns, in that order, and the broker reads no others.
 """
 
 from typing import Final
@@ -38,16 +38,31 @@ TYPES: Final = {
     "properties": "binary",
     "body": "binary",
 }
-DDL: Final = ", ".join(f"`{name}` {kind}" for name, kind in TYPES.items())
+
+
+def ddl_of(names: str | None) -> str:
+    """Return the schema of the columns with these names, separated by commas; None: of all."""
+    wanted = list(TYPES) if names is None else [name.strip() for name in names.split(",")]
+    for number, name in enumerate(wanted):
+        _require_known(name)
+        if name in wanted[:number]:
+            raise OptionError(f"'columns' names '{name}' twice")
+    return ", ".join(f"`{name}` {TYPES[name]}" for name in wanted)
+
+
+def _require_known(name: str) -> None:
+    if name not in TYPES:
+        raise OptionError(f"no column '{name}': there are {', '.join(TYPES)}")
+
+
+DDL: Final = ddl_of(None)
 
 
 def require_columns(schema: StructType) -> list[str]:
     """Return the columns of a caller's schema; raise OptionError if one is not ours."""
     for field in schema.fields:
-        known = TYPES.get(field.name)
-        if known is None:
-            raise OptionError(f"no column '{field.name}': there are {', '.join(TYPES)}")
-        given = field.dataType.simpleString()
+        _require_known(field.name)
+        given, known = field.dataType.simpleString(), TYPES[field.name]
         if given != known:
             raise OptionError(f"the column '{field.name}' is of type {known}, not {given}")
     return [field.name for field in schema.fields]

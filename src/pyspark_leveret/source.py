@@ -21,7 +21,7 @@ class DefaultSource(DataSource):
         return "leveret"
 
     def schema(self) -> str:
-        return columns.DDL
+        return columns.ddl_of(self.options.get("columns"))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = self._options()

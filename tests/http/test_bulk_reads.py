@@ -78,8 +78,7 @@ def assert_breaks_off(answer: HTTPResponse) -> bytes:
 
 
 def worker_pid(server: RunningBroker) -> int:
-    pid = server.node.bulk_reads.worker_pid
-    assert pid is not None
+    (pid,) = server.node.bulk_reads.worker_pids
     return pid
 
 
@@ -91,10 +90,10 @@ def test_broker_never_imports_pyarrow(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_one_worker_serves_all_reads_and_ends_with_the_node(tmp_path: Path) -> None:
+def test_one_worker_serves_reads_in_turn_and_ends_with_the_node(tmp_path: Path) -> None:
     with broker(http=True, disk=Disk(tmp_path)) as server:
         fill(server, 3, b"x")
-        assert server.node.bulk_reads.worker_pid is None
+        assert not server.node.bulk_reads.worker_pids
         table(server, "from=0")
         pid = worker_pid(server)
         table(server, "from=0")
@@ -103,12 +102,29 @@ def test_one_worker_serves_all_reads_and_ends_with_the_node(tmp_path: Path) -> N
         os.kill(pid, 0)
 
 
+def test_reads_at_the_same_time_have_workers_of_their_own(tmp_path: Path) -> None:
+    with broker(http=True, disk=Disk(tmp_path)) as server:
+        fill(server, MANY)
+        server.node.bulk_reads.workers_max = 2
+        reads = [begin(server) for _ in range(3)]
+        first, second = server.node.bulk_reads.worker_pids  # the third read shares one of them
+        os.kill(second, signal.SIGKILL)
+        assert_breaks_off(reads[1][1])
+        for connection, _ in reads[1:]:
+            connection.close()
+        reads[0][1].read()
+        reads[0][0].close()
+        wait_until(lambda: server.node.bulk_reads.open_count == 0)
+        assert table(server, "from=0&columns=offset").num_rows == MANY
+        assert first in server.node.bulk_reads.worker_pids
+
+
 def test_idle_worker_ends_and_comes_again(tmp_path: Path) -> None:
     with broker(http=True, disk=Disk(tmp_path)) as server:
         fill(server, 3, b"x")
         server.node.bulk_reads.idle_s = 0.01
         table(server, "from=0")
-        wait_until(lambda: server.node.bulk_reads.worker_pid is None)
+        wait_until(lambda: not server.node.bulk_reads.worker_pids)
         assert table(server, "from=0").num_rows == 3
 
 

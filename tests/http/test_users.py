@@ -291,8 +291,9 @@ def test_audit_shows_exports_once_a_minute() -> None:
         assert ask(server, "POST", "/api/queues/%2F/q/get", got)[0] == 200
         assert ask(server, "POST", "/api/queues/%2F/q/search", {})[0] == 200
         ask(server, "GET", "/api/streams/%2F/none/batches?from=0")
+        ask(server, "GET", "/api/streams/%2F/none/segments?from=0")
         ask(server, "GET", "/api/backup")
-        _, events = ask(server, "GET", "/api/audit?limit=7")
+        _, events = ask(server, "GET", "/api/audit?limit=8")
         assert [(e["action"], e["target"], e["result"]) for e in reversed(events)] == [
             ("GET", "/api/definitions", "200"),
             ("GET", "/api/definitions/%2F", "200"),
@@ -300,6 +301,7 @@ def test_audit_shows_exports_once_a_minute() -> None:
             ("POST", "/api/queues/%2F/q/get", "200"),
             ("POST", "/api/queues/%2F/q/search", "200"),
             ("GET", "/api/streams/%2F/none/batches", "404"),
+            ("GET", "/api/streams/%2F/none/segments", "404"),
             ("GET", "/api/backup", "503"),
         ]
         clock.advance(minutes=1)

@@ -20,6 +20,9 @@ from leveret.cluster.handshake import NONCE_BYTES, TALK, Card, Dialing
 from leveret.testing import RunningCluster, cluster
 from leveret.testing.cluster import WITHIN_S, wait_until
 from leveret.testing.ports import HOST
+from pyspark_leveret.options import parse_options
+from pyspark_leveret.ranges import Range
+from pyspark_leveret.reading import read_range
 from tests.tls.certificates import Pair, TestAuthority
 
 pytestmark = pytest.mark.compiled_only(
@@ -163,6 +166,41 @@ def test_minority_confirms_nothing_closes_clients_and_says_why(trio: RunningClus
     trio.heal()
     trio.wait_for_members()
     assert drain(trio.url(leader), "minority") == ["safe", "by the majority"]
+
+
+def publish_stream(url: str, stream: str, bodies: list[bytes]) -> None:
+    connection = connect(url)
+    channel = connection.channel()
+    channel.queue_declare(stream, durable=True, arguments={"x-queue-type": "stream"})
+    channel.confirm_delivery()
+    for body in bodies:
+        channel.basic_publish("", stream, body, PERSISTENT)
+    connection.close()
+
+
+def encodes(trio: RunningCluster, name: str) -> bool:
+    """Return True if a node has a process that encodes rows for bulk reads."""
+    process = trio[name].process
+    assert process is not None
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    commands = [Path(f"/proc/{child}/cmdline").read_bytes() for child in children]
+    return any(b"leveret.arrow.worker" in command for command in commands)
+
+
+def test_range_of_a_stream_outlives_the_node_that_reads_it(trio: RunningCluster) -> None:
+    bodies = [bytes([number]) * 256 * 1024 for number in range(160)]  # 40 MiB, in several batches
+    follower, *others = trio.followers
+    publish_stream(trio.url(follower), "ranges", bodies)
+    trio.wait_for_members()
+    urls = [trio.http_url(name) for name in (follower, *others, trio.leader)]
+    options = parse_options({"url": ",".join(urls), "stream": "ranges"})
+    batches = read_range(options, Range("ranges", 0, len(bodies)), ["offset", "body"])
+    read = [next(batches)]
+    assert encodes(trio, follower)
+    trio.kill(follower)
+    read += batches
+    assert [offset for batch in read for offset in batch["offset"].to_pylist()] == list(range(160))
+    assert [body for batch in read for body in batch["body"].to_pylist()] == bodies
 
 
 class Publisher(threading.Thread):

@@ -9,6 +9,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import col
 
+from leveret.testing.ports import free_port
 from pyspark_leveret.schema import TYPES
 from tests.spark.lake import Served, batch
 
@@ -79,13 +80,24 @@ def test_ranges_and_partitions(spark: SparkSession, served: Served, is_direct: b
     assert offsets(batch(spark, served, stream="s", startingOffsets="latest", **where)) == []
 
 
-def test_schema_of_the_caller_prunes_and_orders(spark: SparkSession, served: Served) -> None:
+@pytest.mark.parametrize("by", ["schema", "option"])
+def test_caller_prunes_and_orders_the_columns(spark: SparkSession, served: Served, by: str) -> None:
     served.fill("s", 0, 3)
-    frame = batch(spark, served, "routing_key string, offset bigint", stream="s")
+    if by == "schema":
+        frame = batch(spark, served, "routing_key string, offset bigint", stream="s")
+    else:
+        frame = batch(spark, served, stream="s", columns="routing_key, offset")
     assert frame.columns == ["routing_key", "offset"]
     assert [tuple(row) for row in frame.orderBy("offset").collect()] == [
         *(("s", 0), ("s", 1), ("s", 2))
     ]
+
+
+def test_node_that_does_not_run_is_passed_over(spark: SparkSession, served: Served) -> None:
+    served.fill("s", 0, 10)
+    url = f"http://guest:guest@127.0.0.1:{free_port()},{served.http}"
+    frame = batch(spark, served, stream="s", url=url, columns="offset", minPartitions=2)
+    assert offsets(frame) == list(range(10))
 
 
 def test_time_finds_the_first_offset(spark: SparkSession, served: Served) -> None:

@@ -17,8 +17,6 @@ from leveret.arrow.schema import TIME, schema_of
 from leveret.engine.streams.row_batch import RowBatch
 
 NUMBER_BITS: Final = 40  # bits of the offset in a broker id; the number of the stream is above them
-# Columns that need no envelope.
-ROW_COLUMNS: Final = frozenset(("stream", "offset", "timestamp", "body"))
 
 _CLASS: Final = b"\x00\x3c\x00\x00"  # class and weight of a content header
 
@@ -124,7 +122,7 @@ class _Table:
         data = rows.numbers.getvalue()
         numbers = pa.Array.from_buffers(pa.int32(), len(data) // 4, [None, pa.py_buffer(data)])
         found = numbers.take(places)
-        if rows.envelopes.exchange.count == self._count and _counts_up(found):
+        if rows.envelopes.count == self._count and _counts_up(found):
             return None
         return found
 

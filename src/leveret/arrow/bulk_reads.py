@@ -1,9 +1,10 @@
-"""The broker's side of bulk reads: runs the worker process and passes on its bytes.
+"""The broker's side of bulk reads: runs the worker processes and passes on their bytes.
 
-One worker serves all reads, over one socket each. It is started by the first read, restarted after
-it has died, and stopped after `IDLE_S` without reads. The broker passes bytes on in pieces and
-buffers nothing: a slow client blocks its socket, and so its thread in the worker. The broker's
-event loop never blocks on the worker.
+A worker serves several reads, over one socket each, and uses one core. The first read starts a
+worker. A read that finds all workers busy starts another one, up to one for each core but one. A
+worker that has died is replaced. All are stopped after `IDLE_S` without reads. The broker passes
+bytes on in pieces and buffers nothing: a slow client blocks its socket, and so its thread in the
+worker. The broker's event loop never blocks on a worker.
 """
 
 import asyncio
@@ -46,7 +47,8 @@ from leveret.errors import CorruptionError, LeveretError
 
 log = logging.getLogger(__name__)
 
-READS_MAX: Final = 8  # concurrent reads; each may take about 30 MB of the worker's memory
+READS_MAX: Final = 8  # concurrent reads; each may take about 30 MB of its worker's memory
+WORKERS_MAX: Final = 4  # each takes 170 MB
 USER_READS_MAX: Final = 6  # of one user, so that others find a place
 WAIT_S: Final = 30.0  # wait for a running read to end
 ENCODE_S: Final = 30.0  # wait for the next bytes from the worker
@@ -158,15 +160,29 @@ class Read:
         return data
 
 
+class _Worker:
+    """A worker process, and the reads that it serves."""
+
+    def __init__(self, process: subprocess.Popen[bytes], control: socket.socket) -> None:
+        self.process = process
+        self.control = control  # passes the worker its end of each read
+        self.reads = 0
+
+    def take(self, peer: socket.socket) -> None:
+        """Pass the worker its end of a read. Raise OSError if the worker has died."""
+        socket.send_fds(self.control, [b"+"], [peer.fileno()])
+        self.reads += 1
+
+
 class BulkReads:
-    """All reads of a node, and the worker."""
+    """All reads of a node, and the workers."""
 
     def __init__(self, folder: Path | None) -> None:
         self.stall_s = STALL_S
         self.idle_s = IDLE_S
+        self.workers_max = max(1, min(WORKERS_MAX, (os.cpu_count() or 1) - 1))
         self._folder = folder  # folder of the segment files; None if streams are in memory
-        self._worker: subprocess.Popen[bytes] | None = None
-        self._control: socket.socket | None = None
+        self._workers: list[_Worker] = []
         self._slots = asyncio.Semaphore(READS_MAX)
         # Reads of each user, running and waiting, and the places of that user.
         self._users: dict[str, tuple[int, asyncio.Semaphore]] = {}
@@ -176,8 +192,8 @@ class BulkReads:
         self._is_stopped = False
 
     @property
-    def worker_pid(self) -> int | None:
-        return self._worker.pid if self._worker is not None else None
+    def worker_pids(self) -> list[int]:
+        return [worker.process.pid for worker in self._workers]
 
     @property
     def open_count(self) -> int:
@@ -200,6 +216,13 @@ class BulkReads:
                 yield read
 
     @asynccontextmanager
+    async def read_files(self, request: Request, user: str) -> AsyncIterator[Read]:
+        """Ask the worker for a range whose segments the request names. Raise ReadError."""
+        async with self._connected(user) as read:
+            await read.ask(request)
+            yield read
+
+    @asynccontextmanager
     async def read_queue(
         self, request: Request, queue_chunks: AsyncIterator[QueueChunk], user: str
     ) -> AsyncIterator[Read]:
@@ -214,17 +237,20 @@ class BulkReads:
 
     @asynccontextmanager
     async def _connected(self, user: str) -> AsyncIterator[Read]:
-        """Open the socket of a read, and pass its other end to the worker."""
+        """Open the socket of a read, and pass its other end to a worker."""
         async with self._slot(user):
             mine, its = socket.socketpair()
             mine.setblocking(False)
             read = Read(mine)
             self._open.add(read)
+            worker: _Worker | None = None
             try:
                 with its:
-                    self._hand_over(its)
+                    worker = self._hand_over(its)
                 yield read
             finally:
+                if worker is not None:
+                    worker.reads -= 1
                 self._open.discard(read)
                 mine.close()
                 self._arm()
@@ -246,68 +272,76 @@ class BulkReads:
             if count > 1:
                 self._users[user] = (count - 1, places)
 
-    def _hand_over(self, peer: socket.socket) -> None:
-        """Pass the worker its end of a read; start the worker if it does not run."""
+    def _hand_over(self, peer: socket.socket) -> _Worker:
+        """Pass a worker its end of a read."""
         if self._idle is not None:
             self._idle.cancel()
             self._idle = None
-        for _ in range(2):  # a worker that has died is noticed only here
-            if self._worker is None:
-                self._start()
-            assert self._control is not None
+        for _ in range(self.workers_max + 1):  # a worker that has died is noticed only here
+            worker = self._choose()
             try:
-                socket.send_fds(self._control, [b"+"], [peer.fileno()])
-                return
+                worker.take(peer)
+                return worker
             except OSError as fault:
-                log.warning("the Arrow worker has ended: %s", fault)
-                self._end()
+                log.warning("an Arrow worker has ended: %s", fault)
+                self._end(worker)
         raise ReadError(FAILED, "the worker process cannot be reached")
 
-    def _start(self) -> None:
-        mine, its = socket.socketpair()
-        with its:
-            command = [sys.executable, "-P", "-m", "leveret.arrow.worker", str(its.fileno())]
-            try:
-                self._worker = subprocess.Popen(
-                    command,
-                    pass_fds=[its.fileno()],
-                    env=_environment(),
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                )
-            except OSError as fault:
-                mine.close()
-                raise ReadError(FAILED, f"the worker process cannot be started: {fault}") from fault
-        mine.setblocking(False)
-        self._control = mine
+    def _choose(self) -> _Worker:
+        """Return the worker with the fewest reads, or a new one if all have some."""
+        chosen = min(self._workers, key=lambda worker: worker.reads, default=None)
+        if chosen is None or (chosen.reads and len(self._workers) < self.workers_max):
+            chosen = _start_worker()
+            self._workers.append(chosen)
+        return chosen
 
     def _arm(self) -> None:
-        """Stop the worker after `IDLE_S` without reads."""
-        if not self._open and self._worker is not None and self._idle is None:
-            self._idle = asyncio.get_running_loop().call_later(self.idle_s, self._end)
+        """Stop the workers after `IDLE_S` without reads."""
+        if not self._open and self._workers and self._idle is None:
+            self._idle = asyncio.get_running_loop().call_later(self.idle_s, self._end_all)
 
-    def _end(self) -> None:
-        """Close the worker's socket, so that it ends by itself. The next read starts a new one."""
+    def _end_all(self) -> None:
         self._idle = None
-        if self._control is not None:
-            self._control.close()
-            self._control = None
-        if self._worker is not None:
-            self._ended.append(self._worker)
-            self._worker = None
-        self._ended = [worker for worker in self._ended if worker.poll() is None]
+        for worker in list(self._workers):
+            self._end(worker)
+
+    def _end(self, worker: _Worker) -> None:
+        """Close the worker's socket, so that it ends by itself. The next read starts a new one."""
+        worker.control.close()
+        self._workers.remove(worker)
+        self._ended.append(worker.process)
+        self._ended = [process for process in self._ended if process.poll() is None]
 
     async def stop(self) -> None:
-        """Break off all reads, and end the worker."""
+        """Break off all reads, and end the workers."""
         self._is_stopped = True
         if self._idle is not None:
             self._idle.cancel()
         for read in self._open:
             read.fault = ReadError(BUSY, "the node is stopping")
-        self._end()
+        self._end_all()
         for worker in self._ended:
             await asyncio.to_thread(_reap, worker)
         self._ended = []
+
+
+def _start_worker() -> _Worker:
+    mine, its = socket.socketpair()
+    with its:
+        command = [sys.executable, "-P", "-m", "leveret.arrow.worker", str(its.fileno())]
+        try:
+            process = subprocess.Popen(
+                command,
+                pass_fds=[its.fileno()],
+                env=_environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+            )
+        except OSError as fault:
+            mine.close()
+            raise ReadError(FAILED, f"the worker process cannot be started: {fault}") from fault
+    mine.setblocking(False)
+    return _Worker(process, mine)
 
 
 async def _take(taken: AsyncExitStack, places: asyncio.Semaphore, busy: str) -> None:

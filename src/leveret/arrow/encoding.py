@@ -5,12 +5,12 @@ from typing import Final
 
 import pyarrow as pa
 
-from leveret.arrow.batches import ROW_COLUMNS, make_batch
+from leveret.arrow.batches import make_batch
 from leveret.arrow.queue_chunks import QueueChunk
 from leveret.arrow.requests import Request
 from leveret.arrow.schema import schema_of
 from leveret.engine.streams.chunk import Chunk, read_chunk
-from leveret.engine.streams.envelope_columns import text_of_bytes
+from leveret.engine.streams.envelope_columns import envelope_bits, text_of_bytes
 from leveret.engine.streams.row_batch import RowBatch, rows_within
 
 # An empty IPC message. If it is missing, a reader knows that the stream was cut short.
@@ -43,7 +43,7 @@ def _encode_queue_chunk(
     """Yield the batches of one queue chunk: mostly one, more if rows share a long envelope."""
     low, count = 0, int(chunk.count)
     while low < count:
-        rows = RowBatch(not ROW_COLUMNS.issuperset(request.columns), "body" in request.columns)
+        rows = RowBatch(envelope_bits(request.columns), "body" in request.columns)
         high = low + int(rows.room(chunk, low, count))
         rows.add(chunk, low, high)
         part = given[8 * low : 8 * high] + given[8 * (count + low) : 8 * (count + high)]
@@ -53,15 +53,15 @@ def _encode_queue_chunk(
 
 def group_rows(request: Request, chunks: Iterator[Chunk]) -> Iterator[RowBatch]:
     """Yield the rows of the range, grouped by batch size. Only the last group may be small."""
-    wants_envelopes = not ROW_COLUMNS.issuperset(request.columns)
+    wanted = envelope_bits(request.columns)
     wants_bodies = "body" in request.columns
-    rows = RowBatch(wants_envelopes, wants_bodies)
+    rows = RowBatch(wanted, wants_bodies)
     for chunk, low, high in _trimmed(request, chunks):
         while low < high:
             count = rows.room(chunk, low, high)
             if count == 0:
                 yield rows
-                rows = RowBatch(wants_envelopes, wants_bodies)
+                rows = RowBatch(wanted, wants_bodies)
             else:
                 rows.add(chunk, low, low + count)
                 low += count

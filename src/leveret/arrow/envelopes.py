@@ -96,7 +96,7 @@ def headers_array(column: HeadersColumn) -> pa.Array:
 
 
 def deaths_array(columns: EnvelopeColumns) -> pa.Array:
-    count = columns.headers.count
+    count = int(columns.count)
     if not columns.deaths:
         return pa.nulls(count, DEATHS)
     rows: list[list[dict[str, Any]] | None] = [None] * count

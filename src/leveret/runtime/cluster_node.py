@@ -18,6 +18,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
+from leveret.arrow.bulk_reads import BulkReads
 from leveret.auth.certificates import TlsPeer
 from leveret.clock import Clock
 from leveret.cluster.errors import ClusterError
@@ -80,6 +81,7 @@ class ClusterNode(ClusterFacts):
         self._roles: asyncio.Task[None] | None = None
         self._taking: set[asyncio.Task[None]] = set()  # clients of other nodes without a front
         self._has_stopped = False
+        self.reads = BulkReads(disk.folder)  # of streams, while this node follows
         self.ended = asyncio.get_running_loop().create_future()  # the reason of a fault
 
     async def start(self, host: str, port: int) -> None:
@@ -220,6 +222,10 @@ class ClusterNode(ClusterFacts):
             async with asyncio.timeout(RETRY_S):
                 await self._next_change()
         return None
+
+    def stream_end(self, number: int) -> int:
+        """Return the end of a stream in the segments of this node; 0 if it does not follow."""
+        return self._following.log.stream_end(number) if self._following is not None else 0
 
     def why_unwell(self) -> str:
         """Return why clients of this node are not served; empty if they are."""
@@ -464,6 +470,7 @@ class ClusterNode(ClusterFacts):
             await self._end_leading()
         for task in self._taking:
             task.cancel()
+        await self.reads.stop()
         await self.member.stop()
         if self._following is not None:
             self._following.close()

@@ -1,7 +1,8 @@
 """HTTP on a node that follows: a few answers of its own, and everything else from the leader.
 
 Health checks, metrics and the state of the cluster are answered here, because they concern this
-node and must be answered without a leader, too. Every other request goes to the leader as it came.
+node and must be answered without a leader, too. Bulk reads of streams are answered from the
+segments of this node (`follower_reads`). Every other request goes to the leader as it came.
 A relayed connection carries one request (`Connection: close`), so that each request is looked at;
 clients of the jobs API keep theirs, because they send many small requests and nothing else.
 """
@@ -10,33 +11,41 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, NamedTuple, Protocol, cast
 from urllib.parse import unquote
 
 import msgspec
 
+from leveret.arrow.bulk_reads import BulkReads, Read, ReadError
+from leveret.arrow.worker_protocol import FAILED
 from leveret.cluster.errors import ClusterError
 from leveret.cluster.relay import RelayHead
 from leveret.config.settings import Settings
 from leveret.http.framework.cluster_nodes import is_critical
+from leveret.http.framework.names import printable
 from leveret.http.framework.node import ClusterNodeFacts, Listener
 from leveret.http.management.health import PROTOCOLS, QUORUM_CRITICAL
 from leveret.http.management.metrics import MEDIA_TYPE as METRICS_MEDIA
+from leveret.http.streams.arrow import MEDIA_TYPE as ARROW_MEDIA
 from leveret.listening import Client
+from leveret.runtime.follower_reads import StreamRange, WantedRange, parse_wanted, plan_read
 from leveret.runtime.public_listeners import LEADER_WAIT_S, Relayed, join_ends
 
 log = logging.getLogger(__name__)
 
 HEAD_S: Final = 20.0  # deadline for a request head
 HEAD_BYTES_MAX: Final = 65_536
-ANSWER_BYTES_MAX: Final = 65_536  # size of the leader's answer about a login
-LOGIN_S: Final = 5.0
+ANSWER_BYTES_MAX: Final = 65_536  # size of the leader's answer to a question of this node
+ASK_S: Final = 5.0
+UNAUTHORIZED: Final = 401
 CLOSE_S: Final = 10.0  # for a client to read its answer
 HEALTH: Final = "/api/health"
 CLUSTER: Final = "/api/cluster"
 METRICS: Final = "/metrics"
 JOB_PATHS: Final = ("/enqueue", "/dequeue", "/ack", "/nack", "/extend")
 
+# The leader's answer is cut short, too long, or no answer of HTTP.
+_BAD_ANSWER: Final = (EOFError, asyncio.LimitOverrunError, ValueError, IndexError)
 _PHRASES: Final = {
     200: "OK",
     400: "Bad Request",
@@ -67,11 +76,29 @@ class Follower(Protocol):
     def nodes(self) -> list[ClusterNodeFacts]:
         """Return all nodes of the cluster, by name."""
 
+    @property
+    def reads(self) -> BulkReads:
+        """Return the bulk reads of this node."""
+
+    def stream_end(self, number: int) -> int:
+        """Return the end of a stream in the segments of this node."""
+
     def why_unwell(self) -> str:
         """Return why clients of this node are not served; empty if they are."""
 
     async def open_relay(self, head: RelayHead) -> Relayed:
         """Open a connection to the leader for a client; wait for a leader. Raises ClusterError."""
+
+
+class _LeaderAnswer(NamedTuple):
+    """The leader's answer to a question of this node."""
+
+    status: int
+    head: bytes
+    body: bytes
+
+
+_NO_ANSWER: Final = _LeaderAnswer(503, b"", b"")
 
 
 class FollowerHttp(asyncio.Protocol):
@@ -84,6 +111,8 @@ class FollowerHttp(asyncio.Protocol):
         self._data = b""
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
+        self._writable = asyncio.Event()
+        self._writable.set()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -99,6 +128,12 @@ class FollowerHttp(asyncio.Protocol):
             self._begin(self._work())
         elif len(self._data) > HEAD_BYTES_MAX:
             self._begin(self._refuse(431, "the head of the request is too long"))
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         self._stop_timer()
@@ -132,6 +167,9 @@ class FollowerHttp(asyncio.Protocol):
             if path == METRICS or path.startswith(f"{METRICS}/"):
                 await self._answer_metrics(lines[1:])
                 return
+        wanted = parse_wanted(parts[1]) if method == "GET" else None
+        if wanted is not None and await self._answer_rows(wanted, _logins(lines[1:])):
+            return
         await self._relay(path, lines)
 
     async def _answer_health(self, check: str) -> None:
@@ -190,24 +228,76 @@ class FollowerHttp(asyncio.Protocol):
 
     async def _ask_login(self, headers: list[bytes]) -> int:
         """Return the leader's status for this user: 200 if the user may see the cluster."""
-        logins = [line for line in headers if line.lower().startswith(b"authorization:")]
-        request = [b"GET /api/nodes HTTP/1.1", b"Host: leader", b"Connection: close", *logins]
+        return (await self._ask_leader("/api/nodes", _logins(headers), wants_body=False)).status
+
+    async def _ask_leader(
+        self, target: str, logins: list[bytes], *, wants_body: bool
+    ) -> _LeaderAnswer:
+        """Ask the leader as the client would. The status is 503 if it does not answer."""
+        head = [f"GET {target} HTTP/1.1".encode(), b"Host: leader", b"Connection: close", *logins]
         try:
-            async with asyncio.timeout(LOGIN_S):
+            async with asyncio.timeout(ASK_S):
                 transport, rest = await self._node.open_relay(self._relay_head)
                 reader = asyncio.StreamReader(ANSWER_BYTES_MAX)
                 transport.set_protocol(asyncio.StreamReaderProtocol(reader))
                 reader.set_transport(transport)
                 reader.feed_data(rest)
                 transport.resume_reading()
-                transport.write(b"\r\n".join(request) + b"\r\n\r\n")
+                transport.write(b"\r\n".join(head) + b"\r\n\r\n")
                 try:
-                    line = await reader.readline()
+                    answer = await reader.readuntil(b"\r\n\r\n")
+                    body = b""
+                    while wants_body and (more := await reader.read(ANSWER_BYTES_MAX)):
+                        body += more
+                        if len(body) > ANSWER_BYTES_MAX:
+                            return _NO_ANSWER
                 finally:
                     transport.abort()
-            return int(line.split(b" ")[1])
-        except (ClusterError, TimeoutError, OSError, ValueError, IndexError):
-            return 503
+            return _LeaderAnswer(int(answer.split(b" ", 2)[1]), answer, body)
+        except (ClusterError, TimeoutError, OSError, *_BAD_ANSWER):
+            return _NO_ANSWER
+
+    async def _answer_rows(self, wanted: WantedRange, logins: list[bytes]) -> bool:
+        """Answer a bulk read. False: nothing was sent, and the leader has to answer."""
+        answer = await self._ask_leader(wanted.question, logins, wants_body=True)
+        if answer.status == UNAUTHORIZED:  # asking again would count as another wrong password
+            self._transport.write(answer.head + answer.body)
+            self._close()
+            return True
+        found = _stream_range(answer)
+        if found is None:
+            return False
+        end = self._node.stream_end(found.number)
+        request = plan_read(wanted, found, self._node.settings.data, end)
+        if request is None:
+            return False
+        has_begun = False
+        try:
+            async with self._node.reads.read_files(request, found.user) as read:
+                await read.begin()
+                has_begun = True
+                await self._send_rows(read)
+        except ReadError as fault:
+            log.warning("a read of stream '%s' broke off: %s", printable(wanted.stream), fault)
+            if has_begun:
+                self._transport.abort()
+        return has_begun
+
+    async def _send_rows(self, read: Read) -> None:
+        """Send the answer of a read, and close the connection."""
+        head = f"HTTP/1.1 200 OK\r\nContent-Type: {ARROW_MEDIA}\r\nServer: Leveret\r\n"
+        head += "Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+        self._transport.write(head.encode())
+        while piece := await read.piece():
+            self._transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+            try:
+                async with asyncio.timeout(self._node.reads.stall_s):
+                    await self._writable.wait()
+            except TimeoutError:
+                raise ReadError(FAILED, "the client does not read") from None
+            await asyncio.sleep(0)  # a fast worker and a fast client must not block the loop
+        self._transport.write(b"0\r\n\r\n")
+        self._close()
 
     async def _relay(self, path: str, lines: list[bytes]) -> None:
         try:
@@ -236,8 +326,26 @@ class FollowerHttp(asyncio.Protocol):
             f"HTTP/1.1 {status} {_PHRASES.get(status, '')}\r\nContent-Type: {media}\r\n"
             f"Content-Length: {len(data)}\r\nConnection: close\r\nServer: Leveret\r\n\r\n"
         )
-        self._task = None
         self._transport.write(head.encode() + data)
+        self._close()
+
+    def _close(self) -> None:
+        """Close the connection when the client has read its answer."""
+        self._task = None
         with contextlib.suppress(OSError, RuntimeError):
             self._transport.close()
         self._timer = self._loop.call_later(CLOSE_S, self._transport.abort)
+
+
+def _stream_range(answer: _LeaderAnswer) -> StreamRange | None:
+    """Return what the leader says about a stream; None if it refuses, or is of another version."""
+    if answer.status != 200:
+        return None
+    try:
+        return msgspec.json.decode(answer.body, type=StreamRange)
+    except msgspec.MsgspecError:
+        return None
+
+
+def _logins(headers: list[bytes]) -> list[bytes]:
+    return [line for line in headers if line.lower().startswith(b"authorization:")]

@@ -174,6 +174,10 @@ class FollowerLog:
         """Read blocks back, see `BlockReader.read_blocks`."""
         self._reader.read_blocks(first, last, bytes_max, done)
 
+    def stream_end(self, number: int) -> int:
+        """Return the end of the messages of a stream that are in its segments."""
+        return self._segments.end_offset(number)
+
     def close(self) -> None:
         """Finish all jobs and close the files. Blocks until that is done."""
         self._is_closed = True

@@ -152,6 +152,11 @@ class FollowerSegments:
                 stream.firsts.append(segment)
         stream.next_offset = first + count
 
+    def end_offset(self, number: int) -> int:
+        """Return where the written chunks of a stream end. Any thread may ask."""
+        stream = self._streams.get(number)
+        return stream.next_offset if stream is not None else 0
+
     def trim(self, number: int, first_offset: int) -> None:
         """Remove the messages of a stream before an offset."""
         if number in self._deleted:

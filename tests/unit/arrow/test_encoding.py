@@ -271,6 +271,18 @@ def test_columns_come_in_the_order_asked_for() -> None:
     assert table.schema.names == ["body", "offset"]
 
 
+@pytest.mark.parametrize("column", COLUMNS)
+def test_column_alone_is_the_same_as_among_all(column: str) -> None:
+    bare, full = Properties(), full_properties()
+    full.headers = table_of({"x-broker-id": 9, "tenant": "hare"})
+    dead = Properties()
+    dead.headers = table_of({"x-death": [{"queue": "q", "reason": "expired", "count": 2}]})
+    dead.app_id = "shop"
+    sent = [Sent(b"body", each, "e", "k") for each in (bare, full, dead, bare)]
+    made = chunks(sent, [Sent(b"", full)])
+    assert read(made, 0, 5, (column,)).equals(read(made, 0, 5).select([column]))
+
+
 def test_bytes_limit_ends_after_the_message_that_reaches_it() -> None:
     made = chunks([Sent(b"x" * 10)] * 4, [Sent(b"x" * 10)] * 4)
     for limit, rows in ((1, 1), (10, 1), (11, 2), (40, 4), (41, 5), (1000, 8)):
@@ -340,6 +352,8 @@ def test_random_messages_in_random_chunks(seed: int) -> None:
     assert table["routing_key"].to_pylist() == [m.routing_key for m in wanted]
     for name in ("message_id", "content_type", "app_id", "priority", "delivery_mode"):
         assert table[name].to_pylist() == [getattr(m.properties, name) for m in wanted]
+    some = tuple(random.sample(COLUMNS, random.randrange(1, 5)))
+    assert read(chunks(*groups), first, end, some).equals(table.select(some))
     assert [None if h is None else dict(h) for h in table["headers"].to_pylist()] == [
         None if m.properties.headers is None else {
             k: str(f.value) for k, f in m.properties.headers.items()

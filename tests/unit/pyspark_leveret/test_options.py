@@ -42,6 +42,26 @@ def test_ports_have_defaults() -> None:
     assert parse_options({"url": "https://host"}).url.port == 15671
 
 
+def test_several_addresses_share_the_login_of_the_first() -> None:
+    found = parse_options({"url": "http://me:p,w@a:1, https://b,http://you:x@c:3"})
+    assert [(url.shown, url.user, url.password) for url in found.urls] == [
+        ("http://a:1", "me", "p,w"),
+        ("https://b:15671", "me", "p,w"),
+        ("http://c:3", "you", "x"),
+    ]
+    assert [found.at_address(number).url.host for number in range(4)] == ["a", "b", "c", "a"]
+    assert [url.host for url in found.at_address(2).urls] == ["c", "a", "b"]
+
+
+def test_columns_of_the_options_are_the_schema() -> None:
+    source = DefaultSource({**URL, "stream": "s", "columns": "routing_key, offset"})
+    assert source.schema() == "`routing_key` string, `offset` bigint"
+    with pytest.raises(OptionError, match="no column 'value'"):
+        DefaultSource({**URL, "columns": "value"}).schema()
+    with pytest.raises(OptionError, match="names 'offset' twice"):
+        DefaultSource({**URL, "columns": "offset,offset"}).schema()
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [

@@ -1,5 +1,8 @@
 """Offset ranges: sharing a limit among streams, splitting ranges into partitions."""
 
+import os
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,3 +38,17 @@ def test_split_ranges_hold_every_offset_once(
 def is_even(parts: list[Range], least: int, found: list[tuple[str, int]]) -> bool:
     """Fewer parts than wanted only where each is as small as the division allows."""
     return max(part.end - part.first for part in parts) <= -(-len(found) // least)
+
+
+def test_ranges_are_split_for_all_cores_if_they_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+
+    def sizes(records: int) -> list[int]:
+        parts = split_ranges([Range("s", 0, records)], None, 500_000)
+        return [part.end - part.first for part in parts]
+
+    assert sizes(1) == [1]
+    assert sizes(199_999) == [199_999]
+    assert sizes(200_000) == [100_000] * 2
+    assert sizes(1_000_000) == [250_000] * 4
+    assert sizes(4_000_000) == [500_000] * 8

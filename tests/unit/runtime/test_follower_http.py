@@ -1,11 +1,20 @@
 """HTTP on a node that follows: its own answers, and everything else from the leader."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
-from typing import Any
+from http.client import HTTPResponse
+from io import BytesIO
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import patch
 
+import pyarrow as pa
 import pytest
 
+from leveret.arrow import bulk_reads
+from leveret.arrow.bulk_reads import BulkReads
 from leveret.cluster.errors import NotLeaderError
 from leveret.cluster.relay import RelayHead
 from leveret.config.settings import Settings
@@ -14,7 +23,11 @@ from leveret.listening import Client
 from leveret.runtime import follower_http
 from leveret.runtime.follower_http import FollowerHttp
 from leveret.runtime.public_listeners import Relayed
+from leveret.storage.blocks import encode_head
+from leveret.storage.file_names import segment_name
+from tests.unit.arrow.chunks import NUMBER, Sent, chunks
 
+WITHIN_S = 120.0
 HEAD = RelayHead("http", "127.0.0.1", 1, "127.0.0.1", 2, is_local=True)
 
 
@@ -29,6 +42,11 @@ class _Node:
 
     def __init__(self, leader: tuple[str, int] | None) -> None:
         self._leader = leader
+        self.reads = BulkReads(None)
+        self.written_end = 0  # of the only stream
+
+    def stream_end(self, number: int) -> int:
+        return self.written_end if number == NUMBER else 0
 
     def facts(self) -> dict[str, Any]:
         return {"name": "b"}
@@ -60,7 +78,7 @@ async def _ask(node: _Node, request: bytes, *, is_local: bool = True) -> bytes:
     client = Client("127.0.0.1", 1, is_local)
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: FollowerHttp(node, client, HEAD), "127.0.0.1", 0)
-    async with server, asyncio.timeout(60):
+    async with server, asyncio.timeout(WITHIN_S):
         reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
         for at in range(0, len(request), 7):  # in pieces, as a network may deliver them
             writer.write(request[at : at + 7])
@@ -156,7 +174,7 @@ def test_malformed_and_endless_heads_are_refused() -> None:
         server = await loop.create_server(
             lambda: FollowerHttp(_Node(None), client, HEAD), "127.0.0.1", 0
         )
-        async with server, asyncio.timeout(60):
+        async with server, asyncio.timeout(WITHIN_S):
             reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
             writer.write(b"GET / HTTP/1.1\r\nX: " + b"x" * follower_http.HEAD_BYTES_MAX)
             answer = await reader.readuntil(b"\r\n\r\n")
@@ -191,3 +209,131 @@ def test_metrics_are_those_of_the_node_that_follows(is_local: bool) -> None:
         assert answer.endswith(b"\r\n\r\nown 1\n")
     else:  # only the leader knows the users
         assert answer.startswith(b"HTTP/1.1 503 ")
+
+
+ROWS = 500
+SEGMENTS = (
+    f'{{"number":{NUMBER},"stream_first":0,"stream_end":{ROWS},"user":"guest","segments":[],'
+    '"known_offset":0,"known_place":0}'
+).encode()
+BATCHES = b"GET /api/streams/%2F/s/batches?from=3&columns=offset,body HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+def _write_segment(folder: Path, more: bytes = b"") -> Path:
+    rows = [Sent(b"body %d" % number + more) for number in range(ROWS)]
+    made = chunks(*(rows[at : at + 100] for at in range(0, ROWS, 100)))
+    path = folder / segment_name(NUMBER, 0)
+    path.write_bytes(encode_head(NUMBER) + b"".join(made))
+    return path
+
+
+def _read_streams(
+    folder: Path, act: Callable[[_Node, list[str]], Awaitable[None]], answer: bytes = SEGMENTS
+) -> None:
+    """Run a follower whose leader says what it knows about a stream, and answers reads by `ok`.
+
+    `act` gets the follower, and the list of what the leader was asked.
+    """
+
+    async def scenario() -> None:
+        asked: list[str] = []
+
+        async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            asked.append((await reader.readuntil(b"\r\n\r\n")).decode().split()[1])
+            if "/segments?" in asked[-1] and answer.startswith(b"{"):
+                length = len(answer)
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % length + answer)
+            else:
+                writer.write(OK if answer.startswith(b"{") else answer)
+            writer.close()
+
+        server = await asyncio.start_server(handle, "127.0.0.1", 0)
+        async with server:
+            node = _Node(server.sockets[0].getsockname())
+            node.settings = Settings(data=folder)
+            node.written_end = ROWS
+            async with contextlib.AsyncExitStack() as stack:
+                stack.push_async_callback(node.reads.stop)
+                await act(node, asked)
+
+    # On a busy machine the process that encodes may take long to start.
+    with (
+        patch.object(follower_http, "ASK_S", WITHIN_S),
+        patch.object(bulk_reads, "ENCODE_S", WITHIN_S),
+    ):
+        asyncio.run(scenario())
+
+
+def _table(answer: bytes) -> pa.Table:
+    """Return the rows of an HTTP answer."""
+    whole = SimpleNamespace(makefile=lambda mode: BytesIO(answer))
+    response = HTTPResponse(cast(Any, whole))
+    response.begin()
+    assert response.status == 200
+    return pa.ipc.open_stream(response.read()).read_all()
+
+
+def test_rows_of_a_stream_come_from_the_segments_of_the_node(tmp_path: Path) -> None:
+    path = _write_segment(tmp_path)
+
+    async def act(node: _Node, asked: list[str]) -> None:
+        table = _table(await _ask(node, BATCHES))
+        assert table["offset"].to_pylist() == list(range(3, ROWS))
+        assert table["body"].to_pylist() == [b"body %d" % number for number in range(3, ROWS)]
+        assert asked == ["/api/streams/%2F/s/segments?from=3&to=3"]
+        node.written_end = ROWS - 1  # the node is behind
+        assert await _ask(node, BATCHES) == OK
+        node.written_end = ROWS
+        damaged = bytearray(path.read_bytes())
+        damaged[-1] ^= 1
+        path.write_bytes(damaged)
+        assert await _ask(node, BATCHES) == OK
+        assert asked[2::2] == ["/api/streams/%2F/s/batches?from=3&columns=offset,body"] * 2
+
+    _read_streams(tmp_path, act)
+
+
+def test_client_that_does_not_read_rows_is_broken_off(tmp_path: Path) -> None:
+    _write_segment(tmp_path, bytes(50_000))  # more than the buffers on the way hold
+
+    async def act(node: _Node, asked: list[str]) -> None:
+        node.reads.stall_s = 0.1
+        client = Client("127.0.0.1", 1, True)
+        ended = asyncio.Event()
+
+        class Noted(FollowerHttp):
+            def connection_lost(self, exc: Exception | None) -> None:
+                super().connection_lost(exc)
+                ended.set()
+
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(lambda: Noted(node, client, HEAD), "127.0.0.1", 0)
+        async with server, asyncio.timeout(WITHIN_S):
+            reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+            writer.write(BATCHES)
+            assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
+            await ended.wait()
+            assert node.reads.open_count == 0
+            with contextlib.suppress(ConnectionError):
+                assert not (await reader.read()).endswith(b"0\r\n\r\n")
+            writer.close()
+
+    _read_streams(tmp_path, act)
+
+
+def test_login_that_the_leader_refuses_is_tried_once(tmp_path: Path) -> None:
+    refused = b"HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Basic\r\nContent-Length: 2\r\n\r\n{}"
+
+    async def act(node: _Node, asked: list[str]) -> None:
+        assert await _ask(node, BATCHES) == refused
+        assert len(asked) == 1
+
+    _read_streams(tmp_path, act, refused)
+
+
+def test_answer_of_a_leader_that_does_not_know_the_question_is_relayed(tmp_path: Path) -> None:
+    async def act(node: _Node, asked: list[str]) -> None:
+        assert await _ask(node, BATCHES) == OK
+        assert len(asked) == 2
+
+    _read_streams(tmp_path, act, b'{"number": 7, "segments": []}')

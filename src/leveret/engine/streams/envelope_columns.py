@@ -9,7 +9,8 @@ column without any value (`null_count` == `count`) has no bytes at all, because 
 few properties. Numbers are little-endian.
 
 Bulk readers use these columns: a stream whose messages all differ in one property (a message id)
-has as many envelopes as messages.
+has as many envelopes as messages. So only the columns that the reader wants are decoded. The others
+stay empty, and nothing after the last wanted property is looked at.
 
 Bytes are copied unchanged; the reader finds out whether they are UTF-8. Values of headers become
 text: numbers in decimal, tables and arrays as JSON, `true` and `false`. A void has no value.
@@ -52,6 +53,43 @@ BROKER_ID_HEADER: Final = b"x-broker-id"
 DEATH_HEADER: Final = b"x-death"
 
 _FLAGS: Final = 2  # octets
+# Bits for the parts of an envelope that have no property flag. They are above all flags.
+_EXCHANGE: Final = 0x1_0000
+_ROUTING_KEY: Final = 0x2_0000
+_PROPERTIES: Final = 0x4_0000  # all properties as published
+_BROKER_ID: Final = 0x8_0000  # a header
+_DEATHS: Final = 0x10_0000  # a header
+_ANY_FLAG: Final = 0xFFFF
+_NO_FLAG: Final = 0x1_0000
+
+_BITS: Final = {
+    "broker_id": _BROKER_ID,
+    "exchange": _EXCHANGE,
+    "routing_key": _ROUTING_KEY,
+    "content_type": CONTENT_TYPE,
+    "content_encoding": CONTENT_ENCODING,
+    "headers": HEADERS,
+    "delivery_mode": DELIVERY_MODE,
+    "priority": PRIORITY,
+    "correlation_id": CORRELATION_ID,
+    "reply_to": REPLY_TO,
+    "expiration": EXPIRATION,
+    "message_id": MESSAGE_ID,
+    "message_timestamp": TIMESTAMP,
+    "type": TYPE,
+    "user_id": USER_ID,
+    "app_id": APP_ID,
+    "x_death": _DEATHS,
+    "properties": _PROPERTIES,
+}
+
+
+def envelope_bits(columns: list[str]) -> int:
+    """Return a bit for each of these columns that is in the envelope; 0 if none is."""
+    bits = 0
+    for column in columns:
+        bits |= _BITS.get(column, 0)
+    return bits
 
 
 class Column:
@@ -176,9 +214,12 @@ class HeadersColumn(Column):
 
 
 class EnvelopeColumns:
-    """Address and properties of many envelopes."""
+    """Address and properties of many envelopes: the columns of which `wanted` has the bit."""
 
-    def __init__(self) -> None:
+    def __init__(self, wanted: i64) -> None:
+        self.count: i64 = 0
+        self._wanted = wanted
+        self._lowest = _lowest_flag(wanted)  # the last property that has to be decoded
         self.exchange = TextColumn()
         self.routing_key = TextColumn()
         self.content_type = TextColumn()
@@ -210,75 +251,99 @@ class EnvelopeColumns:
         self._end = end
         try:
             self._read_address()
-            self.properties.add(data[self._at : end])
-            self._read_properties()
+            if self._wanted & _PROPERTIES:
+                self.properties.add(data[self._at : end])
+            if self._lowest != _NO_FLAG:
+                self._read_properties()
         except (IndexError, ValueError, FieldSyntaxError) as fault:
             raise CorruptionError("an envelope is cut short") from fault
+        self.count += 1
 
     def _read_address(self) -> None:
         data = self._data
         left = (i64(read_i32_be(data, self._at)) & 0xFFFFFFFF) - 1
         self._at += 8
-        self._short_text(self.exchange)
-        self._short_text(self.routing_key)
+        self._short_text(self.exchange, _EXCHANGE)
+        self._short_text(self.routing_key, _ROUTING_KEY)
         while left > 0:  # skip the keys of CC and BCC: they are headers too
             self._at += 4 + (i64(read_i32_be(data, self._at)) & 0xFFFFFFFF)
             left -= 1
 
     def _read_properties(self) -> None:
+        """Decode properties up to the last wanted one. They are in the order of their flags."""
         self._flags = i64(read_i16_be(self._data, self._at)) & 0xFFFF
         self._at += _FLAGS
         self._text(self.content_type, CONTENT_TYPE)
         self._text(self.content_encoding, CONTENT_ENCODING)
         self._read_headers()
+        if self._lowest >= HEADERS:
+            return
         self._octet(self.delivery_mode, DELIVERY_MODE)
         self._octet(self.priority, PRIORITY)
+        if self._lowest >= PRIORITY:
+            return
         self._text(self.correlation_id, CORRELATION_ID)
         self._text(self.reply_to, REPLY_TO)
         self._text(self.expiration, EXPIRATION)
         self._text(self.message_id, MESSAGE_ID)
-        if self._flags & TIMESTAMP:
-            self.timestamp.add(read_i64_be(self._data, self._at))
-            self._at += 8
-        else:
-            self.timestamp.add_none()
+        if self._lowest >= MESSAGE_ID:
+            return
+        self._read_timestamp()
         self._text(self.type, TYPE)
         self._text(self.user_id, USER_ID)
         self._text(self.app_id, APP_ID)
 
-    def _short_text(self, column: TextColumn) -> None:
+    def _short_text(self, column: TextColumn, bit: i64) -> None:
         start = self._at + 1
         end = start + i64(self._data[self._at])
         if end > self._end:
             raise IndexError
-        column.add(self._data[start:end])
+        if self._wanted & bit:
+            column.add(self._data[start:end])
         self._at = end
 
     def _text(self, column: TextColumn, flag: i64) -> None:
         if self._flags & flag:
-            self._short_text(column)
-        else:
+            self._short_text(column, flag)
+        elif self._wanted & flag:
             column.add_none()
 
     def _octet(self, column: NumberColumn, flag: i64) -> None:
         if self._flags & flag:
-            column.add(i64(self._data[self._at]))
+            if self._wanted & flag:
+                column.add(i64(self._data[self._at]))
             self._at += 1
-        else:
+        elif self._wanted & flag:
             column.add_none()
 
+    def _read_timestamp(self) -> None:
+        if self._flags & TIMESTAMP:
+            if self._wanted & TIMESTAMP:
+                self.timestamp.add(read_i64_be(self._data, self._at))
+            self._at += 8
+        elif self._wanted & TIMESTAMP:
+            self.timestamp.add_none()
+
     def _read_headers(self) -> None:
-        if not self._flags & HEADERS:
-            self.headers.add_none()
-            self.broker_id.add_none()
+        if self._flags & HEADERS:
+            end = counted_end(self._data, self._at, self._end)
+            if self._wanted & (HEADERS | _BROKER_ID | _DEATHS):
+                self._read_entries(self._at + 4, end)
+            self._at = end
             return
+        if self._wanted & HEADERS:
+            self.headers.add_none()
+        if self._wanted & _BROKER_ID:
+            self.broker_id.add_none()
+
+    def _read_entries(self, at: i64, end: i64) -> None:
         headers = self.headers
         data = self._data
-        end = counted_end(data, self._at, self._end)
-        at = self._at + 4
+        wants_all = self._wanted & HEADERS != 0
         broker_id: Field | None = None
         seen: list[bytes] = []  # the first of two entries with one name counts
-        headers.begin_row()
+        if wants_all:
+            headers.begin_row()
         while at < end:
             tag_at = name_end(data, at, end)
             name = data[at + 1 : tag_at]
@@ -286,19 +351,33 @@ class EnvelopeColumns:
             if name in seen:
                 continue
             seen.append(name)
-            headers.names.add(name)
-            _add_value(headers.values, data, tag_at, at)
+            if wants_all:
+                headers.names.add(name)
+                _add_value(headers.values, data, tag_at, at)
             if name == DEATH_HEADER:
-                self.deaths[headers.count] = decode_field(data, tag_at, at)
+                if self._wanted & _DEATHS:
+                    self.deaths[self.count] = decode_field(data, tag_at, at)
             elif name == BROKER_ID_HEADER:
                 broker_id = decode_field(data, tag_at, at)
-        self._at = end
-        headers.end_row()
+        if wants_all:
+            headers.end_row()
+        if not self._wanted & _BROKER_ID:
+            return
         if broker_id is not None and broker_id.kind in INTEGERS:
             assert isinstance(broker_id.value, int)
             self.broker_id.add(broker_id.value)
         else:
             self.broker_id.add_none()
+
+
+def _lowest_flag(wanted: i64) -> i64:
+    """Return the lowest property flag that wanted columns need, or `_NO_FLAG`."""
+    flags = wanted & _ANY_FLAG
+    if wanted & (_BROKER_ID | _DEATHS):
+        flags |= HEADERS
+    if flags == 0:
+        return _NO_FLAG
+    return flags & -flags
 
 
 def _add_value(column: TextColumn, data: bytes, tag_at: i64, end: i64) -> None:

@@ -24,10 +24,10 @@ UNWANTED: Final = 8  # unwanted body bytes that count as one: they are read too
 
 
 class RowBatch:
-    """Rows of consecutive chunks, up to a limit."""
+    """Rows of consecutive chunks, up to a limit. `wanted` has the bits of `envelope_bits`."""
 
-    def __init__(self, wants_envelopes: bool, wants_bodies: bool) -> None:
-        self._wants_envelopes = wants_envelopes
+    def __init__(self, wanted: i64, wants_bodies: bool) -> None:
+        self._wants_envelopes = wanted != 0
         self._wants_bodies = wants_bodies
         self.first_offset: i64 = 0
         self.count: i64 = 0
@@ -45,7 +45,7 @@ class RowBatch:
         self.bodies: list[bytes] = []
         # For each envelope of each chunk: its row in `envelopes` (32 bits)
         self.numbers = BytesWriter()
-        self.envelopes = EnvelopeColumns()
+        self.envelopes = EnvelopeColumns(wanted)
         self._known: dict[bytes, int] = {}
         self._measured: Chunk | None = None
         self._width: i64 = 0  # bytes of the largest envelope of `_measured`
@@ -128,7 +128,7 @@ class RowBatch:
         number: i64 = 0
         while number < chunk.envelope_count:
             end = chunk.envelope_start(number + 1)
-            write_i32_le(self.numbers, i32(envelopes.exchange.count))
+            write_i32_le(self.numbers, i32(envelopes.count))
             envelopes.add(chunk.data, start, end)
             start = end
             number += 1
@@ -156,7 +156,7 @@ class RowBatch:
         known = self._known.get(envelope)
         if known is not None:
             return known
-        place = self.envelopes.exchange.count
+        place = self.envelopes.count
         self.envelopes.add(chunk.data, start, end)
         self._known[envelope] = place
         return place

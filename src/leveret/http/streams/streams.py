@@ -86,6 +86,9 @@ class SegmentsInfo(msgspec.Struct):
     """Body of …/segments."""
 
     number: int  # number of the stream in the log
+    stream_first: int  # first offset of the stream
+    stream_end: int  # offset of its next message
+    user: str  # whose share of the reads it takes, if a node that follows answers
     segments: list[SegmentInfo]
     # A chunk in the first segment; nothing of the range is before it.
     known_offset: int  # first offset of the chunk
@@ -99,7 +102,17 @@ async def get_segments(request: Request) -> Response:
     parts = segment_parts(stream, Path(), first, end)
     found = [SegmentInfo(part.path, part.first_offset, part.end) for part in parts]
     known = _known_chunk(stream, found[0].first_offset, first) if found else (0, 0)
-    return json_response(SegmentsInfo(int(stream.ledger.id), found, *known))
+    return json_response(
+        SegmentsInfo(
+            number=int(stream.ledger.id),
+            stream_first=int(stream.first_offset),
+            stream_end=int(stream.end_offset),
+            user=user_of(request).identity,
+            segments=found,
+            known_offset=known[0],
+            known_place=known[1],
+        )
+    )
 
 
 def _known_chunk(stream: Stream, segment_first: int, first: int) -> tuple[int, int]:
@@ -219,6 +232,7 @@ OPERATIONS: Final = (
             Query("to", "the offset after the last", int),
         ),
         answer=SegmentsInfo,
+        is_export=True,  # who asks reads the files, or lets a node that follows read its own
     ),
     Operation(
         method="GET",
