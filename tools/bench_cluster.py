@@ -1,7 +1,8 @@
 """Measure a cluster of three nodes: `make bench-cluster`.
 
-Three real nodes and the load generator run on one machine. CPU is that of all processes of all
-three nodes, from /proc. The rows of `LOADS` run at the leader. The other figures:
+Three real nodes and the load generator run on one machine, connected without a proxy. CPU is that
+of all processes of all three nodes, from /proc. The rows of `LOADS` run at the leader. The other
+figures:
 
     relay       the first row again, at a node that follows: what the relay costs
     kill -9     from the end of the leader to the next confirm of a client that reconnects
@@ -182,7 +183,10 @@ def main() -> None:
     parser.add_argument("--backlog", type=int, default=BACKLOG, help="messages of 1 KiB; 0: none")
     options = parser.parse_args()
     print(f"{build_info.describe()}, three nodes and the load on one machine", flush=True)
-    with tempfile.TemporaryDirectory(prefix="leveret-bench-") as name, cluster(3) as nodes:
+    with (
+        tempfile.TemporaryDirectory(prefix="leveret-bench-") as name,
+        cluster(3, is_direct=True) as nodes,
+    ):
         bench = Bench(nodes, Path(name), options.seconds)
         kills: list[float] = []
         hands: list[float] = []
