@@ -1,9 +1,10 @@
 """Measure a cluster of three nodes: `make bench-cluster`.
 
-Three real nodes and the load generator run on one machine. CPU is that of all processes of all
-three nodes, from /proc. The rows of `LOADS` run at the leader. The other figures:
+Three real nodes and the load generator run on one machine, connected without a proxy. CPU is that
+of all processes of all three nodes, from /proc. The rows of `LOADS` run at the leader. The other
+figures:
 
-    relay       the first row again, at a node that follows: what the relay costs
+    relay       rows at a node that follows: its CPU beyond that of the other node that follows
     kill -9     from the end of the leader to the next confirm of a client that reconnects
     hand-over   the longest time between two confirms while the leader stops by SIGTERM
     follower    memory of a node that follows, with a backlog; how quickly an empty node has it all
@@ -64,6 +65,7 @@ class Bench:
         self._folder = folder
         self._seconds = seconds
         self.rows: dict[str, list[tuple[float, ...]]] = {}
+        self.relays: dict[str, list[float]] = {}  # CPU µs of a relayed message
 
     def _view(self, name: str) -> Broker:
         """Return a node as the benchmark's parts want it."""
@@ -73,25 +75,31 @@ class Bench:
         view.pid = process.pid
         return view
 
-    def _cpu_s(self) -> float:
-        return sum(self._view(name).cpu_s() for name in self._nodes.nodes)
+    def _cpu_s(self) -> dict[str, float]:
+        return {name: self._view(name).cpu_s() for name in self._nodes.nodes}
 
-    def load(self, title: str, name: str, at: str) -> None:
-        """Measure a load at a node: CPU of all nodes, rate, p50 of deliveries and of confirms."""
+    def load(self, title: str, name: str, at: str) -> dict[str, float]:
+        """Measure a load at a node: CPU of all nodes, rate, p50 of deliveries and of confirms.
+
+        Return the CPU µs a message of each node.
+        """
         before_s = self._cpu_s()
         load = replace(LOADS[name], seconds=self._seconds)
         found = generate(load, self._view(at), self._folder)
-        figures = figures_of(found, self._cpu_s() - before_s)
+        spent_s = {node: cpu_s - before_s[node] for node, cpu_s in self._cpu_s().items()}
+        figures = figures_of(found, sum(spent_s.values()))
         confirm_us = found["confirm_latency_us"]["p50"]
         row = (figures["cpu_us"], figures["rate"], figures["p50_us"], confirm_us)
         self.rows.setdefault(title, []).append(row)
+        return {node: cpu_s * 1e6 / max(1, found["received"]) for node, cpu_s in spent_s.items()}
 
     def all_loads(self) -> None:
-        leader, follower = self._nodes.leader, self._nodes.followers[0]
+        leader, (follower, other) = self._nodes.leader, self._nodes.followers
         for name in LOADS:
             self.load(name, name, leader)
         for name in RELAYED:
-            self.load(f"{name}, at a follower", name, follower)
+            cpu_us = self.load(f"{name}, at a follower", name, follower)
+            self.relays.setdefault(name, []).append(cpu_us[follower] - cpu_us[other])
 
     def gap(self, end: Callable[[str], None]) -> float:
         """Return the longest time between two confirms while `end` ends the leader."""
@@ -182,7 +190,10 @@ def main() -> None:
     parser.add_argument("--backlog", type=int, default=BACKLOG, help="messages of 1 KiB; 0: none")
     options = parser.parse_args()
     print(f"{build_info.describe()}, three nodes and the load on one machine", flush=True)
-    with tempfile.TemporaryDirectory(prefix="leveret-bench-") as name, cluster(3) as nodes:
+    with (
+        tempfile.TemporaryDirectory(prefix="leveret-bench-") as name,
+        cluster(3, is_direct=True) as nodes,
+    ):
         bench = Bench(nodes, Path(name), options.seconds)
         kills: list[float] = []
         hands: list[float] = []
@@ -191,6 +202,8 @@ def main() -> None:
             kills.append(bench.gap(bench.kill))
             hands.append(bench.gap(bench.hand_over))
         show(bench.rows)
+        for row, relays in bench.relays.items():
+            print(f"relay, {row}: {statistics.median(relays):.1f} µs of CPU a message")
         print(f"kill -9 of the leader to the next confirm: {statistics.median(kills):.2f} s")
         print(f"hand-over by SIGTERM, time without service: {statistics.median(hands):.2f} s")
         if options.backlog:

@@ -84,8 +84,8 @@ ORDER_INSIDE: Final = {
     "attempts|consuming_session|dispatch|publishing|returned_message settling consuming bus "
     "sync|testing|webhook",
     "charts": "axes|style charts drawing page",
-    "cluster": "errors raft complaints|host|relay handshake|owner admission|link|peers|status "
-    "faults|requests links forming member",
+    "cluster": "errors raft complaints|host_owner|relay handshake|host|owner "
+    "admission|link|peers|status faults|requests links forming member",
     "jobs": "client worker",
     "job_service": "backoff|cron|limits|report|snowflake store embedded|shards",
 }
@@ -98,7 +98,9 @@ BANNED_IN_CORE: Final = frozenset(
 EDGE: Final = (
     "leveret.amqp.finisher",
     "leveret.amqp.sockets",
+    "leveret.cluster.host",
     "leveret.runtime.turns",
+    "leveret.storage.follower_log",
     "leveret.storage.job_writer",
     "leveret.storage.log",
     "leveret.storage.replicated_log",

@@ -332,8 +332,8 @@ BUGS: Final = (
     Bug(
         "heartbeats leave while the disk hangs",
         "core.py",
-        "if self.heartbeat_elapsed >= self.config.heartbeat_ticks and not self.is_holding():",
-        "if self.heartbeat_elapsed >= self.config.heartbeat_ticks:",
+        "        if self.is_holding():\n            return\n",
+        "",
         MILD,
         ("hung disk",),
     ),

@@ -75,12 +75,16 @@ class Accounts:
         """Return delivered messages that nobody sent."""
         return set(self.delivered) - self.sent
 
-    def on_delivered(self, body: bytes) -> None:
-        """Note a message of the queue, which has one consumer."""
+    def on_delivered(self, body: bytes, *, is_redelivered: bool) -> None:
+        """Note a message of the queue, which has one consumer.
+
+        A redelivered message has no place in the order: a connection of the consumer that its node
+        does not know to be dead has held it, while later messages went to the next connection.
+        """
         self.on_told(body)
         if body in self.settled:
             self.faults.append(f"{body[:KEY_BYTES]!r} was acked, and is delivered again")
-        if body not in self.delivered:
+        if body not in self.delivered and not is_redelivered:
             name, _, number = body[:KEY_BYTES].partition(b"-")
             if int(number) < self._newest.get(name, 0):
                 self.faults.append(f"{body[:KEY_BYTES]!r} came after later ones of its publisher")
@@ -246,7 +250,7 @@ class Consumer(Client):
                 self.accounts.settled.update(bodies)
 
     def on_delivery(self, delivery: Delivery) -> None:
-        self.accounts.on_delivered(delivery.body)
+        self.accounts.on_delivered(delivery.body, is_redelivered=delivery.redelivered)
         if self._has_transactions:
             self._deliveries.append(delivery)
             self._arrived.set()

@@ -12,14 +12,17 @@ go on. The new host believes its directory and nothing else: the leader's log ma
 all of its blocks were written.
 
 On the leader the log itself writes its blocks and gives them to `append`. This module does no I/O:
-messages, files and copies are reached by Protocols, and time is that of the loop.
+messages, files and copies are reached by the Protocols of `host_owner`, and time is that of the
+loop. It is compiled, because every block passes it several times.
 """
 
 import logging
 from collections.abc import Callable
-from typing import Final, Protocol
+from functools import partial
+from typing import Final
 
 from leveret.cluster.errors import BusyError
+from leveret.cluster.host_owner import Done, HostOwner, LeaderLog, LogReader, MemberLog
 from leveret.cluster.raft.block import MEMBERS, TERM, Block
 from leveret.cluster.raft.core import Raft
 from leveret.cluster.raft.members import NOBODY, Members, encode_members
@@ -31,75 +34,6 @@ from leveret.cluster.raft.stored import HardState
 log = logging.getLogger(__name__)
 
 TICK_S: Final = 0.1  # ten ticks are the shortest election timeout
-
-Done = Callable[[], None]
-Blocks = Callable[[list[Block]], None]
-
-
-class LogReader(Protocol):
-    """The part of a log that both roles need."""
-
-    def commit_to(self, index: int) -> None:
-        """Note that all blocks up to an index are committed, and on this disk."""
-
-    def read_blocks(self, first: int, last: int, bytes_max: int, done: Blocks) -> None:
-        """Read blocks from files for a follower: at least one, and no more than `bytes_max`.
-
-        Call `done` on the loop, with no blocks if the first one is in no file any more.
-        """
-
-
-class MemberLog(LogReader, Protocol):
-    """The log of a node that follows. Writes are done in their order."""
-
-    def make_block(self, index: int, term: int, kind: int, payload: bytes) -> bytes:
-        """Encode a block of the log's own, as it stands in a log file."""
-
-    def write(self, hard: HardState | None, cut_from: int, blocks: list[Block], done: Done) -> None:
-        """Write and sync a hard state, cut the log from a block on (0: do not), and write blocks.
-
-        Call `done` on the loop when all is synced, and all writes before it: also if there is
-        nothing to write, and also after the log was closed in order. A fault is told to
-        `ClusterMember.fail`.
-        """
-
-    def write_identity(self, cluster: bytes, number: int, members: bytes, done: Done) -> None:
-        """Write and sync which cluster this node belongs to, its number, and the first members."""
-
-
-class LeaderLog(LogReader, Protocol):
-    """The log of a node that leads."""
-
-    def append_members(self, members: bytes) -> None:
-        """Make a block of kind MEMBERS behind all blocks so far, and give it to `append`."""
-
-    def resume(self) -> None:
-        """Make blocks again: a hand-over was given up, and `append` takes them."""
-
-
-class HostOwner(Protocol):
-    """Carries messages, and is told about the role."""
-
-    def send(self, target: int, messages: list[Message]) -> None:
-        """Send messages to a member, or drop them."""
-
-    def copy_to(self, target: int, done: Callable[[int], None]) -> None:
-        """Copy the directory to a member; call `done` with its last block, or 0 if that failed."""
-
-    def on_lead(self, term: int) -> None:
-        """Handle that this member leads: its TERM block is committed."""
-
-    def on_follow(self, leader: int) -> None:
-        """Handle that another member leads, or none (0)."""
-
-    def on_commit(self, index: int) -> None:
-        """Handle that blocks up to an index are committed, and on this disk."""
-
-    def on_members(self) -> None:
-        """Handle a change of the members, committed or not."""
-
-    def on_fault(self, reason: str) -> None:
-        """Handle a fault, after which this host does nothing more."""
 
 
 class RaftHost:
@@ -136,22 +70,27 @@ class RaftHost:
 
     def tick(self) -> None:
         """Let time pass by one tick."""
-        self._run(lambda: self.raft.tick(self.sync_ticks()))
+        self._run(self._tick)
+
+    def _tick(self) -> None:
+        self.raft.tick(self.sync_ticks())
 
     def on_messages(self, messages: list[Message]) -> None:
-        self._run(lambda: self._step(messages))
-
-    def _step(self, messages: list[Message]) -> None:
-        step = self.raft.step
-        for message in messages:
-            step(message)
+        if self.has_ended:
+            return
+        try:
+            for message in messages:
+                self.raft.step(message)
+            self._pump()
+        except Exception as fault:
+            self._on_bug(fault)
 
     def on_link_lost(self, number: int) -> None:
-        self._run(lambda: self.raft.on_link_lost(number))
+        self._run(partial(self.raft.on_link_lost, number))
 
     def on_messages_lost(self, number: int) -> None:
         """Note that messages to a member may be lost, though it is connected."""
-        self._run(lambda: self.raft.on_messages_lost(number))
+        self._run(partial(self.raft.on_messages_lost, number))
 
     def append(self, index: int, kind: int, data: bytes) -> None:
         """Take a block that the leader's log has made and writes itself.
@@ -174,21 +113,24 @@ class RaftHost:
 
     def on_written(self, index: int) -> None:
         """Note that the leader's log has synced its blocks up to this one."""
-        self._run(lambda: self._on_written(index))
-
-    def _on_written(self, index: int) -> None:
-        raft = self.raft
-        if raft.log.base_index <= index <= raft.log.last_index:
-            raft.on_synced(index, raft.log.term(index))
-        self._note_progress()
+        if self.has_ended:
+            return
+        try:
+            raft_log = self.raft.log
+            if raft_log.base_index <= index <= raft_log.last_index:
+                self.raft.on_synced(index, raft_log.term(index))
+            self._note_progress()
+            self._pump()
+        except Exception as fault:
+            self._on_bug(fault)
 
     def forget(self, base_index: int) -> None:
         """Note that blocks up to this one are in no log file any more."""
-        self._run(lambda: self.raft.forget(base_index))
+        self._run(partial(self.raft.forget, base_index))
 
     def follow(self, term: int, leader: int) -> None:
         """Begin as a follower in a term that is known already, with its leader or none."""
-        self._run(lambda: self.raft.become_follower(term, leader))
+        self._run(partial(self.raft.become_follower, term, leader))
 
     def lead_with(self, leader_log: LeaderLog) -> None:
         """Lead with this log; without effect if the lead is lost already."""
@@ -252,8 +194,11 @@ class RaftHost:
             action()
             self._pump()
         except Exception as fault:
-            log.exception("the member of the cluster has failed")
-            self.fail(f"the member of the cluster has failed: {fault!r}")
+            self._on_bug(fault)
+
+    def _on_bug(self, fault: Exception) -> None:
+        log.error("the member of the cluster has failed", exc_info=fault)
+        self.fail(f"the member of the cluster has failed: {fault!r}")
 
     def _pump(self) -> None:
         """Do all work that the member asks for, until there is no more."""
@@ -290,12 +235,12 @@ class RaftHost:
         index, term = int(raft.log.last_index) + 1, int(raft.term)
         block = Block(index, term, TERM, member_log.make_block(index, term, TERM, b""))
         self._append(block)
-        self._write(member_log, None, 0, [block], lambda: raft.on_synced(index, term))
+        self._write(member_log, None, 0, [block], partial(raft.on_synced, index, term))
 
     def _write_ready(self, member_log: MemberLog, ready: Ready) -> None:
         hard = ready.hard if ready.is_hard_changed else None
         cut_from = int(ready.cut_from)
-        self._write(member_log, hard, cut_from, ready.blocks, lambda: self.raft.advance(ready))
+        self._write(member_log, hard, cut_from, ready.blocks, partial(self.raft.advance, ready))
 
     def _write(
         self,
@@ -308,12 +253,19 @@ class RaftHost:
         self._writes += 1
         if self._sync_since_s < 0:
             self._sync_since_s = self._now_s()
-        member_log.write(hard, cut_from, blocks, lambda: self._run(lambda: self._on_done(done)))
+        member_log.write(hard, cut_from, blocks, partial(self._on_done, done))
 
     def _on_done(self, done: Done) -> None:
-        self._writes -= 1
-        done()
-        self._note_progress()
+        """Tell the member that a write is synced."""
+        if self.has_ended:
+            return
+        try:
+            self._writes -= 1
+            done()
+            self._note_progress()
+            self._pump()
+        except Exception as fault:
+            self._on_bug(fault)
 
     def _note_progress(self) -> None:
         raft_log = self.raft.log
@@ -324,7 +276,7 @@ class RaftHost:
     def _send(self, messages: list[Message]) -> None:
         by_target: dict[int, list[Message]] = {}
         for message in messages:
-            by_target.setdefault(message.target, []).append(message)
+            by_target.setdefault(int(message.target), []).append(message)
         for target, some in by_target.items():
             self._owner.send(target, some)
 
@@ -337,14 +289,17 @@ class RaftHost:
             int(request.first),
             int(request.last),
             int(request.bytes_max),
-            lambda blocks: self._run(lambda: self.raft.on_read(request, blocks)),
+            partial(self._on_read, request),
         )
 
+    def _on_read(self, request: ReadRequest, blocks: list[Block]) -> None:
+        self._run(partial(self.raft.on_read, request, blocks))
+
     def _copy(self, target: int) -> None:
-        term = self.raft.term
-        self._owner.copy_to(
-            target, lambda last: self._run(lambda: self._on_copied(target, term, last))
-        )
+        self._owner.copy_to(target, partial(self._on_copy_ended, target, int(self.raft.term)))
+
+    def _on_copy_ended(self, target: int, term: int, last: int) -> None:
+        self._run(partial(self._on_copied, target, term, last))
 
     def _on_copied(self, target: int, term: int, last: int) -> None:
         raft = self.raft

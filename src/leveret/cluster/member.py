@@ -17,7 +17,8 @@ from leveret.cluster.admission import removed, require_welcome
 from leveret.cluster.errors import ClusterError, LinkRefusedError
 from leveret.cluster.forming import DRAIN, LEAD, REMOVE, REVIVE, Forming
 from leveret.cluster.handshake import NOT_LEADER, REMOVED, Card
-from leveret.cluster.host import TICK_S, LeaderLog, MemberLog, RaftHost
+from leveret.cluster.host import TICK_S, RaftHost
+from leveret.cluster.host_owner import LeaderLog, MemberLog
 from leveret.cluster.links import Links
 from leveret.cluster.owner import DirectoryCopier, MemberOwner
 from leveret.cluster.peers import PACE, Address, Answer, Pace, Tls, parse_address

@@ -47,6 +47,7 @@ log = logging.getLogger(__name__)
 
 RETRY_S: Final = 0.1  # after a relay that was refused: the leader may not be ready
 UID_BYTES: Final = 16
+ROLL_WAIT_S: Final = 5.0  # then a copy begins with the last file that is committed
 HAND_OVER_S: Final = 5.0  # then a node that stops no longer waits for its successor
 
 MakeNode = Callable[[Replication], Node]
@@ -265,25 +266,41 @@ class ClusterNode(ClusterFacts):
         """Hold the files of the broker's log as of a new log file.
 
         Before the broker runs, the files are those of the newest ROLL block that is committed: the
-        member that gets the copy may be needed to commit the first block of this leader.
+        member that gets the copy may be needed to commit the first block of this leader. The same
+        holds if the new file is not committed within `ROLL_WAIT_S`.
         """
         if self._open is None:
-            done(self._settled_source())
+            number = self._newest_settled() if self._following is not None else 0
+            done(self._open_source(number))
             return
         leading = self._open.replicated_log()
+        waiting: asyncio.TimerHandle | None = None
+
+        def hold(number: int) -> CopySource | None:
+            leading.hold_files()
+            source = self._open_source(number)
+            if source is None:
+                leading.release_files()
+            else:
+                self._held[source] = leading
+            return source
 
         def on_rolled(number: int) -> None:
-            source: CopySource | None = None
-            if number:
-                leading.hold_files()
-                try:
-                    source = CopySource(self._disk, number)
-                    self._held[source] = leading
-                except OSError as fault:
-                    log.warning("the directory cannot be copied: %s", fault)
-                    leading.release_files()
-            done(source)
+            nonlocal waiting
+            if waiting is not None:
+                waiting.cancel()
+                waiting = None
+                done(hold(number))
 
+        def on_late() -> None:
+            nonlocal waiting
+            is_leading = self._open is not None and self._open.replicated_log() is leading
+            source = hold(self._newest_settled()) if is_leading else None
+            if source is not None:
+                waiting = None
+                done(source)
+
+        waiting = asyncio.get_running_loop().call_later(ROLL_WAIT_S, on_late)
         leading.roll(on_rolled)
 
     def end_copy(self, source: CopySource) -> None:
@@ -293,16 +310,16 @@ class ClusterNode(ClusterFacts):
         if held is not None and self._open is not None and self._open.replicated_log() is held:
             held.release_files()
 
-    def _settled_source(self) -> CopySource | None:
-        """Return the directory as of its newest committed ROLL block; None if there is none.
+    def _newest_settled(self) -> int:
+        return max(numbers(self._disk.names(), ".settled"), default=0)
+
+    def _open_source(self, number: int) -> CopySource | None:
+        """Return the directory as of the ROLL block of a file; None if there is none.
 
         Its files are open, so a file that is removed meanwhile only ends the copy.
         """
-        number = max(numbers(self._disk.names(), ".settled"), default=0)
-        if self._following is None or number == 0:
-            return None
         try:
-            return CopySource(self._disk, number)
+            return CopySource(self._disk, number) if number else None
         except OSError as fault:
             log.warning("the directory cannot be copied: %s", fault)
             return None

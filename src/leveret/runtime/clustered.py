@@ -16,6 +16,7 @@ from leveret.runtime.certificates import Certificates
 from leveret.runtime.cluster_node import ClusterNode
 from leveret.runtime.job_tokens import put_cluster_secret
 from leveret.runtime.public_listeners import PublicListeners
+from leveret.storage.blocks import VERSION
 from leveret.storage.disk import Disk
 
 DESCRIPTORS_KEPT: Final = 256  # for files, other nodes, and the broker of a node that leads
@@ -94,6 +95,7 @@ def node_settings(settings: Settings) -> NodeSettings:
         address=str(peers[settings.node]),
         peers=peers,
         secret=_secret(settings),
+        format_max=VERSION,
     )
 
 

@@ -21,6 +21,7 @@ def make_local_node(view: HttpNodeView, events: NodeEvents, token: Callable[[], 
         user=view.directory.user,
         targets=TargetRules(view.settings.shovel_allowed_targets),
         synced=view.synced,
+        tellable=view.tellable,
     )
 
 

@@ -21,3 +21,5 @@ class LocalNode:
     user: UserLookup  # returns a user of the directory
     targets: TargetRules
     synced: Callable[[], Awaitable[None]]  # returns when all changes are on disk
+    # Returns when every change so far may be shown outside: it is committed in the cluster.
+    tellable: Callable[[], Awaitable[None]]

@@ -159,6 +159,9 @@ class Shovel(ShovelStatus, ShovelListener):
                 self._wake.clear()
             batch = self._inbox[: min(BATCH, self._allowed())]
             del self._inbox[: len(batch)]
+            if batch and source.session is not None:
+                # The leader of a cluster shows other systems only what the cluster keeps.
+                await self._node.tellable()
             if self._lost.done():
                 return  # the caller raises the fault; nothing is passed on after it
             if batch:

@@ -80,6 +80,7 @@ class _Job:
         self.is_cut = False
         self.written = 0  # blocks that are synced
         self.last_ms = 0  # time of the last block
+        self.has_failed = False  # the disk was full when it was tried first
         self.made: list[Effect] = []  # effects of the written blocks
         self.due: deque[Effect] = deque()  # effects to settle
 
@@ -104,7 +105,7 @@ class FollowerLog:
         self.needs_copy = scan.needs_copy
         self.synced_index = scan.last_index
         self.commit = 0
-        self._effects: deque[Effect] = deque(e for e in scan.effects if e.kind != MEMBERS)
+        self._effects: deque[Effect] = deque([e for e in scan.effects if e.kind != MEMBERS])
         self._is_full = False
         self._has_failed = False
         self._is_closed = False
@@ -238,10 +239,12 @@ class FollowerLog:
             try:
                 base = self._settle_all(job) if job.done is None else self._write(job)
             except Exception as fault:
+                job.has_failed = True
                 self._call_on_loop(self._on_failed, job, fault)
                 return
             undone.popleft()
-            self._call_on_loop(self._on_done, job, self._last, base)
+            if job.done is not None or base or job.has_failed:  # the loop has to know
+                self._call_on_loop(self._on_done, job, self._last, base)
 
     def _write(self, job: _Job) -> int:
         """Do the steps of a write that are not done yet. After a full disk this continues it."""
@@ -365,7 +368,10 @@ class FollowerLog:
         return base
 
     def _settle(self, effect: Effect) -> int:
-        data = read_effect(self._disk, effect)
+        if self._file is not None and effect.file == self._files[-1].number:
+            data = self._file.read(int(effect.size), int(effect.at))
+        else:
+            data = read_effect(self._disk, effect)
         if effect.kind == CHUNK:
             self._segments.append(int.from_bytes(data[:8], "big"), data[8:])
         elif effect.kind == TRIM:

@@ -131,9 +131,9 @@ class ClusterProcess:
 class RunningCluster:
     """The nodes of a cluster, by name: a, b, c and so on."""
 
-    def __init__(self, nodes: dict[str, ClusterProcess], cables: Cables) -> None:
+    def __init__(self, nodes: dict[str, ClusterProcess], cables: Cables | None) -> None:
         self._nodes = nodes
-        self._cables = cables
+        self._maybe_cables = cables  # None: the nodes are connected directly
 
     @property
     def nodes(self) -> list[str]:
@@ -232,6 +232,12 @@ class RunningCluster:
         """Take back all cuts."""
         self._cables.heal()
 
+    @property
+    def _cables(self) -> Cables:
+        if self._maybe_cables is None:
+            raise RuntimeError("the nodes are connected directly: they cannot be cut off")
+        return self._maybe_cables
+
     def wait_for_members(self) -> None:
         """Wait until all nodes are connected, vote, and have all blocks of the leader."""
         wait_until(self._is_whole, "all nodes vote and have caught up")
@@ -254,21 +260,29 @@ class RunningCluster:
 
 @contextlib.contextmanager
 def cluster(
-    size: int = 3, *, folder: Path | None = None, start: bool = True, **settings: Any
+    size: int = 3,
+    *,
+    folder: Path | None = None,
+    start: bool = True,
+    is_direct: bool = False,
+    **settings: Any,
 ) -> Iterator[RunningCluster]:
     """Run a cluster of real nodes until the end of the block.
 
     `folder` keeps data directories and logs; without it they are removed at the end. `settings` are
     fields of `leveret.config.settings.Settings`, for every node. With `start=False` the test starts
-    the nodes itself.
+    the nodes itself. With `is_direct` there are no proxies between the nodes, which cost time: then
+    nothing can be cut.
     """
     if not 1 <= size <= NODES_MAX:
         raise ValueError(f"a cluster of {size} nodes: 1 to {NODES_MAX} are possible")
     with contextlib.ExitStack() as stack:
         if folder is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="leveret-")))
-        cables = Cables()
-        stack.callback(cables.close)
+        cables: Cables | None = None
+        if not is_direct:
+            cables = Cables()
+            stack.callback(cables.close)
         running = RunningCluster(_make_nodes(_NAMES[:size], folder, cables, settings), cables)
         stack.callback(running.close)
         if start:
@@ -278,7 +292,7 @@ def cluster(
 
 
 def _make_nodes(
-    names: str, folder: Path, cables: Cables, settings: dict[str, Any]
+    names: str, folder: Path, cables: Cables | None, settings: dict[str, Any]
 ) -> dict[str, ClusterProcess]:
     folder.mkdir(parents=True, exist_ok=True)
     secret = folder / "secret"
@@ -295,8 +309,10 @@ def _make_nodes(
         peers = [f"{name}={HOST}:{ports[name]}"]
         for other in names:
             if other != name:
-                port = free_port()
-                cables.add(name, other, port=port, target_port=ports[other])
+                port = ports[other]
+                if cables is not None:
+                    port = free_port()
+                    cables.add(name, other, port=port, target_port=ports[other])
                 peers.append(f"{other}={HOST}:{port}")
         flags = ["--cluster-listen", f"{HOST}:{ports[name]}", "--cluster-peers", ",".join(peers)]
         flags += ["--cluster-secret-file", str(secret)]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from leveret.cluster.errors import ClusterError
-from leveret.cluster.host import Blocks, Done
+from leveret.cluster.host_owner import Blocks, Done
 from leveret.cluster.member import ClusterMember, Directory, NodeSettings
 from leveret.cluster.peers import Address
 from leveret.cluster.raft.block import MEMBERS, NORMAL, Block
@@ -72,6 +72,7 @@ class Machine:
         self.hang_until_s = 0.0
         self.ended = ""  # why the member has ended
         self.published = 0
+        self.resumed = 0  # hand-overs after which this leader was told to go on
         self._is_leading = False
         self.leaders: list[str] = []  # as it was told
         self.relays: list[RelayHead] = []
@@ -226,7 +227,10 @@ class Machine:
         self.after(self.rng.uniform(*SYNC_S), written)
 
     def resume(self) -> None:
-        """Do nothing: each publish asks again whether a block may be made."""
+        """Count it: each publish asks again whether a block may be made."""
+        assert self.member is not None
+        assert self.member.may_append
+        self.resumed += 1
 
     def append_members(self, members: bytes) -> None:
         self.after(self.rng.uniform(0, 0.001), lambda: self._append(MEMBERS, members))

@@ -39,6 +39,17 @@ def test_a_drained_leader_hands_over_and_does_not_lead_again(schedule: CheckedSc
     world.calm()
 
 
+def test_a_leader_goes_on_after_a_hand_over_that_was_given_up(schedule: CheckedSchedule) -> None:
+    world, leader = started(schedule, "a", "b", "c")
+    world.until(world.is_even)
+    target = other_than(world, leader)
+    world.network.cut(leader.name, target.name)
+    world.command(leader.name, partial(ClusterMember.lead, name=target.name))
+    # No block is under way whose commit could wake the log, and no client sends anything.
+    assert world.is_led_by(leader)
+    assert leader.resumed == 1
+
+
 def test_a_drained_node_leads_if_no_other_node_can(schedule: CheckedSchedule) -> None:
     world, leader = started(schedule, "a", "b", "c")
     drained = other_than(world, leader)

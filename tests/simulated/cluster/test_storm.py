@@ -141,6 +141,33 @@ def test_elected_node_copies_its_directory_to_the_member_that_it_needs(storm: St
     storm.check_end()
 
 
+def test_leader_copies_its_directory_to_the_member_that_its_next_commit_needs(
+    storm: Storm,
+) -> None:
+    for machine in storm.machines:
+        machine.file_bytes = 4000
+    leader = started(storm)
+    late, other = [machine for machine in storm.machines if machine is not leader]
+    late.kill()
+    storm.begin_clients()
+    storm.until("all is published", lambda: all(p.task.done() for p in storm.publishers))
+    storm.until("all is delivered", lambda: not storm.accounts.lost())
+    other.kill()
+    late.start()
+    storm.until("it has a majority again", lambda: _has_all(late, leader))
+    assert storm.leader() is leader
+    storm.calm()
+    storm.check_end()
+
+
+def _has_all(late: SimulatedBroker, leader: SimulatedBroker) -> bool:
+    """Return True if a node has caught up with its leader, and all blocks are committed."""
+    assert leader.node is not None
+    last = leader.node.member.next_index - 1
+    host = late.member.host if late.member is not None else None
+    return host is not None and host.committed == last
+
+
 def test_node_that_was_away_for_a_short_time_is_caught_up_from_log_files(storm: Storm) -> None:
     leader = started(storm)
     storm.begin_clients()

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 from random import Random
 
-from leveret.cluster.host import Blocks, Done
+from leveret.cluster.host_owner import Blocks, Done
 from leveret.cluster.member import ClusterMember, Directory, NodeSettings
 from leveret.cluster.peers import Address, Tls
 from leveret.cluster.raft.block import MEMBERS, NORMAL, Block

@@ -8,6 +8,7 @@ from leveret.cluster.raft.members import Member
 from leveret.cluster.raft.messages import (
     APPEND,
     APPEND_REPLY,
+    COMMIT,
     GRANTED,
     HEARTBEAT,
     HEARTBEAT_REPLY,
@@ -57,7 +58,25 @@ def test_message_stops_at_its_bytes_and_carries_one_block_at_least() -> None:
         trio.leader.append(bytes(size))
     trio.run()
     assert [len(m.blocks) for m in trio.of(APPEND, 2) if m.blocks] == [1, 1, 1]
-    assert trio.raft(2).commit == 4
+    assert trio.raft(2).log.synced_index == 4
+
+
+def test_commit_reaches_followers_with_the_next_block_or_the_next_tick() -> None:
+    trio = Trio()
+    trio.tick()
+    trio.sent.clear()
+    trio.leader.append(b"one")
+    trio.run()
+    assert trio.leader.raft.commit == 2
+    assert not trio.of(COMMIT)
+    trio.leader.append(b"two")
+    trio.run()
+    assert [trio.raft(node).commit for node in (1, 2, 3)] == [3, 2, 2]
+    trio.tick()
+    assert [trio.raft(node).commit for node in (1, 2, 3)] == [3, 3, 3]
+    trio.sent.clear()
+    trio.tick()
+    assert not trio.of(COMMIT)
 
 
 def test_blocks_of_one_turn_share_a_message() -> None:

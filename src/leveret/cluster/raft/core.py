@@ -114,8 +114,12 @@ class Raft(State):
                 self.transfer_target = NOBODY
                 self.counters.transfers_failed += 1
         self.heartbeat_elapsed += 1
-        if self.heartbeat_elapsed >= self.config.heartbeat_ticks and not self.is_holding():
+        if self.is_holding():
+            return
+        if self.heartbeat_elapsed >= self.config.heartbeat_ticks:
             broadcast_heartbeat(self)
+        else:
+            broadcast_commit(self)
 
     def _hears_quorum(self) -> bool:
         """Return True if a majority of voters was heard within the election timeout."""
@@ -210,7 +214,6 @@ class Raft(State):
 
     def _on_committed(self) -> None:
         """Handle a higher commit index of the leader."""
-        broadcast_commit(self)
         trim_window(self)
         if self.transfer_target != NOBODY:
             maybe_send_timeout_now(self)

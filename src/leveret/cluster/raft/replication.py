@@ -128,8 +128,6 @@ def on_append_reply(state: State, message: Message) -> bool:
     if is_news:
         trim_window(state)
     send_appends(state, message.source, progress)
-    if not is_committed:
-        _maybe_send_commit(state, message.source, progress)
     if state.transfer_target != NOBODY:
         maybe_send_timeout_now(state)
     return is_committed
@@ -182,20 +180,19 @@ def trim_window(state: State) -> None:
 
 
 def broadcast_commit(state: State) -> None:
-    """Send the commit index to followers that will not soon get it with blocks."""
+    """Send the commit index to followers that have not got it with blocks.
+
+    The leader calls this once in a tick. A message for each commit would wake every follower once
+    more for each block. Nobody waits for it: followers serve no client with what is committed. No
+    reply is needed: the next heartbeat repeats a lost message.
+    """
     for node, progress in state.progress.items():
-        if node != state.node:
-            _maybe_send_commit(state, node, progress)
-
-
-def _maybe_send_commit(state: State, node: i64, progress: Progress) -> None:
-    """Send the commit index. No reply is needed: the next heartbeat repeats a lost message."""
-    has_all = progress.state == REPLICATE and progress.match == state.log.last_index
-    if has_all and progress.commit_sent < state.commit:
-        message = state.message(COMMIT, node)
-        message.commit = state.commit
-        progress.commit_sent = state.commit
-        state.send(message)
+        has_all = progress.state == REPLICATE and progress.match == state.log.last_index
+        if node != state.node and has_all and progress.commit_sent < state.commit:
+            message = state.message(COMMIT, node)
+            message.commit = state.commit
+            progress.commit_sent = state.commit
+            state.send(message)
 
 
 def maybe_send_timeout_now(state: State) -> None:
