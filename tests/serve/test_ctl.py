@@ -95,6 +95,8 @@ def test_unacked_messages_name_their_holder(server: RunningBroker) -> None:
     (item,) = found(server, "unacked", "held")
     (shown,) = found(server, "list", "connections")
     assert item["holder"]["connection"] == shown["name"]
+    said = ctl(server, "explain", "held", item["id"])
+    assert f"\n  {shown['name']}, channel 1, user guest" in said
     ctl(server, "close-connection", shown["name"], "--reason", "enough")
     with pytest.raises(pika.exceptions.ConnectionClosed, match="enough"):
         connection.process_data_events(20)

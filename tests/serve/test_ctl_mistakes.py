@@ -54,6 +54,16 @@ def test_missing_queue_is_named(server: RunningBroker, words: list[str]) -> None
     assert error == "leveret ctl: no queue 'nosuch' in vhost '/'\n"
 
 
+def test_policy_that_is_refused_is_explained_in_plain_words(server: RunningBroker) -> None:
+    for definition, words in (
+        ("tttl=5", "'tttl' is not a policy setting"),
+        ("message-ttl=soon", "'soon' is not a valid message TTL"),
+    ):
+        error = refused("ctl", "policy", "set", "p", ".*", definition, *url(server))
+        assert words in error
+        assert "<<" not in error
+
+
 def test_missing_user_and_vhost_are_named(server: RunningBroker) -> None:
     assert "no user 'nosuch'" in refused("ctl", "show", "user", "nosuch", *url(server))
     wrong = ["ctl", "list", "queues", "--vhost", "nosuch", *url(server)]

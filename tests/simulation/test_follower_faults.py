@@ -189,6 +189,18 @@ def test_failed_sync_ends_the_log_and_nothing_is_acknowledged() -> None:
     assert len(follower.faults) == 1
 
 
+def test_blocks_that_a_restart_finds_after_a_failed_sync_survive_a_power_loss() -> None:
+    """A restarted follower acknowledges them, so they must be on disk and not only in memory."""
+    leader, follower = _filled()
+    follower.disk.fail_sync()
+    follower.write([leader.add_kind("messages")])
+    follower.run()
+    again = Follower(follower.disk.killed())
+    assert again.acked == leader.last
+    for seed in range(8):
+        assert Follower(again.disk.crash(Random(seed))).acked == leader.last
+
+
 def test_state_is_on_disk_before_it_is_answered() -> None:
     _, follower = _filled()
     state = RaftState("test", 2, "uid-2")

@@ -214,6 +214,27 @@ def test_a_failed_sync_confirms_no_duplicate() -> None:
     stage.abandon()
 
 
+@pytest.mark.parametrize("nth", [1, 2, 5])
+def test_duplicate_confirmed_after_a_failed_sync_and_a_restart_survives_a_power_loss(
+    nth: int,
+) -> None:
+    """The operating system still shows the block of the failed sync, but has not written it."""
+    stage, client = opened(FakeDisk())
+    stage.disk.fail_sync(nth)
+    bodies = [b"%d" % number for number in range(nth)]
+    for body in bodies:
+        client.publish("q", body, key(body.decode()))
+    assert client.confirmed[nth] is False
+    again, client = opened(stage.killed())
+    client.publish("q", b"again", key(bodies[-1].decode()))
+    assert client.confirmed == {1: True}
+    for seed in range(8):
+        last = StorageStage(again.disk.crash(Random(seed)))
+        assert bodies_in(last, "q") == bodies
+        last.abandon()
+    again.abandon()
+
+
 def test_a_retry_after_a_full_disk_is_confirmed_when_the_first_is_written() -> None:
     stage, client = opened(FakeDisk())
     stage.disk.fail_write()

@@ -5,12 +5,13 @@ from typing import Annotated
 
 import typer
 
+from leveret.cli.shared.groups import GROUPS
 from leveret.cli.shared.options import Json, print_json
 from leveret.config.load import load
 from leveret.config.settings import Settings, options
 from leveret.errors import ConfigError
 
-app = typer.Typer(no_args_is_help=True, help="Check and show the configuration of a broker.")
+app = typer.Typer(no_args_is_help=True, help=GROUPS["config"])
 
 File = Annotated[
     str | None,

@@ -26,9 +26,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         from leveret.cli.serve import serve
 
         return serve(words[1:])
-    from leveret.cli.app import make_app
+    from leveret.cli.app import is_overview, make_app, make_overview
 
-    make_app(words[0] if words else "")(words, prog_name="leveret")
+    first = words[0] if words else ""
+    app = make_overview() if is_overview(first) else make_app(first)
+    app(words, prog_name="leveret")
     raise AssertionError("Typer ends by SystemExit")
 
 

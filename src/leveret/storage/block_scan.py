@@ -48,6 +48,7 @@ from leveret.storage.file_records import (
     listed_files,
 )
 from leveret.storage.synced_mark import SyncedMark, read_mark
+from leveret.storage.unsynced_end import write_unsynced_end
 
 SYNC_BYTES_MAX: Final = 4 * 1024 * 1024  # most bytes of one sync, unless they are a single block
 _BLOCK_BYTES_MIN: Final = BLOCK_HEAD_BYTES + 1
@@ -334,7 +335,7 @@ def read_effect(disk: Disk, effect: Effect) -> bytes:
 
 
 def tidy_end(disk: Disk, scan: BlockScan) -> None:
-    """Remove the invalid end of the log, and sync the rest: a killed node may not have synced it.
+    """Remove the invalid end of the log. Write the rest again if it may not have been synced.
 
     If blocks are lost, the caller has noted that in the file `raft` before this call.
     """
@@ -357,6 +358,8 @@ def tidy_end(disk: Disk, scan: BlockScan) -> None:
         file.sync()
     finally:
         file.close()
+    for _ in write_unsynced_end(disk, newest.number, newest.end):
+        pass
 
 
 def lower_mark(disk: Disk, block: int) -> None:

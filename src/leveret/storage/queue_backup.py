@@ -167,14 +167,16 @@ def _lines(
             continue
         by_priority.setdefault(message.priority if ready.prioritised else 0, []).append(message)
     lines: list[tuple[int, list[Message], list[PagedRun]]] = []
-    if ready.returns_first and not ready.back.is_empty():
-        lines.append((1 << 62, ready.back.messages(), []))
+    if ready.returns_first and not ready.back.is_used_up():
+        parts = ready.back.with_returns()
+        runs = [run.copy() for part in parts for run in part.paged.runs]
+        lines.append((1 << 62, [m for part in parts for m in part.messages()], runs))
     of_priority = {priority: ready.lines_at(priority) for priority in ready.lines}
     if not ready.prioritised:
-        of_priority = {0: [*ready.paged_returns, ready.line]}
+        of_priority = {0: ready.line.with_returns()}
     for priority in by_priority.keys() | of_priority.keys():
         held = by_priority.get(priority, [])
-        runs: list[PagedRun] = []
+        runs = []
         for line in of_priority.get(priority, []):
             held = [*held, *line.messages()]
             runs.extend(run.copy() for run in line.paged.runs)

@@ -16,6 +16,8 @@ block, its end is missing, and the node does not start. A segment with messages 
 not explain shows the same (`unexplained_segments`). Until all this is checked, a start changes
 nothing in the directory.
 
+Blocks that the last node may not have synced are written again (`unsynced_end`).
+
 In a replicated log the checkpoint is a block of the log (`recovery_start`). A newest file whose
 first block is not whole was never part of the log, and goes.
 
@@ -52,6 +54,7 @@ from leveret.storage.segment_files import SegmentFiles
 from leveret.storage.stream_recovery import restore_streams
 from leveret.storage.synced_mark import read_mark
 from leveret.storage.unexplained_segments import require_explained
+from leveret.storage.unsynced_end import write_unsynced_end
 
 STEP_OBJECTS: Final = 256  # definitions, or queues without messages, that one step restores
 
@@ -129,6 +132,8 @@ def _rebuild(
     adopts = found.is_repair or found.accepts_lost_end
     unexamined = {} if adopts else require_explained(disk, broker, replay)
     _tidy_up(disk, names, found, start)
+    if logs and logs[-1] in found.files:
+        yield from write_unsynced_end(disk, logs[-1], found.files[logs[-1]])
     yield from _write_indexes(disk, found)
     yield from restore_streams(
         disk,

@@ -17,10 +17,9 @@ from leveret.cli.bus.options import (
     one_line_on_failure,
 )
 from leveret.cli.ctl.objects import parse_pairs
+from leveret.cli.shared.groups import GROUPS
 
-app = typer.Typer(
-    no_args_is_help=True, help="The event bus: post messages to a URL, handle dead letters."
-)
+app = typer.Typer(no_args_is_help=True, help=GROUPS["bus"])
 app.add_typer(dlq.app, name="dlq")
 
 

@@ -7,10 +7,11 @@ The commands ask a running broker over HTTP, or read the files of a stopped one.
 import typer
 
 from leveret.cli.ctl import access, backup, cluster, files, listing, messages, objects, tasks
+from leveret.cli.shared.groups import GROUPS
 from leveret.cli.shared.management import ManagementClient
 from leveret.cli.shared.output import Output, broker_command
 
-app = typer.Typer(no_args_is_help=True, help="Inspect and change a running broker.")
+app = typer.Typer(no_args_is_help=True, help=GROUPS["ctl"])
 
 _DURABILITY_TEXTS = {
     "sync": "confirmed messages are on disk (durability sync)",

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from leveret.cli.ctl.objects import parse_pairs
-from leveret.cli.shared.management import ManagementClient, quote_path
+from leveret.cli.shared.management import ManagementClient, RefusedError, quote_path
 from leveret.cli.shared.options import Vhost
 from leveret.cli.shared.output import Output, Row, broker_command, format_time
 
@@ -23,6 +23,7 @@ _COLUMNS: Final = (
     "payload",
 )
 _SHOWN_CHARS: Final = 200  # of a body in a table
+_HOLDERS_MAX: Final = 10  # holders shown for one reason
 
 Queue = Annotated[str, typer.Argument(help="The queue.")]
 Count = Annotated[int, typer.Option("--count", "-n", help="Maximum number of messages.")]
@@ -211,8 +212,45 @@ def explain(
         return
     if found["moving"] and not found["reasons"]:
         typer.echo("Nothing blocks delivery.")
+    names = _connection_names(broker) if any(map(_holders, found["reasons"])) else {}
     for reason in found["reasons"]:
         typer.echo(reason["text"])
+        for holder in _holders(reason)[:_HOLDERS_MAX]:
+            typer.echo(f"  {_describe_holder(holder, names)}")
+
+
+def _holders(reason: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the consumers and channels that a reason is about."""
+    details = reason.get("details") or {}
+    holder = details.get("holder")
+    found: list[dict[str, Any]] = details.get("holders") or ([holder] if holder else [])
+    return found
+
+
+def _connection_names(broker: ManagementClient) -> dict[str, str]:
+    """Return the names that clients gave their connections, by the broker's names.
+
+    A user who may not see connections gets none.
+    """
+    try:
+        found = broker.get("/api/connections?columns=name,user_provided_name")
+    except RefusedError:
+        return {}
+    return {c["name"]: c["user_provided_name"] for c in found if c.get("user_provided_name")}
+
+
+def _describe_holder(holder: dict[str, Any], names: dict[str, str]) -> str:
+    connection = holder.get("connection")
+    text = f"{holder['consumer_tag']} on " if holder.get("consumer_tag") else ""
+    text += names.get(connection, connection) if connection else "a connection"
+    if holder.get("channel") is not None:
+        text += f", channel {holder['channel']}"
+    if holder.get("user"):
+        text += f", user {holder['user']}"
+    if holder.get("unacked") is not None:
+        most = f" of {holder['prefetch']} (prefetch)" if holder.get("prefetch") else ""
+        text += f": {holder['unacked']}{most} in flight"
+    return text
 
 
 @broker_command

@@ -5,13 +5,14 @@ from typing import Annotated, Final
 
 import typer
 
+from leveret.cli.shared.groups import GROUPS
 from leveret.errors import ConfigError
 
 SECOND: Final = 1
 UNITS: Final = {"s": SECOND, "m": 60, "h": 3_600, "d": 86_400}
 SECONDS_MAX: Final = 10 * 366 * 86_400
 
-app = typer.Typer(no_args_is_help=True, help="Enqueue, dequeue and watch jobs, and create tokens.")
+app = typer.Typer(no_args_is_help=True, help=GROUPS["jobs"])
 
 
 def _seconds(text: str) -> int:

@@ -3,10 +3,11 @@
 import typer
 
 from leveret.cli.pipeline import audit, lake, messages, reports, shards
+from leveret.cli.shared.groups import GROUPS
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Archive, query, replay, load and report messages with Spark.",
+    help=GROUPS["pipeline"],
 )
 
 for command in (

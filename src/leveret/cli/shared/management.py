@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import quote, unquote, urlsplit
 
+from leveret.cli.shared.reasons import plain_reason
 from leveret.errors import LeveretError
 from leveret.http_client.address import parse_address
 from leveret.http_client.connections import Connection
@@ -137,7 +138,7 @@ def _found(answer: StreamedAnswer, path: str) -> Any:
         reason = found.get("reason") if isinstance(found, dict) else None
         if answer.status == 404 and reason == answer.reason:  # it names no object
             raise RefusedError(_missing_object(path) or f"the broker refuses: {reason}: {path}")
-        raise RefusedError(f"the broker refuses: {reason or answer.reason}")
+        raise RefusedError(f"the broker refuses: {plain_reason(reason or answer.reason)}")
     return found
 
 

@@ -18,6 +18,9 @@ from leveret.wire.tables import Field, Table, decode_table, encode_table
 ARGUMENT_BYTES_MAX: Final = 16_384
 # Limit for the values of one object, including values inside its arrays and tables.
 ARGUMENT_VALUES_MAX: Final = 1_000
+# The same for a binding of a headers exchange, which keeps each required header decoded and in an
+# index: up to 900 bytes each.
+HEADER_BINDING_VALUES_MAX: Final = 64
 
 _LENGTH_BYTES: Final = 4  # size of the length field before the entries of a table
 
@@ -32,15 +35,14 @@ def unpack(packed: bytes) -> Table:
     return decode_table(packed, _LENGTH_BYTES, len(packed)) if packed else {}
 
 
-def require_modest(what: str, arguments: Table) -> None:
+def require_modest(what: str, arguments: Table, values_max: int = ARGUMENT_VALUES_MAX) -> None:
     """Raise PreconditionFailedError if these arguments are too many or too large to be kept."""
     if not arguments:
         return
     count = _count_values(arguments)
-    if count > ARGUMENT_VALUES_MAX:
+    if count > values_max:
         raise PreconditionFailedError(
-            f"the arguments of {what} have {count} values; at most {ARGUMENT_VALUES_MAX} are "
-            "allowed"
+            f"the arguments of {what} have {count} values; at most {values_max} are allowed"
         )
     size = len(encode_table(arguments))
     if size > ARGUMENT_BYTES_MAX:

@@ -61,14 +61,14 @@ class FairLines:
 
     def next(self, priority: int, plain: Line) -> Line | None:
         """Return the line whose turn it is, and keep its turn; None if the priority is empty."""
-        if not plain.is_empty() and (priority, PLAIN) not in self._lines:
+        if not plain.is_used_up() and (priority, PLAIN) not in self._lines:
             self._join(priority, FairLine(PLAIN, 0, plain))
         rotation = self._rotations.get(priority)
         if rotation is None:
             return None
         while rotation:
             fair_line = rotation[0]
-            if not fair_line.line.is_empty():
+            if not fair_line.line.is_used_up():
                 return fair_line.line
             rotation.popleft()
             del self._lines[(priority, fair_line.key)]

@@ -7,6 +7,9 @@
 The next message is the one with the lower rank of the heads of `returned` and `fresh`. When both
 are empty, a page is read from the log.
 
+If many messages come back, they are put in the log alone: each time in a further line, one of
+`paged_returns`. `Ready` says which of these lines is served next.
+
 Invariant: every returned message is older than every paged message.
 """
 
@@ -16,7 +19,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from leveret.engine.backlog.paged import PagedRuns
-from leveret.engine.message import Message
+from leveret.engine.message import REDELIVERED, Message
 
 WINDOW_BYTES: Final = 16 * 1024 * 1024  # bodies in memory; further messages stay in the log
 
@@ -36,9 +39,27 @@ class Line:
         self.kept_bytes: i64 = 0
         self.number: i64 = 0  # counts the lines of paged returns in order of creation
         self.paged = PagedRuns()
+        self.paged_returns: list[Line] | None = None  # None: there are none
 
     def is_empty(self) -> bool:
+        """Return True if the line itself has no message; its paged returns may have some."""
         return self.at == len(self.fresh) and not self.returned and self.paged.count == 0
+
+    def is_used_up(self) -> bool:
+        """Return True if neither the line nor its paged returns have a message."""
+        if not self.is_empty():
+            return False
+        if self.paged_returns is not None:
+            for line in self.paged_returns:
+                if not line.is_empty():
+                    return False
+        return True
+
+    def with_returns(self) -> "list[Line]":
+        """Return the lines of paged returns, and then the line itself."""
+        if self.paged_returns is None:
+            return [self]
+        return [*self.paged_returns, self]
 
     def is_full(self, window: i64) -> bool:
         """Return True if the next new message belongs in `paged`."""
@@ -116,12 +137,27 @@ class Line:
         self.returned_bytes = 0
         return taken
 
+    def take_fresh(self) -> list[Message]:
+        """Take all messages of `fresh`, in order."""
+        taken: list[Message] = [m for m in self.fresh[self.at :] if m is not None]
+        self.fresh = []
+        self.at = 0
+        self.fresh_bytes = 0
+        return taken
+
     def put_back(self, message: Message) -> None:
         """Put a message back at its original place."""
         if not self.returned:
             self.returned_bytes = self.kept = self.kept_bytes = 0
         self.returned_bytes += len(message.body)
         heappush(self.returned, (message.rank, message))
+
+    def mark_returns(self, messages: list[Message]) -> None:
+        """Mark messages as redelivered that were read from the log for a line of paged returns."""
+        if self.number != 0:
+            for message in messages:
+                message.flags |= REDELIVERED
+                message.returns = max(message.returns, 1)
 
     def _advance(self, at: i64) -> None:
         """Move the front to `at`, and free the slots before it when there are many."""

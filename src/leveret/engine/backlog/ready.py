@@ -4,11 +4,12 @@
 - A queue with priorities has a `Line` for each priority in use, highest first. Priorities may be
   any numbers: finding the highest costs O(log n) of the priorities in use.
 - Where the keys of one priority take turns, each key has a line (`FairLines`).
-- A queue without priorities that gets many messages back keeps a window of them in memory. Others
-  are in `paged_returns`: lines whose messages are in the log alone, each in order of rank. The next
-  message is the oldest of all lines.
 - RabbitMQ 4.3: quorum queues serve returned messages first, whatever their priority. With
   `returns_first` they are in the line `back`.
+- A line that gets many messages back keeps a window of them in memory. Others are in its
+  `paged_returns`: lines whose messages are in the log alone, each in order of rank. The next
+  message is the oldest of all these lines. Only `back` serves its paged returns one after the
+  other: messages that came back first are served first, a window at a time.
 
 Invariants: `count` and `body_bytes` are the sums over all lines; `levels` holds each key of `lines`
 once. A line may stay empty until its priority is the highest.
@@ -23,7 +24,7 @@ from leveret.engine.backlog.fair_lines import FairLines, fair_key
 from leveret.engine.backlog.line import Line
 from leveret.engine.backlog.page_reader import QueuePageReader
 from leveret.engine.backlog.paged import PagedRun, PagedRuns
-from leveret.engine.message import LOGGED, REDELIVERED, Message
+from leveret.engine.message import LOGGED, Message
 from leveret.errors import CorruptionError
 from leveret.journal.records import NOWHERE
 
@@ -51,7 +52,6 @@ class Ready:
         self.damaged: list[PagedRun] = []  # unreadable messages, not in `count`
         self.pages: QueuePageReader | None = None  # None without a log
         self.returns: i64 = 0  # messages that were put into `back` so far
-        self.paged_returns: list[Line] = []  # only without priorities and `returns_first`
         self._paged_returns_made: i64 = 0
         self.fair_lines: FairLines | None = None  # None until a queue has fair keys
 
@@ -98,35 +98,42 @@ class Ready:
         """Put back a message that was taken: at its original place, or into `back`."""
         if message.expires_ms != 0:
             self.has_expiring = True
+        self.count += 1
+        self.body_bytes += len(message.body)
         if self.returns_first:
             self.returns += 1
             self.back.append(message)
-        elif self.prioritised:
-            self._line_of(message).put_back(message)
-        else:
-            self.line.put_back(message)
-        self.count += 1
-        self.body_bytes += len(message.body)
-        if self.line.has_long_return(self.window) and self.pages is not None:
-            self._page_out(self.pages)
+            is_logged = message.flags & LOGGED != 0
+            if is_logged and self.back.is_full(self.window) and self.pages is not None:
+                self._page_out(self.back, self.back.take_fresh(), self.pages)
+            return
+        line = self._line_of(message) if self.prioritised else self.line
+        line.put_back(message)
+        if line.has_long_return(self.window) and self.pages is not None:
+            self._page_out(line, line.take_returned(), self.pages)
+            line.kept = len(line.returned)
+            line.kept_bytes = line.returned_bytes
 
-    def _page_out(self, pages: QueuePageReader) -> None:
+    def _page_out(self, line: Line, messages: list[Message], pages: QueuePageReader) -> None:
         """Forget the bodies of returned messages that the log holds, as after a publish.
 
         Transient messages stay in memory. The ledger keeps the numbers of returns and failures.
         """
-        line = Line()
-        for message in self.line.take_returned():
+        messages.sort(key=_rank)
+        part = Line()
+        for message in messages:
             if message.flags & LOGGED:
-                line.paged.add(message.seq, pages.current_position(message))
+                part.paged.add(message.seq, pages.current_position(message))
+            elif self.returns_first:
+                line.append(message)
             else:
-                self.line.put_back(message)
-        self.line.kept = len(self.line.returned)
-        self.line.kept_bytes = self.line.returned_bytes
-        if line.paged.count != 0:
+                line.put_back(message)
+        if part.paged.count != 0:
             self._paged_returns_made += 1
-            line.number = self._paged_returns_made
-            self.paged_returns.append(line)
+            part.number = self._paged_returns_made
+            if line.paged_returns is None:
+                line.paged_returns = []
+            line.paged_returns.append(part)
 
     def head(self) -> Message:
         """Return the next message without taking it; there must be one."""
@@ -134,7 +141,7 @@ class Ready:
 
     def pop(self) -> Message:
         """Take the next message; there must be one."""
-        if self.prioritised or self.returns_first or self.paged_returns:
+        if self.prioritised or self.returns_first or self.line.paged_returns is not None:
             message = self._at_hand(self._next_line()).pop()
             if self.fair_lines is not None:
                 self.fair_lines.pass_on(message.priority)
@@ -155,10 +162,9 @@ class Ready:
         pages = self.pages
         assert pages is not None
         try:
-            for message in pages.read(line.paged):
-                if line.number != 0:
-                    message.flags |= REDELIVERED
-                    message.returns = max(message.returns, 1)
+            messages = pages.read(line.paged)
+            line.mark_returns(messages)
+            for message in messages:
                 line.append(message)
         except CorruptionError:
             self._set_aside(line.paged, pages.unreadable(line.paged.runs[0]))
@@ -225,10 +231,9 @@ class Ready:
 
     def messages(self) -> list[Message]:
         """Return all messages in memory, in the order of delivery, without taking them."""
-        listed = self.back.messages()
+        listed: list[Message] = []
         for line in self.all_lines():
-            if line is not self.back:
-                listed.extend(line.messages())
+            listed.extend(line.messages())
         return listed
 
     def messages_held(self) -> list[object]:
@@ -259,40 +264,47 @@ class Ready:
 
     def all_lines(self) -> list[Line]:
         """Return every line in the order in which they are served; some may be empty."""
-        lines: list[Line] = []
-        if self.prioritised:
-            for level in sorted(self.levels):
-                lines.extend(self.lines_at(-level))
-        else:
-            lines.extend(self.paged_returns)
-            lines.append(self.line)
-        if self.returns_first:
-            lines.insert(0, self.back)
+        lines: list[Line] = self.back.with_returns() if self.returns_first else []
+        if not self.prioritised:
+            lines.extend(self.line.with_returns())
+            return lines
+        for level in sorted(self.levels):
+            lines.extend(self.lines_at(-level))
         return lines
 
     def _next_line(self) -> Line:
         """Return the line that is served next; there must be a message."""
-        if self.returns_first and not self.back.is_empty():
-            return self.back
+        if self.returns_first and not self.back.is_used_up():
+            return self._part_of(self.back)
         if not self.prioritised:
-            return self._oldest_line() if self.paged_returns else self.line
+            return self._part_of(self.line)
         if self.fair_lines is not None:
-            return self._next_fair_line(self.fair_lines)
+            return self._part_of(self._next_fair_line(self.fair_lines))
         line = self.lines[-self.levels[0]]
-        while line.is_empty():
+        while line.is_used_up():
             del self.lines[-heappop(self.levels)]
             line = self.lines[-self.levels[0]]
-        return line
+        return self._part_of(line)
 
-    def _oldest_line(self) -> Line:
-        """Return the line with the oldest message, and forget the lines that are empty."""
-        self.paged_returns = [line for line in self.paged_returns if not line.is_empty()]
-        oldest = self.line
+    def _part_of(self, line: Line) -> Line:
+        """Return the line itself or the one of its paged returns that is served next."""
+        returns = line.paged_returns
+        if returns is None:
+            return line
+        if line is self.back:
+            while returns and returns[0].is_empty():
+                returns.pop(0)
+        else:
+            returns = [part for part in returns if not part.is_empty()]
+        line.paged_returns = returns if returns else None
+        if line is self.back and returns:
+            return returns[0]
+        oldest = line
         lowest = oldest.head_rank()
-        for line in self.paged_returns:
-            rank = line.head_rank()
+        for part in returns:
+            rank = part.head_rank()
             if lowest < 0 or rank < lowest:
-                oldest = line
+                oldest = part
                 lowest = rank
         return oldest
 
@@ -315,10 +327,11 @@ class Ready:
             self.fair_lines = FairLines()
 
     def lines_at(self, priority: int) -> list[Line]:
-        """Return the lines of a priority that is in use."""
-        found = [self.lines[priority]]
+        """Return the lines of a priority that is in use, with their paged returns."""
+        found = self.lines[priority].with_returns()
         if self.fair_lines is not None:
-            found.extend([fair_line.line for fair_line in self.fair_lines.at(priority)])
+            for fair_line in self.fair_lines.at(priority):
+                found.extend(fair_line.line.with_returns())
         return found
 
     def _line_of(self, message: Message) -> Line:
@@ -337,3 +350,7 @@ class Ready:
             self.lines[priority] = line
             heappush(self.levels, -priority)
         return line
+
+
+def _rank(message: Message) -> int:
+    return message.rank

@@ -25,6 +25,7 @@ class DelayedExchange(Exchange):
         self.is_delayed = True
         self.key_only = False
         self.per_key = inner.per_key
+        self.binding_values_max = inner.binding_values_max
         self.classic_only = inner.classic_only
 
     def check_binding(self, routing_key: str, arguments: Table) -> None:

@@ -10,7 +10,7 @@ bindings. A removed binding leaves nothing behind in any of them.
 
 from mypy_extensions import i64
 
-from leveret.engine.arguments.packed import unpack
+from leveret.engine.arguments.packed import ARGUMENT_VALUES_MAX, unpack
 from leveret.engine.exchanges.binding import Binding, Identity, identity_of
 from leveret.engine.history.life_events import Chronicle
 from leveret.engine.target import Target
@@ -89,6 +89,7 @@ class Exchange(Target):
         self.per_key: bool = True  # the keys of CC and BCC are matched too, not only the first key
         self.is_delayed: bool = False  # holds messages with an `x-delay` before it routes them
         self.classic_only: bool = False  # may be bound to classic queues only
+        self.binding_values_max: i64 = ARGUMENT_VALUES_MAX  # values in the arguments of a binding
         self._newest: dict[Target, Binding] = {}  # end of the linked list of each target
 
     @property

@@ -16,6 +16,7 @@ from math import isnan
 from typing import Final
 
 from leveret.engine.arguments.header_values import shown_text, shown_value
+from leveret.engine.arguments.packed import HEADER_BINDING_VALUES_MAX
 from leveret.engine.exchanges.binding import Binding
 from leveret.engine.exchanges.exchange import Exchange, Headers
 from leveret.engine.target import Target
@@ -97,6 +98,7 @@ class HeadersExchange(Exchange):
         super().__init__(name, "headers")
         self.key_only = False
         self.per_key = False
+        self.binding_values_max = HEADER_BINDING_VALUES_MAX
         self._patterns: dict[Binding, HeaderPattern] = {}
         self._always: dict[HeaderPattern, Target] = {}  # patterns that require nothing
         self._indexes: dict[str, HeaderIndex] = {}  # by header name

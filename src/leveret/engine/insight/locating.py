@@ -76,7 +76,10 @@ def _in_line(line: Line, seq: i64, pages: QueuePageReader | None) -> MessageLoca
         index = _index_in(run, seq)
         if index >= 0:
             assert pages is not None
-            location = MessageLocation(READY, _read(run, index, pages))
+            message = _read(run, index, pages)
+            if message is not None:
+                line.mark_returns([message])
+            location = MessageLocation(READY, message)
             location.ahead = before + index - run.at
             return location
         before += run.left()

@@ -6,15 +6,20 @@ them aside when their turn comes. A peek is the work of one turn. For more than 
 and for other states, see `leveret.engine.insight.walk`.
 """
 
+from typing import Final
+
 from mypy_extensions import i64
 
 from leveret.engine.backlog.line import Line
 from leveret.engine.backlog.page_reader import QueuePageReader
 from leveret.engine.backlog.paged import PagedRun
 from leveret.engine.backlog.ready import Ready
+from leveret.engine.insight.locating import line_count
 from leveret.engine.message import Message
 from leveret.engine.queues.queue import Queue
 from leveret.errors import CorruptionError
+
+_PAGE: Final = 256  # messages that `_mixed` reads before it looks at their size
 
 
 def peek(
@@ -53,6 +58,19 @@ def _first(ready: Ready, offset: i64, count: i64, bytes_max: i64) -> list[Messag
     found: list[Message] = []
     total: i64 = 0
     for line in ready.all_lines():
+        if line.number != 0 and line not in ready.back.with_returns():
+            continue  # `_mixed` shows it with the line to which it belongs
+        if line.paged_returns is not None and line is not ready.back:
+            mixed = _mixed(ready, line, offset, count - len(found), bytes_max - total)
+            for message in mixed:
+                total += len(message.body)
+            found.extend(mixed)
+            for part in line.with_returns():
+                offset -= line_count(part)
+            offset = max(offset, 0)
+            if len(found) >= count:
+                break
+            continue
         in_memory = _memory_count(line)
         if offset < in_memory:
             found.extend(line.messages()[offset : offset + count - len(found)])
@@ -65,12 +83,59 @@ def _first(ready: Ready, offset: i64, count: i64, bytes_max: i64) -> list[Messag
             offset = 0
             while view.left() > 0 and len(found) < count and total <= bytes_max:
                 assert ready.pages is not None
-                for message in read_on(ready.pages, view):
+                messages = read_on(ready.pages, view)
+                line.mark_returns(messages)
+                for message in messages:
                     total += len(message.body)
                     found.append(message)
         if len(found) >= count:
             break
     return found[:count]
+
+
+def _mixed(ready: Ready, line: Line, offset: i64, count: i64, bytes_max: i64) -> list[Message]:
+    """Return messages of a line and of its paged returns, which are delivered by rank."""
+    ranks: list[int] = []
+    most = offset + count
+    for part in line.with_returns():
+        own: list[int] = [m.rank for m in part.messages()]
+        for run in part.paged.runs:
+            if len(own) < most:
+                own.extend(run.seqs[run.at : run.at + most - len(own)])
+        ranks.extend(own[:most])
+    ranks.sort()
+    wanted = ranks[offset:most]
+    found: list[Message] = []
+    total: i64 = 0
+    first: i64 = 0
+    while first < len(wanted) and total <= bytes_max:
+        page = _of_ranks(ready, line, wanted[first : first + _PAGE])
+        for message in page:
+            total += len(message.body)
+        found.extend(page)
+        first += _PAGE
+    return found
+
+
+def _of_ranks(ready: Ready, line: Line, ranks: list[int]) -> list[Message]:
+    """Return the messages of a line and of its paged returns that have these ranks."""
+    wanted = set(ranks)
+    found: list[Message] = []
+    for part in line.with_returns():
+        found.extend([m for m in part.messages() if m.rank in wanted])
+        for run in part.paged.runs:
+            view = run.select(run.places_of(ranks))
+            while view.left() > 0:
+                assert ready.pages is not None
+                messages = read_on(ready.pages, view)
+                part.mark_returns(messages)
+                found.extend(messages)
+    found.sort(key=_rank)
+    return found
+
+
+def _rank(message: Message) -> int:
+    return message.rank
 
 
 def _memory_count(line: Line) -> i64:

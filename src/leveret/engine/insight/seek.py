@@ -21,30 +21,45 @@ from leveret.engine.message import Message
 from leveret.engine.queues.queue import Queue
 
 BEFORE_ALL: Final = -(1 << 62)  # smaller than every key
-BACK: Final = BEFORE_ALL + 1  # the line of returned messages, before all priorities
-# Position of the first line of paged returns. It is before the line of the queue.
-_PAGED_RETURNS: Final = -(1 << 40)
-_FAIR_LINES: Final = 1 << 30  # distance between the keys of two priorities
+_LEVEL: Final = 1 << 30  # distance between the keys of two priorities
+# The keys of paged returns are this much below the key of the line to which they belong.
+_PAGED_RETURNS: Final = 1 << 29
+BACK: Final = BEFORE_ALL + _LEVEL  # the line of returned messages, before all priorities
 
 
 def lines_of(queue: Queue) -> list[tuple[int, Line]]:
-    """Return the lines of a queue with their keys, in the order in which they are served."""
+    """Return the lines of a queue with their keys, in the order in which they are served.
+
+    The paged returns of all lines of one priority are together: fair keys take turns anyway.
+    """
     ready = queue.ready
     lines: list[tuple[int, Line]] = []
     if ready.returns_first:
-        lines.append((BACK, ready.back))
-    if ready.prioritised:
-        for level in sorted(ready.levels):
-            lines.append((level * _FAIR_LINES, ready.lines[-level]))
-            if ready.fair_lines is not None:
-                fair_lines = ready.fair_lines.at(-level)
-                lines.extend(
-                    [(level * _FAIR_LINES + fair.number, fair.line) for fair in fair_lines]
-                )
-    else:
-        lines.extend([(_PAGED_RETURNS + line.number, line) for line in ready.paged_returns])
-        lines.append((0, ready.line))
+        _add_lines(BACK, [(0, ready.back)], lines)
+    if not ready.prioritised:
+        _add_lines(0, [(0, ready.line)], lines)
+        return lines
+    for level in sorted(ready.levels):
+        numbered: list[tuple[int, Line]] = [(0, ready.lines[-level])]
+        if ready.fair_lines is not None:
+            numbered.extend([(fair.number, fair.line) for fair in ready.fair_lines.at(-level)])
+        _add_lines(level * _LEVEL, numbered, lines)
     return lines
+
+
+def _add_lines(key: int, numbered: list[tuple[int, Line]], lines: list[tuple[int, Line]]) -> None:
+    """Add lines under the key of their priority, after their paged returns."""
+    returns: list[tuple[int, Line]] = []
+    for _, line in numbered:
+        if line.paged_returns is not None:
+            returns.extend([(part.number, part) for part in line.paged_returns])
+    returns.sort(key=_number)
+    lines.extend([(key - _PAGED_RETURNS + number, part) for number, part in returns])
+    lines.extend([(key + number, line) for number, line in numbered])
+
+
+def _number(numbered: tuple[int, Line]) -> int:
+    return numbered[0]
 
 
 def came_back_after(ready: Ready, number: i64, most: i64) -> list[Message]:

@@ -236,6 +236,7 @@ class Walk:
             candidates, count = pages.sift(run, self.wanted.needle)
         except CorruptionError:
             count = pages.unreadable(run)
+        line.mark_returns(candidates)
         last: i64 = run.seqs[run.at + count - 1]
         for message in candidates:
             if message.seq >= cursor.end:

@@ -159,6 +159,11 @@ class Turn:
             places = "".join(format_tb(fault.__traceback__, limit=-FAULT_FRAMES_MAX))
             self.faults.append(f"{what} failed: {text}\n{places}".rstrip())
 
+    def note_unusable(self, what: str, why: str) -> None:
+        """Record a setting that is left out because it cannot be used, for the node's log."""
+        if len(self.faults) < FAULTS_KEPT_MAX:
+            self.faults.append(f"{what}: {why}"[:FAULT_LENGTH_MAX])
+
     def note_confirm(self, session: SessionBase) -> None:
         """Confirm the publishes of a session at the end of the turn."""
         if not session.in_confirms:

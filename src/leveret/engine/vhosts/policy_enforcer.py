@@ -162,7 +162,11 @@ class PolicyEnforcer(PolicyEnforcerBase):
             self._routes_changed()
         try:
             return open_chronicle(self._vhost, what, arguments)
-        except EngineError:  # the stream of a policy cannot be made: a policy refuses no queue
+        except EngineError as refusal:  # a policy refuses no queue: it goes on without a chronicle
+            place = f"{what} in vhost '{self._vhost.name}'"
+            self._vhost.turn.note_unusable(
+                f"no life events are written for {place}", f"its policy cannot be used: {refusal}"
+            )
             return None
 
     def _deduplicate(

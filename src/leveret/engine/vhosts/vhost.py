@@ -10,7 +10,7 @@ from leveret.engine.arguments.equivalence import (
     require_equivalent_exchange,
     require_equivalent_queue,
 )
-from leveret.engine.arguments.packed import require_modest
+from leveret.engine.arguments.packed import ARGUMENT_VALUES_MAX, require_modest
 from leveret.engine.arguments.queue_arguments import (
     exchange_alternate,
     exchange_deduplication,
@@ -202,9 +202,11 @@ class Vhost(VhostState):
         have.used_ms = self.turn.now_ms
         return have
 
-    def _require_modest(self, what: str, name: str, arguments: Table) -> None:
+    def _require_modest(
+        self, what: str, name: str, arguments: Table, values_max: int = ARGUMENT_VALUES_MAX
+    ) -> None:
         if arguments and not self.turn.is_restoring:  # objects of an older version stay
-            require_modest(f"{what} '{name}' in vhost '{self.name}'", arguments)
+            require_modest(f"{what} '{name}' in vhost '{self.name}'", arguments, values_max)
 
     def _require_room(self, name: str) -> None:
         if 0 <= self.queues_max <= len(self.queues) and not self.turn.is_restoring:
@@ -283,7 +285,8 @@ class Vhost(VhostState):
     def bind(self, source: str, target: Target, routing_key: str, arguments: Table) -> None:
         """Bind a queue or an exchange to an exchange."""
         exchange = self.exchange(source)
-        self._require_modest("a binding of exchange", source, arguments)
+        most = exchange.binding_values_max
+        self._require_modest("a binding of exchange", source, arguments, values_max=most)
         exchange.check_binding(routing_key, arguments)
         if exchange.classic_only and not (isinstance(target, Queue) and target.is_classic):
             raise PreconditionFailedError(

@@ -5,6 +5,7 @@ import pytest
 from leveret.engine.arguments.packed import (
     ARGUMENT_BYTES_MAX,
     ARGUMENT_VALUES_MAX,
+    HEADER_BINDING_VALUES_MAX,
     pack,
     require_modest,
     unpack,
@@ -70,7 +71,8 @@ def test_arguments_of_many_values_are_refused(
     _, code, text = refusal(client.peer.send(1, name, **fields, arguments={"x-note": value}))
     assert code == 406
     assert text.startswith(f"PRECONDITION_FAILED - the arguments of {what} have ")
-    assert text.endswith(" values; at most 1000 are allowed")
+    most = HEADER_BINDING_VALUES_MAX if name == "queue.bind" else ARGUMENT_VALUES_MAX
+    assert text.endswith(f" values; at most {most} are allowed")
 
 
 @declares
@@ -96,3 +98,20 @@ def test_declared_arguments_are_kept_shown_and_compared() -> None:
     assert queue.arguments == table_of(note)
     other = {**send, "arguments": {**note, "x-max-length": 6}}
     assert refusal(client.peer.send(1, "queue.declare", **other))[1] == 406
+
+
+@pytest.mark.parametrize("arguments", [{}, {"x-delayed-type": "headers"}], ids=["plain", "delayed"])
+def test_headers_binding_has_few_values_because_each_is_indexed(
+    arguments: dict[str, object],
+) -> None:
+    client = Client()
+    client.queue("q")
+    kind = "x-delayed-message" if arguments else "headers"
+    client.peer.send(1, "exchange.declare", exchange="h", type=kind, arguments=arguments)
+    most = {"x-match": "any", **{f"h{n}": n for n in range(HEADER_BINDING_VALUES_MAX - 1)}}
+    send = {"queue": "q", "exchange": "h", "routing_key": ""}
+    assert names(client.peer.send(1, "queue.bind", **send, arguments=most)) == ["queue.bind-ok"]
+    found = refusal(client.peer.send(1, "queue.bind", **send, arguments={**most, "more": 1}))
+    assert found[1] == 406
+    assert "have 65 values; at most 64 are allowed" in str(found)
+    assert len(client.stage.broker.vhost("/").exchanges["h"].bindings) == 1

@@ -208,6 +208,11 @@ def test_a_policy_cannot_remember_into_a_queue_that_is_no_stream() -> None:
     queue = client.queue("q")
     put(client, "^q$", remember="taken")
     assert queue.chronicle is None
+    (told,) = queue.turn.faults
+    assert told == (
+        "no life events are written for queue 'q' in vhost '/': its policy cannot be used: "
+        "invalid arg 'x-remember' for queue 'q' in vhost '/': queue 'taken' is not a stream"
+    )
     client.publish("q", "a")
     assert client.drain("q") == ["a"]
 

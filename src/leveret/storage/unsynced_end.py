@@ -1,0 +1,53 @@
+"""Write the end of the log again at a start, if the last node may not have synced it.
+
+After a failed sync, Linux keeps the written pages in memory and takes them for clean. A start on
+the same machine then reads blocks that are not on disk, and a further sync does not write them. A
+power loss later would take them back, although clients may have been told of them meanwhile: a
+message that counts as a duplicate of one of them is confirmed. Written again, the pages are dirty,
+and the next sync writes them.
+
+Only the newest file can have blocks that were not synced: a file is begun after the last block of
+the file before it was synced. The mark `synced` names the last block that was. Without a mark, all
+blocks of the newest file are written again.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from leveret.storage.blocks import BLOCK_HEAD_BYTES, HEAD_BYTES
+from leveret.storage.disk import Disk, DiskFile
+from leveret.storage.file_names import log_name
+from leveret.storage.synced_mark import read_mark
+
+_SLICE_BYTES: Final = 1024 * 1024  # written between two steps
+
+
+def write_unsynced_end(disk: Disk, number: int, end: int) -> Iterator[None]:
+    """Write and sync the blocks of the newest file again that the mark does not cover, in steps.
+
+    `end` is the end of the last whole block.
+    """
+    file = disk.open(log_name(number))
+    try:
+        at = _synced_end(file, end, read_mark(disk) or 0)
+        if at == end:
+            return
+        while at < end:
+            size = min(_SLICE_BYTES, end - at)
+            file.write([file.read(size, at)], at)
+            at += size
+            yield
+        file.sync()
+    finally:
+        file.close()
+
+
+def _synced_end(file: DiskFile, end: int, synced_block: int) -> int:
+    """Return where the blocks up to `synced_block` end."""
+    at = HEAD_BYTES
+    while at < end:
+        head = file.read(BLOCK_HEAD_BYTES, at)
+        if int.from_bytes(head[8:BLOCK_HEAD_BYTES], "big") > synced_block:
+            break
+        at = min(end, at + BLOCK_HEAD_BYTES + int.from_bytes(head[:4], "big"))
+    return at
