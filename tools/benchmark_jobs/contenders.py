@@ -40,7 +40,7 @@ class LeveretJobs:
     """Our service over HTTP, by its client and its worker."""
 
     has_raw = True
-    concurrencies = (1, 32)
+    concurrencies: tuple[int, ...] = (1, 32)
 
     def __init__(self, name: str, node: Running, pids: list[int]) -> None:
         self.name = name

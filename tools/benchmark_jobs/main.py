@@ -5,7 +5,7 @@ import asyncio
 import json
 import logging
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
@@ -21,8 +21,12 @@ from tools.benchmark_jobs.rivals import Arq, HandWrittenSql, Procrastinate, Rq
 
 EMBEDDED: Final = "embedded"
 SHARDS: Final = "redis+postgresql"
-ON_REDIS: Final = {"arq": Arq, "RQ": Rq}
-ON_POSTGRES: Final = {"procrastinate": Procrastinate, "SQL by hand": HandWrittenSql}
+Make = Callable[[servers.Running], Contender]
+ON_REDIS: Final[dict[str, Make]] = {"arq": Arq, "RQ": Rq}
+ON_POSTGRES: Final[dict[str, Make]] = {
+    "procrastinate": Procrastinate,
+    "SQL by hand": HandWrittenSql,
+}
 RIVALS: Final = (*ON_REDIS, *ON_POSTGRES)
 SHARD_COUNT: Final = 2
 NAMES: Final = (EMBEDDED, SHARDS, *RIVALS)
@@ -111,7 +115,7 @@ async def _run(field: Field, options: argparse.Namespace, found: dict[str, Any])
         syncs.append(sync_ms(tempfile.gettempdir()))
     found["medians"] = {name: _medians(some) for name, some in rounds.items()}
     found["sync ms"] = median(syncs)
-    found["idle"] = await idle(*field.nodes, field.dsn) if field.nodes else {}
+    found["idle"] = await idle(field.nodes[0], field.nodes[1], field.dsn) if field.nodes else {}
     found["backlog"] = {}
     for each in field.contenders:
         if options.backlog and isinstance(each, LeveretJobs):

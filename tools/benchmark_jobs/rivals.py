@@ -17,7 +17,7 @@ class Procrastinate:
 
     name = "procrastinate"
     has_raw = True
-    concurrencies = (1, 32)
+    concurrencies: tuple[int, ...] = (1, 32)
 
     def __init__(self, server: Running) -> None:
         import procrastinate
@@ -84,7 +84,7 @@ class Arq:
 
     name = "arq"
     has_raw = False
-    concurrencies = (1, 32)
+    concurrencies: tuple[int, ...] = (1, 32)
 
     def __init__(self, server: Running) -> None:
         from arq.connections import RedisSettings
@@ -137,7 +137,7 @@ class Rq:
 
     name = "RQ"
     has_raw = False
-    concurrencies = (1,)
+    concurrencies: tuple[int, ...] = (1,)
 
     def __init__(self, server: Running) -> None:
         from redis import Redis
@@ -217,7 +217,7 @@ class HandWrittenSql:
 
     name = "SQL by hand"
     has_raw = True
-    concurrencies = ()
+    concurrencies: tuple[int, ...] = ()
 
     def __init__(self, server: Running) -> None:
         self.pids = [server.pid]
