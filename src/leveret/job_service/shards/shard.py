@@ -199,8 +199,19 @@ class Shard:
         self._free.insert(0 if connection is self._listener else len(self._free), connection)
 
     async def _connect(self) -> Any:
-        return await asyncpg.connect(
-            self._dsn, server_settings=SERVER_SETTINGS, timeout=self._settings.deadline_s
+        try:
+            return await asyncpg.connect(
+                self._dsn, server_settings=SERVER_SETTINGS, timeout=self._settings.deadline_s
+            )
+        except asyncpg.ProtocolViolationError as error:
+            if "startup parameter" in str(error):  # so PgBouncer refuses the settings
+                raise self._pooler_error() from error
+            raise
+
+    def _pooler_error(self) -> ConfigError:
+        return ConfigError(
+            f"jobs_postgres: {self.name} drops the settings of a session, as poolers do;"
+            " give the address of PostgreSQL itself"
         )
 
     def _open_breaker(self, error: BaseException) -> None:
@@ -243,10 +254,7 @@ class Shard:
         try:
             await self._measure_skew(connection)
             if await connection.fetchval("SHOW enable_seqscan") != "off":
-                raise ConfigError(
-                    f"jobs_postgres: {self.name} drops the settings of a session, as poolers do;"
-                    " give the address of PostgreSQL itself"
-                )
+                raise self._pooler_error()
             if not self._is_migrated:
                 await migrate(connection)
                 self._is_migrated = True
