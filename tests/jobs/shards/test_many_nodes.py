@@ -335,6 +335,25 @@ def test_a_waiting_dequeue_costs_no_transactions_and_learns_of_jobs_of_other_nod
     asyncio.run(main())
 
 
+def test_a_waiting_dequeue_survives_the_loss_of_the_listening_connection(
+    deployment: Deployment,
+) -> None:
+    end = "SELECT pg_terminate_backend($1)"
+
+    async def main() -> None:
+        here = deployment.node("a", settings=QUIET)
+        async with here as first, deployment.node("b", settings=QUIET) as second:
+            waiting = wait_for_job(second)
+            await eventually(lambda: second._signals.is_awaited(("n", "t")))
+            shard = second._routes.shard_of(("n", "t"))
+            await deployment.rows(end, shard._listener.get_server_pid(), shard=shard.index)
+            await eventually(lambda: not shard.is_listening)
+            await first.enqueue([new()])
+            assert len(await asyncio.wait_for(waiting, WITHIN_S)) == 1
+
+    asyncio.run(main())
+
+
 def test_a_free_lease_of_a_limited_topic_is_told_to_other_nodes(deployment: Deployment) -> None:
     async def main() -> None:
         here = deployment.node("a", settings=QUIET)
@@ -439,7 +458,7 @@ def test_a_lost_node_keeps_the_marks_of_its_own_jobs_only(
         lost = await deployment.started("a", clock, UNFLUSHED)
         hold_flushers(lost)
         await lost.enqueue([new(payload=b"done by the other node") for _ in range(3)])
-        async with deployment.node("b", clock) as store:
+        async with deployment.node("b", clock, UNFLUSHED) as store:
             assert len(await drain(store, "t")) == 3
             await lost.enqueue([new(payload=b"only in the log")])
             await abandon(lost)

@@ -181,7 +181,7 @@ class Shard:
 
         A server that allows no more connections still serves those that are open: wait for one.
         """
-        while not self._free:
+        while (connection := self._maybe_free()) is None:
             try:
                 return await self._connect()
             except asyncpg.TooManyConnectionsError as error:
@@ -192,7 +192,15 @@ class Shard:
                 if not self._free:
                     self._freed.clear()
                     await self._freed.wait()
-        return self._free.pop()
+        return connection
+
+    def _maybe_free(self) -> Any | None:
+        """Return a free connection that the server has not closed meanwhile."""
+        while self._free:
+            connection = self._free.pop()
+            if not connection.is_closed():
+                return connection
+        return None
 
     def _put_back(self, connection: Any) -> None:
         """Make a connection free. The listener is used last: a long statement delays its news."""
@@ -236,9 +244,11 @@ class Shard:
             self._open_breaker(error)
 
     async def _ask(self) -> None:
-        if not self._free:
-            return  # all connections are in use: their calls will find out
-        connection = self._free.pop()
+        connection = self._maybe_free()
+        if connection is None:
+            if self._used:
+                return  # all connections are in use: their calls will find out
+            connection = await self._connect()
         try:
             await self._measure_skew(connection)
             await self._check_stamp(connection)
@@ -271,8 +281,12 @@ class Shard:
     async def _listen(self, connection: Any) -> None:
         """Get notifications of ready jobs by a connection; it still serves calls."""
         await connection.add_listener(READY_CHANNEL, self._on_notification)
+        connection.add_termination_listener(self._on_listener_lost)
         self._listener = connection
         self.on_ready(None)  # for notifications that were missed before
+
+    def _on_listener_lost(self, _connection: Any) -> None:
+        self.on_ready(None)  # waiting dequeues look by themselves until there is a new listener
 
     def _on_notification(self, _connection: Any, _pid: int, _channel: str, text: str) -> None:
         try:
