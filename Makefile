@@ -212,7 +212,7 @@ bench-report: setup ## Show the history of saved runs as a page and a table
 	@$(PY) tools/bench.py report $(ARGS)
 
 .PHONY: bench-jobs
-bench-jobs: setup ## Measure jobs against procrastinate and arq; options ROUNDS=1 ARGS="--backlog 0"
+bench-jobs: setup ## Measure jobs against arq, RQ, procrastinate and SQL by hand; options ROUNDS=1 ARGS="--backlog 0"
 	@tools/system_packages.sh "$(PYTHON)" jobs
 	@$(PY) -m pip install -q -c constraints.txt -r tools/benchmark_jobs/requirements.txt
 	@$(PY) tools/bench_jobs.py $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SAVE),--save $(SAVE)) $(ARGS)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Route, expect
 
 from leveret.clock import Clock
 from leveret.jobs import Client, TopicSettings, UnknownJobError
@@ -89,6 +89,26 @@ def test_dead_jobs_are_read_redriven_and_deleted(reader: Reader, client: Client)
     dialog.get_by_role("button", name="Redrive all").click()
     expect(page.get_by_text("No dead jobs.")).to_be_visible()
     assert state(client, third) == "ready"
+
+
+def test_counts_that_a_shard_does_not_tell_are_unknown(reader: Reader, client: Client) -> None:
+    client.enqueue(TOPIC, b"x")
+    reason = "shard 1 does not answer"
+    unknown = {"ready": None, "scheduled": None, "leased": None, "dead": None, "missing": reason}
+
+    def without_counts(route: Route) -> None:
+        answer = route.fetch()
+        route.fulfill(response=answer, json=[each | unknown for each in answer.json()])
+
+    page = reader.page
+    page.route("**/stats*", without_counts)
+    reader.open(f"#/jobs/{NAMESPACE}/{TOPIC}", "/jobs/:namespace/:topic")
+    expect(page.get_by_text(reason)).to_be_visible()
+    for name in ("ready", "scheduled", "leased", "dead"):
+        expect(page.locator(f"[data-count={name}]")).to_have_text("–")
+    reader.open("#/jobs", "/jobs")
+    expect(page.get_by_title(reason).first).to_have_text("–")
+    page.unroute("**/stats*")
 
 
 def test_a_job_is_found_and_cancelled_or_delivered_now(reader: Reader, client: Client) -> None:

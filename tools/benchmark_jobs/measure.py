@@ -1,28 +1,28 @@
 """One round of one contender: jobs a second, latency, and CPU time."""
 
-import asyncio
 import os
 import time
 from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
-from tools.benchmark_jobs.contenders import TAKERS, Contender
+from tools.benchmark_jobs.contenders import Contender, side_by_side
 from tools.benchmark_jobs.servers import cpu_s
 
 BATCH: Final = 100
+CLIENTS: Final = (1, 32)
 
 
 @dataclass(frozen=True)
 class Sizes:
     """How many jobs each part of a round has."""
 
-    alone: int = 300  # one after the other, for latency
-    ones: int = 3_000  # by single calls, TAKERS at a time
-    many: int = 30_000  # by hundreds
+    alone: int = 400  # by one client or worker, one after the other
+    many: int = 3_200  # by 32 clients, or a worker with that concurrency
+    batched: int = 20_000  # by hundreds; those that are left over are taken by a worker
 
 
-SLOW: Final = Sizes(ones=800, many=3_000)  # for those that take a hundred a second
+SLOW: Final = Sizes(many=960, batched=1_000)  # for those that do some hundred a second
 
 Figures = dict[str, float]
 
@@ -44,32 +44,50 @@ class Meter:
     def figures(self, name: str, jobs: int) -> Figures:
         took_s = time.perf_counter() - self._began_s
         used_s = time.process_time() - self._own_s + cpu_s(self._pids) - self._servers_s
-        return {f"{name} /s": jobs / took_s, f"{name} CPU µs": used_s / jobs * 1e6}
+        return {f"{name} /s": jobs / took_s, f"{name}, CPU µs": used_s / jobs * 1e6}
+
+
+def clients_text(clients: int) -> str:
+    return "1 client" if clients == 1 else f"{clients} clients"
 
 
 async def round_of(contender: Contender, sizes: Sizes) -> Figures:
-    """Every figure once. What is put in is taken out again."""
+    """Every figure once. Every job that is enqueued is taken again."""
     found: Figures = {}
-    found |= await _latency(contender, sizes.alone)
-    await contender.take(sizes.alone, BATCH)
-
+    found |= await _enqueue_latency(contender, sizes.alone)
+    await _clear(contender, sizes.alone)
+    for clients in CLIENTS:
+        count = sizes.alone if clients == 1 else sizes.many
+        meter = Meter(contender.pids)
+        await _enqueue_ones(contender, clients, count)
+        found |= meter.figures(f"enqueue 1, {clients_text(clients)}", count)
+        if contender.has_raw:
+            meter = Meter(contender.pids)
+            await contender.take(clients, count)
+            found |= meter.figures(f"take and ack, {clients_text(clients)}", count)
+        else:
+            await _clear(contender, count)
+    for concurrency in contender.concurrencies:
+        count = sizes.alone if concurrency == 1 else sizes.many
+        await _enqueue_batches(contender, count)
+        meter = Meter(contender.pids)
+        await contender.work(concurrency, count)
+        found |= meter.figures(f"worker, concurrency {concurrency}", count)
     meter = Meter(contender.pids)
-    await _side_by_side(contender, sizes.ones)
-    found |= meter.figures("enqueue 1", sizes.ones)
-    meter = Meter(contender.pids)
-    await contender.take(sizes.ones, 1)
-    found |= meter.figures("take 1", sizes.ones)
-
-    meter = Meter(contender.pids)
-    for _ in range(sizes.many // BATCH):
-        await contender.enqueue(BATCH)
-    found |= meter.figures("enqueue 100", sizes.many)
-    meter = Meter(contender.pids)
-    await contender.take(sizes.many, BATCH)
-    return found | meter.figures("take 100", sizes.many)
+    await _enqueue_batches(contender, sizes.batched)
+    found |= meter.figures(f"enqueue {BATCH}, 1 client", sizes.batched)
+    await _clear(contender, sizes.batched)
+    return found
 
 
-async def _latency(contender: Contender, count: int) -> Figures:
+async def _clear(contender: Contender, count: int) -> None:
+    if contender.concurrencies:
+        await contender.work(contender.concurrencies[-1], count)
+    else:
+        await contender.take(CLIENTS[-1], count)
+
+
+async def _enqueue_latency(contender: Contender, count: int) -> Figures:
     times = []
     for _ in range(count):
         began_s = time.perf_counter()
@@ -78,16 +96,21 @@ async def _latency(contender: Contender, count: int) -> Figures:
     return {"enqueue p50 ms": median(times), "enqueue p99 ms": percentile(times, 99)}
 
 
-async def _side_by_side(contender: Contender, count: int) -> None:
-    async def some() -> None:
-        for _ in range(count // TAKERS):
+async def _enqueue_batches(contender: Contender, count: int) -> None:
+    for start in range(0, count, BATCH):
+        await contender.enqueue(min(BATCH, count - start))
+
+
+async def _enqueue_ones(contender: Contender, clients: int, count: int) -> None:
+    left = count
+
+    async def client() -> None:
+        nonlocal left
+        while left > 0:
+            left -= 1
             await contender.enqueue(1)
 
-    async with asyncio.TaskGroup() as group:
-        for _ in range(TAKERS):
-            group.create_task(some())
-    for _ in range(count % TAKERS):
-        await contender.enqueue(1)
+    await side_by_side([client] * clients)
 
 
 def sync_ms(directory: str, count: int = 200) -> float:

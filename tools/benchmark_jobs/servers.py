@@ -21,6 +21,7 @@ from tools.services import Postgres, RedisServer
 
 STOP_WITHIN_S: Final = 20.0
 NAMESPACE: Final = "bench"
+_SECRET: Final = {"LEVERET_JOBS_TOKEN_SECRET": "a secret that all nodes of the benchmark share"}
 _READY: Final = re.compile(r"leveret ready amqp=\S+ http=\S+:(\d+)")
 
 
@@ -71,22 +72,31 @@ def leveret(*flags: str) -> Iterator[Running]:
         serve = ["serve", "--data", str(data), "--amqp-port", "0", "--http-port", "0", *flags]
         clean = {k: v for k, v in os.environ.items() if not k.startswith("LEVERET_")}
         process = subprocess.Popen(
-            [sys.executable, "-m", "leveret", *serve], stdout=subprocess.PIPE, text=True, env=clean
+            [sys.executable, "-m", "leveret", *serve],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=clean | _SECRET,
         )
         try:
             assert process.stdout is not None
             ready = _READY.match(process.stdout.readline())
             assert ready is not None, "the node did not start"
-            yield Running(f"http://{HOST}:{ready[1]}", process.pid, token_of(data))
+            yield Running(
+                f"http://{HOST}:{ready[1]}", process.pid, token_of(data, env=clean | _SECRET)
+            )
         finally:
             _end(process)
 
 
-def token_of(data: Path, namespace: str = NAMESPACE) -> str:
+def token_of(data: Path, namespace: str = NAMESPACE, env: dict[str, str] | None = None) -> str:
     """A token as an operator makes one."""
     words = ["jobs", "token", "--data", str(data), "--namespace", namespace]
     done = subprocess.run(
-        [sys.executable, "-m", "leveret", *words], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "leveret", *words],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=env,
     )
     return done.stdout.strip().splitlines()[-1]
 

@@ -24,6 +24,8 @@ from tests.jobs.shards.deployment import (
     refuses,
     topic_on,
 )
+from tests.tls.certificates import TestAuthority
+from tools.ports import free_port
 from tools.services import Postgres, RedisServer
 
 pytestmark = pytest.mark.compiled_only("the store is the same in both forms")
@@ -177,5 +179,65 @@ def test_a_user_of_redis_with_few_rights_is_enough(
         async with deployment.at(redis_url=url).node() as store:
             await store.enqueue([new(idempotency_key="k")])
             assert await drain(store, "t") == [b"x"]
+
+    asyncio.run(main())
+
+
+def test_redis_with_tls(deployment: Deployment, tmp_path: Path) -> None:
+    authority = TestAuthority(tmp_path / "authority")
+    pair = authority.server()
+
+    class Encrypted(RedisServer):
+        def command(self) -> list[str]:
+            files = ["--tls-cert-file", str(pair.cert), "--tls-key-file", str(pair.key)]
+            tls = ["--tls-port", str(tls_port), "--tls-auth-clients", "no", *files]
+            return [*super().command(), *tls]
+
+    tls_port = free_port()
+    server = Encrypted()
+
+    async def main() -> None:
+        url = f"rediss://127.0.0.1:{tls_port}/0"
+        async with deployment.at(redis_url=f"{url}?ssl_ca_certs={authority.ca}").node() as store:
+            await store.enqueue([new(idempotency_key="k")])
+            assert await drain(store, "t") == [b"x"]
+        stranger = deployment.at(redis_url=url).store("b")  # trusts other authorities only
+        await stranger.start()
+        assert "certificate verify failed" in stranger.report().not_ready()[0]
+        await stranger.stop(WITHIN_S)
+
+    try:
+        server.start()
+        asyncio.run(main())
+    finally:
+        server.remove()
+
+
+def test_a_pooler_that_refuses_the_settings_of_a_session_is_refused(
+    deployment: Deployment,
+) -> None:
+    fields = (b"SFATAL", b"C08P01", b"Munsupported startup parameter: enable_bitmapscan", b"")
+    body = b"".join(field + b"\0" for field in fields)
+
+    async def pgbouncer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer as PgBouncer 1.18 does to settings that it is not told to ignore."""
+        size = int.from_bytes(await reader.readexactly(4), "big")
+        request = await reader.readexactly(size - 4)
+        if request[:4] == (80877103).to_bytes(4, "big"):  # for TLS
+            writer.write(b"N")
+            size = int.from_bytes(await reader.readexactly(4), "big")
+            await reader.readexactly(size - 4)
+        writer.write(b"E" + (len(body) + 4).to_bytes(4, "big") + body)
+        await writer.drain()
+        writer.close()
+
+    async def main() -> None:
+        server = await asyncio.start_server(pgbouncer, "127.0.0.1")
+        port = server.sockets[0].getsockname()[1]
+        dsns = [*deployment.dsns[:1], f"postgresql://leveret@127.0.0.1:{port}/jobs"]
+        store = deployment.at(dsns=dsns).store()
+        with pytest.raises(ConfigError, match="give the address of PostgreSQL itself"):
+            await store.start()
+        server.close()
 
     asyncio.run(main())

@@ -84,7 +84,8 @@ def test_a_node_beyond_the_bound_neither_leases_nor_enqueues(
 def test_a_node_that_was_ahead_once_leaves_no_trace(deployment: Deployment) -> None:
     async def main() -> None:
         async with deployment.node("b", clock_off_by(2 * HOUR_S)) as ahead:
-            await ahead._sweeper._renew()
+            for shard in ahead._shards:
+                await ahead._sweeper._renew(shard)
         async with deployment.node("a") as right:
             (id,) = (await right.enqueue([new()])).ids
             assert [job.id for job in await right.dequeue("n", "t", 1, None, 0)] == [id]

@@ -12,7 +12,6 @@ from leveret.errors import JobsDrainingError, JobsUnavailableError
 from leveret.job_model import Handle, Outcome
 from leveret.job_service.shards import ShardsStore
 from leveret.job_service.shards.buffered_job import decode_job
-from leveret.testing import ManualClock
 from tests.jobs.shards.deployment import (
     QUICK,
     WITHIN_S,
@@ -287,26 +286,6 @@ def test_what_is_done_in_a_shard_is_told_so_though_redis_dies_meanwhile(
             assert await store.nack("n", "t", buried, "no", None, is_dead=True) == [Outcome.DONE]
             store._redis.health.is_up = True
             assert await store.redrive("n", "t", None) == 1
-
-    asyncio.run(main())
-
-
-def test_prefetched_jobs_come_back_when_redis_is_wiped(
-    deployment: Deployment, redis_server: RedisServer
-) -> None:
-    clock = ManualClock()
-
-    async def main() -> None:
-        async with deployment.node(clock=clock) as store:
-            await store.enqueue([new(payload=b"%d" % number) for number in range(5)])
-            await store._flush(("n", "t"))
-            await store._prefetcher.prefetch(("n", "t"))
-            rows = await deployment.rows("SELECT status FROM items")
-            assert {row["status"] for row in rows} == {"leased"}
-            redis_server.wipe()
-            clock.advance((QUICK.prefetch_lease_ms + 1) / 1000)
-            found = await until(store, "t", 5)
-            assert sorted(found) == [b"0", b"1", b"2", b"3", b"4"]
 
     asyncio.run(main())
 

@@ -17,6 +17,7 @@ from tests.jobs.shards.deployment import (
     drain,
     eventually,
     new,
+    refuses,
     topic_on,
 )
 from tools.services import Postgres, RedisServer
@@ -106,13 +107,7 @@ def test_a_full_redis_hides_no_jobs(deployment: Deployment, own_redis: RedisServ
             await store.stats(None)  # flushes the buffer
             with closing(redis.Redis(port=own_redis.port)) as client:
                 client.config_set("maxmemory", 1)
-                for _ in range(3):
-                    try:
-                        await store._prefetcher.prefetch(("n", "t"))
-                    except Exception as error:
-                        assert "refuses" in str(error)
-                rows = await deployment.rows("SELECT DISTINCT status FROM items")
-                assert [row["status"] for row in rows] == ["ready"]
+                assert "refuses" in await refuses(store.enqueue([new()]))
                 assert len(await drain(store, "t")) == 30
                 client.config_set("maxmemory", 0)
 

@@ -1,21 +1,29 @@
-"""Several nodes at once: migrations, node numbers, keys, schedules, prefetched jobs, rates."""
+"""Several nodes at once: migrations, node numbers, keys, schedules, notifications, rates."""
 
 import asyncio
 
 import msgspec
 import pytest
 
-from leveret.errors import JobsRateLimitError, JobsUnavailableError, NewerFormatError
+from leveret.errors import (
+    JobsDrainingError,
+    JobsRateLimitError,
+    JobsUnavailableError,
+    NewerFormatError,
+)
 from leveret.job_model import (
     BATCH_BYTES_MAX,
     PAYLOAD_BYTES_MAX,
     Handle,
+    LeasedJob,
     Outcome,
     Schedule,
     TopicSettings,
 )
-from leveret.job_service.shards import dead_jobs
+from leveret.job_service.shards import ShardsStore, dead_jobs
 from leveret.job_service.shards.migration import STEPS
+from leveret.job_service.shards.settings import WAIT_POLL_S
+from leveret.job_service.shards.sql.loader import CLOCK_SKEW_MS_MAX, LOST_AFTER_MS
 from leveret.job_service.snowflake import node_of
 from leveret.testing import ManualClock
 from tests.jobs.shards.deployment import (
@@ -25,6 +33,7 @@ from tests.jobs.shards.deployment import (
     abandon,
     drain,
     eventually,
+    hold_flushers,
     is_whole,
     new,
     topic_on,
@@ -33,7 +42,15 @@ from tools.services import RedisServer
 
 pytestmark = pytest.mark.compiled_only("the store is the same in both forms")
 
-LASTING = msgspec.structs.replace(QUICK, prefetch_lease_ms=60_000)
+# Nothing happens in the background unless a call or a notification causes it.
+QUIET = msgspec.structs.replace(
+    QUICK,
+    tick_s=600.0,
+    probe_s=600.0,
+    sweep_after_s=600.0,
+    flush_interval_ms=600_000,
+    node_lease_ms=3_600_000,
+)
 UNFLUSHED = msgspec.structs.replace(QUICK, flush_interval_ms=600_000)
 
 
@@ -219,43 +236,6 @@ def test_a_batch_that_is_larger_than_the_rate_comes_in_and_counts_in_full(
     asyncio.run(main())
 
 
-def test_prefetched_jobs_are_handed_out_in_order_under_a_new_lease(deployment: Deployment) -> None:
-    async def main() -> None:
-        async with deployment.node(settings=LASTING) as store:
-            topic = "n", "t"
-            await store.enqueue([new(payload=b"%d" % n, priority=n) for n in (3, 1, 2)])
-            await store._flush(topic)
-            await store._prefetcher.prefetch(topic)
-            assert await store._redis.prefetched(topic) == 3
-            (stats,) = await store.stats("n")
-            assert (stats.ready, stats.leased) == (3, 0)
-            jobs = await store.dequeue(*topic, 2, 60_000, 0)
-            assert [job.payload for job in jobs] == [b"1", b"2"]
-            rows = await deployment.rows("SELECT status, token FROM items ORDER BY priority")
-            assert [row["status"] for row in rows] == ["processing", "processing", "leased"]
-            assert [row["token"] for row in rows[:2]] == [job.token for job in jobs]
-
-    asyncio.run(main())
-
-
-def test_prefetched_jobs_beyond_the_bytes_of_an_answer_are_ready_again(
-    deployment: Deployment,
-) -> None:
-    most = BATCH_BYTES_MAX // PAYLOAD_BYTES_MAX
-
-    async def main() -> None:
-        async with deployment.node(settings=LASTING) as store:
-            for _ in range(most + 2):
-                await store.enqueue([new(payload=bytes(PAYLOAD_BYTES_MAX))])
-            await store._flush(("n", "t"))
-            await store._prefetcher.prefetch(("n", "t"))
-            assert await store._redis.prefetched(("n", "t")) == most + 2
-            found = [await store.dequeue("n", "t", 1000, None, 0) for _ in range(3)]
-            assert [len(jobs) for jobs in found] == [most, 2, 0]
-
-    asyncio.run(main())
-
-
 def test_who_shared_a_claim_that_was_cut_gets_jobs_too(deployment: Deployment) -> None:
     most = BATCH_BYTES_MAX // PAYLOAD_BYTES_MAX
 
@@ -289,51 +269,137 @@ def test_all_of_the_dead_are_redriven_or_deleted_in_slices(
     asyncio.run(main())
 
 
-def test_an_urgent_job_is_not_stuck_behind_prefetched_ones(deployment: Deployment) -> None:
+def test_an_urgent_job_of_another_node_goes_first(deployment: Deployment) -> None:
     async def main() -> None:
-        lasting = deployment.node("a", settings=LASTING)
-        async with lasting as first, deployment.node("b", settings=LASTING) as second:
+        async with deployment.node("a") as first, deployment.node("b") as second:
             await first.enqueue([new(payload=b"later", priority=5) for _ in range(20)])
-            await first._flush(("n", "t"))
-            await first._prefetcher.prefetch(("n", "t"))
+            assert await first.dequeue("n", "t", 1, None, 0)
             await second.enqueue([new(payload=b"urgent", priority=1)])
+            await second._flush(("n", "t"))
             (job,) = await first.dequeue("n", "t", 1, None, 0)
             assert job.payload == b"urgent"
 
     asyncio.run(main())
 
 
-def test_what_expired_in_the_list_is_not_handed_out_by_it(deployment: Deployment) -> None:
-    clock = ManualClock()
-    quiet = msgspec.structs.replace(QUICK, tick_s=600.0)
+def wait_for_job(store: ShardsStore) -> "asyncio.Task[list[LeasedJob]]":
+    waiting = store.dequeue("n", "t", 1, 60_000, 60_000)
+    return asyncio.get_running_loop().create_task(waiting)
+
+
+def test_a_waiting_dequeue_costs_no_transactions_and_learns_of_jobs_of_other_nodes(
+    deployment: Deployment,
+) -> None:
+    used = (
+        "SELECT max(state_change)::text AS at FROM pg_stat_activity"
+        " WHERE datname = current_database() AND application_name = 'leveret jobs'"
+    )
 
     async def main() -> None:
-        async with deployment.node(clock=clock, settings=quiet) as store:
-            await store.enqueue([new(payload=b"1")])
-            await store._flush(("n", "t"))
-            await store._prefetcher.prefetch(("n", "t"))
-            clock.advance((quiet.prefetch_lease_ms + 1) / 1000)
-            (job,) = await store.dequeue("n", "t", 5, None, 0)
-            assert job.attempt == 1  # it went back to the table, without a failure
-            assert (await store.find("n", "t", job.id)).failures == []  # type: ignore[union-attr]
+        there = deployment.node("b", settings=QUIET)
+        async with deployment.node("a", settings=QUIET) as here, there as other:
+            waiting = asyncio.get_running_loop().create_task(
+                other.dequeue("n", "t", 1, 60_000, 60_000)
+            )
+            await eventually(lambda: other._signals.is_awaited(("n", "t")))
+            before = await deployment.rows(used)
+            await asyncio.sleep(3 * WAIT_POLL_S)
+            assert await deployment.rows(used) == before
+            for change in (enqueue, nack, deliver_now, redrive):
+                await change(here)
+                (job,) = await asyncio.wait_for(waiting, WITHIN_S)
+                waiting = asyncio.get_running_loop().create_task(
+                    other.dequeue("n", "t", 1, 60_000, 60_000)
+                )
+                await eventually(lambda: other._signals.is_awaited(("n", "t")))
+                handles[:] = [Handle(job.id, job.token)]
+            await here.ack("n", "t", handles)
+            waiting.cancel()
+
+    handles: list[Handle] = []
+
+    async def enqueue(store: ShardsStore) -> None:
+        await store.enqueue([new()])
+
+    async def nack(store: ShardsStore) -> None:
+        assert await store.nack("n", "t", handles, "again", 0) == [Outcome.DONE]
+
+    async def deliver_now(store: ShardsStore) -> None:
+        assert await store.nack("n", "t", handles, "later", 3_600_000) == [Outcome.DONE]
+        assert await store.deliver_now("n", "t", [handles[0].id]) == [Outcome.DONE]
+
+    async def redrive(store: ShardsStore) -> None:
+        await store.nack("n", "t", handles, "dead", None, is_dead=True)
+        assert await store.redrive("n", "t", None) == 1
 
     asyncio.run(main())
 
 
-def test_a_busy_topic_is_prefetched(deployment: Deployment) -> None:
-    busy = msgspec.structs.replace(QUICK, prefetch_from=2)
+def test_a_waiting_dequeue_survives_the_loss_of_the_listening_connection(
+    deployment: Deployment,
+) -> None:
+    end = "SELECT pg_terminate_backend($1)"
 
     async def main() -> None:
-        async with deployment.node(settings=busy) as store:
-            await store.enqueue([new(payload=b"%d" % n) for n in range(200)])
-            found: list[bytes] = []
-            ahead = 0
-            while len(found) < 200:
-                jobs = await store.dequeue("n", "t", 1, None, 1000)
-                ahead += await store._redis.prefetched(("n", "t"))
-                found += [job.payload for job in jobs]
-            assert found == [b"%d" % n for n in range(200)]
-            assert ahead > 0
+        here = deployment.node("a", settings=QUIET)
+        async with here as first, deployment.node("b", settings=QUIET) as second:
+            waiting = wait_for_job(second)
+            await eventually(lambda: second._signals.is_awaited(("n", "t")))
+            shard = second._routes.shard_of(("n", "t"))
+            await deployment.rows(end, shard._listener.get_server_pid(), shard=shard.index)
+            await eventually(lambda: not shard.is_listening)
+            await first.enqueue([new()])
+            assert len(await asyncio.wait_for(waiting, WITHIN_S)) == 1
+
+    asyncio.run(main())
+
+
+def test_a_free_lease_of_a_limited_topic_is_told_to_other_nodes(deployment: Deployment) -> None:
+    async def main() -> None:
+        here = deployment.node("a", settings=QUIET)
+        async with here as first, deployment.node("b", settings=QUIET) as second:
+            await first.set_settings("n", "t", TopicSettings(concurrency_max=1))
+            await first.enqueue([new(), new()])
+            (job,) = await first.dequeue("n", "t", 2, 60_000, 0)
+            waiting = asyncio.get_running_loop().create_task(
+                second.dequeue("n", "t", 1, 60_000, 60_000)
+            )
+            await eventually(lambda: second._signals.is_awaited(("n", "t")))
+            await first.ack("n", "t", [Handle(job.id, job.token)])
+            assert len(await asyncio.wait_for(waiting, WITHIN_S)) == 1
+
+    asyncio.run(main())
+
+
+def test_a_waiting_dequeue_ends_when_the_node_stops(deployment: Deployment) -> None:
+    async def main() -> None:
+        async with deployment.node() as store:
+            waiting = asyncio.get_running_loop().create_task(
+                store.dequeue("n", "t", 1, None, 60_000)
+            )
+            await eventually(lambda: store._signals.is_awaited(("n", "t")))
+            stopping = asyncio.get_running_loop().create_task(store.stop(WITHIN_S))
+            with pytest.raises(JobsDrainingError):
+                await asyncio.wait_for(waiting, WITHIN_S)
+            await stopping
+
+    asyncio.run(main())
+
+
+def test_many_handles_are_settled_by_one_statement(deployment: Deployment) -> None:
+    """The statement must not compare each handle with each: it would exceed its deadline."""
+    count = 20_000
+
+    async def main() -> None:
+        async with deployment.node() as store:
+            for _ in range(3):
+                await store.enqueue([new()])
+            jobs = await store.dequeue("n", "t", 3, None, 0)
+            handles = [Handle(id) for id in range(1, count)]
+            handles[5000:5000] = [Handle(job.id, job.token) for job in jobs]
+            outcomes = await store.ack("n", "t", handles)
+            assert outcomes[5000:5003] == [Outcome.DONE] * 3
+            assert outcomes.count(Outcome.UNKNOWN) == count - 1
 
     asyncio.run(main())
 
@@ -381,3 +447,44 @@ def test_flush_marks_go_when_no_log_needs_them(deployment: Deployment) -> None:
             assert await drain(store, "t") == [b"after"]
 
     asyncio.run(main())
+
+
+def test_a_lost_node_keeps_the_marks_of_its_own_jobs_only(
+    deployment: Deployment, redis_server: RedisServer
+) -> None:
+    clock = ManualClock()
+
+    async def main() -> None:
+        lost = await deployment.started("a", clock, UNFLUSHED)
+        hold_flushers(lost)
+        await lost.enqueue([new(payload=b"done by the other node") for _ in range(3)])
+        async with deployment.node("b", clock, UNFLUSHED) as store:
+            assert len(await drain(store, "t")) == 3
+            await lost.enqueue([new(payload=b"only in the log")])
+            await abandon(lost)
+            redis_server.wipe()
+            clock.advance((LOST_AFTER_MS + 5 * CLOCK_SKEW_MS_MAX) / 1000)
+            await eventually(lambda: is_lost(deployment))
+            clock.advance(5 * CLOCK_SKEW_MS_MAX / 1000)
+            await store.enqueue([new(payload=b"later") for _ in range(7)])
+            assert len(await drain(store, "t")) == 7
+            clock.advance(5 * CLOCK_SKEW_MS_MAX / 1000)
+            await eventually(lambda: marks(deployment, 3))
+            async with deployment.node("a", clock):
+                (job,) = await store.dequeue("n", "t", 9, None, 60_000)
+                assert job.payload == b"only in the log"
+                await store.ack("n", "t", [Handle(job.id, job.token)])
+                clock.advance(5 * CLOCK_SKEW_MS_MAX / 1000)
+                await eventually(lambda: deployment.is_empty("flush_marks"))
+                assert await drain(store, "t") == []
+
+    asyncio.run(main())
+
+
+async def is_lost(deployment: Deployment) -> bool:
+    rows = await deployment.rows("SELECT count(lost_high) AS lost FROM origins")
+    return all(row["lost"] == 1 for row in rows)
+
+
+async def marks(deployment: Deployment, count: int) -> bool:
+    return len(await deployment.rows("SELECT FROM flush_marks")) == count

@@ -21,6 +21,10 @@ class ReadySignals:
         if event is not None:
             event.set()
 
+    def notify_all(self) -> None:
+        for topic in list(self._events):
+            self.notify(topic)
+
     def signal_for(self, topic: TopicName) -> asyncio.Event:
         """Return the event of a topic, which is set once.
 

@@ -12,10 +12,8 @@ NODE_NUMBERS: Final = 1_024
 FLUSH_BYTES: Final = 16 * 1024 * 1024  # of one insert, unless a single job is larger
 FLUSH_READ: Final = 250  # jobs read from Redis at a time
 WAKE_MAX: Final = 500  # due jobs that one transaction handles
-WAIT_POLL_S: Final = (
-    0.2  # a waiting dequeue looks again so often, for jobs that other nodes made ready
-)
-ORIGIN_KEPT_MS: Final = 30 * 24 * 3_600_000  # flush marks are kept so long for a node that is away
+WAIT_POLL_S: Final = 0.2  # between two looks of a waiting dequeue, while its shard cannot notify
+ORIGIN_KEPT_MS: Final = 30 * 24 * 3_600_000  # the log of a node that is away is known so long
 
 
 class ShardsSettings(msgspec.Struct, kw_only=True, frozen=True):
@@ -28,12 +26,9 @@ class ShardsSettings(msgspec.Struct, kw_only=True, frozen=True):
     rate_max: int | None = None  # jobs that a namespace may enqueue in a second; None: no limit
     keys_kept_ms: int = IDEMPOTENCY_MS  # how long an idempotency key is known after its enqueue
     flush_interval_ms: int = 500  # between two checks for jobs that other nodes left in Redis
-    flush_delay_ms: int = 20  # from an enqueue to its insert, unless a caller waits for the job
+    flush_delay_ms: int = 20  # between two inserts, unless a caller waits for a job
     flush_max: int = 1_000  # jobs in one insert
     buffer_max: int = 100_000  # jobs of a topic that may wait in Redis
-    prefetch_max: int = 50  # jobs of a topic that are leased ahead; 0 turns it off
-    prefetch_from: int = 20  # dequeues in a second from which a topic counts as busy
-    prefetch_lease_ms: int = 5_000
     connections_max: int = 8  # to each shard
     deadline_s: float = 5.0  # of every call to Redis or a shard
     probe_s: float = 0.5  # between two checks of a server that is down

@@ -13,24 +13,30 @@ from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 import asyncpg
+import msgspec
 
 from leveret.errors import ConfigError, JobsError, JobsUnavailableError, NewerFormatError
 from leveret.job_service.shards.migration import migrate
 from leveret.job_service.shards.server_health import ServerHealth, Time
 from leveret.job_service.shards.settings import ShardsSettings
-from leveret.job_service.shards.sql.loader import TOPIC_STOPPED
+from leveret.job_service.shards.sql.loader import READY_CHANNEL, TOPIC_STOPPED
 from leveret.job_service.shards.timestamps import to_ms
+from leveret.job_service.shards.topic_name import TopicName
 
 Answer = TypeVar("Answer")
 Work = Callable[[Any], Awaitable[Answer]]
 
 RETRIES: Final = 3  # of a transaction that PostgreSQL ended because of a conflict
-# The planner must not choose a plan for an empty table and keep it when the table is full.
+# A plan is made once for a connection, and must be good for a full table although it may be made
+# while the table is empty: rows are found by an index, one by one.
 SERVER_SETTINGS: Final = {
     "application_name": "leveret jobs",
     "enable_bitmapscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
     "enable_seqscan": "off",
     "jit": "off",
+    "plan_cache_mode": "force_generic_plan",
 }
 _CONFLICT_ERRORS: Final = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 _DOWN_ERRORS: Final = (
@@ -69,6 +75,9 @@ class Shard:
         self._room = asyncio.Semaphore(settings.connections_max)
         self.refused_connections = 0  # connections that the server did not allow
         self.on_up: Callable[[Any], Awaitable[None]] | None = None  # with a fresh connection
+        self._listener: Any = None  # one of the connections: it gets the notifications
+        # Called when a topic of the shard has ready jobs; without a topic, when any of them may.
+        self.on_ready: Callable[[TopicName | None], None] = _ignore
         # Checks the stamp of the database. Returns False if it must be checked again later.
         self.check_stamp: Callable[[Any], Awaitable[bool]] | None = None
         self.is_stamped = False
@@ -82,6 +91,11 @@ class Shard:
     def require(self) -> None:
         """Raise unless the shard is known to answer."""
         self.health.require()
+
+    @property
+    def is_listening(self) -> bool:
+        """Whether the shard notifies this node of ready jobs."""
+        return self._listener is not None and not self._listener.is_closed()
 
     async def fetch(self, sql: str, *arguments: object) -> list[Any]:
         """Return the rows of one statement, which is a transaction of its own."""
@@ -101,6 +115,7 @@ class Shard:
         async def work(connection: Any) -> list[Any] | None:
             async with connection.transaction(readonly=True):
                 await connection.execute(f"SET LOCAL statement_timeout = {most_ms}")
+                await connection.execute("SET LOCAL plan_cache_mode = force_custom_plan")
                 rows: list[Any] = await connection.fetch(sql, *arguments)
                 return rows
 
@@ -155,7 +170,7 @@ class Shard:
         finally:
             self._used -= 1
             if is_kept:
-                self._free.append(connection)
+                self._put_back(connection)
             else:
                 connection.terminate()
             self._freed.set()
@@ -166,7 +181,7 @@ class Shard:
 
         A server that allows no more connections still serves those that are open: wait for one.
         """
-        while not self._free:
+        while (connection := self._maybe_free()) is None:
             try:
                 return await self._connect()
             except asyncpg.TooManyConnectionsError as error:
@@ -177,16 +192,40 @@ class Shard:
                 if not self._free:
                     self._freed.clear()
                     await self._freed.wait()
-        return self._free.pop()
+        return connection
+
+    def _maybe_free(self) -> Any | None:
+        """Return a free connection that the server has not closed meanwhile."""
+        while self._free:
+            connection = self._free.pop()
+            if not connection.is_closed():
+                return connection
+        return None
+
+    def _put_back(self, connection: Any) -> None:
+        """Make a connection free. The listener is used last: a long statement delays its news."""
+        self._free.insert(0 if connection is self._listener else len(self._free), connection)
 
     async def _connect(self) -> Any:
-        return await asyncpg.connect(
-            self._dsn, server_settings=SERVER_SETTINGS, timeout=self._settings.deadline_s
+        try:
+            return await asyncpg.connect(
+                self._dsn, server_settings=SERVER_SETTINGS, timeout=self._settings.deadline_s
+            )
+        except asyncpg.ProtocolViolationError as error:
+            if "startup parameter" in str(error):  # so PgBouncer refuses the settings
+                raise self._pooler_error() from error
+            raise
+
+    def _pooler_error(self) -> ConfigError:
+        return ConfigError(
+            f"jobs_postgres: {self.name} drops the settings of a session, as poolers do;"
+            " give the address of PostgreSQL itself"
         )
 
     def _open_breaker(self, error: BaseException) -> None:
         self.health.on_down(_reason(error))
         self._drop_connections()
+        self.on_ready(None)  # waiting dequeues end with the cause
 
     def _drop_connections(self) -> None:
         for connection in self._free:
@@ -205,37 +244,57 @@ class Shard:
             self._open_breaker(error)
 
     async def _ask(self) -> None:
-        if not self._free:
-            return  # all connections are in use: their calls will find out
-        connection = self._free.pop()
+        connection = self._maybe_free()
+        if connection is None:
+            if self._used:
+                return  # all connections are in use: their calls will find out
+            connection = await self._connect()
         try:
             await self._measure_skew(connection)
             await self._check_stamp(connection)
+            if not self.is_listening:
+                await self._listen(connection)
         except BaseException:
             connection.terminate()
             raise
-        self._free.append(connection)
+        self._put_back(connection)
 
     async def _come_up(self) -> None:
         connection = await self._connect()
         try:
             await self._measure_skew(connection)
             if await connection.fetchval("SHOW enable_seqscan") != "off":
-                raise ConfigError(
-                    f"jobs_postgres: {self.name} drops the settings of a session, as poolers do;"
-                    " give the address of PostgreSQL itself"
-                )
+                raise self._pooler_error()
             if not self._is_migrated:
                 await migrate(connection)
                 self._is_migrated = True
             await self._check_stamp(connection)
             if self.on_up is not None:
                 await self.on_up(connection)
+            await self._listen(connection)
         except BaseException:
             connection.terminate()
             raise
-        self._free.append(connection)
+        self._put_back(connection)
         self.health.on_up()
+
+    async def _listen(self, connection: Any) -> None:
+        """Get notifications of ready jobs by a connection; it still serves calls."""
+        await connection.add_listener(READY_CHANNEL, self._on_notification)
+        connection.add_termination_listener(self._on_listener_lost)
+        self._listener = connection
+        self.on_ready(None)  # for notifications that were missed before
+
+    def _on_listener_lost(self, _connection: Any) -> None:
+        self.on_ready(None)  # waiting dequeues look by themselves until there is a new listener
+
+    def _on_notification(self, _connection: Any, _pid: int, _channel: str, text: str) -> None:
+        try:
+            namespace, topic = msgspec.json.decode(text, type=tuple[str, str])
+        except msgspec.DecodeError:
+            log.warning("%s sent a notification that names no topic: %.200s", self.name, text)
+            return
+        self.on_ready((namespace, topic))
 
     async def _check_stamp(self, connection: Any) -> None:
         if not self.is_stamped and self.check_stamp is not None:
@@ -256,6 +315,10 @@ class Shard:
     def close(self) -> None:
         self.health.is_up = False
         self._drop_connections()
+
+
+def _ignore(topic: TopicName | None) -> None:
+    pass
 
 
 def _shown_address(dsn: str) -> str:

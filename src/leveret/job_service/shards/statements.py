@@ -6,7 +6,7 @@ NULL, the shard uses its own clock.
 
 from typing import Final
 
-CLAIM: Final = "SELECT * FROM leveret_claim($1, $2, $3::BIGINT[], $4, $5, $6, coalesce($7, now()))"
+CLAIM: Final = "SELECT * FROM leveret_claim($1, $2, $3, $4, $5, coalesce($6, now()))"
 ACK: Final = "SELECT * FROM leveret_ack($1, $2, $3::BIGINT[], $4::BIGINT[], coalesce($5, now()))"
 NACK: Final = (
     "SELECT * FROM leveret_nack("

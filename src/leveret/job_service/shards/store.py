@@ -31,7 +31,6 @@ from leveret.job_model import (
 from leveret.job_service.report import StoreReport
 from leveret.job_service.shards import statements
 from leveret.job_service.shards.background.flusher import Flusher
-from leveret.job_service.shards.background.prefetcher import Prefetcher
 from leveret.job_service.shards.background.sweeper import Sweeper
 from leveret.job_service.shards.background.ticker import Ticker
 from leveret.job_service.shards.batching import AckBatcher, ClaimBatcher
@@ -63,7 +62,6 @@ from leveret.job_service.snowflake import first_of
 
 Answer = TypeVar("Answer")
 POLL_S: Final = 0.05  # between two tries to drain
-POP_TRIES: Final = 3  # of a dequeue to find the buffer empty
 
 log = logging.getLogger(__name__)
 
@@ -98,16 +96,9 @@ class ShardsStore:
             Flusher(shard, self._redis, self._routes, self._tables, self._wal, self._signals)
             for shard in self._shards
         ]
-        self._prefetcher = Prefetcher(self._redis, self._routes, self._tables)
         self._schedules = Schedules(self._shards, self._tables, self.enqueue)
         self._ticker = Ticker(
-            self._redis,
-            self._routes,
-            self._tables,
-            self._flushers,
-            self._schedules,
-            self._counters,
-            self._signals,
+            self._routes, self._tables, self._schedules, self._counters, self._signals
         )
         self._stamps = Stamps(settings.secret_digest)
         self._tasks: list[asyncio.Task[None]] = []
@@ -122,9 +113,17 @@ class ShardsStore:
         self._redis.on_up = self._on_redis_up
         for shard in self._shards:
             shard.on_up = partial(self._on_shard_up, shard)
+            shard.on_ready = self._on_ready
             shard.check_stamp = partial(self._check_stamp, shard)
         for flusher in self._flushers:
             flusher.on_moved = self._signal
+
+    def _on_ready(self, topic: TopicName | None) -> None:
+        """Wake waiting dequeues of a topic, or all of them."""
+        if topic is None:
+            self._signals.notify_all()
+        else:
+            self._signals.notify(topic)
 
     async def _on_shard_up(self, shard: Shard, connection: Any) -> None:
         await self._sweeper.report_log(shard, connection)
@@ -162,7 +161,6 @@ class ShardsStore:
             self._id_generator.watch(),
             self._wal.run(self._settings.sync_interval_ms / 1000),
             self._sweeper.run(),
-            self._prefetcher.run(),
             *(shard.watch() for shard in self._shards),
             *(flusher.run() for flusher in self._flushers),
             *(self._ticker.run(shard) for shard in self._shards),
@@ -190,6 +188,7 @@ class ShardsStore:
         JobsUnavailableError where some could not be flushed in time.
         """
         self._is_draining = self._ticker.is_draining = True
+        self._signals.notify_all()  # waiting dequeues end
         fault: JobsUnavailableError | None = None
         try:
             async with asyncio.timeout(deadline_s):
@@ -258,6 +257,16 @@ class ShardsStore:
             await self._on_shard(topic, lambda _: self._flush(topic))
         return waiting > 0
 
+    async def _try_to_flush(self, topic: TopicName) -> bool:
+        """Do the same; return False where Redis or another node's job does not allow it."""
+        try:
+            return await self._flush_if_buffered(topic)
+        except JobsUnavailableError as error:
+            if not self._routes.shard_of(topic).is_up:
+                raise
+            log.info("jobs are leased without those in Redis: %s", error)
+            return False
+
     async def _on_shard(
         self, topic: TopicName, work: Callable[[Shard], Awaitable[Answer]]
     ) -> Answer:
@@ -312,41 +321,32 @@ class ShardsStore:
             left_s = end_s - loop.time()
             if found or left_s <= 0:
                 return found
-            await self._signals.wait(event, min(left_s, WAIT_POLL_S))
+            if not self._routes.shard_of(name).is_listening:
+                left_s = min(left_s, WAIT_POLL_S)
+            await self._signals.wait(event, left_s)
 
     async def _claim(self, topic: TopicName, limit: int, lease_ms: int | None) -> list[LeasedJob]:
         shard = self._routes.shard_of(topic)
         shard.require()
         shard.health.require_clock()
-        self._prefetcher.note(topic)
-        async with self._prefetcher.alone(topic):
-            popped = await self._pop(topic, limit)
-            fence = first_of(self._clock.now_ms())
-            given = self._tables.given_time()
-            rows = await self._ask(topic, statements.CLAIM, popped, limit, lease_ms, fence, given)
-        counts = self._counters.of(topic)
-        counts.expired += sum(int(row["job_token"]) for row in rows if row["job_id"] is None)
-        rows = sorted((row for row in rows if row["job_id"] is not None), key=urgency_of)
-        counts.handed_out += len(rows)
+        if self._flusher(topic).is_behind(topic):
+            await self._try_to_flush(topic)
+        rows = await self._lease(topic, limit, lease_ms)
+        if not rows and await self._try_to_flush(topic):  # a job of a node that has not flushed it
+            rows = await self._lease(topic, limit, lease_ms)
         if any(row["job_rank"] for row in rows):
             await self._advance_rounds(topic, rows)
         return [read_leased_job(row) for row in rows]
 
-    async def _pop(self, topic: TopicName, limit: int) -> list[int]:
-        """Flush the topic's buffer, then take prefetched ids; none while Redis is down."""
-        if not self._redis.is_up:
-            return []
-        try:
-            for _ in range(POP_TRIES):
-                popped = await self._redis.pop(topic, limit)
-                if popped is not None:
-                    return popped
-                await self._on_shard(topic, lambda _: self._flush(topic))
-        except JobsUnavailableError as error:
-            if not self._routes.shard_of(topic).is_up:
-                raise
-            log.info("jobs are leased without Redis: %s", error)
-        return []
+    async def _lease(self, topic: TopicName, limit: int, lease_ms: int | None) -> list[Any]:
+        """Return rows of the most urgent jobs, which are leased now."""
+        fence, given = first_of(self._clock.now_ms()), self._tables.given_time()
+        rows = await self._ask(topic, statements.CLAIM, limit, lease_ms, fence, given)
+        counts = self._counters.of(topic)
+        counts.expired += sum(int(row["job_token"]) for row in rows if row["job_id"] is None)
+        rows = sorted((row for row in rows if row["job_id"] is not None), key=urgency_of)
+        counts.handed_out += len(rows)
+        return rows
 
     async def _advance_rounds(self, topic: TopicName, rows: list[Any]) -> None:
         priorities = [row["job_priority"] for row in rows]
@@ -396,7 +396,7 @@ class ShardsStore:
             rows = await self._settle(name, statements.NACK, handles, kept, delay_ms, drawn, given)
         outcomes = outcomes_of(rows)
         self._counters.of(name).failed += outcomes.count(Outcome.DONE)
-        await self._ticker.on_ready(name)
+        self._signals.notify(name)
         return outcomes
 
     async def extend(
@@ -418,7 +418,7 @@ class ShardsStore:
         await self._flush_if_buffered(name)
         given = self._tables.given_time()
         outcomes = outcomes_of(await self._ask(name, statements.DELIVER_NOW, ids, given))
-        await self._ticker.on_ready(name)
+        self._signals.notify(name)
         return outcomes
 
     async def find(self, namespace: str, topic: str, id: int) -> Job | None:
@@ -432,7 +432,7 @@ class ShardsStore:
 
     async def redrive(self, namespace: str, topic: str, ids: list[int] | None) -> int:
         driven = await self._dead.redrive((namespace, topic), ids)
-        await self._ticker.on_ready((namespace, topic))
+        self._signals.notify((namespace, topic))
         return driven
 
     async def delete_dead(self, namespace: str, topic: str, ids: list[int] | None) -> int:
@@ -447,9 +447,10 @@ class ShardsStore:
     async def set_settings(self, namespace: str, topic: str, settings: TopicSettings) -> None:
         await self._read(
             (namespace, topic),
-            "INSERT INTO topics VALUES ($1, $2, 'live', $3, $4, $5, $6, $7, $8)"
+            "WITH changed AS (INSERT INTO topics VALUES ($1, $2, 'live', $3, $4, $5, $6, $7, $8)"
             " ON CONFLICT (namespace, topic) DO UPDATE SET retries_max = $3, backoff_ms = $4,"
-            " backoff_ms_max = $5, jitter = $6, lease_ms = $7, concurrency_max = $8",
+            " backoff_ms_max = $5, jitter = $6, lease_ms = $7, concurrency_max = $8"
+            " RETURNING TRUE) SELECT leveret_notify($1, $2) FROM changed",
             *astuple(settings),
         )
 
@@ -473,7 +474,6 @@ class ShardsStore:
             servers=servers,
             log_jobs=len(self._wal.outstanding),
             flush_lag_s=0.0 if oldest is None else now_s - (oldest.added_s or self._started_s),
-            busy_topics=self._prefetcher.busy,
         )
 
     async def schedules(self, namespace: str) -> list[Schedule]:

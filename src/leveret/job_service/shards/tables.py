@@ -20,7 +20,7 @@ _PUT = (
     " $5::INT[], $6::TIMESTAMPTZ[], $7::TIMESTAMPTZ[], $8::TEXT[], $9::TEXT[], $10::BYTEA[],"
     " coalesce($11, now()), coalesce($11, now()) + $12 * INTERVAL '1 ms', $13)"
 )
-# The states of the API. A prefetched job counts as ready: no worker has it.
+# The states of the API. Older versions leased jobs ahead (`leased`): no worker has them.
 _STATES = {"leased": "ready", "processing": "leased"}
 
 

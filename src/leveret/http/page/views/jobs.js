@@ -64,7 +64,7 @@ function columns() {
       label,
       number: true,
       sort: (t) => t[name],
-      cell: (t) => short(t[name]),
+      cell: (t) => h("span", { title: t.missing || null }, short(t[name])),
       width: label.length > 6 ? "7rem" : "5.5rem",
       minor,
     })),

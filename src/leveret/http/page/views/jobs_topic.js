@@ -17,6 +17,19 @@ const STATES = [
   ["dead", "Dead"],
 ];
 
+/** Counts of a topic that no client has used. Unknown counts are null. */
+const NONE = {
+  ready: 0,
+  scheduled: 0,
+  leased: 0,
+  dead: 0,
+  enqueued: 0,
+  handed_out: 0,
+  acked: 0,
+  failed: 0,
+  expired: 0,
+};
+
 export function view({ params, reload }) {
   const place = { namespace: params.namespace, topic: params.topic };
   const counts = h("div");
@@ -44,7 +57,7 @@ export function view({ params, reload }) {
       jobsCall("GET", `/dead${queryString({ ...place, limit: DEAD_SHOWN })}`, { signal }),
     ]);
     const stats = all.find((each) => each.topic === place.topic);
-    fill(counts, drawCounts(stats ?? {}));
+    fill(counts, drawCounts(stats ?? NONE));
     fill(settings, drawSettings(place, chosen, reload));
     fill(dead, drawDead(place, lost, stats?.dead ?? lost.length, reload));
   }
@@ -57,16 +70,17 @@ function drawCounts(stats) {
     figures(
       STATES.map(([name, label]) => [
         label,
-        h("span", { "data-count": name }, count(stats[name] ?? 0)),
+        h("span", { "data-count": name }, count(stats[name])),
       ]),
     ),
     facts([
+      ["Not counted", stats.missing || null],
       ["Oldest ready", waits],
-      ["Enqueued", count(stats.enqueued ?? 0)],
-      ["Dequeued", count(stats.handed_out ?? 0)],
-      ["Acknowledged", count(stats.acked ?? 0)],
-      ["Failed", count(stats.failed ?? 0)],
-      ["Expired leases", count(stats.expired ?? 0)],
+      ["Enqueued", count(stats.enqueued)],
+      ["Dequeued", count(stats.handed_out)],
+      ["Acknowledged", count(stats.acked)],
+      ["Failed", count(stats.failed)],
+      ["Expired leases", count(stats.expired)],
     ]),
   ];
 }

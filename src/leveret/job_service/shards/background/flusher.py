@@ -4,8 +4,8 @@ A flusher works in rounds. A round reads the buffers of its topics, inserts the 
 transaction with their flush marks, and only then removes them from the buffers. An insert can be
 repeated, so any number of nodes may flush the same buffers, and any step may fail. A round begins
 
-- at once when a caller asks for it (`flush`),
-- shortly after this node has buffered jobs (`signal`), so that one insert takes many jobs,
+- at once when a caller asks for it (`flush`), or if the last round was long ago,
+- else shortly after this node has buffered jobs (`signal`), so that one insert takes many jobs,
 - regularly, for jobs that other nodes have left behind.
 """
 
@@ -47,6 +47,8 @@ class Flusher:
         self._signals = signals
         # Topics of the next round; the future of those that a caller waits for.
         self._asked: dict[TopicName, asyncio.Future[None] | None] = {}
+        self._in_round: set[TopicName] = set()  # topics of the current round
+        self._began_s = 0.0  # when the last round began, by the clock of the event loop
         self._wake = asyncio.Event()
         self._hurry = asyncio.Event()  # a caller waits for the next round
         self.on_moved: Callable[[TopicName], None] = (
@@ -59,6 +61,10 @@ class Flusher:
         self._wake.set()
         if self._signals.is_awaited(topic):
             self._hurry.set()
+
+    def is_behind(self, topic: TopicName) -> bool:
+        """Whether this node has buffered jobs of a topic that are not flushed yet."""
+        return topic in self._asked or topic in self._in_round
 
     async def flush(self, topic: TopicName) -> None:
         """Return when the jobs that are in the buffer of a topic now are in its table."""
@@ -86,9 +92,10 @@ class Flusher:
             await self._round()
 
     async def _wait_for_more(self) -> None:
-        """Wait for more jobs, unless a caller waits for the round."""
+        """Wait for more jobs, unless the last round was long ago or a caller waits."""
+        due_s = self._began_s + self._tables.settings.flush_delay_ms / 1000
         try:
-            async with asyncio.timeout(self._tables.settings.flush_delay_ms / 1000):
+            async with asyncio.timeout_at(due_s):
                 await self._hurry.wait()
         except TimeoutError:
             pass
@@ -106,6 +113,8 @@ class Flusher:
 
     async def _round(self) -> None:
         asked, self._asked = self._asked, {}
+        self._in_round = set(asked)
+        self._began_s = asyncio.get_running_loop().time()
         todo = list(asked)
         fault: Exception | None = None
         while todo and fault is None:
@@ -119,6 +128,7 @@ class Flusher:
                 log.exception("jobs could not be flushed to %s", self.shard.name)
                 fault = error
         self._tables.behind.discard(self.shard.index)
+        self._in_round.clear()
         for waiting in asked.values():
             if waiting is not None and not waiting.done():
                 _answer(waiting, fault)
@@ -158,28 +168,16 @@ class Flusher:
                 except TopicStoppedError:
                     log.info("the topic %s of %s is being moved", topic[1], topic[0])
             return
-        now_ms = self._tables.clock.now_ms()
         for topic, jobs in taken.items():
-            self._wal.settle([job.id for job in jobs])
-            due = [job.priority for job in jobs if job.deliver_after_ms <= now_ms]
-            if await self._redis.trim(topic, [job.id for job in jobs], min(due, default=None)):
-                await self.take_back(topic)
+            ids = [job.id for job in jobs]
+            self._wal.settle(ids)
             self._signals.notify(topic)
+            await self._redis.trim(topic, ids)
 
     async def _on_stopped(self, topic: TopicName) -> None:
         await self._routes.refresh()
         if self._routes.shard_of(topic) is not self.shard:
             self.on_moved(topic)
-
-    async def take_back(self, topic: TopicName) -> None:
-        """Make prefetched jobs ready again, so that more urgent jobs come first."""
-        ids = await self._redis.take_back(topic)
-        if not ids:
-            return
-        try:
-            await self.shard.fetch("SELECT leveret_take_back($1, $2, $3::BIGINT[])", *topic, ids)
-        except TopicStoppedError:
-            log.info("prefetched jobs of %s are ready again when their leases end", topic[1])
 
 
 def _not_set(topic: TopicName) -> None:

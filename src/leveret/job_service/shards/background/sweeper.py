@@ -7,7 +7,7 @@ back are taken back in the shards too, until that has succeeded.
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from itertools import islice
 from typing import Any, Final
@@ -58,16 +58,22 @@ class Sweeper:
         map_read_s = loop.time()
         while True:
             await asyncio.sleep(settings.sweep_after_s / 2)
-            try:
-                await self.sweep(settings.sweep_after_s)
-                await self._renew()
-                if loop.time() - map_read_s >= MAP_EVERY_S:
-                    map_read_s = loop.time()
-                    await self._routes.refresh()
-            except JobsError as error:
-                log.info("the local log is not swept to the end: %s", error)
-            except Exception:
-                log.exception("the local log could not be swept")
+            await self._try_to("swept to the end", partial(self.sweep, settings.sweep_after_s))
+            for shard in self._shards:
+                if shard.is_up:
+                    await self._try_to(f"reported to {shard.name}", partial(self._renew, shard))
+            if loop.time() - map_read_s >= MAP_EVERY_S:
+                map_read_s = loop.time()
+                await self._try_to("compared with the shard map", self._routes.refresh)
+
+    async def _try_to(self, what: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Do one part of a round; a failure does not keep the others from being done."""
+        try:
+            await work()
+        except JobsError as error:
+            log.info("the local log is not %s: %s", what, error)
+        except Exception:
+            log.exception("the local log could not be %s", what)
 
     async def sweep(self, age_s: float) -> None:
         """Insert the jobs that have been in the log for `age_s`."""
@@ -152,20 +158,14 @@ class Sweeper:
     def _origin(self) -> tuple[object, ...]:
         return self._wal.origin, self.low(), self._tables.given_time(), ORIGIN_KEPT_MS
 
-    async def _renew(self) -> None:
-        for shard in self._shards:
-            if shard.is_up:
-                rows = await shard.fetch(_ORIGIN, *self._origin())
-                await self._clean(shard, rows[0]["floor_id"])
+    async def _renew(self, shard: Shard) -> None:
+        """Report the local log to a shard, so that it does not count as lost there."""
+        await shard.fetch(_ORIGIN, *self._origin())
+        await self._clean(shard)
 
-    async def _clean(self, shard: Shard, floor: int) -> None:
+    async def _clean(self, shard: Shard) -> None:
         """Delete some of the flush marks, keys and ranks that are not needed any more."""
-        await shard.fetch(
-            "DELETE FROM flush_marks WHERE id = ANY(ARRAY("
-            "SELECT id FROM flush_marks WHERE id < $1 ORDER BY id LIMIT $2))",
-            floor,
-            CLEAN_ROWS,
-        )
+        await shard.fetch("SELECT leveret_forget_marks($1)", CLEAN_ROWS)
         await shard.fetch(
             "DELETE FROM keys WHERE (namespace, idempotency_key) IN ("
             "SELECT k.namespace, k.idempotency_key FROM keys k"

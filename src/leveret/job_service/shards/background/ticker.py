@@ -4,16 +4,13 @@ import asyncio
 import logging
 
 from leveret.errors import JobsError
-from leveret.job_service.shards.background.flusher import Flusher
 from leveret.job_service.shards.counters import Counters
 from leveret.job_service.shards.ready_signals import ReadySignals
-from leveret.job_service.shards.redis.redis_client import RedisClient
 from leveret.job_service.shards.routing import ShardMap
 from leveret.job_service.shards.schedules import Schedules
 from leveret.job_service.shards.settings import WAKE_MAX
 from leveret.job_service.shards.shard import Shard
 from leveret.job_service.shards.tables import Tables
-from leveret.job_service.shards.topic_name import TopicName
 
 log = logging.getLogger(__name__)
 
@@ -23,18 +20,14 @@ class Ticker:
 
     def __init__(
         self,
-        redis: RedisClient,
         routes: ShardMap,
         tables: Tables,
-        flushers: list[Flusher],
         schedules: Schedules,
         counters: Counters,
         signals: ReadySignals,
     ) -> None:
-        self._redis = redis
         self._routes = routes
         self._tables = tables
-        self._flushers = flushers
         self._schedules = schedules
         self._counters = counters
         self._signals = signals
@@ -65,19 +58,6 @@ class Ticker:
         for row in rows:
             topic = row["woken_ns"], row["woken_tp"]
             self._counters.of(topic).expired += int(row["expired"])
-            await self.on_ready(topic)
+            self._signals.notify(topic)
         if not self.is_draining:
             await self._schedules.fire(shard)
-
-    async def on_ready(self, topic: TopicName) -> None:
-        """Notify waiting dequeues of ready jobs, and take back prefetched jobs.
-
-        Errors of Redis or a shard are logged only: the change that made the jobs ready is done.
-        """
-        try:
-            if self._tables.settings.prefetch_max and self._redis.is_up:
-                if await self._redis.prefetched(topic):
-                    await self._flushers[self._routes.shard_of(topic).index].take_back(topic)
-        except JobsError as error:
-            log.info("prefetched jobs of %s go first, until their leases end: %s", topic[1], error)
-        self._signals.notify(topic)

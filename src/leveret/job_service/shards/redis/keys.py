@@ -1,7 +1,6 @@
 """The names of the keys in Redis.
 
     mqueue:buffer:{namespace}:{topic}   list: jobs on their way to a table; pushed right, read left
-    mqueue:queue:{namespace}:{topic}    list: prefetched jobs as id:priority, most urgent first
     mqueue:rate:{namespace}             counter: jobs enqueued this second; expires
     mqueue:key:{namespace}:{key}        string: the id that an idempotency key stands for; expires
     mqueue:buffers                      set: namespace, a zero byte, topic of every buffer
@@ -21,10 +20,6 @@ SHARDS: Final = "mqueue:shards"
 
 def buffer_key(namespace: str, topic: str) -> str:
     return f"mqueue:buffer:{_part(namespace)}:{_part(topic)}"
-
-
-def queue_key(namespace: str, topic: str) -> str:
-    return f"mqueue:queue:{_part(namespace)}:{_part(topic)}"
 
 
 def rate_key(namespace: str) -> str:

@@ -1,6 +1,6 @@
 """The calls of the store to Redis, each within a deadline.
 
-Redis holds buffers of jobs, prefetched ids, idempotency keys, rates, a copy of the shard map and
+Redis holds buffers of jobs, idempotency keys, rates, a copy of the shard map and
 the leases of node numbers. While Redis is known to be down, every call raises JobsUnavailableError
 at once; a probe finds out when it is back.
 
@@ -65,9 +65,7 @@ class RedisClient:
         self._pipelined = PipelinedConnection(pool, settings.deadline_s)
         self._push: Final = _Script(load_script("push"), 1)
         self._push_with_keys: Final = _Script(load_script("push_with_keys"), 2)
-        self._pop: Final = _Script(load_script("pop_prefetched"), 2)
         self._trim: Any = self._redis.register_script(load_script("remove_flushed"))
-        self._take_back: Any = self._redis.register_script(load_script("take_back_prefetched"))
         self._rate: Any = self._redis.register_script(load_script("count_rate"))
         self._renew: Any = self._redis.register_script(load_script("renew_node_number"))
         self._forget: Any = self._redis.register_script(load_script("forget_keys"))
@@ -228,45 +226,11 @@ class RedisClient:
                 break
         return found
 
-    async def trim(self, topic: TopicName, ids: list[int], priority: int | None) -> bool:
-        """Remove jobs that are in their table from the buffer.
-
-        `priority` is that of the most urgent removed job that is ready. Return whether a less
-        urgent job is prefetched.
-        """
-        shown = "" if priority is None else priority
-        arguments = [_member(topic), shown, *(encode_id(id) for id in ids)]
-        keys = [redis_keys.buffer_key(*topic), redis_keys.BUFFERS, redis_keys.queue_key(*topic)]
-        return bool(await self._ask(self._trim(keys=keys, args=arguments)))
-
-    async def pop(self, topic: TopicName, most: int) -> list[int] | None:
-        """Take prefetched ids; None while jobs wait in the topic's buffer."""
-        words = (_buffer_names(topic)[0], redis_keys.queue_key(*topic).encode(), b"%d" % most)
-        answer = await self._run(self._pop, words)
-        return None if answer[0] == b"buffered" else [_id(shown) for shown in answer[1:]]
-
-    async def prefetched(self, topic: TopicName) -> int:
-        length: int = await self._ask(self._redis.llen(redis_keys.queue_key(*topic)))
-        return length
-
-    async def add_prefetched(
-        self, topic: TopicName, jobs: list[tuple[int, int]], expires_ms: int
-    ) -> None:
-        """Append prefetched ids with their priorities, the most urgent first."""
-        key = redis_keys.queue_key(*topic)
-
-        async def work() -> None:
-            async with self._redis.pipeline(transaction=True) as pipe:
-                pipe.rpush(key, *(f"{id}:{priority}" for id, priority in jobs))
-                pipe.pexpire(key, expires_ms)
-                await pipe.execute()
-
-        await self._ask(work())
-
-    async def take_back(self, topic: TopicName) -> list[int]:
-        """Take all prefetched ids of a topic off its list."""
-        ids: list[bytes] = await self._ask(self._take_back(keys=[redis_keys.queue_key(*topic)]))
-        return [_id(shown) for shown in ids]
+    async def trim(self, topic: TopicName, ids: list[int]) -> None:
+        """Remove jobs that are in their table from the buffer."""
+        arguments = [_member(topic), *(encode_id(id) for id in ids)]
+        keys = [redis_keys.buffer_key(*topic), redis_keys.BUFFERS]
+        await self._ask(self._trim(keys=keys, args=arguments))
 
     async def save_map(self, overrides: dict[TopicName, int], count: int) -> None:
         """Save a copy of the shard map; the number of shards is under the empty topic name."""
@@ -324,10 +288,6 @@ def _buffer_names(topic: TopicName) -> tuple[bytes, bytes]:
 
 def _member(topic: TopicName) -> bytes:
     return "\0".join(topic).encode()
-
-
-def _id(shown: bytes) -> int:
-    return int(shown.partition(b":")[0])
 
 
 def _topic(member: bytes) -> TopicName:

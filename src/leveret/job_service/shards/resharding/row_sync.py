@@ -27,6 +27,11 @@ KEY_COLUMNS: Final = {
 }  # large tables, and the column that names a row
 TABLES: Final = ("items", "keys", "turns", "rounds", "schedules")
 _KEPT: Final = f"kept_until > now() + {KEYS_MARGIN}"
+# The lowest id whose mark a log may need.
+_MARKS_FROM: Final = (
+    "SELECT least(max(floor), (SELECT min(low) FROM origins WHERE lost_high IS NOT NULL))"
+    " FROM floors"
+)
 _HASH: Final = "hash_record_extended(r, 0)"
 
 
@@ -168,15 +173,12 @@ async def copy_marks(source: Any, target: Any, slot: int) -> int:
 
 
 async def missing_marks(source: Any, target: Any, slot: int) -> list[int]:
-    """Return the ids of marks that the target lacks, apart from those below its floor."""
-    sql = (
-        "SELECT id, is_undone FROM flush_marks WHERE slot = $1"
-        " AND id >= (SELECT max(floor) FROM floors)"
-    )
+    """Return the ids of marks that the target lacks, apart from those that no log needs there."""
+    sql = f"SELECT id, is_undone FROM flush_marks WHERE slot = $1 AND id >= ({_MARKS_FROM})"
     here, there = await asyncio.gather(source.fetch(sql, slot), target.fetch(sql, slot))
     known = {(row["id"], row["is_undone"]) for row in there}
     known |= {(row["id"], False) for row in there}
-    floor = await target.fetchval("SELECT max(floor) FROM floors")
+    floor = await target.fetchval(_MARKS_FROM)
     return sorted(
         row["id"]
         for row in here

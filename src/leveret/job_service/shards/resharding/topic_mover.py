@@ -143,6 +143,7 @@ class TopicMover:
             if shard != current and await self.state(shard, topic) not in (None, "moved"):
                 await self._set_state(shard, topic, "moved")
         await self._set_state(current, topic, "live")
+        await self.databases[current].execute("SELECT leveret_notify($1, $2)", *topic)
 
     async def clean(self, topic: TopicName) -> int:
         """Delete rows of a topic on shards that it has left; return how many."""

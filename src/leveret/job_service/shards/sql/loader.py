@@ -22,7 +22,9 @@ from leveret.job_service.snowflake import EPOCH_MS
 
 FLOOR_LAG_MS: Final = 60_000  # shortest time for which flush marks are kept
 CLOCK_SKEW_MS_MAX: Final = 60_000  # largest difference between the clocks of a node and a shard
+LOST_AFTER_MS: Final = 600_000  # without a report, after which the log of a node counts as lost
 GATE_LOCK: Final = 0x4C56_0002  # advisory lock: shared by every function that changes items
+READY_CHANNEL: Final = "leveret_ready"  # notifications of topics that have ready jobs
 TOPIC_STOPPED: Final = "LV001"  # SQLSTATE: the topic is being moved, or lives on another shard
 
 
@@ -35,6 +37,7 @@ PLACEHOLDERS: Final = {
     "BACKOFF_MS_MAX_DEFAULT": BACKOFF_MS_MAX_DEFAULT,
     "BATCH_BYTES_MAX": BATCH_BYTES_MAX,
     "EPOCH_MS": EPOCH_MS,
+    "CLOCK_SKEW": _interval(CLOCK_SKEW_MS_MAX),
     "DUE_JOBS_LOOKED_AT": 100,  # of all topics; a claim looks among them for jobs of its topic
     "ERRORS_KEPT": ERRORS_KEPT,
     "FLOOR_LAG": _interval(FLOOR_LAG_MS),
@@ -43,7 +46,8 @@ PLACEHOLDERS: Final = {
     "JOBS_THAT_ALWAYS_FIT": BATCH_BYTES_MAX // PAYLOAD_BYTES_MAX,  # so their size is not measured
     "KEY_FREE_EARLY": _interval(2 * CLOCK_SKEW_MS_MAX),
     "LEASE_MS_DEFAULT": LEASE_MS_DEFAULT,
-    "PAYLOAD_BYTES_MAX": PAYLOAD_BYTES_MAX,
+    "LOST_AFTER": _interval(LOST_AFTER_MS),
+    "READY_CHANNEL": READY_CHANNEL,
     "RETRIES_DEFAULT": RETRIES_DEFAULT,
     "TOPIC_STOPPED": TOPIC_STOPPED,
 }

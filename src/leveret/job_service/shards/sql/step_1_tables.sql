@@ -4,7 +4,7 @@
 --
 --     scheduled    not due yet; `ready` from its `deliver_after` on
 --     ready        can be leased
---     leased       prefetched: leased by a node that has not handed it out
+--     leased       leased ahead by an older version; ready again at `lease_expires_at`
 --     processing   handed out under `token`, until `lease_expires_at`
 --     dead         its retries are used up
 --

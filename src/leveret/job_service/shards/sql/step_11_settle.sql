@@ -1,16 +1,26 @@
--- Functions that settle jobs: ack, nack, extend, cancel, deliver now, redrive.
+-- Functions that settle jobs: ack, nack, bury, extend, cancel, deliver now, redrive.
 
-CREATE FUNCTION leveret_ack(
+-- Notifies the nodes of a free lease, where the topic limits them.
+CREATE FUNCTION leveret_notify_limited(ns TEXT, tp TEXT) RETURNS VOID LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT FROM topics WHERE namespace = ns AND topic = tp
+            AND concurrency_max IS NOT NULL) THEN
+        PERFORM leveret_notify(ns, tp);
+    END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION leveret_ack(
     ns TEXT, tp TEXT, ids BIGINT[], tokens BIGINT[], now_at TIMESTAMPTZ
 ) RETURNS TABLE (n BIGINT, outcome TEXT) LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM leveret_gate(ns, tp);
     RETURN QUERY WITH h AS (SELECT * FROM unnest(ids, tokens) {{numbered_handles}}),
     c AS (DELETE FROM items i USING h WHERE {{has_live_lease}} RETURNING h.n)
-    SELECT h.n, {{settle_outcome}} FROM h LEFT JOIN c ON c.n = h.n ORDER BY h.n;
+    SELECT h.n, {{settle_outcome}} FROM h ORDER BY h.n;
+    PERFORM leveret_notify_limited(ns, tp);
 END $$;
 
-CREATE FUNCTION leveret_nack(
+CREATE OR REPLACE FUNCTION leveret_nack(
     ns TEXT, tp TEXT, ids BIGINT[], tokens BIGINT[], error TEXT, delay_ms BIGINT, draw FLOAT8,
     now_at TIMESTAMPTZ
 ) RETURNS TABLE (n BIGINT, outcome TEXT) LANGUAGE plpgsql AS $$
@@ -42,28 +52,31 @@ BEGIN
             failures = leveret_note(i.failures, i.attempts, now_at, error)
         FROM d h WHERE {{has_live_lease}} RETURNING h.n
     )
-    SELECT h.n, {{settle_outcome}} FROM h LEFT JOIN c ON c.n = h.n ORDER BY h.n;
+    SELECT h.n, {{settle_outcome}} FROM h ORDER BY h.n;
+    PERFORM leveret_notify(ns, tp);
 END $$;
 
-CREATE FUNCTION leveret_extend(
+CREATE OR REPLACE FUNCTION leveret_extend(
     ns TEXT, tp TEXT, ids BIGINT[], tokens BIGINT[], wanted_ms BIGINT, now_at TIMESTAMPTZ
 ) RETURNS TABLE (n BIGINT, outcome TEXT, until_at TIMESTAMPTZ) LANGUAGE plpgsql AS $$
-DECLARE lease BIGINT := wanted_ms;
+DECLARE
+    lease BIGINT := wanted_ms;
+    until_then TIMESTAMPTZ;
 BEGIN
     PERFORM leveret_gate(ns, tp);
     IF lease IS NULL THEN
         SELECT lease_ms INTO lease FROM topics WHERE namespace = ns AND topic = tp;
     END IF;
+    until_then := now_at + coalesce(lease, {{LEASE_MS_DEFAULT}}) * INTERVAL '1 ms';
     RETURN QUERY WITH h AS (SELECT * FROM unnest(ids, tokens) {{numbered_handles}}),
     c AS (
-        UPDATE items i SET lease_expires_at =
-            now_at + coalesce(lease, {{LEASE_MS_DEFAULT}}) * INTERVAL '1 ms'
-        FROM h WHERE {{has_live_lease}} RETURNING h.n, i.lease_expires_at
-    )
-    SELECT h.n, {{settle_outcome}}, c.lease_expires_at FROM h LEFT JOIN c ON c.n = h.n ORDER BY h.n;
+        UPDATE items i SET lease_expires_at = until_then FROM h WHERE {{has_live_lease}}
+        RETURNING h.n
+    ), o AS (SELECT h.n, {{settle_outcome}} AS outcome FROM h)
+    SELECT o.n, o.outcome, CASE WHEN o.outcome = 'done' THEN until_then END FROM o ORDER BY o.n;
 END $$;
 
-CREATE FUNCTION leveret_cancel(ns TEXT, tp TEXT, ids BIGINT[])
+CREATE OR REPLACE FUNCTION leveret_cancel(ns TEXT, tp TEXT, ids BIGINT[])
 RETURNS TABLE (n BIGINT, outcome TEXT) LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM leveret_gate(ns, tp);
@@ -72,10 +85,10 @@ BEGIN
         DELETE FROM items i USING h WHERE i.id = h.id AND {{is_of_topic}}
             AND i.status IN ('ready', 'scheduled', 'leased') RETURNING h.n
     )
-    SELECT h.n, {{settle_outcome}} FROM h LEFT JOIN c ON c.n = h.n ORDER BY h.n;
+    SELECT h.n, {{settle_outcome}} FROM h ORDER BY h.n;
 END $$;
 
-CREATE FUNCTION leveret_deliver_now(ns TEXT, tp TEXT, ids BIGINT[], now_at TIMESTAMPTZ)
+CREATE OR REPLACE FUNCTION leveret_deliver_now(ns TEXT, tp TEXT, ids BIGINT[], now_at TIMESTAMPTZ)
 RETURNS TABLE (n BIGINT, outcome TEXT) LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM leveret_gate(ns, tp);
@@ -87,18 +100,35 @@ BEGIN
         SELECT h.n FROM h JOIN items i ON i.id = h.id AND {{is_of_topic}}
             AND i.status IN ('ready', 'leased')
     )
-    SELECT h.n, {{settle_outcome}} FROM h LEFT JOIN c ON c.n = h.n ORDER BY h.n;
+    SELECT h.n, {{settle_outcome}} FROM h ORDER BY h.n;
 END $$;
 
--- Makes dead jobs ready again, all or those in `ids`. Their attempts are reset, their errors kept.
-CREATE FUNCTION leveret_redrive(ns TEXT, tp TEXT, ids BIGINT[], now_at TIMESTAMPTZ)
+-- Makes the dead jobs in `ids` ready again. Their attempts are reset, their errors kept.
+CREATE OR REPLACE FUNCTION leveret_redrive(ns TEXT, tp TEXT, ids BIGINT[], now_at TIMESTAMPTZ)
 RETURNS BIGINT LANGUAGE plpgsql AS $$
 DECLARE driven BIGINT;
 BEGIN
     PERFORM leveret_gate(ns, tp);
     UPDATE items SET status = 'ready', attempts = 0, deliver_after = now_at
         WHERE namespace = ns AND topic = tp AND status = 'dead'
-            AND (ids IS NULL OR id = ANY(ids));
+            AND id = ANY(ids);
     GET DIAGNOSTICS driven = ROW_COUNT;
+    PERFORM leveret_notify(ns, tp);
     RETURN driven;
+END $$;
+
+-- Makes a job dead at once, however many retries are left.
+CREATE OR REPLACE FUNCTION leveret_bury(
+    ns TEXT, tp TEXT, ids BIGINT[], tokens BIGINT[], error TEXT, now_at TIMESTAMPTZ
+) RETURNS TABLE (n BIGINT, outcome TEXT) LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM leveret_gate(ns, tp);
+    RETURN QUERY WITH h AS (SELECT * FROM unnest(ids, tokens) {{numbered_handles}}),
+    c AS (
+        UPDATE items i SET lease_expires_at = NULL, status = 'dead',
+            failures = leveret_note(i.failures, i.attempts, now_at, error)
+        FROM h WHERE {{has_live_lease}} RETURNING h.n
+    )
+    SELECT h.n, {{settle_outcome}} FROM h ORDER BY h.n;
+    PERFORM leveret_notify_limited(ns, tp);
 END $$;
