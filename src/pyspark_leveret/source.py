@@ -10,6 +10,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from pyspark_leveret import schema as columns
+from pyspark_leveret.errors import OptionError
 from pyspark_leveret.options import Options, parse_options
 
 
@@ -47,6 +48,11 @@ class DefaultSource(DataSource):
         return StreamReader(options, wanted)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        if overwrite:
+            raise OptionError(
+                "mode('overwrite') is refused: a write publishes messages, and deletes none of the"
+                " target's. Use mode('append'); purge the queue first if it should be empty"
+            )
         from pyspark_leveret.sink import BatchWriter
 
         return BatchWriter(self._options(), schema)

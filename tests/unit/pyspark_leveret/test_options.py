@@ -106,6 +106,12 @@ def test_streaming_queries_lease_queues_and_batches_peek() -> None:
         PeekReader(parse_options({**URL, "queue": "q", "mode": "lease"}), [])
 
 
+def test_overwrite_is_refused() -> None:
+    source = DefaultSource({**URL, "queue": "q"})
+    with pytest.raises(OptionError, match=r"Use mode\('append'\)"):
+        source.writer(typed("body binary"), overwrite=True)
+
+
 def copied(thing: object) -> Any:
     return pickle.loads(pickle.dumps(thing))  # noqa: S301
 
