@@ -32,9 +32,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
+from leveret.lake.layout import BRONZE
 from leveret.pipeline.environment import Environment
 from leveret.pipeline.flows.archive import ArchiveRequest, archive
-from leveret.pipeline.lake_layout import BRONZE
 from leveret.pipeline.session import spark_session
 from tools.server import Server
 

@@ -31,6 +31,10 @@ class DefaultSource(DataSource):
             from pyspark_leveret.queue import PeekReader
 
             return PeekReader(options, wanted)
+        if options.lake is not None:
+            from pyspark_leveret.history import UnionReader
+
+            return UnionReader(options, wanted)
         from pyspark_leveret.batch import FilteringBatchReader, StreamBatchReader
 
         kind = FilteringBatchReader if options.pushes_filters else StreamBatchReader
@@ -38,6 +42,8 @@ class DefaultSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         options = self._options()
+        if options.lake is not None:
+            raise OptionError("'lake' is for spark.read: a streaming query follows the broker")
         wanted = columns.require_columns(schema)
         if options.queue is not None:
             from pyspark_leveret.queue import QueueStreamReader

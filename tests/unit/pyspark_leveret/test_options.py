@@ -60,6 +60,8 @@ def test_ports_have_defaults() -> None:
         ({**URL, "failOnDataLoss": "maybe"}, "true or false"),
         ({**URL, "mode": "destroy"}, "'mode' is 'peek' or 'lease'"),
         ({**URL, "retrySeconds": "-1"}, "a number of seconds"),
+        ({**URL, "queue": "q", "lake": "/lake"}, "'lake' needs the option 'stream'"),
+        ({**URL, "stream": "s", "lake": "/lake", "endingOffsets": "5"}, r"use where\(\) on offset"),
     ],
 )
 def test_wrong_options_say_what_is_wrong(options: dict[str, str], text: str) -> None:
@@ -104,6 +106,12 @@ def test_streaming_queries_lease_queues_and_batches_peek() -> None:
         QueueStreamReader(parse_options({**URL, "queue": "q", "reader": "r", "mode": "peek"}), [])
     with pytest.raises(OptionError, match=r"use spark\.readStream"):
         PeekReader(parse_options({**URL, "queue": "q", "mode": "lease"}), [])
+
+
+def test_streaming_queries_do_not_read_the_lake() -> None:
+    source = DefaultSource({**URL, "stream": "s", "lake": "/lake"})
+    with pytest.raises(OptionError, match=r"'lake' is for spark\.read"):
+        source.streamReader(typed("body binary"))
 
 
 def test_overwrite_is_refused() -> None:
