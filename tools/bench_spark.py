@@ -30,10 +30,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, Observation, SparkSession, functions
 
+from leveret.lake.layout import BRONZE
 from leveret.perf.protocol import message_frames
 from leveret.pipeline.environment import Environment
 from leveret.pipeline.flows.archive import ArchiveRequest, archive
-from leveret.pipeline.lake_layout import BRONZE
 from leveret.pipeline.session import spark_session
 from leveret.wire.properties import PERSISTENT, Properties
 from leveret.wire.tables import table_of

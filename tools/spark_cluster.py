@@ -22,6 +22,7 @@ import pika
 import pyspark
 from pyspark.sql import SparkSession
 
+from leveret.lake.layout import Lake
 from leveret.pipeline.environment import Environment
 from leveret.pipeline.flows.archive import ArchiveRequest, archive
 from leveret.pipeline.flows.compact import compact
@@ -29,7 +30,6 @@ from leveret.pipeline.flows.load import LoadTarget, load
 from leveret.pipeline.flows.refine import refine
 from leveret.pipeline.flows.replay import Selection, Target, replay, select_messages
 from leveret.pipeline.flows.sql import Tables
-from leveret.pipeline.lake_layout import Lake
 from leveret.pipeline.query_progress import QueryProgress
 from leveret.pipeline.session import find_java, spark_session
 from tools.ports import HOST, free_port

@@ -57,8 +57,9 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
         "job_service": "errors clock checksum histogram wire engine job_model",
         "bus": "errors clock http_client http_post",
         "cluster": "errors",
-        "pipeline": "errors clock charts wire jobs job_model job_service",
-        "pyspark_leveret": "errors http_client wire amqp amqp_client arrow",
+        "lake": "errors",
+        "pipeline": "errors clock charts lake wire arrow jobs job_model job_service",
+        "pyspark_leveret": "errors http_client lake wire amqp amqp_client arrow",
         "http": "errors slices addresses listening histogram build_info config patterns wire "
         "engine auth definitions arrow tasks leases shovels federation job_model job_service",
         "metrics": "errors slices histogram build_info engine storage job_service http",
@@ -67,7 +68,7 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
         "shovels federation job_service http metrics",
         "testing": "errors clock config engine storage runtime",
         "cli": "errors clock build_info config charts definitions perf storage http_client "
-        "job_model jobs bus pipeline runtime",
+        "job_model jobs bus lake pipeline runtime",
         "__main__": "cli",
     }.items()
 }
@@ -113,7 +114,8 @@ ONLY_IN: Final = {
     "typer": "cli",
     "rich": "cli",
     "uvloop": "runtime",
-    "pyarrow": "arrow pyspark_leveret pipeline",
+    "pyarrow": "arrow lake pyspark_leveret pipeline",
+    "deltalake": "lake",
     "jwt": "auth",
     "cryptography": "auth",
     "re2": "patterns",

@@ -45,6 +45,7 @@ NAMES: Final = (
     "failOnDataLoss",
     "pushFilters",
     "dataDir",
+    "lake",
     "mode",
     "reader",
     "retrySeconds",
@@ -96,6 +97,7 @@ class Options:
     fails_on_loss: bool = True
     pushes_filters: bool = False
     data_dir: str | None = None
+    lake: str | None = None
     mode: str | None = None
     reader: str | None = None
     retry_s: float = RETRY_S
@@ -140,6 +142,7 @@ def parse_options(given: Mapping[str, str]) -> Options:
         fails_on_loss=options.flag("failOnDataLoss", True),
         pushes_filters=options.flag("pushFilters", False),
         data_dir=options.text("dataDir"),
+        lake=options.text("lake"),
         mode=options.text("mode"),
         reader=options.text("reader"),
         retry_s=options.seconds("retrySeconds", RETRY_S),
@@ -164,6 +167,19 @@ def _check(options: Options) -> None:
         raise OptionError("give 'endingOffsets' or 'endingTimestamp', not both")
     if options.mode not in (None, PEEK, LEASE):
         raise OptionError(f"'mode' is '{PEEK}' or '{LEASE}', not '{options.mode}'")
+    if options.lake is not None:
+        _check_lake(options)
+
+
+def _check_lake(options: Options) -> None:
+    if options.stream is None:
+        raise OptionError("'lake' needs the option 'stream': the stream that was archived there")
+    limits = (options.starting, options.starting_time, options.ending, options.ending_time)
+    if any(limit is not None for limit in limits):
+        raise OptionError(
+            "with 'lake' the whole stream is read, without starting and ending offsets: use"
+            " where() on offset or timestamp"
+        )
 
 
 def _refuse_misspelt(values: Mapping[str, str]) -> None:

@@ -91,12 +91,37 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._left is not None and self._left <= 0:
             return start
         number = start[EPOCH] + 1
-        taken = self._take(number, limit)
+        try:
+            taken = self._take(number, limit)
+        except BrokerError as fault:
+            acked = self._acked() if fault.status else 0  # 0: there was no answer
+            if number > acked:
+                raise
+            self._report_old_checkpoint(number, acked)
+            number = acked + 1
+            taken = self._take(number, limit)
         if taken == 0:
             return start
         if self._left is not None:
             self._left -= taken
         return {EPOCH: number}
+
+    def _acked(self) -> int:
+        """Return the last acked epoch of this reader."""
+        lease = self._lease()
+        found: int = lease["acked"] if lease is not None else 0
+        return found
+
+    def _report_old_checkpoint(self, number: int, acked: int) -> None:
+        epochs = f"epoch {number} is" if number == acked else f"epochs {number} to {acked} are"
+        report_data_loss(
+            self._options,
+            f"this checkpoint is older than the lease of reader '{self._options.reader}': it ends"
+            f" with epoch {number - 1}, but {epochs} acked, and their messages have left the queue."
+            " Either the checkpoint is an old copy: start the query with the newest one. Or another"
+            " query uses the same reader: give each query its own. A query with a new, empty"
+            f" checkpoint continues with epoch {acked + 1}",
+        )
 
     def _take(self, number: int, limit: ReadLimit) -> int:
         options = self._options

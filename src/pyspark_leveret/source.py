@@ -10,6 +10,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from pyspark_leveret import schema as columns
+from pyspark_leveret.errors import OptionError
 from pyspark_leveret.options import Options, parse_options
 
 
@@ -30,6 +31,10 @@ class DefaultSource(DataSource):
             from pyspark_leveret.queue import PeekReader
 
             return PeekReader(options, wanted)
+        if options.lake is not None:
+            from pyspark_leveret.history import UnionReader
+
+            return UnionReader(options, wanted)
         from pyspark_leveret.batch import FilteringBatchReader, StreamBatchReader
 
         kind = FilteringBatchReader if options.pushes_filters else StreamBatchReader
@@ -37,6 +42,8 @@ class DefaultSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         options = self._options()
+        if options.lake is not None:
+            raise OptionError("'lake' is for spark.read: a streaming query follows the broker")
         wanted = columns.require_columns(schema)
         if options.queue is not None:
             from pyspark_leveret.queue import QueueStreamReader
@@ -47,6 +54,11 @@ class DefaultSource(DataSource):
         return StreamReader(options, wanted)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        if overwrite:
+            raise OptionError(
+                "mode('overwrite') is refused: a write publishes messages, and deletes none of the"
+                " target's. Use mode('append'); purge the queue first if it should be empty"
+            )
         from pyspark_leveret.sink import BatchWriter
 
         return BatchWriter(self._options(), schema)

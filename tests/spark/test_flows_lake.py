@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from leveret.errors import NotFoundError, PreconditionFailedError, ResourceLockedError
+from leveret.lake.layout import Lake
 from leveret.pipeline.environment import Environment
 from leveret.pipeline.flows.archive import (
     ArchiveRequest,
@@ -18,7 +19,6 @@ from leveret.pipeline.flows.archive import (
 )
 from leveret.pipeline.flows.compact import compact
 from leveret.pipeline.flows.refine import refine
-from leveret.pipeline.lake_layout import Lake
 from leveret.pipeline.lake_tables import read_bronze, read_table
 from leveret.pipeline.query_progress import QueryProgress
 from tests.spark.lake import Served

@@ -137,7 +137,7 @@ def test_sql_asks_streams_queues_and_lake(
     assert tables.rows(joined, 10) == [{"text": "2"}, {"text": "1"}, {"text": "0"}]
     assert served.count("work.todo") == 3
     star = tables.rows("select * from s where offset = 14;", 10)[0]
-    assert (star["stream"], star["body"]) == ("s", "14")
+    assert (star["stream"], star["body"], star["date"]) == ("s", "14", star["timestamp"][:10])
     assert tables.names() == ["bronze.s", "stream.s", "queue.work.todo"]
 
 

@@ -142,3 +142,14 @@ def test_replayed_batch_of_a_query_is_dropped(
 def test_unroutable_message_is_an_error(spark: SparkSession, served: Served) -> None:
     with pytest.raises(PySparkException, match="was routed to no queue"):
         write(spark.sql("select 'a' as body"), served, queue="nothing")
+
+
+def test_overwrite_is_refused_and_leaves_the_queue_as_it_was(
+    spark: SparkSession, served: Served
+) -> None:
+    served.fill("q", 0, 3, "classic")
+    frame = spark.range(1).selectExpr("cast('new' as binary) as body")
+    writer = frame.write.format("leveret").mode("overwrite").option("url", served.http)
+    with pytest.raises(PySparkException, match=r"mode\('overwrite'\) is refused"):
+        writer.option("queue", "q").save()
+    assert served.take_all("q") == [b"0", b"1", b"2"]

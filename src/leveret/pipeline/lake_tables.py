@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
-from leveret.pipeline.lake_layout import BRONZE, PARTITIONS, Lake, replace_file
+from leveret.lake.layout import BRONZE, PARTITIONS, Lake, replace_file
 from leveret.pipeline.transforms.messages import BRONZE_SCHEMA
 
 FORMAT: Final = "parquet"

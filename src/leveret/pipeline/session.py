@@ -20,6 +20,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from leveret.errors import ConfigError
+from leveret.pipeline.spark_home import use_home_without_zip
 
 JAVA_MIN: Final = 17
 VERSION_WITHIN_S: Final = 30.0
@@ -44,6 +45,8 @@ _SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # Parquet files with times of the default kind have no statistics of them: no row is skipped.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 # For log4j. Without an appender Spark would use its own settings. Without a level for the gateway
 # Spark would set one and print a line about it.
@@ -90,6 +93,8 @@ def spark_session(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ.setdefault(_CONNECT, str(CONNECT_S))
+    if master.startswith("local"):
+        use_home_without_zip()
     builder = SparkSession.builder.appName(name).master(master)
     chosen = {**_SETTINGS, **(QUICK_SETTINGS if is_quick else {}), **(settings or {})}
     if is_quiet:

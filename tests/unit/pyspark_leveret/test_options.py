@@ -80,6 +80,8 @@ def test_columns_of_the_options_are_the_schema() -> None:
         ({**URL, "failOnDataLoss": "maybe"}, "true or false"),
         ({**URL, "mode": "destroy"}, "'mode' is 'peek' or 'lease'"),
         ({**URL, "retrySeconds": "-1"}, "a number of seconds"),
+        ({**URL, "queue": "q", "lake": "/lake"}, "'lake' needs the option 'stream'"),
+        ({**URL, "stream": "s", "lake": "/lake", "endingOffsets": "5"}, r"use where\(\) on offset"),
     ],
 )
 def test_wrong_options_say_what_is_wrong(options: dict[str, str], text: str) -> None:
@@ -124,6 +126,18 @@ def test_streaming_queries_lease_queues_and_batches_peek() -> None:
         QueueStreamReader(parse_options({**URL, "queue": "q", "reader": "r", "mode": "peek"}), [])
     with pytest.raises(OptionError, match=r"use spark\.readStream"):
         PeekReader(parse_options({**URL, "queue": "q", "mode": "lease"}), [])
+
+
+def test_streaming_queries_do_not_read_the_lake() -> None:
+    source = DefaultSource({**URL, "stream": "s", "lake": "/lake"})
+    with pytest.raises(OptionError, match=r"'lake' is for spark\.read"):
+        source.streamReader(typed("body binary"))
+
+
+def test_overwrite_is_refused() -> None:
+    source = DefaultSource({**URL, "queue": "q"})
+    with pytest.raises(OptionError, match=r"Use mode\('append'\)"):
+        source.writer(typed("body binary"), overwrite=True)
 
 
 def copied(thing: object) -> Any:

@@ -1,6 +1,8 @@
 """Commands `leveret pipeline archive`, `refine`, `compact` and `files`: fill the data lake."""
 
 import sys
+from datetime import datetime
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -8,12 +10,20 @@ import typer
 from leveret.cli.pipeline.options import pipeline_command, show_progress
 from leveret.cli.shared.options import print_json
 from leveret.cli.shared.output import Output
+from leveret.lake.delta import DELTA
+from leveret.lake.layout import BRONZE, Lake, table_name
 from leveret.pipeline.environment import Environment
-from leveret.pipeline.lake_layout import BRONZE, Lake, table_name
 
 Table = Annotated[
     str, typer.Argument(help="Name of the lake table, which is the name of its stream.")
 ]
+
+
+class Format(StrEnum):
+    """Formats of bronze tables."""
+
+    PARQUET = "parquet"
+    DELTA = DELTA
 
 
 @pipeline_command
@@ -45,6 +55,10 @@ def archive(
             help="Continue if retention has deleted messages that were not archived.",
         ),
     ] = False,
+    format_: Annotated[
+        Format | None,
+        typer.Option("--format", help="Format of a new table. Default: parquet."),
+    ] = None,
 ) -> None:
     """Archive a stream in the lake, each message once. Run it again to continue."""
     if (stream is None) == (queue is None):
@@ -58,8 +72,18 @@ def archive(
         preflight.require_queue(environment, queue)
     name = stream if stream is not None else flows.life_event_stream(environment, str(queue))
     preflight.require_stream(environment, name)
+    folder = Lake(environment.lake_path).folder(BRONZE, table_name(environment.vhost, name))
+    wanted = format_.value if format_ is not None else None
+    flows.require_format(folder, wanted)
     spark = environment.session("archive")
-    asked = flows.ArchiveRequest(name, once, every_s, file_mb * 1024 * 1024, not allow_loss)
+    asked = flows.ArchiveRequest(
+        stream=name,
+        is_once=once,
+        every_s=every_s,
+        file_bytes=file_mb * 1024 * 1024,
+        fails_on_loss=not allow_loss,
+        format=wanted,
+    )
     with show_progress() as on_progress:
         done = flows.archive(spark, environment, asked, on_progress)
     found = {"stream": name, "rows": done.rows, "lag": done.lag, "seconds": round(done.seconds, 1)}
@@ -110,6 +134,14 @@ def compact(
             help="Delete source files this many hours after they were merged.",
         ),
     ] = 24.0,
+    delete_before: Annotated[
+        datetime | None,
+        typer.Option(
+            "--delete-before",
+            formats=["%Y-%m-%d"],
+            help="Delete the messages of all dates before this one. Only for Delta tables.",
+        ),
+    ] = None,
 ) -> None:
     """Merge small bronze files, also while archive runs, and delete files merged a day ago."""
     lake = Lake(environment.lake_path)
@@ -121,7 +153,8 @@ def compact(
     preflight.require_writable(lake.path)
     spark = environment.session("compact")
 
-    done = flows.compact(spark, lake, name, file_mb * 1024 * 1024, keep_h * 3600)
+    oldest = delete_before.date() if delete_before is not None else None
+    done = flows.compact(spark, lake, name, file_mb * 1024 * 1024, keep_h * 3600, oldest)
     text = f"{done.files_before} files became {done.files_after}: {done.messages:,} messages"
     output.done(f"{text} were merged, {done.deleted} old files deleted", vars(done))
 

@@ -11,8 +11,8 @@ from leveret.cli.shared.options import print_json
 from leveret.cli.shared.output import Output
 from leveret.clock import Clock
 from leveret.errors import ConfigError
+from leveret.lake.layout import replace_file
 from leveret.pipeline.environment import Environment
-from leveret.pipeline.lake_layout import replace_file
 from leveret.pipeline.time_options import parse_time_option
 
 UNITS_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}

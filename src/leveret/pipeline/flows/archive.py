@@ -1,31 +1,36 @@
 """`archive`: copy a stream into bronze, each message exactly once.
 
 Spark's checkpoint holds the offsets, and the manifest of its file sink lists the committed files.
-A driver that was killed at any point continues without duplicates or gaps. A lock file in the lake
-ensures that only one query archives a table at a time.
+The log of a Delta table holds both. A driver that was killed at any point continues without
+duplicates or gaps. A lock file in the lake ensures that only one query archives a table at a time.
 """
 
 import fcntl
+import json
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from leveret.errors import NotFoundError, PreconditionFailedError, ResourceLockedError
+from leveret.lake.delta import DELTA, is_delta, require_delta
+from leveret.lake.layout import BRONZE, MANIFEST, PARTITIONS, Lake, table_name
+from leveret.pipeline.delta_sink import DeltaSink
 from leveret.pipeline.environment import Environment
-from leveret.pipeline.lake_layout import BRONZE, MANIFEST, PARTITIONS, Lake, table_name
 from leveret.pipeline.lake_tables import FORMAT
 from leveret.pipeline.query_progress import OnProgress, QueryMonitor, QueryProgress
 from leveret.pipeline.transforms.messages import with_date
 from pyspark_leveret.client import Broker
 from pyspark_leveret.errors import BrokerError
-from pyspark_leveret.options import parse_options
+from pyspark_leveret.options import EARLIEST, parse_options
 from pyspark_leveret.positions import Streams
 
 log = logging.getLogger(__name__)
@@ -47,6 +52,7 @@ class ArchiveRequest:
     every_s: float = EVERY_S
     file_bytes: int = FILE_BYTES
     fails_on_loss: bool = True
+    format: str | None = None  # of a new table; None: Parquet. A table keeps its format
 
 
 def archive(
@@ -70,9 +76,16 @@ def archive(
     with exclusive_lock(
         lake.checkpoint(table) / "archive.lock", f"another archive of '{table}' runs"
     ):
-        _require_whole(lake, table)
         monitor = QueryMonitor(on_progress, ends)
-        return run_with_restarts(lambda: _start(spark, environment, request, lake, table), monitor)
+        frame = partial(_frame, spark, environment, request)
+        if require_format(lake.folder(BRONZE, table), request.format) == DELTA:
+            sink = DeltaSink(
+                lake.folder(BRONZE, table), request.stream, lake.checkpoint(table) / DELTA
+            )
+            starting = json.dumps(sink.position)
+            return run_with_restarts(lambda: _start_delta(frame(starting), sink, request), monitor)
+        _require_whole(lake, table)
+        return run_with_restarts(lambda: _start(frame(EARLIEST), lake, table, request), monitor)
 
 
 def run_with_restarts(start: Callable[[], StreamingQuery], monitor: QueryMonitor) -> QueryProgress:
@@ -102,35 +115,65 @@ def _require_whole(lake: Lake, table: str) -> None:
     """
     folder, checkpoint = lake.folder(BRONZE, table), lake.checkpoint(table)
     is_written = any((folder / MANIFEST).glob("[0-9]*"))
-    is_planned = any((checkpoint / "bronze" / "offsets").glob("[0-9]*"))
-    is_committed = any((checkpoint / "bronze" / "commits").glob("[0-9]*"))
+    is_planned = any((checkpoint / BRONZE / "offsets").glob("[0-9]*"))
+    is_committed = any((checkpoint / BRONZE / "commits").glob("[0-9]*"))
     if is_written and not is_planned:
         raise PreconditionFailedError(f"{checkpoint} is missing for {folder}: {_BOTH}")
     if is_committed and not is_written:
         raise PreconditionFailedError(f"{folder} is missing for {checkpoint}: {_BOTH}")
 
 
-def _start(
-    spark: SparkSession, environment: Environment, request: ArchiveRequest, lake: Lake, table: str
-) -> StreamingQuery:
+def require_format(folder: Path, wanted: str | None) -> str:
+    """Return the format of a table, or the wanted one of a new table.
+
+    Raise PreconditionFailedError if the table has another format, and ConfigError if a package is
+    missing that the format needs.
+    """
+    is_written = (folder / MANIFEST).is_dir()
+    found = DELTA if is_delta(folder) else FORMAT if is_written else wanted or FORMAT
+    if wanted not in (None, found):
+        text = f"{folder} has been written as {found}, not as {wanted}"
+        raise PreconditionFailedError(f"{text}: use another lake, or delete the table")
+    if found == DELTA:
+        require_delta()
+    return found
+
+
+def _frame(
+    spark: SparkSession, environment: Environment, request: ArchiveRequest, starting: str
+) -> DataFrame:
     given = environment.options(
         stream=request.stream,
-        startingOffsets="earliest",
+        startingOffsets=starting,
         failOnDataLoss=request.fails_on_loss,
         maxBytesPerTrigger=request.file_bytes * spark.sparkContext.defaultParallelism,
     )
-    frame = with_date(spark.readStream.format("leveret").options(**given).load())
+    return with_date(spark.readStream.format("leveret").options(**given).load())
+
+
+def _start(frame: DataFrame, lake: Lake, table: str, request: ArchiveRequest) -> StreamingQuery:
     writer = (
         frame.writeStream.format(FORMAT)
         .partitionBy(*PARTITIONS)
-        .option("checkpointLocation", str(lake.checkpoint(table) / "bronze"))
+        .option("checkpointLocation", str(lake.checkpoint(table) / BRONZE))
         .queryName(f"archive {table}")
     )
+    return _triggered(writer, request).start(str(lake.folder(BRONZE, table)))
+
+
+def _start_delta(frame: DataFrame, sink: DeltaSink, request: ArchiveRequest) -> StreamingQuery:
+    writer = (
+        frame.writeStream.foreachBatch(sink.write)
+        .option("checkpointLocation", str(sink.checkpoint))
+        .queryName(f"archive {request.stream}")
+    )
+    return _triggered(writer, request).start()
+
+
+def _triggered(writer: DataStreamWriter, request: ArchiveRequest) -> DataStreamWriter:
     if request.is_once:
-        writer = writer.trigger(availableNow=True)
-    else:
-        writer = writer.trigger(processingTime=f"{request.every_s} seconds")
-    return writer.start(str(lake.folder(BRONZE, table)))
+        return writer.trigger(availableNow=True)
+    return writer.trigger(processingTime=f"{request.every_s} seconds")
 
 
 def life_event_stream(environment: Environment, queue: str) -> str:

@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from leveret.errors import PreconditionFailedError
+from leveret.lake.layout import BRONZE, Lake, table_name
 from leveret.pipeline.environment import Environment
-from leveret.pipeline.lake_layout import BRONZE, Lake, table_name
 from leveret.pipeline.lake_tables import read_bronze
 from leveret.pipeline.snapshot import Chronicle, QueueSnapshot, Snapshot, take_snapshot
 from leveret.pipeline.transforms import copy_audit, routing_audit

@@ -4,11 +4,14 @@ Only files in the manifest of the sink are merged. The run writes merged files b
 both, and then replaces `current.json` in one step. The manifest does not change. A run that was
 killed before that step leaves merged files that no reader uses; the next run deletes them. The
 small files are deleted after `keep_s`, when no query can still be reading them.
+
+A Delta table is compacted by delta-rs: the log of the table has the merged files and the old ones.
 """
 
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Final
 
@@ -16,9 +19,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from leveret.clock import Clock
-from leveret.errors import InternalError
-from leveret.pipeline.flows.archive import FILE_BYTES, exclusive_lock
-from leveret.pipeline.lake_layout import (
+from leveret.errors import InternalError, PreconditionFailedError
+from leveret.lake import delta
+from leveret.lake.layout import (
     BRONZE,
     PARTITIONS,
     Lake,
@@ -26,6 +29,7 @@ from leveret.pipeline.lake_layout import (
     read_merged,
     write_merged,
 )
+from leveret.pipeline.flows.archive import FILE_BYTES, exclusive_lock
 from leveret.pipeline.lake_tables import FORMAT, read_files
 
 KEEP_S: Final = 24 * 3600.0
@@ -49,9 +53,17 @@ def compact(
     table: str,
     file_bytes: int = FILE_BYTES,
     keep_s: float = KEEP_S,
+    delete_before: date | None = None,
 ) -> Compacted:
-    """Merge small files of bronze, and delete files that were replaced long ago."""
+    """Merge small files of bronze, and delete files that were replaced long ago.
+
+    With `delete_before`, also delete the messages of older dates from a Delta table.
+    """
     folder = lake.require(BRONZE, table)
+    if delta.is_delta(folder):
+        return _compact_delta(lake, table, file_bytes, keep_s, delete_before)
+    if delete_before is not None:
+        raise PreconditionFailedError(f"{folder} is not a Delta table: its dates cannot be deleted")
     with exclusive_lock(folder / "_merged" / "lock", f"another compact of '{table}' runs"):
         _sweep(folder)
         before = lake.bronze_files(table)
@@ -59,6 +71,22 @@ def compact(
         messages = _merge(spark, folder, small, file_bytes) if small else 0
         deleted = _delete(folder, keep_s)
         return Compacted(len(before), len(lake.bronze_files(table)), messages, deleted)
+
+
+def _compact_delta(
+    lake: Lake, table: str, file_bytes: int, keep_s: float, delete_before: date | None
+) -> Compacted:
+    """Compact a Delta table by the means of the format. delta-rs does it without Spark."""
+    folder = lake.folder(BRONZE, table)
+    with exclusive_lock(
+        lake.checkpoint(table) / "compact.lock", f"another compact of '{table}' runs"
+    ):
+        before = len(lake.bronze_files(table))
+        if delete_before is not None:
+            delta.delete_before(folder, delete_before)
+        messages = delta.compact_table(folder, file_bytes)
+        deleted = delta.vacuum(folder, keep_s)
+        return Compacted(before, len(lake.bronze_files(table)), messages, deleted)
 
 
 def _sweep(folder: Path) -> None:

@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from leveret.errors import NotFoundError
+from leveret.lake.layout import BRONZE, Lake, table_name
 from leveret.pipeline.environment import Environment
-from leveret.pipeline.lake_layout import BRONZE, Lake, table_name
 from leveret.pipeline.lake_tables import read_bronze
 from leveret.pipeline.preflight import require_broker, require_queue, require_stream
 from leveret.pipeline.report_rows import collect_rows

@@ -11,8 +11,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from leveret.lake.layout import BRONZE, Lake, table_name
 from leveret.pipeline.environment import Environment
-from leveret.pipeline.lake_layout import BRONZE, Lake, table_name
 from leveret.pipeline.lake_tables import read_bronze
 from leveret.pipeline.preflight import require_exchange, require_queue, require_stream
 from leveret.pipeline.transforms.messages import filter_messages

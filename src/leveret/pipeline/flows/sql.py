@@ -1,6 +1,6 @@
 """`sql`: query the lake, streams and queues with SQL.
 
-    stream.orders, orders       a stream of the broker
+    stream.orders, orders       a stream: what is archived from the lake, the rest from the broker
     queue.billing               the ready messages of a queue, which stay there
     bronze.orders, silver.orders, bad.orders, gold.orders     tables of the lake
 
@@ -15,9 +15,11 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from leveret.errors import ConfigError
+from leveret.lake.layout import BRONZE, LAYERS, Lake, table_name
 from leveret.pipeline.environment import Environment
-from leveret.pipeline.lake_layout import BRONZE, LAYERS, Lake, table_name
 from leveret.pipeline.lake_tables import read_bronze, read_table
+from leveret.pipeline.transforms.messages import DATE
+from leveret.pipeline.union_read import read_broker, union_read
 from pyspark_leveret.client import NOT_FOUND, Broker
 from pyspark_leveret.errors import BrokerError
 from pyspark_leveret.options import parse_options
@@ -91,6 +93,8 @@ class Tables:
         if kind == _QUEUE:
             return self._of_broker(columns, queue=name)
         if kind == _STREAM or (not kind and self._is_stream(name)):
+            if self._table(name) in self._in_lake(BRONZE):
+                return union_read(self._spark, self._environment, name, columns)
             return self._of_broker(columns, stream=name, pushFilters=True)
         layer = kind or BRONZE
         if layer not in LAYERS or (not kind and self._table(name) not in self._in_lake(layer)):
@@ -105,9 +109,8 @@ class Tables:
         return table_name(self._environment.vhost, name)
 
     def _of_broker(self, columns: list[str], **options: object) -> DataFrame:
-        schema = ", ".join(f"`{name}` {TYPES[name]}" for name in columns)
-        reader = self._spark.read.format("leveret").options(**self._environment.options(**options))
-        return reader.schema(schema).load()
+        own = [name for name in columns if name in TYPES] or ["offset"]
+        return read_broker(self._spark, self._environment, own, **options)
 
     def _is_stream(self, name: str) -> bool:
         broker = Broker(parse_options(self._environment.options(retrySeconds=1)))
@@ -134,9 +137,10 @@ def _view_name(kind: str, name: str, views: dict[str, tuple[str, str]]) -> str:
 
 def _columns(query: str) -> list[str]:
     """Return the columns that a query may need. Spark does not prune them, and bodies are large."""
+    known = [*TYPES, DATE]
     if _STAR.search(query):
-        return list(TYPES)
-    return [name for name in TYPES if re.search(rf"\b{name}\b", query, re.IGNORECASE)] or ["offset"]
+        return known
+    return [name for name in known if re.search(rf"\b{name}\b", query, re.IGNORECASE)] or ["offset"]
 
 
 def json_value(value: object) -> object:

@@ -9,12 +9,13 @@ from pyspark.sql import functions as f
 from pyspark_leveret.schema import DDL
 
 # The columns of the Spark source, and the date (UTC) that bronze is partitioned by.
-BRONZE_SCHEMA: Final = f"{DDL}, `date` date"
+DATE: Final = "date"
+BRONZE_SCHEMA: Final = f"{DDL}, `{DATE}` date"
 
 
 def with_date(frame: DataFrame) -> DataFrame:
     """Add the date (UTC) on which the broker received a message."""
-    return frame.withColumn("date", f.to_date("timestamp"))
+    return frame.withColumn(DATE, f.to_date("timestamp"))
 
 
 def filter_messages(

@@ -3,6 +3,7 @@
     bronze/<table>/            messages as received: a file sink of Spark, by stream and date
         _spark_metadata/       its manifest: the list of committed files
         _merged/current.json   compaction: the merged files, and the files that they replace
+        _delta_log/            instead of both, if the table is a Delta table (`delta`)
     silver/<table>/            decoded messages; `_schema.json` is the schema of all files
     bad/<table>/               messages that could not be decoded
     gold/<table>/              aggregates
@@ -10,6 +11,9 @@
 
 A table holds a stream, or all partitions of a super stream. `current.json` is replaced atomically,
 so a reader sees either the small files or the merged files, never both.
+
+The *position* of a table is the next offset of each stream: its files have all messages before it,
+and none from it on. A reader of lake and broker begins at the broker with that offset.
 """
 
 import json
@@ -19,7 +23,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, unquote, urlsplit
 
-from leveret.errors import NotFoundError
+from leveret.errors import NotFoundError, PreconditionFailedError
+from leveret.lake import delta
 
 BRONZE: Final = "bronze"
 SILVER: Final = "silver"
@@ -39,6 +44,22 @@ class Merged:
     files: list[str] = field(default_factory=list)  # paths relative to the table's folder
     replaced: dict[str, int] = field(default_factory=dict)  # path -> time in ms since 1970
     removed: list[str] = field(default_factory=list)  # replaced and deleted
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The committed batches of Spark's file sink."""
+
+    last_batch: int  # -1: none
+    files: list[str]  # paths relative to the table's folder
+
+
+@dataclass(frozen=True)
+class History:
+    """The messages of a bronze table at one moment."""
+
+    files: list[Path]
+    position: dict[str, int]  # by stream, the offset after the last message in the files
 
 
 class Lake:
@@ -69,12 +90,45 @@ class Lake:
         return folder
 
     def bronze_files(self, table: str) -> list[Path]:
-        """Return the files of a bronze table: those of the manifest, or the merged ones instead."""
+        """Return the valid files of a bronze table: by its Delta log, or by manifest and merges."""
+        if delta.is_delta(folder := self.require(BRONZE, table)):
+            return delta.table_files(delta.open_table(folder), folder)
+        return self._files(table)[0]
+
+    def history(self, table: str) -> History:
+        """Return the files of a bronze table and the offsets at which they end.
+
+        Raise PreconditionFailedError if the checkpoint is missing, which has the offsets of a table
+        of Parquet files.
+        """
+        if delta.is_delta(folder := self.require(BRONZE, table)):
+            found = delta.open_table(folder)
+            position = delta.table_position(found, stream_name(table))
+            return History(delta.table_files(found, folder), position)
+        files, last_batch = self._files(table)
+        return History(files, self._position(table, last_batch) if last_batch >= 0 else {})
+
+    def _files(self, table: str) -> tuple[list[Path], int]:
+        """Return the files of a bronze table, and the last batch that they hold.
+
+        `current.json` is read before the manifest. In the other order, merged files could hold
+        messages of a batch that the manifest did not have yet.
+        """
         folder = self.require(BRONZE, table)
         merged = read_merged(folder)
+        manifest = read_manifest(folder)
         gone = set(merged.replaced) | set(merged.removed)
-        written = [path for path in manifest_files(folder) if path not in gone]
-        return [folder / path for path in (*written, *merged.files)]
+        written = [path for path in manifest.files if path not in gone]
+        return [folder / path for path in (*written, *merged.files)], manifest.last_batch
+
+    def _position(self, table: str, batch: int) -> dict[str, int]:
+        """Return the offsets at which a batch ends. Spark writes them before the batch begins."""
+        checkpoint = self.checkpoint(table) / BRONZE
+        try:
+            return batch_ends(checkpoint, batch)
+        except FileNotFoundError as fault:
+            text = f"{fault.filename} is missing: without it nobody knows which offsets the lake"
+            raise PreconditionFailedError(f"{text} has; read the bronze table alone") from None
 
 
 def table_name(vhost: str, name: str) -> str:
@@ -83,8 +137,20 @@ def table_name(vhost: str, name: str) -> str:
     return own if vhost == "/" else f"{quote(vhost, safe='')}@{own}"
 
 
-def manifest_files(folder: Path) -> list[str]:
-    """Return the files that Spark's file sink has committed, as paths relative to its folder.
+def stream_name(table: str) -> str:
+    """Return the stream of a table."""
+    return unquote(table.rpartition("@")[2])
+
+
+def batch_ends(checkpoint: Path, batch: int) -> dict[str, int]:
+    """Return the offsets at which a batch of a query ends, from the query's checkpoint."""
+    lines = (checkpoint / "offsets" / str(batch)).read_text().splitlines()
+    found: dict[str, int] = json.loads(lines[-1])
+    return found
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Return the batches and files that Spark's file sink has committed.
 
     The manifest has a file for each batch; every tenth one also lists all earlier batches. Spark
     writes it under another name and renames it, so a file that exists is complete.
@@ -92,13 +158,14 @@ def manifest_files(folder: Path) -> list[str]:
     names = [path.name for path in (folder / MANIFEST).glob("[0-9]*")]
     compacts = [int(name.removesuffix(COMPACT)) for name in names if name.endswith(COMPACT)]
     last = max(compacts, default=-1)
+    later = sorted(number for number in (int(n) for n in names if n.isdigit()) if number > last)
     chosen = [f"{last}{COMPACT}"] if last >= 0 else []
-    chosen += [str(n) for n in sorted(int(n) for n in names if n.isdigit()) if n > last]
+    chosen += [str(number) for number in later]
     found: list[str] = []
     for name in chosen:
         lines = (folder / MANIFEST / name).read_text().splitlines()[1:]
         found += [_from_folder(json.loads(line)["path"], folder) for line in lines if line]
-    return found
+    return Manifest(max([last, *later]), found)
 
 
 def _from_folder(uri: str, folder: Path) -> str:
