@@ -42,6 +42,7 @@ NAMES: Final = (
     "dataDir",
     "mode",
     "reader",
+    "cursor",
     "retrySeconds",
     "amqpPort",
     "deduplicate",
@@ -93,6 +94,7 @@ class Options:
     data_dir: str | None = None
     mode: str | None = None
     reader: str | None = None
+    cursor: str | None = None  # name under which a streaming query stores its position
     retry_s: float = RETRY_S
     amqp_port: int | None = None
     deduplicates: bool = True
@@ -127,6 +129,7 @@ def parse_options(given: Mapping[str, str]) -> Options:
         data_dir=options.text("dataDir"),
         mode=options.text("mode"),
         reader=options.text("reader"),
+        cursor=options.text("cursor"),
         retry_s=options.seconds("retrySeconds", RETRY_S),
         amqp_port=options.count("amqpPort", PORT_MAX),
         deduplicates=options.flag("deduplicate", True),

@@ -29,6 +29,7 @@ LAYERS: Final = (BRONZE, SILVER, BAD, GOLD)
 PARTITIONS: Final = ("stream", "date")
 MANIFEST: Final = "_spark_metadata"
 COMPACT: Final = ".compact"
+CURSOR: Final = "archive"  # the broker shows the position of an archive under this name
 
 
 @dataclass
@@ -81,6 +82,12 @@ def table_name(vhost: str, name: str) -> str:
     """Return the table of a stream: its name, after its vhost if that is not `/`."""
     own = quote(name, safe=" ")
     return own if vhost == "/" else f"{quote(vhost, safe='')}@{own}"
+
+
+def vhost_and_stream(table: str) -> tuple[str, str]:
+    """Return the vhost and the stream of a table: `table_name` reversed."""
+    vhost, at, own = table.partition("@")
+    return (unquote(vhost), unquote(own)) if at else ("/", unquote(table))
 
 
 def manifest_files(folder: Path) -> list[str]:

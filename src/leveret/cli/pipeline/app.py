@@ -2,7 +2,7 @@
 
 import typer
 
-from leveret.cli.pipeline import audit, lake, messages, reports, shards
+from leveret.cli.pipeline import audit, lake, messages, reports, schedule, shards
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -14,6 +14,8 @@ for command in (
     lake.refine,
     lake.compact,
     lake.files,
+    schedule.run,
+    schedule.status,
     messages.replay,
     messages.load,
     messages.sql,
@@ -21,6 +23,7 @@ for command in (
     reports.deadletters,
     reports.latency,
     reports.jobs_report,
+    reports.report,
     shards.reshard,
 ):
     app.command()(command)

@@ -1,6 +1,7 @@
 """Commands `leveret pipeline archive`, `refine`, `compact` and `files`: fill the data lake."""
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,7 +10,7 @@ from leveret.cli.pipeline.options import pipeline_command, show_progress
 from leveret.cli.shared.options import print_json
 from leveret.cli.shared.output import Output
 from leveret.pipeline.environment import Environment
-from leveret.pipeline.lake_layout import BRONZE, Lake, table_name
+from leveret.pipeline.lake_layout import BRONZE, CURSOR, Lake, table_name
 
 Table = Annotated[
     str, typer.Argument(help="Name of the lake table, which is the name of its stream.")
@@ -45,6 +46,10 @@ def archive(
             help="Continue if retention has deleted messages that were not archived.",
         ),
     ] = False,
+    cursor: Annotated[
+        str,
+        typer.Option("--cursor", help="Name under which the broker shows the position and lag."),
+    ] = CURSOR,
 ) -> None:
     """Archive a stream in the lake, each message once. Run it again to continue."""
     if (stream is None) == (queue is None):
@@ -59,7 +64,7 @@ def archive(
     name = stream if stream is not None else flows.life_event_stream(environment, str(queue))
     preflight.require_stream(environment, name)
     spark = environment.session("archive")
-    asked = flows.ArchiveRequest(name, once, every_s, file_mb * 1024 * 1024, not allow_loss)
+    asked = flows.ArchiveRequest(name, once, every_s, file_mb * 1024 * 1024, not allow_loss, cursor)
     with show_progress() as on_progress:
         done = flows.archive(spark, environment, asked, on_progress)
     found = {"stream": name, "rows": done.rows, "lag": done.lag, "seconds": round(done.seconds, 1)}
@@ -75,22 +80,49 @@ def refine(
         str | None,
         typer.Option("--schema", help="Schema of the JSON, such as 'id bigint, name string'."),
     ] = None,
+    avro: Annotated[
+        Path | None, typer.Option("--avro", help="Decode Avro bodies by this schema file (.avsc).")
+    ] = None,
+    protobuf: Annotated[
+        str | None,
+        typer.Option(
+            "--protobuf",
+            metavar="FILE:MESSAGE",
+            help="Decode Protobuf bodies: a file of protoc --descriptor_set_out, and a message.",
+        ),
+    ] = None,
+    show_schema: Annotated[
+        bool,
+        typer.Option("--show-schema", help="Only show the schema of the messages. Write nothing."),
+    ] = False,
     all_: Annotated[
         bool, typer.Option("--all", help="Refine all dates, not only the changed ones.")
     ] = False,
 ) -> None:
     """Decode bronze tables into silver, quarantine bad messages, and aggregate into gold."""
+    if avro is not None and protobuf is not None:
+        raise typer.BadParameter("give either --avro or --protobuf")
     lake = Lake(environment.lake_path)
     name = table_name(environment.vhost, table)
     lake.require(BRONZE, name)
     from leveret.pipeline import preflight
     from leveret.pipeline.flows import refine as flows
+    from leveret.pipeline.payload_codecs import read_codec
 
     preflight.require_writable(lake.path)
+    codec = read_codec(avro, protobuf)
     spark = environment.session("refine")
-
-    done = flows.refine(spark, lake, name, schema, all_)
+    if show_schema:
+        found = flows.infer_schema(spark, lake, name, codec)
+        fields = [{"field": f.name, "type": f.dataType.simpleString()} for f in found.fields]
+        output.table(fields, ["field", "type"])
+        return
+    done = flows.refine(spark, lake, name, schema, all_, codec)
     text = f"refined {done.messages:,} messages of {done.dates} dates; {done.bad:,} are bad"
+    for reason, count in sorted(done.faults.items(), key=lambda each: -each[1]):
+        text += f"\n  {count:,} {reason}"
+    if done.skipped:
+        text += f"\n{done.skipped:,} messages of other content types are in bronze only"
     output.done(text, vars(done))
 
 
@@ -123,7 +155,10 @@ def compact(
 
     done = flows.compact(spark, lake, name, file_mb * 1024 * 1024, keep_h * 3600)
     text = f"{done.files_before} files became {done.files_after}: {done.messages:,} messages"
-    output.done(f"{text} were merged, {done.deleted} old files deleted", vars(done))
+    text += f" were merged, {done.deleted} old files deleted"
+    if done.leftovers:
+        text += f", and {done.leftovers} files that killed batches had left"
+    output.done(text, vars(done))
 
 
 @pipeline_command

@@ -13,9 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
-from leveret.pipeline.flows.archive import exclusive_lock
 from leveret.pipeline.lake_layout import BAD, GOLD, SILVER, Lake, read_state, replace_file
 from leveret.pipeline.lake_tables import read_bronze, read_schema, write_table
+from leveret.pipeline.locks import exclusive_lock
 from leveret.pipeline.transforms.decoding import JSON, bad, count_by_hour, decodable, decoded, good
 from leveret.pipeline.transforms.schemas import merge_schemas, only_adds_fields, parse_schema
 
