@@ -21,6 +21,7 @@ from leveret.pipeline.flows.replay import (
     summarize,
 )
 from leveret.pipeline.flows.sql import Tables
+from pyspark_leveret.schema import TYPES
 from tests.spark.lake import Served
 from tests.spark.test_flows_lake import archived, environment_of
 
@@ -196,6 +197,13 @@ def test_commands_archive_and_answer(spark: SparkSession, served: Served, tmp_pa
     done = run(environment, "sql", "-q", "select sum(payload.amount) as total from silver.s")
     assert json.loads(done.stdout) == [{"total": 6}]
     assert len(json.loads(run(environment, "files", "s").stdout)) == 1
+    shown = json.loads(run(environment, "refine", "s", "--show-schema").stdout)
+    assert shown == [{"field": "amount", "type": "bigint"}]
+    tables = Tables(spark, environment)
+    for name in tables.names():
+        columns = [row["col_name"] for row in tables.rows(f"describe {name}", 50)]
+        assert ("stream" in columns and "date" in columns) or name == "stream.s", name
+    assert len(tables.rows("DESC TABLE stream.s;", 50)) == len(TYPES)
 
 
 @pytest.mark.parametrize(
