@@ -132,7 +132,9 @@ def run_flows(spark: SparkSession, environment: Environment, folder: Path) -> No
     check("replayed", tables.rows("select count(*) as n from queue.again", 1), [{"n": 1000}])
     file = folder / "rows.csv"
     file.write_text("id\n" + "".join(f"{number}\n" for number in range(500)))
-    check("loaded", load(spark, environment, [file], None, LoadTarget(queue="loaded")), 500)
+    check(
+        "loaded", load(spark, environment, [file], None, LoadTarget(queue="loaded")).messages, 500
+    )
     check("waiting", tables.rows("select count(*) as n from queue.loaded", 1), [{"n": 500}])
 
 

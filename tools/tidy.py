@@ -126,6 +126,8 @@ ONLY_IN: Final = {
     "redis": "job_service",
     "aio_pika": "bus",
     "pyspark": "pipeline pyspark_leveret",
+    "fastavro": "pipeline",
+    "google": "pipeline",
 }
 MODULE_LINES_MAX: Final = 500
 MODULE_LINES_HARD: Final = 800

@@ -37,7 +37,7 @@ _WHOLE: Final = ("tinyint", "smallint", "int", "bigint")  # types of columns in 
 OCTET_MAX: Final = 255
 NAME_BYTES_MAX: Final = 255  # of the name of an exchange, or of a routing key
 # Columns that the broker sets, or that are part of another column.
-_NOT_WRITTEN: Final = ("stream", "offset", "timestamp", "broker_id", "x_death")
+NOT_WRITTEN: Final = ("stream", "offset", "timestamp", "broker_id", "x_death")
 
 Message = tuple[str, str, bytes, bytes]  # exchange, routing key, content header, body
 
@@ -60,7 +60,7 @@ class MessageBuilder:
 
     def _used(self) -> list[str]:
         own = self._options.deduplication_column
-        return [n for n in self._names if n not in _NOT_WRITTEN or n == own]
+        return [n for n in self._names if n not in NOT_WRITTEN or n == own]
 
     def _message(self, row: dict[str, Any], number: str) -> Message:
         body = row["body"]

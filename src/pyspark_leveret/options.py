@@ -48,6 +48,7 @@ NAMES: Final = (
     "lake",
     "mode",
     "reader",
+    "cursor",
     "retrySeconds",
     "amqpPort",
     "deduplicate",
@@ -100,6 +101,7 @@ class Options:
     lake: str | None = None
     mode: str | None = None
     reader: str | None = None
+    cursor: str | None = None  # name under which a streaming query stores its position
     retry_s: float = RETRY_S
     amqp_port: int | None = None
     deduplicates: bool = True
@@ -145,6 +147,7 @@ def parse_options(given: Mapping[str, str]) -> Options:
         lake=options.text("lake"),
         mode=options.text("mode"),
         reader=options.text("reader"),
+        cursor=options.text("cursor"),
         retry_s=options.seconds("retrySeconds", RETRY_S),
         amqp_port=options.count("amqpPort", PORT_MAX),
         deduplicates=options.flag("deduplicate", True),

@@ -15,7 +15,7 @@ from leveret.amqp_client.client import AmqpClient, ClientListener
 from leveret.amqp_client.uri import PORTS, AmqpUri
 from leveret.errors import ClosedByPeerError, ClosedError, LeveretError
 from pyspark_leveret.client import PAUSE_S, Broker
-from pyspark_leveret.errors import BrokerError
+from pyspark_leveret.errors import BrokerError, LoginRefusedError
 from pyspark_leveret.messages import Message
 from pyspark_leveret.options import Options
 
@@ -148,8 +148,7 @@ class _Publisher(ClientListener):
         self._moved.set()
 
     def on_returned(self, body: bytes) -> None:
-        text = "a message was routed to no queue: is there a binding for its key? Set 'mandatory'"
-        self._fault = self._fault or BrokerError(f"{text} to false to let such messages go")
+        self._fault = self._fault or BrokerError(_unroutable(self._options))
         self._moved.set()
 
     def on_writable(self) -> None:
@@ -159,6 +158,15 @@ class _Publisher(ClientListener):
         if isinstance(fault, ClosedByPeerError) or not isinstance(fault, ClosedError):
             self._fault = self._fault or BrokerError(f"the broker refuses: {fault}")
         self._moved.set()
+
+
+def _unroutable(options: Options) -> str:
+    """Return why the broker sends a message back."""
+    queue = options.queue if options.queue is not None else options.stream
+    if queue is not None:
+        return f"there is no queue '{queue}' in vhost '{options.vhost}' any more"
+    text = "a message was routed to no queue: is there a binding for its key? Set 'mandatory'"
+    return f"{text} to false to let such messages go"
 
 
 def _address(options: Options) -> AmqpUri:
@@ -180,6 +188,8 @@ def _announced_port(options: Options) -> int | None:
     wanted = "amqp/ssl" if options.url.is_tls else "amqp"
     try:
         found = Broker(options).ask("GET", "/api/overview")
+    except LoginRefusedError:  # another login over AMQP would be refused too
+        raise
     except BrokerError as fault:
         if fault.status in (401, 404):  # this user may not see the overview
             return None

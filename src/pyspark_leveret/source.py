@@ -60,15 +60,21 @@ class DefaultSource(DataSource):
                 " target's. Use mode('append'); purge the queue first if it should be empty"
             )
         from pyspark_leveret.sink import BatchWriter
+        from pyspark_leveret.targets import require_target
 
-        return BatchWriter(self._options(), schema)
+        found = BatchWriter(self._options(), schema)
+        require_target(self._options())
+        return found
 
     def streamWriter(  # noqa: N802
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
         from pyspark_leveret.sink import StreamWriter
+        from pyspark_leveret.targets import require_target
 
-        return StreamWriter(self._options(), schema)
+        found = StreamWriter(self._options(), schema)
+        require_target(self._options())
+        return found
 
     def _options(self) -> Options:
         return parse_options(self.options)

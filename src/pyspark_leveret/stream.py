@@ -16,6 +16,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from pyspark_leveret.cursors import Cursor
 from pyspark_leveret.options import LATEST, Options
 from pyspark_leveret.positions import Bounds, Streams, available_range, report_data_loss
 from pyspark_leveret.ranges import Range, share_limit, split_ranges
@@ -32,6 +33,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._columns = columns
         self._streams = Streams(options)
         self._target: Position | None = None  # the end of an AvailableNow query
+        self._cursor = Cursor(options, options.cursor) if options.cursor is not None else None
 
     def initialOffset(self) -> Position:  # noqa: N802
         return self._streams.starting(LATEST, self._streams.bounds())
@@ -100,4 +102,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_range(self._options, partition, self._columns)
 
     def commit(self, end: Position) -> None:
-        """Do nothing: the checkpoint holds the position, and the broker needs no notice."""
+        """Store the position as a cursor, if the query has one: the checkpoint holds it anyway."""
+        if self._cursor is not None:
+            self._cursor.move(end)

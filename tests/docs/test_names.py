@@ -29,7 +29,7 @@ WRITTEN = [page for page in pages() if page.name not in GENERATED]
 # Lines that a command prints, not calls of it.
 PRINTED = {"ready", "ended"}
 # Of other programs.
-FOREIGN_FLAGS = {"--cacert"}
+FOREIGN_FLAGS = {"--cacert", "--descriptor", "--include"}  # of curl and protoc, up to a _
 # The first words of settings that come in families: a name that begins so is one of them.
 FAMILIES = ("jobs", "login", "oauth2", "tls")
 CALL = re.compile(r"(?:(GET|PUT|POST|DELETE),? )?(?<![\w.:/…])(…?/(?:\{[^}]*\}|[\w/…%.-])+)")

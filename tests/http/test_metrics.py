@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import quote
 
 import pika
 import pytest
@@ -20,6 +21,7 @@ from leveret.metrics.sources import SLICE
 from leveret.slices import LoopShare, Slices
 from leveret.testing.broker import RunningBroker, broker
 from leveret.testing.clock import ManualClock
+from tests.http.management import Api
 
 LOGIN = {"Authorization": "Basic " + base64.b64encode(b"guest:guest").decode()}
 # The metrics that RabbitMQ's own dashboards use.
@@ -186,6 +188,32 @@ def test_ages_grow_with_the_clock() -> None:
     assert each[name] == [({"vhost": "/", "queue": "q"}, 90)]
     name = "leveret_queue_oldest_unacked_age_seconds"
     assert each[name] == [({"vhost": "/", "queue": "q"}, 90)]
+
+
+def test_a_cursor_is_behind_by_messages_and_by_their_age() -> None:
+    clock = ManualClock()
+    with broker(http=True, clock=clock) as server, channel_of(server) as channel:
+        channel.queue_declare("s", durable=True, arguments={"x-queue-type": "stream"})
+        for body in (b"0", b"1", b"2"):
+            channel.basic_publish("", "s", body)
+            channel.queue_declare("s", passive=True)  # the broker has it
+            clock.advance(30)
+        api = Api(server)
+        for name, offset in (("behind", 1), ("at the end", 3)):
+            assert api.put(f"streams/%2F/s/cursors/{quote(name)}", {"offset": offset}) == 201
+        each = scrape(server, "/metrics/per-object")
+        total = scrape(server)
+        one = scrape(server, "/metrics/detailed?family=leveret_stream_metrics&queue=none")
+        assert api.put("streams/%2F/s/cursors/behind", {"offset": 3}) == 204
+        later = scrape(server)
+    assert "leveret_stream_cursor_lag_messages" not in one
+    for suffix, behind in (("messages", 2), ("seconds", 60)):
+        name = f"leveret_stream_cursor_lag_{suffix}"
+        found = {labels["cursor"]: number for labels, number in each[name]}
+        assert found == {"behind": behind, "at the end": 0}
+        assert value(total, f"{name}_max") == behind
+        assert value(later, f"{name}_max") == 0
+    assert value(total, "leveret_stream_cursors") == 2
 
 
 def test_each_object_has_its_lines() -> None:

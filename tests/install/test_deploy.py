@@ -6,14 +6,19 @@ installed.
 
 import json
 import re
+import runpy
 import shutil
 import subprocess
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
+import typer.main
 import yaml
 
+from leveret.cli.pipeline.app import app as pipeline_app
 from leveret.config.load import load
 from leveret.config.settings import env_name, flag_name, options
 from leveret.http.app import OPERATIONS
@@ -24,6 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
 FAMILY = re.compile(r"^\| `(\w+)` \| (\w+) \|", re.M)
 UNITS = ("leveret.service", "leveret@.service")
+LAKE_UNITS = ("leveret-lake.service", "leveret-lake.timer")
 METRIC = re.compile(r"\b(?:rabbitmq|leveret)_\w+\b")
 
 
@@ -150,12 +156,13 @@ def test_unit_uses_flags_that_exist(name: str) -> None:
     assert set(re.findall(r"--[\w-]+", command)) <= known
 
 
-@pytest.mark.parametrize("name", UNITS)
+@pytest.mark.parametrize("name", [*UNITS, *LAKE_UNITS])
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
 def test_unit_is_valid(tmp_path: Path, name: str) -> None:
     unit = tmp_path / name.replace("@", "@a")
-    text = (DEPLOY / name).read_text()
-    unit.write_text(text.replace("/opt/leveret/bin/leveret", "/bin/true"))
+    for each in (name, *LAKE_UNITS):  # a timer names its service
+        text = (DEPLOY / each).read_text().replace("/opt/leveret/bin/leveret", "/bin/true")
+        (tmp_path / each.replace("@", "@a")).write_text(text)
     done = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", str(unit)],
         capture_output=True,
@@ -163,6 +170,60 @@ def test_unit_is_valid(tmp_path: Path, name: str) -> None:
         check=False,
     )
     assert [line for line in done.stderr.splitlines() if unit.name in line] == []
+
+
+def test_commands_of_the_lake_unit_and_of_airflow_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Airflow is not installed here: a stand-in notes the tasks of the example."""
+    [unit] = re.findall(
+        r"^ExecStart=\S+/leveret (.+)$", (DEPLOY / "leveret-lake.service").read_text(), re.M
+    )
+    noted: dict[str, StandInTask] = {}
+    for name, member, value in (
+        ("airflow.sdk", "DAG", StandInDag),
+        (
+            "airflow.providers.standard.operators.bash",
+            "BashOperator",
+            lambda **given: noted.setdefault(given["task_id"], StandInTask(given)),
+        ),
+    ):
+        module = ModuleType(name)
+        setattr(module, member, value)
+        monkeypatch.setitem(sys.modules, name, module)
+    runpy.run_path(str(ROOT / "examples" / "airflow_lake.py"))
+    assert [task.given["task_id"] for task in noted["run"].later] == ["status"]
+    commands = [task.given["bash_command"].removeprefix("leveret ") for task in noted.values()]
+    assert len(commands) == 3
+    group: Any = typer.main.get_command(pipeline_app)
+    for words in ([*unit.split()], *(command.split() for command in commands)):
+        assert words[0] == "pipeline"
+        group.commands[words[1]].make_context(words[1], words[2:])  # raises for unknown options
+    for task in noted.values():
+        names = set(task.given["env"])
+        assert names == {"LEVERET_URL", "LEVERET_LAKE"}
+
+
+class StandInTask:
+    """A task of Airflow, as far as the example uses it."""
+
+    def __init__(self, given: dict[str, Any]) -> None:
+        self.given = given
+        self.retries: int | None = None
+        self.later: list[StandInTask] = []
+
+    def __rshift__(self, other: "StandInTask") -> "StandInTask":
+        self.later.append(other)
+        return other
+
+
+class StandInDag:
+    """A DAG of Airflow: it must not overlap with itself, nor catch up."""
+
+    def __init__(self, **given: Any) -> None:
+        assert given["max_active_runs"] == 1 and given["catchup"] is False
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None: ...
 
 
 def test_release_notes_come_from_the_changelog() -> None:

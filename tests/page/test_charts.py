@@ -1,6 +1,7 @@
 """The page of charts in a browser: hostile names, no network, light and dark, narrow and wide."""
 
 import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,8 @@ def dead_letters() -> Any:
         for n, name in enumerate(NAMES * 3)
     ]
     names = ("queue", "reason", "error_class", "routing_key", "service", "hour")
-    worst = [{**dict.fromkeys(names[:5], name), "letters": 1, "error": name} for name in NAMES]
+    always = {"letters": 1, "newest_id": 7}
+    worst = [{**dict.fromkeys(names[:5], name), **always, "error": name} for name in NAMES]
     return dead_letter_page(
         {
             **{"letters": 12_345, "retries_max": 7, "alive_ms_p50": 3_250, "alive_ms_p95": None},
@@ -40,6 +42,7 @@ def dead_letters() -> Any:
             **{"by": dict.fromkeys(names, rows), "hours": hours, "offenders": worst},
         },
         NAMES,
+        "http://127.0.0.1:15672",
     )
 
 
@@ -103,7 +106,10 @@ def test_pages_show_everything_and_run_nothing(page: Page, tmp_path: Path, make:
     path = tmp_path / "page.html"
     path.write_text(page_html(make()))
     page.goto(path.as_uri())
-    assert page.locator("script, img, a, iframe, link").count() == 0
+    assert page.locator("script, img, iframe, link").count() == 0
+    addresses = [link.get_attribute("href") for link in page.locator("a").all()]
+    assert set(addresses) == ({"http://127.0.0.1:15672/#/trace?id=7"} if addresses else set())
+    assert bool(addresses) == (make is dead_letters)
     if make is not nothing:
         assert page.get_by_text(MARKUP).count() > 0
         assert page.get_by_text("a\ufffdb\ufffdc").count() > 0
@@ -133,6 +139,27 @@ def test_drawings_are_bounded_and_stand_within_their_frame(page: Page, tmp_path:
         }).map((part) => part.outerHTML);
     })"""
     assert page.evaluate(outside) == []
+
+
+def test_no_column_of_a_table_is_cut_off(page: Page, tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    parts = [part for make in (dead_letters, latencies, jobs) for part in make().parts]
+    path.write_text(page_html(Charts("t", "", [], parts)))
+    page.goto(path.as_uri())
+    cut = """() => [...document.querySelectorAll(".numbers")]
+        .filter((box) => box.scrollWidth > box.clientWidth)
+        .map((box) => box.parentElement.querySelector("h2").textContent)"""
+    is_phone = page.viewport_size is not None and page.viewport_size["width"] < DESKTOP[0]
+    assert is_phone or page.evaluate(cut) == []  # a phone scrolls wide tables
+
+
+def test_charts_of_one_queue_share_their_scale() -> None:
+    low = Lines("low", [Series("p50", [(0.0, 5.0), (60.0, 6.0)])], "ms", scale="q")
+    high = Lines("high", [Series("p50", [(0.0, 4000.0), (60.0, 4000.0)])], "ms", scale="q")
+    other = Lines("other", [Series("p50", [(0.0, 5.0), (60.0, 6.0)])], "ms", scale="r")
+    drawn = page_html(Charts("t", "", [], [low, high, other])).split("<section")[1:]
+    ticks = [re.findall(r'text-anchor="end">([^<]+)<', each) for each in drawn]
+    assert ticks[0] == ticks[1] and ticks[1] != ticks[2]
 
 
 def test_a_long_line_keeps_its_peaks(page: Page, tmp_path: Path) -> None:

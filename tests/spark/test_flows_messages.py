@@ -21,6 +21,7 @@ from leveret.pipeline.flows.replay import (
     summarize,
 )
 from leveret.pipeline.flows.sql import Tables
+from pyspark_leveret.schema import TYPES
 from tests.spark.lake import Served
 from tests.spark.test_flows_lake import archived, environment_of
 
@@ -81,14 +82,55 @@ def test_load_publishes_rows_in_their_order_and_once(
     with served.channel() as opened:
         opened.queue_declare("q", durable=True, arguments=ONCE)
     first, second = tmp_path / "a.csv", tmp_path / "b.jsonl"
-    first.write_text("id,name\n" + "".join(f"{n},x\n" for n in range(50)))
+    first.write_text("id,name\n" + "".join(f"{n:03},x\n" for n in range(50)))
     second.write_text('{"id": 50, "name": "y"}\n')
     environment = environment_of(served, tmp_path)
-    for _ in range(2):
-        assert load(spark, environment, [first, second], None, LoadTarget(queue="q")) == 51
+    for known in (0, 51):
+        done = load(spark, environment, [first, second], None, LoadTarget(queue="q"))
+        assert (done.messages, done.known) == (51, known)
     found = [json.loads(body) for body in served.take_all("q")]
-    assert [one["id"] for one in found] == list(range(51))
+    assert found[0] == {"id": "000", "name": "x"}, "leading zeros survive"
+    assert [int(one["id"]) for one in found] == list(range(51))
     assert found[50] == {"id": 50, "name": "y"}
+
+
+def test_load_tells_what_it_skips_and_what_it_published(
+    spark: SparkSession, served: Served, tmp_path: Path
+) -> None:
+    with served.channel() as opened:
+        opened.queue_declare("q", durable=True, arguments=ONCE)
+    file = tmp_path / "messages.csv"
+    file.write_text("offset,body,priority\n7,one,3\n8,two,\n")
+    environment = environment_of(served, tmp_path)
+    found = []
+    for _ in range(2):
+        done = run(environment, "load", str(file), "--to-queue", "q", "--id", "march")
+        assert done.exit_code == 0, done.output
+        assert done.stderr == f"{file}: 2 rows; skips the columns offset\n"
+        found.append(json.loads(done.stdout))
+    assert found == [
+        {"messages": 2, "new": 2, "known": 0, "id": "march"},
+        {"messages": 2, "new": 0, "known": 2, "id": "march"},
+    ]
+    with served.channel() as opened:
+        _, properties, body = opened.basic_get("q", auto_ack=True)
+    assert (properties.priority, body) == (3, b"one")
+
+
+def test_load_guesses_types_only_if_asked(
+    spark: SparkSession, served: Served, tmp_path: Path
+) -> None:
+    with served.channel() as opened:
+        opened.queue_declare("q", durable=True)
+    file = tmp_path / "a.csv"
+    file.write_text("zip,n\n01234,5\n")
+    environment = environment_of(served, tmp_path)
+    for more in ([], ["--infer-types"]):
+        done = run(environment, "load", str(file), "--to-queue", "q", *more)
+        assert done.exit_code == 0, done.output
+        assert "no x-deduplication" in done.stderr
+    found = [json.loads(body) for body in served.take_all("q")]
+    assert found == [{"zip": "01234", "n": "5"}, {"zip": 1234, "n": 5}]
 
 
 @pytest.mark.parametrize(
@@ -155,6 +197,13 @@ def test_commands_archive_and_answer(spark: SparkSession, served: Served, tmp_pa
     done = run(environment, "sql", "-q", "select sum(payload.amount) as total from silver.s")
     assert json.loads(done.stdout) == [{"total": 6}]
     assert len(json.loads(run(environment, "files", "s").stdout)) == 1
+    shown = json.loads(run(environment, "refine", "s", "--show-schema").stdout)
+    assert shown == [{"field": "amount", "type": "bigint"}]
+    tables = Tables(spark, environment)
+    for name in tables.names():
+        columns = [row["col_name"] for row in tables.rows(f"describe {name}", 50)]
+        assert ("stream" in columns and "date" in columns) or name == "stream.s", name
+    assert len(tables.rows("DESC TABLE stream.s;", 50)) == len(TYPES)
 
 
 @pytest.mark.parametrize(

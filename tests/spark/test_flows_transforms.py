@@ -1,12 +1,17 @@
 """Transforms of flows, on small tables."""
 
+import gzip
+import io
+import json
 import re
 from datetime import UTC, datetime
 
+import fastavro
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import StructType
 
+from leveret.pipeline.avro_codec import AvroCodec
 from leveret.pipeline.transforms.decoding import bad, count_by_hour, decodable, decoded, good
 from leveret.pipeline.transforms.messages import BRONZE_SCHEMA, filter_messages, topic_regex
 from leveret.pipeline.transforms.replaying import prepare_replay
@@ -20,6 +25,11 @@ pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see
 
 
 NAMES = (*TYPES, "date")
+AVRO_SCHEMA = {
+    "type": "record",
+    "name": "Row",
+    "fields": [{"name": "a", "type": "long"}, {"name": "b", "type": ["null", "string"]}],
+}
 
 
 def messages(spark: SparkSession, *given: dict[str, object]) -> DataFrame:
@@ -95,6 +105,48 @@ def test_bodies_are_decoded_by_content_type_and_bad_ones_separated(spark: SparkS
         3: "not JSON of this schema",
         4: "not UTF-8",
     }
+
+
+def test_compressed_avro_and_cloud_event_bodies_become_columns(spark: SparkSession) -> None:
+    codec = AvroCodec(json.dumps(AVRO_SCHEMA))
+    avro = io.BytesIO()
+    fastavro.schemaless_writer(avro, fastavro.parse_schema(AVRO_SCHEMA), {"a": 9, "b": "avro"})
+    event = {"specversion": "1.0", "id": "e1", "source": "/shop", "type": "sold"}
+    structured = {"content_type": "application/cloudevents+json; charset=utf-8"}
+    headers = {f"cloudEvents:{name}": value for name, value in event.items()}
+    whole = json.dumps({**event, "subject": "s", "data": {"a": 3, "b": "in"}}).encode()
+    frame = messages(
+        spark,
+        {**json_message(gzip.compress(b'{"a": 1}')), "content_encoding": "gzip"},
+        {**json_message(b"not packed"), "content_encoding": "gzip"},
+        {"content_type": "avro/binary", "body": avro.getvalue()},
+        {"content_type": "avro/binary", "body": gzip.compress(avro.getvalue())[:8]},
+        {**structured, "body": whole},
+        {**json_message(b'{"a": 4}'), "headers": headers},
+        {**structured, "body": json.dumps({**event, "data_base64": "eyJhIjogNX0="}).encode()},
+        {
+            **structured,
+            "body": json.dumps({**event, "datacontenttype": "text/plain", "data": "hi"}).encode(),
+        },
+        {**json_message(b'{"a": 8}'), "content_encoding": "br"},
+        {"content_type": "image/png", "body": b"left alone"},
+    )
+    schema = codec.schema()
+    found = decoded(decodable(frame, codec, has_packed=True), schema).cache()
+    rows = {row.offset: row for row in good(found, schema).collect()}
+    faults = {row.offset: row.fault for row in bad(found).collect()}
+    found.unpersist()
+    assert {number: row.payload.a for number, row in rows.items() if row.payload} == {
+        0: 1,
+        2: 9,
+        4: 3,
+        5: 4,
+        6: 5,
+    }
+    assert rows[2].payload.b == "avro" and rows[7].text == "hi"
+    assert faults == {1: "not gzip", 3: "not Avro of this schema"}
+    assert {n for n, row in rows.items() if row.event} == {4, 5, 6, 7}
+    assert (rows[4].event.id, rows[4].event.subject, rows[5].event.type) == ("e1", "s", "sold")
 
 
 def test_a_table_without_json_has_no_payload(spark: SparkSession) -> None:

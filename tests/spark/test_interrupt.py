@@ -30,7 +30,9 @@ def test_an_archive_is_interrupted_and_goes_on(
     ) as process:
         try:
             assert process.stderr is not None
+            before = []
             for line in process.stderr:
+                before.append(line)
                 if " rows" in line:
                     break
             os.killpg(process.pid, signal.SIGINT)
@@ -39,6 +41,8 @@ def test_an_archive_is_interrupted_and_goes_on(
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
+    noise = [line for line in before if "WARNING" in line or "log4j" in line or "WARN " in line]
+    assert noise == [], "Spark and Java print nothing"
     assert told.splitlines()[-1] == "leveret pipeline: interrupted"
     assert "Traceback" not in told and "\tat " not in told
     served.fill("s", 10, 15)

@@ -139,9 +139,38 @@ def test_replayed_batch_of_a_query_is_dropped(
     assert [int(body) for body in served.take_all("q")] == list(range(20))
 
 
-def test_unroutable_message_is_an_error(spark: SparkSession, served: Served) -> None:
-    with pytest.raises(PySparkException, match="was routed to no queue"):
-        write(spark.sql("select 'a' as body"), served, queue="nothing")
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"queue": "nothing"}, "there is no queue 'nothing' in vhost '/'"),
+        ({"stream": "nothing"}, "there is no stream 'nothing' in vhost '/'"),
+        ({"exchange": "nothing", "routing_key": "k"}, "there is no exchange 'nothing'"),
+        ({"exchange": "amq.direct", "routing_key": "k"}, "was routed to no queue"),
+    ],
+)
+def test_a_target_that_does_not_exist_is_named(
+    spark: SparkSession, served: Served, options: dict[str, str], text: str
+) -> None:
+    with pytest.raises(PySparkException, match=text):
+        write(spark.sql("select 'a' as body"), served, **options)
+
+
+def test_a_wrong_password_is_tried_once(spark: SparkSession, served: Served) -> None:
+    with served.channel() as opened:
+        opened.queue_declare("q", durable=True)
+    frame = spark.range(0, 100, 1, 4).selectExpr("cast(id as string) as body")
+    writer = frame.write.format("leveret").mode("append").option("queue", "q")
+    wrong = served.http.replace("guest:guest", "guest:wrong")
+    before = failed_logins(served)
+    with pytest.raises(PySparkException, match="the broker says 401"):
+        writer.option("url", wrong).save()
+    assert failed_logins(served) == before + 1
+    assert served.count("q") == 0
+
+
+def failed_logins(served: Served) -> int:
+    counts = served.server.node.directory.login_counts.by_protocol
+    return sum(each.failed for each in counts.values())
 
 
 def test_overwrite_is_refused_and_leaves_the_queue_as_it_was(

@@ -12,8 +12,18 @@ from leveret.charts.axes import COUNT, TIME_AXIS, XAxis
 
 TEXT_MAX: Final = 200  # characters of one cell
 
-Cell = str | float | None
 Point = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Link:
+    """A cell that leads to another page. The address is the caller's own, never of a message."""
+
+    text: str
+    address: str
+
+
+Cell = str | float | Link | None
 
 
 @dataclass(frozen=True)
@@ -33,6 +43,7 @@ class Lines:
     unit: str = COUNT
     x_axis: XAxis = TIME_AXIS
     is_log: bool = False  # the y axis has powers of ten
+    scale: str = ""  # charts of a page with the same name here have the same y axis
 
 
 @dataclass(frozen=True)
@@ -52,6 +63,7 @@ class Bars:
     name: str  # heading of the column of names
     rows: list[tuple[str, float]]
     unit: str = COUNT
+    scale: str = ""  # as in `Lines`
 
 
 @dataclass(frozen=True)

@@ -76,13 +76,16 @@ class _Frame:
         return "".join(found)
 
 
-def draw_lines(part: Lines, series: list[Series], name: str) -> str:
-    """Return a line chart. A long line shows the greatest value of each group of points."""
+def draw_lines(part: Lines, series: list[Series], name: str, highest: float = 0.0) -> str:
+    """Return a line chart. A long line shows the greatest value of each group of points.
+
+    `highest` is the greatest value of all charts that share the y axis.
+    """
     longest = max(len(one.points) for one in series)
     group = -(-longest // POINTS_MAX)
     series = [Series(one.name, _keep_peaks(one.points, group)) for one in series]
     kind = "dot" if longest <= DOTS_MAX else "dot faint"
-    frame = _line_frame(part, series)
+    frame = _line_frame(part, series, highest)
     found = [frame.draw()]
     for number, one in enumerate(series):
         path = " ".join(f"{frame.x(x):.1f},{frame.y(y):.1f}" for x, y in one.points)
@@ -99,9 +102,9 @@ def draw_lines(part: Lines, series: list[Series], name: str) -> str:
     return _svg(part.title, name, _HEIGHT, found) + note
 
 
-def _line_frame(part: Lines, series: list[Series]) -> _Frame:
+def _line_frame(part: Lines, series: list[Series], highest: float) -> _Frame:
     xs = sorted({x for one in series for x, _ in one.points})
-    ys = [y for one in series for _, y in one.points]
+    ys = [*(y for one in series for _, y in one.points), *([highest] if highest else [])]
     unit = unit_for(part.unit, max(ys))
     if part.is_log:
         up = log_scale(ys)
@@ -145,12 +148,12 @@ def draw_stacks(part: Stacks, series: list[Series], name: str) -> str:
     return _svg(part.title, name, _HEIGHT, found)
 
 
-def draw_bars(part: Bars, name: str) -> str:
-    """Return horizontal bars, BARS_MAX at most."""
+def draw_bars(part: Bars, name: str, highest: float = 0.0) -> str:
+    """Return horizontal bars, BARS_MAX at most. `highest` is as in `draw_lines`."""
     rows = part.rows[:BARS_MAX]
     if not rows:
         return "<p>There is nothing to show.</p>"
-    highest = max(value for _, value in rows) or 1.0
+    highest = max(highest, *(value for _, value in rows)) or 1.0
     unit = unit_for(part.unit, highest)
     room = _WIDTH - _NAMES - 90.0
     found = []

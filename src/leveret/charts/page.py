@@ -6,11 +6,12 @@ printed. At most `SERIES_MAX` series are drawn; the others are summed into one s
 `ROWS_MAX` rows of a table are shown.
 """
 
+import html
 from collections.abc import Sequence
 from typing import Final
 
 from leveret.charts.axes import COUNT, TIME_AXIS, XAxis, plain_number
-from leveret.charts.charts import Bars, Cell, Lines, Page, Part, Series, Table, safe_text
+from leveret.charts.charts import Bars, Cell, Lines, Link, Page, Part, Series, Table, safe_text
 from leveret.charts.drawing import draw_bars, draw_legend_mark, draw_lines, draw_stacks
 from leveret.charts.style import STYLE
 
@@ -19,13 +20,15 @@ ROWS_MAX: Final = 500
 NAME_MAX: Final = 60  # characters of a series in the legend; half of it in a heading
 FIGURE_MAX: Final = 14  # characters of a figure in large letters; longer ones are smaller
 OTHERS: Final = "others"
+COLUMNS_BESIDE_MAX: Final = 5  # columns of a table that stands beside its chart
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def page_html(page: Page) -> str:
     """Return the whole page."""
     figures = "".join(_figure(name, value) for name, value in page.figures)
-    parts = "".join(_part(part, f"part{number}") for number, part in enumerate(page.parts))
+    highest = _scales(page.parts)
+    parts = "".join(_part(part, f"part{number}", highest) for number, part in enumerate(page.parts))
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
@@ -41,27 +44,48 @@ def _figure(name: str, value: str) -> str:
     return f"<div><dt>{safe_text(name)}</dt><dd{kind}>{safe_text(value)}</dd></div>"
 
 
-def _part(part: Part, name: str) -> str:
+def _scales(parts: Sequence[Part]) -> dict[tuple[str, str], float]:
+    """Return the greatest value of the charts that share a scale, by its name and unit."""
+    found: dict[tuple[str, str], float] = {}
+    for part in parts:
+        if isinstance(part, Lines):
+            values = [y for one in part.series for _, y in one.points]
+        elif isinstance(part, Bars):
+            values = [value for _, value in part.rows]
+        else:
+            continue
+        if part.scale and values:
+            key = (part.scale, part.unit)
+            found[key] = max(found.get(key, 0.0), *values)
+    return found
+
+
+def _part(part: Part, name: str, highest: dict[tuple[str, str], float]) -> str:
     if isinstance(part, Table):
         return _section(part.title, name, "", _table(part.columns, part.rows, name))
     if isinstance(part, Bars):
         headings = [part.name, part.unit or "count"]
         cells: list[list[Cell]] = [[label, value] for label, value in part.rows]
-        return _section(part.title, name, draw_bars(part, name), _table(headings, cells, name))
+        drawing = draw_bars(part, name, highest.get((part.scale, part.unit), 0.0))
+        return _section(part.title, name, drawing, _table(headings, cells, name))
     series = _limit_series(part.series)
     if not any(one.points for one in series):
         return _section(part.title, name, "<p>There is nothing to show.</p>", "")
     if isinstance(part, Lines):
-        drawing, unit, x_axis = draw_lines(part, series, name), part.unit, part.x_axis
+        top = highest.get((part.scale, part.unit), 0.0)
+        drawing, unit, x_axis = draw_lines(part, series, name, top), part.unit, part.x_axis
     else:
         drawing, unit, x_axis = draw_stacks(part, series, name), COUNT, TIME_AXIS
     legend = _legend(series, is_lines=isinstance(part, Lines))
-    return _section(part.title, name, legend + drawing, _series_table(series, unit, x_axis, name))
+    table = _series_table(series, unit, x_axis, name)
+    is_wide = len(series) >= COLUMNS_BESIDE_MAX
+    return _section(part.title, name, legend + drawing, table, is_wide=is_wide)
 
 
-def _section(title: str, name: str, drawing: str, table: str) -> str:
+def _section(title: str, name: str, drawing: str, table: str, *, is_wide: bool = False) -> str:
+    """Return a chart with its table: beside it, or below it if the table is wide."""
     figure = f'<div class="drawn">{drawing}</div>' if drawing else ""
-    kind = "both" if drawing and table else "one"
+    kind = "both" if drawing and table and not is_wide else "one"
     return (
         f'<section class="{kind}" aria-labelledby="{name}"><h2 id="{name}">{safe_text(title)}</h2>'
         f"{figure}{table}</section>\n"
@@ -92,6 +116,9 @@ def _heading(column: str, first_cell: Cell) -> str:
 def _cell(cell: Cell) -> str:
     if isinstance(cell, int | float):
         return f'<td class="number">{plain_number(cell)}</td>'
+    if isinstance(cell, Link):
+        target = html.escape(cell.address)
+        return f'<td><a href="{target}" rel="noreferrer">{safe_text(cell.text)}</a></td>'
     return f"<td>{safe_text('' if cell is None else cell)}</td>"
 
 

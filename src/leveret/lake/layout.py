@@ -34,6 +34,7 @@ LAYERS: Final = (BRONZE, SILVER, BAD, GOLD)
 PARTITIONS: Final = ("stream", "date")
 MANIFEST: Final = "_spark_metadata"
 COMPACT: Final = ".compact"
+CURSOR: Final = "archive"  # the broker shows the position of an archive under this name
 
 
 @dataclass
@@ -103,7 +104,7 @@ class Lake:
         """
         if delta.is_delta(folder := self.require(BRONZE, table)):
             found = delta.open_table(folder)
-            position = delta.table_position(found, stream_name(table))
+            position = delta.table_position(found, vhost_and_stream(table)[1])
             return History(delta.table_files(found, folder), position)
         files, last_batch = self._files(table)
         return History(files, self._position(table, last_batch) if last_batch >= 0 else {})
@@ -137,9 +138,10 @@ def table_name(vhost: str, name: str) -> str:
     return own if vhost == "/" else f"{quote(vhost, safe='')}@{own}"
 
 
-def stream_name(table: str) -> str:
-    """Return the stream of a table."""
-    return unquote(table.rpartition("@")[2])
+def vhost_and_stream(table: str) -> tuple[str, str]:
+    """Return the vhost and the stream of a table: `table_name` reversed."""
+    vhost, at, own = table.partition("@")
+    return (unquote(vhost), unquote(own)) if at else ("/", unquote(table))
 
 
 def batch_ends(checkpoint: Path, batch: int) -> dict[str, int]:

@@ -171,6 +171,24 @@ _OPEN: Final = (
         lambda r: r.sums[queue_lines.SEGMENTS],
     ),
     node_family(GAUGE, "leveret_stream_bytes", "Size of all streams.", lambda r: r.stream_bytes),
+    node_family(
+        GAUGE,
+        "leveret_stream_cursors",
+        "Cursors of all streams: positions of consumers, archives and queries.",
+        lambda r: r.cursors,
+    ),
+    node_family(
+        GAUGE,
+        "leveret_stream_cursor_lag_messages_max",
+        "Messages after the cursor that has the most of them.",
+        lambda r: r.cursor_lag_messages,
+    ),
+    node_family(
+        GAUGE,
+        "leveret_stream_cursor_lag_seconds_max",
+        "Age of the oldest message after a cursor; 0 if there is none.",
+        lambda r: r.cursor_lag_s,
+    ),
 )
 
 

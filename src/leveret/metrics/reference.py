@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable
 from typing import Final
 
-from leveret.metrics import cluster, jobs, node, objects, queues, traffic
+from leveret.metrics import cluster, cursors, jobs, node, objects, queues, traffic
 from leveret.metrics.family import Family
 
 _HEAD: Final = """\
@@ -29,7 +29,7 @@ scrape_configs:
 | path | content |
 | --- | --- |
 | `/metrics` | sums over all objects; its size does not depend on how many there are |
-| `/metrics/per-object` | lines for each queue, channel, connection and exchange |
+| `/metrics/per-object` | lines for each queue, cursor, channel, connection and exchange |
 | `/metrics/detailed?family=GROUP` | the families of the requested groups, for some objects |
 | `/api/loop` | lag of the event loop and duration of syncs, as JSON |
 
@@ -52,6 +52,10 @@ all messages of that read.
 **Lag.** `leveret_loop_lag_seconds` is the delay of a timer that runs every 100 ms while the broker
 is busy; an idle broker has no timer. A loop that is blocked for longer than that is always noticed,
 and a lag of 200 ms or more is logged.
+
+**Cursors.** A consumer, an archive of the [lake](lake.md) or a [query](spark.md#streams) stores its
+position in a stream as a cursor. `leveret_stream_cursor_lag_messages` and
+`leveret_stream_cursor_lag_seconds` say how far each one is behind.
 
 **Traces.** `traceparent` and `tracestate` headers travel with a message through dead-lettering,
 delays and parking. With [`otel_endpoint`](configuration.md#otel_endpoint) and
@@ -82,6 +86,8 @@ Alerts to begin with:
   expr: absent(leveret_raft_leader) == 1
 - alert: ClusterMemberLost
   expr: min by (member) (leveret_raft_member_connected) == 0
+- alert: ArchiveIsBehind
+  expr: leveret_stream_cursor_lag_seconds_max > 900
 - alert: LoopIsSlow
   expr: histogram_quantile(0.99, rate(leveret_loop_lag_seconds_bucket[5m])) > 0.1
 ```
@@ -97,6 +103,7 @@ def page() -> str:
         _section("Jobs", [f.family for f in jobs.JOBS_FAMILIES]),
         _section("Sums over channels", [f.family for f in traffic.SUMS_OF_CHANNELS]),
         _section("Each queue", _queue_families()),
+        _section("Each cursor of a stream", cursors.CURSOR_FAMILIES),
         _section("Each channel", [f.family for f in objects.CHANNELS]),
         _section("Each connection", [f.family for f in objects.CONNECTIONS]),
         _section("Exchanges and vhosts", _exchange_families()),

@@ -19,7 +19,7 @@ from librt.strings import BytesWriter
 from leveret.engine.queues.queue import Queue
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.histogram import Histogram
-from leveret.metrics import cluster, node, objects, queues, traffic
+from leveret.metrics import cluster, cursors, node, objects, queues, traffic
 from leveret.metrics.cluster import CLUSTER_FAMILIES
 from leveret.metrics.family import COUNTER, Family
 from leveret.metrics.jobs import JOBS_FAMILIES
@@ -124,6 +124,8 @@ class Scrape:
             yield piece
         async for piece in self._queue_extras(parts, totals.now_ms):
             yield piece
+        async for piece in self._cursor_families(parts, totals.now_ms):
+            yield piece
         async for piece in self._object_families(Filter(), None):
             yield piece
         yield self._take()
@@ -152,6 +154,11 @@ class Scrape:
             if queues.OURS in groups:
                 async for piece in self._queue_extras(parts, now_ms):
                     yield piece
+        if cursors.GROUP in groups:
+            parts = await self._parts(filter)
+            now_ms = self._sources.facts.now_ms()
+            async for piece in self._cursor_families(parts, now_ms):
+                yield piece
         async for piece in self._object_families(filter, groups):
             yield piece
         yield self._take()
@@ -273,6 +280,20 @@ class Scrape:
             self._out.write(family.head())
             for part in parts:
                 self._write_losses(family, part)
+                await self._slices.rest_if_over()
+                if self._is_full():
+                    yield self._take()
+                    self._slices.begin()
+
+    async def _cursor_families(self, parts: list[QueueSlice], now_ms: int) -> AsyncIterator[bytes]:
+        """Yield how far each cursor of a stream is behind."""
+        for family in cursors.CURSOR_FAMILIES:
+            self._out.write(family.head())
+            for part in parts:
+                for lag in self._sources.cursor_times.lags(part.queues, now_ms):
+                    is_count = family is cursors.LAG_MESSAGES
+                    value = lag.messages if is_count else lag.seconds
+                    self._write(sample(family.name, lag.labels(), value))
                 await self._slices.rest_if_over()
                 if self._is_full():
                     yield self._take()

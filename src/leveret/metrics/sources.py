@@ -20,6 +20,7 @@ from leveret.http.framework.node import ConnectionSnapshot, Machine, NodeView
 from leveret.http.framework.request_counts import RequestCounts
 from leveret.job_service.report import StoreReport
 from leveret.metrics import queue_lines
+from leveret.metrics.cursors import CursorTimes
 from leveret.slices import Slices
 from leveret.storage.log import Log
 
@@ -40,6 +41,7 @@ class Sources:
     requests: RequestCounts
     spans: Callable[[], tuple[int, int]]  # exported and dropped spans
     dropped_lines: Callable[[], int]  # lines of the node's log that could not be written
+    cursor_times: CursorTimes = field(default_factory=CursorTimes)
 
 
 @dataclass(slots=True)
@@ -54,6 +56,9 @@ class NodeTotals:
     queues: int = 0
     streams: int = 0
     stream_bytes: int = 0
+    cursors: int = 0
+    cursor_lag_messages: int = 0  # of the cursor that is furthest behind
+    cursor_lag_s: float = 0.0
     exchanges: int = 0
     bindings: int = 0
     channels: int = 0
@@ -104,8 +109,11 @@ async def read_totals(sources: Sources, slices: Slices) -> NodeTotals:
                 totals.counts.published += exchange.published_in
                 totals.bindings += len(exchange.bindings)
             totals.exchanges += len(exchanges)
+    seen: set[tuple[str, str, str]] = set()
     async for queues in slices_in_turn(all_queues(sources), slices):
         _add_queues(totals, queues)
+        seen.update(_add_cursors(totals, queues))
+    sources.cursor_times.keep_only(seen)
     async for sessions in slices_in_turn(all_sessions(sources), slices):
         for session in sessions:
             _add_session(totals, session)
@@ -133,6 +141,14 @@ def _add_queues(totals: NodeTotals, queues: list[Queue]) -> None:
         if isinstance(queue, Stream):
             totals.streams += 1
             totals.stream_bytes += queue.segments.total_bytes()
+
+
+def _add_cursors(totals: NodeTotals, queues: list[Queue]) -> Iterator[tuple[str, str, str]]:
+    for lag in totals.sources.cursor_times.lags(queues, totals.now_ms):
+        totals.cursors += 1
+        totals.cursor_lag_messages = max(totals.cursor_lag_messages, lag.messages)
+        totals.cursor_lag_s = max(totals.cursor_lag_s, lag.seconds)
+        yield (lag.vhost, lag.stream, lag.cursor)
 
 
 def _add_session(totals: NodeTotals, session: Session) -> None:

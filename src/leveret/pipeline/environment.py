@@ -74,5 +74,11 @@ def with_login(url: str, user: str | None, password: str | None) -> str:
     return f"{parts.scheme}://{name}:{secret}@{place}"
 
 
+def without_login(url: str) -> str:
+    """Return the URL without user and password, for people to see."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+
+
 def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)

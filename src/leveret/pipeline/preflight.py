@@ -6,7 +6,6 @@ these checks Spark would print a Java stack trace, or retry for minutes.
 
 import os
 from pathlib import Path
-from typing import Final
 
 from leveret.errors import ConfigError
 from leveret.pipeline.environment import Environment
@@ -14,8 +13,7 @@ from pyspark_leveret.client import NOT_FOUND, UNAUTHORIZED, Broker
 from pyspark_leveret.errors import BrokerError, LoginRefusedError
 from pyspark_leveret.options import parse_options
 from pyspark_leveret.positions import Streams
-
-FORBIDDEN: Final = 403
+from pyspark_leveret.targets import FORBIDDEN
 
 
 def require_broker(environment: Environment) -> None:

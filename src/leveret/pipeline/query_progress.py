@@ -35,8 +35,14 @@ OnProgress = Callable[[QueryProgress], None]
 class QueryMonitor:
     """Reports the progress of a query once a second until it ends."""
 
-    def __init__(self, on_progress: OnProgress, ends: Callable[[], dict[str, int] | None]) -> None:
+    def __init__(
+        self,
+        on_progress: OnProgress,
+        ends: Callable[[], dict[str, int] | None],
+        on_position: Callable[[dict[str, int]], None] = lambda position: None,
+    ) -> None:
         self._on_progress = on_progress
+        self._on_position = on_position  # called with the next offset of each stream
         self._ends = ends  # returns the end of each stream at the broker
         self._started_s = self._reported_s = time.monotonic()
         self._batches: dict[int, int] = {}  # rows by batch
@@ -68,6 +74,8 @@ class QueryMonitor:
             if batch["sources"] and batch["sources"][0]["endOffset"]:
                 end = batch["sources"][0]["endOffset"]
                 self._position = json.loads(end) if isinstance(end, str) else end
+        if self._position:
+            self._on_position(self._position)
 
     def _progress(self) -> QueryProgress:
         now_s, rows = time.monotonic(), self.rows

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from leveret.charts.axes import HOUR_S, parse_time_s, plain_number, time_step_s, unit_for
-from leveret.charts.charts import Bars, Cell, Lines, Page, Part, Series, Stacks, Table
+from leveret.charts.charts import Bars, Cell, Lines, Link, Page, Part, Series, Stacks, Table
 
 Row = dict[str, Any]
 
@@ -23,8 +23,11 @@ _DURATIONS: Final = {
 }
 
 
-def dead_letter_page(found: Row, sources: list[str]) -> Page:
-    """Return dead letters over time by reason, by each dimension, and the worst combinations."""
+def dead_letter_page(found: Row, sources: list[str], broker_url: str = "") -> Page:
+    """Return dead letters over time by reason, by each dimension, and the worst combinations.
+
+    With the address of the management page, each of the worst leads to its newest message.
+    """
     figures = [
         ("dead letters", plain_number(found["letters"])),
         ("retries before death, most", plain_number(found["retries_max"] or 0)),
@@ -36,9 +39,15 @@ def dead_letter_page(found: Row, sources: list[str]) -> Page:
     ]
     for name, heading in HEADINGS.items():
         rows = [(str(row["value"]), float(row["letters"])) for row in found["by"][name]]
-        parts.append(Bars(f"By {heading}", heading, rows))
+        parts.append(Bars(f"By {heading}", heading, rows, scale="letters"))
     columns = [*HEADINGS, "letters", "retries_max", "last", "error"]
-    parts.append(table("Top offenders", found["offenders"], columns))
+    worst = found["offenders"]
+    if broker_url and any(row.get("newest_id") is not None for row in worst):
+        columns.append("newest")
+        worst = [
+            {**row, "newest": _message_link(broker_url, row.get("newest_id"))} for row in worst
+        ]
+    parts.append(table("Top offenders", worst, columns))
     about = f"In {', '.join(sources)}; {_between(found['first'], found['last'])}"
     return Page("Dead letters", about, figures, parts)
 
@@ -54,7 +63,8 @@ def latency_page(found: Row, stream: str) -> Page:
         for kind, text in _DURATIONS.items():
             rows = [r for r in found["windows"] if (r["queue"], r["kind"]) == (queue, kind)]
             if rows:
-                parts.append(Lines(f"{queue}: {text}", _percentiles(rows), "ms"))
+                title, series = f"{queue}: {text}", _percentiles(rows)
+                parts.append(Lines(title, series, "ms", scale=f"queue {queue}"))
     measures = ["kind", "count", "p50", "p95", "p99", "max"]
     parts.append(table("By queue, in ms", found["queues"], ["queue", *measures]))
     parts.append(table("By service, in ms", found["services"], ["queue", "service", *measures]))
@@ -131,8 +141,15 @@ def _percentiles(rows: list[Row]) -> list[Series]:
     ]
 
 
+def _message_link(broker_url: str, broker_id: int | None) -> Link | None:
+    """Return a link to the trace of a message at the management page."""
+    if broker_id is None:
+        return None
+    return Link("newest message", f"{broker_url}/#/trace?id={int(broker_id)}")
+
+
 def _cell(value: Any) -> Cell:
-    return value if value is None or isinstance(value, int | float | str) else str(value)
+    return value if value is None or isinstance(value, int | float | str | Link) else str(value)
 
 
 def _between(first: str | None, last: str | None) -> str:

@@ -20,6 +20,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from leveret.errors import ConfigError
+from leveret.pipeline.jvm_output import launch_quietly
 from leveret.pipeline.spark_home import use_home_without_zip
 
 JAVA_MIN: Final = 17
@@ -84,7 +85,7 @@ def spark_session(
     """Return the running session, or start one. Raise ConfigError if there is no Java.
 
     `is_quick` is for tests: less than half of the start-up time, but slower queries. `is_quiet` is
-    for commands, which report errors themselves: Spark logs nothing.
+    for commands, which report errors themselves: Spark logs nothing, and the JVM prints nothing.
     """
     home = find_java()
     if home is not None:
@@ -102,6 +103,7 @@ def spark_session(
             PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL + 1)
         quiet = f"-Dlog4j2.configurationFile={_quiet_logging()}"
         chosen[JAVA_OPTIONS] = f"{chosen.get(JAVA_OPTIONS, '')} {quiet}".strip()
+        launch_quietly({"spark.app.name": name, "spark.master": master, **chosen})
     for key, value in chosen.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()

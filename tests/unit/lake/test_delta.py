@@ -10,7 +10,7 @@ import pytest
 from leveret.arrow.schema import TYPES
 from leveret.errors import PreconditionFailedError
 from leveret.lake import delta
-from leveret.lake.layout import BRONZE, PARTITIONS, Lake, stream_name, table_name
+from leveret.lake.layout import BRONZE, PARTITIONS, Lake, table_name, vhost_and_stream
 
 SCHEMA = pa.schema([*TYPES.items(), ("date", pa.date32())])
 TIME = datetime.datetime(2026, 11, 17, 12, tzinfo=datetime.UTC)
@@ -135,7 +135,7 @@ def test_compaction_and_retention_keep_the_position(tmp_path: Path) -> None:
 
 def test_stream_with_a_space_in_its_name_has_its_own_files(tmp_path: Path) -> None:
     lake, table = Lake(tmp_path), table_name("prod", "a b")
-    assert (table, stream_name(table)) == ("prod@a b", "a b")
+    assert (table, vhost_and_stream(table)) == ("prod@a b", ("prod", "a b"))
     folder = lake.folder(BRONZE, table)
     writer = Writer(folder, "a b")
     writer.write(BATCH)

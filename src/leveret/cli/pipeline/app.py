@@ -2,7 +2,7 @@
 
 import typer
 
-from leveret.cli.pipeline import audit, lake, messages, reports, shards
+from leveret.cli.pipeline import audit, lake, messages, reports, schedule, shards
 from leveret.cli.shared.groups import GROUPS
 
 app = typer.Typer(
@@ -15,6 +15,8 @@ for command in (
     lake.refine,
     lake.compact,
     lake.files,
+    schedule.run,
+    schedule.status,
     messages.replay,
     messages.load,
     messages.sql,
@@ -22,6 +24,7 @@ for command in (
     reports.deadletters,
     reports.latency,
     reports.jobs_report,
+    reports.report,
     shards.reshard,
 ):
     app.command()(command)

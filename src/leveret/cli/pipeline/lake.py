@@ -3,6 +3,7 @@
 import sys
 from datetime import datetime
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,7 +12,7 @@ from leveret.cli.pipeline.options import pipeline_command, show_progress
 from leveret.cli.shared.options import print_json
 from leveret.cli.shared.output import Output
 from leveret.lake.delta import DELTA
-from leveret.lake.layout import BRONZE, Lake, table_name
+from leveret.lake.layout import BRONZE, CURSOR, Lake, table_name
 from leveret.pipeline.environment import Environment
 
 Table = Annotated[
@@ -59,6 +60,10 @@ def archive(
         Format | None,
         typer.Option("--format", help="Format of a new table. Default: parquet."),
     ] = None,
+    cursor: Annotated[
+        str,
+        typer.Option("--cursor", help="Name under which the broker shows the position and lag."),
+    ] = CURSOR,
 ) -> None:
     """Archive a stream in the lake, each message once. Run it again to continue."""
     if (stream is None) == (queue is None):
@@ -83,6 +88,7 @@ def archive(
         file_bytes=file_mb * 1024 * 1024,
         fails_on_loss=not allow_loss,
         format=wanted,
+        cursor=cursor,
     )
     with show_progress() as on_progress:
         done = flows.archive(spark, environment, asked, on_progress)
@@ -99,22 +105,49 @@ def refine(
         str | None,
         typer.Option("--schema", help="Schema of the JSON, such as 'id bigint, name string'."),
     ] = None,
+    avro: Annotated[
+        Path | None, typer.Option("--avro", help="Decode Avro bodies by this schema file (.avsc).")
+    ] = None,
+    protobuf: Annotated[
+        str | None,
+        typer.Option(
+            "--protobuf",
+            metavar="FILE:MESSAGE",
+            help="Decode Protobuf bodies: a file of protoc --descriptor_set_out, and a message.",
+        ),
+    ] = None,
+    show_schema: Annotated[
+        bool,
+        typer.Option("--show-schema", help="Only show the schema of the messages. Write nothing."),
+    ] = False,
     all_: Annotated[
         bool, typer.Option("--all", help="Refine all dates, not only the changed ones.")
     ] = False,
 ) -> None:
     """Decode bronze tables into silver, quarantine bad messages, and aggregate into gold."""
+    if avro is not None and protobuf is not None:
+        raise typer.BadParameter("give either --avro or --protobuf")
     lake = Lake(environment.lake_path)
     name = table_name(environment.vhost, table)
     lake.require(BRONZE, name)
     from leveret.pipeline import preflight
     from leveret.pipeline.flows import refine as flows
+    from leveret.pipeline.payload_codecs import read_codec
 
     preflight.require_writable(lake.path)
+    codec = read_codec(avro, protobuf)
     spark = environment.session("refine")
-
-    done = flows.refine(spark, lake, name, schema, all_)
+    if show_schema:
+        found = flows.infer_schema(spark, lake, name, codec)
+        fields = [{"field": f.name, "type": f.dataType.simpleString()} for f in found.fields]
+        output.table(fields, ["field", "type"])
+        return
+    done = flows.refine(spark, lake, name, schema, all_, codec)
     text = f"refined {done.messages:,} messages of {done.dates} dates; {done.bad:,} are bad"
+    for reason, count in sorted(done.faults.items(), key=lambda each: -each[1]):
+        text += f"\n  {count:,} {reason}"
+    if done.skipped:
+        text += f"\n{done.skipped:,} messages of other content types are in bronze only"
     output.done(text, vars(done))
 
 
@@ -156,7 +189,10 @@ def compact(
     oldest = delete_before.date() if delete_before is not None else None
     done = flows.compact(spark, lake, name, file_mb * 1024 * 1024, keep_h * 3600, oldest)
     text = f"{done.files_before} files became {done.files_after}: {done.messages:,} messages"
-    output.done(f"{text} were merged, {done.deleted} old files deleted", vars(done))
+    text += f" were merged, {done.deleted} old files deleted"
+    if done.leftovers:
+        text += f", and {done.leftovers} files that killed batches had left"
+    output.done(text, vars(done))
 
 
 @pipeline_command

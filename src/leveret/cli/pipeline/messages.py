@@ -107,6 +107,14 @@ def load(
         str | None,
         typer.Option("--format", help="parquet, csv or json. Default: from the file name."),
     ] = None,
+    infer_types: Annotated[
+        bool,
+        typer.Option(
+            "--infer-types",
+            help="Publish values of CSV files as numbers, booleans and times where they look so."
+            " Default: as text, with leading zeros.",
+        ),
+    ] = False,
     rate: Rate = None,
     load_id: Annotated[
         str | None, typer.Option("--id", help="Name of this load. Default: derived from the files.")
@@ -125,7 +133,7 @@ def load(
     if to_jobs is not None:
         if routing_key is not None or key_column is not None:
             raise typer.BadParameter("jobs have no routing keys")
-        _enqueue_jobs(environment, output, files, kind, to_jobs, token, rate, load_id)
+        _enqueue_jobs(environment, output, files, kind, to_jobs, token, rate, load_id, infer_types)
         return
     if to_exchange is not None and routing_key is None and key_column is None:
         routing_key = ""
@@ -143,9 +151,30 @@ def load(
         preflight.require_exchange(environment, to_exchange)
     spark = environment.session("load")
     to = flows.LoadTarget(to_queue, to_stream, to_exchange, routing_key, key_column, rate, load_id)
-    count = flows.load(spark, environment, files, kind, to)
-    found = {"messages": count, "id": load_id or flows.files_id(files)}
-    output.done(f"published {count:,} messages", found)
+    done = flows.load(
+        spark, environment, files, kind, to, infers_types=infer_types, on_plan=_print_plan
+    )
+    _print_loaded(output, done, to, load_id or flows.files_id(files))
+
+
+def _print_loaded(output: Output, done: Any, to: Any, name: str) -> None:
+    """Print what `load` published, and what the target had already."""
+    new = done.messages - (done.known or 0)
+    text = f"published {new:,} {'message' if new == 1 else 'messages'} to {to.text()}"
+    if done.known:
+        text += f"; {done.known:,} were there from an earlier run of '{name}' and were skipped"
+    found = {"messages": done.messages, "new": new, "known": done.known, "id": name}
+    output.done(text, found)
+    if done.known is None and to.is_one_queue():
+        text = "the target has no x-deduplication: repeating this load would send all rows again"
+        typer.echo(f"leveret pipeline: {text}", err=True)
+
+
+def _print_plan(plan: Any) -> None:
+    """Print what `load` takes from a file, and what it leaves out."""
+    rows = f"{plan.rows:,} {'row' if plan.rows == 1 else 'rows'}"
+    skipped = f"; skips the columns {', '.join(plan.skipped)}" if plan.skipped else ""
+    typer.echo(f"{plan.path}: {rows}{skipped}", err=True)
 
 
 def _enqueue_jobs(
@@ -157,6 +186,7 @@ def _enqueue_jobs(
     token: str | None,
     rate: int | None,
     load_id: str | None,
+    infers_types: bool,
 ) -> None:
     namespace, _, topic = namespace_and_topic.partition("/")
     if not namespace or not topic:
@@ -172,7 +202,7 @@ def _enqueue_jobs(
     spark = environment.session("load")
     name = load_id or files_id(files)
     to = flows.JobsTarget(environment, namespace, topic, token, rate)
-    loaded = flows.load_jobs(spark, files, kind, to, name)
+    loaded = flows.load_jobs(spark, files, kind, to, name, infers_types=infers_types)
     text = f"enqueued {loaded.new:,} {'job' if loaded.new == 1 else 'jobs'}"
     if loaded.known:
         text += f"; {loaded.known:,} already existed"

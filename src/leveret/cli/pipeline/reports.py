@@ -12,11 +12,12 @@ from leveret.cli.shared.output import Output
 from leveret.clock import Clock
 from leveret.errors import ConfigError
 from leveret.lake.layout import replace_file
-from leveret.pipeline.environment import Environment
+from leveret.pipeline.environment import Environment, without_login
 from leveret.pipeline.time_options import parse_time_option
 
 UNITS_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 WINDOWS_S: Final = (1, 31 * 86_400)
+REPORTS: Final = "reports"
 
 Since = Annotated[
     str | None, typer.Option("--since", help="Only messages since this time (ISO 8601, UTC).")
@@ -68,7 +69,7 @@ def deadletters(
     if html is not None:
         from leveret.pipeline.report_pages import dead_letter_page
 
-        _write(html, dead_letter_page(found, sources.names()))
+        _write(html, dead_letter_page(found, sources.names(), without_login(environment.url)))
     _show(output, found, ("sources", "letters", "first", "last", "retries_max", *_AGE_FIELDS))
     if not output.as_json and found["letters"]:
         for name, rows in found["by"].items():
@@ -184,6 +185,37 @@ def jobs_report(
             columns = ["namespace", "topic", "jobs", "last", "error"]
             _table(output, "dead jobs by their last error", found["errors"], columns)
     _print_chart_path(html)
+
+
+@pipeline_command
+def report(
+    environment: Environment,
+    output: Output,
+    day: Annotated[
+        datetime | None,
+        typer.Option("--day", formats=["%Y-%m-%d"], help="Day (UTC). Default: today, up to now."),
+    ] = None,
+    to: Annotated[
+        Path | None,
+        typer.Option("--to", help="Folder of the reports. Default: `reports` in the lake."),
+    ] = None,
+    token: Token = None,
+) -> None:
+    """Write all reports of a day as one page, and a list of the days that are kept."""
+    now = datetime.fromtimestamp(Clock().now_ms() / 1000, UTC)
+    folder = to.absolute() if to is not None else environment.lake_path / REPORTS
+    from leveret.pipeline import preflight
+    from leveret.pipeline.flows import report as flows
+
+    preflight.require_writable(folder)
+    preflight.require_broker(environment)
+    spark = environment.session("report")
+    chosen = now.date() if day is None else day.date()
+    done = flows.report(spark, environment, flows.ReportRequest(chosen, folder, now, token))
+    found = {"path": str(done.path), "left_out": done.left_out}
+    output.done(f"report written to {done.path}", found)
+    for name, why in done.left_out.items():
+        typer.echo(f"leveret pipeline: without {name}: {why}", err=True)
 
 
 def _parse_window(text: str) -> int:

@@ -5,11 +5,9 @@ The log of a Delta table holds both. A driver that was killed at any point conti
 duplicates or gaps. A lock file in the lake ensures that only one query archives a table at a time.
 """
 
-import fcntl
 import json
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,15 +18,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from leveret.errors import NotFoundError, PreconditionFailedError, ResourceLockedError
+from leveret.errors import NotFoundError, PreconditionFailedError
 from leveret.lake.delta import DELTA, is_delta, require_delta
-from leveret.lake.layout import BRONZE, MANIFEST, PARTITIONS, Lake, table_name
+from leveret.lake.layout import BRONZE, CURSOR, MANIFEST, PARTITIONS, Lake, table_name
 from leveret.pipeline.delta_sink import DeltaSink
 from leveret.pipeline.environment import Environment
 from leveret.pipeline.lake_tables import FORMAT
+from leveret.pipeline.leftovers import archive_lock
+from leveret.pipeline.locks import exclusive_lock
 from leveret.pipeline.query_progress import OnProgress, QueryMonitor, QueryProgress
 from leveret.pipeline.transforms.messages import with_date
 from pyspark_leveret.client import Broker
+from pyspark_leveret.cursors import Cursor
 from pyspark_leveret.errors import BrokerError
 from pyspark_leveret.options import EARLIEST, parse_options
 from pyspark_leveret.positions import Streams
@@ -37,7 +38,7 @@ log = logging.getLogger(__name__)
 
 FILE_BYTES: Final = 128 * 1024 * 1024
 EVERY_S: Final = 10.0
-STARTS: Final = 3  # of a query without progress; Spark gives a reader ten seconds to start
+STARTS: Final = 10  # of a query without progress; Spark gives a reader ten seconds to start
 _SLOW: Final = "failed to connect back"
 _BOTH: Final = "restore it, or delete both and archive again"
 LOOK_S: Final = 2.0  # limit to find the ends of streams, for the progress line
@@ -53,6 +54,7 @@ class ArchiveRequest:
     file_bytes: int = FILE_BYTES
     fails_on_loss: bool = True
     format: str | None = None  # of a new table; None: Parquet. A table keeps its format
+    cursor: str = CURSOR  # the broker shows the position under this name
 
 
 def archive(
@@ -73,10 +75,9 @@ def archive(
             log.warning("%s", error)
             return None
 
-    with exclusive_lock(
-        lake.checkpoint(table) / "archive.lock", f"another archive of '{table}' runs"
-    ):
-        monitor = QueryMonitor(on_progress, ends)
+    with exclusive_lock(archive_lock(lake, table), f"another archive of '{table}' runs"):
+        cursor = Cursor(parse_options(environment.options()), request.cursor)
+        monitor = QueryMonitor(on_progress, ends, cursor.move)
         frame = partial(_frame, spark, environment, request)
         if require_format(lake.folder(BRONZE, table), request.format) == DELTA:
             sink = DeltaSink(
@@ -186,15 +187,3 @@ def life_event_stream(environment: Environment, queue: str) -> str:
             f"the queue '{queue}' remembers nothing: declare it with x-remember (docs/remember.md)"
         )
     return str(stream)
-
-
-@contextmanager
-def exclusive_lock(path: Path, reason: str) -> Iterator[None]:
-    """Hold a lock file. The system releases it even if the process is killed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise ResourceLockedError(reason) from None
-        yield

@@ -3,7 +3,8 @@
 Only files in the manifest of the sink are merged. The run writes merged files beside them, compares
 both, and then replaces `current.json` in one step. The manifest does not change. A run that was
 killed before that step leaves merged files that no reader uses; the next run deletes them. The
-small files are deleted after `keep_s`, when no query can still be reading them.
+small files are deleted after `keep_s`, when no query can still be reading them. So are the files
+that killed batches of `archive` have left.
 
 A Delta table is compacted by delta-rs: the log of the table has the merged files and the old ones.
 """
@@ -29,8 +30,10 @@ from leveret.lake.layout import (
     read_merged,
     write_merged,
 )
-from leveret.pipeline.flows.archive import FILE_BYTES, exclusive_lock
+from leveret.pipeline.flows.archive import FILE_BYTES
 from leveret.pipeline.lake_tables import FORMAT, read_files
+from leveret.pipeline.leftovers import remove_leftovers
+from leveret.pipeline.locks import exclusive_lock
 
 KEEP_S: Final = 24 * 3600.0
 MERGED: Final = "merged-"  # prefix of the names of merged files
@@ -45,6 +48,7 @@ class Compacted:
     files_after: int
     messages: int  # in merged files
     deleted: int  # replaced files
+    leftovers: int  # files of killed batches that were deleted
 
 
 def compact(
@@ -70,7 +74,9 @@ def compact(
         small = _small(before, file_bytes)
         messages = _merge(spark, folder, small, file_bytes) if small else 0
         deleted = _delete(folder, keep_s)
-        return Compacted(len(before), len(lake.bronze_files(table)), messages, deleted)
+        leftovers = remove_leftovers(lake, table, keep_s)
+        after = len(lake.bronze_files(table))
+        return Compacted(len(before), after, messages, deleted, leftovers)
 
 
 def _compact_delta(

@@ -70,7 +70,9 @@ def read_dead_letters(
     for name in sources.tables:
         lake = Lake(environment.lake_path)
         frames.append(_of_either(read_bronze(spark, lake, table_name(environment.vhost, name))))
-    together = reduce(lambda one, two: one.unionByName(two), frames)
+    together = reduce(lambda one, two: one.unionByName(two, allowMissingColumns=True), frames)
+    if "broker_id" not in together.columns:
+        together = together.withColumn("broker_id", f.lit(None).cast("bigint"))
     named = together.withColumnRenamed("died_at", "timestamp")
     return filter_messages(named, since=since, until=until).withColumnRenamed(
         "timestamp", "died_at"
@@ -122,7 +124,8 @@ def _rules(queue: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read(spark: SparkSession, environment: Environment, **place: str) -> DataFrame:
-    columns = latency.COLUMNS if "stream" in place else dead_letters.COLUMNS
+    is_stream = "stream" in place
+    columns = (*latency.COLUMNS, "broker_id") if is_stream else dead_letters.COLUMNS
     schema = ", ".join(f"`{name}` {TYPES[name]}" for name in columns)
     reader = spark.read.format("leveret").options(**environment.options(**place))
     return reader.schema(schema).load()
@@ -134,7 +137,7 @@ def _of_either(frame: DataFrame) -> DataFrame:
     first = frame.select(event.alias("event")).limit(1).collect()
     if first and first[0]["event"] is not None:
         return latency.deaths(latency.queue_events(frame))
-    return _of_messages(frame)
+    return _of_messages(frame).drop("broker_id")  # the number is that of the stream's copy
 
 
 def _of_messages(frame: DataFrame) -> DataFrame:

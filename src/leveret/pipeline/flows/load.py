@@ -3,10 +3,13 @@
 A file with a column `body` holds messages: its other columns are properties. In any other file each
 row becomes a JSON object. Rows are published in order. The id of a message is the load's id and the
 row's number, so an interrupted load can be run again.
+
+The values of a CSV file are text, as they stand there: a postcode or a phone number keeps its
+leading zeros. Types are guessed only if the caller asks for it.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -17,7 +20,11 @@ from pyspark.sql import DataFrame, SparkSession
 from leveret.errors import ConfigError
 from leveret.pipeline.environment import Environment
 from leveret.pipeline.spark_errors import SPARK_ERRORS, error_sentence
-from leveret.pipeline.transforms.table_rows import rows_as_messages
+from leveret.pipeline.transforms.table_rows import rows_as_messages, skipped_columns
+from pyspark_leveret.client import UNAUTHORIZED, Broker
+from pyspark_leveret.errors import BrokerError
+from pyspark_leveret.options import parse_options
+from pyspark_leveret.targets import FORBIDDEN
 
 FORMATS: Final = {
     ".parquet": "parquet",
@@ -45,6 +52,34 @@ class LoadTarget:
     rate: int | None = None
     load_id: str | None = None
 
+    def is_one_queue(self) -> bool:
+        return self.exchange is None
+
+    def text(self) -> str:
+        if self.exchange is not None:
+            return f"exchange '{self.exchange}'"
+        return f"queue '{self.queue}'" if self.queue is not None else f"stream '{self.stream}'"
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """The result of a load."""
+
+    messages: int  # rows that were published and confirmed
+    known: int | None  # of these, dropped as duplicates; None if the target keeps no ids
+
+
+@dataclass(frozen=True)
+class FilePlan:
+    """What a load takes from one file."""
+
+    path: Path
+    rows: int
+    skipped: tuple[str, ...]  # columns that the broker sets itself
+
+
+OnPlan = Callable[[FilePlan], None]
+
 
 def load(
     spark: SparkSession,
@@ -52,11 +87,21 @@ def load(
     files: Sequence[Path],
     kind: str | None,
     to: LoadTarget,
-) -> int:
-    """Publish all rows of files; return their number."""
-    frames = [rows_as_messages(table, to.key_column) for table in read_files(spark, files, kind)]
+    *,
+    infers_types: bool = False,
+    on_plan: OnPlan = lambda plan: None,
+) -> Loaded:
+    """Publish all rows of files; report each file before the first row is published."""
+    tables = read_files(spark, files, kind, infers_types=infers_types)
+    plans = [
+        FilePlan(path, table.count(), skipped_columns(table))
+        for path, table in zip(files, tables, strict=True)
+    ]
+    for plan in plans:
+        on_plan(plan)
+    frames = [rows_as_messages(table, to.key_column) for table in tables]
     frame = reduce(lambda one, two: one.unionByName(two, allowMissingColumns=True), frames)
-    count = frame.count()
+    before = _duplicates(environment, to)
     options = environment.options(
         queue=to.queue,
         stream=to.stream,
@@ -66,22 +111,41 @@ def load(
         writeId=to.load_id or files_id(files),
     )
     frame.coalesce(1).write.format("leveret").mode("append").options(**options).save()
-    return count
+    after = _duplicates(environment, to)
+    known = None if before is None or after is None else max(after - before, 0)
+    return Loaded(sum(plan.rows for plan in plans), known)
 
 
-def read_files(spark: SparkSession, files: Sequence[Path], kind: str | None) -> list[DataFrame]:
+def _duplicates(environment: Environment, to: LoadTarget) -> int | None:
+    """Return how many messages the target has dropped; None if it keeps no ids of messages."""
+    broker = Broker(parse_options(environment.options()))
+    kind, name = ("exchanges", to.exchange) if to.exchange else ("queues", to.queue or to.stream)
+    try:
+        found = broker.ask("GET", broker.path(kind, str(name))) if name else {}
+    except BrokerError as error:
+        if error.status not in (UNAUTHORIZED, FORBIDDEN):  # write access without read access
+            raise
+        return None
+    is_once = "x-deduplication" in found.get("arguments", {})
+    count = found.get("messages_deduplicated") if is_once else None
+    return None if count is None else int(count)
+
+
+def read_files(
+    spark: SparkSession, files: Sequence[Path], kind: str | None, *, infers_types: bool = False
+) -> list[DataFrame]:
     """Return the rows of each file, partitioned the same way each time: rows keep their numbers.
 
     Raise ConfigError if any row cannot be read, before the first one is published.
     """
     for name, value in _PARTITIONING.items():
         spark.conf.set(name, value)
-    return [_readable(spark, path, kind) for path in files]
+    return [_readable(spark, path, kind, infers_types) for path in files]
 
 
-def _readable(spark: SparkSession, path: Path, kind: str | None) -> DataFrame:
+def _readable(spark: SparkSession, path: Path, kind: str | None, infers_types: bool) -> DataFrame:
     try:
-        found = _read(spark, path, kind)
+        found = _read(spark, path, kind, infers_types)
         if found.columns:
             found.write.format("noop").mode("overwrite").save()
         return found
@@ -107,11 +171,11 @@ def format_of(path: Path, kind: str | None) -> str:
     return found
 
 
-def _read(spark: SparkSession, path: Path, kind: str | None) -> DataFrame:
+def _read(spark: SparkSession, path: Path, kind: str | None, infers_types: bool) -> DataFrame:
     found = format_of(path, kind)
     reader = spark.read.format(found).option(
         "mode", "FAILFAST"
     )  # otherwise broken rows become nulls
     if found == "csv":
-        reader = reader.option("header", True).option("inferSchema", True)
+        reader = reader.option("header", True).option("inferSchema", infers_types)
     return reader.load(str(path.absolute()))

@@ -57,10 +57,16 @@ class Loaded:
 
 
 def load_jobs(
-    spark: SparkSession, files: Sequence[Path], kind: str | None, to: JobsTarget, load_id: str
+    spark: SparkSession,
+    files: Sequence[Path],
+    kind: str | None,
+    to: JobsTarget,
+    load_id: str,
+    *,
+    infers_types: bool = False,
 ) -> Loaded:
     """Enqueue all rows of files."""
-    tables = read_files(spark, files, kind)
+    tables = read_files(spark, files, kind, infers_types=infers_types)
     frames = [
         rows_as_jobs(table, f"{load_id}/{label}")
         for table, label in zip(tables, _labels(files), strict=True)

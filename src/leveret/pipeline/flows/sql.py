@@ -30,10 +30,17 @@ _QUEUE: Final = "queue"
 _WORD: Final = r"(?:`[^`]+`|\w++)"  # possessive: whole words only
 # Parts of a query to skip: string literals, names in backticks, comments.
 _QUOTED: Final = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`|--[^\n]*|/\*.*?\*/"""
-# A table name: after FROM or JOIN.
-_TABLE: Final = re.compile(
-    rf"{_QUOTED}|\b(from|join)(\s+)({_WORD}(?:\.{_WORD})?)(?!\s*\()", re.IGNORECASE | re.DOTALL
+# DESCRIBE at the start of a statement; not DESCRIBE of a query, function, database or catalog.
+_DESCRIBE: Final = (
+    r"\A(?:describe|desc)(?:\s+table)?(?:\s+extended)?"
+    r"(?=\s)(?!\s+(?:table|extended|query|select|with|from|function|database|schema|catalog)\b)"
 )
+# A table name: after FROM, JOIN or DESCRIBE.
+_TABLE: Final = re.compile(
+    rf"{_QUOTED}|({_DESCRIBE}|\b(?:from|join))(\s+)({_WORD}(?:\.{_WORD})?)(?!\s*\()",
+    re.IGNORECASE | re.DOTALL,
+)
+_IS_DESCRIBE: Final = re.compile(_DESCRIBE, re.IGNORECASE)
 _STAR: Final = re.compile(r"(?<!count\()\*", re.IGNORECASE)
 
 
@@ -138,7 +145,7 @@ def _view_name(kind: str, name: str, views: dict[str, tuple[str, str]]) -> str:
 def _columns(query: str) -> list[str]:
     """Return the columns that a query may need. Spark does not prune them, and bodies are large."""
     known = [*TYPES, DATE]
-    if _STAR.search(query):
+    if _STAR.search(query) or _IS_DESCRIBE.match(query):
         return known
     return [name for name in known if re.search(rf"\b{name}\b", query, re.IGNORECASE)] or ["offset"]
 

@@ -1,5 +1,6 @@
 """Dead letters as a table: where and why they died, their retries and their lifetime.
 
+    broker_id    the number of the message at the broker; null if it is not in a queue
     queue        the queue it died in: `x-original-queue` of the bus, or the newest `x-death` entry
     reason       of that entry; if a consumer of the bus gave up, its status (`status 500`)
     error        the first line of the consumer's error message
@@ -22,6 +23,7 @@ from pyspark.sql import functions as f
 # The columns that a query has to read.
 COLUMNS: Final = (
     "stream",
+    "broker_id",
     "timestamp",
     "routing_key",
     "headers",
@@ -70,6 +72,7 @@ def dead_letters(frame: DataFrame) -> DataFrame:
     died = f.when(is_first, newest["time"]).otherwise(f.col("timestamp"))
     found = frame.where(queue.isNotNull()).select(
         f.col("stream").alias("source"),
+        "broker_id",
         queue.alias("queue"),
         reason.alias("reason"),
         _error().alias("error"),
@@ -174,6 +177,7 @@ def offenders(frame: DataFrame, most: int) -> DataFrame:
         f.max("retries").alias("retries_max"),
         f.max("died_at").alias("last"),
         f.max_by("error", "died_at").alias("error"),
+        f.max_by("broker_id", "died_at").alias("newest_id"),
     )
     return found.orderBy(f.desc("letters"), *DIMENSIONS[:-1]).limit(most)
 
