@@ -211,6 +211,11 @@ bench-jobs: setup ## Measure jobs against procrastinate and arq; options ROUNDS=
 	@$(PY) -m pip install -q -c constraints.txt -r tools/benchmark_jobs/requirements.txt
 	@$(PY) tools/bench_jobs.py $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SAVE),--save $(SAVE)) $(ARGS)
 
+.PHONY: bench-bus
+bench-bus: setup ## Measure the event bus against FastStream and aio-pika; options ROUNDS=3 ARGS="--broker leveret"
+	@tools/system_packages.sh "$(PYTHON)" rabbitmq
+	@$(PY) -m tools.benchmark_bus $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SAVE),--save $(SAVE)) $(ARGS)
+
 .PHONY: guard
 guard: setup ## Count the instructions of the hot paths and compare them with the baseline
 	@tools/system_packages.sh "$(PYTHON)" guard

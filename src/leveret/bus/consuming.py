@@ -8,16 +8,16 @@ handled again only if it may (`returned_message`), and never twice in this proce
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from typing import Any, Final
 
-import aiormq
 import aiormq.abc
 
 from leveret.bus.attempts import Attempt, Attempts
 from leveret.bus.connections.broker_addresses import BrokerAddresses
+from leveret.bus.connections.content_frames import ContentReceiver, DeliveredContent
 from leveret.bus.connections.declare import declare_topology
 from leveret.bus.connections.recovering_connection import RecoveringConnection
 from leveret.bus.consuming_session import ConsumingSession
@@ -32,7 +32,7 @@ from leveret.bus.retry_policy import Backoff
 from leveret.bus.returned_message import maybe_decide
 from leveret.bus.running_handlers import HandlerThreads
 from leveret.bus.settings import BusSettings
-from leveret.bus.settling import Settler
+from leveret.bus.settling import SESSION_ERRORS, Settler
 from leveret.bus.topology import Layout, Topology, wait_step_ms
 from leveret.clock import Clock
 
@@ -71,7 +71,6 @@ class Consumer:
         self._watch = LoopWatch(settings.blocked_loop_s, dispatcher.running.name_of)
         self._stopping = asyncio.Event()
         self._working: set[asyncio.Task[None]] = set()
-        self._repairs_headers = False  # True after a message that the library could not decode
         backoff = Backoff(rng, settings.backoff_s_min, settings.backoff_s_max)
         self.connection = RecoveringConnection(name, self._open, backoff, settings.probe_interval_s)
 
@@ -81,10 +80,7 @@ class Consumer:
         self._watch.start()
 
     async def _open(self) -> ConsumingSession:
-        connection = await self._addresses.open(
-            self._name, self._settings, repairs_headers=self._repairs_headers
-        )
-        connection.closing.add_done_callback(self._on_closed)
+        connection = await self._addresses.open(self._name, self._settings)
         try:
             await declare_topology(connection, self._settler.layout.consuming)
             channel = await connection.channel()
@@ -98,23 +94,15 @@ class Consumer:
             await connection.close()
             raise
 
-    def _on_closed(self, closing: "asyncio.Future[Any]") -> None:
-        error = None if closing.cancelled() else closing.exception()
-        if isinstance(error, aiormq.exceptions.InvalidFrameError) and not self._repairs_headers:
-            _log.warning(
-                "%s: aiormq cannot decode a message; headers are repaired from now on", self._name
-            )
-            self._repairs_headers = True
-
     async def _consume(self, session: ConsumingSession) -> None:
         channel = session.channel
         channel.on_consumer_cancel_callbacks.add(
             lambda frame: session.mark_lost("the broker cancelled the consumer")
         )
         await session.connection.call(channel.basic_qos(prefetch_count=self._settings.prefetch))
-        on_delivery = self._on_delivery(session, is_alone=False)
+        self._receive(session, channel, is_alone=False)
         consume = channel.basic_consume(
-            session.queue, on_delivery, consumer_tag=session.consumer_tag
+            session.queue, _unexpected, consumer_tag=session.consumer_tag
         )
         await session.connection.call(consume)
 
@@ -129,18 +117,23 @@ class Consumer:
         channel = await session.connection.channel()
         session.add_returned(channel)
         await session.connection.call(channel.basic_qos(prefetch_count=1))
-        on_delivery = self._on_delivery(session, is_alone=True)
-        consume = channel.basic_consume(queue.name, on_delivery, consumer_tag=session.returned_tag)
+        self._receive(session, channel, is_alone=True)
+        consume = channel.basic_consume(queue.name, _unexpected, consumer_tag=session.returned_tag)
         await session.connection.call(consume)
 
-    def _on_delivery(self, session: ConsumingSession, *, is_alone: bool) -> Callable[[Any], Any]:
-        async def on_delivery(message: aiormq.abc.DeliveredMessage) -> None:
-            work = self._work(session, receive(message, session.queue, is_alone=is_alone))
-            task = asyncio.get_running_loop().create_task(work, name="delivery")
+    def _receive(
+        self, session: ConsumingSession, channel: aiormq.abc.AbstractChannel, *, is_alone: bool
+    ) -> None:
+        """Handle each delivery of a channel in a task of its own."""
+        loop = asyncio.get_running_loop()
+
+        def on_delivered(content: DeliveredContent) -> None:
+            message = receive(content, channel, session.queue, is_alone=is_alone)
+            task = loop.create_task(self._work(session, message), name="delivery")
             self._working.add(task)
             task.add_done_callback(self._working.discard)
 
-        return on_delivery
+        session.connection.receive(channel, ContentReceiver(on_delivered=on_delivered))
 
     async def _work(self, session: ConsumingSession, message: ReceivedMessage) -> None:
         """Handle and settle one delivery."""
@@ -152,12 +145,12 @@ class Consumer:
                 await self._settle_again(session, message, earlier)
         except asyncio.CancelledError:
             # The session is lost, or the stop deadline has passed: another consumer gets it.
-            await self._settler.requeue(session, message)
+            self._settler.requeue(session, message)
             raise
         except Exception:
             _log.exception("message %s is requeued after an error", message.delivery.message_id)
             await self._pause(self._settings.backoff_s_max)
-            await self._settler.requeue(session, message)
+            self._settler.requeue(session, message)
 
     async def _settle_again(
         self, session: ConsumingSession, message: ReceivedMessage, earlier: Attempt
@@ -165,7 +158,7 @@ class Consumer:
         """Settle a message that came back after its handler had finished in this process."""
         _log.info("message %s came back and is not handled again", message.delivery.message_id)
         if earlier.is_done:
-            await self._settler.ack(session, message)
+            self._settler.ack(session, message)
         else:
             await self._settler.settle(session, message, earlier)
 
@@ -178,7 +171,7 @@ class Consumer:
         try:
             decision, result = await self._decide(session, message, is_own=is_own)
             if decision is _REQUEUED:
-                await self._settler.requeue(session, message)
+                self._settler.requeue(session, message)
                 return
             attempt.decision, attempt.result = decision, result
             await self._settler.settle(session, message, attempt)
@@ -235,10 +228,10 @@ class Consumer:
         session = self.connection.stop_reconnecting()
         if session is not None:
             cancel = session.channel.basic_cancel(session.consumer_tag)
-            await self._settler.send(session, cancel)
+            await self._cancel(session, cancel)
             if session.returned_channel is not None:
                 cancel = session.returned_channel.basic_cancel(session.returned_tag)
-                await self._settler.send(session, cancel)
+                await self._cancel(session, cancel)
         if self._working:
             await asyncio.wait(set(self._working), timeout=deadline_s)
         for task in set(self._working):
@@ -250,3 +243,14 @@ class Consumer:
         self._watch.stop()
         await self.connection.stop()
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def _cancel(self, session: ConsumingSession, cancel: Coroutine[Any, Any, Any]) -> None:
+        """Cancel a consumer. On a lost session there is none."""
+        try:
+            await session.connection.call(cancel)
+        except SESSION_ERRORS as fault:
+            session.mark_lost(str(fault))
+
+
+async def _unexpected(message: aiormq.abc.DeliveredMessage) -> None:
+    raise AssertionError(f"the client library got delivery {message.delivery_tag}")
