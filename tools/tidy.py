@@ -81,7 +81,8 @@ ORDER_INSIDE: Final = {
     "bus": "errors|headers|health|idempotency|keyed_lock|loop_watch|lossless_properties|"
     "running_handlers|settings|stop_signals|topology|tracing codec|dead_letters|delivery|fanout|"
     "retry_policy|topic connections|handler_result|outgoing_message|shared_stores "
-    "received_message attempts|consuming_session|dispatch|publishing|returned_message settling consuming bus "
+    "asyncapi|metrics|outbox|received_message|spans attempts|consuming_session|dispatch|"
+    "health_port|outbox_relay|publishing|returned_message settling consuming bus "
     "sync|testing|webhook",
     "charts": "axes|style charts drawing page",
     "cluster": "errors raft complaints|host|relay handshake|owner admission|link|peers|status "
@@ -117,7 +118,7 @@ ONLY_IN: Final = {
     "re2": "patterns",
     "isal": "checksum",
     "httptools": "http",
-    "opentelemetry": "runtime",
+    "opentelemetry": "runtime bus",
     "asyncpg": "job_service",
     "redis": "job_service",
     "aio_pika": "bus",

@@ -8,6 +8,7 @@ handled again only if it may (`returned_message`), and never twice in this proce
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
@@ -15,6 +16,7 @@ from typing import Any, Final
 
 import aiormq.abc
 
+from leveret.bus import headers as bus_headers
 from leveret.bus.attempts import Attempt, Attempts
 from leveret.bus.connections.broker_addresses import BrokerAddresses
 from leveret.bus.connections.content_frames import ContentReceiver, DeliveredContent
@@ -26,6 +28,7 @@ from leveret.bus.dispatch import Dispatcher
 from leveret.bus.errors import TopologyMismatchError
 from leveret.bus.handler_result import TOO_EARLY, Action, Decision, HandlerResult, decide
 from leveret.bus.loop_watch import LoopWatch
+from leveret.bus.metrics import BusMetrics
 from leveret.bus.publishing import Publisher
 from leveret.bus.received_message import ReceivedMessage, receive
 from leveret.bus.retry_policy import Backoff
@@ -36,6 +39,7 @@ from leveret.bus.settling import SESSION_ERRORS, Settler
 from leveret.bus.topology import Layout, Topology, wait_step_ms
 from leveret.clock import Clock
 
+WAIT_MS_MAX: Final = bus_headers.COUNT_MAX  # a message that is due later is not from a bus
 CANCEL_TIMEOUT_S: Final = 5.0  # for handlers that clean up after the stop deadline
 
 _REQUEUED: Final = Decision(Action.REQUEUE)
@@ -55,7 +59,9 @@ class Consumer:
         settings: BusSettings,
         clock: Clock,
         rng: Random,
+        metrics: BusMetrics,
     ) -> None:
+        self._metrics = metrics
         self._addresses = addresses
         self._name = name
         self._layout = layout
@@ -195,9 +201,13 @@ class Consumer:
         async with contextlib.nullcontext() if message.is_alone else session.slot(self._slots):
             if self._stopping.is_set() or session.is_lost:
                 return _REQUEUED, TOO_EARLY
+            began_s = time.monotonic()
             result = await self._dispatcher.handle(delivery, self._threads)
-        retries = delivery.retry_count
-        return decide(result, retries, self._layout, policy, self._settings.early_wait_s), result
+        retries, early_s = delivery.retry_count, self._settings.early_wait_s
+        decision = decide(result, retries, self._layout, policy, early_s)
+        event = self._dispatcher.label(delivery)
+        self._metrics.on_handled(event, decision.action, time.monotonic() - began_s)
+        return decision, result
 
     async def _wait_until_due(self, delivery: Delivery) -> int:
         """Hold a message that is due within a second. Return the step to wait for, 0 if it is due.
@@ -207,7 +217,7 @@ class Consumer:
         due_s = delivery.due_s
         while due_s is not None and not self._stopping.is_set():
             wait_ms = round(due_s * 1000) - self._clock.now_ms()
-            if wait_ms <= 0:
+            if not 0 < wait_ms <= WAIT_MS_MAX:
                 break
             if step_ms := wait_step_ms(wait_ms):
                 return step_ms

@@ -45,6 +45,7 @@ from leveret.bus.errors import (
     TopologyMismatchError,
     UnroutableError,
 )
+from leveret.bus.metrics import BusMetrics
 from leveret.bus.outgoing_message import OutgoingMessage
 from leveret.bus.retry_policy import Backoff
 from leveret.bus.settings import BusSettings
@@ -174,7 +175,9 @@ class Publisher:
         settings: BusSettings,
         clock: Clock,
         backoff: Backoff,
+        metrics: BusMetrics,
     ) -> None:
+        self._metrics = metrics
         self._addresses = addresses
         self._name = name
         self._topology = topology
@@ -194,6 +197,12 @@ class Publisher:
 
     async def publish(self, message: OutgoingMessage, timeout_s: float | None = None) -> None:
         """Publish and wait for the confirm. Raise PublishError or EncodeError."""
+        self._metrics.unconfirmed += 1
+        await self._publish(message, timeout_s)
+        self._metrics.unconfirmed -= 1
+        self._metrics.confirmed += 1
+
+    async def _publish(self, message: OutgoingMessage, timeout_s: float | None) -> None:
         timeout_s = self._settings.publish_timeout_s if timeout_s is None else timeout_s
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + timeout_s

@@ -133,6 +133,9 @@ class Settler:
         )
         copies = bus_headers.count_of(message.headers.get(bus_headers.COPY_COUNT))
         headers[bus_headers.COPY_COUNT] = copies + 1
+        if decision.jitter_ms:
+            later_ms = decision.delay_ms + self._rng.randrange(decision.jitter_ms + 1)
+            headers[bus_headers.RETRY_AT_MS] = self._clock.now_ms() + later_ms
         if decision.unanswered:
             headers[bus_headers.UNANSWERED_COUNT] = message.unanswered + decision.unanswered
         queue = session.queue
