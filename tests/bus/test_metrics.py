@@ -118,6 +118,19 @@ async def test_a_publisher_answers_on_its_health_port(node: Node, prefix: str) -
             assert (status, health["is_publishing"]) == (503, False)
 
 
+async def test_a_port_that_is_taken_is_told_and_the_bus_can_start_later(
+    leveret_node: Node, prefix: str
+) -> None:
+    server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    bus = Bus(leveret_node.url, fanout.layout(f"{prefix}-a"), settings=FAST, health_port=port)
+    async with server:
+        with pytest.raises(OSError, match="in use"):
+            await bus.start()
+    async with bus:
+        assert (await ask(bus))[0] == 200
+
+
 @pytest.fixture
 def exported(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
     """The spans of this test. A program sets its tracer provider once and for ever."""

@@ -202,8 +202,12 @@ async def test_another_relay_takes_over(kept: tuple[Outbox, Transaction]) -> Non
     broker = Broker()
     async with transaction() as connection:
         await writer(outbox).publish_within(connection, Placed(1))
+    assert await outbox.claim("first", 600.0)
+    assert not await outbox.claim("heir", 600.0)
+    await outbox.release("heir")
+    assert not await outbox.claim("heir", 600.0), "not its lease"
+    await outbox.release("first")
     assert await outbox.claim("dead", 0.05)
-    assert not await outbox.claim("heir", 1.0)
     async with relaying(outbox, broker):
         await broker.seen.wait(1, WAIT_S)
     assert await outbox.claim("next", 1.0), "a relay that stops gives its lease up"

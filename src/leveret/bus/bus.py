@@ -138,6 +138,10 @@ class Bus:
         NotConnectedError. A bus that was stopped or failed to start may be started again.
         """
         self._require_not_started()
+        if self._health_address is not None:
+            port = HealthPort(self._health_document, self.metrics)
+            self.health_port = await port.start(*self._health_address)
+            self._port = port
         self._loop = asyncio.get_running_loop()
         self._ended = asyncio.Event()
         self._consumer = None
@@ -146,9 +150,6 @@ class Bus:
         backoff = Backoff(self._rng, settings.backoff_s_min, settings.backoff_s_max)
         name = f"{self._layout.service} publisher"
         self._spans = self._dispatcher.spans = maybe_spans()
-        if self._health_address is not None:
-            self._port = HealthPort(self._health_document, self.metrics)
-            self.health_port = await self._port.start(*self._health_address)
         self._publisher = Publisher(
             self._addresses, name, self._topology, settings, self._clock, backoff, self._metrics
         )

@@ -63,7 +63,8 @@ class CountingTransportFactory(aiormq.connection.TransportFactory):
         if self._waiting and self.writer is not None:
             data = b"".join(self._waiting)
             self._waiting, self._waiting_bytes = [], 0
-            self.writer.write(data)
+            if not self.writer.transport.is_closing():
+                self.writer.write(data)
 
     async def wait_for_room(self) -> None:
         """Wait while the peer does not take what was written before."""
