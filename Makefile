@@ -217,6 +217,11 @@ bench-jobs: setup ## Measure jobs against arq, RQ, procrastinate and SQL by hand
 	@$(PY) -m pip install -q -c constraints.txt -r tools/benchmark_jobs/requirements.txt
 	@$(PY) tools/bench_jobs.py $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SAVE),--save $(SAVE)) $(ARGS)
 
+.PHONY: bench-bus
+bench-bus: setup ## Measure the event bus against FastStream and aio-pika; options ROUNDS=3 ARGS="--broker leveret"
+	@tools/system_packages.sh "$(PYTHON)" rabbitmq
+	@$(PY) -m tools.benchmark_bus $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SAVE),--save $(SAVE)) $(ARGS)
+
 .PHONY: guard
 guard: setup ## Count the instructions of the hot paths and compare them with the baseline
 	@tools/system_packages.sh "$(PYTHON)" guard

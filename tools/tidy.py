@@ -81,8 +81,9 @@ ORDER_INSIDE: Final = {
     "cli": "perf_progress|serve|shared config|ctl|jobs|perf|pipeline bus app main|reference",
     "bus": "errors|headers|health|idempotency|keyed_lock|loop_watch|lossless_properties|"
     "running_handlers|settings|stop_signals|topology|tracing codec|dead_letters|delivery|fanout|"
-    "retry_policy|topic connections|handler_result|outgoing_message|received_message|shared_stores "
-    "attempts|consuming_session|dispatch|publishing|returned_message settling consuming bus "
+    "retry_policy|topic connections|handler_result|outgoing_message|shared_stores "
+    "asyncapi|metrics|outbox|received_message|spans attempts|consuming_session|dispatch|"
+    "health_port|outbox_relay|publishing|returned_message settling consuming bus "
     "sync|testing|webhook",
     "charts": "axes|style charts drawing page",
     "cluster": "errors raft complaints|host_owner|relay handshake|host|owner "
@@ -121,7 +122,7 @@ ONLY_IN: Final = {
     "re2": "patterns",
     "isal": "checksum",
     "httptools": "http",
-    "opentelemetry": "runtime",
+    "opentelemetry": "runtime bus",
     "asyncpg": "job_service",
     "redis": "job_service",
     "aio_pika": "bus",

@@ -6,7 +6,9 @@ is skipped and says why.
 
 from __future__ import annotations
 
+import gc
 import itertools
+import logging
 from collections.abc import Iterator
 
 import pytest
@@ -45,6 +47,33 @@ def leveret_node() -> Iterator[Node]:
         yield found
     finally:
         found.close()
+
+
+class _Complaints(logging.Handler):
+    """Notes what asyncio says about tasks that nobody ended or asked for their result."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if "was destroyed" in text or "never retrieved" in text:
+            self.lines.append(text)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_lost_tasks() -> Iterator[None]:
+    """Fail if a bus of the module left a task behind."""
+    complaints = _Complaints()
+    logger = logging.getLogger("asyncio")
+    logger.addHandler(complaints)
+    try:
+        yield
+        gc.collect()  # a task complains when it is destroyed
+    finally:
+        logger.removeHandler(complaints)
+    assert not complaints.lines, complaints.lines
 
 
 @pytest.fixture

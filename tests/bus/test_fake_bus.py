@@ -144,3 +144,25 @@ def test_fake_bus_works_in_a_sync_bus() -> None:
     with SyncBus(bus) as sync:
         sync.publish(Placed(1))
     assert calls == [1]
+
+
+async def test_retries_with_jitter_come_back_one_by_one() -> None:
+    hub = FakeHub()
+    bus = FakeBus(fanout.layout("shop-billing"), hub=hub)
+    times_s: list[float] = []
+
+    @bus.on(Placed, retry=RetryPolicy(1, (10.0,), jitter=1.0))
+    async def bill(event: Placed, delivery: Delivery) -> int:
+        if delivery.retry_count:
+            times_s.append(hub.clock.now_ms() / 1000 - began_s)
+        return 500
+
+    async with bus:
+        began_s = hub.clock.now_ms() / 1000
+        for number in range(20):
+            await bus.publish(Placed(number))
+        await hub.advance(10)
+        assert len(times_s) < 3
+        await hub.advance(10)
+    assert len(set(times_s)) > 10
+    assert min(times_s) >= 10 and max(times_s) <= 20

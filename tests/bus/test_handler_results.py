@@ -138,12 +138,34 @@ def test_any_wait_is_made_of_few_steps_and_never_too_long(wait_ms: int) -> None:
     assert len(steps) <= 20
 
 
-def test_a_delay_counts_from_the_publish() -> None:
-    def due(headers: dict[str, Any], timestamp_s: int | None = None) -> float | None:
-        return Delivery("q", b"", "m", headers=headers, timestamp_s=timestamp_s).due_s
+def due(headers: dict[str, Any], timestamp_s: int | None = None) -> float | None:
+    return Delivery("q", b"", "m", headers=headers, timestamp_s=timestamp_s).due_s
 
+
+def test_a_delay_counts_from_the_publish() -> None:
     assert due({}) is None
     assert due({"processAfterDelayMs": 50}) is None, "nobody knows when it was published"
     assert due({"processAfterDelayMs": 50}, 7) == 8.049, "a second may be almost over"
     assert due({"processAfterDelayMs": "50", "x-published-ms": 7_100}, 7) == 7.15
     assert due({"processAfterDelayMs": -5, "x-published-ms": 7_100}) is None
+
+
+def test_jitter_makes_a_delay_longer_and_needs_a_copy() -> None:
+    exact = RetryPolicy(3, (5.0,))
+    spread = RetryPolicy.exponential(3, 5.0, 20.0, jitter=0.5)
+    failed = HandlerResult(RETRY, 500)
+    assert decide(failed, 0, FANOUT, exact, 1.0).action is Action.REJECT
+    assert decide(failed, 0, FANOUT, spread, 1.0) == Decision(Action.DELAY, 5_000, jitter_ms=2_500)
+    assert decide(failed, 2, FANOUT, spread, 1.0) == Decision(
+        Action.DELAY, 20_000, jitter_ms=10_000
+    )
+    for wrong in (-0.1, 1.1, float("nan")):
+        with pytest.raises(ValueError, match="jitter"):
+            RetryPolicy(3, (5.0,), wrong)
+
+
+def test_a_retry_is_due_at_its_time_and_not_before_its_delay() -> None:
+    assert due({"x-retry-at-ms": 9_500}) == 9.5
+    assert due({"x-retry-at-ms": "soon"}) is None
+    both = {"x-retry-at-ms": 9_500, "processAfterDelayMs": 50, "x-published-ms": 9_600}
+    assert due(both) == 9.65

@@ -21,10 +21,12 @@ from leveret.bus import (
     MemoryStore,
     Next,
     QueueType,
+    RetryPolicy,
     SqliteStore,
     topic,
 )
 from leveret.bus.idempotency import IdempotencyStore
+from leveret.clock import Clock
 from tests.bus.nodes import Node
 from tests.bus.stage import FAST, Placed, Seen, depth, pytestmark_bus
 
@@ -222,3 +224,23 @@ async def test_delayed_messages_wait_in_a_queue_of_their_own(node: Node, prefix:
 def test_times_of_the_settings_are_checked() -> None:
     with pytest.raises(ValueError, match="early_wait_s"):
         BusSettings(early_wait_s=0.0)
+
+
+async def test_a_retry_with_jitter_waits_for_its_time(node: Node, prefix: str) -> None:
+    clock = Clock()
+    bus = Bus(node.url, layout_of(prefix), settings=FAST)
+    seen: Seen[tuple[int, int, int]] = Seen()
+
+    @bus.on(Placed, retry=RetryPolicy(2, (0.02, 5.0), jitter=1.0))
+    async def handle(event: Placed, delivery: Delivery) -> int:
+        retry_at_ms = int(delivery.headers.get("x-retry-at-ms", 0))
+        await seen.add((delivery.retry_count, retry_at_ms, clock.now_ms()))
+        return 200 if delivery.retry_count else 500
+
+    async with bus:
+        began_ms = clock.now_ms()
+        await bus.publish(Placed(1))
+        first, second = await seen.wait(2)
+    assert first[:2] == (0, 0)
+    assert second[0] == 1
+    assert began_ms + 20 <= second[1] <= second[2]

@@ -246,7 +246,8 @@ async def test_handler_that_blocks_the_loop_is_named(
     @bus.on(Placed)
     async def block(event: Placed) -> None:
         until_s = time.monotonic() + WAIT_S
-        while "blocks the event loop" not in caplog.text and time.monotonic() < until_s:
+        # A busy machine may have blocked another task before.
+        while "slow blocks the event loop" not in caplog.text and time.monotonic() < until_s:
             time.sleep(0.01)  # noqa: ASYNC251 this is the fault
         await seen.add(event.number)
 

@@ -18,8 +18,8 @@ import pytest
 
 from leveret.bus import fanout, topic
 from leveret.bus.delivery import Delivery
+from leveret.bus.health_port import HealthPort
 from leveret.bus.topology import Layout
-from leveret.bus.webhook.health_port import HealthPort
 from leveret.bus.webhook.webhook import HEADER_CHARS_MAX, Webhook, request_headers
 from tests.bus.dead_letters import Stage
 from tests.bus.nodes import Node
@@ -226,7 +226,7 @@ def test_health_port_answers_with_the_given_health() -> None:
         return well["is"], {"reason": "" if well["is"] else "not connected"}
 
     async def play() -> tuple[tuple[int, Any], tuple[int, Any]]:
-        port = HealthPort(ask)
+        port = HealthPort(ask, str)
         number = await port.start("127.0.0.1", 0)
         try:
             first = await asyncio.to_thread(_get, number)
@@ -260,7 +260,8 @@ def test_sigterm_waits_for_the_running_request(amqp_url: str, target: Target) ->
         return 200
 
     target.answer = answer
-    words = ["--service", layout.service, "--url", target.url, "--amqp-url", amqp_url]
+    words = ["--service", layout.service, "--url", target.url]
+    words += ["--amqp-url", "amqp://127.0.0.1:1/", "--amqp-url", amqp_url]  # the first is down
     command = [
         sys.executable,
         "-m",

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.interpreted_only("documents are the same for both forms
 BLOCKS = blocks("python")
 # Pages, or blocks of them by number.
 NOT_RUN = {
-    "docs/bus.md 2-8": "parts of programs; test_parts_of_the_page_of_the_bus_run runs each alone",
+    "docs/bus.md 2-9": "parts of programs; test_parts_of_the_page_of_the_bus_run runs each alone",
     "docs/jobs.md 2": "a worker goes on until a signal; its example is run",
     "docs/lake.md": "needs a lake; tests/spark reads what `pipeline files` prints",
     "docs/raft.md": "the order of calls, not a program",
@@ -176,6 +176,7 @@ def names_for(server: RunningBroker, bus: Bus) -> Names:
         "bus": bus,
         "events": [OrderPlaced(1)],
         "histogram": None,
+        "pool": None,
         "layout": fanout.layout("shop-billing"),
         "url": server.url,
     }

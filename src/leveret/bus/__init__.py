@@ -50,6 +50,7 @@ from leveret.bus.errors import (
 from leveret.bus.handler_result import DeliveryOutcome, HandlerResult, HandlerReturn
 from leveret.bus.health import Health
 from leveret.bus.idempotency import ClaimState, IdempotencyStore, MemoryStore, SqliteStore
+from leveret.bus.outbox import Outbox, OutboxMessage, PostgresOutbox, SqliteOutbox
 from leveret.bus.outgoing_message import PublishOptions
 from leveret.bus.retry_policy import RetryPolicy
 from leveret.bus.settings import BusSettings
@@ -71,11 +72,15 @@ __all__ = [
     "MemoryStore",
     "Middleware",
     "Next",
+    "Outbox",
+    "OutboxMessage",
+    "PostgresOutbox",
     "PostgresStore",
     "PublishOptions",
     "RedisStore",
     "HandlerReturn",
     "RetryPolicy",
+    "SqliteOutbox",
     "SqliteStore",
     "SyncBus",
     "Topology",

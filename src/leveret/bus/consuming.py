@@ -8,16 +8,18 @@ handled again only if it may (`returned_message`), and never twice in this proce
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+import time
+from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from typing import Any, Final
 
-import aiormq
 import aiormq.abc
 
+from leveret.bus import headers as bus_headers
 from leveret.bus.attempts import Attempt, Attempts
 from leveret.bus.connections.broker_addresses import BrokerAddresses
+from leveret.bus.connections.content_frames import ContentReceiver, DeliveredContent
 from leveret.bus.connections.declare import declare_topology
 from leveret.bus.connections.recovering_connection import RecoveringConnection
 from leveret.bus.consuming_session import ConsumingSession
@@ -26,16 +28,18 @@ from leveret.bus.dispatch import Dispatcher
 from leveret.bus.errors import TopologyMismatchError
 from leveret.bus.handler_result import TOO_EARLY, Action, Decision, HandlerResult, decide
 from leveret.bus.loop_watch import LoopWatch
+from leveret.bus.metrics import BusMetrics
 from leveret.bus.publishing import Publisher
 from leveret.bus.received_message import ReceivedMessage, receive
 from leveret.bus.retry_policy import Backoff
 from leveret.bus.returned_message import maybe_decide
 from leveret.bus.running_handlers import HandlerThreads
 from leveret.bus.settings import BusSettings
-from leveret.bus.settling import Settler
+from leveret.bus.settling import SESSION_ERRORS, Settler
 from leveret.bus.topology import Layout, Topology, wait_step_ms
 from leveret.clock import Clock
 
+WAIT_MS_MAX: Final = bus_headers.COUNT_MAX  # a message that is due later is not from a bus
 CANCEL_TIMEOUT_S: Final = 5.0  # for handlers that clean up after the stop deadline
 
 _REQUEUED: Final = Decision(Action.REQUEUE)
@@ -55,7 +59,9 @@ class Consumer:
         settings: BusSettings,
         clock: Clock,
         rng: Random,
+        metrics: BusMetrics,
     ) -> None:
+        self._metrics = metrics
         self._addresses = addresses
         self._name = name
         self._layout = layout
@@ -71,7 +77,6 @@ class Consumer:
         self._watch = LoopWatch(settings.blocked_loop_s, dispatcher.running.name_of)
         self._stopping = asyncio.Event()
         self._working: set[asyncio.Task[None]] = set()
-        self._repairs_headers = False  # True after a message that the library could not decode
         backoff = Backoff(rng, settings.backoff_s_min, settings.backoff_s_max)
         self.connection = RecoveringConnection(name, self._open, backoff, settings.probe_interval_s)
 
@@ -81,10 +86,7 @@ class Consumer:
         self._watch.start()
 
     async def _open(self) -> ConsumingSession:
-        connection = await self._addresses.open(
-            self._name, self._settings, repairs_headers=self._repairs_headers
-        )
-        connection.closing.add_done_callback(self._on_closed)
+        connection = await self._addresses.open(self._name, self._settings)
         try:
             await declare_topology(connection, self._settler.layout.consuming)
             channel = await connection.channel()
@@ -98,23 +100,15 @@ class Consumer:
             await connection.close()
             raise
 
-    def _on_closed(self, closing: "asyncio.Future[Any]") -> None:
-        error = None if closing.cancelled() else closing.exception()
-        if isinstance(error, aiormq.exceptions.InvalidFrameError) and not self._repairs_headers:
-            _log.warning(
-                "%s: aiormq cannot decode a message; headers are repaired from now on", self._name
-            )
-            self._repairs_headers = True
-
     async def _consume(self, session: ConsumingSession) -> None:
         channel = session.channel
         channel.on_consumer_cancel_callbacks.add(
             lambda frame: session.mark_lost("the broker cancelled the consumer")
         )
         await session.connection.call(channel.basic_qos(prefetch_count=self._settings.prefetch))
-        on_delivery = self._on_delivery(session, is_alone=False)
+        self._receive(session, channel, is_alone=False)
         consume = channel.basic_consume(
-            session.queue, on_delivery, consumer_tag=session.consumer_tag
+            session.queue, _unexpected, consumer_tag=session.consumer_tag
         )
         await session.connection.call(consume)
 
@@ -129,18 +123,23 @@ class Consumer:
         channel = await session.connection.channel()
         session.add_returned(channel)
         await session.connection.call(channel.basic_qos(prefetch_count=1))
-        on_delivery = self._on_delivery(session, is_alone=True)
-        consume = channel.basic_consume(queue.name, on_delivery, consumer_tag=session.returned_tag)
+        self._receive(session, channel, is_alone=True)
+        consume = channel.basic_consume(queue.name, _unexpected, consumer_tag=session.returned_tag)
         await session.connection.call(consume)
 
-    def _on_delivery(self, session: ConsumingSession, *, is_alone: bool) -> Callable[[Any], Any]:
-        async def on_delivery(message: aiormq.abc.DeliveredMessage) -> None:
-            work = self._work(session, receive(message, session.queue, is_alone=is_alone))
-            task = asyncio.get_running_loop().create_task(work, name="delivery")
+    def _receive(
+        self, session: ConsumingSession, channel: aiormq.abc.AbstractChannel, *, is_alone: bool
+    ) -> None:
+        """Handle each delivery of a channel in a task of its own."""
+        loop = asyncio.get_running_loop()
+
+        def on_delivered(content: DeliveredContent) -> None:
+            message = receive(content, channel, session.queue, is_alone=is_alone)
+            task = loop.create_task(self._work(session, message), name="delivery")
             self._working.add(task)
             task.add_done_callback(self._working.discard)
 
-        return on_delivery
+        session.connection.receive(channel, ContentReceiver(on_delivered=on_delivered))
 
     async def _work(self, session: ConsumingSession, message: ReceivedMessage) -> None:
         """Handle and settle one delivery."""
@@ -152,12 +151,12 @@ class Consumer:
                 await self._settle_again(session, message, earlier)
         except asyncio.CancelledError:
             # The session is lost, or the stop deadline has passed: another consumer gets it.
-            await self._settler.requeue(session, message)
+            self._settler.requeue(session, message)
             raise
         except Exception:
             _log.exception("message %s is requeued after an error", message.delivery.message_id)
             await self._pause(self._settings.backoff_s_max)
-            await self._settler.requeue(session, message)
+            self._settler.requeue(session, message)
 
     async def _settle_again(
         self, session: ConsumingSession, message: ReceivedMessage, earlier: Attempt
@@ -165,7 +164,7 @@ class Consumer:
         """Settle a message that came back after its handler had finished in this process."""
         _log.info("message %s came back and is not handled again", message.delivery.message_id)
         if earlier.is_done:
-            await self._settler.ack(session, message)
+            self._settler.ack(session, message)
         else:
             await self._settler.settle(session, message, earlier)
 
@@ -178,7 +177,7 @@ class Consumer:
         try:
             decision, result = await self._decide(session, message, is_own=is_own)
             if decision is _REQUEUED:
-                await self._settler.requeue(session, message)
+                self._settler.requeue(session, message)
                 return
             attempt.decision, attempt.result = decision, result
             await self._settler.settle(session, message, attempt)
@@ -202,9 +201,13 @@ class Consumer:
         async with contextlib.nullcontext() if message.is_alone else session.slot(self._slots):
             if self._stopping.is_set() or session.is_lost:
                 return _REQUEUED, TOO_EARLY
+            began_s = time.monotonic()
             result = await self._dispatcher.handle(delivery, self._threads)
-        retries = delivery.retry_count
-        return decide(result, retries, self._layout, policy, self._settings.early_wait_s), result
+        retries, early_s = delivery.retry_count, self._settings.early_wait_s
+        decision = decide(result, retries, self._layout, policy, early_s)
+        event = self._dispatcher.label(delivery)
+        self._metrics.on_handled(event, decision.action, time.monotonic() - began_s)
+        return decision, result
 
     async def _wait_until_due(self, delivery: Delivery) -> int:
         """Hold a message that is due within a second. Return the step to wait for, 0 if it is due.
@@ -214,7 +217,7 @@ class Consumer:
         due_s = delivery.due_s
         while due_s is not None and not self._stopping.is_set():
             wait_ms = round(due_s * 1000) - self._clock.now_ms()
-            if wait_ms <= 0:
+            if not 0 < wait_ms <= WAIT_MS_MAX:
                 break
             if step_ms := wait_step_ms(wait_ms):
                 return step_ms
@@ -235,10 +238,10 @@ class Consumer:
         session = self.connection.stop_reconnecting()
         if session is not None:
             cancel = session.channel.basic_cancel(session.consumer_tag)
-            await self._settler.send(session, cancel)
+            await self._cancel(session, cancel)
             if session.returned_channel is not None:
                 cancel = session.returned_channel.basic_cancel(session.returned_tag)
-                await self._settler.send(session, cancel)
+                await self._cancel(session, cancel)
         if self._working:
             await asyncio.wait(set(self._working), timeout=deadline_s)
         for task in set(self._working):
@@ -250,3 +253,14 @@ class Consumer:
         self._watch.stop()
         await self.connection.stop()
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def _cancel(self, session: ConsumingSession, cancel: Coroutine[Any, Any, Any]) -> None:
+        """Cancel a consumer. On a lost session there is none."""
+        try:
+            await session.connection.call(cancel)
+        except SESSION_ERRORS as fault:
+            session.mark_lost(str(fault))
+
+
+async def _unexpected(message: aiormq.abc.DeliveredMessage) -> None:
+    raise AssertionError(f"the client library got delivery {message.delivery_tag}")

@@ -31,10 +31,22 @@ class Delivery:
 
     @property
     def due_s(self) -> float | None:
-        """The time (Unix) from which it may be handled: publish time plus `processAfterDelayMs`.
+        """The time (Unix) from which it may be handled; None means at once.
 
-        None means at once.
+        That is the publish time plus `processAfterDelayMs`, or the time of a retry with jitter.
         """
+        delayed_s, retry_s = self._delayed_until_s, self._retry_at_s
+        if delayed_s is None or retry_s is None:
+            return retry_s if delayed_s is None else delayed_s
+        return max(delayed_s, retry_s)
+
+    @property
+    def _retry_at_s(self) -> float | None:
+        at_ms = self.headers.get(bus_headers.RETRY_AT_MS)
+        return at_ms / 1000 if isinstance(at_ms, int) and at_ms > 0 else None
+
+    @property
+    def _delayed_until_s(self) -> float | None:
         delay_ms = bus_headers.count_of(self.headers.get(bus_headers.PROCESS_AFTER_DELAY))
         if not delay_ms:
             return None

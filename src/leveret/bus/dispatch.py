@@ -31,9 +31,11 @@ from leveret.bus.handler_result import (
 )
 from leveret.bus.idempotency import ClaimState, IdempotencyStore, claim_key
 from leveret.bus.keyed_lock import KeyedLock
+from leveret.bus.metrics import OTHER
 from leveret.bus.retry_policy import RetryPolicy
 from leveret.bus.running_handlers import HandlerThreads, RunningHandlers
 from leveret.bus.settings import TIME_S_MIN, BusSettings
+from leveret.bus.spans import Spans, set_outcome
 from leveret.bus.topology import Layout
 
 E = TypeVar("E")
@@ -87,6 +89,7 @@ class Dispatcher:
         timeout_s: float = BusSettings.handler_timeout_s,
     ) -> None:
         self.running = RunningHandlers()
+        self.spans: Spans | None = None  # of OpenTelemetry, if the program uses it
         self._owner = secrets.token_hex(16)  # of the claims of this process
         self._layout = layout
         self._timeout_s = timeout_s
@@ -101,6 +104,11 @@ class Dispatcher:
     @property
     def is_empty(self) -> bool:
         return not self._handlers and self._fallback is None
+
+    @property
+    def events(self) -> tuple[type, ...]:
+        """The event classes that have a handler."""
+        return tuple(each.event for each in self._handlers.values() if each.event is not None)
 
     @property
     def delays_ms(self) -> tuple[int, ...]:
@@ -145,6 +153,10 @@ class Dispatcher:
         _require_callable_with(function, 1)
         self._fallback = self._registration(function, None, False, policy, timeout_s)
 
+    def label(self, delivery: Delivery) -> str:
+        """Return the name of the event for metrics. Peers cannot add names to them."""
+        return delivery.type if delivery.type in self._handlers else OTHER
+
     def policy(self, delivery: Delivery) -> RetryPolicy:
         """Return the retry policy of a delivery."""
         found = self._find(delivery)
@@ -154,6 +166,14 @@ class Dispatcher:
         """Run middleware and handler, and return the result."""
         tracing.set_current(delivery.traceparent, delivery.headers.get(bus_headers.TRACESTATE))
         _threads.set(threads)
+        if self.spans is None:
+            return await self._handle(delivery)
+        with self.spans.handling(delivery) as span:
+            result = await self._handle(delivery)
+            set_outcome(span, result)
+            return result
+
+    async def _handle(self, delivery: Delivery) -> HandlerResult:
         try:
             return await self._chain(delivery)
         except BaseException as fault:

@@ -113,6 +113,7 @@ class Decision:
     delay_ms: int = 0
     is_exhausted: bool = False  # a dead letter because all retries are used
     unanswered: int = 0  # deliveries without an answer, which count as retries
+    jitter_ms: int = 0  # the delay is up to so much longer, at random
 
 
 ACKED: Final = Decision(Action.ACK)
@@ -131,5 +132,8 @@ def decide(
     if retries >= policy.retries_max:
         return Decision(Action.DEAD_LETTER, is_exhausted=True)
     delay_ms = milliseconds(policy.delay_s(retries))
-    is_first = delay_ms == layout.retry_delay_ms
-    return Decision(Action.REJECT if is_first else Action.DELAY, delay_ms)
+    jitter_ms = round(delay_ms * policy.jitter)
+    # A reject has the delay of the topology, and cannot carry a header.
+    is_reject = delay_ms == layout.retry_delay_ms and not jitter_ms
+    action = Action.REJECT if is_reject else Action.DELAY
+    return Decision(action, delay_ms, jitter_ms=jitter_ms)

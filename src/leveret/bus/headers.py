@@ -27,6 +27,7 @@ UNANSWERED_COUNT: Final = "x-unanswered-count"  # deliveries that came back with
 COPY_COUNT: Final = "x-copy-count"  # copies that the bus made, one of the other
 DELIVERY_COUNTS: Final = ("x-delivery-count", "x-acquired-count")  # of quorum queues
 PROCESS_AFTER_DELAY: Final = "processAfterDelayMs"
+RETRY_AT_MS: Final = "x-retry-at-ms"  # of a retry with jitter: not before this time
 PUBLISHED_MS: Final = "x-published-ms"  # AMQP's own timestamp has whole seconds
 TRACEPARENT: Final = "traceparent"
 TRACESTATE: Final = "tracestate"

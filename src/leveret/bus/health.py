@@ -24,12 +24,17 @@ ANSWER_BYTES_MAX: Final = 16 << 20
 
 @dataclass(frozen=True)
 class Health:
-    """Whether the broker lists the consumer: since when, or why not."""
+    """Whether the broker lists the consumer: since when, or why not.
+
+    A bus without handlers is healthy while it is connected.
+    """
 
     is_consuming: bool
     since_s: float | None = None  # Unix time of the present session
     reason: str = ""
     hung_handlers: tuple[str, ...] = ()  # handlers that run longer than they may
+    is_publishing: bool = False  # the connection for publishing is open
+    is_healthy: bool = False  # it does all that it has to do
 
 
 async def why_not_listed(management_url: str, vhost: str, consumer_tag: str) -> str:

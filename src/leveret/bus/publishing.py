@@ -11,14 +11,25 @@ import logging
 import re
 import struct
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import aiormq
 import aiormq.abc
-from aiormq.exceptions import DeliveryError
-from aiormq.exceptions import PublishError as ReturnedError
 
 from leveret.bus.connections.broker_addresses import BrokerAddresses
+from leveret.bus.connections.confirms import (
+    ChannelLostError,
+    Confirms,
+    RefusedError,
+    ReturnedError,
+)
+from leveret.bus.connections.connection import BrokerConnection
+from leveret.bus.connections.content_frames import (
+    CONTENT_HEADER_BYTES,
+    FRAME_BYTES,
+    ContentReceiver,
+    encode_publish,
+)
 from leveret.bus.connections.declare import declare_topology
 from leveret.bus.connections.recovering_connection import BrokerSession, RecoveringConnection
 from leveret.bus.errors import (
@@ -34,7 +45,7 @@ from leveret.bus.errors import (
     TopologyMismatchError,
     UnroutableError,
 )
-from leveret.bus.keyed_lock import KeyedLock
+from leveret.bus.metrics import BusMetrics
 from leveret.bus.outgoing_message import OutgoingMessage
 from leveret.bus.retry_policy import Backoff
 from leveret.bus.settings import BusSettings
@@ -45,9 +56,6 @@ FAILURES_MAX: Final = 1_000  # failures of `send` that wait for take_failures
 # How often a message is sent that makes the broker close the channel, and so disturbs all others.
 REFUSALS_MAX: Final = 3
 
-# Bytes of a content header besides the properties, and of the frame around it.
-_CONTENT_HEADER_BYTES: Final = 14
-_FRAME_BYTES: Final = 8
 _ENCODE_ERRORS: Final = (TypeError, ValueError, OverflowError, struct.error)
 _TOO_LARGE: Final = re.compile(r"message size (\d+)")
 _log: Final = logging.getLogger(__name__)
@@ -66,6 +74,22 @@ class _ConnectionLostError(Exception):
 class PublishingSession(BrokerSession):
     """A channel in confirm mode."""
 
+    def __init__(
+        self, connection: BrokerConnection, channel: aiormq.abc.AbstractChannel, since_ms: int
+    ) -> None:
+        super().__init__(connection, channel, since_ms)
+        self._confirms = Confirms()
+        receiver = ContentReceiver(
+            on_returned=self._confirms.on_returned, on_confirm=self._confirms.on_confirm
+        )
+        connection.receive(channel, receiver)
+        channel.closing.add_done_callback(self._on_channel_end)
+        self._lost.add_done_callback(lambda lost: self._confirms.fail(lost.result()))
+
+    def _on_channel_end(self, closing: "asyncio.Future[Any]") -> None:
+        fault = None if closing.cancelled() else closing.exception()
+        self._confirms.fail(str(fault or "") or "the channel was closed", fault)
+
     async def probe(self) -> str:
         """Send any call. A broker that blocks publishers may not answer it, and is not lost."""
         if not await self.connection.is_blocked():
@@ -74,49 +98,65 @@ class PublishingSession(BrokerSession):
 
     async def publish(self, message: OutgoingMessage, timeout_s: float) -> None:
         """Publish and wait for the confirm. Raise PublishError or _ConnectionLostError."""
-        self._require_fits(message)
-        address = message.address
+        properties = self._properties(message)
         try:
-            await self.channel.basic_publish(
-                message.body,
-                exchange=address.exchange,
-                routing_key=address.routing_key,
-                properties=message.properties,
-                mandatory=message.mandatory,
-                timeout=timeout_s,
-            )
+            async with asyncio.timeout(timeout_s):
+                await self._send(message, properties)
         except ReturnedError as fault:
+            address = message.address
             text = f"no queue takes {address.routing_key!r} at {address.exchange!r}"
             raise UnroutableError(message.message_id, text) from fault
-        except DeliveryError as fault:
+        except RefusedError as fault:
             raise NackedError(message.message_id, "the broker refused it") from fault
         except TimeoutError as fault:
             raise await self._timeout_error(message.message_id, timeout_s) from fault
-        except asyncio.CancelledError as fault:
-            # aiormq cancels the calls that wait on a closed channel.
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-            raise _ConnectionLostError("the channel was closed") from fault
+        except ChannelLostError as lost:
+            if _is_too_large(lost.fault, len(message.body)):
+                raise TooLargeError(message.message_id, str(lost)) from lost
+            is_refusal = isinstance(lost.fault, aiormq.exceptions.AMQPChannelError)
+            raise _ConnectionLostError(str(lost), is_refusal=is_refusal) from lost
         except _ENCODE_ERRORS as fault:
             raise _encode_error(message, fault) from fault
-        except Exception as fault:
-            if _is_too_large(fault, len(message.body)):
-                raise TooLargeError(message.message_id, str(fault)) from fault
-            is_refusal = isinstance(fault, aiormq.exceptions.AMQPChannelError)
-            raise _ConnectionLostError(
-                str(fault) or type(fault).__name__, is_refusal=is_refusal
-            ) from fault
 
-    def _require_fits(self, message: OutgoingMessage) -> None:
-        """Raise TooLargeError if the headers exceed a frame, which would end the connection."""
+    async def _send(self, message: OutgoingMessage, properties: bytes) -> None:
+        """Send a message and wait for its confirm."""
+        connection, confirms = self.connection, self._confirms
         try:
-            size_bytes = len(message.properties.marshal()) + _CONTENT_HEADER_BYTES + _FRAME_BYTES
+            await connection.wait_for_room()
+        except OSError as fault:
+            raise ChannelLostError(str(fault) or type(fault).__name__) from fault
+        if message.mandatory:
+            await confirms.wait_for_id(message.message_id)
+        if self.is_lost or self.channel.is_closed:
+            raise ChannelLostError("the channel was closed")
+        frames = encode_publish(
+            self.channel.number,
+            message.address.exchange,
+            message.address.routing_key,
+            mandatory=message.mandatory,
+            properties=properties,
+            body=message.body,
+            frame_bytes_max=connection.frame_bytes_max,
+        )
+        # Nothing is awaited between the two, so numbers and messages are in the same order.
+        confirm = confirms.add(message.message_id, mandatory=message.mandatory)
+        connection.send(frames)
+        await confirm
+
+    def _properties(self, message: OutgoingMessage) -> bytes:
+        """Encode the properties. Raise TooLargeError if they exceed a frame.
+
+        Such a frame would end the connection.
+        """
+        try:
+            properties = message.properties.marshal()
         except _ENCODE_ERRORS as fault:
             raise _encode_error(message, fault) from fault
+        size_bytes = len(properties) + CONTENT_HEADER_BYTES + FRAME_BYTES
         if 0 < self.connection.frame_bytes_max < size_bytes:
             text = f"{self.connection.frame_bytes_max} are allowed for all headers"
             raise TooLargeError(message.message_id, f"{size_bytes} bytes, {text}")
+        return properties
 
     async def _timeout_error(self, message_id: str, timeout_s: float) -> PublishTimeoutError:
         if await self.connection.is_blocked():
@@ -135,14 +175,15 @@ class Publisher:
         settings: BusSettings,
         clock: Clock,
         backoff: Backoff,
+        metrics: BusMetrics,
     ) -> None:
+        self._metrics = metrics
         self._addresses = addresses
         self._name = name
         self._topology = topology
         self._settings = settings
         self._clock = clock
         self._is_stopping = False
-        self._locks = KeyedLock()
         self.connection = RecoveringConnection(name, self._open, backoff, settings.probe_interval_s)
 
     async def _open(self) -> PublishingSession:
@@ -156,17 +197,20 @@ class Publisher:
 
     async def publish(self, message: OutgoingMessage, timeout_s: float | None = None) -> None:
         """Publish and wait for the confirm. Raise PublishError or EncodeError."""
-        timeout_s = self._settings.publish_timeout_s if timeout_s is None else timeout_s
-        deadline_s = asyncio.get_running_loop().time() + timeout_s
-        # aiormq finds a returned message by its id, so two with one id must not be sent at once.
-        async with self._locks.hold(message.message_id):
-            await self._publish(message, deadline_s)
+        self._metrics.unconfirmed += 1
+        await self._publish(message, timeout_s)
+        self._metrics.unconfirmed -= 1
+        self._metrics.confirmed += 1
 
-    async def _publish(self, message: OutgoingMessage, deadline_s: float) -> None:
+    async def _publish(self, message: OutgoingMessage, timeout_s: float | None) -> None:
+        timeout_s = self._settings.publish_timeout_s if timeout_s is None else timeout_s
         loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + timeout_s
         refusals = 0
         while True:
-            session = await self._session(message.message_id, deadline_s - loop.time())
+            session = self.connection.session
+            if session is None:
+                session = await self._session(message.message_id, deadline_s - loop.time())
             try:
                 await session.publish(message, max(deadline_s - loop.time(), 0.001))
                 return
@@ -270,7 +314,7 @@ def _encode_error(message: OutgoingMessage, fault: Exception) -> EncodeError:
     return EncodeError(f"AMQP cannot carry message {message.message_id}: {fault}")
 
 
-def _is_too_large(fault: Exception, body_bytes: int) -> bool:
+def _is_too_large(fault: BaseException | None, body_bytes: int) -> bool:
     """Return True if the broker closed the channel because of this message."""
     if not isinstance(fault, aiormq.exceptions.ChannelPreconditionFailed):
         return False

@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 
-import aiormq.abc
 from aiormq import spec
+from aiormq.abc import AbstractChannel
 
 from leveret.bus import headers as bus_headers
+from leveret.bus.connections.content_frames import DeliveredContent
 from leveret.bus.delivery import Delivery
 
 
@@ -17,7 +18,7 @@ class ReceivedMessage:
     tag: int
     headers: bus_headers.Headers  # as received, without the count that `delivery` has
     properties: spec.Basic.Properties
-    channel: aiormq.abc.AbstractChannel
+    channel: AbstractChannel
     is_alone: bool = False  # it came from the queue of returned messages, one at a time
     is_settled: bool = False  # a tag may be settled once
 
@@ -33,20 +34,20 @@ class ReceivedMessage:
 
 
 def receive(
-    message: aiormq.abc.DeliveredMessage, queue: str, *, is_alone: bool = False
+    content: DeliveredContent, channel: AbstractChannel, queue: str, *, is_alone: bool = False
 ) -> ReceivedMessage:
-    """Convert a message of aiormq. `queue` is the queue of the service."""
-    properties = message.header.properties
+    """Convert a delivery. `queue` is the queue of the service."""
+    properties = content.properties
     headers: bus_headers.Headers = dict(properties.headers or {})
     count = bus_headers.retry_count(headers, queue)
     timestamp = properties.timestamp
-    exchange, routing_key = message.exchange or "", message.routing_key or ""
+    exchange, routing_key = content.exchange, content.routing_key
     if headers:
         found = bus_headers.original_address(headers, queue, exchange, routing_key)
         exchange, routing_key = found
     delivery = Delivery(
         queue=queue,
-        body=message.body,
+        body=content.body,
         message_id=properties.message_id or "",
         type=properties.message_type or "",
         routing_key=routing_key,
@@ -56,8 +57,6 @@ def receive(
         headers={**headers, bus_headers.RETRY_COUNT: count},
         retry_count=count,
         timestamp_s=None if timestamp is None else int(timestamp.timestamp()),
-        is_redelivered=bool(message.redelivered),
+        is_redelivered=content.is_redelivered,
     )
-    assert message.delivery_tag is not None
-    tag, channel = message.delivery_tag, message.channel
-    return ReceivedMessage(delivery, tag, headers, properties, channel, is_alone)
+    return ReceivedMessage(delivery, content.tag, headers, properties, channel, is_alone)

@@ -16,16 +16,23 @@ RETRIES_MAX: Final = 1_000
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """Delays before each retry of a failed message. The last delay is used again and again."""
+    """Delays before each retry of a failed message. The last delay is used again and again.
+
+    With `jitter` a message waits longer, at random: up to this share of its delay. Then messages
+    that failed together do not come back together.
+    """
 
     retries_max: int
     delays_s: tuple[float, ...]
+    jitter: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.retries_max <= RETRIES_MAX:
             raise ValueError(f"retries_max is from 0 to {RETRIES_MAX}, not {self.retries_max}")
         if not self.delays_s or len(set(self.delays_ms)) > DELAYS_MAX:
             raise ValueError(f"a policy has 1 to {DELAYS_MAX} different delays")
+        if not 0 <= self.jitter <= 1:
+            raise ValueError(f"jitter is a share from 0 to 1, not {self.jitter}")
 
     @property
     def delays_ms(self) -> tuple[int, ...]:
@@ -42,7 +49,9 @@ class RetryPolicy:
         return cls(layout.retries_max, (layout.retry_delay_s,))
 
     @classmethod
-    def exponential(cls, retries_max: int, first_s: float, last_s: float) -> "RetryPolicy":
+    def exponential(
+        cls, retries_max: int, first_s: float, last_s: float, *, jitter: float = 0.0
+    ) -> "RetryPolicy":
         """Return a policy whose delays double from `first_s` up to `last_s`."""
         milliseconds(first_s)  # a first delay of 0 would double for ever
         if first_s > last_s:
@@ -52,7 +61,7 @@ class RetryPolicy:
             delays_s.append(delays_s[-1] * 2)
         if delays_s[-1] < last_s:
             delays_s.append(last_s)
-        return cls(retries_max, tuple(delays_s))
+        return cls(retries_max, tuple(delays_s), jitter)
 
 
 class Backoff:

@@ -49,6 +49,11 @@ class RunningHandlers:
         """Note that it has ended."""
         self._running.discard(running)
 
+    @property
+    def count(self) -> int:
+        """How many handlers run."""
+        return len(self._running)
+
     def hung(self) -> tuple[str, ...]:
         """Describe the handlers that run longer than they may."""
         now_s = time.monotonic()

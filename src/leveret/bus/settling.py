@@ -10,13 +10,14 @@ import asyncio
 import logging
 from dataclasses import replace
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 import aiormq
 
 from leveret.bus import headers as bus_headers
 from leveret.bus.attempts import Attempt
 from leveret.bus.connections.connection import NoAnswerError
+from leveret.bus.connections.content_frames import encode_ack, encode_nack
 from leveret.bus.connections.declare import declare_topology
 from leveret.bus.consuming_session import ConsumingSession
 from leveret.bus.errors import PublishError, TopologyMismatchError, UnroutableError
@@ -65,20 +66,19 @@ class Settler:
         if decision.action is Action.REJECT:
             await self._retry(session, message)
         elif decision.action is Action.ACK or await self._copy(session, message, attempt):
-            await self.ack(session, message)
+            self.ack(session, message)
         else:
             await asyncio.sleep(self._settings.backoff_s_max)
-            await self.requeue(session, message)
+            self.requeue(session, message)
 
-    async def ack(self, session: ConsumingSession, message: ReceivedMessage) -> None:
+    def ack(self, session: ConsumingSession, message: ReceivedMessage) -> None:
         """Tell the broker that the message is done."""
-        if not message.is_settled:
-            message.is_settled = True
-            await self.send(session, message.channel.basic_ack(message.tag))
+        self._answer(session, message, encode_ack(message.channel.number, message.tag))
 
-    async def requeue(self, session: ConsumingSession, message: ReceivedMessage) -> None:
+    def requeue(self, session: ConsumingSession, message: ReceivedMessage) -> None:
         """Give the message back to its queue."""
-        await self._nack(session, message, requeue=True)
+        nack = encode_nack(message.channel.number, message.tag, requeue=True)
+        self._answer(session, message, nack)
 
     async def _retry(self, session: ConsumingSession, message: ReceivedMessage) -> None:
         """Reject the delivery if the broker has the queues that bring it back."""
@@ -88,22 +88,15 @@ class Settler:
             # The delivery stays unsettled, so it comes again when the topology is complete.
             session.mark_lost(str(fault))
             return
-        await self._nack(session, message, requeue=False)
+        nack = encode_nack(message.channel.number, message.tag, requeue=False)
+        self._answer(session, message, nack)
 
-    async def _nack(
-        self, session: ConsumingSession, message: ReceivedMessage, *, requeue: bool
-    ) -> None:
+    def _answer(self, session: ConsumingSession, message: ReceivedMessage, frame: bytes) -> None:
+        """Send an ack or nack, once. If the channel is closed, the broker has requeued it."""
         if not message.is_settled:
             message.is_settled = True
-            await self.send(session, message.channel.basic_nack(message.tag, requeue=requeue))
-
-    async def send(self, session: ConsumingSession, settling: Any) -> None:
-        """Send an ack, nack or cancel. On a lost session the broker has requeued the delivery."""
-        try:
-            await session.connection.call(settling)
-        except SESSION_ERRORS as fault:
-            session.mark_lost(str(fault))
-            _log.info("a delivery could not be settled and will come again: %s", fault)
+            if not message.channel.is_closed:
+                session.connection.send(frame)
 
     async def _copy(
         self, session: ConsumingSession, message: ReceivedMessage, attempt: Attempt
@@ -140,6 +133,9 @@ class Settler:
         )
         copies = bus_headers.count_of(message.headers.get(bus_headers.COPY_COUNT))
         headers[bus_headers.COPY_COUNT] = copies + 1
+        if decision.jitter_ms:
+            later_ms = decision.delay_ms + self._rng.randrange(decision.jitter_ms + 1)
+            headers[bus_headers.RETRY_AT_MS] = self._clock.now_ms() + later_ms
         if decision.unanswered:
             headers[bus_headers.UNANSWERED_COUNT] = message.unanswered + decision.unanswered
         queue = session.queue

@@ -15,6 +15,7 @@ Every thread may call it, except the thread of the bus: a plain handler may publ
 import asyncio
 import concurrent.futures
 import contextlib
+import sqlite3
 import threading
 from collections.abc import Callable, Coroutine
 from types import TracebackType
@@ -60,6 +61,10 @@ class SyncBus:
         """Register the handler of all other messages."""
         return self._bus.on_message(retry=retry, timeout_s=timeout_s)
 
+    def asyncapi(self) -> dict[str, Any]:
+        """Describe the events of this service in the format of AsyncAPI."""
+        return self._bus.asyncapi()
+
     def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Connect, declare the topology and consume."""
         if self._thread is not None:
@@ -100,6 +105,21 @@ class SyncBus:
         """Publish without waiting for the confirm."""
         return self._call(self._bus.send(event, options))
 
+    def publish_within(
+        self,
+        connection: sqlite3.Connection,
+        event: object,
+        options: PublishOptions | None = None,
+        *,
+        key: str = "",
+    ) -> str:
+        """Write an event to a SqliteOutbox, in the transaction of this connection."""
+        # In this thread, because SQLite ties a connection to its thread.
+        given = options or PublishOptions()
+        message_id, added = self._bus.add_to_outbox(connection, event, given, key)
+        assert added is None, "the outbox of a SyncBus is a SqliteOutbox"
+        return message_id
+
     def wait_for_confirms(self, timeout_s: float) -> bool:
         """Return True if everything that `send` published is confirmed."""
         return self._call(self._bus.wait_for_confirms(timeout_s))
@@ -111,6 +131,10 @@ class SyncBus:
     def health(self) -> Health:
         """Ask the broker whether it lists our consumer."""
         return self._call(self._bus.health())
+
+    def metrics(self) -> str:
+        """Return the metrics of this bus, in the format of Prometheus."""
+        return self._bus.metrics()
 
     def __enter__(self) -> "SyncBus":
         self.start()

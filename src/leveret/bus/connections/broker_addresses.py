@@ -29,9 +29,7 @@ class BrokerAddresses:
         """The address that answered last."""
         return self._urls[self._first]
 
-    async def open(
-        self, name: str, settings: BusSettings, *, repairs_headers: bool = False
-    ) -> BrokerConnection:
+    async def open(self, name: str, settings: BusSettings) -> BrokerConnection:
         """Connect to the first node that answers.
 
         Raise LoginRefusedError if every node refuses the login, otherwise NotConnectedError.
@@ -40,9 +38,7 @@ class BrokerAddresses:
         count = len(self._urls)
         for index in (*range(self._first, count), *range(self._first)):
             try:
-                opened = await BrokerConnection.open(
-                    self._urls[index], name, settings, repairs_headers=repairs_headers
-                )
+                opened = await BrokerConnection.open(self._urls[index], name, settings)
             except NotConnectedError as fault:
                 faults.append(fault)
             else:

@@ -18,6 +18,7 @@ import aiormq.abc
 from aio_pika.abc import ConnectionParameter
 from yarl import URL
 
+from leveret.bus.connections.content_frames import ContentReceiver
 from leveret.bus.connections.counting_transport import CountingTransportFactory
 from leveret.bus.errors import LoginRefusedError, NotConnectedError
 from leveret.bus.settings import BusSettings
@@ -72,14 +73,9 @@ class BrokerConnection:
         self._underlay = connection.transport.connection
 
     @classmethod
-    async def open(
-        cls, url: str, name: str, settings: BusSettings, *, repairs_headers: bool = False
-    ) -> "BrokerConnection":
-        """Connect and log in. Raise NotConnectedError.
-
-        With `repairs_headers` it reads messages that the client library cannot decode.
-        """
-        transport = CountingTransportFactory(repairs_headers=repairs_headers)
+    async def open(cls, url: str, name: str, settings: BusSettings) -> "BrokerConnection":
+        """Connect and log in. Raise NotConnectedError."""
+        transport = CountingTransportFactory()
         address = URL(url).update_query(heartbeat=str(settings.heartbeat_s), name=name)
         connection = _Connection(address, transport_factory=transport)
         try:
@@ -111,6 +107,19 @@ class BrokerConnection:
         """Open a channel with publisher confirms, on which a returned publish raises."""
         opening = self._underlay.channel(publisher_confirms=True, on_return_raises=True)
         return await self.call(opening)
+
+    def receive(self, channel: aiormq.abc.AbstractChannel, receiver: ContentReceiver) -> None:
+        """Pass the messages and confirms of a channel to this receiver, not to the library."""
+        assert self._transport.reader is not None
+        self._transport.reader.add(channel.number, receiver)
+
+    def send(self, frame: bytes) -> None:
+        """Send a frame, together with all others of this turn of the event loop."""
+        self._transport.send(frame)
+
+    async def wait_for_room(self) -> None:
+        """Wait while the broker does not take what was sent before."""
+        await self._transport.wait_for_room()
 
     async def call(self, call: Coroutine[Any, Any, _T]) -> _T:
         """Return the answer to a call. If none comes in time, abort and raise NoAnswerError."""

@@ -1,8 +1,7 @@
-"""The socket of a connection: it counts bytes, and can repair content headers.
+"""The socket of a connection: it counts bytes, and sends the frames of one turn together.
 
-The count tells a broker that is busy with large messages from a silent one. A
-`HeaderRepairingReader` is put before the client library only after the broker has sent a message
-that the library cannot decode, because it costs time.
+The count tells a broker that is busy with large messages from a silent one. Frames that tasks send
+in one turn of the event loop are one write, so that many publishes or acks cost one system call.
 """
 
 import asyncio
@@ -17,19 +16,19 @@ import pamqp.frame
 from aiormq import spec
 from yarl import URL
 
-from leveret.bus.connections.header_repair import repair_content_header
+from leveret.bus.connections.frame_reader import FrameReader
 
-_FRAME_HEADER: Final = 2  # frame type of a content header
-_TYPE_BYTES: Final = 1
-_CHANNEL_AND_SIZE_BYTES: Final = 6
+WAITING_BYTES_MAX: Final = 65_536  # of one turn; more is written at once
 
 
 class CountingTransportFactory(aiormq.connection.TransportFactory):
     """Opens the socket, keeps it, and counts its bytes."""
 
-    def __init__(self, *, repairs_headers: bool) -> None:
+    def __init__(self) -> None:
         self.writer: asyncio.StreamWriter | None = None
-        self._repairs_headers = repairs_headers
+        self.reader: FrameReader | None = None
+        self._waiting: list[bytes] = []  # frames of this turn
+        self._waiting_bytes = 0
         self._read_bytes = 0
         self._written_bytes = 0
         self._last_read = b""
@@ -45,7 +44,32 @@ class CountingTransportFactory(aiormq.connection.TransportFactory):
         )
         reader, self.writer = await factory.create(url, **kwargs)
         self._count(reader, self.writer)
-        return HeaderRepairingReader(reader) if self._repairs_headers else reader, self.writer
+        self.reader = FrameReader(reader)
+        return self.reader, self.writer
+
+    def send(self, frame: bytes) -> None:
+        """Write a frame, together with all others of this turn."""
+        if self.writer is None or self.writer.transport.is_closing():
+            return
+        if not self._waiting:
+            asyncio.get_running_loop().call_soon(self.flush)
+        self._waiting.append(frame)
+        self._waiting_bytes += len(frame)
+        if self._waiting_bytes > WAITING_BYTES_MAX:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the frames that wait for the end of this turn."""
+        if self._waiting and self.writer is not None:
+            data = b"".join(self._waiting)
+            self._waiting, self._waiting_bytes = [], 0
+            if not self.writer.transport.is_closing():
+                self.writer.write(data)
+
+    async def wait_for_room(self) -> None:
+        """Wait while the peer does not take what was written before."""
+        if self.writer is not None:
+            await self.writer.drain()
 
     @property
     def passed_bytes(self) -> int:
@@ -80,6 +104,7 @@ class CountingTransportFactory(aiormq.connection.TransportFactory):
             feed(data)
 
         def counted_write(data: Any) -> None:
+            self.flush()  # what was sent earlier goes first
             self._written_bytes += len(data)
             write(data)
 
@@ -94,41 +119,3 @@ def _unsent_bytes(writer: asyncio.StreamWriter) -> int:
         return int(struct.unpack("i", fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(4)))[0])
     except (OSError, ValueError, AttributeError):
         return 0
-
-
-class HeaderRepairingReader(asyncio.StreamReader):
-    """Wraps a reader and repairs the content headers that pass.
-
-    It relies on how the client library reads a frame: one byte for the type, six for channel and
-    size, then payload and end octet in one piece.
-    """
-
-    def __init__(self, reader: asyncio.StreamReader) -> None:
-        super().__init__()
-        self._reader = reader
-        self._type = 0
-        self._rest = b""  # repaired payload of the frame whose head was read
-
-    def at_eof(self) -> bool:
-        return not self._rest and self._reader.at_eof()
-
-    async def read(self, n: int = -1) -> bytes:
-        return await self._reader.read(n)
-
-    async def readexactly(self, n: int) -> bytes:
-        if self._rest:
-            data, self._rest = self._rest[:n], self._rest[n:]
-            return data
-        data = await self._reader.readexactly(n)
-        if n == _TYPE_BYTES:
-            self._type = data[0]
-        elif n == _CHANNEL_AND_SIZE_BYTES and self._type == _FRAME_HEADER:
-            return await self._header(data)
-        return data
-
-    async def _header(self, head: bytes) -> bytes:
-        channel, size_bytes = struct.unpack(">HI", head)
-        frame = await self._reader.readexactly(size_bytes + 1)
-        payload = repair_content_header(frame[:-1])
-        self._rest = payload + frame[-1:]
-        return struct.pack(">HI", channel, len(payload))

@@ -18,7 +18,7 @@ Deliveries are handled one at a time, in the order of their due times, so every 
 
 import asyncio
 import heapq
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final
@@ -174,6 +174,13 @@ class FakeBus(Bus):
             self._failures.append(fault)
         return self._last_id
 
+    def add_to_outbox(
+        self, connection: object, event: object, options: PublishOptions, key: str
+    ) -> tuple[str, Awaitable[None] | None]:
+        """Publish at once: a test needs no database."""
+        self._publish(event, options)
+        return self._last_id, self.hub.settle()
+
     async def wait_for_confirms(self, timeout_s: float) -> bool:
         await self.hub.settle()
         return not self._failures
@@ -183,8 +190,10 @@ class FakeBus(Bus):
         return taken
 
     async def health(self) -> Health:
-        is_consuming = self._is_started and not self._dispatcher.is_empty
-        return Health(is_consuming, reason="" if is_consuming else "not started, or no handler")
+        is_started = self._is_started
+        is_consuming = is_started and not self._dispatcher.is_empty
+        reason = "" if is_consuming else "not started, or no handler"
+        return Health(is_consuming, None, reason, (), is_started, is_started)
 
     def _require_running(self, message_id: str = "") -> None:
         if self._loop is None:
@@ -268,7 +277,8 @@ class FakeBus(Bus):
         elif decision.action is Action.DELAY:
             count = delivery.retry_count + 1
             headers = bus_headers.copy_headers(message.headers, queue, count, continues=True)
-            self.hub.put(self, replace(message, headers=headers), decision.delay_ms)
+            later_ms = self.hub.rng.randrange(decision.jitter_ms + 1)
+            self.hub.put(self, replace(message, headers=headers), decision.delay_ms + later_ms)
         elif decision.action is Action.DEAD_LETTER:
             self.dead_letters.append(self._dead_letter(message, delivery, result))
 

@@ -19,7 +19,7 @@ Each failure is one line in the log. `stop` waits for running requests.
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -54,7 +54,7 @@ class Webhook:
 
     def __init__(
         self,
-        broker_url: str,
+        broker_url: str | Sequence[str],
         layout: Layout,
         target_url: str,
         *,

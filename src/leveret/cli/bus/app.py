@@ -11,7 +11,7 @@ import typer
 from leveret.cli.bus import dlq
 from leveret.cli.bus.options import (
     DEFAULT_AMQP_URL,
-    AmqpUrl,
+    AmqpUrls,
     PrintJson,
     RunOptions,
     one_line_on_failure,
@@ -90,7 +90,7 @@ def run(
     health_host: Annotated[
         str, typer.Option("--health-host", help="Address that the health port listens on.")
     ] = "127.0.0.1",
-    amqp_url: AmqpUrl = DEFAULT_AMQP_URL,
+    amqp_url: AmqpUrls = None,
     print_json: PrintJson = False,
 ) -> None:
     """Post each message of a service to a URL. The HTTP status decides how it is settled."""
@@ -111,7 +111,20 @@ def run(
             headers={name: str(value) for name, value in parse_pairs(header).items()},
             health_host=health_host,
             health_port=health_port,
-            amqp_url=amqp_url,
+            amqp_urls=tuple(amqp_url or (DEFAULT_AMQP_URL,)),
             as_json=print_json,
         )
         run.run(options)
+
+
+@app.command()
+def asyncapi(
+    target: Annotated[
+        str, typer.Argument(metavar="MODULE:BUS", help="Module and name of a Bus or SyncBus.")
+    ],
+) -> None:
+    """Print the events of a service as an AsyncAPI document. Connects to no broker."""
+    with one_line_on_failure():
+        from leveret.cli.bus import asyncapi
+
+        typer.echo(asyncapi.document(target))

@@ -22,6 +22,14 @@ DEFAULT_AMQP_URL: Final = "amqp://guest:guest@127.0.0.1:5672/"
 AmqpUrl = Annotated[
     str, typer.Option("--amqp-url", envvar="LEVERET_AMQP_URL", help="AMQP address of the broker.")
 ]
+AmqpUrls = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--amqp-url",
+        envvar="LEVERET_AMQP_URL",
+        help="AMQP address of the broker. Repeatable: one for each node of a cluster.",
+    ),
+]
 Service = Annotated[
     str | None,
     typer.Option("--service", help="A service of the fanout topology, such as wms-orders."),
@@ -63,7 +71,7 @@ class RunOptions:
     headers: dict[str, str]
     health_host: str
     health_port: int | None  # None = no health port
-    amqp_url: str
+    amqp_urls: tuple[str, ...]
     as_json: bool
 
 

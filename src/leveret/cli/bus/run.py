@@ -12,8 +12,8 @@ from typing import Any
 import typer
 
 from leveret.bus import fanout, topic
+from leveret.bus.health_port import HealthPort
 from leveret.bus.topology import Layout, QueueType
-from leveret.bus.webhook.health_port import HealthPort
 from leveret.bus.webhook.webhook import Webhook, run_until_stopped
 from leveret.cli.bus.options import RunOptions, silence_client_log, stop_on_signal
 from leveret.runtime import logs
@@ -48,7 +48,7 @@ def make_layout(options: RunOptions) -> Layout:
 async def _serve(options: RunOptions) -> None:
     layout = make_layout(options)
     webhook = Webhook(
-        options.amqp_url,
+        options.amqp_urls,
         layout,
         options.target_url,
         concurrency=options.concurrency,
@@ -57,7 +57,7 @@ async def _serve(options: RunOptions) -> None:
     )
     stop = asyncio.Event()
     stop_on_signal(stop.set)
-    port = HealthPort(lambda: _status(webhook, layout))
+    port = HealthPort(lambda: _status(webhook, layout), webhook.bus.metrics)
     started: dict[str, Any] = {"service": layout.service, "queue": layout.queue}
     if options.health_port is not None:
         started["health"] = await port.start(options.health_host, options.health_port)

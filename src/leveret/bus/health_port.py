@@ -1,7 +1,8 @@
-"""A TCP port that tells whether a service consumes, for probes of a supervisor.
+"""A TCP port that tells whether a bus is healthy, for probes of a supervisor, and its metrics.
 
-Any GET gets a JSON document, with status 200 while the broker lists the consumer and 503 otherwise.
-This is no web server: each connection serves one request, with a size limit and a deadline.
+`GET /metrics` gets the metrics in the format of Prometheus. Any other GET gets a JSON document,
+with status 200 while the bus is healthy and 503 otherwise. This is no web server: each connection
+serves one request, with a size limit and a deadline.
 """
 
 import asyncio
@@ -11,8 +12,11 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+from leveret.bus.metrics import CONTENT_TYPE
+
 REQUEST_BYTES_MAX: Final = 8192
 REQUEST_TIMEOUT_S: Final = 5.0
+METRICS_PATH: Final = b"/metrics"
 
 log = logging.getLogger(__name__)
 
@@ -20,10 +24,11 @@ GetHealth = Callable[[], Awaitable[tuple[bool, dict[str, Any]]]]  # is it health
 
 
 class HealthPort:
-    """Listens on a port and answers with the result of `get_health`."""
+    """Listens on a port and answers with the results of `get_health` and `get_metrics`."""
 
-    def __init__(self, get_health: GetHealth) -> None:
+    def __init__(self, get_health: GetHealth, get_metrics: Callable[[], str]) -> None:
         self._get_health = get_health
+        self._get_metrics = get_metrics
         self._server: asyncio.Server | None = None
 
     async def start(self, host: str, port: int) -> int:
@@ -44,9 +49,10 @@ class HealthPort:
     ) -> None:
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
-                await reader.readuntil(b"\r\n\r\n")
-                is_healthy, document = await self._get_health()
-                writer.write(_answer(is_healthy, document))
+                head = await reader.readuntil(b"\r\n\r\n")
+            answer = await self._answer(head)  # each question to the broker has its own deadline
+            async with asyncio.timeout(REQUEST_TIMEOUT_S):
+                writer.write(answer)
                 await writer.drain()
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             log.debug("a health request was cut off", exc_info=True)
@@ -55,12 +61,18 @@ class HealthPort:
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
 
+    async def _answer(self, head: bytes) -> bytes:
+        target = head.split(b" ", 2)[1:2]
+        if target and target[0].partition(b"?")[0] == METRICS_PATH:
+            return _encode("200 OK", CONTENT_TYPE, self._get_metrics().encode())
+        is_healthy, document = await self._get_health()
+        status = "200 OK" if is_healthy else "503 Service Unavailable"
+        return _encode(status, "application/json", json.dumps(document).encode() + b"\n")
 
-def _answer(is_healthy: bool, document: dict[str, Any]) -> bytes:
-    body = json.dumps(document).encode() + b"\n"
-    status = "200 OK" if is_healthy else "503 Service Unavailable"
+
+def _encode(status: str, content_type: str, body: bytes) -> bytes:
     head = (
-        f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\n"
+        f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\n"
         f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
     )
     return head.encode() + body

@@ -1,0 +1,146 @@
+"""Publish the messages of an outbox, and remove each after its confirm.
+
+A relay holds the lease of the outbox while it publishes, so that of many processes one publishes.
+It reads the outbox from its beginning to its end, again and again. Messages with the same key are
+published one after the other, all others at once. A message that the broker refuses stays, and
+those behind it with the same key wait for it.
+
+A relay that dies between a confirm and the removal publishes the message again under the same id.
+So does a relay that was frozen for longer than its lease. Delivery is at least once.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from leveret.bus.errors import (
+    BusError,
+    EncodeError,
+    NackedError,
+    TooLargeError,
+    UnroutableError,
+)
+from leveret.bus.outbox import Outbox, OutboxMessage
+from leveret.bus.outgoing_message import OutgoingMessage
+from leveret.bus.settings import BusSettings
+
+BATCH: Final = 200  # messages that are read at once
+LEASE_S: Final = 60.0
+# Faults of one message. After any other the broker cannot be reached, and the rest can wait.
+_OF_MESSAGE: Final = (EncodeError, NackedError, TooLargeError, UnroutableError)
+_log: Final = logging.getLogger(__name__)
+
+Publish = Callable[[OutgoingMessage, float], Awaitable[None]]  # within so many seconds
+
+
+class OutboxRelay:
+    """Publishes what an outbox holds, from `start` to `stop`."""
+
+    def __init__(self, outbox: Outbox, publish: Publish, settings: BusSettings) -> None:
+        self._outbox = outbox
+        self._publish = publish
+        self._settings = settings
+        self._owner = secrets.token_hex(16)
+        self._lease_end_s = 0.0  # of the loop's clock, and a little early
+        self._stopping = asyncio.Event()
+        self._running: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to publish."""
+        assert self._running is None
+        self._running = asyncio.get_running_loop().create_task(self._run(), name="outbox relay")
+
+    async def stop(self, deadline_s: float) -> None:
+        """Finish the messages that are being published, within the deadline."""
+        self._stopping.set()
+        if self._running is not None:
+            await asyncio.wait({self._running}, timeout=deadline_s)
+            self._running.cancel()
+            await asyncio.wait({self._running})
+
+    async def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                is_clean = not await self._has_lease() or await self._sweep()
+            except Exception:
+                _log.exception("the outbox cannot be read")
+                is_clean = False
+            settings = self._settings
+            await self._pause(settings.outbox_poll_s if is_clean else settings.backoff_s_max)
+        try:
+            await self._outbox.release(self._owner)
+        except Exception as fault:
+            _log.warning("the lease of the outbox ends by itself: %r", fault)
+
+    async def _has_lease(self) -> bool:
+        """Return True if this relay may publish. Renew the lease when half of it is over."""
+        loop = asyncio.get_running_loop()
+        asked_s = loop.time()
+        if asked_s < self._lease_end_s - LEASE_S / 2:
+            return True
+        is_owner = await self._outbox.claim(self._owner, LEASE_S)
+        self._lease_end_s = asked_s + LEASE_S if is_owner else 0.0
+        return is_owner
+
+    async def _sweep(self) -> bool:
+        """Publish all messages once, in order. Return True if none failed."""
+        after = 0
+        failed: set[str] = set()  # keys
+        faults: list[BusError] = []
+        while not self._stopping.is_set() and await self._has_lease():
+            found = await self._outbox.read(after, BATCH)
+            if not found:
+                break
+            after = found[-1].position
+            await self._relay([each for each in found if each.key not in failed], failed, faults)
+            if any(not isinstance(each, _OF_MESSAGE) for each in faults):
+                break
+        if faults:
+            _log.error("%d messages stay in the outbox; the first: %s", len(faults), faults[0])
+        return not faults
+
+    async def _relay(
+        self, messages: list[OutboxMessage], failed: set[str], faults: list[BusError]
+    ) -> None:
+        """Publish some messages, and remove those that are confirmed."""
+        by_key: dict[str | int, list[OutboxMessage]] = {}
+        for each in messages:
+            by_key.setdefault(each.key or each.position, []).append(each)
+        done: list[int] = []
+        try:
+            async with asyncio.TaskGroup() as group:
+                for some in by_key.values():
+                    group.create_task(self._relay_in_order(some, done, failed, faults))
+        finally:
+            if done:
+                await asyncio.shield(self._outbox.remove(done))
+
+    async def _relay_in_order(
+        self,
+        messages: list[OutboxMessage],
+        done: list[int],
+        failed: set[str],
+        faults: list[BusError],
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        for each in messages:
+            left_s = self._lease_end_s - loop.time()
+            if self._stopping.is_set() or left_s <= 0:
+                return
+            try:
+                await self._publish(each.message, min(left_s, self._settings.publish_timeout_s))
+            except BusError as fault:
+                faults.append(fault)
+                if each.key:
+                    failed.add(each.key)
+                return
+            done.append(each.position)
+
+    async def _pause(self, pause_s: float) -> None:
+        try:
+            async with asyncio.timeout(pause_s):
+                await self._stopping.wait()
+        except TimeoutError:
+            return

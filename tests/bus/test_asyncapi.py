@@ -1,0 +1,76 @@
+"""`leveret bus asyncapi` describes the events of a service."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from leveret.bus import Bus, fanout
+from leveret.cli.bus.asyncapi import document
+from leveret.errors import ConfigError
+from tests.bus.stage import pytestmark_bus
+
+pytestmark = pytestmark_bus[1:]
+APP = "tests.bus.apps.described"
+
+
+def resolve(whole: Any, reference: str) -> Any:
+    """Return what a JSON pointer of the document leads to."""
+    found = whole
+    for word in reference.removeprefix("#/").split("/"):
+        found = found[word.replace("~1", "/").replace("~0", "~")]
+    return found
+
+
+def references(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        own = [value["$ref"]] if "$ref" in value else []
+        return own + [each for inner in value.values() for each in references(inner)]
+    return [each for inner in value for each in references(inner)] if type(value) is list else []
+
+
+def test_events_of_a_service_are_described() -> None:
+    found = json.loads(document(f"{APP}:bus"))
+    assert (found["asyncapi"], found["info"]["title"]) == ("3.0.0", "shop-billing")
+    for reference in references(found):
+        resolve(found, reference)
+    handle, publish = found["channels"]["handle"], found["channels"]["publish"]
+    assert handle["address"] == "shop.queue.shop-billing"
+    assert set(handle["messages"]) == {"OrderPlaced", "OrderShipped"}
+    exchange = publish["bindings"]["amqp"]["exchange"]
+    assert exchange == {"name": "shop.main-exchange", "type": "fanout", "durable": True}
+    assert set(publish["messages"]) == {"shop/order-paid", "OrderShipped"}
+    assert found["operations"]["handle"]["action"] == "receive"
+    messages, schemas = found["components"]["messages"], found["components"]["schemas"]
+    assert messages["OrderPlaced"]["summary"] == "A customer has ordered."
+    placed = resolve(found, messages["OrderPlaced"]["payload"]["$ref"])
+    assert placed["required"] == ["order_id", "items"]
+    assert schemas["Item"]["properties"]["count"]["default"] == 1
+    assert "street" in schemas["Address"]["properties"]
+
+
+def test_a_service_that_publishes_to_a_queue() -> None:
+    found = json.loads(document(f"{APP}:queue"))
+    assert set(found["channels"]) == {"publish"}
+    assert found["channels"]["publish"]["address"] == "billing.events"
+
+
+@pytest.mark.parametrize(
+    ("target", "text"),
+    [
+        ("tests", "must have the form"),
+        ("tests.no.such:bus", "cannot be imported"),
+        (f"{APP}:missing", "no Bus"),
+        (f"{APP}:number", "no Bus"),
+    ],
+)
+def test_a_wrong_name_is_one_sentence(target: str, text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        document(target)
+
+
+def test_only_events_can_be_published() -> None:
+    with pytest.raises(TypeError, match="is no class of events"):
+        Bus("amqp://nowhere/", fanout.layout("a-b"), publishes=[int])

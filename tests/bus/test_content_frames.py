@@ -1,0 +1,188 @@
+"""The frames of messages, which the bus reads and writes without the client library."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from typing import Any
+
+import pamqp.frame
+import pytest
+from pamqp.body import ContentBody
+from pamqp.commands import Basic, Queue
+from pamqp.header import ContentHeader
+from pamqp.heartbeat import Heartbeat
+
+from leveret.bus.connections.confirms import (
+    ChannelLostError,
+    Confirms,
+    RefusedError,
+    ReturnedError,
+)
+from leveret.bus.connections.content_frames import (
+    ContentReceiver,
+    DeliveredContent,
+    encode_ack,
+    encode_nack,
+    encode_publish,
+)
+from leveret.bus.connections.frame_reader import FrameReader
+from leveret.bus.lossless_properties import LosslessProperties
+from tests.bus.stage import pytestmark_bus
+
+pytestmark = pytestmark_bus
+BODY = bytes(range(256)) * 40
+
+
+def frames_of(data: bytes) -> list[tuple[int, Any]]:
+    """Decode by the client library: each frame with its channel."""
+    found = []
+    while data:
+        consumed, channel, frame = pamqp.frame.unmarshal(data)
+        data = data[consumed:]
+        found.append((channel, frame))
+    return found
+
+
+def published(frame_bytes_max: int, body: bytes = BODY) -> list[tuple[int, Any]]:
+    properties = LosslessProperties(message_id="m", delivery_mode=2, headers={"k": 0.5})
+    data = encode_publish(
+        7,
+        "events",
+        "größe",
+        mandatory=True,
+        properties=properties.marshal(),
+        body=body,
+        frame_bytes_max=frame_bytes_max,
+    )
+    return frames_of(data)
+
+
+@pytest.mark.parametrize("frame_bytes_max", [0, 4096, 1 << 20])
+def test_publish_is_read_by_the_library(frame_bytes_max: int) -> None:
+    (channel, method), (_, header), *body = published(frame_bytes_max)
+    assert channel == 7
+    assert (method.exchange, method.routing_key, method.mandatory) == ("events", "größe", True)
+    assert (header.body_size, header.properties.message_id) == (len(BODY), "m")
+    assert header.properties.headers == {"k": 0.5}
+    assert b"".join(each.value for _, each in body) == BODY
+    if frame_bytes_max:
+        assert all(len(each.value) <= frame_bytes_max - 8 for _, each in body)
+
+
+def test_an_empty_body_has_no_frame() -> None:
+    assert len(published(4096, b"")) == 2
+
+
+def test_names_longer_than_amqp_allows_are_refused() -> None:
+    with pytest.raises(ValueError, match="300 bytes"):
+        encode_publish(
+            1, "", "k" * 300, mandatory=False, properties=b"", body=b"", frame_bytes_max=0
+        )
+
+
+def test_answers_are_read_by_the_library() -> None:
+    [(channel, ack)] = frames_of(encode_ack(3, 1 << 40))
+    assert (channel, ack.name, ack.delivery_tag, ack.multiple) == (3, "Basic.Ack", 1 << 40, False)
+    for requeue in (True, False):
+        [(_, nack)] = frames_of(encode_nack(3, 9, requeue=requeue))
+        assert (nack.delivery_tag, nack.multiple, nack.requeue) == (9, False, requeue)
+
+
+def delivery(channel: int, tag: int, body: bytes, pieces: int = 1) -> bytes:
+    """Encode a delivery as a broker does."""
+    deliver = Basic.Deliver("consumer", tag, True, "events", "order.placed")
+    header = ContentHeader(0, len(body), Basic.Properties(message_id=f"m{tag}"))
+    step = -(-len(body) // pieces) or 1
+    parts = [ContentBody(body[at : at + step]) for at in range(0, len(body), step)]
+    return b"".join(pamqp.frame.marshal(each, channel) for each in (deliver, header, *parts))
+
+
+async def read_frame(reader: FrameReader) -> Any:
+    """Read one frame in the pieces in which the library reads it."""
+    head = await reader.readexactly(1) + await reader.readexactly(6)
+    size_bytes = struct.unpack(">BHI", head)[2]
+    data = head + await reader.readexactly(size_bytes + 1)
+    return pamqp.frame.unmarshal(data)[2]
+
+
+async def test_deliveries_reach_the_receiver_and_the_rest_the_library() -> None:
+    source = asyncio.StreamReader()
+    reader = FrameReader(source)
+    seen: list[DeliveredContent] = []
+    reader.add(1, ContentReceiver(on_delivered=seen.append))
+    declared = pamqp.frame.marshal(Queue.DeclareOk("q", 1, 1), 1)
+    for tag, (body, pieces) in enumerate([(BODY, 1), (BODY, 3), (b"", 1)], 1):
+        source.feed_data(delivery(1, tag, body, pieces) + declared)
+        while (frame := await read_frame(reader)).name == Heartbeat.name:
+            pass  # signs of life for the library, while the receiver takes all frames
+        assert frame.name == "Queue.DeclareOk"
+        assert (seen[-1].tag, seen[-1].body) == (tag, body)
+    assert (seen[0].exchange, seen[0].routing_key) == ("events", "order.placed")
+    assert seen[0].is_redelivered and seen[0].properties.message_id == "m1"
+    source.feed_eof()
+    assert reader.at_eof()
+
+
+async def test_the_library_sees_that_a_busy_connection_lives() -> None:
+    source = asyncio.StreamReader()
+    reader = FrameReader(source)
+    reader.add(1, ContentReceiver(on_delivered=lambda _: None))
+    source.feed_data(delivery(1, 1, b"x") * 100)
+    assert (await read_frame(reader)).name == Heartbeat.name
+
+
+async def test_content_of_another_channel_is_left_to_the_library() -> None:
+    source = asyncio.StreamReader()
+    reader = FrameReader(source)
+    reader.add(1, ContentReceiver())
+    source.feed_data(delivery(2, 1, b"x"))
+    names = [(await read_frame(reader)).name for _ in range(3)]
+    assert names == ["Basic.Deliver", "ContentHeader", "ContentBody"]
+
+
+async def test_another_version_of_the_protocol_is_left_to_the_library() -> None:
+    source = asyncio.StreamReader()
+    reader = FrameReader(source)
+    source.feed_data(b"AMQP\x00\x01\x00\x00")
+    assert await reader.readexactly(1) + await reader.readexactly(6) == b"AMQP\x00\x01\x00"
+
+
+async def test_confirms_of_one_and_of_all_before_it() -> None:
+    confirms = Confirms()
+    sent = [confirms.add(f"m{number}", mandatory=False) for number in range(6)]
+    confirms.on_confirm(2, False, True)
+    assert [each.done() for each in sent] == [False, True, False, False, False, False]
+    confirms.on_confirm(4, True, True)
+    assert [each.done() for each in sent] == [True] * 4 + [False, False]
+    confirms.on_confirm(5, False, False)
+    with pytest.raises(RefusedError):
+        await sent[4]
+    confirms.on_confirm(0, True, True)
+    await asyncio.gather(*sent[:4], sent[5])
+    confirms.on_confirm(6, True, True)  # a second time, and nobody waits
+
+
+async def test_a_returned_message_is_found_by_its_id() -> None:
+    confirms = Confirms()
+    first = confirms.add("m", mandatory=True)
+    waiting = asyncio.get_running_loop().create_task(confirms.wait_for_id("m"))
+    confirms.on_returned("unknown")
+    confirms.on_returned("m")
+    confirms.on_confirm(1, False, True)
+    with pytest.raises(ReturnedError):
+        await first
+    await asyncio.wait_for(waiting, 60)
+    assert not confirms.add("m", mandatory=True).done()
+
+
+async def test_open_publishes_fail_with_the_channel() -> None:
+    confirms = Confirms()
+    sent = [confirms.add(f"m{number}", mandatory=True) for number in range(3)]
+    sent[1].cancel()  # its caller has given up
+    reason = RuntimeError("gone")
+    confirms.fail("the channel was closed", reason)
+    for each in (sent[0], sent[2]):
+        with pytest.raises(ChannelLostError) as caught:
+            await each
+        assert caught.value.fault is reason
