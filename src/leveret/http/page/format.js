@@ -20,6 +20,11 @@ export function pluralize(value, noun, plural = `${noun}s`) {
   return `${count(value)} ${value === 1 ? noun : plural}`;
 }
 
+/** Format a share of 0 to 1: 50 %. */
+export function percent(value) {
+  return typeof value === "number" ? `${Math.round(value * 100)} %` : "–";
+}
+
 /** Format a rate per second. */
 export function rate(value) {
   if (typeof value !== "number" || !Number.isFinite(value)) return "–";

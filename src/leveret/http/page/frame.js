@@ -157,7 +157,7 @@ export class Frame {
   async refresh(signal) {
     const [overview, vhosts] = await Promise.all([
       get("/overview", { signal }),
-      unlessRefused(get("/vhosts?columns=name", { signal })),
+      unlessRefused(get("/vhosts?columns=name&disable_stats=true", { signal })),
     ]);
     this.overview = overview;
     this.totals = overview.object_totals ?? {};
