@@ -119,9 +119,9 @@ def list_query_of(request: Request) -> ListQuery:
     )
 
 
-def flag_of(request: Request, name: str) -> bool:
-    """Return a query parameter that is true or false."""
-    text = request.query_params.get(name, "false").lower()
+def flag_of(request: Request, name: str, *, is_set: bool = False) -> bool:
+    """Return a query parameter that is true or false; `is_set` if it is not given."""
+    text = request.query_params.get(name, str(is_set)).lower()
     if text not in ("true", "false", ""):
         raise HTTPException(400, f"{name} must be true or false")
     return text == "true"
