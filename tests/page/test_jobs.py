@@ -13,7 +13,7 @@ from leveret.clock import Clock
 from leveret.jobs import Client, TopicSettings, UnknownJobError
 from leveret.testing.broker import RunningBroker, broker
 from tests.jobs.service import NAMESPACE, address, token
-from tests.page.browser import DESKTOP, PHONE, WITHIN_MS, Reader
+from tests.page.browser import WITHIN_MS, Reader
 from tests.page.test_looks import MARKUP, looked_at
 
 pytestmark = pytest.mark.compiled_only("the calls behind the page are tested in both forms")
@@ -215,16 +215,13 @@ def test_a_job_is_enqueued_for_a_new_topic(reader: Reader, client: Client) -> No
     assert (job.payload.decode(), job.priority) == ("grüße", -3)
 
 
-@pytest.mark.parametrize(
-    ("theme", "size"), [("light", DESKTOP), ("dark", DESKTOP), ("light", PHONE), ("dark", PHONE)]
-)
-def test_job_views_have_contrast_and_fit_the_window(
-    browser: Browser, server: RunningBroker, client: Client, theme: str, size: tuple[int, int]
+def test_job_views_can_be_read_and_fit_the_window(
+    browser: Browser, server: RunningBroker, client: Client
 ) -> None:
     """Hostile names and errors are shown as plain text."""
     dead_jobs(client, 2, "x" * 180)
     dead_jobs(client, 2, MARKUP)
-    reader = Reader(browser, server, size, theme)
+    reader = Reader(browser, server)
     reader.sign_in()
     reader.open("#/jobs", "/jobs")
     faults = looked_at(reader, "jobs")
@@ -236,5 +233,5 @@ def test_job_views_have_contrast_and_fit_the_window(
     faults += looked_at(reader, "job")
     complaints = reader.complaints
     reader.close()
-    assert faults == []
+    assert not faults, "\n".join(faults)
     assert complaints == []

@@ -15,8 +15,9 @@ export function short(value) {
   return Math.abs(value) < 100000 ? whole.format(value) : brief.format(value);
 }
 
-/** Format a count with its noun: "1 message", "3 messages". */
+/** Format a count with its noun: "1 message", "3 messages", "an unknown number of messages". */
 export function pluralize(value, noun, plural = `${noun}s`) {
+  if (typeof value !== "number") return `an unknown number of ${plural}`;
   return `${count(value)} ${value === 1 ? noun : plural}`;
 }
 
@@ -29,6 +30,7 @@ export function percent(value) {
 export function rate(value) {
   if (typeof value !== "number" || !Number.isFinite(value)) return "–";
   if (value === 0) return "0/s";
+  if (value < 0.05) return "<0.1/s";
   return value < 10 ? `${value.toFixed(1)}/s` : `${short(Math.round(value))}/s`;
 }
 
@@ -41,6 +43,11 @@ export function bytes(value) {
     unit += 1;
   }
   return `${unit === 0 || size >= 100 ? Math.round(size) : size.toFixed(1)} ${UNITS[unit]}`;
+}
+
+/** Format a rate in bytes per second. */
+export function byteRate(value) {
+  return typeof value === "number" ? `${bytes(value)}/s` : "–";
 }
 
 /** Format a duration: "850 ms", "3.2 s", "4 min 10 s", "2 h 5 min", "3 d 4 h". */

@@ -64,5 +64,5 @@ export function columnButton(table, onChange) {
         ),
       ),
     });
-  return button("Columns", open, "small");
+  return button("Columns", open, "small minor"); // phones show the main columns only
 }

@@ -14,6 +14,7 @@
  * @property {((row: any) => string|number)|string} [sort] sort key, or its name in the API if the
  *   broker sorts; without it the column is not sortable
  * @property {string} [width] of the column, in CSS
+ * @property {string} [narrow] width on narrow screens, if it differs
  * @property {boolean} [number] right-aligned
  * @property {boolean} [minor] hidden on narrow screens
  * @property {boolean} [extra] hidden until the user chooses it
@@ -154,7 +155,7 @@ export class Table {
       this.shownColumns().map((column) =>
         h("col", {
           class: column.minor ? "minor" : null,
-          style: column.width ? { width: column.width } : {},
+          style: widths(column),
         }),
       ),
     );
@@ -345,6 +346,11 @@ export class Table {
     this.isFocusWanted = row === null; // it is not loaded yet
     row?.querySelector("a, button.open")?.focus({ preventScroll: true });
   }
+}
+
+/** Return the widths of a column for tables.css. */
+function widths({ width, narrow }) {
+  return { ...(width && { "--width": width }), ...(narrow && { "--narrow": narrow }) };
 }
 
 function spacer(key, rows) {

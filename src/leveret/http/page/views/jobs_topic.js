@@ -45,7 +45,7 @@ export function view({ params, query, reload }) {
       ],
     }),
     h("div", { class: "columns" }, sheet("Jobs", counts), sheet("Rates", rates.el)),
-    sheet("First jobs", h("div", { class: "stack" }, h("div", { class: "row" }, choices), jobs)),
+    sheet("Jobs by state", h("div", { class: "stack" }, h("div", { class: "row" }, choices), jobs)),
     sheet("Schedules", schedules, button("Add a schedule", () => editSchedule(place, reload))),
     sheet("Settings", settings),
   );
