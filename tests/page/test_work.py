@@ -172,10 +172,19 @@ def test_an_administrator_sets_up_a_vhost_user_policy_and_limit(
     expect(page.locator("main")).to_contain_text("max-queues")
     assert asked(server, "/api/vhost-limits/team")[0]["value"] == {"max-queues": 7}
 
+    assert ask(server, "GET", "/api/whoami", login="guest:wrong")[0] == 401
     reader.open("#/audit", "/audit")
-    expect(page.locator("tr[data-row]").first).to_be_visible()
+    page.get_by_label("Search the log").fill("vhosts")
+    entry = page.locator("tr[data-row]").last
+    expect(entry).to_contain_text("PUT vhosts › team")
+    expect(entry.locator(".badge.good")).to_have_text("done")
+    page.get_by_label("Search the log").fill("login over HTTP")
+    expect(page.locator("tr[data-row] .badge.bad").first).to_have_text("refused")
+
+    assert ask(server, "PUT", "/api/queues/team/tasks", {})[0] == 201
     reader.open("#/vhosts", "/vhosts")
     page.get_by_role("button", name="Delete").last.click()
+    expect(dialog).to_contain_text("Its 1 queue with 0 messages, its exchanges")
     submit(dialog, "Delete the virtual host", name="team")
     expect(page.get_by_text("of ours")).to_have_count(0)
 

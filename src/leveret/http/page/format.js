@@ -42,7 +42,8 @@ export function bytes(value) {
     size /= 1024;
     unit += 1;
   }
-  return `${unit === 0 || size >= 100 ? Math.round(size) : size.toFixed(1)} ${UNITS[unit]}`;
+  const isWhole = size >= 100 || (unit === 0 && (size >= 10 || Number.isInteger(size)));
+  return `${isWhole ? Math.round(size) : size.toFixed(1)} ${UNITS[unit]}`;
 }
 
 /** Format a rate in bytes per second. */

@@ -69,16 +69,17 @@ export function view() {
   return { title: "Audit log", el, refresh };
 }
 
-/** Return what was done: “login over AMQP”, “PUT users/ann”. */
+/** Return what was done: “login over AMQP”, “PUT users › ann”. */
 function what(entry) {
   if (entry.action === "login") return `login over ${PROTOCOLS[entry.target] ?? entry.target}`;
-  return [entry.action, readable(entry.target).replace(/^\/api\//, "")].filter(Boolean).join(" ");
+  return [entry.action, readable(entry.target)].filter(Boolean).join(" ");
 }
 
-/** Return a path with its names as people write them. */
+/** Return a path with its names as people write them; a name such as that of a vhost may have a “/”. */
 function readable(path) {
+  const parts = (path ?? "").replace(/^\/api\//, "/").split("/").filter(Boolean);
   try {
-    return decodeURIComponent(path ?? "");
+    return parts.map(decodeURIComponent).join(" › ");
   } catch {
     return path;
   }
