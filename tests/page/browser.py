@@ -20,7 +20,7 @@ from leveret.testing.broker import RunningBroker
 from tests.clients.node_packages import installed_package
 from tests.clients.tools import require_program
 
-WITHIN_MS = 15_000
+WITHIN_MS = 60_000  # a busy machine is slow; only a hang waits so long
 DESKTOP = (1280, 860)
 PHONE = (390, 844)
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"  # of views with faults

@@ -50,6 +50,7 @@ def test_only_visible_pages_are_loaded(reader: Reader) -> None:
     reader.open("#/queues", "/queues")
     expect(page.get_by_text("2,050 in total: 1 ready, 0 in flight")).to_be_visible()
     expect(rows.first).to_contain_text("queue.00000")
+    assert rows.count() < 60, "only visible rows are elements"
     page.locator(".rows").focus()
     reader.press("End")
     last = page.get_by_role("link", name="queue.02049", exact=True)
@@ -70,6 +71,10 @@ def test_only_visible_pages_are_loaded(reader: Reader) -> None:
     page.get_by_label("Search queues").fill("/(?=0204)/")  # the broker knows no look-ahead
     expect(page.get_by_role("status").filter(has_text="regular expression")).to_be_visible()
     expect(rows).to_have_count(10)
+    page.get_by_label("Search queues").fill("")
+    page.get_by_role("button", name="With messages").click()
+    expect(page.get_by_text("1 of 2,050: 1 ready, 0 in flight")).to_be_visible()
+    expect(rows).to_have_count(1)
 
 
 def test_a_list_that_has_become_shorter_is_shown_from_its_beginning(
