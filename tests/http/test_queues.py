@@ -149,3 +149,54 @@ def test_node_without_a_disk_has_nothing_to_back_up(server: RunningBroker) -> No
     response, body = ask(server, "/api/backup")
     assert response.status == 503
     assert body["reason"] == "this node keeps nothing on disk"
+
+
+def test_a_page_has_only_the_wanted_kinds_and_sums_over_all_pages(server: RunningBroker) -> None:
+    def page(query: str) -> Any:
+        return ask(server, f"/api/queues/%2F?page=1&page_size=1&columns=name&{query}")[1]
+
+    whole = page("totals=true&sort=messages_ready&sort_reverse=true")
+    assert (whole["items"], whole["total_count"]) == ([{"name": "plain"}], 3)
+    assert whole["totals"] == {"messages_ready": 2, "messages_unacknowledged": 1, "consumers": 0}
+    found = page("only=with_messages,without_consumers&totals=true")
+    assert (found["filtered_count"], found["total_count"]) == (1, 3)
+    assert page("only=streams&totals=true")["totals"]["messages_ready"] == 0
+    assert "totals" not in page("")
+    response, refused = ask(server, "/api/queues?only=nonsense")
+    assert response.status == 400
+    assert "only must be one of: with_messages" in refused["reason"]
+
+
+@pytest.mark.parametrize(
+    "sort",
+    [
+        "name",
+        "vhost",
+        "type",
+        "messages",
+        "messages_ready",
+        "messages_unacknowledged",
+        "messages_scheduled",
+        "message_bytes",
+        "consumers",
+        "consumer_utilisation",
+        "policy",
+        "memory",
+        "message_stats.publish_details.rate",
+        "message_stats.deliver_get_details.rate",
+    ],
+)
+@pytest.mark.parametrize("is_reversed", ["false", "true"])
+def test_pages_are_the_parts_of_the_whole_sorted_list(
+    server: RunningBroker, sort: str, is_reversed: str
+) -> None:
+    query = f"sort={sort}&sort_reverse={is_reversed}&columns=name,{sort}"
+    whole = ask(server, f"/api/queues/%2F?{query}")[1]
+    pages = [
+        ask(server, f"/api/queues/%2F?{query}&page={number}&page_size=1")[1]["items"]
+        for number in (1, 2, 3)
+    ]
+    assert [queue["name"] for page in pages for queue in page] == [q["name"] for q in whole]
+    if not sort.endswith("rate"):
+        values = [queue.get(sort) or 0 for queue in whole]
+        assert values == sorted(values, reverse=is_reversed == "true")

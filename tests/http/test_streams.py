@@ -135,6 +135,7 @@ def test_info_has_first_and_end_offset(server: RunningBroker) -> None:
         "first_timestamp_ms": times[0] // 1000,
         "last_timestamp_ms": times[-1] // 1000,
         "cursors": {},
+        "readers": [],
     }
 
 
@@ -152,6 +153,40 @@ def test_offset_of_a_time() -> None:
             }
         assert ask_json(server, "s/offset?timestamp=1970-01-01T00:00:00Z")[1] == {"offset": 0}
         assert ask_json(server, "s/offset?timestamp=9000-01-01")[1] == {"offset": 3}
+
+
+def test_readers_are_shown_with_their_lag() -> None:
+    clock = ManualClock()
+    with broker(http=True, clock=clock) as server, channel(server) as opened:
+        declare(opened)
+        for number in range(4):
+            publish(opened, number, number + 1)
+            clock.advance(10)
+        for name, offset in (("slow", 1), ("done", 4)):
+            body = b'{"offset": %d}' % offset
+            assert ask_json(server, f"s/cursors/{name}", "PUT", body) == (201, None)
+        opened.basic_qos(prefetch_count=2)
+        arguments = {"x-stream-offset": "first"}
+        opened.basic_consume("s", lambda *_: None, consumer_tag="c", arguments=arguments)
+        opened.connection.process_data_events(0)  # the consume is answered
+        slow, consumer, done = ask_json(server, "s")[1]["readers"]
+    assert consumer.pop("connection")
+    assert slow.pop("connection") is done.pop("connection") is None
+    assert slow == {
+        "name": "slow",
+        "kind": "cursor",
+        "offset": 1,
+        "behind": 3,
+        "behind_ms": 30_000,
+    }
+    assert consumer == {
+        "name": "c",
+        "kind": "consumer",
+        "offset": 2,
+        "behind": 2,
+        "behind_ms": 20_000,
+    }
+    assert (done["behind"], done["behind_ms"]) == (0, 0)
 
 
 def test_cursor_is_set_shown_used_and_deleted(server: RunningBroker) -> None:

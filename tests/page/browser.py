@@ -6,6 +6,7 @@ policy) are kept in `complaints`; tests expect none.
 """
 
 import json
+import re
 from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,13 +17,24 @@ from typing import Any
 from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 
 from leveret.testing.broker import RunningBroker
+from tests.clients.node_packages import installed_package
 from tests.clients.tools import require_program
 
-WITHIN_MS = 15_000
+WITHIN_MS = 60_000  # a busy machine is slow; only a hang waits so long
 DESKTOP = (1280, 860)
 PHONE = (390, 844)
+SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"  # of views with faults
 TABS_MAX = 120  # key presses to reach any element of a view
-CONTRAST = (Path(__file__).parent / "contrast.js").read_text()
+HERE = Path(__file__).parent
+CONTRAST = (HERE / "contrast.js").read_text()
+CLIPPED = (HERE / "clipped.js").read_text()
+# contrast.js checks the contrast: it also knows drawings, borders and placeholders.
+RUN_AXE = """async () => {
+  const options = { rules: { "color-contrast": { enabled: false } }, resultTypes: ["violations"] };
+  const found = await axe.run(document.querySelector("dialog[open]") ?? document, options);
+  return found.violations.flatMap(({ id, help, nodes }) =>
+    nodes.map((node) => `axe ${id} (${help}): ${node.html.slice(0, 200)}`));
+}"""
 
 
 @contextmanager
@@ -55,6 +67,7 @@ class Reader:
         size: tuple[int, int] = DESKTOP,
         theme: Any = "light",
     ) -> None:
+        self.shown_as = (size, theme)
         self.base = f"http://{server.host}:{server.http_port}/"
         viewport: Any = {"width": size[0], "height": size[1]}
         self.context = browser.new_context(
@@ -124,6 +137,15 @@ class Reader:
     def type(self, text: str) -> None:
         self.page.keyboard.type(text)
 
+    def show_as(self, size: tuple[int, int], theme: Any) -> None:
+        """Change the window and the theme, and wait until the view is drawn."""
+        self.shown_as = (size, theme)
+        self.page.set_viewport_size({"width": size[0], "height": size[1]})
+        self.page.emulate_media(color_scheme=theme, reduced_motion="reduce")
+        self.page.evaluate(
+            "() => new Promise((go) => requestAnimationFrame(() => requestAnimationFrame(go)))"
+        )
+
     def overflow(self) -> int:
         """Return by how many pixels the page is wider than its window."""
         found: int = self.page.evaluate(
@@ -131,9 +153,29 @@ class Reader:
         )
         return found
 
+    def clipped(self) -> list[str]:
+        """Return the elements whose content does not fit and cannot be scrolled to."""
+        found: list[str] = self.page.evaluate(CLIPPED)
+        return found
+
+    def axe_faults(self) -> list[str]:
+        """Return what axe-core, a checker of accessibility, finds in the view or its dialog."""
+        if not self.page.evaluate("typeof axe === 'object'"):
+            package = installed_package(HERE / "package.json", "axe-core")
+            self.page.evaluate((package / "axe.min.js").read_text())
+        found: list[str] = self.page.evaluate(RUN_AXE)
+        return found
+
     def contrast_faults(self) -> list[str]:
         found: list[str] = self.page.evaluate(CONTRAST)
         return found
+
+    def keep_screenshot(self, where: str) -> None:
+        """Keep a picture of the view, to see what a test complains about."""
+        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+        size, theme = self.shown_as
+        name = re.sub(r"[^a-z0-9]+", "-", f"{where} {theme} {size[0]}".lower()).strip("-")
+        self.page.screenshot(path=SCREENSHOTS / f"{name}.png", full_page=True)
 
     def close(self) -> None:
         self.context.close()

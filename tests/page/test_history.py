@@ -8,6 +8,7 @@ import pika
 import pytest
 from playwright.sync_api import Route, expect
 
+from leveret.storage.disk import Disk
 from leveret.testing.broker import RunningBroker, broker
 from tests.page.browser import WITHIN_MS, Reader
 
@@ -19,8 +20,8 @@ STEPS = "path => path.getAttribute('d').split('L').length"
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[RunningBroker]:
-    with broker(http=True) as found:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    with broker(http=True, disk=Disk(tmp_path_factory.mktemp("data"))) as found:
         yield found
 
 

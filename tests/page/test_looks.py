@@ -1,4 +1,4 @@
-"""Every view in light and dark, on desktop and phone: it fits the window and has enough contrast.
+"""Every view in light and dark, on desktop and phone: it fits the window and can be read by all.
 
 The names and bodies in this broker are hostile. They must be shown as plain text and never run.
 """
@@ -89,13 +89,10 @@ def views(server: RunningBroker) -> dict[str, str]:
 OTHER_TABS = ["consumers", "bindings"]
 
 
-@pytest.mark.parametrize(
-    ("theme", "size"), [("light", DESKTOP), ("dark", DESKTOP), ("light", PHONE), ("dark", PHONE)]
-)
-def test_every_view_has_contrast_and_fits_the_window(
-    browser: Browser, server: RunningBroker, theme: str, size: tuple[int, int]
+def test_every_view_can_be_read_and_fits_the_window(
+    browser: Browser, server: RunningBroker
 ) -> None:
-    reader = Reader(browser, server, size, theme)
+    reader = Reader(browser, server)
     reader.page.goto(reader.base)
     reader.page.get_by_label("Name").wait_for()
     faults = looked_at(reader, "login")
@@ -115,16 +112,27 @@ def test_every_view_has_contrast_and_fits_the_window(
     faults += dialogs(reader)
     complaints = reader.complaints
     reader.close()
-    assert faults == []
+    assert not faults, "\n".join(faults)
     assert complaints == []
 
 
 def looked_at(reader: Reader, where: str) -> list[str]:
-    faults = [f"{where}: {fault}" for fault in reader.contrast_faults()]
+    """Return the faults of a view on desktop and phone, in light and dark."""
+    faults = []
     said = reader.page.locator("main [role=alert]").all_text_contents()
     faults += [f"{where}: {text}" for text in said if text]
-    if reader.overflow() > 0:
-        faults.append(f"{where}: {reader.overflow()} px too wide")
+    for size in (DESKTOP, PHONE):
+        for theme in ("light", "dark"):
+            reader.show_as(size, theme)
+            found = reader.contrast_faults()
+            if theme == "light":  # these do not depend on colours
+                found += reader.axe_faults() + reader.clipped()
+            if reader.overflow() > 0:
+                found.append(f"{reader.overflow()} px too wide")
+            if found:
+                reader.keep_screenshot(where)
+            faults += [f"{where}, {theme}, {size[0]} px: {fault}" for fault in found]
+    reader.show_as(DESKTOP, "light")
     return faults
 
 

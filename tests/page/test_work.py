@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Locator, Route, expect
 
 from leveret.testing.broker import RunningBroker, broker
+from tests.http.asking import ask
 from tests.page.browser import WITHIN_MS, Reader, asked
 
 pytestmark = pytest.mark.compiled_only("the calls behind the page are tested in both forms")
@@ -50,7 +51,7 @@ def test_an_exchange_is_declared_bound_drawn_and_tried(
         page.get_by_role("button", name="Bind", exact=True).click()
         submit(dialog, "Bind", other=queue, key=key)
     graph = page.locator(".graph")
-    expect(graph.get_by_role("link", name="queue eu")).to_be_visible()
+    expect(graph.get_by_role("link", name="eu (queue)")).to_be_visible()
     expect(graph.locator(".label").filter(has_text="order.eu.*")).to_be_visible()
 
     route = page.locator("[data-route]")
@@ -60,7 +61,7 @@ def test_an_exchange_is_declared_bound_drawn_and_tried(
     page.get_by_label("Routing key").fill("order.eu.new")
     page.get_by_role("button", name="Test").click()
     expect(route).to_contain_text("The message would reach 2 queues")
-    expect(graph.get_by_role("link", name="queue eu, reached")).to_be_visible()
+    expect(graph.get_by_role("link", name="eu (queue, reached)")).to_be_visible()
 
     page.get_by_role("button", name="Publish").click()
     submit(dialog, "Publish", payload="hello", routingKey="order.eu.new")
@@ -124,6 +125,12 @@ def test_a_stream_is_browsed_by_offset_and_time(reader: Reader, server: RunningB
     expect(status).to_have_text("Offsets 0 to 99.")
     page.locator("button.open").first.click()
     expect(page.get_by_role("dialog")).to_contain_text("event 0")
+    reader.press("Escape")
+    assert ask(server, "PUT", "/api/streams/%2F/log/cursors/me", {"offset": 120})[0] == 201
+    lag = page.locator(".list tbody tr").filter(has_text="cursor")
+    expect(lag).to_contain_text(re.compile(r"me.*cursor.*120.*180.*(ms|s|min)"))
+    assert ask(server, "PUT", "/api/streams/%2F/log/cursors/me", {"offset": 300})[0] == 204
+    expect(lag).to_contain_text("up to date")
 
 
 def test_an_administrator_sets_up_a_vhost_user_policy_and_limit(
@@ -165,10 +172,19 @@ def test_an_administrator_sets_up_a_vhost_user_policy_and_limit(
     expect(page.locator("main")).to_contain_text("max-queues")
     assert asked(server, "/api/vhost-limits/team")[0]["value"] == {"max-queues": 7}
 
+    assert ask(server, "GET", "/api/whoami", login="guest:wrong")[0] == 401
     reader.open("#/audit", "/audit")
-    expect(page.locator("tr[data-row]").first).to_be_visible()
+    page.get_by_label("Search the log").fill("vhosts")
+    entry = page.locator("tr[data-row]").last
+    expect(entry).to_contain_text("PUT vhosts › team")
+    expect(entry.locator(".badge.good")).to_have_text("done")
+    page.get_by_label("Search the log").fill("login over HTTP")
+    expect(page.locator("tr[data-row] .badge.bad").first).to_have_text("refused")
+
+    assert ask(server, "PUT", "/api/queues/team/tasks", {})[0] == 201
     reader.open("#/vhosts", "/vhosts")
     page.get_by_role("button", name="Delete").last.click()
+    expect(dialog).to_contain_text("Its 1 queue with 0 messages, its exchanges")
     submit(dialog, "Delete the virtual host", name="team")
     expect(page.get_by_text("of ours")).to_have_count(0)
 

@@ -90,6 +90,13 @@ class Store(Protocol):
 
     async def find(self, namespace: str, topic: str, id: int) -> Job | None: ...
 
+    async def first_jobs(self, namespace: str, topic: str, state: str, limit: int) -> list[Job]:
+        """Return the first jobs that are ready, scheduled or leased.
+
+        Ready jobs are in the order of their priorities, scheduled jobs of their times, and leased
+        jobs of the ends of their leases. The payloads have at most `BATCH_BYTES_MAX`, or one more.
+        """
+
     async def dead(self, namespace: str, topic: str, after_id: int, limit: int) -> list[Job]:
         """Return dead jobs in the order of their ids, starting after `after_id`."""
 

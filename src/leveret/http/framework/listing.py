@@ -5,16 +5,22 @@
     name=x, use_regex=true               only names that contain x, or match it
     page=1, page_size=100                one page, in an object with the counts
 
+Some lists also take `only` (rows of one kind) and, with `page`, `totals` (sums over all pages).
+
 Without `page` the answer is an array. The list is described in slices (`leveret.slices`), and a
 long array is sent piece by piece: ten thousand queues neither block the broker nor fill its memory
 with JSON. Clients that accept gzip get a long list compressed.
+
+A page of a long list describes only its own rows, if the list can read the sort key from a row
+(`RowReads`). Otherwise all rows are described first, because the key is part of the description.
 """
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, TypeVar, get_origin
+from typing import Any, Final, Generic, TypeVar, get_origin
 
 import msgspec
+from msgspec import UNSET, UnsetType
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -24,6 +30,7 @@ from leveret.http.framework.compression import HEADERS, accepts_gzip, compressed
 from leveret.http.framework.operations import Handler, Operation, Query
 from leveret.http.framework.request_parts import slices_of
 from leveret.http.framework.responses import ErrorBody, encode_json, json_response
+from leveret.http.framework.sorting import sorted_range
 from leveret.patterns import Pattern
 from leveret.slices import Slices
 
@@ -45,6 +52,8 @@ LIST_QUERY: Final = (
     Query("pagination", "whether to return the first page if `page` is not given", bool),
 )
 
+TOTALS_QUERY: Final = Query("totals", "with `page`: whether to sum up all pages", bool)
+
 Row = TypeVar("Row")
 ColumnTree = dict[str, "ColumnTree | None"]
 
@@ -59,6 +68,23 @@ class ListPage(msgspec.Struct):
     page_count: int
     page_size: int
     total_count: int
+    totals: dict[str, int] | UnsetType = UNSET  # sums over all pages
+
+
+class RowReads(msgspec.Struct, Generic[Row], kw_only=True):
+    """Values that a list reads from a row without describing it."""
+
+    natural_order: Callable[[Row], Any] | None = None  # sort key; None: the rows are in order
+    sort_keys: Mapping[str, Callable[[Row], Any]] = {}  # by the value of `sort`
+    only: Mapping[str, Callable[[Row], bool]] = {}  # by the value of `only`
+    totals: Mapping[str, Callable[[Row], int]] = {}
+
+    def query(self) -> tuple[Query, ...]:
+        """Return the query parameters of a list with these reads."""
+        names = ", ".join(self.only)
+        only = (Query("only", f"only rows of these kinds, separated by commas: {names}"),)
+        totals = (TOTALS_QUERY,) if self.totals else ()
+        return (*LIST_QUERY, *(only if self.only else ()), *totals)
 
 
 class ListQuery(msgspec.Struct):
@@ -70,6 +96,8 @@ class ListQuery(msgspec.Struct):
     matches: Callable[[str], bool] | None  # None: all names
     page: int  # 0: no pages
     page_size: int
+    only: list[str]
+    with_totals: bool
 
 
 def list_query_of(request: Request) -> ListQuery:
@@ -86,12 +114,14 @@ def list_query_of(request: Request) -> ListQuery:
         matches=_matcher(query.get("name", ""), flag_of(request, "use_regex")),
         page=page,
         page_size=page_size,
+        only=[name for name in query.get("only", "").split(",") if name],
+        with_totals=flag_of(request, "totals"),
     )
 
 
-def flag_of(request: Request, name: str) -> bool:
-    """Return a query parameter that is true or false."""
-    text = request.query_params.get(name, "false").lower()
+def flag_of(request: Request, name: str, *, is_set: bool = False) -> bool:
+    """Return a query parameter that is true or false; `is_set` if it is not given."""
+    text = request.query_params.get(name, str(is_set)).lower()
     if text not in ("true", "false", ""):
         raise HTTPException(400, f"{name} must be true or false")
     return text == "true"
@@ -157,6 +187,7 @@ async def answer_list(
     rows: Sequence[Row],
     name_of: Callable[[Row], str],
     describe: Callable[[Row], object],
+    reads: RowReads[Row] | None = None,
 ) -> Response:
     """Return a response with the description of each row.
 
@@ -164,32 +195,122 @@ async def answer_list(
     """
     wanted = list_query_of(request)
     slices = slices_of(request)
-    matches = wanted.matches
-    found = rows if matches is None else [row for row in rows if matches(name_of(row))]
-    if wanted.sort:
-        items = await _sorted(found, describe, wanted, slices)
-        if wanted.page:
-            return _page(request, wanted, len(rows), len(items), _cut(items, wanted))
-        return await _array(request, items, _itself, wanted.columns, slices)
-    if wanted.is_reversed:
-        found = found[::-1]
-    if wanted.page:
-        items = await _described(_cut(found, wanted), describe, slices)
-        return _page(request, wanted, len(rows), len(found), items)
-    return await _array(request, found, describe, wanted.columns, slices)
+    reads = reads or RowReads()
+    found = await _matching(rows, _tests(wanted, name_of, reads), slices)
+    totals = await _totals(found, reads, slices) if wanted.page and wanted.with_totals else UNSET
+    first, end = _range(wanted, len(found))
+    if wanted.sort and ".".join(wanted.sort) not in reads.sort_keys:
+        items = await _described(await _natural(found, reads, slices), describe, slices)
+        found_count = len(items)
+        chosen: Sequence[Any] = await _ordered(items, wanted, reads, slices, first, end)
+        describe = _itself
+    else:
+        found_count = len(found)
+        chosen = await _ordered(found, wanted, reads, slices, first, end)
+    if not wanted.page:
+        return await _array(request, chosen, describe, wanted.columns, slices)
+    described = await _described(chosen, describe, slices)
+    return _page(request, wanted, len(rows), found_count, described, totals)
 
 
 def _itself(item: object) -> object:
     return item
 
 
-def _cut(rows: Sequence[Row], wanted: ListQuery) -> Sequence[Row]:
+def _tests(
+    wanted: ListQuery, name_of: Callable[[Row], str], reads: RowReads[Row]
+) -> list[Callable[[Row], bool]]:
+    """Return the conditions that a row must meet. Answer 400 if one is unknown."""
+    unknown = [name for name in wanted.only if name not in reads.only]
+    if unknown:
+        known = ", ".join(reads.only) or "nothing in this list"
+        raise HTTPException(400, f"only must be one of: {known}")
+    tests = [reads.only[name] for name in wanted.only]
+    matches = wanted.matches
+    if matches is not None:
+        tests.append(lambda row: matches(name_of(row)))
+    return tests
+
+
+async def _matching(
+    rows: Sequence[Row], tests: list[Callable[[Row], bool]], slices: Slices
+) -> Sequence[Row]:
+    if not tests:
+        return rows
+    found: list[Row] = []
+    for index, row in enumerate(rows):
+        if all(test(row) for test in tests):
+            found.append(row)
+        if index % _AT_A_TIME == 0:
+            await slices.rest_if_over()
+    return found
+
+
+async def _totals(rows: Sequence[Row], reads: RowReads[Row], slices: Slices) -> dict[str, int]:
+    sums = dict.fromkeys(reads.totals, 0)
+    for index, row in enumerate(rows):
+        for name, read in reads.totals.items():
+            sums[name] += read(row)
+        if index % _AT_A_TIME == 0:
+            await slices.rest_if_over()
+    return sums
+
+
+def _range(wanted: ListQuery, count: int) -> tuple[int, int]:
+    """Return the first place of the page, and the place after its last."""
+    if not wanted.page:
+        return 0, count
     first = (wanted.page - 1) * wanted.page_size
-    return rows[first : first + wanted.page_size]
+    return first, first + wanted.page_size
+
+
+async def _natural(
+    rows: Sequence[Row],
+    reads: RowReads[Row],
+    slices: Slices,
+    first: int = 0,
+    end: int | None = None,
+    is_reversed: bool = False,
+) -> Sequence[Row]:
+    """Return a range of the rows in the order that they have without `sort`."""
+    key = reads.natural_order
+    if key is None:
+        return (rows[::-1] if is_reversed else rows)[first:end]
+    return await sorted_range(rows, key, slices, first=first, end=end, is_reversed=is_reversed)
+
+
+async def _ordered(
+    rows: Sequence[Row],
+    wanted: ListQuery,
+    reads: RowReads[Row],
+    slices: Slices,
+    first: int,
+    end: int,
+) -> Sequence[Row]:
+    """Return a range of the rows, or of their descriptions, in the wanted order."""
+    if not wanted.sort:
+        return await _natural(rows, reads, slices, first, end, wanted.is_reversed)
+    name = ".".join(wanted.sort)
+    read = reads.sort_keys.get(name)
+    key = partial(_value_at, wanted.sort) if read is None else read
+    return await sorted_range(
+        rows,
+        lambda row: _sort_key(key(row)),
+        slices,
+        first=first,
+        end=end,
+        is_reversed=wanted.is_reversed,
+        tie=reads.natural_order if read is not None else None,  # descriptions are in that order
+    )
 
 
 def _page(
-    request: Request, wanted: ListQuery, total: int, filtered: int, items: Sequence[object]
+    request: Request,
+    wanted: ListQuery,
+    total: int,
+    filtered: int,
+    items: Sequence[object],
+    totals: dict[str, int] | UnsetType,
 ) -> Response:
     page_count = -(-filtered // wanted.page_size)
     if wanted.page > max(page_count, 1):
@@ -207,36 +328,25 @@ def _page(
         page_count=page_count,
         page_size=wanted.page_size,
         total_count=total,
+        totals=totals,
     )
     return compressed(request, json_response(page))
 
 
-def _order(item: object, path: list[str]) -> tuple[int, Any]:
-    """Return the sort key of an item: items without the key first, then numbers, then texts."""
+def _value_at(path: list[str], item: object) -> Any:
+    """Return the value of a description at the path of a sort key, or None."""
     for part in path:
         item = item.get(part) if isinstance(item, dict) else getattr(item, part, None)
-    if item is None:
+    return item
+
+
+def _sort_key(value: Any) -> tuple[int, Any]:
+    """Return the sort key of a value: nothing comes first, then numbers, then texts."""
+    if value is None or value is UNSET:
         return 0, 0
-    if isinstance(item, bool | int | float):
-        return 1, item
-    return (2, item) if isinstance(item, str) else (3, str(item))
-
-
-async def _sorted(
-    rows: Sequence[Row], describe: Callable[[Row], object], wanted: ListQuery, slices: Slices
-) -> list[object]:
-    """Return the descriptions in order. The sort keys are read in slices too."""
-    keys: list[tuple[int, Any]] = []
-
-    def describe_and_note_key(row: Row) -> object:
-        item = describe(row)
-        if item is not None:
-            keys.append(_order(item, wanted.sort))
-        return item
-
-    items = await _described(rows, describe_and_note_key, slices)
-    order = sorted(range(len(items)), key=keys.__getitem__, reverse=wanted.is_reversed)
-    return [items[index] for index in order]
+    if isinstance(value, bool | int | float):
+        return 1, value
+    return (2, value) if isinstance(value, str) else (3, str(value))
 
 
 async def _described(

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from leveret.auth import CONFIGURE, READ, WRITE
 from leveret.auth.job_access import ALL
 from leveret.errors import JobsInvalidError, JobsUnavailableError, TokenRefusedError
+from leveret.http.framework.listing import flag_of
 from leveret.http.framework.operations import Access, Operation, Query, whole_body
 from leveret.http.framework.request_parts import node_of, part_of, user_of
 from leveret.http.framework.responses import ErrorBody, json_response
@@ -42,6 +43,7 @@ from leveret.job_model import (
     PRIORITY_MAX,
     PRIORITY_MIN,
     Handle,
+    Job,
     Outcome,
     Schedule,
     TopicSettings,
@@ -50,7 +52,8 @@ from leveret.job_model import (
 from leveret.job_service import limits
 from leveret.job_service.cron import Cron
 
-DEAD_DEFAULT: Final = 100
+LIST_DEFAULT: Final = 100
+LISTED_STATES: Final = ("ready", "scheduled", "leased")
 MISSING: Final = "Jobs-Missing"  # header of a list: the shards that did not answer
 TOKEN_S: Final = 600  # lifetime of a token for the web page
 BODY_BYTES_MAX: Final = PAYLOAD_BYTES_MAX * 4 // 3 + 65_536
@@ -94,15 +97,38 @@ async def get_job(call: Call) -> Response:
 
 
 @job_call
+async def list_jobs(call: Call) -> Response:
+    namespace, topic = topic_of(call)
+    state = call.request.query_params.get("state", "")
+    if state not in LISTED_STATES:
+        raise JobsInvalidError(f"state must be one of: {', '.join(LISTED_STATES)}", "state")
+    limit = _limit_of(call)
+    call.require(namespace, topic, READ)
+    return _jobs(call, await call.store.first_jobs(namespace, topic, state, limit))
+
+
+def _jobs(call: Call, jobs: list[Job]) -> Response:
+    """Return a list of jobs, without their payloads if the request does not want them."""
+    is_whole = flag_of(call.request, "payloads", is_set=True)
+    return json_response(
+        [job_info(job if is_whole else structs.replace(job, payload=b"")) for job in jobs]
+    )
+
+
+def _limit_of(call: Call) -> int:
+    limit = number_of(call.request.query_params.get("limit"), "limit", LIST_DEFAULT)
+    limits.require_within("limit", limit, 1, BATCH_MAX)
+    return limit
+
+
+@job_call
 async def list_dead(call: Call) -> Response:
     namespace, topic = topic_of(call)
     query = call.request.query_params
-    limit = number_of(query.get("limit"), "limit", DEAD_DEFAULT)
-    limits.require_within("limit", limit, 1, BATCH_MAX)
+    limit = _limit_of(call)
     after_id = id_of(query.get("after", "0"), "after")
     call.require(namespace, topic + DEAD_SUFFIX, READ)
-    found = await call.store.dead(namespace, topic, after_id, limit)
-    return json_response([job_info(job) for job in found])
+    return _jobs(call, await call.store.dead(namespace, topic, after_id, limit))
 
 
 @job_call
@@ -283,6 +309,11 @@ _SETTLED: Final = {
     "failures": SETTLE_REFUSALS,
 }
 
+_LIST_QUERY: Final = (
+    Query("limit", f"limit of jobs; default {LIST_DEFAULT}", int),
+    Query("payloads", "whether to return payloads; default true", bool),
+)
+
 OPERATIONS: Final = (
     _operation(
         "POST",
@@ -310,13 +341,25 @@ OPERATIONS: Final = (
     ),
     _operation(
         "GET",
+        "/jobs",
+        list_jobs,
+        "List the first jobs that are ready, scheduled or leased.",
+        query=(
+            *TOPIC_QUERY,
+            Query("state", "ready, scheduled or leased", required=True),
+            *_LIST_QUERY,
+        ),
+        answer=list[JobInfo],
+    ),
+    _operation(
+        "GET",
         "/dead",
         list_dead,
         "List dead jobs with their failures, in the order of their ids.",
         query=(
             *TOPIC_QUERY,
             Query("after", "only jobs with a higher id"),
-            Query("limit", f"limit of jobs; default {DEAD_DEFAULT}", int),
+            *_LIST_QUERY,
         ),
         answer=list[JobInfo],
     ),

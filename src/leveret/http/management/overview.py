@@ -18,7 +18,7 @@ from leveret.http.framework.node import Listener, NodeView
 from leveret.http.framework.operations import Access, Operation
 from leveret.http.framework.permissions import sees_all, visible_vhosts
 from leveret.http.framework.rates import RateSamples
-from leveret.http.framework.request_parts import node_of, user_of
+from leveret.http.framework.request_parts import node_of, slices_of, user_of
 from leveret.http.framework.responses import json_response
 from leveret.http.management.stats import (
     ByteRates,
@@ -185,11 +185,16 @@ async def get_overview(request: Request) -> Response:
     """Return totals of everything, or of the vhosts that the user may see."""
     node, rates = node_of(request), rates_of(request)
     vhosts = visible_vhosts(request)
-    depths = [vhost_depths(vhost) for vhost in vhosts]
+    slices = slices_of(request)
+    depths: list[Depths] = []
+    for vhost in vhosts:
+        depths.append(vhost_depths(vhost))
+        await slices.rest_if_over()
     key = "all" if sees_all(user_of(request)) else f"user {user_of(request).identity}"
     counts = TrafficCounts()
     for vhost in vhosts:
         counts.add(counts_of_vhost(node, vhost))
+        await slices.rest_if_over()
     messages = total_counts(counts)
     churn = churn_counts(node.broker.turn.churn)
     now_ms = node.now_ms()

@@ -10,6 +10,8 @@ are left out.
 are hidden from the garbage collector, which would walk all of them (`gc=False`: no cycles).
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -125,6 +127,32 @@ def total_messages(queue: Queue) -> int:
     return ready if isinstance(queue, Stream) else ready + queue.unacked
 
 
+def message_bytes(queue: Queue) -> int:
+    """Return the bytes of the messages ready and in flight."""
+    return queue.ready.body_bytes + queue.unacked_bytes
+
+
+def rate_reads(rates: RateSamples, now_ms: int) -> dict[str, Callable[[Queue], float]]:
+    """Return the rates of a queue by sort key, such as message_stats.publish_details.rate."""
+    names = QueueStats.__struct_fields__
+    counters = len(names) // 2
+    return {
+        f"message_stats.{names[counters + place]}.rate": partial(_rate, rates, now_ms, place)
+        for place in range(counters)
+    }
+
+
+def _rate(rates: RateSamples, now_ms: int, place: int, queue: Queue) -> float:
+    return _rates(rates, now_ms, queue_counts(queue), queue)[place].rate
+
+
+def _rates(
+    rates: RateSamples, now_ms: int, counts: tuple[int, ...], queue: Queue
+) -> tuple[Rate, ...]:
+    gauges = (total_messages(queue), queue.message_count(), queue.unacked)
+    return rates.of(queue.ledger.id, (*counts, *gauges), now_ms, gauges=_GAUGES)
+
+
 def queue_info(node: NodeView, rates: RateSamples, now_ms: int, queue: Queue) -> QueueInfo | None:
     """Return a queue in the form of the API, or None if it is deleted."""
     if queue.deleted:
@@ -132,10 +160,8 @@ def queue_info(node: NodeView, rates: RateSamples, now_ms: int, queue: Queue) ->
     ready, unacked, total = queue.message_count(), queue.unacked, total_messages(queue)
     ready_bytes, unacked_bytes = queue.ready.body_bytes, queue.unacked_bytes
     counts = queue_counts(queue)
-    *details, grows, ready_grows, unacked_grows = rates.of(
-        queue.ledger.id, (*counts, total, ready, unacked), now_ms, gauges=_GAUGES
-    )
-    capacity = _capacity(queue) if queue.consumers else 0.0
+    *details, grows, ready_grows, unacked_grows = _rates(rates, now_ms, counts, queue)
+    capacity = consumer_capacity(queue)
     paged_out = 0 if isinstance(queue, Stream) else paged_count(queue)
     info = QueueInfo(
         name=printable(queue.name),
@@ -192,7 +218,10 @@ def queue_info(node: NodeView, rates: RateSamples, now_ms: int, queue: Queue) ->
     return info
 
 
-def _capacity(queue: Queue) -> float:
+def consumer_capacity(queue: Queue) -> float:
+    """Return the share of the consumers that can take a message now."""
+    if not queue.consumers:
+        return 0.0
     free = sum(1 for consumer in queue.consumers if consumer.active and not consumer.parked)
     return free / len(queue.consumers)
 

@@ -12,7 +12,14 @@ from starlette.responses import Response
 
 from leveret.auth import CONFIGURE, READ
 from leveret.engine.queues.queue import Queue
-from leveret.http.framework.listing import LIST_QUERY, answer_list, flag_of, with_columns
+from leveret.engine.streams.stream import Stream
+from leveret.http.framework.listing import (
+    LIST_QUERY,
+    RowReads,
+    answer_list,
+    flag_of,
+    with_columns,
+)
 from leveret.http.framework.names import Flag, arguments_of, is_set, printable, require_short
 from leveret.http.framework.operations import Operation, Query, body_of
 from leveret.http.framework.permissions import (
@@ -28,9 +35,13 @@ from leveret.http.management.declare_permissions import require_may_declare_queu
 from leveret.http.management.queue_info import (
     QueueDetail,
     QueueInfo,
+    consumer_capacity,
+    message_bytes,
     queue_brief,
     queue_detail,
     queue_info,
+    rate_reads,
+    total_messages,
 )
 from leveret.http.management.stats import rates_of
 
@@ -57,18 +68,55 @@ class QueueAction(msgspec.Struct):
 
 async def list_queues(request: Request) -> Response:
     node = node_of(request)
-    queues = [
-        queue for vhost in listed_vhosts(request) for _, queue in sorted(vhost.queues.items())
-    ]
+    queues = [queue for vhost in listed_vhosts(request) for queue in vhost.queues.values()]
     if flag_of(request, "disable_stats"):
         with_totals = flag_of(request, "enable_queue_totals")
-        return await answer_list(request, queues, _name, partial(queue_brief, node, with_totals))
-    describe = partial(queue_info, node, rates_of(request), node.now_ms())
-    return await answer_list(request, queues, _name, describe)
+        brief = partial(queue_brief, node, with_totals)
+        return await answer_list(request, queues, _name, brief, _READS)
+    rates, now_ms = rates_of(request), node.now_ms()
+    sort_keys = {**_READS.sort_keys, **rate_reads(rates, now_ms)}
+    reads = msgspec.structs.replace(_READS, sort_keys=sort_keys)
+    return await answer_list(
+        request, queues, _name, partial(queue_info, node, rates, now_ms), reads
+    )
 
 
 def _name(queue: Queue) -> str:
     return printable(queue.name)
+
+
+def _place(queue: Queue) -> tuple[str, str]:
+    return queue.vhost, queue.name
+
+
+_READS: Final[RowReads[Queue]] = RowReads(
+    natural_order=_place,
+    sort_keys={
+        "name": _name,
+        "vhost": lambda queue: printable(queue.vhost),
+        "type": lambda queue: queue.settings.kind,
+        "messages": total_messages,
+        "messages_ready": lambda queue: queue.message_count(),
+        "messages_unacknowledged": lambda queue: queue.unacked,
+        "messages_scheduled": lambda queue: len(queue.scheduled),
+        "message_bytes": message_bytes,
+        "consumers": lambda queue: len(queue.consumers),
+        "consumer_capacity": consumer_capacity,
+        "consumer_utilisation": consumer_capacity,
+        "policy": lambda queue: queue.policy,
+    },
+    only={
+        "with_messages": lambda queue: total_messages(queue) > 0,
+        "without_consumers": lambda queue: not queue.consumers,
+        "paused": lambda queue: queue.paused,
+        "streams": lambda queue: isinstance(queue, Stream),
+    },
+    totals={
+        "messages_ready": lambda queue: queue.message_count(),
+        "messages_unacknowledged": lambda queue: queue.unacked,
+        "consumers": lambda queue: len(queue.consumers),
+    },
+)
 
 
 async def get_queue(request: Request) -> Response:
@@ -134,7 +182,7 @@ async def act_on_queue(request: Request) -> Response:
 _GROUP: Final = "queues"
 _ONE: Final = "/api/queues/{vhost}/{name}"
 _LIST_QUERY: Final = (
-    *LIST_QUERY,
+    *_READS.query(),
     Query("disable_stats", "whether to omit all statistics", bool),
     Query("enable_queue_totals", "whether to count messages if statistics are omitted", bool),
 )

@@ -1,5 +1,6 @@
 """Vhosts: list, create, change, protect and delete them."""
 
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -9,8 +10,9 @@ from starlette.responses import Response
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import PreconditionFailedError
 from leveret.http.framework.bodies import change_response, object_of
+from leveret.http.framework.listing import LIST_QUERY, answer_list, flag_of
 from leveret.http.framework.node import NodeView
-from leveret.http.framework.operations import Access, Operation
+from leveret.http.framework.operations import Access, Operation, Query
 from leveret.http.framework.permissions import visible_vhosts
 from leveret.http.framework.rates import Rate, RateSamples
 from leveret.http.framework.request_parts import node_of, part_of, user_of
@@ -22,8 +24,8 @@ CLASSIC: Final = "classic"
 _EVERYTHING: Final = ".*"
 
 
-class VhostInfo(msgspec.Struct):
-    """One vhost."""
+class VhostBrief(msgspec.Struct, kw_only=True):
+    """One vhost without statistics (`disable_stats`)."""
 
     name: str
     description: str
@@ -33,6 +35,11 @@ class VhostInfo(msgspec.Struct):
     tracing: bool
     protected_from_deletion: bool
     cluster_state: dict[str, str]
+
+
+class VhostInfo(VhostBrief, kw_only=True):
+    """One vhost."""
+
     messages: int
     messages_details: Rate
     messages_ready: int
@@ -64,8 +71,13 @@ class Protection(msgspec.Struct):
 
 async def list_vhosts(request: Request) -> Response:
     node = node_of(request)
-    rates = rates_of(request)
-    return json_response([_info(node, rates, vhost) for vhost in visible_vhosts(request)])
+    is_brief = flag_of(request, "disable_stats")
+    describe = partial(_brief, node) if is_brief else partial(_info, node, rates_of(request))
+    return await answer_list(request, visible_vhosts(request), _name, describe)
+
+
+def _name(vhost: Vhost) -> str:
+    return vhost.name
 
 
 async def get_vhost(request: Request) -> Response:
@@ -138,14 +150,13 @@ async def start_vhost(request: Request) -> Response:
     return change_response()
 
 
-def _info(node: NodeView, rates: RateSamples, vhost: Vhost) -> VhostInfo:
+def _brief(node: NodeView, vhost: Vhost) -> VhostBrief:
     metadata = node.definitions.vhosts.metadata(vhost.name)
     tags = metadata.get("tags")
     shown = [str(tag) for tag in tags] if isinstance(tags, list) else []
     kind = vhost.default_kind or CLASSIC
     description = str(metadata.get("description", ""))
-    depths, sums = vhost_totals(node, rates, vhost), vhost_bytes(node, rates, vhost)
-    return VhostInfo(
+    return VhostBrief(
         name=vhost.name,
         description=description,
         tags=shown,
@@ -154,6 +165,13 @@ def _info(node: NodeView, rates: RateSamples, vhost: Vhost) -> VhostInfo:
         tracing=vhost.tracing,
         protected_from_deletion=node.definitions.vhosts.is_protected(vhost.name),
         cluster_state={node.node_name: "running"},
+    )
+
+
+def _info(node: NodeView, rates: RateSamples, vhost: Vhost) -> VhostInfo:
+    depths, sums = vhost_totals(node, rates, vhost), vhost_bytes(node, rates, vhost)
+    return VhostInfo(
+        **msgspec.structs.asdict(_brief(node, vhost)),
         messages=depths.messages,
         messages_details=depths.messages_details,
         messages_ready=depths.messages_ready,
@@ -175,6 +193,7 @@ OPERATIONS: Final = (
         handler=list_vhosts,
         summary="List all vhosts that the user may see.",
         group="vhosts",
+        query=(*LIST_QUERY, Query("disable_stats", "whether to omit all statistics", bool)),
         answer=list[VhostInfo],
     ),
     Operation(

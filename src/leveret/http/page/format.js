@@ -15,15 +15,22 @@ export function short(value) {
   return Math.abs(value) < 100000 ? whole.format(value) : brief.format(value);
 }
 
-/** Format a count with its noun: "1 message", "3 messages". */
+/** Format a count with its noun: "1 message", "3 messages", "an unknown number of messages". */
 export function pluralize(value, noun, plural = `${noun}s`) {
+  if (typeof value !== "number") return `an unknown number of ${plural}`;
   return `${count(value)} ${value === 1 ? noun : plural}`;
+}
+
+/** Format a share of 0 to 1: 50 %. */
+export function percent(value) {
+  return typeof value === "number" ? `${Math.round(value * 100)} %` : "–";
 }
 
 /** Format a rate per second. */
 export function rate(value) {
   if (typeof value !== "number" || !Number.isFinite(value)) return "–";
   if (value === 0) return "0/s";
+  if (value < 0.05) return "<0.1/s";
   return value < 10 ? `${value.toFixed(1)}/s` : `${short(Math.round(value))}/s`;
 }
 
@@ -35,7 +42,13 @@ export function bytes(value) {
     size /= 1024;
     unit += 1;
   }
-  return `${unit === 0 || size >= 100 ? Math.round(size) : size.toFixed(1)} ${UNITS[unit]}`;
+  const isWhole = size >= 100 || (unit === 0 && (size >= 10 || Number.isInteger(size)));
+  return `${isWhole ? Math.round(size) : size.toFixed(1)} ${UNITS[unit]}`;
+}
+
+/** Format a rate in bytes per second. */
+export function byteRate(value) {
+  return typeof value === "number" ? `${bytes(value)}/s` : "–";
 }
 
 /** Format a duration: "850 ms", "3.2 s", "4 min 10 s", "2 h 5 min", "3 d 4 h". */

@@ -157,7 +157,7 @@ export class Frame {
   async refresh(signal) {
     const [overview, vhosts] = await Promise.all([
       get("/overview", { signal }),
-      unlessRefused(get("/vhosts?columns=name", { signal })),
+      unlessRefused(get("/vhosts?columns=name&disable_stats=true", { signal })),
     ]);
     this.overview = overview;
     this.totals = overview.object_totals ?? {};
@@ -252,8 +252,8 @@ export async function countOverview(overview, signal) {
   const history = rateHistory("overview");
   if (may("monitoring")) await history.begin(() => get("/history", { signal }));
   countStats(history, overview.message_stats, RATES, {
-    ready: overview.queue_totals?.messages_ready ?? 0,
-    unacked: overview.queue_totals?.messages_unacknowledged ?? 0,
+    ready: overview.queue_totals?.messages_ready,
+    unacked: overview.queue_totals?.messages_unacknowledged,
   });
   return history;
 }

@@ -158,7 +158,7 @@ async function loadView(found) {
       params: found.params,
       query: found.query,
       frame,
-      reload: () => poller?.run(),
+      reload: () => poller?.restart(),
     });
   } catch (fault) {
     console.warn(fault);

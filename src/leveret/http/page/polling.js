@@ -33,9 +33,10 @@ export class Poller {
     this.ask = ask;
     this.onResult = onResult;
     this.onSlow = onSlow;
-    this.abort = new AbortController();
+    /** @type {AbortController|null} of the call that has not been answered */
+    this.asking = null;
+    this.isStopped = false;
     this.timer = 0;
-    this.isAsking = false;
     this.onChange = () => this.now();
     live.addEventListener("change", this.onChange);
     document.addEventListener("visibilitychange", this.onChange);
@@ -47,29 +48,39 @@ export class Poller {
     if (!live.isPaused && !document.hidden) this.run();
   }
 
-  /** Call `ask` at once, even if paused: the user has changed something. */
+  /** Call `ask` at once, even if paused, unless an answer is on its way. */
   async run() {
-    if (this.isAsking || this.abort.signal.aborted) return;
-    this.isAsking = true;
+    if (this.asking || this.isStopped) return;
+    const asking = new AbortController();
+    this.asking = asking;
     clearTimeout(this.timer);
     const began = performance.now();
     this.timer = setTimeout(this.onSlow, SLOW_MS);
     let fault = null;
     try {
-      await this.ask(this.abort.signal);
+      await this.ask(asking.signal);
     } catch (found) {
       fault = found;
     }
-    this.isAsking = false;
+    if (this.asking !== asking) return; // stopped, or another call has begun
+    this.asking = null;
     clearTimeout(this.timer);
-    if (this.abort.signal.aborted) return;
     this.onResult(fault);
     const wait = Math.max(live.intervalMs, WAIT_FACTOR * (performance.now() - began));
     this.timer = setTimeout(() => this.now(), connection.isLost ? RETRY_MS : wait);
   }
 
+  /** Call `ask` at once: the user has changed something, and an answer on its way is outdated. */
+  restart() {
+    this.asking?.abort();
+    this.asking = null;
+    this.run();
+  }
+
   stop() {
-    this.abort.abort();
+    this.isStopped = true;
+    this.asking?.abort();
+    this.asking = null;
     clearTimeout(this.timer);
     live.removeEventListener("change", this.onChange);
     document.removeEventListener("visibilitychange", this.onChange);

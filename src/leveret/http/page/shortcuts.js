@@ -24,7 +24,7 @@ let pressedGAt = -Infinity;
 export function listenForShortcuts() {
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
-    if (document.querySelector("dialog[open]") || !document.getElementById("main")) return;
+    if (document.querySelector("dialog[open]") || !document.querySelector(".frame")) return;
     if (performance.now() - pressedGAt < SEQUENCE_MS && event.key in TARGETS) {
       pressedGAt = -Infinity;
       event.preventDefault();

@@ -23,7 +23,9 @@ from leveret.arrow.requests import COLUMNS, segment_parts
 from leveret.arrow.requests import Request as Range
 from leveret.auth import READ
 from leveret.engine.streams.envelope_columns import text_of_bytes
+from leveret.engine.streams.reader import Reader
 from leveret.engine.streams.stream import Stream
+from leveret.errors import CorruptionError
 from leveret.http.framework.operations import Access, Operation, Query, body_of
 from leveret.http.framework.permissions import vhost_of
 from leveret.http.framework.request_parts import node_of, part_of, user_of
@@ -32,6 +34,19 @@ from leveret.http.streams.arrow import StreamArrowResponse, range_gone
 from leveret.wire.tables import NAME_BYTES_MAX
 
 OFFSET_MAX: Final = (1 << 62) - 1
+TIMED_READERS_MAX: Final = 20  # readers whose delay is measured: each may cost a read of the disk
+READERS_MAX: Final = 500
+
+
+class StreamReader(msgspec.Struct):
+    """A cursor, or a consumer that is connected, and how far it is behind."""
+
+    name: str
+    kind: str  # cursor or consumer
+    offset: int  # of the next message: to be settled (cursor), to be delivered (consumer)
+    behind: int  # messages
+    behind_ms: int | None  # age of the next message; null: unknown
+    connection: str | None = None  # of a consumer
 
 
 class StreamInfo(msgspec.Struct):
@@ -47,6 +62,7 @@ class StreamInfo(msgspec.Struct):
     first_timestamp_ms: int | None  # null if the stream is empty
     last_timestamp_ms: int | None
     cursors: dict[str, int]  # the next offset of each cursor
+    readers: list[StreamReader]  # furthest behind first
 
 
 class Offset(msgspec.Struct):
@@ -70,8 +86,41 @@ async def get_stream(request: Request) -> Response:
             first_timestamp_ms=segments[0].first_ms if segments else None,
             last_timestamp_ms=stream.writer.last_ms if segments else None,
             cursors={_escaped(n): o for n, o in stream.cursors.cursors.items()},
+            readers=_readers(stream, node_of(request).now_ms()),
         )
     )
+
+
+def _readers(stream: Stream, now_ms: int) -> list[StreamReader]:
+    found = [
+        _reader(stream, _escaped(name), "cursor", offset)
+        for name, offset in stream.cursors.cursors.items()
+    ]
+    for consumer in stream.consumers:
+        if isinstance(consumer, Reader):
+            one = _reader(stream, _escaped(consumer.tag), "consumer", consumer.offset)
+            one.connection = consumer.session.outlet.name
+            found.append(one)
+    found.sort(key=lambda one: (-one.behind, one.name))
+    for one in found[:TIMED_READERS_MAX]:
+        if one.behind > 0:
+            one.behind_ms = _age_ms(stream, one.offset, now_ms)
+    return found[:READERS_MAX]
+
+
+def _reader(stream: Stream, name: str, kind: str, offset: int) -> StreamReader:
+    next_offset = max(offset, stream.first_offset)  # retention may have deleted what it had to read
+    behind = max(stream.end_offset - next_offset, 0)
+    return StreamReader(name, kind, next_offset, behind, None if behind else 0)
+
+
+def _age_ms(stream: Stream, offset: int, now_ms: int) -> int | None:
+    """Return the age of a message, or None if it cannot be read."""
+    try:
+        chunk = stream.segments.find(offset)
+    except CorruptionError:
+        return None
+    return max(now_ms - int(chunk.time_ms(offset - chunk.first_offset)), 0)
 
 
 class SegmentInfo(msgspec.Struct):

@@ -39,6 +39,7 @@ from leveret.job_service.embedded import dead_jobs, fairness, idempotency_keys
 from leveret.job_service.embedded.envelope import make_envelope, read_envelope
 from leveret.job_service.embedded.host import Host
 from leveret.job_service.embedded.id_generator import IdGenerator
+from leveret.job_service.embedded.job_lists import LEASED, first_leased, first_waiting
 from leveret.job_service.embedded.job_search import find_job, find_jobs, find_leased_jobs
 from leveret.job_service.embedded.leases import Lease
 from leveret.job_service.embedded.queued_jobs import cancel_job, deliver_job_now
@@ -259,15 +260,23 @@ class EmbeddedStore:
             return None
         lease = found.leases.get(id)
         if lease is not None:
-            return lease.envelope.job("leased", lease.message.body, lease.expires_ms)
+            return lease.envelope.job(LEASED, lease.message.body, lease.expires_ms)
         message = await find_job(found.vhost, found.queue, id)
         if message is not None:
             envelope = read_envelope(message.message, found.queue)
             return envelope.job(message.state, message.message.body)
         held = await find_leased_jobs(found.vhost, found.queue, [id], self._host.sessions())
         if held:  # by a consumer over AMQP
-            return read_envelope(held[id], found.queue).job("leased", held[id].body)
+            return read_envelope(held[id], found.queue).job(LEASED, held[id].body)
         return await dead_jobs.find_dead(found, id)
+
+    async def first_jobs(self, namespace: str, topic: str, state: str, limit: int) -> list[Job]:
+        found = self._known(namespace, topic)
+        if found is None:
+            return []
+        if state == LEASED:
+            return await first_leased(found, self._host.sessions(), limit)
+        return await first_waiting(found, state, limit)
 
     async def dead(self, namespace: str, topic: str, after_id: int, limit: int) -> list[Job]:
         found = self._known(namespace, topic)

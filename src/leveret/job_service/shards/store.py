@@ -427,6 +427,12 @@ class ShardsStore:
         rows = await self._read(name, statements.FIND, id, self._tables.given_time())
         return read_job(rows[0], to_ms(rows[0]["asked_at"])) if rows else None
 
+    async def first_jobs(self, namespace: str, topic: str, state: str, limit: int) -> list[Job]:
+        name = namespace, topic
+        await self._flush_if_buffered(name)
+        rows = await self._read(name, statements.FIRST[state], limit, self._tables.given_time())
+        return [read_job(row, to_ms(row["asked_at"])) for row in rows]
+
     async def dead(self, namespace: str, topic: str, after_id: int, limit: int) -> list[Job]:
         return await self._dead.list_dead((namespace, topic), after_id, limit)
 

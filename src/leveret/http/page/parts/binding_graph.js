@@ -14,7 +14,7 @@ const BOX_H = 42;
 const GAP_X = 140;
 const GAP_Y = 16;
 const BOXES_MAX = 40; // per column
-const DEPTH_MAX = 3;
+export const DEPTH_MAX = 3;
 const SCALE_MIN = 0.8; // in a narrow window; below this size the graph scrolls
 
 /** @typedef {{vhost: string, source: string, destination: string, destination_type: string,
@@ -165,9 +165,10 @@ function drawBox(node, place, vhost, isReached) {
   const href =
     node.kind === "queue" ? link("queues", vhost, node.name) : exchangeLink(vhost, node.name);
   const shown = node.kind === "queue" ? node.name : exchangeName(node.name);
+  const kind = isReached ? `${node.kind}, reached` : node.kind;
   return svg(
     "a",
-    { href, "aria-label": `${node.kind} ${shown}${isReached ? ", reached" : ""}` },
+    { href },
     svg(
       "g",
       {
@@ -176,8 +177,9 @@ function drawBox(node, place, vhost, isReached) {
       },
       svg("rect", { width: BOX_W, height: BOX_H, rx: node.kind === "queue" ? 6 : 21 }),
       svg("text", { x: 14, y: 18 }, cut(shown, 22)),
-      svg("text", { class: "kind", x: 14, y: 33 }, node.kind),
-      svg("title", null, shown),
+      " ", // between two words for screen readers
+      svg("text", { class: "kind", x: 14, y: 33 }, kind),
+      svg("title", null, `${shown} (${kind})`),
     ),
   );
 }

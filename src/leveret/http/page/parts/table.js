@@ -1,5 +1,8 @@
 /**
- * A table for many rows. Ten thousand rows scroll smoothly, because only visible rows are elements.
+ * A table for many rows. Fifty thousand rows scroll smoothly, because only visible rows are elements.
+ *
+ * The rows are either all here (`setRows`), and the table sorts and filters them; or the broker sorts
+ * and filters, and the table has the rows that are visible (`setPage`, see parts/paged_list.js).
  *
  * All rows have the same height, so that the scroll position tells which rows are visible. Spacers
  * take the place of the others. Keys: arrows, Page Up, Page Down, Home and End move between rows,
@@ -8,13 +11,18 @@
  * @typedef {Object} Column
  * @property {string} label
  * @property {(row: any) => any} cell an element or text
- * @property {(row: any) => string|number} [sort] sort key; without it the column is not sortable
+ * @property {((row: any) => string|number)|string} [sort] sort key, or its name in the API if the
+ *   broker sorts; without it the column is not sortable
  * @property {string} [width] of the column, in CSS
+ * @property {string} [narrow] width on narrow screens, if it differs
  * @property {boolean} [number] right-aligned
  * @property {boolean} [minor] hidden on narrow screens
+ * @property {boolean} [extra] hidden until the user chooses it
+ * @property {string} [about] what the values mean
  */
 
 import { fill, h } from "../dom.js";
+import { chosenColumns } from "./column_choice.js";
 import { TableOrder } from "./table_order.js";
 
 const ROW_PX = 40;
@@ -31,8 +39,10 @@ export class Table {
     this.options = options;
     this.rows = [];
     this.isLoaded = false; // no rows yet is not the same as no rows
-    this.shown = [];
+    this.shown = []; // rows in order; of a paged table only some are here
+    this.total = 0; // rows before the search
     this.filter = null;
+    this.chosen = chosenColumns(options.label, options.columns);
     this.order = new TableOrder(options);
     this.current = 0;
     /** @type {Set<string>} */
@@ -41,7 +51,8 @@ export class Table {
     this.drawn = new Map();
     this.head = h("thead");
     this.body = h("tbody");
-    this.table = h("table", { "aria-label": options.label }, this.cols(), this.head, this.body);
+    this.cols = h("colgroup");
+    this.table = h("table", { "aria-label": options.label }, this.cols, this.head, this.body);
     this.empty = h("div", { class: "empty" });
     this.el = h(
       "div",
@@ -51,6 +62,7 @@ export class Table {
     );
     this.startRow = 0; // the first row to show, once the table is visible
     this.onMove = () => {}; // called after sorting and scrolling
+    this.onSort = () => this.arrange();
     this.el.onscroll = () => {
       this.draw();
       this.onMove();
@@ -60,7 +72,7 @@ export class Table {
     this.el.onkeyup = (event) =>
       event.key === " " && options.onPick && this.isOnRow(event) && event.preventDefault();
     new ResizeObserver(() => this.onResize()).observe(this.el);
-    this.drawHead();
+    this.drawColumns();
   }
 
   onResize() {
@@ -78,12 +90,45 @@ export class Table {
   /** @param {any[]} rows */
   setRows(rows) {
     this.rows = rows;
+    this.total = rows.length;
     this.isLoaded = true;
     const keys = new Set(rows.map(this.options.key));
     const before = this.picked.size;
     for (const key of this.picked) if (!keys.has(key)) this.picked.delete(key);
     if (this.picked.size !== before) this.options.onPick?.(this.picked);
     this.arrange();
+  }
+
+  /**
+   * Show rows that the broker has sorted and filtered.
+   * @param {{first: number, rows: any[], found: number, total: number}} page `first` is the place of
+   *   the first row among all that were found
+   */
+  setPage({ first, rows, found, total }) {
+    this.rows = rows;
+    this.total = total;
+    this.isLoaded = true;
+    this.shown = new Array(Math.max(found, first + rows.length));
+    rows.forEach((row, i) => (this.shown[first + i] = row));
+    this.current = Math.min(this.current, Math.max(this.shown.length - 1, 0));
+    this.drawn.clear();
+    this.draw();
+    if (this.isFocusWanted) this.moveTo(this.current);
+  }
+
+  /** Return the first place that is visible, and the place after the last. */
+  visibleRange() {
+    const room = Math.ceil((this.el.clientHeight || 600) / ROW_PX);
+    const first = this.startRow || this.topRow();
+    return [Math.max(0, first - MARGIN_ROWS), first + room + MARGIN_ROWS];
+  }
+
+  /** Return whether all visible rows are here. */
+  hasVisibleRows() {
+    const [first, end] = this.visibleRange();
+    for (let i = first; i < Math.min(end, this.shown.length); i += 1)
+      if (this.shown[i] === undefined) return false;
+    return true;
   }
 
   /** @param {((row: any) => boolean)|null} filter */
@@ -102,23 +147,30 @@ export class Table {
     this.draw();
   }
 
-  cols() {
-    const pick = this.options.onPick && h("col", { style: { width: "2.75rem" } });
-    return h(
-      "colgroup",
-      null,
-      pick,
-      this.options.columns.map((column) =>
+  /** Draw the columns again, after the user has chosen others. */
+  drawColumns() {
+    fill(
+      this.cols,
+      this.options.onPick && h("col", { style: { width: "2.75rem" } }),
+      this.shownColumns().map((column) =>
         h("col", {
           class: column.minor ? "minor" : null,
-          style: column.width ? { width: column.width } : {},
+          style: widths(column),
         }),
       ),
     );
+    this.drawHead();
+    this.drawn.clear();
+    this.draw();
+  }
+
+  shownColumns() {
+    return this.options.columns.filter((column) => this.chosen.has(column.label));
   }
 
   drawHead() {
-    const cells = this.options.columns.map((column, i) => this.headCell(column, i));
+    const { columns } = this.options;
+    const cells = this.shownColumns().map((c) => this.headCell(c, columns.indexOf(c)));
     const all = h("input", {
       type: "checkbox",
       "aria-label": "Select all rows",
@@ -129,7 +181,9 @@ export class Table {
 
   headCell(column, i) {
     const names = `${column.number ? "number" : ""} ${column.minor ? "minor" : ""}`;
-    if (!column.sort) return h("th", { class: `plain ${names}`, scope: "col" }, column.label);
+    const title = column.about ?? null;
+    if (!column.sort)
+      return h("th", { class: `plain ${names}`, scope: "col", title }, column.label);
     const isBy = this.order.by === i;
     const order = isBy ? (this.order.descending ? "descending" : "ascending") : null;
     const arrow = h(
@@ -139,7 +193,7 @@ export class Table {
     );
     return h(
       "th",
-      { class: names, scope: "col", "aria-sort": order },
+      { class: names, scope: "col", "aria-sort": order, title },
       h("button", { type: "button", onclick: () => this.sort(i) }, column.label, arrow),
     );
   }
@@ -147,7 +201,7 @@ export class Table {
   sort(i) {
     this.order.choose(i);
     this.drawHead();
-    this.arrange();
+    this.onSort();
     this.onMove();
   }
 
@@ -162,17 +216,28 @@ export class Table {
     const first = Math.max(0, Math.min(top, shown.length) - MARGIN_ROWS);
     const end = Math.min(shown.length, top + room + MARGIN_ROWS);
     const rows = [];
-    for (let i = first; i < end; i += 1)
-      rows.push(this.drawn.get(shown[i]) ?? this.row(shown[i], i));
+    for (let i = first; i < end; i += 1) rows.push(this.drawnRow(i));
     fill(this.body, spacer("before", first), rows, spacer("after", shown.length - end));
     // Keep the elements of rows that stay visible while scrolling.
     const elements = [...this.body.children].slice(1, -1);
     this.drawn = new Map(elements.map((element, i) => [shown[first + i], element]));
+    this.drawn.delete(undefined);
+  }
+
+  drawnRow(i) {
+    const row = this.shown[i];
+    return row === undefined ? this.missingRow(i) : (this.drawn.get(row) ?? this.row(row, i));
+  }
+
+  /** Make a row in place of one that is not loaded yet. */
+  missingRow(i) {
+    const cell = h("td", { colspan: String(this.shownColumns().length), class: "soft" }, "…");
+    return h("tr", { "data-key": `\u0000${i}`, "aria-rowindex": i + 2 }, cell);
   }
 
   emptyText() {
     if (!this.isLoaded) return null;
-    if (this.rows.length > 0) return h("p", null, "No matches.");
+    if (this.total > 0) return h("p", null, "No matches.");
     return this.options.empty;
   }
 
@@ -192,9 +257,10 @@ export class Table {
           onchange: () => this.pick(key),
         }),
       );
-    const cells = this.options.columns.map((column, place) => {
+    const opener = this.options.onOpen && this.options.columns[this.options.opens ?? 0];
+    const cells = this.shownColumns().map((column) => {
       const content = column.cell(row);
-      const isOpener = place === (this.options.opens ?? 0) && this.options.onOpen;
+      const isOpener = column === opener;
       const title =
         typeof content === "string" && content.length > 24 ? content.slice(0, 1000) : null;
       return h(
@@ -277,8 +343,14 @@ export class Table {
     else if (top > this.el.scrollTop + room) this.el.scrollTop = top - room;
     this.draw();
     const row = this.body.querySelector(`tr[data-row="${index}"]`);
+    this.isFocusWanted = row === null; // it is not loaded yet
     row?.querySelector("a, button.open")?.focus({ preventScroll: true });
   }
+}
+
+/** Return the widths of a column for tables.css. */
+function widths({ width, narrow }) {
+  return { ...(width && { "--width": width }), ...(narrow && { "--narrow": narrow }) };
 }
 
 function spacer(key, rows) {

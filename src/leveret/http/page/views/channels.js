@@ -41,14 +41,14 @@ export function view() {
         label: "In flight",
         number: true,
         sort: (c) => c.messages_unacknowledged ?? 0,
-        cell: (c) => short(c.messages_unacknowledged ?? 0),
+        cell: (c) => short(c.messages_unacknowledged),
         width: "6.5rem",
       },
       {
         label: "Unconfirmed",
         number: true,
         sort: (c) => c.messages_unconfirmed ?? 0,
-        cell: (c) => short(c.messages_unconfirmed ?? 0),
+        cell: (c) => short(c.messages_unconfirmed),
         width: "8rem",
         minor: true,
       },
@@ -56,14 +56,14 @@ export function view() {
         label: "Prefetch",
         number: true,
         sort: (c) => c.prefetch_count ?? 0,
-        cell: (c) => short(c.prefetch_count ?? 0),
+        cell: (c) => short(c.prefetch_count),
         width: "6.5rem",
         minor: true,
       },
       {
         label: "Published",
         number: true,
-        sort: (c) => rateOf(c, "publish"),
+        sort: (c) => rateOf(c, "publish") ?? -1,
         cell: (c) => rate(rateOf(c, "publish")),
         width: "7rem",
         minor: true,
@@ -71,7 +71,7 @@ export function view() {
       {
         label: "Delivered",
         number: true,
-        sort: (c) => rateOf(c, "deliver_get"),
+        sort: (c) => rateOf(c, "deliver_get") ?? -1,
         cell: (c) => rate(rateOf(c, "deliver_get")),
         width: "7rem",
         minor: true,
@@ -102,5 +102,5 @@ export function view() {
 }
 
 function rateOf(channel, name) {
-  return channel.message_stats?.[`${name}_details`]?.rate ?? 0;
+  return channel.message_stats?.[`${name}_details`]?.rate;
 }

@@ -95,8 +95,8 @@ function drawFigures(found) {
     ["Leader", found.raft.leader || "none"],
     [found.raft.leader ? "Leads for" : "Without leader for", duration(found.raft.leader_s * 1000)],
     ["Voters reached", `${found.voters_reached} of ${found.voters}`],
-    ["Needed", String(found.voters_needed)],
-    ["May still be lost", spare < 0 ? "no majority" : pluralize(spare, "node")],
+    ["Voters needed", String(found.voters_needed)],
+    ["Nodes that may still fail", spare < 0 ? "no majority" : pluralize(spare, "node")],
   ]);
 }
 

@@ -2,7 +2,7 @@
 
 import { apiPath, del, get } from "../api.js";
 import { h } from "../dom.js";
-import { bytes, short, time } from "../format.js";
+import { byteRate, short, time } from "../format.js";
 import { formDialog } from "../parts/dialog.js";
 import { badge, empty, head } from "../parts/elements.js";
 import { notice } from "../parts/notice.js";
@@ -40,23 +40,23 @@ export function view() {
         label: "Channels",
         number: true,
         sort: (c) => c.channels ?? 0,
-        cell: (c) => short(c.channels ?? 0),
+        cell: (c) => short(c.channels),
         width: "6.5rem",
         minor: true,
       },
       {
         label: "Received",
         number: true,
-        sort: (c) => rateOf(c, "recv_oct"),
-        cell: (c) => `${bytes(rateOf(c, "recv_oct"))}/s`,
+        sort: (c) => rateOf(c, "recv_oct") ?? -1,
+        cell: (c) => byteRate(rateOf(c, "recv_oct")),
         width: "7rem",
         minor: true,
       },
       {
         label: "Sent",
         number: true,
-        sort: (c) => rateOf(c, "send_oct"),
-        cell: (c) => `${bytes(rateOf(c, "send_oct"))}/s`,
+        sort: (c) => rateOf(c, "send_oct") ?? -1,
+        cell: (c) => byteRate(rateOf(c, "send_oct")),
         width: "7rem",
         minor: true,
       },
@@ -94,7 +94,7 @@ function shownName(connection) {
 }
 
 function rateOf(connection, name) {
-  return connection[`${name}_details`]?.rate ?? 0;
+  return connection[`${name}_details`]?.rate;
 }
 
 export function connectionState(connection) {

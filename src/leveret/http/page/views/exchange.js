@@ -6,7 +6,7 @@ import { exchangeName, pluralize, rate } from "../format.js";
 import { Chart } from "../parts/chart.js";
 import { formDialog } from "../parts/dialog.js";
 import { Form } from "../parts/form.js";
-import { drawBindingGraph } from "../parts/binding_graph.js";
+import { DEPTH_MAX, drawBindingGraph } from "../parts/binding_graph.js";
 import { badge, button, facts, head, sheet, tableFacts } from "../parts/elements.js";
 import { notice } from "../parts/notice.js";
 import { goTo, link } from "../router.js";
@@ -16,6 +16,7 @@ import { publishFields, publishTo } from "./publish_form.js";
 import { bind } from "./queue_actions.js";
 import { drawBindings } from "./queue_bindings.js";
 
+const WAVE_MAX = 20; // exchanges whose bindings are loaded together
 const LINES = [
   { key: "publish_in", label: "Published" },
   { key: "publish_out", label: "Routed to queues" },
@@ -33,6 +34,7 @@ export function view({ params, reload }) {
   const chart = new Chart("Messages per second", LINES, rate);
   let bindings = [];
   let reached = null;
+  const isOwn = (b) => b.source === name || (b.destination === name && b.destination_type === "exchange");
   const redraw = () => drawBindingGraph(graph, { vhost, name, bindings, reached });
   const testForm = routingTest(path, vhost, (found) => {
     reached = found && { queues: new Set(found.queues), exchanges: new Set(found.exchanges) };
@@ -50,7 +52,7 @@ export function view({ params, reload }) {
         name !== "" && button("Bind", () => bind({ vhost, source: name }, reload)),
         name !== "" &&
           !name.startsWith("amq.") &&
-          button("Delete", () => remove(path, shown), "danger"),
+          button("Delete", () => remove(path, shown, bindings.filter(isOwn).length), "danger"),
       ],
     }),
     name === ""
@@ -68,7 +70,7 @@ export function view({ params, reload }) {
   async function refresh(signal) {
     const [exchange, all] = await Promise.all([
       get(path, { signal }),
-      name === "" ? [] : get(apiPath`/bindings/${vhost}`, { signal }),
+      name === "" ? [] : loadBindings(vhost, name, signal),
     ]);
     countStats(rateHistory(`exchange ${vhost}\n${name}`), exchange.message_stats, [
       "publish_in",
@@ -98,6 +100,29 @@ export function view({ params, reload }) {
     );
   }
   return { title: shown, el, refresh };
+}
+
+/**
+ * Load the bindings to an exchange, from it, and from the exchanges that it leads to. All bindings of
+ * the vhost would be too many: every queue has one.
+ */
+async function loadBindings(vhost, name, signal) {
+  const load = (exchange, side) =>
+    get(apiPath`/exchanges/${vhost}/${exchange}/bindings/${side}`, { signal });
+  const into = await load(name, "destination");
+  const found = [into.filter((b) => b.source !== name)]; // a binding to itself is also among the others
+  const seen = new Set([name]);
+  let wave = [name];
+  for (let depth = 0; depth < DEPTH_MAX && wave.length > 0; depth += 1) {
+    const from = await Promise.all(wave.map((exchange) => load(exchange, "source")));
+    found.push(...from);
+    const next = from.flat().filter((b) => b.destination_type === "exchange");
+    wave = [...new Set(next.map((b) => b.destination))]
+      .filter((exchange) => !seen.has(exchange))
+      .slice(0, WAVE_MAX);
+    for (const exchange of wave) seen.add(exchange);
+  }
+  return found.flat();
 }
 
 /** Make the form that asks which queues a message would reach. */
@@ -170,11 +195,11 @@ async function publish(vhost, name, shown) {
   });
 }
 
-async function remove(path, shown) {
+async function remove(path, shown, bindings) {
   let isDone = false;
   await formDialog({
     title: `Delete “${shown}”?`,
-    about: "Its bindings are deleted too. Publishing to it will fail.",
+    about: `Its ${pluralize(bindings, "binding")} will be deleted too. Publishing to it will fail.`,
     verb: "Delete the exchange",
     danger: true,
     fields: [{ name: "unused", label: "Only if it has no bindings", type: "check" }],

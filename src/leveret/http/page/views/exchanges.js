@@ -50,7 +50,7 @@ export function view({ frame, reload }) {
       {
         label: "Published",
         number: true,
-        sort: (x) => rateOf(x, "publish_in"),
+        sort: (x) => rateOf(x, "publish_in") ?? -1,
         cell: (x) => rate(rateOf(x, "publish_in")),
         width: "7rem",
         minor: true,
@@ -58,7 +58,7 @@ export function view({ frame, reload }) {
       {
         label: "Routed",
         number: true,
-        sort: (x) => rateOf(x, "publish_out"),
+        sort: (x) => rateOf(x, "publish_out") ?? -1,
         cell: (x) => rate(rateOf(x, "publish_out")),
         width: "6rem",
         minor: true,
@@ -88,7 +88,7 @@ export function view({ frame, reload }) {
 }
 
 function rateOf(exchange, name) {
-  return exchange.message_stats?.[`${name}_details`]?.rate ?? 0;
+  return exchange.message_stats?.[`${name}_details`]?.rate;
 }
 
 export function features(exchange) {

@@ -1,16 +1,18 @@
-/** All topics of the jobs service. */
+/** All topics of the jobs service, and all schedules. */
 
 import { queryString } from "../api.js";
-import { h } from "../dom.js";
-import { age, short } from "../format.js";
+import { fill, h } from "../dom.js";
+import { age, rate, short } from "../format.js";
 import { jobsCall } from "../jobs_api.js";
 import { formDialog } from "../parts/dialog.js";
-import { button, empty, head } from "../parts/elements.js";
+import { button, empty, head, sheet } from "../parts/elements.js";
 import { notice } from "../parts/notice.js";
 import { searchOver } from "../parts/search.js";
 import { Table } from "../parts/table.js";
 import { goTo, link } from "../router.js";
 import { vhost } from "../session.js";
+import { base64 } from "./job_payload.js";
+import { drawSchedules, editSchedule, loadSchedules } from "./job_schedules.js";
 
 const STATES = [
   ["Ready", "ready"],
@@ -19,8 +21,11 @@ const STATES = [
   ["Dead", "dead"],
 ];
 
+const NAMESPACES_MAX = 50; // whose schedules are loaded
+
 export function view({ reload }) {
   const add = () => enqueue({ namespace: vhost(), topic: "" }, reload);
+  const addSchedule = () => editSchedule({ namespace: vhost(), topic: "" }, reload);
   const table = new Table({
     label: "Topics",
     key: (t) => `${t.namespace}\n${t.topic}`,
@@ -31,28 +36,72 @@ export function view({ reload }) {
   const search = searchOver(table, {
     label: "Search topics",
     text: (t) => `${t.namespace} ${t.topic}`,
+    totals: (topics) => STATES.map(([label, name]) => `${sum(topics, name)} ${label.toLowerCase()}`).join(", "),
     choices: [
       ["All", () => true],
       ["Ready or leased", (t) => t.ready + t.leased > 0],
       ["With dead jobs", (t) => t.dead > 0],
     ],
   });
+  const schedules = h("div");
+  const rates = new TopicRates();
   const el = h(
     "div",
     { class: "view" },
     head({ title: "Jobs", actions: [button("Enqueue a job", add, "main")] }),
     h("div", { class: "stack" }, search.el, table.el),
+    sheet("Schedules", schedules, button("Add a schedule", addSchedule)),
   );
 
   async function refresh(signal) {
-    table.setRows(await jobsCall("GET", `/stats${queryString({ namespace: vhost() })}`, { signal }));
+    const topics = await jobsCall("GET", `/stats${queryString({ namespace: vhost() })}`, { signal });
+    const namespaces = vhost() ? [vhost()] : [...new Set(topics.map((t) => t.namespace))];
+    const planned = await loadSchedules(namespaces.slice(0, NAMESPACES_MAX), signal);
+    table.setRows(rates.add(topics));
+    fill(schedules, drawSchedules(planned, reload));
     search.say();
   }
   return { title: "Jobs", el, refresh };
 }
 
+/** Rates of topics, from the counters of two answers. */
+class TopicRates {
+  constructor() {
+    this.last = new Map();
+    this.at = 0;
+  }
+
+  add(topics) {
+    const now = performance.now();
+    const seconds = (now - this.at) / 1000;
+    const before = this.last;
+    this.at = now;
+    this.last = new Map(topics.map((t) => [`${t.namespace}\n${t.topic}`, t]));
+    return topics.map((t) => {
+      const old = before.get(`${t.namespace}\n${t.topic}`);
+      const grown = (name) =>
+        old && t[name] >= old[name] ? (t[name] - old[name]) / seconds : undefined;
+      return { ...t, inRate: grown("enqueued"), doneRate: grown("acked") };
+    });
+  }
+}
+
+/** Return a sum as text; it is unknown if a part is. */
+function sum(topics, name) {
+  return topics.some((t) => typeof t[name] !== "number")
+    ? "unknown"
+    : short(topics.reduce((total, t) => total + t[name], 0));
+}
+
 function columns() {
-  const now = () => Date.now();
+  const byRate = (label, name, width) => ({
+    label,
+    number: true,
+    sort: (t) => t[name] ?? -1,
+    cell: (t) => rate(t[name]),
+    width,
+    minor: true,
+  });
   return [
     {
       label: "Topic",
@@ -63,7 +112,7 @@ function columns() {
     ...STATES.map(([label, name, minor]) => ({
       label,
       number: true,
-      sort: (t) => t[name],
+      sort: (t) => t[name] ?? -1,
       cell: (t) => h("span", { title: t.missing || null }, short(t[name])),
       width: label.length > 6 ? "7rem" : "5.5rem",
       minor,
@@ -72,9 +121,12 @@ function columns() {
       label: "Oldest",
       number: true,
       sort: (t) => -(t.oldest_ready_ms ?? Infinity),
-      cell: (t) => (t.oldest_ready_ms ? age(Math.max(0, now() - t.oldest_ready_ms)) : "–"),
+      cell: (t) => (t.oldest_ready_ms ? age(Math.max(0, Date.now() - t.oldest_ready_ms)) : "–"),
       width: "6rem",
+      about: "how long the oldest ready job has waited",
     },
+    byRate("Enqueued", "inRate", "7rem"),
+    byRate("Done", "doneRate", "6rem"),
   ];
 }
 
@@ -111,10 +163,4 @@ export async function enqueue({ namespace, topic }, reload) {
     reload();
     if (!topic) goTo(link("jobs", made.namespace, made.topic));
   }
-}
-
-function base64(text) {
-  let octets = "";
-  for (const octet of new TextEncoder().encode(text)) octets += String.fromCharCode(octet);
-  return btoa(octets);
 }

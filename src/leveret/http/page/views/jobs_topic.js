@@ -1,20 +1,25 @@
-/** One topic: jobs by state, search by id, dead jobs with their errors, and settings. */
+/** One topic: its jobs by state, rates, schedules and settings. */
 
-import { apiPath, queryString } from "../api.js";
+import { apiPath, get, queryString, unlessRefused } from "../api.js";
 import { fill, h } from "../dom.js";
-import { age, count, duration, pluralize, time } from "../format.js";
+import { age, count, duration, rate } from "../format.js";
 import { jobsCall } from "../jobs_api.js";
-import { confirm, formDialog, openDialog } from "../parts/dialog.js";
-import { badge, button, facts, figures, head, list, sheet } from "../parts/elements.js";
-import { attempt, notice } from "../parts/notice.js";
+import { Chart } from "../parts/chart.js";
+import { formDialog } from "../parts/dialog.js";
+import { button, facts, figures, head, sheet } from "../parts/elements.js";
+import { notice } from "../parts/notice.js";
+import { rateHistory } from "../rate_history.js";
+import { link, noteQuery } from "../router.js";
+import { findJob } from "./job_dialog.js";
+import { drawJobs, loadJobs, STATES } from "./job_list.js";
+import { drawSchedules, editSchedule, loadSchedules } from "./job_schedules.js";
 import { enqueue } from "./jobs.js";
 
-const DEAD_SHOWN = 100;
-const STATES = [
-  ["ready", "Ready"],
-  ["scheduled", "Scheduled"],
-  ["leased", "Leased"],
-  ["dead", "Dead"],
+const RATE_LINES = [
+  { key: "enqueued", label: "Enqueued" },
+  { key: "handed_out", label: "Handed out" },
+  { key: "acked", label: "Acknowledged" },
+  { key: "failed", label: "Failed" },
 ];
 
 /** Counts of a topic that no client has used. Unknown counts are null. */
@@ -30,11 +35,16 @@ const NONE = {
   expired: 0,
 };
 
-export function view({ params, reload }) {
+export function view({ params, query, reload }) {
   const place = { namespace: params.namespace, topic: params.topic };
-  const counts = h("div");
+  const counts = h("div", { class: "stack" });
   const settings = h("div");
-  const dead = h("div");
+  const schedules = h("div");
+  const rates = new Chart("Jobs per second", RATE_LINES, rate);
+  const choices = h("div", { class: "choices", role: "group", "aria-label": "Jobs that are" });
+  const jobs = h("div", { class: "stack" });
+  const toQueue = h("span");
+  let state = STATES.some(([name]) => name === query.get("show")) ? query.get("show") : null;
   const el = h(
     "div",
     { class: "view" },
@@ -42,45 +52,81 @@ export function view({ params, reload }) {
       title: place.topic,
       crumb: [h("a", { href: "#/jobs" }, "Jobs"), ` in namespace ${place.namespace}`],
       actions: [
-        button("Find a job", () => find(place, reload)),
+        toQueue,
+        button("Find a job", () => findJob(place, reload)),
         button("Enqueue a job", () => enqueue(place, reload), "main"),
       ],
     }),
-    h("div", { class: "columns" }, sheet("Jobs", counts), sheet("Settings", settings)),
-    sheet("Dead jobs", dead),
+    h("div", { class: "columns" }, sheet("Jobs", counts), sheet("Rates", rates.el)),
+    sheet("Jobs by state", h("div", { class: "stack" }, h("div", { class: "row" }, choices), jobs)),
+    sheet("Schedules", schedules, button("Add a schedule", () => editSchedule(place, reload))),
+    sheet("Settings", settings),
   );
 
+  function choose(name) {
+    state = name;
+    noteQuery({ show: name });
+    drawChoices();
+    reload();
+  }
+  function drawChoices() {
+    const item = ([name, label]) =>
+      h(
+        "button",
+        { type: "button", "aria-pressed": String(name === state), onclick: () => choose(name) },
+        label,
+      );
+    fill(choices, STATES.map(item));
+  }
+
   async function refresh(signal) {
-    const [all, chosen, lost] = await Promise.all([
+    const [all, chosen, planned, queue] = await Promise.all([
       jobsCall("GET", `/stats${queryString({ namespace: place.namespace })}`, { signal }),
       jobsCall("GET", apiPath`/topics/${place.namespace}/${place.topic}`, { signal }),
-      jobsCall("GET", `/dead${queryString({ ...place, limit: DEAD_SHOWN })}`, { signal }),
+      loadSchedules([place.namespace], signal),
+      // A store in Redis and PostgreSQL has no queues.
+      unlessRefused(get(apiPath`/queues/${place.namespace}/${place.topic}?columns=name`, { signal })),
     ]);
-    const stats = all.find((each) => each.topic === place.topic);
-    fill(counts, drawCounts(stats ?? NONE));
+    const stats = all.find((each) => each.topic === place.topic) ?? NONE;
+    state ??= stats.dead > 0 ? "dead" : "ready";
+    const found = await loadJobs(place, state, signal);
+    const history = rateHistory(`jobs ${place.namespace}\n${place.topic}`);
+    history.count(countersOf(stats), {});
+    rates.update(history);
+    drawChoices();
+    fill(counts, drawCounts(stats));
+    fill(jobs, drawJobs(place, state, found, stats[state], reload));
+    fill(schedules, drawSchedules(planned.filter((s) => s.topic === place.topic), reload));
     fill(settings, drawSettings(place, chosen, reload));
-    fill(dead, drawDead(place, lost, stats?.dead ?? lost.length, reload));
+    const href = link("queues", place.namespace, place.topic);
+    fill(toQueue, queue && h("a", { class: "button", href }, "Show as queue"));
   }
   return { title: place.topic, el, refresh };
+}
+
+/** Return the counters of a topic for its rates. */
+export function countersOf(stats) {
+  return Object.fromEntries(
+    RATE_LINES.map(({ key }) => [key, stats[key]]).filter(([, value]) => value !== undefined),
+  );
 }
 
 function drawCounts(stats) {
   const waits = stats.oldest_ready_ms ? age(Math.max(0, Date.now() - stats.oldest_ready_ms)) : null;
   return [
+    stats.missing &&
+      h("p", { class: "note warn" }, `The jobs could not be counted: ${stats.missing}.`),
     figures(
-      STATES.map(([name, label]) => [
-        label,
-        h("span", { "data-count": name }, count(stats[name])),
-      ]),
+      STATES.map(([name, label]) => [label, h("span", { "data-count": name }, count(stats[name]))]),
     ),
+    facts([["Oldest ready job waits for", waits]]),
+    h("h3", null, "Since the node started"),
     facts([
-      ["Not counted", stats.missing || null],
-      ["Oldest ready", waits],
       ["Enqueued", count(stats.enqueued)],
-      ["Dequeued", count(stats.handed_out)],
+      ["Handed out to workers", count(stats.handed_out)],
       ["Acknowledged", count(stats.acked)],
       ["Failed", count(stats.failed)],
-      ["Expired leases", count(stats.expired)],
+      ["Leases that ran out", count(stats.expired)],
     ]),
   ];
 }
@@ -106,8 +152,8 @@ async function change(place, chosen, reload) {
       { name: "retries_max", label: "Retries", type: "number", required: true, value: chosen.retries_max, hint: "After the first attempt. Then the job is dead." },
       { name: "backoff_ms", label: "First retry after (ms)", type: "number", required: true, value: chosen.backoff_ms, hint: "Doubles with each retry." },
       { name: "backoff_ms_max", label: "Maximum retry delay (ms)", type: "number", required: true, value: chosen.backoff_ms_max },
-      { name: "jitter", label: "Jitter (0–1)", type: "number", required: true, value: chosen.jitter },
-      { name: "lease_ms", label: "Lease (ms)", type: "number", required: true, value: chosen.lease_ms },
+      { name: "jitter", label: "Jitter (0–1)", type: "number", required: true, value: chosen.jitter, hint: "Random share of the delay, so that retries do not come together." },
+      { name: "lease_ms", label: "Lease (ms)", type: "number", required: true, value: chosen.lease_ms, hint: "Time for which a worker holds a job." },
       { name: "concurrency_max", label: "Maximum leased at once", type: "number", value: chosen.concurrency_max, hint: "Empty: no limit." },
     ],
     submit: (values) =>
@@ -115,169 +161,4 @@ async function change(place, chosen, reload) {
   });
   if (isDone) notice("The settings are saved.");
   reload();
-}
-
-function drawDead(place, jobs, total, reload) {
-  if (jobs.length === 0)
-    return h("p", { class: "soft" }, "No dead jobs.");
-  return [
-    h(
-      "div",
-      { class: "row" },
-      h(
-        "span",
-        { class: "grow soft", role: "status" },
-        total > jobs.length ? `Showing ${count(jobs.length)} of ${count(total)}.` : `${count(total)} in total.`,
-      ),
-      button("Redrive all", () => redrive(place, null, reload, total)),
-      button("Delete all", () => remove(place, null, reload, total), "danger"),
-    ),
-    list(
-      [
-        { label: "Id", cell: (job) => h("span", { class: "mono" }, job.id) },
-        { label: "Attempts", number: true, cell: (job) => count(job.attempts) },
-        { label: "Last failed", cell: (job) => formatTime(lastFailure(job)?.time) },
-        { label: "Last error", cell: (job) => firstLine(lastFailure(job)?.error) },
-        {
-          label: "",
-          cell: (job) =>
-            h(
-              "div",
-              { class: "row end" },
-              button("Show", () => show(place, job, reload), "small"),
-              button("Redrive", () => redrive(place, [job.id], reload), "small"),
-              button("Delete", () => remove(place, [job.id], reload), "small danger"),
-            ),
-        },
-      ],
-      jobs,
-      "",
-    ),
-  ];
-}
-
-async function redrive(place, ids, reload, total = 1) {
-  if (ids === null) {
-    const isSure = await confirm({
-      title: `Redrive ${pluralize(total, "dead job")}?`,
-      text: "They become ready again, and their retries are reset.",
-      verb: "Redrive all",
-      danger: false,
-    });
-    if (!isSure) return;
-  }
-  await attempt(
-    () => jobsCall("POST", "/dead/redrive", { body: withIds(place, ids) }),
-    ids ? "The job is ready again." : "The jobs are ready again.",
-  );
-  reload();
-}
-
-async function remove(place, ids, reload, total = 1) {
-  const isSure = await confirm({
-    title: ids ? `Delete job ${ids[0]}?` : `Delete ${pluralize(total, "dead job")}?`,
-    text: "This cannot be undone.",
-    verb: "Delete",
-  });
-  if (!isSure) return;
-  await attempt(
-    () => jobsCall("POST", "/dead/delete", { body: withIds(place, ids) }),
-    ids ? "The job is deleted." : "The dead jobs are deleted.",
-  );
-  reload();
-}
-
-function withIds(place, ids) {
-  return ids === null ? place : { ...place, ids };
-}
-
-async function find(place, reload) {
-  let found = null;
-  await formDialog({
-    title: "Find a job",
-    verb: "Find",
-    fields: [{ name: "id", label: "Id", required: true }],
-    submit: async ({ id }) => {
-      found = await jobsCall("GET", `/job${queryString({ ...place, id })}`);
-    },
-  });
-  if (found) show(place, found, reload);
-}
-
-/** Show a job with its history, and the actions for its state. */
-function show(place, job, reload) {
-  const act = async (path, done) => {
-    opened.close();
-    await attempt(() => jobsCall("POST", path, { body: { ...place, id: job.id } }), done);
-    reload();
-  };
-  const opened = openDialog({
-    title: `Job ${job.id}`,
-    wide: true,
-    body: h(
-      "div",
-      { class: "stack" },
-      facts([
-        ["State", badge(job.state, job.state === "dead" ? "bad" : "")],
-        ["Priority", String(job.priority)],
-        ["Attempts", count(job.attempts)],
-        ["Enqueued", formatTime(job.created_at)],
-        ["Delivered not before", formatTime(job.deliver_after)],
-        ["Leased until", job.lease_expires_at ? formatTime(job.lease_expires_at) : null],
-        ["Idempotency key", job.idempotency_key],
-        ["Fair key", job.fair_key],
-      ]),
-      h("h3", null, "Payload"),
-      h("pre", { class: "payload", tabindex: "0" }, payloadText(job.payload)),
-      h("h3", null, "Failures"),
-      drawFailures(job.failures ?? []),
-    ),
-    footer: h(
-      "footer",
-      null,
-      job.state === "scheduled" &&
-        button("Deliver now", () => act("/deliver-now", "The job is ready.")),
-      (job.state === "scheduled" || job.state === "ready") &&
-        button("Cancel the job", () => act("/cancel", "The job is cancelled."), "danger"),
-      button("Close", () => opened.close()),
-    ),
-  });
-}
-
-function drawFailures(failures) {
-  if (failures.length === 0) return h("p", { class: "soft" }, "None.");
-  return h(
-    "ol",
-    { class: "failures" },
-    failures.map((failure) =>
-      h(
-        "li",
-        null,
-        h("div", { class: "soft" }, `Attempt ${failure.attempt}, ${formatTime(failure.time)}`),
-        h("pre", { tabindex: "0" }, failure.error),
-      ),
-    ),
-  );
-}
-
-function lastFailure(job) {
-  return job.failures?.[job.failures.length - 1];
-}
-
-function firstLine(text) {
-  return (text ?? "–").split("\n", 1)[0];
-}
-
-function formatTime(text) {
-  return text ? time(Date.parse(text)) : "–";
-}
-
-/** Return a payload as text; binary data stays base64. */
-function payloadText(payload) {
-  const octets = Uint8Array.from(atob(payload ?? ""), (c) => c.charCodeAt(0));
-  try {
-    return new TextDecoder("utf-8", { fatal: true }).decode(octets);
-  } catch {
-    return payload;
-  }
 }

@@ -41,7 +41,7 @@ export function loginView(reason, onDone) {
   };
   return h(
     "main",
-    { class: "login" },
+    { class: "login", id: "main", tabindex: "-1" },
     h(
       "div",
       { class: "mark" },

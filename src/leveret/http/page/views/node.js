@@ -21,6 +21,7 @@ export function view() {
   const memory = new Chart("Memory", MEMORY_LINES, bytes);
   const disk = new Chart("Free disk space", DISK_LINES, bytes);
   const files = new Chart("Open files", FILE_LINES, count);
+  const diskSheet = sheet("Free disk space", disk.el);
   const sub = h("div", { class: "row" });
   const totals = h("div");
   const parts = h("div");
@@ -34,7 +35,7 @@ export function view() {
       "div",
       { class: "columns" },
       sheet("Memory", memory.el),
-      sheet("Free disk space", disk.el),
+      diskSheet,
       sheet("Open files and connections", files.el),
     ),
     h("div", { class: "columns" }, sheet("What the memory is used for", parts), sheet("Details", about)),
@@ -52,6 +53,7 @@ export function view() {
       files: node.fd_used,
       sockets: node.sockets_used,
     });
+    diskSheet.hidden = !(node.disk_free > 0); // a broker in memory knows of no disk
     for (const chart of [memory, disk, files]) chart.update(history);
     fill(sub, node.name, alarm(node));
     fill(totals, drawTotals(node));

@@ -91,25 +91,25 @@ function subtitle(overview) {
 }
 
 function drawTotals({ queue_totals: waiting = {}, object_totals: objects = {} }) {
-  const to = (href, value) => h("a", { href }, short(value ?? 0));
+  const to = (href, value) => h("a", { href }, short(value));
   return figures([
     [
       "Ready",
-      h("span", { title: count(waiting.messages_ready) }, short(waiting.messages_ready ?? 0)),
+      h("span", { title: count(waiting.messages_ready) }, short(waiting.messages_ready)),
     ],
     [
       "In flight",
       h(
         "span",
         { title: count(waiting.messages_unacknowledged) },
-        short(waiting.messages_unacknowledged ?? 0),
+        short(waiting.messages_unacknowledged),
       ),
     ],
     ["Queues", to("#/queues", objects.queues)],
     ["Exchanges", to("#/exchanges", objects.exchanges)],
     ["Connections", to("#/connections", objects.connections)],
     ["Channels", to("#/channels", objects.channels)],
-    ["Consumers", short(objects.consumers ?? 0)],
+    ["Consumers", short(objects.consumers)],
   ]);
 }
 
@@ -166,7 +166,7 @@ function drawChurn(churn) {
     [
       { label: "Event", cell: ([, label]) => label },
       { label: "Total", number: true, cell: ([key]) => count(churn[key]) },
-      { label: "Rate", number: true, cell: ([key]) => rate(churn[`${key}_details`]?.rate ?? 0) },
+      { label: "Rate", number: true, cell: ([key]) => rate(churn[`${key}_details`]?.rate) },
     ],
     rows,
     "No events yet.",

@@ -3,7 +3,7 @@
 import { apiPath, get } from "../api.js";
 import { loadConnectionNames } from "../connection_names.js";
 import { fill, h } from "../dom.js";
-import { bytes, count, duration, rate, short } from "../format.js";
+import { bytes, count, duration, percent, rate, short } from "../format.js";
 import { Chart } from "../parts/chart.js";
 import { facts, figures, head, sheet, tableFacts, tabs } from "../parts/elements.js";
 import { RATES } from "../frame.js";
@@ -54,8 +54,8 @@ export function view({ params, query, reload }) {
     const history = rateHistory(`queue ${vhost}\n${name}`);
     await history.begin(() => get(apiPath`/queues/${vhost}/${name}/history`, { signal }));
     countStats(history, queue.message_stats, RATES, {
-      ready: queue.messages_ready ?? 0,
-      unacked: queue.messages_unacknowledged ?? 0,
+      ready: queue.messages_ready,
+      unacked: queue.messages_unacknowledged,
     });
     fill(
       sub,
@@ -110,12 +110,12 @@ function overviewTab({ vhost, name }) {
 
 function drawCounts(queue) {
   const parts = [
-    ["ready", "Ready", queue.messages_ready ?? 0],
-    ["unacked", "In flight", queue.messages_unacknowledged ?? 0],
-    ["scheduled", "Scheduled", queue.messages_scheduled ?? 0],
-    ["damaged", "Damaged", queue.messages_damaged ?? 0],
+    ["ready", "Ready", queue.messages_ready],
+    ["unacked", "In flight", queue.messages_unacknowledged],
+    ["scheduled", "Scheduled", queue.messages_scheduled],
+    ["damaged", "Damaged", queue.messages_damaged],
   ];
-  const total = parts.reduce((sum, [, , value]) => sum + value, 0);
+  const total = parts.reduce((sum, [, , value]) => sum + (value ?? 0), 0);
   const bar = parts
     .filter(([, , value]) => value > 0)
     .map(([key, , value]) => h("span", { class: key, style: { flex: String(value / total) } }));
@@ -145,8 +145,8 @@ function drawFacts(queue) {
     ],
     ["Consumers", count(queue.consumers)],
     [
-      "Consumers ready for messages",
-      queue.consumers > 0 ? `${Math.round((queue.consumer_utilisation ?? 0) * 100)} %` : null,
+      "Consumers that can take a message now",
+      queue.consumers > 0 ? percent(queue.consumer_utilisation) : null,
     ],
     ["Size of bodies", bytes(queue.message_bytes)],
     ["Oldest message", typeof oldest === "number" ? duration(oldest) : null],

@@ -44,7 +44,7 @@ async function setPaused(queue, reload) {
 async function purge(queue, reload) {
   const isSure = await confirm({
     title: `Purge “${queue.name}”?`,
-    text: `${pluralize(queue.messages_ready ?? 0, "ready message")} will be deleted. Messages in flight are not affected. This cannot be undone.`,
+    text: `${pluralize(queue.messages_ready, "ready message")} will be deleted. Messages in flight are not affected. This cannot be undone.`,
     verb: "Purge",
   });
   if (isSure)
@@ -59,7 +59,7 @@ async function remove(vhost, name, messages) {
   let isDone = false;
   await formDialog({
     title: `Delete “${name}”?`,
-    about: `Its ${pluralize(messages ?? 0, "message")} will be deleted too.`,
+    about: `Its ${pluralize(messages, "message")} will be deleted too.`,
     verb: "Delete the queue",
     danger: true,
     fields: [

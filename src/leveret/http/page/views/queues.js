@@ -1,33 +1,17 @@
-/** All queues: search, sort and declare. One call loads them all, with few fields each. */
+/** All queues: search, sort and declare. The broker sorts and filters; visible pages are loaded. */
 
-import { apiPath, get, put } from "../api.js";
+import { apiPath, put } from "../api.js";
 import { h } from "../dom.js";
-import { rate, short } from "../format.js";
+import { bytes, percent, rate, short } from "../format.js";
 import { formDialog } from "../parts/dialog.js";
 import { badge, button, empty, head } from "../parts/elements.js";
 import { notice } from "../parts/notice.js";
-import { searchOver } from "../parts/search.js";
+import { pagedList } from "../parts/paged_list.js";
 import { Table } from "../parts/table.js";
 import { goTo, link } from "../router.js";
 import { session, vhost, vhostForNew } from "../session.js";
 
-const COLUMNS = [
-  "name",
-  "vhost",
-  "type",
-  "state",
-  "durable",
-  "exclusive",
-  "auto_delete",
-  "policy",
-  "paused",
-  "messages",
-  "messages_ready",
-  "messages_unacknowledged",
-  "consumers",
-  "message_stats.publish_details.rate",
-  "message_stats.deliver_get_details.rate",
-].join(",");
+const FIELDS = "name,vhost,type,state,durable,exclusive,auto_delete,policy,paused,consumers,messages_damaged";
 const ARGUMENTS = [
   "x-message-ttl",
   "x-expires",
@@ -52,17 +36,19 @@ export function view({ reload }) {
     columns: columns(),
     empty: empty("No queues yet.", button("Declare the first queue", declare, "main")),
   });
-  const search = searchOver(table, {
+  const search = pagedList(table, {
     label: "Search queues",
-    text: (queue) => queue.name,
-    totals: (queues) =>
-      `${short(sum(queues, "messages_ready"))} ready, ${short(sum(queues, "messages_unacknowledged"))} in flight`,
+    path: listPath,
+    fields: FIELDS,
+    totals: (sums) =>
+      `${short(sums.messages_ready)} ready, ${short(sums.messages_unacknowledged)} in flight`,
     choices: [
-      ["All", () => true],
-      ["With messages", (queue) => (queue.messages ?? 0) > 0],
-      ["Without consumers", (queue) => !queue.consumers],
-      ["Paused", (queue) => queue.paused],
+      ["All", ""],
+      ["With messages", "with_messages"],
+      ["Without consumers", "without_consumers"],
+      ["Paused", "paused"],
     ],
+    reload,
   });
   const el = h(
     "div",
@@ -70,76 +56,83 @@ export function view({ reload }) {
     head({ title: "Queues", actions: [button("Declare a queue", declare, "main")] }),
     h("div", { class: "stack" }, search.el, table.el),
   );
+  return { title: "Queues", el, refresh: search.refresh };
+}
 
-  async function refresh(signal) {
-    const path = vhost() ? apiPath`/queues/${vhost()}` : "/queues";
-    table.setRows(await get(`${path}?columns=${COLUMNS}`, { signal }));
-    search.say();
-  }
-  return { title: "Queues", el, refresh };
+/** Return the path of the queues of the selected vhost, or of all. */
+export function listPath() {
+  return vhost() ? apiPath`/queues/${vhost()}` : "/queues";
 }
 
 function columns() {
-  const isAll = vhost() === "";
-  const found = [
-    { label: "Name", sort: (q) => q.name, cell: name },
-    { label: "Type", sort: (q) => q.type ?? "", cell: features, width: "13rem", minor: true },
+  return [
+    { label: "Name", sort: "name", cell: name },
+    ...(vhost() === "" ? [vhostColumn()] : []),
+    { label: "Type", sort: "type", cell: features, width: "13rem", minor: true },
+    { ...counted("Ready", "messages_ready", "5.5rem"), minor: false },
+    counted("In flight", "messages_unacknowledged", "6.5rem"),
+    { ...counted("Scheduled", "messages_scheduled", "7rem"), extra: true },
     {
-      label: "Ready",
+      label: "Size",
       number: true,
-      sort: (q) => q.messages_ready ?? 0,
-      cell: (q) => short(q.messages_ready ?? 0),
-      width: "5.5rem",
-    },
-    {
-      label: "In flight",
-      number: true,
-      sort: (q) => q.messages_unacknowledged ?? 0,
-      cell: (q) => short(q.messages_unacknowledged ?? 0),
+      sort: "message_bytes",
+      field: "message_bytes",
+      cell: (q) => bytes(q.message_bytes),
       width: "6.5rem",
       minor: true,
+      extra: true,
+      about: "payloads of all messages",
     },
+    counted("Consumers", "consumers", "7rem"),
     {
-      label: "Consumers",
+      label: "Capacity",
       number: true,
-      sort: (q) => q.consumers ?? 0,
-      cell: (q) => short(q.consumers ?? 0),
-      width: "7rem",
+      sort: "consumer_utilisation",
+      field: "consumer_utilisation",
+      cell: (q) => (q.consumers > 0 ? percent(q.consumer_utilisation) : "–"),
+      width: "6.5rem",
       minor: true,
+      extra: true,
+      about: "share of the consumers that can take a message now",
     },
+    { ...rateColumn("Published", "publish"), minor: false },
+    rateColumn("Delivered", "deliver_get"),
+    { ...rateColumn("Acknowledged", "ack", "8.5rem"), extra: true },
+    { ...rateColumn("Redelivered", "redeliver", "8rem"), extra: true },
     {
-      label: "Published",
-      number: true,
-      sort: (q) => rateOf(q, "publish"),
-      cell: (q) => rate(rateOf(q, "publish")),
-      width: "7rem",
-    },
-    {
-      label: "Delivered",
-      number: true,
-      sort: (q) => rateOf(q, "deliver_get"),
-      cell: (q) => rate(rateOf(q, "deliver_get")),
-      width: "7rem",
+      label: "Policy",
+      sort: "policy",
+      cell: (q) => q.policy ?? "–",
+      width: "9rem",
       minor: true,
+      extra: true,
     },
   ];
-  if (isAll)
-    found.splice(1, 0, {
-      label: "Vhost",
-      sort: (q) => q.vhost,
-      cell: (q) => q.vhost,
-      width: "7rem",
-      minor: true,
-    });
-  return found;
 }
 
-function sum(queues, name) {
-  return queues.reduce((total, queue) => total + (queue[name] ?? 0), 0);
+/** Return the column of the vhost, for lists of all vhosts. */
+export function vhostColumn() {
+  return { label: "Vhost", sort: "vhost", cell: (q) => q.vhost, width: "7rem", minor: true };
 }
 
-function rateOf(queue, name) {
-  return queue.message_stats?.[`${name}_details`]?.rate ?? 0;
+/** Return a column of a count that the API calls `field`. */
+export function counted(label, field, width) {
+  return {
+    label,
+    number: true,
+    sort: field,
+    field,
+    cell: (row) => short(row[field]),
+    width,
+    minor: true,
+  };
+}
+
+/** Return a column of a rate of `message_stats`. */
+export function rateColumn(label, name, width = "7rem") {
+  const field = `message_stats.${name}_details.rate`;
+  const cell = (row) => rate(row.message_stats?.[`${name}_details`]?.rate);
+  return { label, number: true, sort: field, field, cell, width, minor: true };
 }
 
 function name(queue) {
@@ -155,6 +148,7 @@ export function features(queue) {
     queue.auto_delete && badge("auto-delete"),
     queue.durable === false && badge("transient"),
     queue.policy && badge(`policy ${queue.policy}`),
+    queue.messages_damaged > 0 && badge("damaged messages", "bad"),
     queue.state &&
       queue.state !== "running" &&
       queue.state !== "idle" &&

@@ -1,11 +1,12 @@
 /** One stream, browsed by offset or time. Nothing is consumed, and no cursor moves. */
 
 import { apiPath, get } from "../api.js";
+import { connectionName, loadConnectionNames } from "../connection_names.js";
 import { fill, h } from "../dom.js";
-import { bytes, count, time } from "../format.js";
+import { bytes, count, duration, time } from "../format.js";
 import { openDialog } from "../parts/dialog.js";
 import { Form } from "../parts/form.js";
-import { button, empty, figures, head, sheet, list } from "../parts/elements.js";
+import { badge, button, empty, figures, head, sheet, list } from "../parts/elements.js";
 import { Table } from "../parts/table.js";
 import { link } from "../router.js";
 import { messageFacts } from "./message_dialog.js";
@@ -19,7 +20,7 @@ export function view({ params }) {
   const { vhost, name } = params;
   const path = apiPath`/streams/${vhost}/${name}`;
   const totals = h("div");
-  const cursors = h("div");
+  const readers = h("div");
   const status = h("p", { class: "soft", role: "status" });
   const table = new Table({
     label: "Messages of the stream",
@@ -95,15 +96,15 @@ export function view({ params }) {
       actions: [h("a", { class: "button", href: link("queues", vhost, name) }, "Show as queue")],
     }),
     h("section", { class: "sheet", "aria-label": "Totals" }, totals),
-    h("section", { class: "sheet", "aria-label": "Go to" }, formEl),
+    sheet("Readers", readers),
+    sheet("Messages", formEl),
     h("div", { class: "stack" }, status, table.el),
-    sheet("Cursors", cursors),
   );
 
   async function refresh(signal) {
-    info = await get(path, { signal });
+    [info] = await Promise.all([get(path, { signal }), loadConnectionNames(signal)]);
     fill(totals, drawTotals(info));
-    fill(cursors, drawCursors(info));
+    fill(readers, drawReaders(info));
     if (shownFrom === null) await load(Math.max(info.first_offset, info.end_offset - PAGE));
   }
   return { title: name, el, refresh };
@@ -165,19 +166,30 @@ function drawTotals(info) {
   ]);
 }
 
-function drawCursors(info) {
-  const rows = Object.entries(info.cursors ?? {});
+function drawReaders(info) {
   return list(
     [
-      { label: "Name", cell: ([cursor]) => h("span", { class: "mono" }, cursor) },
-      { label: "Next offset", number: true, cell: ([, offset]) => count(offset) },
+      { label: "Name", cell: (r) => h("span", { class: "mono" }, r.name) },
+      { label: "Kind", cell: readerKind },
+      { label: "Next offset", number: true, cell: (r) => count(r.offset) },
+      { label: "Messages behind", number: true, cell: (r) => count(r.behind) },
       {
-        label: "Behind",
+        label: "Time behind",
         number: true,
-        cell: ([, offset]) => count(Math.max(0, info.end_offset - offset)),
+        cell: (r) => (r.behind === 0 ? badge("up to date", "good") : behindTime(r)),
       },
     ],
-    rows,
-    "No cursors.",
+    info.readers ?? [],
+    "Nobody reads this stream: it has no cursors and no consumers.",
   );
+}
+
+function behindTime(reader) {
+  return typeof reader.behind_ms === "number" ? duration(reader.behind_ms) : "unknown";
+}
+
+function readerKind(reader) {
+  if (reader.kind !== "consumer") return "cursor";
+  const name = connectionName(reader.connection);
+  return ["consumer of ", h("a", { href: link("connections", reader.connection) }, name)];
 }

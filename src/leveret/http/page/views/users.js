@@ -27,6 +27,7 @@ export function view({ reload }) {
         label: "Tags",
         sort: (u) => tagsOf(u).join(),
         cell: (u) => tagsOf(u).map((tag) => badge(tag)),
+        narrow: "8.75rem",
       },
       {
         label: "Virtual hosts",

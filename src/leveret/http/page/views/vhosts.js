@@ -1,8 +1,8 @@
 /** All virtual hosts. */
 
-import { apiPath, del, get, put } from "../api.js";
+import { apiPath, del, get, put, unlessRefused } from "../api.js";
 import { fill, h } from "../dom.js";
-import { count } from "../format.js";
+import { count, pluralize } from "../format.js";
 import { formDialog } from "../parts/dialog.js";
 import { badge, button, head, list, sheet } from "../parts/elements.js";
 import { attempt, notice } from "../parts/notice.js";
@@ -38,8 +38,8 @@ function draw(vhosts, reload) {
         cell: (v) => [v.description || h("span", { class: "soft" }, "–"), " ", marks(v)],
       },
       { label: "Default queue type", cell: (v) => v.default_queue_type ?? "classic" },
-      { label: "Ready", number: true, cell: (v) => count(v.messages_ready ?? 0) },
-      { label: "In flight", number: true, cell: (v) => count(v.messages_unacknowledged ?? 0) },
+      { label: "Ready", number: true, cell: (v) => count(v.messages_ready) },
+      { label: "In flight", number: true, cell: (v) => count(v.messages_unacknowledged) },
       {
         label: "",
         cell: (v) =>
@@ -107,10 +107,11 @@ function edit(vhost, reload) {
 }
 
 async function remove(vhost, reload) {
+  const path = `${apiPath`/queues/${vhost.name}`}?page=1&page_size=1&columns=name`;
+  const queues = (await unlessRefused(get(path)))?.total_count;
   const isDone = await formDialog({
     title: `Delete “${vhost.name}”?`,
-    about:
-      "Its queues, exchanges, messages and permissions are deleted too. Enter its name to confirm.",
+    about: `Its ${pluralize(queues, "queue")} with ${pluralize(vhost.messages, "message")}, its exchanges and permissions will be deleted too. Enter its name to confirm.`,
     verb: "Delete the virtual host",
     danger: true,
     fields: [{ name: "name", label: "Name of the virtual host", required: true, whole: true }],
