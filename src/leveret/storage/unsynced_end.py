@@ -11,6 +11,7 @@ the file before it was synced. The mark `synced` names the last block that was. 
 blocks of the newest file are written again.
 """
 
+import struct
 from collections.abc import Iterator
 from typing import Final
 
@@ -19,7 +20,8 @@ from leveret.storage.disk import Disk, DiskFile
 from leveret.storage.file_names import log_name
 from leveret.storage.synced_mark import read_mark
 
-_SLICE_BYTES: Final = 1024 * 1024  # written between two steps
+_SLICE_BYTES: Final = 1024 * 1024  # read at once, or written between two steps
+_BLOCK_HEAD: Final = struct.Struct(">IIQ")  # size, checksum, number
 
 
 def write_unsynced_end(disk: Disk, number: int, end: int) -> Iterator[None]:
@@ -46,8 +48,14 @@ def _synced_end(file: DiskFile, end: int, synced_block: int) -> int:
     """Return where the blocks up to `synced_block` end."""
     at = HEAD_BYTES
     while at < end:
-        head = file.read(BLOCK_HEAD_BYTES, at)
-        if int.from_bytes(head[8:BLOCK_HEAD_BYTES], "big") > synced_block:
+        data = file.read(min(_SLICE_BYTES, end - at), at)
+        if len(data) < BLOCK_HEAD_BYTES:
             break
-        at = min(end, at + BLOCK_HEAD_BYTES + int.from_bytes(head[:4], "big"))
-    return at
+        inner = 0  # where the next block begins in `data`
+        while inner + BLOCK_HEAD_BYTES <= len(data):
+            size, _, block = _BLOCK_HEAD.unpack_from(data, inner)
+            if block > synced_block:
+                return at + inner
+            inner += BLOCK_HEAD_BYTES + size
+        at += inner
+    return end

@@ -53,7 +53,7 @@ class Confirms:
         if not is_multiple:
             self._settle(number, is_ack)
             return
-        number = number or self._last  # 0 means all
+        number = min(number, self._last) or self._last  # 0 means all
         for each in range(self._first, number + 1):
             self._settle(each, is_ack)
         self._first = max(self._first, number + 1)
