@@ -153,6 +153,11 @@ def test_no_column_of_a_table_is_cut_off(page: Page, tmp_path: Path) -> None:
     assert is_phone or page.evaluate(cut) == []  # a phone scrolls wide tables
 
 
+def test_a_line_of_one_point_in_time_is_drawn() -> None:
+    one = Lines("l", [Series("p99", [(1_772_000_000.0, 5.0)])], "ms")
+    assert page_html(Charts("t", "", [], [one])).count("<circle") == 1
+
+
 def test_charts_of_one_queue_share_their_scale() -> None:
     low = Lines("low", [Series("p50", [(0.0, 5.0), (60.0, 6.0)])], "ms", scale="q")
     high = Lines("high", [Series("p50", [(0.0, 4000.0), (60.0, 4000.0)])], "ms", scale="q")

@@ -48,7 +48,8 @@ class _Frame:
         self, across: tuple[float, float], up: Scale, unit: Unit, x_ticks: list[tuple[float, str]]
     ) -> None:
         first, last = across
-        self._across = Scale(first, max(last, first + 1e-9), [])
+        # A chart of one point has a width too. Times are so large that 1e-9 would round to nothing.
+        self._across = Scale(first, max(last, first + max(1e-9, abs(first) * 1e-9)), [])
         self._up = up
         self.unit = unit
         self._x_ticks = x_ticks
