@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from functools import partial
 from typing import Any
 
 import pamqp.frame
@@ -95,7 +96,8 @@ def delivery(channel: int, tag: int, body: bytes, pieces: int = 1) -> bytes:
     header = ContentHeader(0, len(body), Basic.Properties(message_id=f"m{tag}"))
     step = -(-len(body) // pieces) or 1
     parts = [ContentBody(body[at : at + step]) for at in range(0, len(body), step)]
-    return b"".join(pamqp.frame.marshal(each, channel) for each in (deliver, header, *parts))
+    marshal = partial(pamqp.frame.marshal, channel_id=channel)
+    return b"".join([marshal(deliver), marshal(header), *map(marshal, parts)])
 
 
 async def read_frame(reader: FrameReader) -> Any:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 from opentelemetry import trace
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client.parser import text_string_to_metric_families
@@ -160,11 +160,11 @@ async def test_spans_of_publisher_and_handler_are_one_trace(
     spans = {each.context.span_id: each for each in exported.get_finished_spans() if each.context}
     handled = [each for each in spans.values() if each.name == f"process {prefix}.events"]
     assert len(handled) == 2
-    last = max(handled, key=lambda each: each.start_time or 0)
+    last: ReadableSpan | None = max(handled, key=lambda each: each.start_time or 0)
     names = []
     while last is not None:
         names.append(last.name.split()[0])
-        last = spans.get(last.parent.span_id) if last.parent else None  # type: ignore[assignment]
+        last = spans.get(last.parent.span_id) if last.parent else None
     assert names == ["process", "send", "process", "send", "request"]
 
 

@@ -28,12 +28,12 @@ class FastStreamService:
         self._retry = RabbitExchange(
             f"{prefix}.retry-exchange.{name}", type=ExchangeType.DIRECT, durable=True
         )
-        rejected = {
+        rejected: Any = {
             "x-dead-letter-exchange": self._retry.name,
             "x-dead-letter-routing-key": "retry",
         }
         self._queue = RabbitQueue(f"{prefix}.queue.{name}", durable=True, arguments=rejected)
-        waiting = {
+        waiting: Any = {
             "x-dead-letter-exchange": "",
             "x-dead-letter-routing-key": self._queue.name,
             "x-message-ttl": RETRY_DELAY_MS,

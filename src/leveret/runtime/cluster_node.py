@@ -19,20 +19,20 @@ from random import Random
 from typing import Final
 
 from leveret.arrow.bulk_reads import BulkReads
-from leveret.auth.certificates import TlsPeer
 from leveret.clock import Clock
 from leveret.cluster.errors import ClusterError
 from leveret.cluster.member import ClusterMember, Directory, NodeSettings
 from leveret.cluster.peers import Tls
 from leveret.cluster.raft.members import encode_members
-from leveret.cluster.relay import AMQP, AMQPS, HTTP, HTTPS, RelayHead, attach
+from leveret.cluster.relay import AMQPS, HTTP, HTTPS, RelayHead, attach
 from leveret.config.settings import Settings
 from leveret.errors import ConfigError, CorruptionError, LeveretError
-from leveret.listening import Admission, Client, Relayed
+from leveret.listening import Client, Relayed
 from leveret.runtime.cluster_facts import ClusterFacts
 from leveret.runtime.cluster_logs import FollowingLog, LeadingLog, put_hard
 from leveret.runtime.directory_copier import DirectoryCopier, Offer
 from leveret.runtime.follower_http import FollowerHttp
+from leveret.runtime.fronts import make_front
 from leveret.runtime.node import Node, NotWantedError
 from leveret.runtime.public_listeners import LEADER_WAIT_S
 from leveret.runtime.public_listeners import Relayed as LeaderConnection
@@ -171,26 +171,11 @@ class ClusterNode(ClusterFacts):
                 while self._open is None and self._term:
                     await self._next_change()
                 if self._open is not None:
-                    protocol = await self._front(self._open, head, client, relayed)
+                    protocol = await make_front(self._open, head, client, relayed)
         if protocol is None or transport.is_closing():
             transport.abort()
         else:
             attach(transport, protocol, rest)
-
-    async def _front(
-        self, node: Node, head: RelayHead, client: Client, relayed: Relayed | None
-    ) -> asyncio.BaseProtocol:
-        """Return the protocol of the broker's front for a client. Raises ClusterError."""
-        if head.service in (AMQP, AMQPS):
-            _admit(node.amqp.admission, client)
-            if relayed is None:
-                return node.amqp.make_protocol(client)
-            return node.amqp.make_relayed(relayed, _tls_peer(head))
-        if node.http is None:
-            raise ClusterError("the node does not serve HTTP")
-        server = await node.http.server()
-        _admit(server.admission, client)
-        return server.make_protocol(client) if relayed is None else server.make_relayed(relayed)
 
     async def find_server(
         self, head: RelayHead, client: Client
@@ -199,7 +184,7 @@ class ClusterNode(ClusterFacts):
         while True:
             node = self._open
             if node is not None:
-                return await self._front(node, head, client, None)
+                return await make_front(node, head, client, None)
             if head.service in (HTTP, HTTPS) and not self._term:
                 return FollowerHttp(self, client, head)
             found = await self._maybe_relay(head)
@@ -492,16 +477,3 @@ class ClusterNode(ClusterFacts):
         if self._following is not None:
             self._following.close()
             self._disk.release()
-
-
-def _admit(admission: Admission, client: Client) -> None:
-    """Count a client, or raise ClusterError. Its descriptor was checked by the listeners."""
-    if not admission.enter(client.host, -1):
-        raise ClusterError("there are too many connections")
-
-
-def _tls_peer(head: RelayHead) -> TlsPeer | None:
-    """Return the TLS session of a client with the node that relays it."""
-    if head.service == AMQP:
-        return None
-    return TlsPeer(head.tls_version, head.tls_cipher, head.verifies, *head.names.texts())

@@ -92,7 +92,7 @@ def _compact_delta(
             delta.delete_before(folder, delete_before)
         messages = delta.compact_table(folder, file_bytes)
         deleted = delta.vacuum(folder, keep_s)
-        return Compacted(before, len(lake.bronze_files(table)), messages, deleted)
+        return Compacted(before, len(lake.bronze_files(table)), messages, deleted, 0)
 
 
 def _sweep(folder: Path) -> None:
