@@ -185,7 +185,7 @@ def extensions() -> list[Extension]:
     )
     write_if_changed(SMALL_HEADER, SMALL_HEADER_TEXT)
     for extension in unit:
-        extension.extra_compile_args.extend(C_FLAGS)
+        extension.extra_compile_args = [*extension.extra_compile_args, *C_FLAGS]
         if extension.name != f"{UNIT}__mypyc":
             extension.include_dirs.insert(0, str(SMALL_HEADER.parent))
     return unit

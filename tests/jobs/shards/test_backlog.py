@@ -45,7 +45,7 @@ async def claim(connection: asyncpg.Connection, topic: str) -> int:
     """Lease ten and acknowledge them; how many rows that looked at."""
     async with connection.transaction():
         jobs = await connection.fetch(
-            "SELECT * FROM leveret_claim('n', $1, '{}', 10, 30000, 0, now())", topic
+            "SELECT * FROM leveret_claim('n', $1, 10, 30000, 0, now())", topic
         )
         assert jobs
         await connection.fetch(

@@ -1,5 +1,12 @@
 -- Functions that settle jobs: ack, nack, bury, extend, cancel, deliver now, redrive.
 
+-- Handles of jobs with their positions. `ROWS 1` makes the planner look up each job by its id. With
+-- the true number, a plan that is made for a small table would read the whole table later.
+CREATE FUNCTION leveret_handles(ids BIGINT[], tokens BIGINT[])
+RETURNS TABLE (id BIGINT, token BIGINT, n BIGINT) LANGUAGE sql ROWS 1 AS $$
+    SELECT * FROM unnest(ids, tokens) WITH ORDINALITY
+$$;
+
 -- Notifies the nodes of a free lease, where the topic limits them.
 CREATE FUNCTION leveret_notify_limited(ns TEXT, tp TEXT) RETURNS VOID LANGUAGE plpgsql AS $$
 BEGIN
@@ -14,7 +21,7 @@ CREATE OR REPLACE FUNCTION leveret_ack(
 ) RETURNS TABLE (n BIGINT, outcome TEXT) LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM leveret_gate(ns, tp);
-    RETURN QUERY WITH h AS (SELECT * FROM unnest(ids, tokens) {{numbered_handles}}),
+    RETURN QUERY WITH h AS (SELECT * FROM leveret_handles(ids, tokens)),
     c AS (DELETE FROM items i USING h WHERE {{has_live_lease}} RETURNING h.n)
     SELECT h.n, {{settle_outcome}} FROM h ORDER BY h.n;
     PERFORM leveret_notify_limited(ns, tp);
@@ -37,7 +44,7 @@ BEGIN
         retries := settings.retries_max; backoff := settings.backoff_ms;
         backoff_most := settings.backoff_ms_max; share := settings.jitter;
     END IF;
-    RETURN QUERY WITH h AS (SELECT * FROM unnest(ids, tokens) {{numbered_handles}}),
+    RETURN QUERY WITH h AS (SELECT * FROM leveret_handles(ids, tokens)),
     d AS (
         SELECT h.id, h.token, h.n, now_at + coalesce(delay_ms, floor(least(
             backoff * power(2, least(i.attempts - 1, 60)), backoff_most)
@@ -68,7 +75,7 @@ BEGIN
         SELECT lease_ms INTO lease FROM topics WHERE namespace = ns AND topic = tp;
     END IF;
     until_then := now_at + coalesce(lease, {{LEASE_MS_DEFAULT}}) * INTERVAL '1 ms';
-    RETURN QUERY WITH h AS (SELECT * FROM unnest(ids, tokens) {{numbered_handles}}),
+    RETURN QUERY WITH h AS (SELECT * FROM leveret_handles(ids, tokens)),
     c AS (
         UPDATE items i SET lease_expires_at = until_then FROM h WHERE {{has_live_lease}}
         RETURNING h.n
@@ -80,7 +87,7 @@ CREATE OR REPLACE FUNCTION leveret_cancel(ns TEXT, tp TEXT, ids BIGINT[])
 RETURNS TABLE (n BIGINT, outcome TEXT) LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM leveret_gate(ns, tp);
-    RETURN QUERY WITH h AS (SELECT * FROM unnest(ids) WITH ORDINALITY AS h(id, n)),
+    RETURN QUERY WITH h AS (SELECT * FROM leveret_handles(ids, NULL)),
     c AS (
         DELETE FROM items i USING h WHERE i.id = h.id AND {{is_of_topic}}
             AND i.status IN ('ready', 'scheduled', 'leased') RETURNING h.n
@@ -93,9 +100,9 @@ RETURNS TABLE (n BIGINT, outcome TEXT) LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM leveret_gate(ns, tp);
     UPDATE items i SET deliver_after = now_at
-        WHERE i.id = ANY(ids) AND {{is_of_topic}} AND i.status = 'scheduled';
+        WHERE i.id = ANY(ids) AND {{is_of_topic}} AND (i.status || '') = 'scheduled';
     PERFORM leveret_wake(ns, tp, now_at, cardinality(ids) + 500);
-    RETURN QUERY WITH h AS (SELECT * FROM unnest(ids) WITH ORDINALITY AS h(id, n)),
+    RETURN QUERY WITH h AS (SELECT * FROM leveret_handles(ids, NULL)),
     c AS (
         SELECT h.n FROM h JOIN items i ON i.id = h.id AND {{is_of_topic}}
             AND i.status IN ('ready', 'leased')
@@ -123,7 +130,7 @@ CREATE OR REPLACE FUNCTION leveret_bury(
 ) RETURNS TABLE (n BIGINT, outcome TEXT) LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM leveret_gate(ns, tp);
-    RETURN QUERY WITH h AS (SELECT * FROM unnest(ids, tokens) {{numbered_handles}}),
+    RETURN QUERY WITH h AS (SELECT * FROM leveret_handles(ids, tokens)),
     c AS (
         UPDATE items i SET lease_expires_at = NULL, status = 'dead',
             failures = leveret_note(i.failures, i.attempts, now_at, error)
