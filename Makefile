@@ -17,7 +17,7 @@ BENCH_FLAGS = $(if $(ROWS),--rows $(ROWS)) $(if $(TIME),--seconds $(TIME)) $(if 
 # Two processes run the files of a suite: most tests wait for a disk or a process now and then.
 PARALLEL := -n 2 --dist loadfile
 # These tests mostly wait for Redis, PostgreSQL, RabbitMQ, Spark, a browser and installations, and do not
-# depend on the form of the broker. So they run once, as two suites in parallel with the others.
+# depend on the form of the broker. So they run once, as suites in parallel with the others.
 NOT_SERVICES := $(patsubst %,--ignore=tests/%,jobs bus page spark install)
 CHECKED := src tests tools examples setup.py
 
@@ -96,14 +96,17 @@ suite-compiled:
 .PHONY: test-services
 test-services: setup test-packages suite-services ## Run the tests of jobs, event bus, page and Spark, with the servers they need
 
-.PHONY: suite-services suite-jobs-bus suite-page-spark
-suite-services: suite-jobs-bus suite-page-spark
+.PHONY: suite-services suite-jobs-bus suite-page suite-spark
+suite-services: suite-jobs-bus suite-page suite-spark
 
 suite-jobs-bus:
 	@$(PYTEST) --form=compiled tests/jobs tests/bus
 
-suite-page-spark:
-	@$(PYTEST) --form=compiled tests/page tests/spark tests/install
+suite-page:
+	@$(PYTEST) --form=compiled tests/page tests/install
+
+suite-spark:
+	@$(PYTEST) --form=compiled tests/spark
 
 .PHONY: test-packages
 test-packages: ## Install the system packages that some tests need (node, amqp-tools, valgrind, chromium …)

@@ -44,7 +44,8 @@ def example(name: str) -> Any:
 
 def test_all_of_them_are_run_here() -> None:
     run = {"jobs_async", "jobs_enqueue", "jobs_operate", "jobs_outbox", "jobs_worker"}
-    assert {path.stem for path in EXAMPLES.glob("*.py")} - run == {
+    elsewhere = {"airflow_lake"}  # tests/unit/pipeline reads it with a stand-in for Airflow
+    assert {path.stem for path in EXAMPLES.glob("*.py")} - run - elsewhere == {
         path.stem
         for path in EXAMPLES.glob("bus_*.py")  # tests/bus runs whatever is there
     }

@@ -1,4 +1,4 @@
-"""One browser for all tests of the page.
+"""One browser for each file of tests of the page.
 
 Playwright keeps an event loop running in this thread. It must be closed before other tests run.
 """
@@ -12,7 +12,7 @@ from leveret.testing.broker import RunningBroker
 from tests.page.browser import Reader, chromium
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with chromium() as found:
         yield found

@@ -48,7 +48,7 @@ from leveret.storage.file_records import (
     listed_files,
 )
 from leveret.storage.synced_mark import SyncedMark, read_mark
-from leveret.storage.unsynced_end import write_unsynced_end
+from leveret.storage.unsynced_end import find_synced_end, write_unsynced_end
 
 SYNC_BYTES_MAX: Final = 4 * 1024 * 1024  # most bytes of one sync, unless they are a single block
 _BLOCK_BYTES_MIN: Final = BLOCK_HEAD_BYTES + 1
@@ -358,7 +358,8 @@ def tidy_end(disk: Disk, scan: BlockScan) -> None:
         file.sync()
     finally:
         file.close()
-    for _ in write_unsynced_end(disk, newest.number, newest.end):
+    synced = find_synced_end(disk, newest.number, newest.end)
+    for _ in write_unsynced_end(disk, newest.number, synced, newest.end):
         pass
 
 

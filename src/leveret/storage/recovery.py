@@ -133,7 +133,8 @@ def _rebuild(
     unexamined = {} if adopts else require_explained(disk, broker, replay)
     _tidy_up(disk, names, found, start)
     if logs and logs[-1] in found.files:
-        yield from write_unsynced_end(disk, logs[-1], found.files[logs[-1]])
+        end = found.files[logs[-1]]
+        yield from write_unsynced_end(disk, logs[-1], found.unsynced_from or end, end)
     yield from _write_indexes(disk, found)
     yield from restore_streams(
         disk,

@@ -123,6 +123,7 @@ def _read_file(
         else:
             at = 0
         last = 0 if is_old else found.last_block
+        found.unsynced_from = 0
         while at < len(data):
             if at >= step_end:
                 step_end = at + STEP_BYTES
@@ -141,6 +142,8 @@ def _read_file(
                     replay_roll(data, at + BLOCK_HEAD_BYTES, end, replay)
             else:
                 replay.read(data, at + BLOCK_HEAD_BYTES, end, number, is_old)
+            if block > found.synced_block and found.unsynced_from == 0:
+                found.unsynced_from = at
             last = block
             found.last_block = found.last_block if is_old else block
             at = end

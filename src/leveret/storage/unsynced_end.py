@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from leveret.storage.blocks import BLOCK_HEAD_BYTES, HEAD_BYTES
-from leveret.storage.disk import Disk, DiskFile
+from leveret.storage.disk import Disk
 from leveret.storage.file_names import log_name
 from leveret.storage.synced_mark import read_mark
 
@@ -24,16 +24,12 @@ _SLICE_BYTES: Final = 1024 * 1024  # read at once, or written between two steps
 _BLOCK_HEAD: Final = struct.Struct(">IIQ")  # size, checksum, number
 
 
-def write_unsynced_end(disk: Disk, number: int, end: int) -> Iterator[None]:
-    """Write and sync the blocks of the newest file again that the mark does not cover, in steps.
-
-    `end` is the end of the last whole block.
-    """
+def write_unsynced_end(disk: Disk, number: int, at: int, end: int) -> Iterator[None]:
+    """Write and sync the blocks between two places of the newest file again, in steps."""
+    if at >= end:
+        return
     file = disk.open(log_name(number))
     try:
-        at = _synced_end(file, end, read_mark(disk) or 0)
-        if at == end:
-            return
         while at < end:
             size = min(_SLICE_BYTES, end - at)
             file.write([file.read(size, at)], at)
@@ -44,18 +40,23 @@ def write_unsynced_end(disk: Disk, number: int, end: int) -> Iterator[None]:
         file.close()
 
 
-def _synced_end(file: DiskFile, end: int, synced_block: int) -> int:
-    """Return where the blocks up to `synced_block` end."""
-    at = HEAD_BYTES
-    while at < end:
-        data = file.read(min(_SLICE_BYTES, end - at), at)
-        if len(data) < BLOCK_HEAD_BYTES:
-            break
-        inner = 0  # where the next block begins in `data`
-        while inner + BLOCK_HEAD_BYTES <= len(data):
-            size, _, block = _BLOCK_HEAD.unpack_from(data, inner)
-            if block > synced_block:
-                return at + inner
-            inner += BLOCK_HEAD_BYTES + size
-        at += inner
-    return end
+def find_synced_end(disk: Disk, number: int, end: int) -> int:
+    """Return where the blocks of a file end that the mark covers, and at most `end`."""
+    synced_block = read_mark(disk) or 0
+    file = disk.open(log_name(number))
+    try:
+        at = HEAD_BYTES
+        while at < end:
+            data = file.read(min(_SLICE_BYTES, end - at), at)
+            if len(data) < BLOCK_HEAD_BYTES:
+                break
+            inner = 0  # where the next block begins in `data`
+            while inner + BLOCK_HEAD_BYTES <= len(data):
+                size, _, block = _BLOCK_HEAD.unpack_from(data, inner)
+                if block > synced_block:
+                    return at + inner
+                inner += BLOCK_HEAD_BYTES + size
+            at += inner
+        return end
+    finally:
+        file.close()

@@ -14,15 +14,15 @@ from leveret.errors import NewerFormatError
 from leveret.job_service.shards.sql.loader import load_sql
 
 MIGRATION_LOCK: Final = 0x4C56_0001  # advisory lock of the node that migrates
-_REPLACED: Final = ""  # a step whose functions are all in later steps
+REPLACED: Final = ""  # a step whose functions are all in later steps
 STEPS: Final = (
     "step_1_tables",
     "step_2_put",
     "step_3_lease",
-    _REPLACED,  # settle
-    _REPLACED,  # bury
+    REPLACED,  # settle
+    REPLACED,  # bury
     "step_6_homes",
-    _REPLACED,  # claim
+    REPLACED,  # claim
     "step_8_time",
     "step_9_stamp",
     "step_10_lease",
@@ -42,6 +42,6 @@ async def migrate(connection: Any) -> None:
         if version > len(STEPS):
             raise NewerFormatError(f"the database is of a later version ({version})")
         for number in range(version, len(STEPS)):
-            if STEPS[number] != _REPLACED:
+            if STEPS[number] != REPLACED:
                 await connection.execute(load_sql(STEPS[number]))
             await connection.execute("INSERT INTO leveret_version VALUES ($1)", number + 1)

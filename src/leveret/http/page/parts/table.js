@@ -23,7 +23,9 @@
 
 import { fill, h } from "../dom.js";
 import { chosenColumns } from "./column_choice.js";
+import { headCell } from "./table_head.js";
 import { TableOrder } from "./table_order.js";
+import { missingRow, spacer, tableRow } from "./table_row.js";
 
 const ROW_PX = 40;
 const MARGIN_ROWS = 6;
@@ -170,32 +172,16 @@ export class Table {
 
   drawHead() {
     const { columns } = this.options;
-    const cells = this.shownColumns().map((c) => this.headCell(c, columns.indexOf(c)));
+    const cells = this.shownColumns().map((column) => {
+      const i = columns.indexOf(column);
+      return headCell(column, this.order.by === i ? this.order : null, () => this.sort(i));
+    });
     const all = h("input", {
       type: "checkbox",
       "aria-label": "Select all rows",
       onchange: (event) => this.pickAll(event.target.checked),
     });
     fill(this.head, h("tr", null, this.options.onPick && h("th", { class: "pick" }, all), cells));
-  }
-
-  headCell(column, i) {
-    const names = `${column.number ? "number" : ""} ${column.minor ? "minor" : ""}`;
-    const title = column.about ?? null;
-    if (!column.sort)
-      return h("th", { class: `plain ${names}`, scope: "col", title }, column.label);
-    const isBy = this.order.by === i;
-    const order = isBy ? (this.order.descending ? "descending" : "ascending") : null;
-    const arrow = h(
-      "span",
-      { class: "arrow", "aria-hidden": "true" },
-      isBy ? (this.order.descending ? "↓" : "↑") : "",
-    );
-    return h(
-      "th",
-      { class: names, scope: "col", "aria-sort": order, title },
-      h("button", { type: "button", onclick: () => this.sort(i) }, column.label, arrow),
-    );
   }
 
   sort(i) {
@@ -217,7 +203,7 @@ export class Table {
     const end = Math.min(shown.length, top + room + MARGIN_ROWS);
     const rows = [];
     for (let i = first; i < end; i += 1) rows.push(this.drawnRow(i));
-    fill(this.body, spacer("before", first), rows, spacer("after", shown.length - end));
+    fill(this.body, spacer("before", first * ROW_PX), rows, spacer("after", (shown.length - end) * ROW_PX));
     // Keep the elements of rows that stay visible while scrolling.
     const elements = [...this.body.children].slice(1, -1);
     this.drawn = new Map(elements.map((element, i) => [shown[first + i], element]));
@@ -226,71 +212,14 @@ export class Table {
 
   drawnRow(i) {
     const row = this.shown[i];
-    return row === undefined ? this.missingRow(i) : (this.drawn.get(row) ?? this.row(row, i));
-  }
-
-  /** Make a row in place of one that is not loaded yet. */
-  missingRow(i) {
-    const cell = h("td", { colspan: String(this.shownColumns().length), class: "soft" }, "…");
-    return h("tr", { "data-key": `\u0000${i}`, "aria-rowindex": i + 2 }, cell);
+    if (row === undefined) return missingRow(this.shownColumns().length, i);
+    return this.drawn.get(row) ?? tableRow(this, row, i);
   }
 
   emptyText() {
     if (!this.isLoaded) return null;
     if (this.total > 0) return h("p", null, "No matches.");
     return this.options.empty;
-  }
-
-  row(row, i) {
-    const key = this.options.key(row);
-    const isPicked = this.picked.has(key);
-    const pick =
-      this.options.onPick &&
-      h(
-        "td",
-        { class: "pick" },
-        h("input", {
-          type: "checkbox",
-          checked: isPicked,
-          tabindex: "-1",
-          "aria-label": `Select ${key}`,
-          onchange: () => this.pick(key),
-        }),
-      );
-    const opener = this.options.onOpen && this.options.columns[this.options.opens ?? 0];
-    const cells = this.shownColumns().map((column) => {
-      const content = column.cell(row);
-      const isOpener = column === opener;
-      const title =
-        typeof content === "string" && content.length > 24 ? content.slice(0, 1000) : null;
-      return h(
-        "td",
-        { class: `${column.number ? "number" : ""} ${column.minor ? "minor" : ""}`, title },
-        isOpener
-          ? h(
-              "button",
-              { type: "button", class: "open", onclick: () => this.options.onOpen(row) },
-              content,
-            )
-          : content,
-      );
-    });
-    const onclick = (event) => {
-      this.current = i;
-      if (!event.target.closest("a, input, button")) this.options.onOpen?.(row);
-    };
-    return h(
-      "tr",
-      {
-        "data-key": key,
-        "data-row": i,
-        "aria-rowindex": i + 2,
-        class: isPicked ? "picked" : null,
-        onclick,
-      },
-      pick,
-      cells,
-    );
   }
 
   pick(key) {
@@ -351,12 +280,4 @@ export class Table {
 /** Return the widths of a column for tables.css. */
 function widths({ width, narrow }) {
   return { ...(width && { "--width": width }), ...(narrow && { "--narrow": narrow }) };
-}
-
-function spacer(key, rows) {
-  return h(
-    "tr",
-    { class: "spacer", "data-key": `\u0000${key}`, "aria-hidden": "true" },
-    h("td", { style: { height: `${rows * ROW_PX}px` } }),
-  );
 }
