@@ -45,6 +45,7 @@ class StoreReport:
     servers: list[ServerReport] = field(default_factory=list)
     log_jobs: int = 0  # jobs in the local log that may not be in their tables yet
     flush_lag_s: float = 0.0  # age of the oldest job counted by `log_jobs`
+    busy_topics: int = 0  # topics whose jobs are leased ahead
     topics: list[TopicReport] = field(default_factory=list)
 
     def faults(self) -> list[str]:

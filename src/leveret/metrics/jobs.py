@@ -118,4 +118,11 @@ JOBS_FAMILIES: Final = (
         lambda r: r.jobs.flush_lag_s,
         GROUP,
     ),
+    node_family(
+        GAUGE,
+        "leveret_jobs_prefetched_topics",
+        "Busy topics, whose jobs are leased ahead.",
+        lambda r: r.jobs.busy_topics,
+        GROUP,
+    ),
 )

@@ -108,6 +108,9 @@ def test_a_full_redis_hides_no_jobs(deployment: Deployment, own_redis: RedisServ
             with closing(redis.Redis(port=own_redis.port)) as client:
                 client.config_set("maxmemory", 1)
                 assert "refuses" in await refuses(store.enqueue([new()]))
+                assert "refuses" in await refuses(store._prefetcher.prefetch(("n", "t")))
+                rows = await deployment.rows("SELECT DISTINCT status, attempts FROM items")
+                assert [tuple(row) for row in rows] == [("ready", 0)]
                 assert len(await drain(store, "t")) == 30
                 client.config_set("maxmemory", 0)
 

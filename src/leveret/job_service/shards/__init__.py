@@ -3,7 +3,8 @@
     enqueueing   writes a job to the local log and to a Redis buffer
     flusher      inserts buffered jobs in bulk into the table of their topic's shard
     sweeper      inserts jobs from the local log that no flusher has inserted
-    claim        leases the most urgent jobs of the table
+    prefetcher   leases jobs of busy topics ahead and lists them in Redis
+    claim        takes listed jobs, or leases the most urgent jobs of the table
     ack          deletes the job from the table
 
 PostgreSQL holds the truth. Redis and the log hold jobs on their way there. `docs/jobs-shards.md`

@@ -16,7 +16,7 @@ from leveret.job_service.shards.topic_name import TopicName
 TOPICS_MAX: Final = 100_000
 # Longest count on one shard. It is shorter than the deadline after which a shard counts as down.
 COUNT_MS_MAX: Final = 3_000
-# Scheduled jobs that are due count as ready, and so do jobs that older versions leased ahead.
+# Scheduled jobs that are due count as ready, and so do prefetched jobs.
 _STATS: Final = f"""
 SELECT namespace, topic, state, sum(jobs)::BIGINT AS jobs, min(oldest) AS oldest FROM (
     SELECT namespace, topic, count(*) AS jobs, min(deliver_after) AS oldest,

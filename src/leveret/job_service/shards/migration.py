@@ -26,8 +26,10 @@ STEPS: Final = (
     "step_8_time",
     "step_9_stamp",
     "step_10_lease",
-    "step_11_settle",
+    _REPLACED,  # settle
     "step_12_lost_logs",
+    "step_13_prefetch",
+    "step_14_settle",
 )
 
 

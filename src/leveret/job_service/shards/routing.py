@@ -105,6 +105,16 @@ class ShardMap:
             await asyncio.sleep(POLL_S)
             await self.refresh()
 
+    async def ask(
+        self, topic: TopicName, deadline_s: float, sql: str, *arguments: object
+    ) -> list[Any]:
+        """Return the rows of a statement, whose first two arguments are the topic."""
+
+        async def work(shard: Shard) -> list[Any]:
+            return await shard.fetch(sql, *topic, *arguments)
+
+        return await self.reach(topic, work, deadline_s)
+
     async def refresh(self) -> None:
         """Read the map from the first shard, or else from the copy in Redis."""
         first = self._shards[0]

@@ -4,11 +4,14 @@ The log gets a line when a server stops answering, for each new cause, and when 
 """
 
 import logging
+import time
 from typing import Final, Protocol
 
 from leveret.errors import JobsUnavailableError
 from leveret.job_service.report import ServerReport
 from leveret.job_service.shards.sql.loader import CLOCK_SKEW_MS_MAX
+
+TRAVEL_MS_MAX: Final = 5_000  # of a question and its answer, unless the clock was set meanwhile
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +33,8 @@ class ServerHealth:
         self.cause = ""  # why it is down; empty while it is up, or has not been asked yet
         self.failures = 0  # how often it went down, or could not be reached at first
         self.skew_ms: int | None = None  # how far this node's clock is ahead; None: not measured
+        self._measured_ms = 0.0  # the time of the server at the last measurement
+        self._measured_s = 0.0  # when that was, by a clock that nobody sets
 
     def require(self) -> None:
         """Raise unless the server is known to answer."""
@@ -57,12 +62,23 @@ class ServerHealth:
         if not self._is_skew_measured:
             return
         before = self.skew_refusal()
+        travelled_ms = min(max(answered_ms - asked_ms, 0), TRAVEL_MS_MAX) / 2
+        self._measured_ms, self._measured_s = server_ms + travelled_ms, time.monotonic()
         self.skew_ms = (asked_ms + answered_ms) // 2 - server_ms
         refusal = self.skew_refusal()
         if refusal and not before:
             log.error("%s", refusal)
         elif before and not refusal:
             log.info("the clock of this node agrees with %s again", self.name)
+
+    def server_time_ms(self, now_ms: int) -> int:
+        """Return the time of the server, or the given time of the node if it is not measured.
+
+        The clock of the node may be set at any moment, which does not matter here.
+        """
+        if self.skew_ms is None:
+            return now_ms
+        return int(self._measured_ms + (time.monotonic() - self._measured_s) * 1000)
 
     def skew_refusal(self) -> str:
         """Return why this node must not lease jobs of the server; empty if it may."""

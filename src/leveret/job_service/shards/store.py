@@ -31,11 +31,13 @@ from leveret.job_model import (
 from leveret.job_service.report import StoreReport
 from leveret.job_service.shards import statements
 from leveret.job_service.shards.background.flusher import Flusher
+from leveret.job_service.shards.background.prefetcher import Prefetcher
 from leveret.job_service.shards.background.sweeper import Sweeper
 from leveret.job_service.shards.background.ticker import Ticker
-from leveret.job_service.shards.batching import AckBatcher, ClaimBatcher
+from leveret.job_service.shards.batching import AckBatcher
 from leveret.job_service.shards.counters import Counters, collect_stats
 from leveret.job_service.shards.dead_jobs import DeadJobs
+from leveret.job_service.shards.dequeueing import Dequeuer
 from leveret.job_service.shards.enqueueing import Enqueuer, topics_of
 from leveret.job_service.shards.id_generator import IdGenerator
 from leveret.job_service.shards.ready_signals import ReadySignals
@@ -43,7 +45,7 @@ from leveret.job_service.shards.redis.redis_client import RedisClient
 from leveret.job_service.shards.routing import ShardMap
 from leveret.job_service.shards.schedules import Schedules
 from leveret.job_service.shards.server_health import Time, server_report
-from leveret.job_service.shards.settings import WAIT_POLL_S, ShardsSettings
+from leveret.job_service.shards.settings import ShardsSettings
 from leveret.job_service.shards.shard import Shard
 from leveret.job_service.shards.stamping import Stamps
 from leveret.job_service.shards.tables import (
@@ -52,13 +54,10 @@ from leveret.job_service.shards.tables import (
     handle_columns,
     outcomes_of,
     read_job,
-    read_leased_job,
-    urgency_of,
 )
 from leveret.job_service.shards.timestamps import to_ms
 from leveret.job_service.shards.topic_name import TopicName
 from leveret.job_service.shards.wal import Wal
-from leveret.job_service.snowflake import first_of
 
 Answer = TypeVar("Answer")
 POLL_S: Final = 0.05  # between two tries to drain
@@ -92,13 +91,27 @@ class ShardsStore:
             self._redis, self._shards, self._routes, self._tables, self._wal, self._id_generator
         )
         self._sweeper = Sweeper(self._wal, self._shards, self._routes, self._tables, self._signals)
+        self._prefetcher = Prefetcher(self._redis, self._routes, self._tables)
         self._flushers = [
-            Flusher(shard, self._redis, self._routes, self._tables, self._wal, self._signals)
+            Flusher(
+                shard,
+                self._redis,
+                self._routes,
+                self._tables,
+                self._wal,
+                self._signals,
+                self._prefetcher,
+            )
             for shard in self._shards
         ]
         self._schedules = Schedules(self._shards, self._tables, self.enqueue)
         self._ticker = Ticker(
-            self._routes, self._tables, self._schedules, self._counters, self._signals
+            self._routes,
+            self._tables,
+            self._schedules,
+            self._counters,
+            self._signals,
+            self._prefetcher,
         )
         self._stamps = Stamps(settings.secret_digest)
         self._tasks: list[asyncio.Task[None]] = []
@@ -106,7 +119,15 @@ class ShardsStore:
         self._started_s = 0.0  # by the clock of the event loop
         self._dead = DeadJobs(self._read, self._tables)
         self._acks = AckBatcher(self._ack)
-        self._claims = ClaimBatcher(self._claim)
+        self._dequeuer = Dequeuer(
+            self._routes,
+            self._tables,
+            self._flushers,
+            self._prefetcher,
+            self._signals,
+            self._counters,
+            self._flush_if_buffered,
+        )
         self._wire()
 
     def _wire(self) -> None:
@@ -164,6 +185,7 @@ class ShardsStore:
             *(shard.watch() for shard in self._shards),
             *(flusher.run() for flusher in self._flushers),
             *(self._ticker.run(shard) for shard in self._shards),
+            *(self._prefetcher.run(shard) for shard in self._shards),
         ):
             self._begin(work)
 
@@ -187,11 +209,12 @@ class ShardsStore:
 
         JobsUnavailableError where some could not be flushed in time.
         """
-        self._is_draining = self._ticker.is_draining = True
+        self._is_draining = self._ticker.is_draining = self._dequeuer.is_draining = True
         self._signals.notify_all()  # waiting dequeues end
         fault: JobsUnavailableError | None = None
         try:
             async with asyncio.timeout(deadline_s):
+                await self._prefetcher.leave()
                 await self._drain()
                 await self._sweeper.leave()
         except (TimeoutError, JobsError) as error:
@@ -218,6 +241,7 @@ class ShardsStore:
                     await self._flush(topic)
 
     async def _close(self) -> None:
+        await self._prefetcher.close()
         while self._tasks:
             for task in self._tasks:
                 task.cancel()
@@ -244,28 +268,26 @@ class ShardsStore:
         except TimeoutError as error:
             raise JobsUnavailableError(f"{flusher.shard.name} is too slow") from error
 
-    async def _flush_if_buffered(self, topic: TopicName) -> bool:
-        """Flush the buffer of a topic where it has jobs; return whether it had."""
+    async def _flush_if_buffered(self, topic: TopicName, is_taken_back: bool = False) -> bool:
+        """Bring what Redis has of a topic to its table; return whether jobs have changed there.
+
+        That is: flush the buffer, write which prefetched jobs were handed out, and where
+        `is_taken_back`, make the other prefetched jobs ready again.
+        """
         if not self._redis.is_up:
             return False
         try:
-            waiting = await self._redis.buffered(topic)
+            buffered, listed, notes = await self._redis.waiting(topic)
+            if notes:
+                await self._prefetcher.write_notes(topic)
+            if listed and is_taken_back:
+                await self._prefetcher.take_back(topic)
         except JobsUnavailableError as error:
             log.info("the buffer could not be flushed before the table is read: %s", error)
             return False
-        if waiting:
+        if buffered:
             await self._on_shard(topic, lambda _: self._flush(topic))
-        return waiting > 0
-
-    async def _try_to_flush(self, topic: TopicName) -> bool:
-        """Do the same; return False where Redis or another node's job does not allow it."""
-        try:
-            return await self._flush_if_buffered(topic)
-        except JobsUnavailableError as error:
-            if not self._routes.shard_of(topic).is_up:
-                raise
-            log.info("jobs are leased without those in Redis: %s", error)
-            return False
+        return buffered > 0 or (listed > 0 and is_taken_back)
 
     async def _on_shard(
         self, topic: TopicName, work: Callable[[Shard], Awaitable[Answer]]
@@ -273,10 +295,7 @@ class ShardsStore:
         return await self._routes.reach(topic, work, self._settings.deadline_s)
 
     async def _ask(self, topic: TopicName, sql: str, *arguments: object) -> list[Any]:
-        async def work(shard: Shard) -> list[Any]:
-            return await shard.fetch(sql, *topic, *arguments)
-
-        return await self._on_shard(topic, work)
+        return await self._routes.ask(topic, self._settings.deadline_s, sql, *arguments)
 
     async def _read(self, topic: TopicName, sql: str, *arguments: object) -> list[Any]:
         """Run a statement on the shard of a topic; a shard that the topic has left refuses it."""
@@ -302,7 +321,8 @@ class ShardsStore:
             self._counters.of((one.namespace, one.topic)).enqueued += 1
         for topic in topics_of(jobs):
             if self._redis.is_up:
-                self._signal(topic)
+                urgent = min(job.priority for job in jobs if (job.namespace, job.topic) == topic)
+                self._flusher(topic).signal(topic, urgent)
             else:
                 self._signals.notify(topic)
         return Enqueued(ids, known)
@@ -310,55 +330,17 @@ class ShardsStore:
     async def dequeue(
         self, namespace: str, topic: str, limit: int, lease_ms: int | None, wait_ms: int
     ) -> list[LeasedJob]:
-        name = namespace, topic
-        loop = asyncio.get_running_loop()
-        end_s = loop.time() + wait_ms / 1000
-        while True:
-            if self._is_draining:
-                raise JobsDrainingError("the service is stopping")
-            event = self._signals.signal_for(name)
-            found = await self._claims.claim(name, limit, lease_ms)
-            left_s = end_s - loop.time()
-            if found or left_s <= 0:
-                return found
-            if not self._routes.shard_of(name).is_listening:
-                left_s = min(left_s, WAIT_POLL_S)
-            await self._signals.wait(event, left_s)
-
-    async def _claim(self, topic: TopicName, limit: int, lease_ms: int | None) -> list[LeasedJob]:
-        shard = self._routes.shard_of(topic)
-        shard.require()
-        shard.health.require_clock()
-        if self._flusher(topic).is_behind(topic):
-            await self._try_to_flush(topic)
-        rows = await self._lease(topic, limit, lease_ms)
-        if not rows and await self._try_to_flush(topic):  # a job of a node that has not flushed it
-            rows = await self._lease(topic, limit, lease_ms)
-        if any(row["job_rank"] for row in rows):
-            await self._advance_rounds(topic, rows)
-        return [read_leased_job(row) for row in rows]
-
-    async def _lease(self, topic: TopicName, limit: int, lease_ms: int | None) -> list[Any]:
-        """Return rows of the most urgent jobs, which are leased now."""
-        fence, given = first_of(self._clock.now_ms()), self._tables.given_time()
-        rows = await self._ask(topic, statements.CLAIM, limit, lease_ms, fence, given)
-        counts = self._counters.of(topic)
-        counts.expired += sum(int(row["job_token"]) for row in rows if row["job_id"] is None)
-        rows = sorted((row for row in rows if row["job_id"] is not None), key=urgency_of)
-        counts.handed_out += len(rows)
-        return rows
-
-    async def _advance_rounds(self, topic: TopicName, rows: list[Any]) -> None:
-        priorities = [row["job_priority"] for row in rows]
-        ranks = [row["job_rank"] for row in rows]
-        await self._ask(
-            topic, "SELECT leveret_serve($1, $2, $3::INT[], $4::BIGINT[])", priorities, ranks
-        )
+        return await self._dequeuer.dequeue((namespace, topic), limit, lease_ms, wait_ms)
 
     async def _settle(
         self, topic: TopicName, sql: str, handles: list[Handle], *arguments: object
     ) -> list[Any]:
-        """Return the row of each handle. Unknown jobs may be in the buffer: then ask again."""
+        """Return the row of each handle. Unknown jobs may be in the buffer: then ask again.
+
+        Without a token, only a job that is known to be handed out has a lease.
+        """
+        if any(handle.token is None for handle in handles):
+            await self._flush_if_buffered(topic)
         rows = await self._ask(topic, sql, *handle_columns(handles), *arguments)
         unknown = [n for n, row in enumerate(rows) if row["outcome"] == Outcome.UNKNOWN.value]
         if unknown and await self._flush_if_buffered(topic):
@@ -396,6 +378,7 @@ class ShardsStore:
             rows = await self._settle(name, statements.NACK, handles, kept, delay_ms, drawn, given)
         outcomes = outcomes_of(rows)
         self._counters.of(name).failed += outcomes.count(Outcome.DONE)
+        await self._prefetcher.on_ready(name)
         self._signals.notify(name)
         return outcomes
 
@@ -409,7 +392,7 @@ class ShardsStore:
 
     async def cancel(self, namespace: str, topic: str, ids: list[int]) -> list[Outcome]:
         name = namespace, topic
-        await self._flush_if_buffered(name)
+        await self._flush_if_buffered(name, is_taken_back=True)
         rows = await self._ask(name, "SELECT * FROM leveret_cancel($1, $2, $3::BIGINT[])", ids)
         return outcomes_of(rows)
 
@@ -418,6 +401,7 @@ class ShardsStore:
         await self._flush_if_buffered(name)
         given = self._tables.given_time()
         outcomes = outcomes_of(await self._ask(name, statements.DELIVER_NOW, ids, given))
+        await self._prefetcher.on_ready(name)
         self._signals.notify(name)
         return outcomes
 
@@ -429,7 +413,7 @@ class ShardsStore:
 
     async def first_jobs(self, namespace: str, topic: str, state: str, limit: int) -> list[Job]:
         name = namespace, topic
-        await self._flush_if_buffered(name)
+        await self._flush_if_buffered(name, is_taken_back=True)
         rows = await self._read(name, statements.FIRST[state], limit, self._tables.given_time())
         return [read_job(row, to_ms(row["asked_at"])) for row in rows]
 
@@ -438,6 +422,7 @@ class ShardsStore:
 
     async def redrive(self, namespace: str, topic: str, ids: list[int] | None) -> int:
         driven = await self._dead.redrive((namespace, topic), ids)
+        await self._prefetcher.on_ready((namespace, topic))
         self._signals.notify((namespace, topic))
         return driven
 
@@ -459,6 +444,7 @@ class ShardsStore:
             " RETURNING TRUE) SELECT leveret_notify($1, $2) FROM changed",
             *astuple(settings),
         )
+        await self._prefetcher.try_to_take_back((namespace, topic))  # leased by the old settings
 
     async def stats(self, namespace: str | None) -> list[TopicStats]:
         """Return statistics of every topic that has jobs or that this node has served."""
@@ -466,6 +452,10 @@ class ShardsStore:
             for topic in await self._redis.buffers():
                 if namespace is None or topic[0] == namespace:
                     await self._try_to("flush for the statistics", partial(self._flush, topic))
+            for topic in await self._redis.prefetched_topics():
+                if namespace is None or topic[0] == namespace:
+                    write = partial(self._prefetcher.write_notes, topic)
+                    await self._try_to("write notes for the statistics", write)
         given = self._tables.given_time()
         return await collect_stats(self._shards, self._routes, self._counters, namespace, given)
 
@@ -480,6 +470,7 @@ class ShardsStore:
             servers=servers,
             log_jobs=len(self._wal.outstanding),
             flush_lag_s=0.0 if oldest is None else now_s - (oldest.added_s or self._started_s),
+            busy_topics=self._prefetcher.busy,
         )
 
     async def schedules(self, namespace: str) -> list[Schedule]:

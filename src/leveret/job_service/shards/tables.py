@@ -20,7 +20,7 @@ _PUT = (
     " $5::INT[], $6::TIMESTAMPTZ[], $7::TIMESTAMPTZ[], $8::TEXT[], $9::TEXT[], $10::BYTEA[],"
     " coalesce($11, now()), coalesce($11, now()) + $12 * INTERVAL '1 ms', $13)"
 )
-# The states of the API. Older versions leased jobs ahead (`leased`): no worker has them.
+# The states of the API. A prefetched job (`leased`) is ready: no worker is known to have it.
 _STATES = {"leased": "ready", "processing": "leased"}
 
 
@@ -111,7 +111,7 @@ def read_job(row: Any, now_ms: int = 0) -> Job:
         id=row["id"],
         state=_STATES.get(status, status),
         priority=row["priority"],
-        attempts=row["attempts"],
+        attempts=row["attempts"] - (status == "leased"),  # prefetching counts an attempt ahead
         deliver_after_ms=after_ms,
         created_ms=to_ms(row["created_at"]),
         lease_expires_ms=to_ms(until) if is_leased else None,

@@ -37,6 +37,8 @@ def with_states(frame: DataFrame, now: datetime) -> DataFrame:
         .when((f.col("status") == "scheduled") & is_due, "ready")
         .otherwise(f.col("status"))
     )
+    # Prefetching counts the next attempt ahead.
+    first = f.when(f.col("status") == "leased", 2).otherwise(1)
     failures = f.from_json("failures", _FAILURES)
     last = f.try_element_at(failures, f.lit(-1))["error"]
     line = f.substring(f.substring_index(f.ltrim(last), "\n", 1), 1, ERROR_MAX)
@@ -47,7 +49,7 @@ def with_states(frame: DataFrame, now: datetime) -> DataFrame:
         state.alias("state"),
         "deliver_after",
         "created_at",
-        f.greatest(f.col("attempts") - 1, f.lit(0)).alias("retries"),
+        f.greatest(f.col("attempts") - first, f.lit(0)).alias("retries"),
         f.coalesce(f.size(failures), f.lit(0)).alias("failures"),
         times.alias("failed_at"),
         line.alias("error"),

@@ -1,1 +1,1 @@
-"""Background tasks: flush to PostgreSQL, sweep the log, handle due jobs and schedules."""
+"""Background tasks: flush to PostgreSQL, sweep the log, handle due jobs and schedules, prefetch."""

@@ -14,6 +14,8 @@ import logging
 from collections.abc import Callable
 
 from leveret.errors import CorruptionError, JobsUnavailableError
+from leveret.job_model import PRIORITY_MAX
+from leveret.job_service.shards.background.prefetcher import Prefetcher
 from leveret.job_service.shards.buffered_job import BufferedJob, decode_job
 from leveret.job_service.shards.ready_signals import ReadySignals
 from leveret.job_service.shards.redis.redis_client import RedisClient
@@ -38,6 +40,7 @@ class Flusher:
         tables: Tables,
         wal: Wal,
         signals: ReadySignals,
+        prefetcher: Prefetcher,
     ) -> None:
         self.shard = shard
         self._redis = redis
@@ -45,9 +48,13 @@ class Flusher:
         self._tables = tables
         self._wal = wal
         self._signals = signals
+        self._prefetcher = prefetcher
         # Topics of the next round; the future of those that a caller waits for.
         self._asked: dict[TopicName, asyncio.Future[None] | None] = {}
         self._in_round: set[TopicName] = set()  # topics of the current round
+        # The most urgent priority that this node has buffered, for the next and the current round.
+        self._urgent: dict[TopicName, int] = {}
+        self._urgent_in_round: dict[TopicName, int] = {}
         self._began_s = 0.0  # when the last round began, by the clock of the event loop
         self._wake = asyncio.Event()
         self._hurry = asyncio.Event()  # a caller waits for the next round
@@ -55,9 +62,13 @@ class Flusher:
             _not_set  # called for topics that have moved to another shard
         )
 
-    def signal(self, topic: TopicName) -> None:
-        """Plan a flush of a topic that has new jobs in its buffer."""
+    def signal(self, topic: TopicName, priority: int = PRIORITY_MAX) -> None:
+        """Plan a flush of a topic that has new jobs in its buffer.
+
+        `priority` is that of the most urgent one.
+        """
         self._asked.setdefault(topic, None)
+        self._urgent[topic] = min(priority, self._urgent.get(topic, PRIORITY_MAX))
         self._wake.set()
         if self._signals.is_awaited(topic):
             self._hurry.set()
@@ -65,6 +76,11 @@ class Flusher:
     def is_behind(self, topic: TopicName) -> bool:
         """Whether this node has buffered jobs of a topic that are not flushed yet."""
         return topic in self._asked or topic in self._in_round
+
+    def priority_behind(self, topic: TopicName) -> int:
+        """Return the most urgent priority of the jobs that this node has buffered."""
+        behind = self._urgent.get(topic, PRIORITY_MAX)
+        return min(behind, self._urgent_in_round.get(topic, PRIORITY_MAX))
 
     async def flush(self, topic: TopicName) -> None:
         """Return when the jobs that are in the buffer of a topic now are in its table."""
@@ -114,6 +130,7 @@ class Flusher:
     async def _round(self) -> None:
         asked, self._asked = self._asked, {}
         self._in_round = set(asked)
+        self._urgent_in_round, self._urgent = self._urgent, {}
         self._began_s = asyncio.get_running_loop().time()
         todo = list(asked)
         fault: Exception | None = None
@@ -129,6 +146,7 @@ class Flusher:
                 fault = error
         self._tables.behind.discard(self.shard.index)
         self._in_round.clear()
+        self._urgent_in_round.clear()
         for waiting in asked.values():
             if waiting is not None and not waiting.done():
                 _answer(waiting, fault)
@@ -168,11 +186,14 @@ class Flusher:
                 except TopicStoppedError:
                     log.info("the topic %s of %s is being moved", topic[1], topic[0])
             return
+        now_ms = self._tables.clock.now_ms()
         for topic, jobs in taken.items():
             ids = [job.id for job in jobs]
+            due = [job.priority for job in jobs if job.deliver_after_ms <= now_ms]
             self._wal.settle(ids)
             self._signals.notify(topic)
-            await self._redis.trim(topic, ids)
+            if await self._redis.trim(topic, ids, min(due, default=None)):
+                await self._prefetcher.try_to_take_back(topic)
 
     async def _on_stopped(self, topic: TopicName) -> None:
         await self._routes.refresh()

@@ -4,6 +4,7 @@ import asyncio
 import logging
 
 from leveret.errors import JobsError
+from leveret.job_service.shards.background.prefetcher import Prefetcher
 from leveret.job_service.shards.counters import Counters
 from leveret.job_service.shards.ready_signals import ReadySignals
 from leveret.job_service.shards.routing import ShardMap
@@ -25,12 +26,14 @@ class Ticker:
         schedules: Schedules,
         counters: Counters,
         signals: ReadySignals,
+        prefetcher: Prefetcher,
     ) -> None:
         self._routes = routes
         self._tables = tables
         self._schedules = schedules
         self._counters = counters
         self._signals = signals
+        self._prefetcher = prefetcher
         self.is_draining = False  # schedules do not fire then
 
     async def run(self, shard: Shard) -> None:
@@ -58,6 +61,7 @@ class Ticker:
         for row in rows:
             topic = row["woken_ns"], row["woken_tp"]
             self._counters.of(topic).expired += int(row["expired"])
+            await self._prefetcher.on_ready(topic)
             self._signals.notify(topic)
         if not self.is_draining:
             await self._schedules.fire(shard)

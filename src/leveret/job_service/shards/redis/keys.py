@@ -1,6 +1,9 @@
 """The names of the keys in Redis.
 
     mqueue:buffer:{namespace}:{topic}   list: jobs on their way to a table; pushed right, read left
+    mqueue:queue:{namespace}:{topic}    list: prefetched jobs, most urgent first
+    mqueue:handed:{namespace}:{topic}   list: notes of prefetched jobs that were handed out
+    mqueue:queues                       set: namespace, a zero byte, topic of those two lists
     mqueue:rate:{namespace}             counter: jobs enqueued this second; expires
     mqueue:key:{namespace}:{key}        string: the id that an idempotency key stands for; expires
     mqueue:buffers                      set: namespace, a zero byte, topic of every buffer
@@ -14,12 +17,21 @@ A colon in a name is written %3A, a percent sign %25.
 from typing import Final
 
 BUFFERS: Final = "mqueue:buffers"
+QUEUES: Final = "mqueue:queues"
 KEYS_SINCE: Final = "mqueue:keys"
 SHARDS: Final = "mqueue:shards"
 
 
 def buffer_key(namespace: str, topic: str) -> str:
     return f"mqueue:buffer:{_part(namespace)}:{_part(topic)}"
+
+
+def queue_key(namespace: str, topic: str) -> str:
+    return f"mqueue:queue:{_part(namespace)}:{_part(topic)}"
+
+
+def handed_key(namespace: str, topic: str) -> str:
+    return f"mqueue:handed:{_part(namespace)}:{_part(topic)}"
 
 
 def rate_key(namespace: str) -> str:

@@ -6,9 +6,14 @@ callers. A lone command does not wait.
 
 No command is ever sent twice. When the connection fails or the deadline passes, every waiting
 command fails: it is not known which of them Redis has carried out.
+
+A *run* of Redis is the time from its start to its end. After a restart, or a failover to a replica,
+Redis may hold a state that is some moments old. A command that relies on the newest state names the
+run for which it was made, and is not sent to another.
 """
 
 import asyncio
+import re
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -17,9 +22,10 @@ from redis.exceptions import ResponseError
 
 COMMANDS_MAX: Final = 256  # sent together
 BYTES_MAX: Final = 16 * 1024 * 1024  # sent together, unless a single command is larger
+_RUN: Final = re.compile(rb"run_id:(\w+)")
 IDLE_S: Final = 0.1  # idle time after which the connection is checked before it is used
 
-PendingCommand = tuple[bytes, "asyncio.Future[Any]"]
+PendingCommand = tuple[bytes, bytes, "asyncio.Future[Any]"]  # the command, its run or b"", answer
 
 
 class PipelinedConnection:
@@ -32,12 +38,16 @@ class PipelinedConnection:
         self._waiting: list[PendingCommand] = []
         self._worker: asyncio.Task[None] | None = None
         self._used_s = 0.0  # when the last answer came, by the clock of the event loop
+        self.run = b""  # the run of Redis that the last connection has reached; empty: not known
 
-    async def ask(self, command: bytes) -> Any:
-        """Return the answer to an encoded command; ResponseError where Redis refuses it."""
+    async def ask(self, command: bytes, run: bytes = b"") -> Any:
+        """Return the answer to an encoded command; ResponseError where Redis refuses it.
+
+        A command for a run that has ended is not sent: ResponseError.
+        """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()
-        self._waiting.append((command, answer))
+        self._waiting.append((command, run, answer))
         if self._worker is None:
             self._worker = loop.create_task(self._serve())
         return await answer
@@ -68,7 +78,7 @@ class PipelinedConnection:
 
     def _next(self) -> list[PendingCommand]:
         count = size = 0
-        for command, _ in self._waiting:
+        for command, _, _ in self._waiting:
             size += len(command)
             if count and (count >= COMMANDS_MAX or size > BYTES_MAX):
                 break
@@ -78,8 +88,10 @@ class PipelinedConnection:
 
     async def _exchange(self, some: list[PendingCommand]) -> None:
         connection = await self._connected()
-        await connection.send_packed_command([command for command, _ in some], check_health=False)
-        for _, answer in some:
+        some = self._of_this_run(some)
+        commands = [command for command, _, _ in some]
+        await connection.send_packed_command(commands, check_health=False)
+        for _, _, answer in some:
             try:
                 found = await connection.read_response(disconnect_on_error=False)
             except ResponseError as refusal:
@@ -90,6 +102,15 @@ class PipelinedConnection:
                     answer.set_result(found)
         self._used_s = asyncio.get_running_loop().time()
 
+    def _of_this_run(self, some: list[PendingCommand]) -> list[PendingCommand]:
+        """Refuse commands for another run of Redis; return the others."""
+        if all(not run or run == self.run for _, run, _ in some):
+            return some
+        for _, run, answer in some:
+            if run and run != self.run and not answer.done():
+                answer.set_exception(ResponseError("Redis has been restarted"))
+        return [each for each in some if not each[1] or each[1] == self.run]
+
     async def _connected(self) -> Any:
         if self._connection is not None:
             idle_s = asyncio.get_running_loop().time() - self._used_s
@@ -98,6 +119,7 @@ class PipelinedConnection:
             await self._drop()
         self._connection = self._pool.make_connection()
         await self._connection.connect()
+        self.run = await _run_of(self._connection)
         return self._connection
 
     async def _is_open(self) -> bool:
@@ -113,9 +135,20 @@ class PipelinedConnection:
             await connection.disconnect(nowait=True)
 
 
+async def _run_of(connection: Any) -> bytes:
+    """Return the run of the Redis of a connection; empty if this user may not ask for it."""
+    await connection.send_command("INFO", "server", check_health=False)
+    try:
+        text = await connection.read_response(disconnect_on_error=False)
+    except ResponseError:
+        return b""
+    found = _RUN.search(text if isinstance(text, bytes) else str(text).encode())
+    return found[1] if found else b""
+
+
 def _fail(some: list[PendingCommand], fault: BaseException) -> None:
     shown = fault if isinstance(fault, Exception) else ConnectionLost("the store was closed")
-    for _, answer in some:
+    for _, _, answer in some:
         if not answer.done():
             answer.set_exception(shown)
             answer.exception()  # retrieved, so that asyncio does not log it

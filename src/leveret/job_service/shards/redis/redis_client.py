@@ -1,6 +1,6 @@
 """The calls of the store to Redis, each within a deadline.
 
-Redis holds buffers of jobs, idempotency keys, rates, a copy of the shard map and
+Redis holds buffers of jobs, prefetched jobs, idempotency keys, rates, a copy of the shard map and
 the leases of node numbers. While Redis is known to be down, every call raises JobsUnavailableError
 at once; a probe finds out when it is back.
 
@@ -38,6 +38,9 @@ Answer = TypeVar("Answer")
 CONNECTIONS_MAX: Final = 32
 _COUNT: Final[TopicName] = ("", "")  # the key of the number of shards: no topic has an empty name
 _BUFFERS: Final = redis_keys.BUFFERS.encode()
+_PING: Final = encode_array_head(1) + encode_words((b"PING",))
+_QUEUES: Final = redis_keys.QUEUES.encode()
+NOTES_MAX: Final = 1_000  # that are written to a shard at a time
 NAMES_KEPT: Final = 4_096  # topics whose keys are cached
 
 log = logging.getLogger(__name__)
@@ -65,6 +68,10 @@ class RedisClient:
         self._pipelined = PipelinedConnection(pool, settings.deadline_s)
         self._push: Final = _Script(load_script("push"), 1)
         self._push_with_keys: Final = _Script(load_script("push_with_keys"), 2)
+        self._pop: Final = _Script(load_script("pop_prefetched"), 2)
+        self._list: Final = _Script(load_script("list_prefetched"), 2)
+        self._take_back: Final = _Script(load_script("take_back_prefetched"), 1)
+        self._remove_noted: Any = self._redis.register_script(load_script("remove_noted"))
         self._trim: Any = self._redis.register_script(load_script("remove_flushed"))
         self._rate: Any = self._redis.register_script(load_script("count_rate"))
         self._renew: Any = self._redis.register_script(load_script("renew_node_number"))
@@ -164,15 +171,17 @@ class RedisClient:
             words += (*names, key.encode(), b"%d" % kept_ms, b"%d" % job.id, data)
         return await self._run(self._push_with_keys, words)
 
-    async def _run(self, script: "_Script", words: Sequence[bytes]) -> list[bytes]:
+    async def _run(
+        self, script: "_Script", words: Sequence[bytes], run: bytes = b""
+    ) -> list[bytes]:
         """Run a script on the pipelined connection; load it where Redis does not have it."""
         command = script.command(words)
         try:
             try:
-                answer: list[bytes] = await self._pipelined.ask(command)
+                answer: list[bytes] = await self._pipelined.ask(command, run)
             except NoScriptError:  # nothing was done
                 await self._ask(self._redis.script_load(script.text))
-                answer = await self._pipelined.ask(command)
+                answer = await self._pipelined.ask(command, run)
         except Exception as error:
             raise self._error_of(error) from error
         return answer
@@ -208,10 +217,6 @@ class RedisClient:
         members: set[bytes] = await self._ask(self._redis.smembers(redis_keys.BUFFERS))
         return [_topic(member) for member in members]
 
-    async def buffered(self, topic: TopicName) -> int:
-        length: int = await self._ask(self._redis.llen(redis_keys.buffer_key(*topic)))
-        return length
-
     async def read(self, topic: TopicName, most: int) -> list[bytes]:
         """Return the first jobs of a buffer, as many as fit into one insert."""
         found: list[bytes] = []
@@ -226,11 +231,101 @@ class RedisClient:
                 break
         return found
 
-    async def trim(self, topic: TopicName, ids: list[int]) -> None:
-        """Remove jobs that are in their table from the buffer."""
-        arguments = [_member(topic), *(encode_id(id) for id in ids)]
-        keys = [redis_keys.buffer_key(*topic), redis_keys.BUFFERS]
-        await self._ask(self._trim(keys=keys, args=arguments))
+    async def trim(self, topic: TopicName, ids: list[int], priority: int | None) -> bool:
+        """Remove jobs that are in their table from the buffer.
+
+        `priority` is that of the most urgent removed job that is ready. Return whether a less
+        urgent job is prefetched.
+        """
+        shown = "" if priority is None else priority
+        arguments = [_member(topic), shown, *(encode_id(id) for id in ids)]
+        keys = [redis_keys.buffer_key(*topic), redis_keys.BUFFERS, redis_keys.queue_key(*topic)]
+        return bool(await self._ask(self._trim(keys=keys, args=arguments)))
+
+    @property
+    def run(self) -> bytes:
+        """Return the run of Redis that the last command has reached; empty if it is not known."""
+        return self._pipelined.run
+
+    async def find_run(self) -> bytes:
+        """Return the run of Redis; ask for it if no command was sent yet."""
+        if not self.run:
+            try:
+                await self._pipelined.ask(_PING)
+            except Exception as error:
+                raise self._error_of(error) from error
+        return self.run
+
+    async def pop(
+        self,
+        topic: TopicName,
+        most: int,
+        now_ms: int,
+        lease_ms: int | None,
+        priority_max: int,
+        shard: int,
+    ) -> tuple[bytes, int, list[bytes]]:
+        """Take prefetched jobs. Return how it ended, how many are left, and the jobs."""
+        words = (
+            *_prefetch_names(topic)[:2],
+            b"%d" % most,
+            b"%d" % now_ms,
+            b"" if lease_ms is None else b"%d" % lease_ms,
+            b"%d" % priority_max,
+            self.run,
+            b"%d" % shard,
+        )
+        answer: list[Any] = list(await self._run(self._pop, words, self.run))
+        return answer[0], answer[1], answer[2:]
+
+    async def list_prefetched(
+        self, topic: TopicName, jobs: list[bytes], priority: int, run: bytes
+    ) -> list[bytes]:
+        """Append prefetched jobs; return less urgent ones that are off the list now.
+
+        `priority` is that of the first job.
+        """
+        names = _prefetch_names(topic)
+        words = (names[0], _QUEUES, names[2], b"%d" % priority, *jobs)
+        return await self._run(self._list, words, run)
+
+    async def take_back(self, topic: TopicName) -> list[bytes]:
+        """Take all prefetched jobs of a topic off its list."""
+        return await self._run(self._take_back, _prefetch_names(topic)[:1], self.run)
+
+    async def prefetched_topics(self) -> list[TopicName]:
+        """Return the topics that have prefetched jobs, or notes of those."""
+        members: set[bytes] = await self._ask(self._redis.smembers(redis_keys.QUEUES))
+        return [_topic(member) for member in members]
+
+    async def first_prefetched(self, topic: TopicName) -> bytes | None:
+        key = redis_keys.queue_key(*topic)
+        entry: bytes | None = await self._ask(self._redis.lindex(key, 0))
+        return entry
+
+    async def waiting(self, topic: TopicName) -> tuple[int, int, int]:
+        """Return the lengths of a topic's buffer, of its list and of its notes."""
+
+        async def work() -> list[int]:
+            async with self._redis.pipeline(transaction=False) as pipe:
+                for key in (redis_keys.buffer_key, redis_keys.queue_key, redis_keys.handed_key):
+                    pipe.llen(key(*topic))
+                lengths: list[int] = await pipe.execute()
+                return lengths
+
+        buffered, listed, notes = await self._ask(work())
+        return buffered, listed, notes
+
+    async def notes(self, topic: TopicName) -> list[bytes]:
+        """Return the first notes of prefetched jobs that were handed out."""
+        key = redis_keys.handed_key(*topic)
+        found: list[bytes] = await self._ask(self._redis.lrange(key, 0, NOTES_MAX - 1))
+        return found
+
+    async def remove_noted(self, topic: TopicName, notes: list[bytes]) -> None:
+        """Remove notes that the shard has; forget the topic if nothing else is left of it."""
+        keys = [redis_keys.handed_key(*topic), redis_keys.queue_key(*topic), redis_keys.QUEUES]
+        await self._ask(self._remove_noted(keys=keys, args=[_member(topic), *notes]))
 
     async def save_map(self, overrides: dict[TopicName, int], count: int) -> None:
         """Save a copy of the shard map; the number of shards is under the empty topic name."""
@@ -284,6 +379,13 @@ class _Script:
 def _buffer_names(topic: TopicName) -> tuple[bytes, bytes]:
     """Return the key of a topic's buffer, and its member of the set of buffers."""
     return redis_keys.buffer_key(*topic).encode(), _member(topic)
+
+
+@lru_cache(NAMES_KEPT)
+def _prefetch_names(topic: TopicName) -> tuple[bytes, bytes, bytes]:
+    """Return the keys of a topic's list and of its notes, and its member of the set of lists."""
+    listed, handed = redis_keys.queue_key(*topic), redis_keys.handed_key(*topic)
+    return listed.encode(), handed.encode(), _member(topic)
 
 
 def _member(topic: TopicName) -> bytes:

@@ -23,6 +23,11 @@ from leveret.job_service.snowflake import EPOCH_MS
 FLOOR_LAG_MS: Final = 60_000  # shortest time for which flush marks are kept
 CLOCK_SKEW_MS_MAX: Final = 60_000  # largest difference between the clocks of a node and a shard
 LOST_AFTER_MS: Final = 600_000  # without a report, after which the log of a node counts as lost
+PREFETCH_OFFERED_MS: Final = 5_000  # how long a prefetched job waits for a worker
+# Error with which a node knows the time of a shard: half of the deadline of the measurement.
+PREFETCH_MARGIN_MS: Final = 2_500
+PREFETCH_BYTES_MAX: Final = 256 * 1024  # payloads that are leased ahead at a time
+PREFETCH_LEASE_MS_MAX: Final = 60_000  # jobs under longer leases are not prefetched
 GATE_LOCK: Final = 0x4C56_0002  # advisory lock: shared by every function that changes items
 READY_CHANNEL: Final = "leveret_ready"  # notifications of topics that have ready jobs
 TOPIC_STOPPED: Final = "LV001"  # SQLSTATE: the topic is being moved, or lives on another shard
@@ -47,6 +52,10 @@ PLACEHOLDERS: Final = {
     "KEY_FREE_EARLY": _interval(2 * CLOCK_SKEW_MS_MAX),
     "LEASE_MS_DEFAULT": LEASE_MS_DEFAULT,
     "LOST_AFTER": _interval(LOST_AFTER_MS),
+    "PREFETCH_BYTES_MAX": PREFETCH_BYTES_MAX,
+    "PREFETCH_LEASE_MS_MAX": PREFETCH_LEASE_MS_MAX,
+    "PREFETCH_MARGIN": _interval(PREFETCH_MARGIN_MS),
+    "PREFETCH_OFFERED": _interval(PREFETCH_OFFERED_MS),
     "READY_CHANNEL": READY_CHANNEL,
     "RETRIES_DEFAULT": RETRIES_DEFAULT,
     "TOPIC_STOPPED": TOPIC_STOPPED,

@@ -1,4 +1,4 @@
--- Functions that insert jobs, lease them, and end leases that ran out.
+-- The function that inserts jobs. `leveret_wake` and `leveret_claim` are in step 13.
 --
 -- Sessions of a node use generic plans: PostgreSQL plans a statement of these functions once per
 -- connection, not at each call. So a plan must be good for all arguments. Nodes do not allow hash
@@ -81,60 +81,6 @@ BEGIN
     ) AS s WHERE s.first <> s.id;
 END $$;
 
--- Handles the jobs that are due, of one topic or of all: scheduled jobs become ready, leases that ran
--- out become failures, and prefetched jobs become ready again. Returns each topic and how many leases
--- ran out.
-CREATE OR REPLACE FUNCTION leveret_wake(ns TEXT, tp TEXT, now_at TIMESTAMPTZ, most INT)
-RETURNS TABLE (woken_ns TEXT, woken_tp TEXT, expired BIGINT) LANGUAGE plpgsql AS $$
-DECLARE
-    name RECORD;
-    woken BIGINT[];
-BEGIN
-    PERFORM pg_advisory_xact_lock_shared({{GATE_LOCK}});
-    WITH due AS (
-        SELECT i.id FROM items i WHERE i.status = 'scheduled' AND i.deliver_after <= now_at
-            AND (ns IS NULL OR (i.namespace = ns AND i.topic = tp))
-            AND NOT EXISTS (SELECT FROM topics t WHERE t.namespace = i.namespace
-                AND t.topic = i.topic AND t.state <> 'live')
-        ORDER BY i.deliver_after LIMIT most FOR UPDATE OF i SKIP LOCKED
-    ), changed AS (
-        UPDATE items i SET status = 'ready' FROM due WHERE i.id = due.id RETURNING i.id
-    ) SELECT array_agg(id) INTO woken FROM changed;
-    FOR name IN
-        SELECT DISTINCT i.namespace, i.topic FROM items i WHERE i.id = ANY(woken)
-    LOOP
-        IF EXISTS (SELECT FROM items i WHERE i.id = ANY(woken) AND i.namespace = name.namespace
-                AND i.topic = name.topic AND i.fair_key IS NOT NULL)
-            OR EXISTS (SELECT FROM rounds r WHERE r.namespace = name.namespace
-                AND r.topic = name.topic) THEN
-            PERFORM leveret_rank(name.namespace, name.topic, woken);
-        END IF;
-        PERFORM leveret_notify(name.namespace, name.topic);
-        woken_ns := name.namespace; woken_tp := name.topic; expired := 0;
-        RETURN NEXT;
-    END LOOP;
-    RETURN QUERY
-    WITH due AS (
-        SELECT i.id, i.status FROM items i WHERE i.status IN ('leased', 'processing')
-            AND i.lease_expires_at <= now_at
-            AND (ns IS NULL OR (i.namespace = ns AND i.topic = tp))
-            AND NOT EXISTS (SELECT FROM topics t WHERE t.namespace = i.namespace
-                AND t.topic = i.topic AND t.state <> 'live')
-        ORDER BY i.lease_expires_at LIMIT most FOR UPDATE OF i SKIP LOCKED
-    ), back AS (
-        UPDATE items i SET lease_expires_at = NULL,
-            status = CASE WHEN due.status = 'processing' AND i.attempts > coalesce(
-                (SELECT retries_max FROM topics t WHERE t.namespace = i.namespace
-                    AND t.topic = i.topic), {{RETRIES_DEFAULT}}) THEN 'dead' ELSE 'ready' END,
-            failures = CASE WHEN due.status = 'processing' THEN leveret_note(
-                i.failures, i.attempts, now_at, 'the lease ran out') ELSE i.failures END
-        FROM due WHERE i.id = due.id
-        RETURNING i.namespace, i.topic, (due.status = 'processing')::INT AS ran_out
-    )
-    SELECT b.namespace, b.topic, sum(b.ran_out) FROM back b,
-        LATERAL leveret_notify(b.namespace, b.topic) GROUP BY 1, 2;
-END $$;
-
 -- Whether the topic is among those that have been due for longest. Reads only the indexes of times.
 CREATE OR REPLACE FUNCTION leveret_is_due(ns TEXT, tp TEXT, now_at TIMESTAMPTZ) RETURNS BOOLEAN
 LANGUAGE plpgsql AS $$
@@ -148,49 +94,4 @@ BEGIN
             AND lease_expires_at <= now_at ORDER BY lease_expires_at LIMIT {{DUE_JOBS_LOOKED_AT}}) AS d
         WHERE d.namespace = ns AND d.topic = tp
     );
-END $$;
-
--- Hands out the most urgent ready jobs. Returns the jobs; a row without an id holds the number of
--- leases of the topic that had run out.
---
--- A thousand jobs with the largest payload would exceed the memory of a node, or its deadline. One
--- claim hands out at most {{BATCH_BYTES_MAX}} bytes of payloads, or one job more. The length of a
--- payload is known without reading it.
-CREATE FUNCTION leveret_claim(
-    ns TEXT, tp TEXT, most INT, wanted_ms BIGINT, fence BIGINT, now_at TIMESTAMPTZ
-) RETURNS TABLE {{job_columns}} LANGUAGE plpgsql AS $$
-DECLARE
-    settings topics%ROWTYPE;
-    until_at TIMESTAMPTZ;
-    room INT := most;
-BEGIN
-    PERFORM leveret_gate(ns, tp);
-    SELECT * INTO settings FROM topics WHERE namespace = ns AND topic = tp;
-    until_at := now_at
-        + coalesce(wanted_ms, settings.lease_ms, {{LEASE_MS_DEFAULT}}) * INTERVAL '1 ms';
-    IF leveret_is_due(ns, tp, now_at) THEN
-        SELECT sum(w.expired) INTO job_token FROM leveret_wake(ns, tp, now_at, 500) w;
-        IF job_token > 0 THEN
-            RETURN NEXT;
-        END IF;
-    END IF;
-    IF settings.concurrency_max IS NOT NULL THEN
-        PERFORM pg_advisory_xact_lock({{GATE_LOCK}}, hashtext(ns || tp));
-        room := least(room, settings.concurrency_max - (SELECT count(*) FROM items
-            WHERE namespace = ns AND topic = tp AND status = 'processing'));
-    END IF;
-    IF room > {{JOBS_THAT_ALWAYS_FIT}} THEN
-        RETURN QUERY {{hand_out}}
-        WHERE i.id = ANY(ARRAY(
-            SELECT f.id FROM (
-                SELECT r.id, r.bytes, sum(r.bytes) OVER (
-                    ORDER BY r.priority, r.fair_rank, r.deliver_after, r.id) AS bytes_so_far
-                FROM ({{most_urgent_ready}}) AS r
-            ) AS f WHERE f.bytes_so_far - f.bytes < {{BATCH_BYTES_MAX}}))
-        {{returning_handed_out}};
-    ELSIF room > 0 THEN
-        RETURN QUERY {{hand_out}}
-        WHERE i.id = ANY(ARRAY(SELECT r.id FROM ({{most_urgent_ready}}) AS r))
-        {{returning_handed_out}};
-    END IF;
 END $$;

@@ -4,7 +4,7 @@
 --
 --     scheduled    not due yet; `ready` from its `deliver_after` on
 --     ready        can be leased
---     leased       leased ahead by an older version; ready again at `lease_expires_at`
+--     leased       leased ahead under `token` (prefetched), or handed out a moment ago (step 13)
 --     processing   handed out under `token`, until `lease_expires_at`
 --     dead         its retries are used up
 --

@@ -8,7 +8,7 @@ RETURNS TABLE (id BIGINT, token BIGINT, n BIGINT) LANGUAGE sql ROWS 1 AS $$
 $$;
 
 -- Notifies the nodes of a free lease, where the topic limits them.
-CREATE FUNCTION leveret_notify_limited(ns TEXT, tp TEXT) RETURNS VOID LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION leveret_notify_limited(ns TEXT, tp TEXT) RETURNS VOID LANGUAGE plpgsql AS $$
 BEGIN
     IF EXISTS (SELECT FROM topics WHERE namespace = ns AND topic = tp
             AND concurrency_max IS NOT NULL) THEN
@@ -77,12 +77,14 @@ BEGIN
     until_then := now_at + coalesce(lease, {{LEASE_MS_DEFAULT}}) * INTERVAL '1 ms';
     RETURN QUERY WITH h AS (SELECT * FROM leveret_handles(ids, tokens)),
     c AS (
-        UPDATE items i SET lease_expires_at = until_then FROM h WHERE {{has_live_lease}}
+        UPDATE items i SET lease_expires_at = until_then, status = 'processing' FROM h WHERE {{has_live_lease}}
         RETURNING h.n
     ), o AS (SELECT h.n, {{settle_outcome}} AS outcome FROM h)
     SELECT o.n, o.outcome, CASE WHEN o.outcome = 'done' THEN until_then END FROM o ORDER BY o.n;
 END $$;
 
+-- Does not cancel a prefetched job: it may be handed out at any moment. Nodes take the prefetched jobs
+-- of the topic back first.
 CREATE OR REPLACE FUNCTION leveret_cancel(ns TEXT, tp TEXT, ids BIGINT[])
 RETURNS TABLE (n BIGINT, outcome TEXT) LANGUAGE plpgsql AS $$
 BEGIN
@@ -90,7 +92,7 @@ BEGIN
     RETURN QUERY WITH h AS (SELECT * FROM leveret_handles(ids, NULL)),
     c AS (
         DELETE FROM items i USING h WHERE i.id = h.id AND {{is_of_topic}}
-            AND i.status IN ('ready', 'scheduled', 'leased') RETURNING h.n
+            AND i.status IN ('ready', 'scheduled') RETURNING h.n
     )
     SELECT h.n, {{settle_outcome}} FROM h ORDER BY h.n;
 END $$;

@@ -1,0 +1,283 @@
+"""Leases jobs of busy topics ahead, in bulk, and lists them in Redis for dequeues.
+
+A dequeue takes a listed job by one call of Redis, without a transaction: the row has its token and
+a lease that is long enough (`sql/step_13_prefetch.sql`). The same call notes in Redis that the job
+was handed out. A node writes such notes to the shard, many at a time.
+
+A topic is busy while dequeues for few jobs come often. Concurrent dequeues of a node share one
+transaction (`batching.py`), and count as one dequeue for their jobs together. Topics that are not
+busy, or whose jobs are used up, cost nothing and are leased directly.
+
+A job is on the list at most `PREFETCH_OFFERED_MS`. It is taken back, and is ready again, when that
+time is over, when a more urgent job becomes ready, and when its topic is not busy any more. Jobs
+that a list has lost, because Redis did not answer, was restarted or lost its memory, are ready
+again when their leases end. Until then nobody knows whether they were handed out.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from typing import Any, Final
+
+from redis.exceptions import ResponseError
+
+from leveret.errors import JobsError, JobsUnavailableError
+from leveret.job_model import PRIORITY_MAX, LeasedJob
+from leveret.job_service.shards import statements
+from leveret.job_service.shards.prefetched_job import (
+    decode_note,
+    decode_prefetched,
+    encode_prefetched,
+)
+from leveret.job_service.shards.redis.redis_client import NOTES_MAX, RedisClient
+from leveret.job_service.shards.routing import ShardMap
+from leveret.job_service.shards.shard import Shard, TopicStoppedError
+from leveret.job_service.shards.tables import Tables, urgency_of
+from leveret.job_service.shards.topic_name import TopicName
+from leveret.job_service.snowflake import first_of
+
+WINDOW_S: Final = 1.0  # in which dequeues of a topic are counted
+FEW: Final = 8  # jobs; a dequeue for more shares the cost of its transaction among them
+DRAINED_S: Final = 0.25  # without prefetching, after a topic had few ready jobs
+REFUSED_S: Final = 5.0  # without prefetching, after Redis has refused to list jobs
+
+log = logging.getLogger(__name__)
+
+
+class Prefetcher:
+    """Keeps the lists of busy topics filled, and takes jobs from them."""
+
+    def __init__(self, redis: RedisClient, routes: ShardMap, tables: Tables) -> None:
+        self._redis = redis
+        self._routes = routes
+        self._tables = tables
+        self._asked: Counter[TopicName] = Counter()  # dequeues in this window
+        self._window_s = 0.0  # when the window began, by the clock of the event loop
+        self._busy: set[TopicName] = set()
+        self._left: dict[TopicName, int] = {}  # jobs on the lists of topics that were busy here
+        self._listed: set[TopicName] = set()  # topics that have lists or notes, of all nodes
+        self._drained_until_s: dict[TopicName, float] = {}
+        self._refused_until_s = 0.0
+        self._refills: dict[TopicName, asyncio.Task[None]] = {}
+
+    @property
+    def busy(self) -> int:
+        """Return how many topics are busy."""
+        return len(self._busy)
+
+    def is_used(self, topic: TopicName, limit: int) -> bool:
+        """Count a dequeue; return whether it should look for prefetched jobs first."""
+        self._roll()
+        if limit <= FEW:
+            self._asked[topic] += 1
+            if self._asked[topic] >= self._tables.settings.prefetch_from > 0:
+                self._busy.add(topic)
+        return self._left.get(topic, 0) > 0 or topic in self._refills
+
+    def _roll(self) -> None:
+        """Begin a new window if it is time."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._window_s < WINDOW_S:
+            return
+        least = self._tables.settings.prefetch_from
+        is_next = now_s - self._window_s < 2 * WINDOW_S
+        asked = self._asked if is_next else Counter[TopicName]()
+        self._busy = {topic for topic, count in asked.items() if count >= least > 0}
+        self._asked = Counter()
+        self._window_s = now_s
+        self._drained_until_s = {t: s for t, s in self._drained_until_s.items() if s > now_s}
+
+    async def take(
+        self, topic: TopicName, limit: int, lease_ms: int | None, priority_max: int | None
+    ) -> list[LeasedJob]:
+        """Take prefetched jobs; wait for those that are being listed if there are none.
+
+        `priority_max` is the least urgent priority that may be taken. None: any.
+        """
+        found = await self._pop(topic, limit, lease_ms, priority_max)
+        refill = self._refills.get(topic)
+        if found or refill is None:
+            return found
+        await asyncio.wait([refill])
+        return await self._pop(topic, limit, lease_ms, priority_max)
+
+    async def _pop(
+        self, topic: TopicName, limit: int, lease_ms: int | None, priority_max: int | None
+    ) -> list[LeasedJob]:
+        shard = self._routes.shard_of(topic)
+        if not (self._redis.is_up and self._redis.run):
+            self._left.pop(topic, None)
+            return []
+        now_ms = shard.health.server_time_ms(self._tables.clock.now_ms())
+        most_urgent = PRIORITY_MAX if priority_max is None else priority_max
+        try:
+            ended, left, entries = await self._redis.pop(
+                topic, limit, now_ms, lease_ms, most_urgent, shard.index
+            )
+        except JobsUnavailableError as error:
+            log.info("jobs are leased without those in Redis: %s", error)
+            await self.try_to_take_back(topic)
+            return []
+        self._set_left(topic, left)
+        if ended == b"old":
+            await self.try_to_take_back(topic)
+        return [decode_prefetched(entry).leased(now_ms, lease_ms) for entry in entries]
+
+    def _set_left(self, topic: TopicName, left: int) -> None:
+        if left:
+            self._left[topic] = left
+        else:
+            self._left.pop(topic, None)
+
+    def refill(self, topic: TopicName, lease_ms: int | None) -> None:
+        """Begin to fill the list of a busy topic if it is half empty."""
+        if topic in self._refills or not self._may_refill(topic):
+            return
+        task = asyncio.get_running_loop().create_task(self._refill(topic, lease_ms))
+        self._refills[topic] = task
+        task.add_done_callback(lambda _: self._refills.pop(topic, None))
+
+    def _may_refill(self, topic: TopicName) -> bool:
+        if topic not in self._busy or not self._redis.is_up:
+            return False
+        if self._left.get(topic, 0) > self._tables.settings.prefetch_max // 2:
+            return False
+        paused_until_s = max(self._refused_until_s, self._drained_until_s.get(topic, 0.0))
+        return asyncio.get_running_loop().time() >= paused_until_s
+
+    async def _refill(self, topic: TopicName, lease_ms: int | None) -> None:
+        try:
+            await self.prefetch(topic, lease_ms)
+        except (JobsError, TopicStoppedError) as error:
+            log.info("no jobs of %s are leased ahead: %s", topic[1], error)
+            self._drained_until_s[topic] = asyncio.get_running_loop().time() + WINDOW_S
+        except Exception:
+            log.exception("jobs of %s could not be leased ahead", topic[1])
+
+    async def prefetch(self, topic: TopicName, lease_ms: int | None = None) -> None:
+        """Fill the list of a topic."""
+        run = await self._redis.find_run()
+        shard = self._routes.shard_of(topic)
+        if not run or shard.health.skew_refusal():
+            self._drained_until_s[topic] = asyncio.get_running_loop().time() + WINDOW_S
+            return
+        wanted = self._tables.settings.prefetch_max - self._left.get(topic, 0)
+        fence, given = first_of(self._tables.clock.now_ms()), self._tables.given_time()
+        rows = await shard.fetch(statements.PREFETCH, *topic, wanted, lease_ms, fence, given)
+        if len(rows) < wanted // 2:
+            pause_s = DRAINED_S if rows else WINDOW_S
+            self._drained_until_s[topic] = asyncio.get_running_loop().time() + pause_s
+        if rows:
+            await self._list(topic, shard, run, sorted(rows, key=urgency_of))
+
+    async def _list(self, topic: TopicName, shard: Shard, run: bytes, rows: list[Any]) -> None:
+        self._listed.add(topic)
+        entries = [encode_prefetched(row, run, shard.index) for row in rows]
+        first = rows[0]["job_priority"]
+        try:
+            old = await self._redis.list_prefetched(topic, entries, first, run)
+        except JobsUnavailableError as error:
+            self._refused_until_s = asyncio.get_running_loop().time() + REFUSED_S
+            if isinstance(error.__cause__, ResponseError):  # it is certain that no job is listed
+                await self._make_ready(topic, entries, run)
+            raise
+        self._left[topic] = self._left.get(topic, 0) + len(entries)
+        if old:
+            await self._make_ready(topic, old, run)
+
+    async def take_back(self, topic: TopicName) -> None:
+        """Make the prefetched jobs of a topic that nobody took ready again."""
+        self._left.pop(topic, None)
+        if self._redis.is_up and (run := await self._redis.find_run()):
+            await self._make_ready(topic, await self._redis.take_back(topic), run)
+
+    async def _make_ready(self, topic: TopicName, entries: list[bytes], run: bytes) -> None:
+        """Make jobs that are on no list any more ready again.
+
+        Those of another run of Redis may have been handed out: their leases have to end.
+        """
+        found = [decode_prefetched(entry) for entry in entries]
+        jobs = [each.job for each in found if each.run == run]
+        if jobs:
+            ids, tokens = [job.id for job in jobs], [job.token for job in jobs]
+            deadline_s = self._tables.settings.deadline_s
+            await self._routes.ask(topic, deadline_s, statements.TAKE_BACK, ids, tokens)
+
+    async def try_to_take_back(self, topic: TopicName) -> None:
+        """Do the same; log errors of Redis and of the shard only."""
+        try:
+            await self.take_back(topic)
+        except JobsError as error:
+            log.info("prefetched jobs of %s come back when their leases end: %s", topic[1], error)
+
+    async def on_ready(self, topic: TopicName) -> None:
+        """Take jobs back since others, which may be more urgent, are ready now."""
+        if topic in self._listed:
+            await self.try_to_take_back(topic)
+
+    async def write_notes(self, topic: TopicName) -> None:
+        """Tell the shard which prefetched jobs were handed out."""
+        is_more = True
+        while is_more:
+            notes = await self._redis.notes(topic)
+            if not notes:
+                return
+            is_more = len(notes) == NOTES_MAX
+            ids, tokens, ends = zip(*map(decode_note, notes), strict=True)
+            await self._routes.ask(
+                topic,
+                self._tables.settings.deadline_s,
+                statements.NOTE_HANDED_OUT,
+                list(ids),
+                list(tokens),
+                list(ends),
+            )
+            await self._redis.remove_noted(topic, notes)
+
+    async def run(self, shard: Shard) -> None:
+        """Keep the lists of the topics of a shard in order until cancelled."""
+        while True:
+            await asyncio.sleep(self._tables.settings.tick_s)
+            self._roll()
+            if not (self._redis.is_up and shard.is_up and self._routes.is_loaded):
+                continue
+            try:
+                self._listed = set(await self._redis.prefetched_topics()) | set(self._left)
+                for topic in self._listed:
+                    if self._routes.is_on(topic, shard):
+                        await self._tidy(topic)
+            except (JobsError, TopicStoppedError) as error:
+                log.info("the lists of prefetched jobs have to wait: %s", error)
+            except Exception:
+                log.exception("the lists of prefetched jobs could not be kept in order")
+
+    async def _tidy(self, topic: TopicName) -> None:
+        await self.write_notes(topic)
+        first = await self._redis.first_prefetched(topic)
+        if first is None:
+            self._left.pop(topic, None)
+            await self._redis.remove_noted(topic, [])
+        elif self._is_over(topic, first, await self._redis.find_run()):
+            await self.take_back(topic)
+
+    def _is_over(self, topic: TopicName, first: bytes, run: bytes) -> bool:
+        """Whether a list, given its first job, is to be taken back."""
+        shard = self._routes.shard_of(topic)
+        job = decode_prefetched(first)
+        now_ms = shard.health.server_time_ms(self._tables.clock.now_ms())
+        if job.run != run or job.shard != shard.index or job.offered_until_ms <= now_ms:
+            return True
+        return topic in self._left and topic not in self._busy
+
+    async def close(self) -> None:
+        """End refills that are under way."""
+        refills = list(self._refills.values())
+        for refill in refills:
+            refill.cancel()
+        if refills:
+            await asyncio.wait(refills, timeout=1.0)
+
+    async def leave(self) -> None:
+        """Take back what this node has listed, since it stops."""
+        for topic in list(self._left):
+            await self.try_to_take_back(topic)

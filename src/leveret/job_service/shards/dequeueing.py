@@ -1,0 +1,125 @@
+"""Hands jobs out: prefetched ones first, then the most urgent of the table.
+
+A dequeue that finds nothing waits for a signal that its topic has ready jobs.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from leveret.errors import JobsDrainingError, JobsError, JobsUnavailableError
+from leveret.job_model import LeasedJob
+from leveret.job_service.shards import statements
+from leveret.job_service.shards.background.flusher import Flusher
+from leveret.job_service.shards.background.prefetcher import Prefetcher
+from leveret.job_service.shards.batching import ClaimBatcher
+from leveret.job_service.shards.counters import Counters
+from leveret.job_service.shards.ready_signals import ReadySignals
+from leveret.job_service.shards.routing import ShardMap
+from leveret.job_service.shards.settings import WAIT_POLL_S
+from leveret.job_service.shards.tables import Tables, read_leased_job, urgency_of
+from leveret.job_service.shards.topic_name import TopicName
+from leveret.job_service.snowflake import first_of
+
+_SERVE: Final = "SELECT leveret_serve($1, $2, $3::INT[], $4::BIGINT[])"
+
+log = logging.getLogger(__name__)
+
+
+class Dequeuer:
+    """Serves the dequeues of one node."""
+
+    def __init__(
+        self,
+        routes: ShardMap,
+        tables: Tables,
+        flushers: list[Flusher],
+        prefetcher: Prefetcher,
+        signals: ReadySignals,
+        counters: Counters,
+        flush: Callable[[TopicName, bool], Awaitable[bool]],
+    ) -> None:
+        self._routes = routes
+        self._tables = tables
+        self._flushers = flushers
+        self._prefetcher = prefetcher
+        self._signals = signals
+        self._counters = counters
+        # Brings what Redis has of a topic to its table. True: prefetched jobs too.
+        self._flush = flush
+        self._claims = ClaimBatcher(self._claim)
+        self.is_draining = False  # dequeues are refused then
+
+    async def dequeue(
+        self, topic: TopicName, limit: int, lease_ms: int | None, wait_ms: int
+    ) -> list[LeasedJob]:
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + wait_ms / 1000
+        while True:
+            if self.is_draining:
+                raise JobsDrainingError("the service is stopping")
+            event = self._signals.signal_for(topic)
+            found = await self._claims.claim(topic, limit, lease_ms)
+            left_s = end_s - loop.time()
+            if found or left_s <= 0:
+                return found
+            if not self._routes.shard_of(topic).is_listening:
+                left_s = min(left_s, WAIT_POLL_S)
+            await self._signals.wait(event, left_s)
+
+    async def _claim(self, topic: TopicName, limit: int, lease_ms: int | None) -> list[LeasedJob]:
+        shard = self._routes.shard_of(topic)
+        shard.require()
+        shard.health.require_clock()
+        jobs: list[LeasedJob] = []
+        if self._prefetcher.is_used(topic, limit):
+            urgent = self._flushers[shard.index].priority_behind(topic)
+            jobs = await self._prefetcher.take(topic, limit, lease_ms, urgent)
+        if len(jobs) < limit:
+            try:
+                jobs += await self._lease_directly(topic, limit - len(jobs), lease_ms)
+            except JobsError as error:
+                if not jobs:
+                    raise
+                log.info("a dequeue gets prefetched jobs only: %s", error)
+        if jobs:
+            self._counters.of(topic).handed_out += len(jobs)
+            self._prefetcher.refill(topic, lease_ms)
+        return jobs
+
+    async def _lease_directly(
+        self, topic: TopicName, limit: int, lease_ms: int | None
+    ) -> list[LeasedJob]:
+        if self._flushers[self._routes.shard_of(topic).index].is_behind(topic):
+            await self._try_to_flush(topic)
+        rows = await self._lease(topic, limit, lease_ms)
+        # Another node may have buffered jobs that it has not flushed, or prefetched some.
+        if not rows and await self._try_to_flush(topic, is_taken_back=True):
+            rows = await self._lease(topic, limit, lease_ms)
+        if any(row["job_rank"] for row in rows):
+            ranks = [row["job_rank"] for row in rows]
+            await self._ask(topic, _SERVE, [row["job_priority"] for row in rows], ranks)
+        return [read_leased_job(row) for row in rows]
+
+    async def _try_to_flush(self, topic: TopicName, is_taken_back: bool = False) -> bool:
+        """Flush a topic; return False where Redis or another node's job does not allow it."""
+        try:
+            return await self._flush(topic, is_taken_back)
+        except JobsUnavailableError as error:
+            if not self._routes.shard_of(topic).is_up:
+                raise
+            log.info("jobs are leased without those in Redis: %s", error)
+            return False
+
+    async def _lease(self, topic: TopicName, limit: int, lease_ms: int | None) -> list[Any]:
+        """Return rows of the most urgent jobs, which are leased now."""
+        fence, given = first_of(self._tables.clock.now_ms()), self._tables.given_time()
+        rows = await self._ask(topic, statements.CLAIM, limit, lease_ms, fence, given)
+        expired = sum(int(row["job_token"]) for row in rows if row["job_id"] is None)
+        self._counters.of(topic).expired += expired
+        return sorted((row for row in rows if row["job_id"] is not None), key=urgency_of)
+
+    async def _ask(self, topic: TopicName, sql: str, *arguments: object) -> list[Any]:
+        deadline_s = self._tables.settings.deadline_s
+        return await self._routes.ask(topic, deadline_s, sql, *arguments)

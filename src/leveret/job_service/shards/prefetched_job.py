@@ -1,0 +1,73 @@
+"""A prefetched job as the list in Redis holds it, and the note that it was handed out.
+
+    run shard offered_until lease lease_max priority id token attempt deliver_after created
+    payload
+
+Numbers are decimal, times and durations are milliseconds by the clock of the shard. `run` is the
+run of Redis in which the job was listed: a list that comes back with an older state of Redis may
+hold jobs that were handed out already. The scripts read the first eight fields.
+"""
+
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from leveret.job_model import LeasedJob
+from leveret.job_service.shards.timestamps import to_ms, to_timestamp
+
+
+class PrefetchedJob(NamedTuple):
+    run: bytes
+    shard: int
+    offered_until_ms: int
+    lease_ms: int  # of the topic
+    lease_ms_max: int  # the longest that the row allows
+    job: LeasedJob
+
+    def leased(self, now_ms: int, wanted_ms: int | None) -> LeasedJob:
+        """Return the job as it is handed out at a time of the shard."""
+        lease_ms = self.lease_ms if wanted_ms is None else wanted_ms
+        self.job.lease_expires_ms = now_ms + lease_ms
+        return self.job
+
+
+def encode_prefetched(row: Any, run: bytes, shard: int) -> bytes:
+    """Return the entry of the list for a row of `leveret_prefetch`."""
+    return b"%b %d %d %d %d %d %d %d %d %d %d\n%b" % (
+        run,
+        shard,
+        to_ms(row["offered_until"]),
+        row["lease_ms"],
+        row["lease_ms_max"],
+        row["job_priority"],
+        row["job_id"],
+        row["job_token"],
+        row["job_attempts"],
+        to_ms(row["job_after"]),
+        to_ms(row["job_created"]),
+        row["job_payload"],
+    )
+
+
+def decode_prefetched(entry: bytes) -> PrefetchedJob:
+    head, _, payload = entry.partition(b"\n")
+    run, *numbers = head.split(b" ")
+    shard, until_ms, lease_ms, longest_ms, priority, id, token, attempt, after_ms, created_ms = map(
+        int, numbers
+    )
+    job = LeasedJob(
+        id=id,
+        token=token,
+        payload=payload,
+        priority=priority,
+        attempt=attempt,
+        deliver_after_ms=after_ms,
+        created_ms=created_ms,
+        lease_expires_ms=0,
+    )
+    return PrefetchedJob(run, shard, until_ms, lease_ms, longest_ms, job)
+
+
+def decode_note(note: bytes) -> tuple[int, int, datetime]:
+    """Return the id, the token and the end of the lease of a job that was handed out."""
+    id, token, until_ms = map(int, note.split(b" "))
+    return id, token, to_timestamp(until_ms)
