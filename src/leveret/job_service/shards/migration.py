@@ -26,7 +26,7 @@ STEPS: Final = (
     "step_8_time",
     "step_9_stamp",
     "step_10_lease",
-    _REPLACED,  # settle
+    REPLACED,  # settle
     "step_12_lost_logs",
     "step_13_prefetch",
     "step_14_settle",

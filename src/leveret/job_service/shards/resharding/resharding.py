@@ -198,11 +198,11 @@ class Resharding:
             async with database.transaction():
                 await database.execute("SELECT pg_advisory_xact_lock($1)", GATE_LOCK)
                 await database.executemany(
-                    "INSERT INTO origins AS o VALUES ($1, $2, $3, $4)"
-                    " ON CONFLICT (origin) DO UPDATE SET low = least(o.low, excluded.low),"
-                    " seen = greatest(o.seen, excluded.seen),"
+                    "INSERT INTO origins AS o (origin, low, seen, lost_high)"
+                    " VALUES ($1, $2, $3, $4) ON CONFLICT (origin) DO UPDATE"
+                    " SET low = least(o.low, excluded.low), seen = greatest(o.seen, excluded.seen),"
                     " lost_high = greatest(o.lost_high, excluded.lost_high)",
-                    [tuple(row) for row in known],
+                    [(row["origin"], row["low"], row["seen"], row["lost_high"]) for row in known],
                 )
                 await database.execute("UPDATE floors SET floor = least(floor, $1)", min(floors))
 
