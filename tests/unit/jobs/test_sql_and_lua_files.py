@@ -32,5 +32,5 @@ def test_every_sql_file_is_used_and_every_placeholder_too() -> None:
 def test_lua_scripts_are_found() -> None:
     lua = files("leveret.job_service.shards.redis").iterdir()
     names = [each.name.removesuffix(".lua") for each in lua if each.name.endswith(".lua")]
-    assert len(names) == 6
+    assert len(names) == 10
     assert all("redis.call" in load_script(name) for name in names)
