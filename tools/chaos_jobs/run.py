@@ -44,7 +44,7 @@ class Plan:
     worker_kills_s: float = 1.0  # between two
     pause_s: float = 0.02  # of a producer
     lease_s: float = 3.0
-    slack_s: float = 5.0  # beyond its lease, after which a job counts as stuck
+    slack_s: float = 10.0  # beyond its lease, after which a job is stuck; prefetching adds 7.5 s
     seed: int = 1
     clock_steps_s: float = 5.0  # between two steps of a node's clock; 0: none
     clock_off_s: float = 50.0  # by how much a clock is wrong at most; a minute is allowed
