@@ -187,16 +187,26 @@ def encodes(trio: RunningCluster, name: str) -> bool:
     return any(b"leveret.arrow.worker" in command for command in commands)
 
 
+def reads_itself(trio: RunningCluster, name: str, stream: str, end: int) -> bool:
+    """Ask a node for the last row; return True if it answers itself, and not the leader."""
+    options = parse_options({"url": trio.http_url(name), "stream": stream})
+    list(read_range(options, Range(stream, end - 1, end), ["offset"]))
+    return encodes(trio, name)
+
+
 def test_range_of_a_stream_outlives_the_node_that_reads_it(trio: RunningCluster) -> None:
     bodies = [bytes([number]) * 256 * 1024 for number in range(160)]  # 40 MiB, in several batches
     follower, *others = trio.followers
     publish_stream(trio.url(follower), "ranges", bodies)
     trio.wait_for_members()
+    wait_until(
+        lambda: reads_itself(trio, follower, "ranges", len(bodies)),
+        f"node {follower} knows that all is committed",
+    )
     urls = [trio.http_url(name) for name in (follower, *others, trio.leader)]
     options = parse_options({"url": ",".join(urls), "stream": "ranges"})
     batches = read_range(options, Range("ranges", 0, len(bodies)), ["offset", "body"])
     read = [next(batches)]
-    assert encodes(trio, follower)
     trio.kill(follower)
     read += batches
     assert [offset for batch in read for offset in batch["offset"].to_pylist()] == list(range(160))
