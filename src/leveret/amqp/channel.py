@@ -349,7 +349,7 @@ class Channel(Session):
         self.connection.send_content(self.number, content.header, body)
 
     def on_ack(self, tag: i64, multiple: bool) -> None:
-        if self.outbox:  # a peer that guesses tags may ack a delivery that is not sent yet
+        if self.unsent:  # a peer that guesses tags may ack a delivery that is not sent yet
             self.send_deliveries()
         if self.transactional:
             self.settle_later(tag, multiple, is_ack=True, requeue=False, failed=False)
@@ -380,18 +380,18 @@ class Channel(Session):
 
     def reply(self, method: MethodWriter) -> None:
         """Answer a method, after the deliveries that were made before it."""
-        if self.outbox:
+        if self.unsent:
             self.send_deliveries()
         self.connection.send(self.number, method)
 
     def send_deliveries(self) -> None:
-        outbox = self.outbox
-        self.outbox = []
+        unsent = self.unsent
+        self.unsent = []
         if self.turn.traced != 0:
-            self.show(outbox)
+            self.show(unsent)
         connection = self.connection
         number = self.number
-        for message in outbox:
+        for message in unsent:
             consumer = message.holder
             assert isinstance(consumer, Consumer)
             connection.send_delivery(number, consumer, message)

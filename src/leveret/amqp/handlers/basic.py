@@ -166,7 +166,7 @@ def on_nack(channel: Channel, reader: MethodReader) -> None:
 
 
 def _refuse(channel: Channel, tag: int, multiple: bool, requeue: bool, failed: bool) -> None:
-    if channel.outbox:
+    if channel.unsent:
         channel.send_deliveries()
     if channel.transactional:
         channel.settle_later(tag, multiple, is_ack=False, requeue=requeue, failed=failed)
@@ -191,6 +191,6 @@ def on_recover_async(channel: Channel, reader: MethodReader) -> None:
     reader.finish()
     if not requeue:
         raise UnsupportedError("requeue=false")
-    if channel.outbox:
+    if channel.unsent:
         channel.send_deliveries()
     recover(channel.connection.front.broker.slots, channel)

@@ -349,8 +349,8 @@ class Raft(State):
         """Return the messages to send now, with all blocks that followers can take."""
         if self.role == LEADER:
             broadcast_append(self)
-        messages = self.outbox
-        self.outbox = []
+        messages = self.unsent
+        self.unsent = []
         return messages
 
     def take_reads(self) -> list[ReadRequest]:
@@ -390,7 +390,7 @@ class Raft(State):
         self._under_way = None
         self.synced_hard = ready.hard
         self.log.synced_to(ready.last_index, ready.last_term)
-        self.outbox += ready.messages
+        self.unsent += ready.messages
         if self.role == LEADER:
             self._count_own()
         else:

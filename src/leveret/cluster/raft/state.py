@@ -3,8 +3,9 @@
 `election`, `replication`, `catch_up` and `membership` are functions over a `State`; `core`
 dispatches inputs to them. The fields are declared here, so that one place explains them all.
 
-Messages that rely on nothing unsynced go to the outbox at once: those of a leader, pre-votes, signs
-of life. Votes and replies that promise something wait until the state that they rely on is synced.
+Messages that rely on nothing unsynced are added to `unsent` at once: those of a leader, pre-votes,
+replies to heartbeats. Votes and replies that promise something wait until the state that they rely
+on is synced.
 
 Invariants: the term never falls; a member votes once in a term; commit never falls and never passes
 the end of the log; blocks up to `matched` are those of the leader.
@@ -72,7 +73,7 @@ class State:
         self.transfer_target: i64 = NOBODY
         self.transfer_elapsed: i64 = 0
         # Work for the host.
-        self.outbox: list[Message] = []
+        self.unsent: list[Message] = []
         self.waiting: list[Message] = []  # rely on state that is not synced
         self.reads: list[ReadRequest] = []
         self.copies: list[int] = []  # followers that need a copy of the directory
@@ -114,7 +115,7 @@ class State:
     def send(self, message: Message) -> None:
         """Send a message that relies on nothing unsynced."""
         assert message.target != self.node
-        self.outbox.append(message)
+        self.unsent.append(message)
 
     def send_synced(self, message: Message, index: i64) -> None:
         """Send a message when term, vote and all blocks up to `index` are synced.
@@ -124,7 +125,7 @@ class State:
         """
         assert message.target != self.node
         if self.hard.equals(self.synced_hard) and index <= self.log.synced_index:
-            self.outbox.append(message)
+            self.unsent.append(message)
             return
         for at in range(len(self.waiting)):
             other = self.waiting[at]

@@ -459,7 +459,7 @@ def _reply(vhost: Vhost, address: Address, content: Content, body: bytes) -> i64
     message.tag = session.last_tag
     message.holder = consumer
     session.outlet.credit -= len(body) + len(content.header) + DELIVERY_BYTES
-    if not session.outbox:
-        session.turn.outboxes.append(session)
-    session.outbox.append(message)
+    if not session.unsent:
+        session.turn.deliveries.append(session)
+    session.unsent.append(message)
     return ROUTED

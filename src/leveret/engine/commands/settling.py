@@ -215,7 +215,7 @@ def close_session(slots: Slots, session: Session) -> None:
     session.closed = True
     session.turn.timers.disarm(session)
     end_consumers(slots, session)
-    session.outbox = []
+    session.unsent = []
     give_back(slots, session.unacked.take_all(), failed=True)
 
 
