@@ -114,7 +114,7 @@ async def test_kill_9_while_dead_letters_are_moved(node: Node, prefix: str, seed
         await finish(node, queue)
     ids = await drain(node.url, f"{queue}.dlq")
     assert len(ids) == MESSAGES, "a message is lost"
-    # Each kill copies at most what was in flight: a prefetch of the queue, and one returned message.
+    # Each kill copies at most the messages in flight: a prefetch of the queue, and a returned one.
     # The consumer of the end is killed too, and may hold such messages.
     assert sum(ids.values()) - MESSAGES <= (KILLS + 1) * (FAST.prefetch + 1)
 
