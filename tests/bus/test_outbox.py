@@ -213,6 +213,27 @@ async def test_another_relay_takes_over(kept: tuple[Outbox, Transaction]) -> Non
     assert await outbox.claim("next", 1.0), "a relay that stops gives its lease up"
 
 
+class LeaselessOutbox(SqliteOutbox):
+    """An outbox whose lease cannot be claimed."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.claims: Seen[str] = Seen()
+
+    async def claim(self, owner: str, lease_s: float) -> bool:
+        await self.claims.add(owner)
+        raise sqlite3.OperationalError("no such table: lease")
+
+
+async def test_a_relay_logs_its_error_and_tries_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with closing(LeaselessOutbox(tmp_path / "service.db")) as outbox:
+        async with relaying(outbox, Broker()):
+            await outbox.claims.wait(2, WAIT_S)
+    assert "no such table: lease" in caplog.messages[0]
+
+
 async def test_what_amqp_cannot_carry_is_refused_in_the_transaction(
     kept: tuple[Outbox, Transaction],
 ) -> None:
