@@ -1,12 +1,12 @@
-"""Founding a cluster, letting nodes in, promoting them, and the commands of operators.
+"""Create a cluster, add nodes to it, promote them, and carry out the commands of operators.
 
-Founding reduces to joining. The listed node whose name sorts first makes a cluster of itself alone,
-once all listed nodes are connected, new, and list the same peers. A directory of a single node does
-so at once. The leader then lets in new nodes that know the secret, as non-voters, tells each its
-number, and promotes it when it has caught up. A node of a formed cluster never founds
-again, so two halves of a network cannot found two clusters.
+A cluster begins with one node. It is the listed node whose name sorts first, once all listed nodes
+are connected, new, and list the same peers. A node that already has data of its own begins a
+cluster at once. The leader then adds each new node that knows the secret as a non-voter, tells it
+its number, and promotes it when it has caught up. A member of a cluster never creates another one,
+so two halves of a network cannot create two clusters.
 
-Everything is tried again at each tick, so nothing here waits for a lost message.
+Each tick tries every step again, so that a lost message delays a step and never stops it.
 """
 
 import asyncio
@@ -86,9 +86,9 @@ class Forming:
         self._node = node
         self._is_becoming = False  # the identity is being written
         self._admitted: set[tuple[str, int]] = set()  # names and incarnations that know it
-        # New nodes that followers have told this leader about, and when.
+        # New nodes that followers have reported to this leader, and when.
         self._newcomers: dict[str, tuple[float, Card]] = {}
-        self._told_s: dict[str, float] = {}  # when this follower told about a new node
+        self._told_s: dict[str, float] = {}  # when this follower reported a new node
         self._tasks: set[asyncio.Task[None]] = set()
         # Tasks that wait for a commit, or for the end of a hand-over.
         self._waiting: list[tuple[Callable[[RaftHost], bool], asyncio.Future[None]]] = []
@@ -98,7 +98,7 @@ class Forming:
             task.cancel()
 
     def on_tick(self) -> None:
-        """Found, let in or promote, if it is time."""
+        """Create the cluster, add a node or promote one, if it can be done now."""
         host = self._node.host
         if host is None:
             self._maybe_found()
@@ -113,7 +113,7 @@ class Forming:
             except (BusyError, ChangeRefusedError, NotLeaderError) as reason:
                 log.debug("the members stay as they are: %s", reason)
 
-    # Founding
+    # Creating a cluster
 
     def waiting_for(self) -> str:
         """Return what a new node waits for, as a sentence."""
@@ -152,10 +152,10 @@ class Forming:
         self._is_becoming = True
         self._node.become_member(cluster, number, members, done)
 
-    # Letting in
+    # Adding nodes
 
     def _let_in(self, host: RaftHost) -> bool:
-        """Let a new node in, as a non-voter; return True if one is let in now."""
+        """Add a new node as a non-voter; return True if one is being added."""
         members = host.raft.log.members()
         now_s = asyncio.get_running_loop().time()
         known = {
@@ -193,7 +193,7 @@ class Forming:
                 self._start(self._tell(leader, number + card.encode()))
 
     async def _tell(self, leader: str, payload: bytes) -> None:
-        with contextlib.suppress(ClusterError):  # it is told again
+        with contextlib.suppress(ClusterError):  # the next tick reports it again
             await self._node.links.request(leader, NEWCOMER, payload, NEWCOMER_S)
 
     def _on_newcomer(self, payload: bytes, answer: Answer) -> None:
@@ -216,7 +216,7 @@ class Forming:
             raise ChangeRefusedError(f"all {NUMBER_MAX} numbers of members were given")
         member = Member(number, card.name, card.uid, card.address.encode())
         host.propose(host.raft.plan_add(member))
-        self._newcomers.clear()  # all of them are told again
+        self._newcomers.clear()  # followers report all of them again
         log.info("node %s joins the cluster as number %d", card.name, number)
 
     async def _admit(self, host: RaftHost, name: str, incarnation: int, member: Member) -> None:
@@ -285,7 +285,7 @@ class Forming:
             answer(True, text)
 
     async def command(self, kind: int, name: str) -> str:
-        """Let the leader do something; return a sentence, or raise `ClusterError`."""
+        """Let the leader carry out a command; return a sentence, or raise `ClusterError`."""
         host = self._node.host
         if host is None:
             raise ClusterError(f"this node is in no cluster: {self.waiting_for()}")
@@ -369,7 +369,7 @@ class Forming:
         return f"node {name} takes the lead"
 
     async def _when_free(self, change: Callable[[], None]) -> None:
-        """Do something as soon as no other change is under way."""
+        """Begin a change as soon as no other change is under way."""
         last_s = asyncio.get_running_loop().time() + FREE_S
         while True:
             try:
@@ -381,7 +381,7 @@ class Forming:
             await asyncio.sleep(RETRY_S)
 
     async def _wait(self, is_done: Callable[[RaftHost], bool]) -> None:
-        """Wait until something is so, at most as long as an operator does."""
+        """Wait for a condition, at most for as long as an operator waits for an answer."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         entry = is_done, future
         self._waiting.append(entry)
@@ -394,7 +394,7 @@ class Forming:
             self._waiting.remove(entry)
 
     def look(self, host: RaftHost) -> None:
-        """Let those go on whose condition holds now."""
+        """Wake the tasks whose condition holds now."""
         for is_done, future in self._waiting:
             if not future.done() and is_done(host):
                 future.set_result(None)

@@ -5,8 +5,8 @@ does not happen, because only one of them may know the other's address. `TALK` c
 must not wait, `BULK` carries copies of directories. A lost or refused connection is dialed again,
 after a growing, randomised delay. The owner is told when a connection is lost or replaced, so that
 it need not wait for a timeout: what was under way on it may be lost. An idle link sends a ping
-every second. A link that received nothing for `silent_s` is closed, so that a peer that was cut off
-is noticed, and its return, too.
+every second. A link that received nothing for `silent_s` is closed, so that this node notices when
+a peer is cut off, and when it is back.
 
 Sending never blocks. Data that cannot be sent now is dropped and counted: Raft sends it again.
 """
@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 CONNECT_S: Final = 3.0
 RETRY_S_MIN: Final = 0.05
 RETRY_S_MAX: Final = 1.0
-REFUSED_RETRY_S: Final = 5.0  # somebody has to change something first
+REFUSED_RETRY_S: Final = 5.0  # an operator has to change something first
 SECOND_DIAL_S: Final = 2.0  # the node whose name sorts first leaves this time to the other
 STOP_S: Final = 5.0
 BACKLOG: Final = 1024  # clients that a whole node relays connect again together
@@ -114,13 +114,13 @@ class Links:
             link.abort("")
 
     def abort(self) -> None:
-        """Nothing more comes or goes, from now on."""
+        """Close all connections at once, and begin no more."""
         self._end()
         for link in [*self._open.values(), *self._others]:
             link.abort("")
 
     def _end(self) -> list[asyncio.Task[None]]:
-        """Begin nothing more; return the tasks that end by that."""
+        """Begin no more connections; return the tasks that now end."""
         self._has_stopped = True
         if self._watch is not None:
             self._watch.cancel()
@@ -194,7 +194,7 @@ class Links:
 
     @property
     def dropped(self) -> int:
-        """Frames that were not sent, for want of a link or of room."""
+        """Frames that were dropped, because there was no link or no room in its buffer."""
         return self._dropped + sum(link.dropped for link in self._open.values())
 
     def facts(self) -> list[Facts]:
@@ -276,7 +276,7 @@ class Links:
                 None
             )
 
-    # What links tell
+    # Events of links
 
     def judge(self, link: Link) -> None:
         card = link.card
@@ -374,7 +374,7 @@ class Links:
             self._owner.on_refused(link.peer, link.refusal, reason)
 
     def _complain(self, link: Link, reason: str) -> None:
-        """Write one line to the log, and not again at every attempt."""
+        """Write one line to the log. Repeated attempts do not repeat it."""
         # A stranger chooses its name, so the lines about strangers are counted by their host.
         key = link.peer if link.is_dialed or link.is_proven else _host(link.address)
         level = self._complaints.level(key, reason)
@@ -403,7 +403,7 @@ class Links:
         return Link(self, Dialing(card, self._secret, nonce, peer, purpose), peer)
 
     async def _keep(self, peer: str, purpose: int, is_second: bool) -> None:
-        """Stay connected, as long as the node is a peer; `is_second`: the other one dials first."""
+        """Stay connected while the node is a peer. `is_second`: the other node dials first."""
         wait_s = RETRY_S_MIN
         while True:
             there = self._open.get((peer, purpose))
@@ -435,7 +435,7 @@ class Links:
         return link.refusal
 
     def _drawn(self, wait_s: float) -> float:
-        """Draw a time, so that nodes that lost each other together do not return together."""
+        """Draw a random time, so that not all nodes dial again at the same moment."""
         return wait_s * (0.5 + self._chance.random() / 2)
 
     async def _dial(self, link: Link, address: Address) -> bool:
@@ -469,12 +469,12 @@ class Links:
     # Time
 
     def _on_watch(self) -> None:
-        """Keep links alive, and give up those that are not."""
+        """Send keep-alives, and close the links whose peers are silent."""
         pace = self._pace
         self._watch = self._loop.call_later(pace.watch_s, self._on_watch)
         now_s = self._loop.time()
         if now_s - self._watched_s > pace.silent_s:
-            self._excuse()  # this process was held up, and what came meanwhile is not read yet
+            self._restart_silence()  # this process was held up, and may have unread bytes
         self._watched_s = now_s
         for link in list(self._open.values()):
             if now_s - link.received_s > pace.silent_s:
@@ -482,8 +482,8 @@ class Links:
             elif now_s - link.sent_s >= pace.watch_s / 2:
                 link.ping()
 
-    def _excuse(self) -> None:
-        """Note that it was not the peers that were silent."""
+    def _restart_silence(self) -> None:
+        """Restart the silence of all links: this process itself was held up."""
         now_s = self._loop.time()
         for link in self._open.values():
             link.received_s = now_s

@@ -124,17 +124,17 @@ class ClusterMember:
         self._timer = self._loop.call_later(self._tick_s, self._on_tick)
 
     async def stop(self) -> None:
-        """End in order. The owner hands the lead over before, if it wants to."""
+        """Close all connections in order. The owner may hand the lead over before."""
         self._end()
         await self.links.stop()
 
     def abort(self) -> None:
-        """End at once."""
+        """Close all connections at once."""
         self._end()
         self.links.abort()
 
     def fail(self, reason: str) -> None:
-        """End by a fault, such as a failed sync."""
+        """Stop after a fault, such as a failed sync."""
         if self.host is not None:
             self.host.fail(reason)
         else:
@@ -185,7 +185,7 @@ class ClusterMember:
             self._begin(self._stored)
             for name in self.links.cards():
                 if members.named(name) is None:
-                    self.links.reconnect(name)  # it took this node for a new one
+                    self.links.reconnect(name)  # its links know this node as a new one
             done()
 
         self._member_log.write_identity(cluster, number, encode_members(members), written)
@@ -219,7 +219,7 @@ class ClusterMember:
     def begin_again(self, stored: Stored, member_log: MemberLog) -> None:
         """Follow with this log, after `on_follow`, as after a restart.
 
-        Only what is on disk counts: the log of a leader may have ended before it had written all
+        Only blocks on disk count: the log of a leader may have ended before it had written all
         blocks that it gave to this member.
         """
         before = self._require_host()
@@ -315,9 +315,9 @@ class ClusterMember:
             raise LinkRefusedError(NOT_LEADER, sentence, by_peer=False)
 
     def _require_member(self, host: RaftHost, card: Card) -> None:
-        """Raise unless a node is welcome by the members in force, or by those committed.
+        """Raise unless the members in force, or the committed ones, accept a node.
 
-        A change that is not committed may be taken back, so it keeps nobody out.
+        A change that is not committed may be undone, so it excludes no node.
         """
         raft = host.raft
         try:
@@ -411,7 +411,7 @@ class ClusterMember:
             self.forming.look(self.host)
 
     def on_members(self) -> None:
-        """Follow a change of the members: connect with new ones, send removed ones away."""
+        """Follow a change of the members: connect to new ones, disconnect removed ones."""
         assert self.host is not None
         raft = self.host.raft
         members, committed = raft.log.members(), raft.log.members_at(raft.commit)
@@ -449,8 +449,8 @@ class ClusterMember:
     def _peers(self) -> dict[str, Address]:
         """Return the nodes to be connected with: the listed ones and the members.
 
-        The list of this node decides about addresses: it is how an operator says that a node has
-        moved, or is reached by another way from here.
+        The list of this node decides about addresses: an operator changes it when a node has
+        moved, or when this node reaches it by another address.
         """
         peers: dict[str, Address] = {}
         if self.host is not None:

@@ -64,7 +64,7 @@ class ClusterStatus:
 
 
 class Sightings:
-    """Since when a node knows its leader, and since when it has not reached other nodes.
+    """Times since when a node knows its leader, and since when it has not reached other nodes.
 
     Times are those of the event loop.
     """

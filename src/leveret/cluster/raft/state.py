@@ -89,12 +89,12 @@ class State:
         return self.hard.vote
 
     def draw_timeout(self) -> None:
-        """Draw the time after which a silent leader is missed."""
+        """Draw the election timeout."""
         ticks = self.config.election_ticks
         self.timeout = ticks + self.rng.below(ticks)
 
     def draw_retry(self) -> None:
-        """Draw the time until another attempt, where it is known that no leader is there."""
+        """Draw the time until the next attempt, when no leader is known to exist."""
         self.timeout = 1 + self.rng.below(self.config.election_ticks)
 
     def misses_leader(self) -> bool:
@@ -137,7 +137,7 @@ class State:
         self.waiting.append(message)
 
     def set_term(self, term: i64, vote: i64) -> None:
-        """Enter a later term. Replies of earlier terms are of no use to anybody."""
+        """Enter a later term. Drop the replies of earlier terms."""
         assert term > self.hard.term
         self.hard.term = term
         self.hard.vote = vote
