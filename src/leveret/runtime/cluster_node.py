@@ -1,4 +1,4 @@
-"""A node of a cluster: it leads with a broker of its own, or follows and relays its clients.
+"""A node of a cluster: it leads and runs a broker, or it follows and relays its clients.
 
     follows ── elected, its TERM block committed ──► recovers the directory as a restart does
        ▲▲                                                 │   │ first block of its broker committed
@@ -77,13 +77,13 @@ class ClusterNode(ClusterFacts):
         self._leading: LeadingLog | None = None
         self._held: dict[CopySource, ReplicatedLog] = {}  # logs that remove no file during a copy
         self._following: FollowingLog | None = None
-        self._term = 0  # in which this node has to lead; 0: it has to follow
+        self._term = 0  # the term in which this node has to lead; 0: it has to follow
         self._changed = asyncio.Event()  # set at every change of roles, and replaced
         self._roles: asyncio.Task[None] | None = None
-        self._taking: set[asyncio.Task[None]] = set()  # clients of other nodes without a front
+        self._taking: set[asyncio.Task[None]] = set()  # relayed clients that no front has taken yet
         self._has_stopped = False
         self.reads = BulkReads(disk.folder)  # of streams, while this node follows
-        self.ended = asyncio.get_running_loop().create_future()  # the reason of a fault
+        self.ended = asyncio.get_running_loop().create_future()  # the reason why the node has ended
 
     async def start(self, host: str, port: int) -> None:
         """Open the directory and listen for other nodes. Raises OSError and LeveretError."""
@@ -145,10 +145,10 @@ class ClusterNode(ClusterFacts):
         self._tell_change()
 
     def on_commit(self, index: int) -> None:
-        """Do nothing: the logs are told by the member."""
+        """Do nothing: the member tells the logs."""
 
     def on_end(self, reason: str) -> None:
-        """End: this member has failed, or was removed."""
+        """End the node: its member has failed, or was removed."""
         self._term = 0
         self._open = None
         self._tell_change()

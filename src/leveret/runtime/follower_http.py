@@ -1,10 +1,10 @@
-"""HTTP on a node that follows: a few answers of its own, and everything else from the leader.
+"""HTTP on a node that follows: it answers some requests itself and relays the others to the leader.
 
-Health checks, metrics and the state of the cluster are answered here, because they concern this
-node and must be answered without a leader, too. Bulk reads of streams are answered from the
-segments of this node (`follower_reads`). Every other request goes to the leader as it came.
-A relayed connection carries one request (`Connection: close`), so that each request is looked at;
-clients of the jobs API keep theirs, because they send many small requests and nothing else.
+This node answers health checks, metrics and the state of the cluster, because they concern this
+node and must work without a leader. It answers bulk reads of streams from its own segments
+(`follower_reads`). It relays every other request to the leader. A relayed connection carries one
+request (`Connection: close`), so that this node sees the next one. Connections of the jobs API stay
+open: these clients send many small requests, all of them for the leader.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ CLUSTER: Final = "/api/cluster"
 METRICS: Final = "/metrics"
 JOB_PATHS: Final = ("/enqueue", "/dequeue", "/ack", "/nack", "/extend")
 
-# The leader's answer is cut short, too long, or no answer of HTTP.
+# The leader's answer is cut short, too long, or not HTTP.
 _BAD_ANSWER: Final = (EOFError, asyncio.LimitOverrunError, ValueError, IndexError)
 _PHRASES: Final = {
     200: "OK",
@@ -181,7 +181,7 @@ class FollowerHttp(asyncio.Protocol):
         await self._answer(503 if reason else 200, body)
 
     def _why_failed(self, check: str) -> str:
-        """Return why a check of this node fails, in RabbitMQ's words; empty if it is well.
+        """Return why a check of this node fails, in RabbitMQ's words; empty if it succeeds.
 
         Checks that are not named here succeed if clients of this node are served.
         """
@@ -207,7 +207,7 @@ class FollowerHttp(asyncio.Protocol):
             await self._answer_user(headers, self._send_metrics)
 
     async def _answer_user(self, headers: list[bytes], send: Callable[[], None]) -> None:
-        """Answer users whom the leader knows. Without a leader, clients of this machine."""
+        """Answer users that the leader accepts; without a leader, only clients of this machine."""
         if self._node.why_unwell():
             if self._client.is_local:
                 send()
@@ -338,7 +338,7 @@ class FollowerHttp(asyncio.Protocol):
 
 
 def _stream_range(answer: _LeaderAnswer) -> StreamRange | None:
-    """Return what the leader says about a stream; None if it refuses, or is of another version."""
+    """Return the leader's facts about a stream; None if it refuses, or has another version."""
     if answer.status != 200:
         return None
     try:
