@@ -41,7 +41,7 @@ def run(
         bool, typer.Option("--no-compact", help="Do not merge small files.")
     ] = False,
 ) -> None:
-    """Archive, refine and compact streams, once or on a schedule. Two runs never meet."""
+    """Archive, refine and compact streams, once or on a schedule. One run at a time per lake."""
     every_s = None if every is None else _require_interval(every)
     names = list(streams or ()) or archived_streams(environment)
     from leveret.pipeline import preflight

@@ -71,7 +71,7 @@ class Loaded:
 
 @dataclass(frozen=True)
 class FilePlan:
-    """What a load takes from one file."""
+    """The rows that a load publishes from one file."""
 
     path: Path
     rows: int
