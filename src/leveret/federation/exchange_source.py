@@ -126,10 +126,11 @@ class ExchangeSource(UpstreamSource[LocalExchange]):
         names = [f"{queue} {suffix}" for suffix in SUFFIXES]
         others = [name for name in names if await self._exists(name)]
         free = [name for name in names if name not in others]
-        self._internal = free[0] if free else others.pop()
+        internal = free[0] if free else others.pop()
         if not free:
-            await self._delete_exchange(self._internal)
-        await self._declare_internal(self._internal)
+            await self._delete_exchange(internal)
+        await self._declare_internal(internal)
+        self._internal = internal  # from now on `update_bindings` binds to it
         self._bound = {}
         self.update_bindings()
         # The answer to this bind shows that the upstream has made the bindings before it too.
