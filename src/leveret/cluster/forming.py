@@ -38,7 +38,7 @@ from leveret.errors import ProtocolError
 log = logging.getLogger(__name__)
 
 # Requests between nodes
-ADMIT: Final = 1  # cluster:16 number:u32 members       the leader to a node that it has let in
+ADMIT: Final = 1  # cluster:16 number:u32 members       the leader to a node that it has added
 REMOVE: Final = 2  # name                               any node to the leader, for an operator
 LEAD: Final = 3  # name; empty: the best one
 NEWCOMER: Final = 4  # next_number:u32 card             a follower to the leader, about a new node
@@ -101,17 +101,17 @@ class Forming:
         """Create the cluster, add a node or promote one, if it can be done now."""
         host = self._node.host
         if host is None:
-            self._maybe_found()
+            self._maybe_create_cluster()
             return
         self.look(host)
         if not host.is_leading:
             self._tell_leader(host)
         else:
             try:
-                if not self._let_in(host):
+                if not self._add_new_node(host):
                     self._promote(host)
             except (BusyError, ChangeRefusedError, NotLeaderError) as reason:
-                log.debug("the members stay as they are: %s", reason)
+                log.debug("the members cannot change now: %s", reason)
 
     # Creating a cluster
 
@@ -123,24 +123,24 @@ class Forming:
         cards = self._node.links.cards()
         old = [name for name in me.peers if name in cards and cards[name].cluster]
         if old:
-            return f"it waits to be let in by the cluster of the nodes {', '.join(old)}"
+            return f"it waits to be added to the cluster of the nodes {', '.join(old)}"
         missing = [name for name in me.peers if name not in cards and name != me.name]
         if missing:
             return f"it waits for connections with the nodes {', '.join(missing)}"
         if me.name != min(me.peers):
-            return f"it waits for node {min(me.peers)}, which founds the cluster"
+            return f"it waits for node {min(me.peers)}, which creates the cluster"
         return ""
 
-    def _maybe_found(self) -> None:
+    def _maybe_create_cluster(self) -> None:
         if not self._is_becoming and not self.waiting_for():
             self._is_becoming = True
-            self._start(self.found())
+            self._start(self.create_cluster())
 
-    async def found(self) -> None:
+    async def create_cluster(self) -> None:
         """Make a cluster of this node alone, and wait until that is on disk."""
         me = self._node.card()
         cluster = self._node.chance.getrandbits(8 * CLUSTER_BYTES).to_bytes(CLUSTER_BYTES, "big")
-        log.info("node %s founds the cluster %s", me.name, cluster.hex())
+        log.info("node %s creates the cluster %s", me.name, cluster.hex())
         members = Members([Member(1, me.name, me.uid, me.address.encode())], [])
         written = asyncio.Event()
         self._become(cluster, 1, members, written.set)
@@ -154,7 +154,7 @@ class Forming:
 
     # Adding nodes
 
-    def _let_in(self, host: RaftHost) -> bool:
+    def _add_new_node(self, host: RaftHost) -> bool:
         """Add a new node as a non-voter; return True if one is being added."""
         members = host.raft.log.members()
         now_s = asyncio.get_running_loop().time()
@@ -227,7 +227,7 @@ class Forming:
         try:
             await self._node.links.request(name, ADMIT, payload, ADMIT_S)
         except ClusterError as reason:
-            log.info("node %s did not learn that it may join: %s", name, reason)
+            log.info("node %s was not told that it may join: %s", name, reason)
             self._admitted.discard((name, incarnation))
 
     def _on_admit(self, payload: bytes, answer: Answer) -> None:
@@ -365,7 +365,7 @@ class Forming:
         await self._wait(lambda now: now.raft.transfer_target == NOBODY)
         name = self._node.name_of(target)
         if host.is_leading:
-            raise ClusterError(f"node {name} did not take the lead in time: this node leads on")
+            raise ClusterError(f"node {name} did not take the lead in time: this node still leads")
         return f"node {name} takes the lead"
 
     async def _when_free(self, change: Callable[[], None]) -> None:

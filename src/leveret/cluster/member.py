@@ -1,7 +1,7 @@
 """The member of one node in the cluster: Raft, links to other nodes, and joining the cluster.
 
 `ClusterMember` puts the parts together on one event loop: `RaftHost` hosts the member, `Links`
-connects it with the others, `Forming` founds the cluster, lets nodes in and promotes them. It has
+connects it with the others, `Forming` creates the cluster, adds nodes and promotes them. It has
 no threads and no files: the owner gives it a log (`leveret.cluster.host` says which one when), and
 a copier of directories. Time is that of the loop, and random numbers come from a given source, so
 that a simulation can drive all of it.
@@ -111,11 +111,11 @@ class ClusterMember:
     # Start and end
 
     async def start(self, host: str, port: int) -> None:
-        """Listen for other nodes, and begin. A node that was alone founds its cluster before."""
+        """Listen for other nodes, and begin. A node that was alone creates its cluster before."""
         if self._card.cluster:
             self._begin(self._stored)
         elif self._card.has_data:
-            await self.forming.found()
+            await self.forming.create_cluster()
         await self.links.start(host, port)
         if self._settings.address.endswith(":0"):  # known only now
             address = f"{self._settings.address[:-2]}:{self.links.port}"
@@ -427,7 +427,7 @@ class ClusterMember:
                     self._loop.call_soon(self.links.disconnect, name, removed(name))
 
     def on_fault(self, reason: str) -> None:
-        log.error("this node leaves the work of the cluster: %s", reason)
+        log.error("this node stops working in the cluster: %s", reason)
         self._end()
         self.links.abort()
         self._owner.on_end(reason)
