@@ -34,7 +34,7 @@ CHANGE_WITHIN_S: Final = 300.0
 
 @dataclass
 class Found:
-    """What a run has shown."""
+    """The result of a run."""
 
     account: ledger.Account
     kills: list[str]  # steps at which a driver was killed

@@ -74,7 +74,7 @@ class StoppingSource(DefaultSource):
 
 
 class Stop:
-    """When to stop: in the second batch, so that one is in the lake already."""
+    """Stops a query in a phase of its second batch, when the first is in the lake."""
 
     def __init__(self, phase: str, folder: Path) -> None:
         self.phase = phase

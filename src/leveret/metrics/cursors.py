@@ -33,7 +33,7 @@ _Key = tuple[str, str, str]  # vhost, stream, cursor
 
 @dataclass(frozen=True, slots=True)
 class CursorLag:
-    """How far one cursor is behind."""
+    """The lag of one cursor."""
 
     vhost: str
     stream: str

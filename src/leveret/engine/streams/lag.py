@@ -1,4 +1,4 @@
-"""How far a reader of a stream is behind: in messages, and the time of the first of them."""
+"""Measure how far a reader of a stream is behind: in messages, and the time of the first."""
 
 from mypy_extensions import i64
 

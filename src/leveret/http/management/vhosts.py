@@ -64,7 +64,7 @@ class VhostBody(msgspec.Struct, omit_defaults=True):
 
 
 class Protection(msgspec.Struct):
-    """Whether a vhost is protected from deletion."""
+    """The protection of a vhost from deletion."""
 
     protected_from_deletion: bool
 
