@@ -86,7 +86,7 @@ ORDER_INSIDE: Final = {
     "health_port|outbox_relay|publishing|returned_message settling consuming bus "
     "sync|testing|webhook",
     "charts": "axes|style charts drawing page",
-    "cluster": "errors raft complaints|host_owner|relay handshake|host|owner "
+    "cluster": "errors raft host_owner|relay|warning_limiter handshake|host|owner "
     "admission|link|peers|status faults|requests links forming member",
     "jobs": "client worker",
     "job_service": "backoff|cron|limits|report|snowflake store embedded|shards",

@@ -65,7 +65,7 @@ _PING_FRAME: Final = b"\0\0\0\1\0"
 class Owner(Protocol):
     """Accepts or refuses links, and handles what they receive."""
 
-    def judge(self, link: "Link") -> None:
+    def check_peer(self, link: "Link") -> None:
         """Raise `LinkRefusedError` if the node that has shown its card may not connect."""
 
     def on_open(self, link: "Link") -> None:
@@ -257,7 +257,7 @@ class Link(asyncio.BufferedProtocol):
             answer = handshake.feed(data)
             if handshake.card is not None and not self._is_judged:
                 self._is_judged = True
-                self._owner.judge(self)
+                self._owner.check_peer(self)
             if answer:
                 self._write([answer])
             if not self._is_shaken():
@@ -419,7 +419,7 @@ class Link(asyncio.BufferedProtocol):
         """Return False while much waits for the peer; `on_drained` tells when it is sent."""
         return self.is_open and not self._is_write_paused
 
-    def say_bye(self, refusal: LinkRefusedError) -> None:
+    def close_with_reason(self, refusal: LinkRefusedError) -> None:
         """End an open connection, and tell the peer why."""
         self.refusal = refusal.code
         if self.is_open:

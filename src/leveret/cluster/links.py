@@ -18,7 +18,6 @@ from random import Random
 from typing import Final
 
 from leveret.cluster.admission import name_twice, other_node
-from leveret.cluster.complaints import Complaints
 from leveret.cluster.errors import ClusterError, LinkRefusedError
 from leveret.cluster.handshake import (
     BULK,
@@ -38,6 +37,7 @@ from leveret.cluster.peers import PACE, Address, Facts, LinksOwner, Pace, Tls
 from leveret.cluster.raft.messages import Message
 from leveret.cluster.relay import RelayHead
 from leveret.cluster.requests import Requests
+from leveret.cluster.warning_limiter import WarningLimiter
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ class Links:
         self._server: asyncio.Server | None = None
         self._watch: asyncio.TimerHandle | None = None
         self._watched_s = self._loop.time()
-        self._complaints = Complaints(self._loop.time)
+        self._warnings = WarningLimiter(self._loop.time)
         self._has_stopped = False
         self.dials = 0
         self._dropped = 0  # frames for which there was no link, or that gone links dropped
@@ -172,7 +172,7 @@ class Links:
         for purpose in KEPT:
             link = self._open.get((name, purpose))
             if link is not None:
-                link.say_bye(refusal)
+                link.close_with_reason(refusal)
 
     def peers(self) -> dict[str, Address]:
         return dict(self._peers)
@@ -278,7 +278,7 @@ class Links:
 
     # Events of links
 
-    def judge(self, link: Link) -> None:
+    def check_peer(self, link: Link) -> None:
         card = link.card
         assert card is not None
         mine = self._owner.card()
@@ -311,7 +311,7 @@ class Links:
         if before is not None:
             self._tell_replaced(link)
         log.info("connected with %s", link)
-        self._complaints.forget(link.peer)
+        self._warnings.forget(link.peer)
         if link.purpose == TALK and before is None:
             assert link.card is not None
             self._owner.on_connected(link.peer, link.card)
@@ -363,7 +363,7 @@ class Links:
         self._requests.on_closed(link)
         if self._has_stopped or link.is_surplus:
             return
-        self._complain(link, reason)
+        self._warn(link, reason)
         if self._open.get((link.peer, link.purpose)) is link:
             del self._open[link.peer, link.purpose]
             if link.purpose == TALK:
@@ -373,11 +373,11 @@ class Links:
         if link.is_refused_by_peer:
             self._owner.on_refused(link.peer, link.refusal, reason)
 
-    def _complain(self, link: Link, reason: str) -> None:
+    def _warn(self, link: Link, reason: str) -> None:
         """Write one line to the log. Repeated attempts do not repeat it."""
         # A stranger chooses its name, so the lines about strangers are counted by their host.
         key = link.peer if link.is_dialed or link.is_proven else _host(link.address)
-        level = self._complaints.level(key, reason)
+        level = self._warnings.level(key, reason)
         log.log(level, "no connection with %s%s", link, f": {reason}" if reason else "")
 
     # Listening
@@ -416,8 +416,8 @@ class Links:
             if (peer, purpose) in self._open:
                 continue
             # TWICE: the peer still has a link to an earlier process of this node. It ends soon.
-            is_hopeless = refusal not in (WELCOME, TWICE)
-            await asyncio.sleep(self._drawn(REFUSED_RETRY_S if is_hopeless else wait_s))
+            is_refused = refusal not in (WELCOME, TWICE)
+            await asyncio.sleep(self._drawn(REFUSED_RETRY_S if is_refused else wait_s))
             wait_s = min(wait_s * 2, RETRY_S_MAX)
 
     async def _dial_once(self, peer: str, purpose: int) -> int:
@@ -445,13 +445,11 @@ class Links:
             async with asyncio.timeout(CONNECT_S):
                 await self._connect(link, address)
         except TimeoutError:
-            self._complain(link, f"{address} cannot be reached: no answer")
+            self._warn(link, f"{address} cannot be reached: no answer")
         except Exception as fault:
             # Any error, such as an unknown host name or an unreadable certificate, may be repaired
             # later. This task must go on, because no other one dials this node.
-            self._complain(
-                link, f"{address} cannot be reached: {str(fault) or type(fault).__name__}"
-            )
+            self._warn(link, f"{address} cannot be reached: {str(fault) or type(fault).__name__}")
         else:
             return True
         return False

@@ -30,7 +30,7 @@ from leveret.cluster.raft.stored import Stored
 from leveret.cluster.relay import RelayHead
 from leveret.cluster.status import (
     ClusterStatus,
-    Sightings,
+    ContactTimes,
     describe,
     describe_cluster,
     describe_members,
@@ -102,7 +102,7 @@ class ClusterMember:
         self._names: dict[int, str] = {}  # by number, as messages came
         self._refusals: dict[str, str] = {}
         self._loop = asyncio.get_running_loop()
-        self._sightings = Sightings(self._loop.time())
+        self._contacts = ContactTimes(self._loop.time())
         self._timer: asyncio.TimerHandle | None = None
         self._has_ended = False
         self.links = Links(self, settings.secret, chance=chance, tls=tls, pace=pace)
@@ -331,7 +331,7 @@ class ClusterMember:
             self._names[card.number] = peer
 
     def on_lost(self, peer: str) -> None:
-        self._sightings.note_lost(peer, self._loop.time())
+        self._contacts.note_lost(peer, self._loop.time())
         if self._copier is not None:
             self._copier.on_lost(peer)
         number = self._number_of(peer)
@@ -391,14 +391,14 @@ class ClusterMember:
 
     def on_lead(self, term: int) -> None:
         log.info("node %s leads the cluster, term %d", self._card.name, term)
-        self._sightings.note_leader(self._loop.time())
+        self._contacts.note_leader(self._loop.time())
         self._look()
         self._owner.on_lead(term)
 
     def on_follow(self, leader: int) -> None:
         name = self.name_of(leader)
         log.info("node %s leads the cluster" if name else "no node leads%s", name)
-        self._sightings.note_leader(self._loop.time())
+        self._contacts.note_leader(self._loop.time())
         self._look()
         self._owner.on_follow(name)
 
@@ -469,7 +469,7 @@ class ClusterMember:
         """Return the cluster as this node sees it."""
         raft, members = None, []
         if self.host is not None:
-            now_s, seen = self._loop.time(), self._sightings
+            now_s, seen = self._loop.time(), self._contacts
             core, can_talk = self.host.raft, self.links.can_talk
             raft = describe(core, self.name_of, seen.leader_s(now_s))
             members = describe_members(core, can_talk, seen, now_s, self._tick_s)

@@ -12,7 +12,7 @@ REPEAT_S: Final = 60.0  # the same line about the same peer is not repeated befo
 LINES_MAX: Final = 60  # in `REPEAT_S`, about all peers
 
 
-class Complaints:
+class WarningLimiter:
     """The warnings of the last minute."""
 
     def __init__(self, time_s: Callable[[], float]) -> None:
