@@ -203,9 +203,9 @@ async def test_another_relay_takes_over(kept: tuple[Outbox, Transaction]) -> Non
     async with transaction() as connection:
         await writer(outbox).publish_within(connection, Placed(1))
     assert await outbox.claim("first", 600.0)
-    assert not await outbox.claim("heir", 600.0)
-    await outbox.release("heir")
-    assert not await outbox.claim("heir", 600.0), "not its lease"
+    assert not await outbox.claim("second", 600.0)
+    await outbox.release("second")
+    assert not await outbox.claim("second", 600.0), "not its lease"
     await outbox.release("first")
     assert await outbox.claim("dead", 0.05)
     async with relaying(outbox, broker):

@@ -1,7 +1,7 @@
 """A follower's log on a fake disk, run by hand, and a model of the blocks that its leader sends.
 
 `Leader` makes blocks as a leader does: messages, chunks of streams, trims, ROLL blocks with tables
-of terms, of members and of files. It keeps the state after each block, so that a reign can end and
+of terms, of members and of files. It keeps the state after each block, so that a term can end and
 the next one can begin at an older block. `expected_files` says which files a follower must have.
 """
 
@@ -184,7 +184,7 @@ class Leader:
         self.rng = rng
         self.blocks: list[Block] = []
         self.states: list[_Model] = [_Model()]
-        self.begin_reign(0)
+        self.begin_term(0)
         if defines:  # otherwise a follower must guess the size of segments
             self._next()
             self._add(NORMAL_BLOCK, [_definition(stream) for stream in STREAMS])
@@ -194,7 +194,7 @@ class Leader:
     def last(self) -> int:
         return len(self.blocks)
 
-    def begin_reign(self, after: int) -> None:
+    def begin_term(self, after: int) -> None:
         """Cut the log after a block, and begin a new term there."""
         term = max([b.term for b in self.blocks], default=0) + 1
         del self.blocks[after:]
