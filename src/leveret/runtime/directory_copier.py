@@ -145,9 +145,7 @@ class DirectoryCopier:
         if inbox is None:
             return  # the message belongs to a copy that was given up
         if inbox.qsize() > 4 * WINDOW_BYTES // SLICE_BYTES:
-            log.warning(
-                "node %s sends data beyond the window of a copy: copy given up", peer
-            )
+            log.warning("node %s sends data beyond the window of a copy: copy given up", peer)
             self.on_lost(peer)
             return
         inbox.put_nowait(message)

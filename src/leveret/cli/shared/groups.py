@@ -9,7 +9,7 @@ GROUPS: Final = {
     "ctl": "Inspect and change a running broker.",
     "config": "Check and show the configuration of a broker.",
     "jobs": "Enqueue, dequeue and watch jobs, and create tokens.",
-    "bus": "The event bus: post messages to a URL, handle dead letters, print an AsyncAPI document.",
+    "bus": "Event bus: post messages to a URL, handle dead letters, describe events (AsyncAPI).",
     "pipeline": "Keep a lake of messages with Spark: run all its steps, show its status, archive, "
     "query, replay, load, report and audit.",
 }
