@@ -63,6 +63,15 @@ def test_alerts_use_metrics_that_exist() -> None:
     assert len({rule["alert"] for rule in rules()}) == len(rules())
 
 
+def test_alerts_of_the_documents_are_those_of_the_rules() -> None:
+    page = (ROOT / "docs" / "metrics.md").read_text()
+    [shown] = re.findall(r"^```yaml\n(- alert.*?)^```", page, re.M | re.S)
+    loaded = {frozenset(METRIC.findall(r["expr"])): (r["alert"], r["expr"]) for r in rules()}
+    for rule in yaml.safe_load(shown):
+        own = (f"Leveret{rule['alert']}", rule["expr"])
+        assert loaded.get(frozenset(METRIC.findall(rule["expr"])), own) == own
+
+
 def test_dashboard_uses_metrics_that_exist() -> None:
     known, board = known_metrics() | {"leveret_build_info"}, dashboard()
     panels = [panel for panel in board["panels"] if panel["type"] != "row"]

@@ -4,10 +4,13 @@
         _spark_metadata/       its manifest: the list of committed files
         _merged/current.json   compaction: the merged files, and the files that they replace
         _delta_log/            instead of both, if the table is a Delta table (`delta`)
+        _staging/              the batch that is being written to a Delta table
     silver/<table>/            decoded messages; `_schema.json` is the schema of all files
     bad/<table>/               messages that could not be decoded
     gold/<table>/              aggregates
-    _checkpoints/<table>/      the progress of archiving
+    _checkpoints/<table>/      the progress of archiving, which a Delta table has in its log; locks
+    _checkpoints/run.lock      the lock of a run over several tables
+    reports/                   pages of reports by day
 
 A table holds a stream, or all partitions of a super stream. `current.json` is replaced atomically,
 so a reader sees either the small files or the merged files, never both.
