@@ -20,12 +20,12 @@ from urllib.parse import parse_qs, unquote
 import msgspec
 
 from leveret.arrow.requests import COLUMNS, Request, SegmentPart
+from leveret.engine.streams.stream import OFFSET_MAX
 from leveret.storage.file_names import segment_name, segments_by_stream
 
 _BATCHES: Final = "/batches"
 _STREAMS: Final = "/api/streams/"
-_DIGITS_MAX: Final = 18
-OFFSET_MAX: Final = 10**_DIGITS_MAX
+_DIGITS_MAX: Final = 18  # of a number in the query; the leader reads longer ones
 
 
 class StreamRange(msgspec.Struct):

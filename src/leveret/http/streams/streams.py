@@ -24,7 +24,7 @@ from leveret.arrow.requests import Request as Range
 from leveret.auth import READ
 from leveret.engine.streams.envelope_columns import text_of_bytes
 from leveret.engine.streams.reader import Reader
-from leveret.engine.streams.stream import Stream
+from leveret.engine.streams.stream import OFFSET_MAX, Stream
 from leveret.errors import CorruptionError
 from leveret.http.framework.operations import Access, Operation, Query, body_of
 from leveret.http.framework.permissions import vhost_of
@@ -33,7 +33,6 @@ from leveret.http.framework.responses import json_response
 from leveret.http.streams.arrow import StreamArrowResponse, range_gone
 from leveret.wire.tables import NAME_BYTES_MAX
 
-OFFSET_MAX: Final = (1 << 62) - 1
 TIMED_READERS_MAX: Final = 20  # readers whose delay is measured: each may cost a read of the disk
 READERS_MAX: Final = 500
 
