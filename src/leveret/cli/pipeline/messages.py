@@ -230,7 +230,7 @@ def sql(
     if environment.lake_dir is None:
         preflight.require_broker(environment)
     spark = environment.session("sql")
-    tables = Tables(spark, environment)
+    tables = Tables(spark, environment, _notice)
     if query is not None:
         _run_query(tables, query, output, limit)
         return
@@ -251,6 +251,10 @@ def _run_query(tables: Any, query: str, output: Output, limit: int) -> None:
         output.table(rows[:limit], list(rows[0]))
     if len(rows) > limit:
         typer.echo(f"only {limit} rows are shown; use --limit to show more", err=True)
+
+
+def _notice(text: str) -> None:
+    typer.echo(f"leveret pipeline: {text}", err=True)
 
 
 def _print_help(tables: Any) -> None:
