@@ -83,6 +83,9 @@ def views(server: RunningBroker) -> dict[str, str]:
         "/limits": "#/limits",
         "/definitions": "#/definitions",
         "/audit": "#/audit",
+        "/manual/:first": "#/manual/README.md",
+        "/manual/:first/:second": "#/manual/docs/jobs.md",
+        "/manual/:first/:second/:third": "#/manual/docs/formats/log.md",
     }
 
 

@@ -42,7 +42,7 @@ def addresses(page: Page) -> dict[str, str]:
         address = path.replace(":vhost", "%2F").replace(":tab", "bindings")
         for part in (":name", ":namespace", ":topic"):
             address = address.replace(part, "x")
-        if path not in STATIC:
+        if path not in STATIC and not path.startswith("/manual"):  # needs no call of the API
             found[path] = f"#{address}"
     return found
 

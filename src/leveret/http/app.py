@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from leveret import __version__, build_info
 from leveret.errors import LeveretError
-from leveret.http.framework import assets, openapi
+from leveret.http.framework import assets, manual, openapi
 from leveret.http.framework.body_budget import BodyBudget
 from leveret.http.framework.listing import with_list_query
 from leveret.http.framework.node import NodeView
@@ -201,6 +201,7 @@ OPERATIONS: Final = (
     *definitions.OPERATIONS,
     *openapi.OPERATIONS,
     *assets.OPERATIONS,
+    *manual.OPERATIONS,
 )
 
 # The first parts of the paths of the jobs API.
