@@ -128,6 +128,9 @@ class Connections(Protocol):
         This is cheap.
         """
 
+    def client_name(self, outlet: Outlet) -> str:
+        """Return the name that the client has given its connection, or an empty text."""
+
     def snapshot(self, outlet: Outlet) -> ConnectionSnapshot | None:
         """Return the state of a connection, or None if it is closed."""
 
