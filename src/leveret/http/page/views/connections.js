@@ -1,7 +1,7 @@
 /** All connections. The broker sorts and searches; visible pages are loaded. */
 
 import { apiPath, del } from "../api.js";
-import { h } from "../dom.js";
+import { fill, h } from "../dom.js";
 import { byteRate, time } from "../format.js";
 import { formDialog } from "../parts/dialog.js";
 import { badge, empty, head } from "../parts/elements.js";
@@ -14,12 +14,13 @@ import { counted } from "./queues.js";
 
 const FIELDS = "name,user_provided_name,user,state";
 
-export function view({ reload }) {
+export function view({ frame, reload }) {
+  const how = h("p", { class: "soft" });
   const table = new Table({
     label: "Connections",
     key: (c) => c.name,
     sortBy: 0,
-    empty: empty("No connections."),
+    empty: empty("No connections.", how),
     columns: [
       {
         label: "Name",
@@ -53,7 +54,13 @@ export function view({ reload }) {
     head({ title: "Connections" }),
     h("div", { class: "stack" }, search.el, table.el),
   );
-  return { title: "Connections", el, refresh: search.refresh };
+
+  async function refresh(signal) {
+    const port = frame.overview?.listeners?.find((each) => each.protocol === "amqp")?.port;
+    fill(how, port && `Clients connect over AMQP to port ${port} of this node.`);
+    await search.refresh(signal);
+  }
+  return { title: "Connections", el, refresh };
 }
 
 /** Return a column of bytes per second. */
