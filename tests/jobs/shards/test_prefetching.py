@@ -16,6 +16,7 @@ from leveret.job_service.shards.sql.loader import PREFETCH_MARGIN_MS, PREFETCH_O
 from leveret.testing import ManualClock
 from tests.jobs.shards.deployment import (
     QUICK,
+    WITHIN_S,
     Deployment,
     abandon,
     drain,
@@ -247,6 +248,37 @@ def test_another_node_gets_what_one_has_listed(deployment: Deployment) -> None:
             assert (mine.payload, other.payload) == (b"1", b"2")
             assert await take(first) == []
             assert await second.ack(*TOPIC, handles([mine, other])) == [Outcome.DONE] * 2
+
+    asyncio.run(main())
+
+
+def test_a_waiting_dequeue_of_another_node_learns_of_jobs_that_are_listed_late(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has looked after the jobs were leased ahead, and before they were on the list."""
+
+    async def main() -> None:
+        here = deployment.node("a", settings=QUIET)
+        async with here as first, deployment.node("b", settings=QUIET) as second:
+            await first.enqueue([new(), new()])
+            await first._flush(TOPIC)
+            is_leased, may_list = asyncio.Event(), asyncio.Event()
+            list_prefetched = first._redis.list_prefetched
+
+            async def list_late(*arguments: Any) -> tuple[bool, list[bytes]]:
+                is_leased.set()
+                await may_list.wait()
+                return await list_prefetched(*arguments)
+
+            monkeypatch.setattr(first._redis, "list_prefetched", list_late)
+            loop = asyncio.get_running_loop()
+            prefetching = loop.create_task(first._prefetcher.prefetch(TOPIC, LEASE_MS))
+            await asyncio.wait_for(is_leased.wait(), WITHIN_S)
+            waiting = loop.create_task(second.dequeue(*TOPIC, 1, LEASE_MS, 60_000))
+            await eventually(lambda: second._signals.is_awaited(TOPIC))
+            may_list.set()
+            await prefetching
+            assert len(await asyncio.wait_for(waiting, WITHIN_S)) == 1
 
     asyncio.run(main())
 

@@ -10,6 +10,7 @@ from leveret.job_model import BATCH_BYTES_MAX
 
 CLAIM: Final = "SELECT * FROM leveret_claim($1, $2, $3, $4, $5, coalesce($6, now()))"
 PREFETCH: Final = "SELECT * FROM leveret_prefetch($1, $2, $3, $4, $5, coalesce($6, now()))"
+NOTIFY: Final = "SELECT leveret_notify($1, $2)"  # of ready or prefetched jobs, to all nodes
 TAKE_BACK: Final = "SELECT leveret_take_back($1, $2, $3::BIGINT[], $4::BIGINT[])"
 NOTE_HANDED_OUT: Final = (
     "SELECT leveret_note_handed_out($1, $2, $3::BIGINT[], $4::BIGINT[], $5::TIMESTAMPTZ[])"

@@ -277,7 +277,7 @@ class ShardsStore:
         if not self._redis.is_up:
             return False
         try:
-            buffered, listed, notes = await self._redis.waiting(topic)
+            buffered, listed, notes = await self._redis.waiting(topic, is_awaited=is_taken_back)
             if notes:
                 await self._prefetcher.write_notes(topic)
             if listed and is_taken_back:

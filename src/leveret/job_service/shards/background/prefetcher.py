@@ -12,6 +12,10 @@ A job is on the list at most `PREFETCH_OFFERED_MS`. It is taken back, and is rea
 time is over, when a more urgent job becomes ready, and when its topic is not busy any more. Jobs
 that a list has lost, because Redis did not answer, was restarted or lost its memory, are ready
 again when their leases end. Until then nobody knows whether they were handed out.
+
+A dequeue of another node may look for jobs after they were leased ahead and before they are listed.
+It finds none, marks the topic in Redis and waits. The node that lists the jobs sees the mark and
+notifies all nodes.
 """
 
 import asyncio
@@ -175,7 +179,7 @@ class Prefetcher:
         entries = [encode_prefetched(row, run, shard.index) for row in rows]
         first = rows[0]["job_priority"]
         try:
-            old = await self._redis.list_prefetched(topic, entries, first, run)
+            is_awaited, old = await self._redis.list_prefetched(topic, entries, first, run)
         except JobsUnavailableError as error:
             self._refused_until_s = asyncio.get_running_loop().time() + REFUSED_S
             if isinstance(error.__cause__, ResponseError):  # it is certain that no job is listed
@@ -184,6 +188,8 @@ class Prefetcher:
         self._left[topic] = self._left.get(topic, 0) + len(entries)
         if old:
             await self._make_ready(topic, old, run)
+        if is_awaited:
+            await self._routes.ask(topic, self._tables.settings.deadline_s, statements.NOTIFY)
 
     async def take_back(self, topic: TopicName) -> None:
         """Make the prefetched jobs of a topic that nobody took ready again."""
