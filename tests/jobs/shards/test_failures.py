@@ -324,7 +324,7 @@ def test_a_replay_does_not_bring_back_what_another_node_flushed_and_workers_acke
 
 def test_two_nodes_that_flush_the_same_buffer_insert_each_job_once(deployment: Deployment) -> None:
     async def main() -> None:
-        async with deployment.node("a") as first, deployment.node("b") as second:
+        async with deployment.two_nodes() as (first, second):
             for _ in range(20):
                 await first.enqueue([new(payload=b"x") for _ in range(20)])
                 await asyncio.gather(first._flush(("n", "t")), second._flush(("n", "t")))
@@ -335,7 +335,7 @@ def test_two_nodes_that_flush_the_same_buffer_insert_each_job_once(deployment: D
 
 def test_a_flusher_that_comes_late_does_not_bring_back_what_is_done(deployment: Deployment) -> None:
     async def main() -> None:
-        async with deployment.node("a") as first, deployment.node("b") as second:
+        async with deployment.two_nodes() as (first, second):
             topic = "n", topic_on(0)
             hold_flushers(first)
             hold_flushers(second)

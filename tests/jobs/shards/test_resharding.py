@@ -133,7 +133,7 @@ def test_nodes_agree_on_new_topics_at_every_moment(deployment: Deployment) -> No
     steps = ["begun", "narrowed", "marked", "counted", "opened", "tidied"]
 
     async def main() -> None:
-        async with deployment.node("a") as first, deployment.node("b") as second:
+        async with deployment.two_nodes() as (first, second):
             loop = asyncio.get_running_loop()
 
             async def put(name: str) -> None:

@@ -264,16 +264,16 @@ class RedisClient:
         most: int,
         now_ms: int,
         lease_ms: int | None,
-        priority_max: int,
+        least_urgent: int,
         shard: int,
     ) -> tuple[bytes, int, list[bytes]]:
-        """Take prefetched jobs. Return how it ended, how many are left, and the jobs."""
+        """Take prefetched jobs; return the answer of pop_prefetched.lua in three parts."""
         words = (
             *_prefetch_names(topic)[:2],
             b"%d" % most,
             b"%d" % now_ms,
             b"" if lease_ms is None else b"%d" % lease_ms,
-            b"%d" % priority_max,
+            b"%d" % least_urgent,
             self.run,
             b"%d" % shard,
         )
@@ -297,7 +297,7 @@ class RedisClient:
         return await self._run(self._take_back, _prefetch_names(topic)[:1], self.run)
 
     async def prefetched_topics(self) -> list[TopicName]:
-        """Return the topics that have prefetched jobs, or notes of those."""
+        """Return the topics that have prefetched jobs or notes."""
         members: set[bytes] = await self._ask(self._redis.smembers(redis_keys.QUEUES))
         return [_topic(member) for member in members]
 
