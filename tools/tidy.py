@@ -89,7 +89,7 @@ ORDER_INSIDE: Final = {
     "cluster": "errors raft complaints|host_owner|relay handshake|host|owner "
     "admission|link|peers|status faults|requests links forming member",
     "jobs": "client worker",
-    "job_service": "backoff|cron|limits|report|snowflake store embedded|shards",
+    "job_service": "backoff|cron|limits|list_cursor|report|snowflake store embedded|shards",
 }
 # The core is deterministic: no clock, no randomness, no I/O. Compiled code has no coroutines.
 CORE: Final = ("wire", "journal", "engine")

@@ -90,11 +90,15 @@ class Store(Protocol):
 
     async def find(self, namespace: str, topic: str, id: int) -> Job | None: ...
 
-    async def first_jobs(self, namespace: str, topic: str, state: str, limit: int) -> list[Job]:
-        """Return the first jobs that are ready, scheduled or leased.
+    async def list_jobs(
+        self, namespace: str, topic: str, state: str, limit: int, after: str
+    ) -> tuple[list[Job], str]:
+        """Return a page of jobs that are ready, scheduled or leased, and the cursor of the next.
 
         Ready jobs are in the order of their priorities, scheduled jobs of their times, and leased
         jobs of the ends of their leases. The payloads have at most `BATCH_BYTES_MAX`, or one more.
+        An empty `after` asks for the first page; an empty cursor says that there are no more jobs.
+        Raise JobsInvalidError if `after` is not the cursor of an earlier page of the list.
         """
 
     async def dead(self, namespace: str, topic: str, after_id: int, limit: int) -> list[Job]:

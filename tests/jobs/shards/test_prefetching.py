@@ -303,7 +303,7 @@ def test_a_cancelled_job_is_not_handed_out(deployment: Deployment) -> None:
     async def main() -> None:
         async with deployment.node(settings=QUIET) as store:
             await prefetched(store, 1, 2)
-            first, _ = await store.first_jobs(*TOPIC, "ready", 10)
+            (first, _), _ = await store.list_jobs(*TOPIC, "ready", 10, "")
             await store._prefetcher.prefetch(TOPIC, LEASE_MS)
             assert await store.cancel(*TOPIC, [first.id]) == [Outcome.DONE]
             assert await drain(store, "t") == [b"2"]

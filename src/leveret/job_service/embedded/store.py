@@ -39,7 +39,7 @@ from leveret.job_service.embedded import dead_jobs, fairness, idempotency_keys
 from leveret.job_service.embedded.envelope import make_envelope, read_envelope
 from leveret.job_service.embedded.host import Host
 from leveret.job_service.embedded.id_generator import IdGenerator
-from leveret.job_service.embedded.job_lists import LEASED, first_leased, first_waiting
+from leveret.job_service.embedded.job_lists import LEASED, list_leased, list_waiting
 from leveret.job_service.embedded.job_search import find_job, find_jobs, find_leased_jobs
 from leveret.job_service.embedded.leases import Lease
 from leveret.job_service.embedded.queued_jobs import cancel_job, deliver_job_now
@@ -270,13 +270,15 @@ class EmbeddedStore:
             return read_envelope(held[id], found.queue).job(LEASED, held[id].body)
         return await dead_jobs.find_dead(found, id)
 
-    async def first_jobs(self, namespace: str, topic: str, state: str, limit: int) -> list[Job]:
+    async def list_jobs(
+        self, namespace: str, topic: str, state: str, limit: int, after: str
+    ) -> tuple[list[Job], str]:
         found = self._known(namespace, topic)
         if found is None:
-            return []
+            return [], ""
         if state == LEASED:
-            return await first_leased(found, self._host.sessions(), limit)
-        return await first_waiting(found, state, limit)
+            return await list_leased(found, self._host.sessions(), limit, after)
+        return await list_waiting(found, state, limit, after)
 
     async def dead(self, namespace: str, topic: str, after_id: int, limit: int) -> list[Job]:
         found = self._known(namespace, topic)

@@ -40,6 +40,7 @@ from leveret.job_service.shards.dead_jobs import DeadJobs
 from leveret.job_service.shards.dequeueing import Dequeuer
 from leveret.job_service.shards.enqueueing import Enqueuer, topics_of
 from leveret.job_service.shards.id_generator import IdGenerator
+from leveret.job_service.shards.job_lists import JobLists
 from leveret.job_service.shards.ready_signals import ReadySignals
 from leveret.job_service.shards.redis.redis_client import RedisClient
 from leveret.job_service.shards.routing import ShardMap
@@ -118,6 +119,7 @@ class ShardsStore:
         self._is_draining = False
         self._started_s = 0.0  # by the clock of the event loop
         self._dead = DeadJobs(self._read, self._tables)
+        self._lists = JobLists(self._read, self._tables)
         self._acks = AckBatcher(self._ack)
         self._dequeuer = Dequeuer(
             self._routes,
@@ -411,11 +413,11 @@ class ShardsStore:
         rows = await self._read(name, statements.FIND, id, self._tables.given_time())
         return read_job(rows[0], to_ms(rows[0]["asked_at"])) if rows else None
 
-    async def first_jobs(self, namespace: str, topic: str, state: str, limit: int) -> list[Job]:
-        name = namespace, topic
-        await self._update_table(name, takes_back=True)
-        rows = await self._read(name, statements.FIRST[state], limit, self._tables.given_time())
-        return [read_job(row, to_ms(row["asked_at"])) for row in rows]
+    async def list_jobs(
+        self, namespace: str, topic: str, state: str, limit: int, after: str
+    ) -> tuple[list[Job], str]:
+        await self._update_table((namespace, topic), takes_back=True)
+        return await self._lists.page((namespace, topic), state, limit, after)
 
     async def dead(self, namespace: str, topic: str, after_id: int, limit: int) -> list[Job]:
         return await self._dead.list_dead((namespace, topic), after_id, limit)
