@@ -15,7 +15,7 @@ The contract suite tests these rules:
   delay; its `deliver_after_ms` is then that time. It is dead at once where the worker says so.
 - `ack`, `nack` and `extend` raise nothing for a single job. They return the outcome of each, so
   that a batch shows which of its jobs were stale. With a token, the lease must be that one and
-  alive; without a token, any live lease is enough. A job without such a lease is STALE. A job that
+  alive; without a token, any live lease is enough. A job without that lease is STALE. A job that
   is done, cancelled, dead or was never seen is UNKNOWN. Leases end with the process that gave them.
 - An acknowledged job never comes back. No job is handed to two workers at a time.
 - Callers have checked every limit (`limits.py`). A store checks limits by asserts at most.

@@ -1,8 +1,8 @@
 """Lists of the jobs of a topic by state, page by page, for operators. They change nothing.
 
 Ready and scheduled jobs are in the order of the queue, and the cursor of a page is the position of
-its walk. Leased jobs are in the order of the ends of their leases, then of their ids. Jobs that
-consumers over AMQP hold have no such end and come last.
+its walk. Leased jobs are in the order of the ends of their leases, then of their ids. A job that a
+consumer over AMQP holds has no end of a lease and comes last.
 """
 
 import asyncio

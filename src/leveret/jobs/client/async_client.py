@@ -243,7 +243,7 @@ class AsyncClient:
         await self.send_call(calls.set_schedule(schedule))
 
     async def delete_schedule(self, name: str, *, namespace: str | None = None) -> None:
-        """Delete a schedule; UnknownJobError where there is none of that name."""
+        """Delete a schedule; UnknownJobError if no schedule has that name."""
         await self.send_call(calls.delete_schedule(namespace or self.namespace, name))
 
     async def send_call(self, call: Call[T]) -> T:

@@ -1,4 +1,4 @@
-"""The calls of the jobs API: what each sends, and how its answer is decoded.
+"""The calls of the jobs API: the request of each, and how its answer is decoded.
 
 A `Call` is data that both clients send. `is_repeatable` says that sending it twice does no more
 than sending it once, so that a client may try again after a lost answer. Repeatable calls are

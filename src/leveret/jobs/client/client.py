@@ -239,7 +239,7 @@ class Client:
         self.send_call(calls.set_schedule(schedule))
 
     def delete_schedule(self, name: str, *, namespace: str | None = None) -> None:
-        """Delete a schedule; UnknownJobError where there is none of that name."""
+        """Delete a schedule; UnknownJobError if no schedule has that name."""
         self.send_call(calls.delete_schedule(namespace or self.namespace, name))
 
     def send_call(self, call: Call[T]) -> T:

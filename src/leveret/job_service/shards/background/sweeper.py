@@ -67,7 +67,7 @@ class Sweeper:
                 await self._try_to("compared with the shard map", self._routes.refresh)
 
     async def _try_to(self, what: str, work: Callable[[], Awaitable[None]]) -> None:
-        """Do one part of a round; a failure does not keep the others from being done."""
+        """Do one part of a round, or log its error: the other parts are done anyway."""
         try:
             await work()
         except JobsError as error:

@@ -3,7 +3,7 @@
     mqueue:buffer:{namespace}:{topic}   list: jobs on their way to a table; pushed right, read left
     mqueue:queue:{namespace}:{topic}    list: prefetched jobs, most urgent first
     mqueue:handed:{namespace}:{topic}   list: notes of prefetched jobs that were handed out
-    mqueue:queues                       set: namespace, a zero byte, topic of those two lists
+    mqueue:queues                       set: namespace, a zero byte, topic of each of these lists
     mqueue:awaited:{namespace}:{topic}  string: a dequeue has found no prefetched job; expires
     mqueue:rate:{namespace}             counter: jobs enqueued this second; expires
     mqueue:key:{namespace}:{key}        string: the id that an idempotency key stands for; expires

@@ -1,8 +1,8 @@
 -- Appends prefetched jobs to their list. Jobs on the list that are less urgent than the first new job
 -- are taken off, with all others.
 --
--- KEYS   the list of prefetched jobs, the set of topics that have such jobs, the mark of a dequeue that
---        found no prefetched job
+-- KEYS   the list of prefetched jobs, the set of topics that have prefetched jobs, the mark of a dequeue
+--        that found no prefetched job
 -- ARGV   the member of the set, the priority of the first new job, the jobs, the most urgent first
 --
 -- Returns {whether the mark was set, job that was taken off, ...}.
