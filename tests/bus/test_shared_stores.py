@@ -24,7 +24,7 @@ from tools.services import shared_postgres, shared_redis
 
 pytestmark = pytestmark_bus
 LONG_S: Final = 600.0
-WAIT_S: Final = 20.0
+WAIT_S: Final = 60.0
 
 
 @pytest.fixture

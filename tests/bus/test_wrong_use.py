@@ -221,7 +221,7 @@ async def test_whatever_a_handler_does_is_its_failure(kind: str, is_plain: bool)
     bus.on(Fault)(_misbehave if is_plain else awaited)
 
     async with bus:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await bus.publish(Fault(kind))
             await bus.hub.advance(0.01)
         (dead,) = bus.dead_letters

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Final
 
 READ_BYTES: Final = 65536
-CONNECT_TIMEOUT_S: Final = 30.0
+CONNECT_TIMEOUT_S: Final = 60.0
 
 
 class Relay:

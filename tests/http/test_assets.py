@@ -24,7 +24,7 @@ def server() -> Iterator[RunningBroker]:
 def ask(
     server: RunningBroker, path: str, headers: dict[str, str] | None = None
 ) -> tuple[http.client.HTTPResponse, bytes]:
-    connection = http.client.HTTPConnection(server.host, server.http_port, timeout=20)
+    connection = http.client.HTTPConnection(server.host, server.http_port, timeout=60)
     connection.request("GET", path, headers=headers or {})
     response = connection.getresponse()
     body = response.read()

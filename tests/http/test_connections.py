@@ -9,7 +9,7 @@ import pytest
 from leveret.testing.broker import RunningBroker, broker
 from tests.http.management import Api, add_user, connected, part
 
-WITHIN_S = 30.0
+WITHIN_S = 60.0
 
 
 @pytest.fixture(scope="module")

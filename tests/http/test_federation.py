@@ -212,7 +212,7 @@ def test_queue_fetches_messages_while_its_consumers_are_idle(nodes: Nodes) -> No
     assert link["consumer_tag"] == "federation-link-u"
     assert (up.count("jobs"), down.count("jobs")) == (10, 0), "nobody consumes, so nothing moves"
     found: list[Any] = []
-    for frame, properties, body in down.channel.consume("jobs", inactivity_timeout=20):
+    for frame, properties, body in down.channel.consume("jobs", inactivity_timeout=60):
         assert frame is not None and properties is not None and body is not None
         found.append((body.decode(), properties.headers))
         down.channel.basic_ack(frame.delivery_tag)

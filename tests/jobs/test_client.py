@@ -225,7 +225,7 @@ def test_a_client_that_is_closed_during_a_call_closes_its_connection_then() -> N
         async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
             client = AsyncClient(f"http://127.0.0.1:{port}")
-            async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+            async with asyncio.timeout(60), asyncio.TaskGroup() as group:
                 asking = group.create_task(client.dequeue("t"))
                 await asked.wait()
                 client.close()

@@ -122,7 +122,7 @@ def test_no_kill_loses_a_job_or_brings_back_one_that_was_acked(tmp_path: Path, s
             process.send_signal(signal.SIGKILL)
             is_over.set()
             for thread in threads:
-                thread.join(30)
+                thread.join(60)
     found = drain(tmp_path, key, ledger)
     assert ledger.faults == []
     assert found & ledger.acked == set(), "acked jobs came back"
@@ -144,5 +144,5 @@ def drain(data: Path, key: str, ledger: Ledger) -> set[int]:
             api.call("POST", "/ack", [api.handle(TOPIC, job) for job in jobs])
         assert len(found) == len(set(found)), "a job was there twice"
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
     return set(found)

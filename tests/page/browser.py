@@ -49,7 +49,7 @@ def chromium() -> Iterator[Browser]:
 
 def asked(server: RunningBroker, path: str) -> Any:
     """Return the answer of the HTTP API, for comparison."""
-    connection = HTTPConnection(server.host, server.http_port, timeout=20)
+    connection = HTTPConnection(server.host, server.http_port, timeout=60)
     login = b64encode(b"guest:guest").decode()
     connection.request("GET", path, headers={"Authorization": f"Basic {login}"})
     found = json.loads(connection.getresponse().read())

@@ -54,7 +54,7 @@ def ask(
     token: str = "",
 ) -> tuple[int, bytes]:
     """Return status and body of an answer of a node."""
-    connection = http.client.HTTPConnection(HOST, trio[name].http_port, timeout=30)
+    connection = http.client.HTTPConnection(HOST, trio[name].http_port, timeout=60)
     login = f"Bearer {token}" if token else f"Basic {LOGIN}"
     data = None if body is None else msgspec.json.encode(body)
     headers = {"Authorization": login, "Content-Type": "application/json"}

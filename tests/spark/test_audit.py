@@ -180,10 +180,10 @@ def test_traffic_makes_no_false_alarm(spark: SparkSession, served: Served) -> No
         opened.queue_declare("q", durable=True, arguments={**remember, **to_dead})
     environment = Environment(served.http)
     with busy(served) as moved:
-        assert moved.wait(30)
+        assert moved.wait(60)
         early = take_snapshot(environment)
         moved.clear()
-        assert moved.wait(30)
+        assert moved.wait(60)
         found = audit(spark, environment, AuditRequest(), quiet)
         late = take_snapshot(environment)
     assert found.is_clean, found.faults

@@ -17,7 +17,7 @@ from leveret.job_model import NewJob
 from leveret.job_service.shards import ShardsSettings, ShardsStore, open_store
 from leveret.job_service.shards.routing import slot_of
 
-WITHIN_S = 30.0
+WITHIN_S = 60.0
 # Short times, so that what waits for time does not make tests wait; no deadline a test depends on.
 QUICK = ShardsSettings(
     probe_s=0.1, tick_s=0.1, sweep_after_s=0.4, flush_interval_ms=100, deadline_s=WITHIN_S

@@ -37,7 +37,7 @@ SLOW_MODE = msgspec.structs.replace(QUICK, is_slow_mode=True)
 async def until(store: ShardsStore, topic: str, count: int) -> list[bytes]:
     """Payloads of a topic, as soon as there are so many."""
     found: list[bytes] = []
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while len(found) < count:
             found += await drained(store, topic)
             await asyncio.sleep(0.02)
@@ -64,7 +64,7 @@ class Shaken:
     store: ShardsStore
 
     async def recovers(self, topic: str, **more: Any) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while True:
                 try:
                     await self.store.enqueue([new(topic, b"again", **more)])
