@@ -51,6 +51,9 @@ class Sweeper:
         self._tables = tables
         self._signals = signals
         self._turns_due_s: dict[int, float] = {}  # by shard, by the clock of the event loop
+        self._has_left = False
+        # Held while the log is reported: a report on its way must not follow the sign-off.
+        self._reporting = asyncio.Lock()
 
     async def run(self) -> None:
         """Sweep until cancelled."""
@@ -150,7 +153,10 @@ class Sweeper:
 
     async def report_log(self, shard: Shard, connection: Any) -> None:
         """Report the local log to a shard that has come up, before any job is inserted there."""
-        row = await connection.fetchrow(_ORIGIN, *self._origin())
+        async with self._reporting:
+            if self._has_left:
+                return
+            row = await connection.fetchrow(_ORIGIN, *self._origin())
         if row["is_new"] and self._wal.outstanding:
             log.warning("%s had forgotten this node: some jobs may be inserted twice", shard.name)
             self._tables.forced.add(shard.index)
@@ -160,7 +166,10 @@ class Sweeper:
 
     async def _renew(self, shard: Shard) -> None:
         """Report the local log to a shard, so that it does not count as lost there."""
-        await shard.fetch(_ORIGIN, *self._origin())
+        async with self._reporting:
+            if self._has_left:
+                return
+            await shard.fetch(_ORIGIN, *self._origin())
         await self._clean(shard)
 
     async def _clean(self, shard: Shard) -> None:
@@ -181,6 +190,8 @@ class Sweeper:
 
     async def leave(self) -> None:
         """Sign off from the shards: the log is empty and the node stops."""
+        async with self._reporting:
+            self._has_left = True
         for shard in self._shards:
             if shard.is_up:
                 await shard.fetch("DELETE FROM origins WHERE origin = $1", self._wal.origin)
