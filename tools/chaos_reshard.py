@@ -29,7 +29,7 @@ from tools.chaos_jobs.run import Plan, Run
 TOPIC_STEPS: Final = ("frozen", "carried", "verified", "switched", "thawed", "cleaned")
 WHOLE_STEPS: Final = ("begun", "copied", "narrowed", "marked", "counted", "opened", "tidied")
 STEPS: Final = ("begun", "copied", *TOPIC_STEPS, *WHOLE_STEPS[2:])
-CHANGE_WITHIN_S: Final = 300.0
+CHANGE_WITHIN_S: Final = 900.0
 
 
 @dataclass
