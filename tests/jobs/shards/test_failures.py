@@ -3,6 +3,7 @@
 import asyncio
 import signal
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -151,20 +152,25 @@ def test_a_restarted_postgresql_loses_nothing(apart: Deployment, other_postgres:
     async def main() -> None:
         async with apart.node() as store:
             sent: list[bytes] = []
+            begun = asyncio.Event()
 
             async def send() -> None:
-                for number in range(300):
+                """Send jobs before, while and after the server restarts."""
+                for number in count():
                     try:
                         await store.enqueue([new(there, b"%d" % number)])
                         sent.append(b"%d" % number)
                     except JobsUnavailableError:
                         await asyncio.sleep(0.01)
+                    if len(sent) == 10:
+                        begun.set()
+                    if len(sent) == 300:
+                        return
 
             async with asyncio.TaskGroup() as group:
                 group.create_task(send())
-                await asyncio.sleep(0.05)
+                await begun.wait()
                 await asyncio.to_thread(other_postgres.restart, signal.SIGQUIT)
-            assert len(sent) > 10
             assert sorted(await until(store, there, len(sent))) == sorted(sent)
 
     asyncio.run(main())
