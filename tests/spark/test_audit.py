@@ -30,8 +30,6 @@ from tools.audit_million import LIVES, STUCK_AFTER_S, Tables, plant_faults, traf
 from tools.chaos.judging import judge_by
 from tools.chaos.run import run as run_chaos
 
-pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
-
 MESSAGES = 2000  # `make audit-million` uses more
 
 

@@ -27,7 +27,6 @@ from tests.spark.test_flows_lake import archived, environment_of
 
 APP = make_app("")
 
-pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
 
 ONCE = {"x-deduplication": {"size": 1000}}
 

@@ -2,15 +2,12 @@
 
 from pathlib import Path
 
-import pytest
 from pyspark.sql import SparkSession
 
 from tools.chaos_spark import run_round
 
 MESSAGES = 1000  # `make chaos-spark` takes more, all phases of both kinds, and several rounds
 QUERIES = ("stream-read", "queue-plan", "queue-output", "stream-commit")
-
-pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
 
 
 def test_kills_in_every_phase_leave_each_message_once_in_the_lake(
