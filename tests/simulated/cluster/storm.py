@@ -78,8 +78,8 @@ class Storm:
         self.names = [chr(ord("a") + number) for number in range(count)]
         file_bytes = shape.choice((1 << 26, 20_000, 4_000))
         self.machines = [SimulatedBroker(self.network, name, self.names) for name in self.names]
+        self.set_file_bytes(file_bytes)
         for machine in self.machines:
-            machine.file_bytes = file_bytes
             machine.on_lead = self._on_lead
             machine.on_commit = self._on_commit
             machine.on_ended = self._on_ended
@@ -98,6 +98,11 @@ class Storm:
         self.is_calm = False  # processes that have ended are started again
 
     # The cluster
+
+    def set_file_bytes(self, size: int) -> None:
+        """Set the size at which a log file is full, on all nodes."""
+        for machine in self.machines:
+            machine.file_bytes = size
 
     def form(self) -> None:
         for machine in self.machines:
