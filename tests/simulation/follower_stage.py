@@ -228,6 +228,9 @@ class Leader:
         journal = Journal()
         if kind == "trim":
             self._trim(state, journal)
+        if kind == "delete":
+            self._delete(state, STREAMS[0])
+            return self._add(NORMAL_BLOCK, [_deletion(STREAMS[0])])
         if kind == "chunk":
             for stream in self.rng.sample(STREAMS, self.rng.randint(1, 2)):
                 self._chunk(state, journal, stream)
@@ -265,6 +268,10 @@ class Leader:
                 state.first_offsets[stream] = firsts[1]
                 del state.segments[(stream, firsts[0])]
                 journal.write_trim(stream, firsts[1])
+
+    def _delete(self, state: _Model, stream: int) -> None:
+        for key in [key for key in state.segments if key[0] == stream]:
+            del state.segments[key]
 
     def _roll(self, state: _Model) -> list[bytes]:
         older = [file for file in state.firsts if file not in state.gone]
@@ -329,12 +336,21 @@ def _definition(stream: int) -> bytes:
         "x-queue-type": Field(ord("S"), "stream"),
         "x-stream-max-segment-size-bytes": Field(ord("l"), SEGMENT_BYTES),
     }
+    return _record(stream, "queue", {"arguments": Field(ord("F"), arguments)})
+
+
+def _deletion(stream: int) -> bytes:
+    return _record(stream, "queue-", {})
+
+
+def _record(stream: int, op: str, more: Table) -> bytes:
+    """Return the DEFINE record that declares or deletes a stream."""
     table: Table = {
-        "op": Field(ord("S"), "queue"),
+        "op": Field(ord("S"), op),
         "vhost": Field(ord("S"), "/"),
         "name": Field(ord("S"), f"s{stream}"),
         "id": Field(ord("l"), stream),
-        "arguments": Field(ord("F"), arguments),
+        **more,
     }
     journal = Journal()
     journal.write_definition(encode_table(table))

@@ -304,7 +304,7 @@ class ClusterNode(ClusterFacts):
         Its files are open, so a file that is removed meanwhile only ends the copy.
         """
         try:
-            return CopySource(self._disk, number) if number else None
+            return CopySource(self._disk, number, has_later_blocks=True) if number else None
         except OSError as fault:
             log.warning("the directory cannot be copied: %s", fault)
             return None

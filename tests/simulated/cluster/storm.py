@@ -129,11 +129,11 @@ class Storm:
             for machine in self.machines
         )
 
-    def until(self, what: str, is_so: Callable[[], bool]) -> None:
-        """Run until something is so, within `CALM_S`."""
-        end_s = self.schedule.now_s + CALM_S
+    def until(self, what: str, is_so: Callable[[], bool], within_s: float = CALM_S) -> None:
+        """Run until something is so."""
+        end_s = self.schedule.now_s + within_s
         while not is_so():
-            assert self.schedule.now_s < end_s, self.report(f"not within {CALM_S} s: {what}")
+            assert self.schedule.now_s < end_s, self.report(f"not within {within_s} s: {what}")
             self._step()
 
     def run_for(self, time_s: float) -> None:

@@ -8,18 +8,23 @@ from collections.abc import Iterator
 
 import pytest
 
+from leveret.journal.records import STREAM
 from leveret.storage.block_reader import read_first_block
+from leveret.storage.block_records import find_records
 from leveret.storage.block_scan import scan_blocks
-from leveret.storage.file_names import numbers
+from leveret.storage.file_names import numbers, segments_by_stream
+from leveret.storage.file_records import decode_stream
 from leveret.storage.log import FILE_BYTES
+from leveret.storage.recovery_start import read_roll
 from tests.forms import volume
-from tests.simulated.clients import Publisher
+from tests.simulated.clients import SHORT_STREAM, Accounts, Publisher
 from tests.simulated.cluster.broker_node import SimulatedBroker
 from tests.simulated.cluster.nemesis import isolate, run
 from tests.simulated.cluster.storm import Storm
 
 SEEDS = volume(60, 10)
 CPU_S_MAX = 30  # a machine that is slow runs fewer seeds instead of longer
+COPY_S = 30.0  # simulated time for a copy: it begins within `ROLL_WAIT_S`, and is small
 KEPT = (4,)  # seeds that have found a fault: times in the log that fell
 
 
@@ -162,10 +167,38 @@ def test_elected_node_copies_its_directory_to_the_member_that_it_needs(storm: St
     other.kill()
     leader.start()
     late.start()
-    storm.until("a node leads", lambda: storm.leader() is leader)
+    storm.until("a node leads", lambda: storm.leader() is leader, COPY_S)
     assert _copies(leader) == 1
     storm.calm()
     storm.check_end()
+
+
+def test_elected_node_copies_a_directory_whose_streams_were_trimmed_since_its_last_file(
+    storm: Storm,
+) -> None:
+    leader, late, other = left_behind(storm)
+    Publisher(storm.network, "p8", leader.url, Accounts(), 1000, SHORT_STREAM)
+    storm.until("a listed segment is gone", lambda: _is_trimmed(leader) and _is_trimmed(other))
+    leader.kill()
+    other.kill()
+    leader.start()
+    late.start()
+    storm.until("a node leads", lambda: storm.leader() is leader, COPY_S)
+    assert _copies(leader) == 1
+    storm.calm()
+    storm.check_end()
+
+
+def _is_trimmed(machine: SimulatedBroker) -> bool:
+    """Return True if a segment is gone that the newest ROLL block of a disk lists."""
+    names = machine.disk.names()
+    records = read_roll(machine.disk, max(numbers(names, ".settled")))
+    found = segments_by_stream(names)
+    for payload in find_records(records, STREAM):
+        stream, first, segment, _, _, next_offset = decode_stream(payload)
+        if next_offset and first <= segment and min(found.get(stream, [segment + 1])) > first:
+            return True
+    return False
 
 
 def test_leader_copies_its_directory_to_the_member_that_its_next_commit_needs(
@@ -174,7 +207,7 @@ def test_leader_copies_its_directory_to_the_member_that_its_next_commit_needs(
     leader, late, other = left_behind(storm)
     other.kill()
     late.start()
-    storm.until("it has a majority again", lambda: _has_all(late, leader))
+    storm.until("it has a majority again", lambda: _has_all(late, leader), COPY_S)
     assert storm.leader() is leader
     assert _copies(leader) == 1
     storm.calm()
