@@ -87,7 +87,7 @@ ORDER_INSIDE: Final = {
     "sync|testing|webhook",
     "charts": "axes|style charts drawing page",
     "cluster": "errors raft complaints|host_owner|relay handshake|host|owner "
-    "admission|link|peers|status faults|requests links forming member",
+    "admission|link|peers|status faults|requests links forming reports member",
     "jobs": "client worker",
     "job_service": "backoff|cron|limits|report|snowflake store embedded|shards",
 }

@@ -44,6 +44,7 @@ LEAD: Final = 3  # name; empty: the best one
 NEWCOMER: Final = 4  # next_number:u32 card             a follower to the leader, about a new node
 DRAIN: Final = 5  # empty                               any node to the one to be drained
 REVIVE: Final = 6  # empty                              any node to a drained one
+REPORT: Final = 7  # see `leveret.cluster.reports`      a follower to the leader
 
 ADMIT_S: Final = 5.0
 NEWCOMER_S: Final = 2.0  # how often a follower tells the leader about a new node

@@ -15,7 +15,7 @@ from random import Random
 
 from leveret.cluster.admission import removed, require_welcome
 from leveret.cluster.errors import ClusterError, LinkRefusedError
-from leveret.cluster.forming import DRAIN, LEAD, REMOVE, REVIVE, Forming
+from leveret.cluster.forming import DRAIN, LEAD, REMOVE, REPORT, REVIVE, Forming
 from leveret.cluster.handshake import NOT_LEADER, REMOVED, Card
 from leveret.cluster.host import TICK_S, RaftHost
 from leveret.cluster.host_owner import LeaderLog, MemberLog
@@ -28,6 +28,7 @@ from leveret.cluster.raft.members import NOBODY, Members, encode_members
 from leveret.cluster.raft.messages import Message
 from leveret.cluster.raft.stored import Stored
 from leveret.cluster.relay import RelayHead
+from leveret.cluster.reports import Reports
 from leveret.cluster.status import (
     ClusterStatus,
     Sightings,
@@ -107,6 +108,7 @@ class ClusterMember:
         self._has_ended = False
         self.links = Links(self, settings.secret, chance=chance, tls=tls, pace=pace)
         self.forming = Forming(self)
+        self.reports = Reports(self.links, self._loop)
 
     # Start and end
 
@@ -147,6 +149,7 @@ class ClusterMember:
         if self.host is not None:
             self.host.has_ended = True
         self.forming.stop()
+        self.reports.stop()
 
     def _begin(self, stored: Stored) -> None:
         raft = Raft(self.make_config(), stored, self.chance.getrandbits(30))
@@ -165,6 +168,7 @@ class ClusterMember:
             self.host.tick()
         if not self._has_ended:
             self.forming.on_tick()
+            self.reports.on_tick(self._other_leader())
 
     def become_member(
         self, cluster: bytes, number: int, members: Members, done: Callable[[], None]
@@ -365,7 +369,10 @@ class ClusterMember:
         host.on_messages(messages)
 
     def on_request(self, peer: str, kind: int, payload: bytes, answer: Answer) -> None:
-        self.forming.on_request(kind, payload, answer)
+        if kind == REPORT:
+            self.reports.on_report(peer, payload, answer)
+        else:
+            self.forming.on_request(kind, payload, answer)
 
     def on_data(self, peer: str, data: bytes) -> None:
         if self._copier is not None:
@@ -441,6 +448,11 @@ class ClusterMember:
             if member is not None:
                 return member.name
         return self._names.get(number, "")
+
+    def _other_leader(self) -> str:
+        """Return the name of the node that leads; empty if it is this one, or none is known."""
+        leader = NOBODY if self.host is None else int(self.host.raft.leader)
+        return "" if leader in (NOBODY, self._card.number) else self.name_of(leader)
 
     def _number_of(self, name: str) -> int:
         """Return the newest number of a name; 0 if it is not known."""

@@ -113,6 +113,7 @@ class ClusterNode(ClusterFacts):
             copier=self._copier,
             tls=self._tls,
         )
+        self.member.reports.make = self.report
         self._roles = loop.create_task(self._run_roles(), name="cluster-roles")
         await self.member.start(host, port)
 
