@@ -99,6 +99,7 @@ BANNED_IN_CORE: Final = frozenset(
 # Compiled modules outside the core: they connect it to the event loop, once for each turn.
 EDGE: Final = (
     "leveret.amqp.finisher",
+    "leveret.amqp.heavy_turns",
     "leveret.amqp.sockets",
     "leveret.cluster.host",
     "leveret.runtime.turns",

@@ -33,7 +33,7 @@ from leveret.engine.commands.publishing import (
     publish,
     require_public,
 )
-from leveret.engine.commands.settling import ack, take
+from leveret.engine.commands.settling import SETTLED_MAX, ack, reject, require_unacked, take
 from leveret.engine.message import Message
 from leveret.engine.turns.outcomes import IN_LOG, QUEUE_FULL, UNROUTED
 from leveret.engine.turns.session import TIMED_OUT, Consumer, Session
@@ -113,6 +113,9 @@ class Channel(Session):
         # Direct replies
         self.reply_consumer: Consumer | None = None
         self.reply_name = ""
+        # A multiple ack or reject that takes several turns
+        self.settles_through: i64 = 0  # its delivery tag
+        self.settles_by_ack = False
         # Transaction
         self.transactional = False
         self.tx_publishes: list[PendingPublish] = []
@@ -353,8 +356,32 @@ class Channel(Session):
             self.send_deliveries()
         if self.transactional:
             self.settle_later(tag, multiple, is_ack=True, requeue=False, failed=False)
+        elif multiple and self.unacked.count > SETTLED_MAX:
+            self.settle_in_parts(tag, is_ack=True)
         else:
             ack(self.connection.front.broker.slots, self, tag, multiple=multiple)
+
+    def settle_in_parts(self, tag: i64, is_ack: bool) -> None:
+        """Ack or drop many messages in several turns. Further input of the connection waits."""
+        if tag != 0:
+            require_unacked(self, tag)
+        self.settles_through = tag if tag != 0 else self.unacked.last_tag()
+        self.settles_by_ack = is_ack
+        self.connection.settling = self
+        self.settle_part()
+
+    def settle_part(self) -> None:
+        """Settle as many messages as fill a turn. The last part ends `settling`."""
+        connection = self.connection
+        tag = self.unacked.tag_within(self.settles_through, SETTLED_MAX)
+        if tag == self.settles_through:
+            connection.settling = None
+        slots = connection.front.broker.slots
+        if self.settles_by_ack:
+            ack(slots, self, tag, multiple=True)
+        else:
+            reject(slots, self, tag, multiple=True, requeue=False, failed=False)
+        connection.has_rest = connection.settling is not None
 
     def settle_later(
         self, tag: i64, multiple: bool, is_ack: bool, requeue: bool, failed: bool
