@@ -143,6 +143,7 @@ class AmqpProtocol:
             self._feed(data)
         except Exception:
             self._fail()
+        self._check_work()
         if connection.publishes != published:
             is_large = size > (connection.publishes - published) * LARGE_BYTES
             self._quota_bytes = LARGE_QUOTA_BYTES if is_large else QUOTA_BYTES
@@ -163,7 +164,6 @@ class AmqpProtocol:
             self._is_resting = True
             self._transport.pause_reading()
             server.loop.call_soon(self._end_rest)
-        self._check_work()
         server.end_turn()
 
     def _check_work(self) -> None:
@@ -329,7 +329,14 @@ class AmqpProtocol:
             self._is_paused = True
             self.connection.is_held = True
             self._transport.pause_reading()
-            self._server.loop.call_soon(self.maybe_resume)
+            if self._is_heavy:
+                self._wait_in_line()
+            else:
+                self._server.loop.call_soon(self.maybe_resume)
+
+    def _wait_in_line(self) -> None:
+        self._is_heavy = False
+        self._server.heavy_turns.wait(self.connection, self.maybe_resume)
 
     def maybe_resume(self) -> None:
         """Resume reading, unless there is a reason to wait."""
@@ -337,8 +344,7 @@ class AmqpProtocol:
         if self._transport.is_closing() or self._end is not None:
             return
         if self._is_heavy:
-            self._is_heavy = False
-            server.heavy_turns.wait(self.connection, self.maybe_resume)
+            self._wait_in_line()
             return
         if not server.finisher.admits(self.connection):
             server.waiting[self] = None
