@@ -121,6 +121,11 @@ compat: setup ## Run the compatibility table against Leveret and RabbitMQ, and w
 	@tools/system_packages.sh "$(PYTHON)" rabbitmq
 	@$(PY) -m tests.compat.run $(ARGS)
 
+.PHONY: compat-cluster
+compat-cluster: setup test-packages ## Run the compatibility table and the clients' own suites on three nodes, each connection on another node
+	@$(PY) -m tests.compat.run --brokers leveret --nodes 3 --report build/compat-cluster.md
+	@$(PY) -m tests.clients.run_suites --nodes 3 $(ARGS)
+
 .PHONY: fuzz
 fuzz: setup ## Fuzz the decoders and a running broker; TIME=7200 fuzzes connections for that many seconds
 	@$(if $(TIME),$(PY) -m tools.fuzz --seconds $(TIME) $(ARGS),$(PYTEST) --form=compiled tests/fuzz)
