@@ -83,6 +83,8 @@ class ClusterNode(ClusterFacts):
         self._taking: set[asyncio.Task[None]] = set()  # clients of other nodes without a front
         self._has_stopped = False
         self.reads = BulkReads(disk.folder)  # of streams, while this node follows
+        self.certificates: Callable[[], list[tuple[str, int]]] = list  # each with its end
+        self.now_ms = clock.now_ms
         self.ended = asyncio.get_running_loop().create_future()  # the reason of a fault
 
     async def start(self, host: str, port: int) -> None:
