@@ -9,10 +9,14 @@ observed, and the case is played again.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from tests.compat.case import PLAYS_MAX, Case, play
 from tests.compat.client import Channel, NoAnswerError, connect, is_end
 from tests.dealt_cluster import HOST, DealtCluster
+
+Result = TypeVar("Result")
 
 
 class Witness:
@@ -43,12 +47,41 @@ class Witness:
             return False
 
 
+class UnsteadyError(Exception):
+    """The cluster lost connections in each play."""
+
+
+def play_steadily(dealt: DealtCluster, act: Callable[[], Result]) -> Result:
+    """Return the result of a play in which no node lost the lead, or raise its error."""
+    for _ in range(PLAYS_MAX):
+        with contextlib.suppress(_LostError), _witnessed(dealt):
+            return act()
+        dealt.nodes.wait_for_members()
+    raise UnsteadyError(f"the cluster lost connections in each of {PLAYS_MAX} plays")
+
+
+@contextlib.contextmanager
+def _witnessed(dealt: DealtCluster) -> Iterator[None]:
+    """Raise `_LostError` instead of any other error or result if connections were lost."""
+    try:
+        witness = Witness(dealt)
+    except (NoAnswerError, OSError) as fault:
+        raise _LostError from fault
+    with witness:
+        try:
+            yield
+        finally:
+            if not witness.is_whole():
+                raise _LostError
+
+
+class _LostError(Exception):
+    """A connection of the witness was lost."""
+
+
 def play_dealt(case: Case, dealt: DealtCluster) -> tuple[str, ...]:
     """Play a case through the proxy of a cluster and return its observation."""
-    for _ in range(PLAYS_MAX):
-        with contextlib.suppress(NoAnswerError, OSError), Witness(dealt) as witness:
-            observed = play(case, *dealt.amqp)
-            if witness.is_whole():
-                return observed
-        dealt.nodes.wait_for_members()
-    return ("not observed: in each play the cluster lost connections",)
+    try:
+        return play_steadily(dealt, lambda: play(case, *dealt.amqp))
+    except UnsteadyError as error:
+        return (f"not observed: {error}",)

@@ -12,13 +12,15 @@ from base64 import b64encode
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
+from urllib.parse import quote
 
 import pytest
 
 from tests.compat.case import Case
 from tests.compat.cases import ALL
+from tests.compat.client import Method, connect, is_method
 from tests.compat.conftest import SLOW_S
-from tests.compat.dealt import Witness, play_dealt
+from tests.compat.dealt import play_dealt, play_steadily
 from tests.dealt_cluster import HOST, DealtCluster, dealt_cluster
 
 pytestmark = pytest.mark.compiled_only("the table is played on one node in both forms")
@@ -28,7 +30,6 @@ WHOLE_TOPICS: Final = ("exclusive", "reply-to", "single-active", "framing", "han
 EVERY: Final = 8  # of the cases of all other topics
 AT_ONCE: Final = 4
 WITHIN_S: Final = 60.0
-PLAYS_MAX: Final = 5
 
 
 @pytest.fixture(scope="module")
@@ -122,14 +123,36 @@ def _answers(dealt: DealtCluster) -> dict[str, dict[str, str]]:
 
 
 def test_http_has_the_same_answers_at_every_node(dealt: DealtCluster) -> None:
-    for _ in range(PLAYS_MAX):
-        dealt.nodes.wait_for_members()
-        with Witness(dealt) as witness:
-            found = _answers(dealt)
-            if witness.is_whole():
-                break
-    else:
-        pytest.fail("the cluster lost connections in each play")
+    found = play_steadily(dealt, lambda: _answers(dealt))
     answers = {name: list(by_node.values()) for name, by_node in found.items()}
     assert {name: all_of for name, all_of in answers.items() if len(set(all_of)) > 1} == {}
     assert [name for name, (text, *_) in answers.items() if not text.startswith("HTTP/1.1 ")] == []
+
+
+def _connections_at_all_nodes(dealt: DealtCluster) -> None:
+    """Connect through each node, find all connections at each node, and close them from another."""
+    nodes = dealt.nodes
+    ports = [nodes[name].amqp_port for name in nodes.nodes]
+    connections = [connect(HOST, port) for port in ports]
+    names = [
+        f"{HOST}:{connection.socket.getsockname()[1]} -> {HOST}:{port}"
+        for connection, port in zip(connections, ports, strict=True)
+    ]
+    for name in nodes.nodes:
+        listed = _answer(nodes[name].http_port, _request("GET /api/connections", LOGIN))
+        assert [each for each in names if f'"name":"{each}"' not in listed] == []
+    for number, connection in enumerate(connections):
+        other = nodes[nodes.nodes[number - 1]].http_port
+        path = f"/api/connections/{quote(names[number], safe='')}"
+        answer = _answer(other, _request(f"DELETE {path}", LOGIN, "X-Reason: moved"))
+        assert answer.startswith("HTTP/1.1 204 ")
+        close = connection.receive(0)
+        assert is_method(close, "connection.close")
+        assert isinstance(close, Method)
+        assert close.fields["reply_code"] == 320
+        assert "moved" in str(close.fields["reply_text"])
+        connection.drop()
+
+
+def test_connections_are_listed_and_closed_at_every_node(dealt: DealtCluster) -> None:
+    play_steadily(dealt, lambda: _connections_at_all_nodes(dealt))
