@@ -221,13 +221,17 @@ class FollowerHttp(asyncio.Protocol):
             own = self._own_check(target.partition("?")[0].removeprefix(f"{CHECKS}/"))
         except msgspec.MsgspecError:
             own = None
-        if own is not None:
+        if isinstance(own, CheckResult):
             self._send_check(own)
         else:
             self._pass_on(answer)
 
-    def _own_check(self, check: str) -> CheckResult | None:
-        """Return the result of a check that is about this node; None if it is not."""
+    def _own_check(self, check: str) -> CheckResult | str | None:
+        """Return the result of a check that is about this node; None if it is not.
+
+        The result is a text if this node does not know the arguments. A leader of another version
+        may know them.
+        """
         node = self._node
         match [unquote(part) for part in check.rstrip("/").split("/")]:
             # This node has no queues, and it has accepted the connection.

@@ -235,6 +235,7 @@ def test_health_checks_of_a_node_are_about_the_node_that_follows(
         ("alarms", ALARM),
         ("reached-target-cluster-size", ALARM),
         ("nothing", NO_SUCH_CHECK),
+        ("port-listener/named", WELL),  # by a leader that knows names of ports
         ("port-listener/nothing", b'HTTP/1.1 400 Bad Request\r\n\r\n{"error":"Invalid port"}'),
         ("local-alarms", b'HTTP/1.1 401 Unauthorized\r\n\r\n{"error":"not_authorized"}'),
     ],

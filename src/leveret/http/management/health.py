@@ -73,7 +73,10 @@ def status_of(check: CheckResult) -> int:
     return 200 if check.status == OK.status else 503
 
 
-def _answer(check: CheckResult) -> Response:
+def _answer(check: CheckResult | str) -> Response:
+    """Return the answer to a check, or raise HTTPException with the reason why it is invalid."""
+    if isinstance(check, str):
+        raise HTTPException(400, check)
     return json_response(check, status=status_of(check))
 
 
@@ -92,13 +95,13 @@ def quorum_result(nodes: Sequence[ClusterNodeFacts], name: str) -> CheckResult:
 
 def certificates_result(
     within: str, unit: str, now_ms: int, ends: Sequence[tuple[str, int]]
-) -> CheckResult:
-    """Return whether certificates end within a time. Raises HTTPException."""
+) -> CheckResult | str:
+    """Return whether certificates end within a time, or why the arguments are invalid."""
     if unit not in _UNIT_MS:
         known = ", ".join(_UNIT_MS)
-        raise HTTPException(400, f"Time unit not recognised. Supported units: {known}.")
+        return f"Time unit not recognised. Supported units: {known}."
     if not (within.isascii() and within.isdigit()) or len(within) > _WITHIN_DIGITS_MAX:
-        raise HTTPException(400, "Invalid expiration value")
+        return "Invalid expiration value"
     end_ms = now_ms + int(within) * _UNIT_MS[unit]
     expired = [{"name": name} for name, ends_ms in ends if ends_ms <= end_ms]
     if not expired:
@@ -106,10 +109,10 @@ def certificates_result(
     return CheckResult(status="failed", reason="Certificates expiring", expired=expired)
 
 
-def port_result(text: str, listeners: Sequence[Listener]) -> CheckResult:
-    """Return whether a node listens on a port. Raises HTTPException."""
+def port_result(text: str, listeners: Sequence[Listener]) -> CheckResult | str:
+    """Return whether a node listens on a port, or why the port is invalid."""
     if not (text.isascii() and text.isdigit()) or len(text) > 5 or int(text) > PORT_MAX:
-        raise HTTPException(400, "Invalid port")
+        return "Invalid port"
     port = int(text)
     ports = [listener.port for listener in listeners]
     if port in ports:
