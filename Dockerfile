@@ -6,7 +6,8 @@ RUN apt-get update \
     && apt-get install -y --no-install-recommends gcc libc6-dev \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
-COPY pyproject.toml setup.py constraints.txt README.md LICENSE ./
+COPY pyproject.toml setup.py constraints.txt README.md CHANGELOG.md SECURITY.md LICENSE ./
+COPY docs ./docs
 COPY src ./src
 RUN python -m venv /opt/leveret \
     && /opt/leveret/bin/pip install --no-cache-dir -c constraints.txt setuptools mypy librt mypy_extensions \

@@ -14,11 +14,14 @@ PYTEST_FLAGS ?=
 INTERPRETED := PYTHONPATH="$(CURDIR)/src"
 PYTEST := $(PY) -m pytest $(PYTEST_FLAGS)
 BENCH_FLAGS = $(if $(ROWS),--rows $(ROWS)) $(if $(TIME),--seconds $(TIME)) $(if $(SAVE),--save)
-# Two processes run the files of a suite: most tests wait for a disk or a process now and then.
-PARALLEL := -n 2 --dist loadfile
+# Two processes run the suite of a form: most tests wait for a disk or a process now and then. These
+# folders take half of the CPU time; the other process runs the rest. Each collects its own tests only.
+HALF := cluster contract planted serve simulated simulation
 # These tests mostly wait for Redis, PostgreSQL, RabbitMQ, Spark, a browser and installations, and do not
 # depend on the form of the broker. So they run once, as suites in parallel with the others.
-NOT_SERVICES := $(patsubst %,--ignore=tests/%,jobs bus page spark install)
+SERVICES := jobs bus page spark install
+FIRST_HALF := $(addprefix tests/,$(HALF))
+SECOND_HALF := $(patsubst %,--ignore=tests/%,$(HALF) $(SERVICES))
 CHECKED := src tests tools examples setup.py
 
 .PHONY: help
@@ -65,15 +68,16 @@ test: ## Run all checks, then the whole suite in both forms in parallel
 	@$(MAKE) -j --output-sync=target test-sources test-wheel
 
 # The two halves of make test. The sources need no wheel, so their suite runs while the wheel is
-# built. Types are checked meanwhile, and before the longer half.
+# built, and so does that of Spark, which takes longest. Types are checked meanwhile, and before the
+# longer half.
 .PHONY: test-sources
 test-sources: venv test-packages lint tidy
-	@$(MAKE) suite-interpreted
+	@$(MAKE) suite-spark suite-interpreted
 
 .PHONY: test-wheel
 test-wheel: wheel venv test-packages lint tidy types
 	@$(MAKE) setup
-	@$(MAKE) suite-compiled suite-services
+	@$(MAKE) suite-compiled suite-jobs-bus suite-page
 
 .PHONY: check
 check: venv lint types tidy ## Run the quick checks before a commit: format, lint, types, tidy, unit tests
@@ -82,16 +86,28 @@ check: venv lint types tidy ## Run the quick checks before a commit: format, lin
 .PHONY: test-interpreted
 test-interpreted: venv suite-interpreted ## Run the suite on the Python sources
 
-.PHONY: suite-interpreted
+.PHONY: suite-interpreted suite-interpreted-1 suite-interpreted-2
 suite-interpreted:
-	@$(INTERPRETED) $(PYTEST) --form=interpreted $(PARALLEL) $(NOT_SERVICES)
+	@$(MAKE) -j --output-sync=target suite-interpreted-1 suite-interpreted-2
+
+suite-interpreted-1:
+	@$(INTERPRETED) $(PYTEST) --form=interpreted $(FIRST_HALF)
+
+suite-interpreted-2:
+	@$(INTERPRETED) $(PYTEST) --form=interpreted $(SECOND_HALF)
 
 .PHONY: test-compiled
 test-compiled: setup suite-compiled suite-services ## Run the whole suite on the compiled form
 
-.PHONY: suite-compiled
+.PHONY: suite-compiled suite-compiled-1 suite-compiled-2
 suite-compiled:
-	@$(PYTEST) --form=compiled $(PARALLEL) $(NOT_SERVICES)
+	@$(MAKE) -j --output-sync=target suite-compiled-1 suite-compiled-2
+
+suite-compiled-1:
+	@$(PYTEST) --form=compiled $(FIRST_HALF)
+
+suite-compiled-2:
+	@$(PYTEST) --form=compiled $(SECOND_HALF)
 
 .PHONY: test-services
 test-services: setup test-packages suite-services ## Run the tests of jobs, event bus, page and Spark, with the servers they need
@@ -106,7 +122,7 @@ suite-page:
 	@$(PYTEST) --form=compiled tests/page tests/install
 
 suite-spark:
-	@$(PYTEST) --form=compiled tests/spark
+	@$(INTERPRETED) $(PYTEST) --form=interpreted tests/spark
 
 .PHONY: test-packages
 test-packages: ## Install the system packages that some tests need (node, amqp-tools, valgrind, chromium …)
@@ -120,6 +136,11 @@ clients: setup test-packages ## Run the AMQP clients' own test suites, compared 
 compat: setup ## Run the compatibility table against Leveret and RabbitMQ, and write the differences
 	@tools/system_packages.sh "$(PYTHON)" rabbitmq
 	@$(PY) -m tests.compat.run $(ARGS)
+
+.PHONY: compat-cluster
+compat-cluster: setup test-packages ## Run the compatibility table and the clients' own suites on three nodes, each connection on another node
+	@$(PY) -m tests.compat.run --brokers leveret --nodes 3 --report build/compat-cluster.md
+	@$(PY) -m tests.clients.run_suites --nodes 3 $(ARGS)
 
 .PHONY: fuzz
 fuzz: setup ## Fuzz the decoders and a running broker; TIME=7200 fuzzes connections for that many seconds

@@ -15,12 +15,12 @@ class SelfSigned:
 
 
 def why_not() -> str:
-    """Why there can be none here; empty where there can."""
+    """Return why no certificate can be made here; empty if one can."""
     return "" if shutil.which("openssl") is not None else "openssl is not installed"
 
 
 def self_signed(directory: Path) -> SelfSigned:
-    """A new one for 127.0.0.1. Its key is RSA, as most are."""
+    """Make a certificate for 127.0.0.1, with an RSA key."""
     directory.mkdir(parents=True, exist_ok=True)
     made = SelfSigned(directory / "cert.pem", directory / "key.pem")
     command = "openssl req -x509 -newkey rsa:2048 -nodes -days 7 -subj /CN=127.0.0.1".split()

@@ -29,12 +29,12 @@ from tools.chaos_jobs.run import Plan, Run
 TOPIC_STEPS: Final = ("frozen", "carried", "verified", "switched", "thawed", "cleaned")
 WHOLE_STEPS: Final = ("begun", "copied", "narrowed", "marked", "counted", "opened", "tidied")
 STEPS: Final = ("begun", "copied", *TOPIC_STEPS, *WHOLE_STEPS[2:])
-CHANGE_WITHIN_S: Final = 300.0
+CHANGE_WITHIN_S: Final = 900.0
 
 
 @dataclass
 class Found:
-    """What a run has shown."""
+    """The result of a run."""
 
     account: ledger.Account
     kills: list[str]  # steps at which a driver was killed

@@ -1,12 +1,15 @@
 """Kill Spark's driver and the broker at every phase of a batch, and compares lake and broker.
 
-`make chaos-spark`. Each round has eight queries into eight lakes: four read one stream, four
-consume a queue each, and of both kinds one is stopped in each phase
+`make chaos-spark`. Each round has nine queries into nine lakes: five read one stream, four consume
+a queue each. Of both kinds one is stopped in each phase
 
     plan     the batch is in the offset log, and nothing has been read
     read     a task has read a part of its rows
     output   one task of the batch has written its file, the other has not
     commit   the batch is in the manifest of the sink, and not in the commit log
+
+The ninth query writes a Delta table. It is stopped when the files of a batch are in the folder of
+the table, and the log of the table does not have them.
 
 Then the driver with its JVM is killed (-9), and so is the broker. Both start again, more messages
 are published, and the broker is killed once more. At the end each lake must hold each message once,
@@ -17,6 +20,7 @@ the queues must be empty, and the audit must account for every message of the qu
 
 import argparse
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -34,9 +38,15 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
+from leveret.lake import delta
+from leveret.lake.layout import BRONZE, Lake
+from leveret.pipeline.delta_sink import DeltaSink
 from leveret.pipeline.environment import Environment
+from leveret.pipeline.flows.archive import ArchiveRequest, archive
 from leveret.pipeline.flows.audit import AuditRequest, audit
+from leveret.pipeline.lake_tables import read_bronze
 from leveret.pipeline.session import spark_session
+from leveret.pipeline.transforms.messages import with_date
 from pyspark_leveret import DefaultSource
 from pyspark_leveret.options import parse_options
 from pyspark_leveret.queue import QueueStreamReader
@@ -51,7 +61,8 @@ LIVES: Final = "lives"
 FANOUT: Final = "both"
 KINDS: Final = ("stream", "queue")
 PHASES: Final = ("plan", "read", "output", "commit")
-ALL: Final = tuple(f"{kind}-{phase}" for kind in KINDS for phase in PHASES)
+DELTA: Final = "delta-moved"
+ALL: Final = (*(f"{kind}-{phase}" for kind in KINDS for phase in PHASES), DELTA)
 BATCH_RECORDS: Final = 200
 STOPPED_WITHIN_S: Final = 600.0  # a busy machine takes minutes to start Spark
 RECOVERED_WITHIN_S: Final = 300
@@ -74,7 +85,7 @@ class StoppingSource(DefaultSource):
 
 
 class Stop:
-    """When to stop: in the second batch, so that one is in the lake already."""
+    """Stops a query in a phase of its second batch, when the first is in the lake."""
 
     def __init__(self, phase: str, folder: Path) -> None:
         self.phase = phase
@@ -145,6 +156,23 @@ class StoppingQueueReader(QueueStreamReader):
         return self._stop.passed(super().read(partition), is_first)
 
 
+class StoppingDeltaSink(DeltaSink):
+    """Writes a Delta table until it hangs before a commit."""
+
+    def __init__(self, folder: Path, stop: Stop) -> None:
+        super().__init__(delta_folder(folder), STREAM, folder / "checkpoint")
+        self._stop = stop
+
+    def commit(self, batch: delta.DeltaBatch) -> None:
+        if self._stop.is_here(self._stop.phase):
+            self._stop.hang()
+        super().commit(batch)
+
+
+def delta_folder(folder: Path) -> Path:
+    return Lake(folder).folder(BRONZE, STREAM)
+
+
 def drive(url: str, folder: Path, names: list[str]) -> None:
     """Run queries until this process is killed; it ends with its parent."""
     parent = os.getppid()
@@ -155,26 +183,38 @@ def drive(url: str, folder: Path, names: list[str]) -> None:
     for name in names:
         own = folder / name
         own.mkdir(parents=True, exist_ok=True)
-        source = session.readStream.format("stopping").option("stopfolder", str(own))
-        source = source.option("stopphase", name.split("-")[1])
-        query = write(load(source, url, name, BATCH_RECORDS), own, is_once=False)
+        query = start_stopping(session, url, own)
         # Start them one after the other, and repeat: Spark gives up on readers that start slowly.
         while not (own / "checkpoint/commits/0").exists():
             if not query.isActive:
-                query = write(load(source, url, name, BATCH_RECORDS), own, is_once=False)
+                query = start_stopping(session, url, own)
             time.sleep(0.02)
     while os.getppid() == parent:
         time.sleep(1)
 
 
+def start_stopping(session: SparkSession, url: str, folder: Path) -> StreamingQuery:
+    """Start a query that hangs in the phase of its name."""
+    phase = folder.name.split("-")[1]
+    source = session.readStream.format("stopping").option("stopfolder", str(folder))
+    frame = load(source.option("stopphase", phase), url, folder.name, BATCH_RECORDS)
+    if folder.name != DELTA:
+        return write(frame, folder, is_once=False)
+    sink = StoppingDeltaSink(folder, Stop(phase, folder))
+    writer = with_date(frame).writeStream.foreachBatch(sink.write)
+    return writer.option("checkpointLocation", str(sink.checkpoint)).start()
+
+
 def load(source: Any, url: str, name: str, records: int) -> DataFrame:
     source = source.option("url", url).option("maxRecordsPerTrigger", str(records))
     source = source.option("minPartitions", "2").option("startingOffsets", "earliest")
-    if name.startswith("stream"):
-        source = source.option("stream", STREAM)
-    else:
+    if name.startswith("queue"):
         source = source.option("queue", name).option("reader", "lake")
-    frame: DataFrame = source.schema("offset bigint, body binary").load()
+    else:
+        source = source.option("stream", STREAM)
+    if name != DELTA:  # whose table has all columns
+        source = source.schema("offset bigint, body binary")
+    frame: DataFrame = source.load()
     return frame
 
 
@@ -295,7 +335,7 @@ def _wait_for_stops(driver: subprocess.Popen[bytes], lakes: list[Path]) -> None:
         _require_time(driver, until_s)
         time.sleep(0.05)
     between = [lake for lake in lakes if lake.name.endswith("commit")]
-    while not _is_held(driver, between):
+    while between and not _is_held(driver, between):
         _require_time(driver, until_s)
         time.sleep(0.0005)
 
@@ -322,7 +362,16 @@ def is_between(lake: Path) -> bool:
 
 
 def state(lake: Path) -> str:
-    """Return the last batch that is planned, in the manifest, and committed."""
+    """Return the last batch that is planned, in the manifest, and committed.
+
+    For a Delta table, return the offset at which the moved files end, and that of the table.
+    """
+    if lake.name == DELTA:
+        folder = delta_folder(lake)
+        moved = json.loads((folder / delta.STAGING / "moved.json").read_text())
+        assert all((folder / path).is_file() for path in moved["files"].values())
+        table = delta.table_position(delta.open_table(folder), STREAM)
+        return f"{moved['ends'][STREAM]}/{table[STREAM]}"
     folders = ("checkpoint/offsets", "lake/_spark_metadata", "checkpoint/commits")
     return "/".join(str(_last(lake / folder)) for folder in folders)
 
@@ -341,10 +390,17 @@ def recover(session: SparkSession, broker: Broker, lakes: list[Path]) -> None:
     them.
     """
     for number, lake in enumerate(lakes):
+        if lake.name == DELTA:
+            archive(session, _environment(broker, lake), ArchiveRequest(STREAM), lambda _: None)
+            continue
         query = _go_on(session, broker, lake)
         if number % 3 == 0:
             broker.kill_and_start()
         _finish(session, broker, lake, query)
+
+
+def _environment(broker: Broker, lake: Path) -> Environment:
+    return Environment(broker.url, lake_dir=str(lake))
 
 
 def _finish(session: SparkSession, broker: Broker, lake: Path, query: StreamingQuery) -> None:
@@ -369,13 +425,22 @@ def _go_on(session: SparkSession, broker: Broker, lake: Path) -> StreamingQuery:
 def check(session: SparkSession, broker: Broker, lakes: list[Path], count: int) -> None:
     """Check that each lake holds each message once, and that the queues are empty."""
     for lake in lakes:
-        rows = session.read.parquet(str(lake / "lake")).select("body").collect()
+        rows = _frame(session, lake).select("body").collect()
         found = sorted(int(row.body) for row in rows)
         missing = sorted(set(range(count)) - set(found))
         assert not missing, f"{lake.name} misses {len(missing)}: {missing[:5]} …"
         assert len(found) == count, f"{lake.name} has {len(found) - count} rows too many"
         is_queue = lake.name.startswith("queue")
         assert not is_queue or broker.ready(lake.name) == 0, f"{lake.name} is not empty"
+
+
+def _frame(session: SparkSession, lake: Path) -> DataFrame:
+    """Return the messages of a lake."""
+    if lake.name != DELTA:
+        return session.read.parquet(str(lake / "lake"))
+    files = set(delta_folder(lake).rglob("*.parquet"))
+    assert files == set(Lake(lake).bronze_files(STREAM)), "files of the killed batch are left"
+    return read_bronze(session, Lake(lake), STREAM)
 
 
 def main() -> None:

@@ -34,7 +34,7 @@ def empty(size: int) -> Deduplication:
 
 
 def fill(memory: Deduplication, keys: int) -> None:
-    """As publishing does: look, then remember and write."""
+    """Add keys as a publish does: look up, remember, write."""
     journal = Journal()
     journal.begin_block(1, 0)
     for number in range(keys):
@@ -47,7 +47,7 @@ def fill(memory: Deduplication, keys: int) -> None:
 
 
 def load(records: list[bytes], size: int) -> Deduplication:
-    """As a start does."""
+    """Load keys as a start of the broker does."""
     data = b"".join(records)
     replay = Replay()
     replay.read(data, 0, len(data), 0, False)

@@ -35,12 +35,12 @@ def require_installed(*, install: bool = False) -> None:
 
 
 def user() -> str | None:
-    """As whom it runs: its own user where this is root, else whoever this is."""
+    """Return the user that RabbitMQ runs as: its own if this process is root, else None."""
     return USER if os.geteuid() == 0 else None
 
 
 def environment(directory: Path, name: str, port: int, epmd_port: int) -> dict[str, str]:
-    """What makes a node our own; `directory` must exist and is given to RabbitMQ's user."""
+    """Return the environment of a separate node. RabbitMQ's user gets the existing `directory`."""
     if os.geteuid() == 0:
         shutil.chown(directory, USER, USER)
     plugins = directory / "enabled_plugins"
@@ -93,7 +93,7 @@ def restore_null() -> None:
 
 
 def version() -> str:
-    """Of the package that is installed; `none` without one."""
+    """Return the version of the installed package; `none` without one."""
     library = SERVER.parents[1] / "lib"
     found = [path.name.partition("-")[2] for path in library.glob("rabbitmq_server-*")]
     return found[0] if found else "none"

@@ -159,7 +159,7 @@ class Postgres(Process):
 
     def _execute(self, statements: list[str]) -> None:
         async def run() -> None:
-            connection = await asyncpg.connect(self.dsn(), timeout=10)
+            connection = await asyncpg.connect(self.dsn(), timeout=60)
             for statement in statements:
                 await connection.execute(statement)
             await connection.close()

@@ -55,7 +55,7 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
         "job_model": "",
         "jobs": "errors http_client job_model",
         "job_service": "errors clock checksum histogram wire engine job_model",
-        "bus": "errors clock http_client http_post",
+        "bus": "errors clock histogram http_client http_post",
         "cluster": "errors",
         "lake": "errors",
         "pipeline": "errors clock charts lake wire arrow jobs job_model job_service",
@@ -80,16 +80,16 @@ ORDER_INSIDE: Final = {
     "http": "framework management|jobs insight|streams app transport",
     "cli": "perf_progress|serve|shared config|ctl|jobs|perf|pipeline bus app main|reference",
     "bus": "errors|headers|health|idempotency|keyed_lock|loop_watch|lossless_properties|"
-    "running_handlers|settings|stop_signals|topology|tracing codec|dead_letters|delivery|fanout|"
-    "retry_policy|topic connections|handler_result|outgoing_message|shared_stores "
+    "pausing|running_handlers|settings|stop_signals|topology|tracing codec|dead_letters|delivery|"
+    "fanout|retry_policy|topic connections|handler_result|outgoing_message|shared_stores "
     "asyncapi|metrics|outbox|received_message|spans attempts|consuming_session|dispatch|"
     "health_port|outbox_relay|publishing|returned_message settling consuming bus "
     "sync|testing|webhook",
     "charts": "axes|style charts drawing page",
-    "cluster": "errors raft complaints|host_owner|relay handshake|host|owner "
-    "admission|link|peers|status faults|requests links forming member",
+    "cluster": "errors raft host_owner|relay|warning_limiter handshake|host|owner "
+    "admission|link|peers|status faults|requests links forming reports member",
     "jobs": "client worker",
-    "job_service": "backoff|cron|limits|report|snowflake store embedded|shards",
+    "job_service": "backoff|cron|limits|list_cursor|report|snowflake store embedded|shards",
 }
 # The core is deterministic: no clock, no randomness, no I/O. Compiled code has no coroutines.
 CORE: Final = ("wire", "journal", "engine")
@@ -99,6 +99,7 @@ BANNED_IN_CORE: Final = frozenset(
 # Compiled modules outside the core: they connect it to the event loop, once for each turn.
 EDGE: Final = (
     "leveret.amqp.finisher",
+    "leveret.amqp.heavy_turns",
     "leveret.amqp.sockets",
     "leveret.cluster.host",
     "leveret.runtime.turns",

@@ -1,6 +1,7 @@
 """Store the position of a query as a cursor of its streams, so that the broker shows its lag.
 
-The checkpoint alone decides where a query continues. A cursor that cannot be stored is a warning,
+A cursor is for people and alerts: the checkpoint of a query, or the log of the Delta table that it
+writes, decides where it continues. A cursor that cannot be stored is a warning,
 and the query goes on.
 """
 

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import unquote
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from leveret.lake.layout import History, Lake, table_name
+from leveret.lake.partitions import partition_of
 from pyspark_leveret.options import Options
 from pyspark_leveret.positions import Bounds, Streams, available_range, report_data_loss
 from pyspark_leveret.ranges import Range, split_ranges
@@ -94,7 +94,8 @@ class UnionReader(DataSourceReader):
         options = self._options
         found = find_union(options)
         tail = split_ranges(found.tail, options.partitions_min, options.partition_records)
-        return [*(_lake_file(path) for path in found.history.files), *tail]
+        files = [LakeFile(str(path), partition_of(path.parent)[0]) for path in found.history.files]
+        return [*files, *tail]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         if isinstance(partition, LakeFile):
@@ -102,11 +103,6 @@ class UnionReader(DataSourceReader):
         if not isinstance(partition, Range):
             return iter(())  # Spark adds one partition to a query that has none
         return read_range(self._options, partition, self._columns)
-
-
-def _lake_file(path: Path) -> LakeFile:
-    """Return a partition for `…/stream=NAME/date=DATE/FILE`."""
-    return LakeFile(str(path), unquote(path.parts[-3].partition("=")[2]))
 
 
 def read_file(part: LakeFile, columns: list[str]) -> Iterator[Any]:

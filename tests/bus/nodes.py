@@ -22,7 +22,7 @@ from tools.ports import HOST, free_port
 from tools.rabbitmq import UnavailableError
 
 START_S: Final = 90.0
-ANSWER_S: Final = 30.0
+ANSWER_S: Final = 60.0
 READY_LINE: Final = r"^leveret ready amqp=(\S+):(\d+) http=\S+:(\d+)$"
 
 

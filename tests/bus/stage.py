@@ -14,7 +14,7 @@ from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
 
 from leveret.bus import BusSettings
 
-WAIT_S: Final = 20.0
+WAIT_S: Final = 60.0
 FAST: Final = BusSettings(
     early_wait_s=0.03,
     heartbeat_s=2,

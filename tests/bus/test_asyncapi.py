@@ -72,5 +72,5 @@ def test_a_wrong_name_is_one_sentence(target: str, text: str) -> None:
 
 
 def test_only_events_can_be_published() -> None:
-    with pytest.raises(TypeError, match="is no class of events"):
+    with pytest.raises(TypeError, match="is not an event class"):
         Bus("amqp://nowhere/", fanout.layout("a-b"), publishes=[int])

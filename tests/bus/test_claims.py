@@ -33,12 +33,12 @@ async def test_claim_ends_with_its_lease_a_release_or_the_finish(tmp_path: Path)
     clock = FakeClock()
     store = SqliteStore(tmp_path / "claims.db", clock=clock)
     assert await store.claim("m", "dead", 60.0) is ClaimState.CLAIMED
-    assert await store.claim("m", "heir", 60.0) is ClaimState.HELD
+    assert await store.claim("m", "second", 60.0) is ClaimState.HELD
     clock.at_ms += 60_000
-    assert await store.claim("m", "heir", 60.0) is ClaimState.CLAIMED
+    assert await store.claim("m", "second", 60.0) is ClaimState.CLAIMED
     await store.release("m", "dead")
     assert await store.claim("m", "other", 60.0) is ClaimState.HELD, "not its claim"
-    await store.release("m", "heir")
+    await store.release("m", "second")
     assert await store.claim("m", "other", 60.0) is ClaimState.CLAIMED
     await store.finish("m", "other")
     clock.at_ms += 120_000

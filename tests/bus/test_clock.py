@@ -30,7 +30,7 @@ async def server(clock: ManualClock) -> AsyncIterator[RunningBroker]:
 
 
 async def until_depth(url: str, queue: str, count: int) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while await depth(url, queue) != count:
             pass  # each look is a round trip to the broker
 

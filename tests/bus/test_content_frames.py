@@ -23,12 +23,13 @@ from leveret.bus.connections.confirms import (
 from leveret.bus.connections.content_frames import (
     ContentReceiver,
     DeliveredContent,
+    MalformedFrameError,
     encode_ack,
     encode_nack,
     encode_publish,
 )
 from leveret.bus.connections.frame_reader import FrameReader
-from leveret.bus.lossless_properties import LosslessProperties
+from leveret.bus.lossless_properties import LosslessProperties, copy_properties
 from tests.bus.stage import pytestmark_bus
 
 pytestmark = pytestmark_bus
@@ -188,3 +189,77 @@ async def test_open_publishes_fail_with_the_channel() -> None:
         with pytest.raises(ChannelLostError) as caught:
             await each
         assert caught.value.fault is reason
+
+
+DELIVER = Basic.Deliver("consumer", 1, False, "events", "k").marshal()
+DELIVER_FRAME = (1, struct.pack(">HH", 60, 60) + DELIVER)
+EMPTY = (2, struct.pack(">HHQH", 60, 0, 0, 0))
+
+
+def header_frame(size_bytes: int, flags: int = 0) -> tuple[int, bytes]:
+    return (2, struct.pack(">HHQH", 60, 0, size_bytes, flags))
+
+
+@pytest.mark.parametrize(
+    ("frames", "reason"),
+    [
+        ([DELIVER_FRAME, (3, b"x")], "before its header"),
+        ([DELIVER_FRAME, EMPTY, DELIVER_FRAME, (3, b"x")], "before its header"),
+        ([DELIVER_FRAME, header_frame(5), header_frame(1)], "two headers"),
+        ([DELIVER_FRAME, header_frame(1), (3, b"xx")], "longer than its header"),
+        ([DELIVER_FRAME, header_frame(5), (3, b"xx"), DELIVER_FRAME], "inside another"),
+        ([(1, DELIVER_FRAME[1][:6]), EMPTY], "wrong delivery"),
+        ([(1, struct.pack(">HHB", 60, 80, 0))], "wrong confirm"),
+        ([DELIVER_FRAME, (2, b"")], "wrong header"),
+        ([DELIVER_FRAME, header_frame(0, 0xFFFE)], "wrong header"),
+        ([DELIVER_FRAME, header_frame(2**63)], "9223372036854775808 bytes"),
+    ],
+)
+def test_frames_that_break_the_protocol_are_refused(
+    frames: list[tuple[int, bytes]], reason: str
+) -> None:
+    seen: list[DeliveredContent] = []
+    receiver = ContentReceiver(on_delivered=seen.append, on_confirm=lambda *_: None)
+    for kind, payload in frames[:-1]:
+        receiver.take(kind, payload)
+    with pytest.raises(MalformedFrameError, match=reason):
+        receiver.take(*frames[-1])
+    assert {content.body for content in seen} <= {b""}
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (struct.pack(">BHI", 1, 1, 0xFFFF_FFFF), "4294967295 bytes"),
+        (struct.pack(">BHI", 3, 1, 2) + b"xx\x00", "end octet"),
+    ],
+)
+async def test_frame_with_a_wrong_size_ends_the_connection(data: bytes, reason: str) -> None:
+    source = asyncio.StreamReader()
+    reader = FrameReader(source)
+    source.feed_data(data)
+    with pytest.raises(MalformedFrameError, match=reason):
+        await reader.readexactly(1)
+
+
+def nested(kind: bytes, depth: int) -> bytes:
+    """Return a header table with tables or lists inside each other."""
+    name = b"\x01a"
+    inner = b""
+    for _ in range(depth):
+        value = kind + struct.pack(">I", len(inner)) + inner
+        inner = name + value if kind == b"F" else value
+    table = inner if kind == b"F" else name + inner
+    return struct.pack(">I", len(table)) + table
+
+
+@pytest.mark.parametrize("depth", [200, 400, 5_000])
+@pytest.mark.parametrize("kind", [b"F", b"A"])
+def test_message_with_deep_tables_is_delivered_and_can_be_copied(kind: bytes, depth: int) -> None:
+    """Any publisher of a broker that allows such tables could stop a consumer for ever."""
+    seen: list[DeliveredContent] = []
+    receiver = ContentReceiver(on_delivered=seen.append)
+    receiver.take(*DELIVER_FRAME)
+    receiver.take(2, header_frame(0, 1 << 13)[1] + nested(kind, depth))
+    assert seen[0].properties.headers
+    assert copy_properties(seen[0].properties).marshal()

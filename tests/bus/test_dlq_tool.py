@@ -38,7 +38,7 @@ class Order:
 
 
 ROOT = Path(__file__).parents[2]
-END_WITHIN_S = 30.0
+END_WITHIN_S = 60.0
 
 
 @pytest.fixture

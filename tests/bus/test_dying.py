@@ -31,7 +31,7 @@ from tests.proxy import Proxy, proxy
 pytestmark = pytestmark_bus
 MESSAGES: Final = 300
 KILLS: Final = 3
-APP: Final = Path(__file__).parent / "apps" / "burying.py"
+APP: Final = Path(__file__).parent / "apps" / "dead_lettering.py"
 
 
 @dataclass
@@ -41,7 +41,7 @@ class Text:
     text: str
 
 
-def burying(line: Proxy, queue: str) -> Bus:
+def bus_without_retries(line: Proxy, queue: str) -> Bus:
     layout = topic.layout(queue, queue_type=QueueType.CLASSIC, retries_max=0)
     return Bus(line.url, layout, settings=FAST)
 
@@ -63,7 +63,7 @@ async def test_cut_off_around_the_publish_to_the_dead_letters(
     """A death before the ack leaves a duplicate; a death before the publish leads to a retry."""
     queue = f"{prefix}.events"
     async with proxy(node.port) as line:
-        dying, heir = burying(line, queue), burying(line, queue)
+        dying, successor = bus_without_retries(line, queue), bus_without_retries(line, queue)
         failed = asyncio.Event()
 
         @dying.on(Placed)
@@ -72,7 +72,7 @@ async def test_cut_off_around_the_publish_to_the_dead_letters(
             failed.set()
             return 500
 
-        @heir.on(Placed)
+        @successor.on(Placed)
         async def fail_too(event: Placed) -> int:
             return 500
 
@@ -80,11 +80,11 @@ async def test_cut_off_around_the_publish_to_the_dead_letters(
         await put(node.url, "", queue, b'{"number":1}', type="Placed", message_id="m")
         await failed.wait()
         if cut == "consumer":
-            await until_buried(node.url, f"{queue}.dlq", 1)
+            await until_dead_lettered(node.url, f"{queue}.dlq", 1)
         line.reset()  # every connection of the process is gone
         await dying.stop(0)
-        async with heir:
-            await until_buried(node.url, f"{queue}.dlq", 2 if cut == "consumer" else 1)
+        async with successor:
+            await until_dead_lettered(node.url, f"{queue}.dlq", 2 if cut == "consumer" else 1)
     await finish(node, queue)
     ids = await drain(node.url, f"{queue}.dlq")
     assert set(ids) == {"m"}
@@ -101,21 +101,21 @@ async def test_kill_9_while_dead_letters_are_moved(node: Node, prefix: str, seed
         try:
             for _ in range(MESSAGES):
                 await publisher.send(Placed(1))
-            assert await publisher.wait_for_confirms(20.0)
+            assert await publisher.wait_for_confirms(60.0)
             for _ in range(KILLS):
                 goal = rng.randrange(1, MESSAGES // 4)
-                await until_buried(node.url, f"{queue}.dlq", goal)
+                await until_dead_lettered(node.url, f"{queue}.dlq", goal)
                 await asyncio.to_thread(child.kill)
                 child = await asyncio.to_thread(start, node.url, queue)
-            await until_buried(node.url, f"{queue}.dlq", MESSAGES)
+            await until_dead_lettered(node.url, f"{queue}.dlq", MESSAGES)
             await until_empty(node.url, queue)
         finally:
             await asyncio.to_thread(child.kill)
         await finish(node, queue)
     ids = await drain(node.url, f"{queue}.dlq")
     assert len(ids) == MESSAGES, "a message is lost"
-    # Each kill copies at most what was in flight: a prefetch of the queue, and one returned message.
-    # The consumer of the end is killed too, and may hold such messages.
+    # Each kill copies at most the messages in flight: a prefetch of the queue and a returned one.
+    # The last consumer is killed too, and may hold such messages.
     assert sum(ids.values()) - MESSAGES <= (KILLS + 1) * (FAST.prefetch + 1)
 
 
@@ -135,13 +135,13 @@ async def test_letter_buried_while_the_broker_is_blocked_is_there_once(prefix: s
 
         async with channel(server.url) as other, bus:
             await other.declare_queue("keeps")
-            await bus.publish(Placed(1), message_id="letter", timeout_s=10.0)
+            await bus.publish(Placed(1), message_id="letter", timeout_s=60.0)
             await until_blocked(bus, "keeps")
             is_blocked.set()
             with pytest.raises(PublishBlockedError):  # within this time each copy timed out
                 await bus.publish(Text(""), routing_key="keeps", mandatory=False, timeout_s=1.0)
             await other.queue_delete("keeps")
-            await until_buried(server.url, layout.dlq, 1)
+            await until_dead_lettered(server.url, layout.dlq, 1)
         assert await drain(server.url, layout.dlq) == Counter({"letter": 1})
 
 
@@ -164,14 +164,14 @@ async def until_blocked(bus: Bus, queue: str) -> None:
             continue  # the broker is slow
 
 
-async def until_buried(url: str, dlq: str, count: int) -> None:
-    async with asyncio.timeout(30):
+async def until_dead_lettered(url: str, dlq: str, count: int) -> None:
+    async with asyncio.timeout(60):
         while await depth(url, dlq) < count:
             pass  # each look is a round trip to the broker
 
 
 async def until_empty(url: str, queue: str) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while await depth(url, queue):
             pass
 

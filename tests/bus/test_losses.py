@@ -20,7 +20,7 @@ from tests.bus.stage import FAST, Placed, Seen, channel, pytestmark_bus
 from tests.proxy import Proxy, proxy
 
 pytestmark = pytestmark_bus
-AGAIN_S: Final = 30.0  # within which a bus must consume again, once the broker can be reached
+AGAIN_S: Final = 60.0  # within which a bus must consume again, once the broker can be reached
 PUBLISHED: Final = 20  # messages around each loss
 ROUNDS: Final = 2
 SILENT_ROUNDS: Final = 1  # each lasts some heartbeats

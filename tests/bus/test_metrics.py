@@ -107,6 +107,22 @@ async def test_a_consumer_answers_on_its_health_port(node: Node, prefix: str) ->
     assert bus.health_port is None, "the port is closed"
 
 
+async def test_a_publish_counts_as_failed_when_it_has_ended(
+    leveret_node: Node, prefix: str
+) -> None:
+    async with proxy(leveret_node.port) as line:
+        layout = fanout.layout(f"{prefix}-a")
+        async with Bus(line.url, layout, settings=FAST, health_port=0) as bus:
+            line.silence()
+            async with asyncio.TaskGroup() as group:
+                publish = group.create_task(bus.publish(Placed(1)))
+                _, text = await ask(bus, "/metrics")
+                assert samples(text)["published_total{outcome=failed}"] == 0, "counters never fall"
+                publish.cancel()
+            _, text = await ask(bus, "/metrics")
+            assert samples(text)["published_total{outcome=failed}"] == 1
+
+
 async def test_a_publisher_answers_on_its_health_port(node: Node, prefix: str) -> None:
     async with proxy(node.port) as line:
         layout = fanout.layout(f"{prefix}-a")

@@ -203,14 +203,35 @@ async def test_another_relay_takes_over(kept: tuple[Outbox, Transaction]) -> Non
     async with transaction() as connection:
         await writer(outbox).publish_within(connection, Placed(1))
     assert await outbox.claim("first", 600.0)
-    assert not await outbox.claim("heir", 600.0)
-    await outbox.release("heir")
-    assert not await outbox.claim("heir", 600.0), "not its lease"
+    assert not await outbox.claim("second", 600.0)
+    await outbox.release("second")
+    assert not await outbox.claim("second", 600.0), "not its lease"
     await outbox.release("first")
     assert await outbox.claim("dead", 0.05)
     async with relaying(outbox, broker):
         await broker.seen.wait(1, WAIT_S)
     assert await outbox.claim("next", 1.0), "a relay that stops gives its lease up"
+
+
+class LeaselessOutbox(SqliteOutbox):
+    """An outbox whose lease cannot be claimed."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.claims: Seen[str] = Seen()
+
+    async def claim(self, owner: str, lease_s: float) -> bool:
+        await self.claims.add(owner)
+        raise sqlite3.OperationalError("no such table: lease")
+
+
+async def test_a_relay_logs_its_error_and_tries_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with closing(LeaselessOutbox(tmp_path / "service.db")) as outbox:
+        async with relaying(outbox, Broker()):
+            await outbox.claims.wait(2, WAIT_S)
+    assert "no such table: lease" in caplog.messages[0]
 
 
 async def test_what_amqp_cannot_carry_is_refused_in_the_transaction(

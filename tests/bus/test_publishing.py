@@ -263,13 +263,13 @@ async def test_a_batch_waits_for_its_confirms(node: Node, prefix: str) -> None:
     async with bus:
         for number in range(500):
             await bus.send(Placed(number))
-        assert await bus.wait_for_confirms(30.0)
+        assert await bus.wait_for_confirms(60.0)
         await seen.wait(500)
         gone = await bus.send(Placed(1), PublishOptions(routing_key=f"{prefix}.nowhere"))
         assert not await bus.wait_for_confirms(30.0)
         (failure,) = bus.take_failures()
         assert isinstance(failure, UnroutableError) and failure.message_id == gone
-        assert await bus.wait_for_confirms(30.0), "a failure is told once"
+        assert await bus.wait_for_confirms(60.0), "a failure is told once"
 
 
 async def test_a_batch_is_not_confirmed_while_the_broker_is_silent(node: Node, prefix: str) -> None:
@@ -279,7 +279,7 @@ async def test_a_batch_is_not_confirmed_while_the_broker_is_silent(node: Node, p
             await bus.send(Placed(1))
             assert not await bus.wait_for_confirms(0.1)
             line.reset()
-            assert await bus.wait_for_confirms(30.0)
+            assert await bus.wait_for_confirms(60.0)
 
 
 async def test_what_a_handler_publishes_belongs_to_the_same_trace(node: Node, prefix: str) -> None:

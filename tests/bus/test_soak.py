@@ -19,7 +19,7 @@ WARM_UP = 1_200  # publishes that fill what is bounded, as the ids of finished m
 PUBLISHES = 600
 RECONNECTS = 5
 GROWTH_MB_MAX = 0.25
-SETTLE_S = 20.0
+SETTLE_S = 60.0
 FIXED = ("Connection", "Channel", "ConsumingSession", "Thread")  # their number stays the same
 
 

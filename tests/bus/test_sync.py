@@ -21,7 +21,7 @@ from tests.bus.nodes import Node
 from tests.bus.stage import FAST, Placed
 
 pytestmark = pytest.mark.compiled_only("the library is the same in both forms")
-WAIT_S = 30
+WAIT_S = 60
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
@@ -64,7 +64,7 @@ def test_errors_and_batches_are_the_same(node: Node, prefix: str) -> None:
             bus.publish(Placed(1), PublishOptions(routing_key=f"{prefix}.nowhere"))
         for number in range(50):
             bus.send(Placed(number))
-        assert bus.wait_for_confirms(10.0)
+        assert bus.wait_for_confirms(60.0)
         assert sorted(seen.get(timeout=WAIT_S) for _ in range(50)) == list(range(50))
         bus.send(Placed(1), PublishOptions(routing_key=f"{prefix}.nowhere"))
         assert not bus.wait_for_confirms(10.0)

@@ -58,13 +58,13 @@ def untyped(bus: Bus) -> Any:
 def test_a_decorator_without_its_class_is_refused() -> None:
     def handler(event: Placed) -> None: ...
 
-    with pytest.raises(TypeError, match="no class of events"):
+    with pytest.raises(TypeError, match="not an event class"):
         untyped(FakeBus(LAYOUT)).on(handler)
 
 
 @pytest.mark.parametrize("kind", [dict, str, object, tuple, Bus])
 def test_class_that_cannot_be_decoded_is_refused(kind: type) -> None:
-    with pytest.raises(TypeError, match="no class of events: that is a dataclass"):
+    with pytest.raises(TypeError, match="not an event class: use a dataclass"):
         FakeBus(LAYOUT).on(kind)
 
 
@@ -221,7 +221,7 @@ async def test_whatever_a_handler_does_is_its_failure(kind: str, is_plain: bool)
     bus.on(Fault)(_misbehave if is_plain else awaited)
 
     async with bus:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await bus.publish(Fault(kind))
             await bus.hub.advance(0.01)
         (dead,) = bus.dead_letters

@@ -51,7 +51,7 @@ def amqp_url(amqp_address: Address) -> str:
 @pytest.fixture
 def relay(amqp_address: Address) -> Iterator[Relay]:
     """A line to the broker that the test can cut."""
-    with Relay(amqp_address) as relay:
+    with Relay([amqp_address]) as relay:
         yield relay
 
 

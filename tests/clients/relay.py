@@ -1,27 +1,32 @@
-"""A TCP relay on a free port (or a given one) in front of a broker.
+"""A TCP relay on a free port (or a given one) in front of a broker, or of the nodes of a cluster.
 
 Clients connect to the relay instead of the broker, so that a test can cut the line between them
 and see when the broker hangs up. It passes bytes unchanged and keeps no more than one read of
-64 KiB per direction. `run_suites` uses it too, for suites that insist on port 5672.
+64 KiB per direction. With several targets, each new connection goes to the next of them.
+`run_suites` uses it too, for suites that insist on port 5672.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import socket
 import threading
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Final
 
 READ_BYTES: Final = 65536
-CONNECT_TIMEOUT_S: Final = 30.0
+CONNECT_TIMEOUT_S: Final = 60.0
 
 
 class Relay:
-    """Relays every connection to `target` until closed; a context manager."""
+    """Relays every connection to one of `targets`, in turns, until closed; a context manager."""
 
-    def __init__(self, target: tuple[str, int], port: int = 0, host: str = "127.0.0.1") -> None:
-        self._target = target
+    def __init__(
+        self, targets: Sequence[tuple[str, int]], port: int = 0, host: str = "127.0.0.1"
+    ) -> None:
+        self._targets = itertools.cycle(targets)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._listener = socket.create_server((host, port), family=family, backlog=512)
         self._lines: list[tuple[socket.socket, socket.socket]] = []
@@ -66,11 +71,12 @@ class Relay:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            threading.Thread(target=self._open_line, args=(client,), daemon=True).start()
+            line = (client, next(self._targets))
+            threading.Thread(target=self._open_line, args=line, daemon=True).start()
 
-    def _open_line(self, client: socket.socket) -> None:
+    def _open_line(self, client: socket.socket, target: tuple[str, int]) -> None:
         try:
-            broker = socket.create_connection(self._target, CONNECT_TIMEOUT_S)
+            broker = socket.create_connection(target, CONNECT_TIMEOUT_S)
         except OSError:
             client.close()
             return

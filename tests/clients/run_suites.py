@@ -2,6 +2,7 @@
 
     python -m tests.clients.run_suites                        all suites on a Leveret of its own
     python -m tests.clients.run_suites kombu amqplib          only these
+    python -m tests.clients.run_suites --nodes 3              on a cluster; see tests.dealt_cluster
     python -m tests.clients.run_suites --amqp HOST:PORT       on a broker that runs already
     python -m tests.clients.run_suites --source pika=FOLDER   a suite that no archive carries
     python -m tests.clients.run_suites --amqp … --write-baseline   RabbitMQ 3.10.8 only
@@ -30,6 +31,7 @@ from tests.clients.suites.baseline import Baseline, tests_with
 from tests.clients.suites.catalogue import Address, Suite, all_suites
 from tests.clients.suites.outcomes import Outcomes
 from tests.clients.suites.workshop import UnavailableError, Workshop
+from tests.dealt_cluster import dealt_cluster
 
 STANDARD_PORT: Final = 5672
 SHOWN_MAX: Final = 40
@@ -55,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     workshop = Workshop(dict(options.source))
     suites = [suite for suite in all_suites() if not options.suites or suite.name in options.suites]
-    with broker_under_test(options.amqp) as address:
+    with broker_under_test(options.amqp, options.nodes) as address:
         reports = [examine(suite, workshop, address, options.write_baseline) for suite in suites]
     for report in reports:
         explain(report)
@@ -68,6 +70,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     known = [suite.name for suite in all_suites()]
     parser.add_argument("suites", nargs="*", metavar="SUITE", help=", ".join(known))
     parser.add_argument("--amqp", type=to_address, help="host:port of a broker that runs already")
+    parser.add_argument("--nodes", type=int, default=1, help="more than one are a cluster")
     parser.add_argument("--source", type=to_source, action="append", default=[])
     parser.add_argument("--write-baseline", action="store_true")
     options = parser.parse_args(arguments)
@@ -87,9 +90,13 @@ def to_source(text: str) -> tuple[str, Path]:
 
 
 @contextlib.contextmanager
-def broker_under_test(given: Address | None) -> Iterator[Address]:
+def broker_under_test(given: Address | None, nodes: int) -> Iterator[Address]:
     if given is not None:
         yield given
+        return
+    if nodes > 1:
+        with dealt_cluster(nodes) as dealt:
+            yield dealt.amqp
         return
     with tempfile.TemporaryDirectory() as data:
         serve = [sys.executable, "-m", "leveret", "serve", "--host", "127.0.0.1", "--data", data]
@@ -128,11 +135,11 @@ def reachable(suite: Suite, address: Address) -> Iterator[Address]:
         return
     with contextlib.ExitStack() as relays:
         try:
-            relay = relays.enter_context(Relay(address, STANDARD_PORT))
+            relay = relays.enter_context(Relay([address], STANDARD_PORT))
         except OSError as error:
             raise UnavailableError(f"it insists on port {STANDARD_PORT}, which is taken") from error
         with contextlib.suppress(OSError):  # a machine without IPv6
-            relays.enter_context(Relay(address, STANDARD_PORT, "::1"))
+            relays.enter_context(Relay([address], STANDARD_PORT, "::1"))
         yield relay.address
 
 

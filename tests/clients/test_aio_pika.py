@@ -22,7 +22,7 @@ from tests.clients.relay import Relay
 
 Address = tuple[str, int]
 Fresh = Callable[[str], str]
-WAIT_S = 30
+WAIT_S = 60
 
 pytestmark = pytest.mark.anyio
 
@@ -120,10 +120,10 @@ async def test_failed_processing_requeues_then_rejects(
             async with message.process(requeue=True, reject_on_redelivered=True):
                 raise ValueError("boom")
     async with dead.iterator(timeout=WAIT_S) as messages:
-        buried = await anext(messages)
-        await buried.ack()
-    assert buried.body == b"bad"
-    assert buried.headers["x-first-death-reason"] == "rejected"
+        dead_letter = await anext(messages)
+        await dead_letter.ack()
+    assert dead_letter.body == b"bad"
+    assert dead_letter.headers["x-first-death-reason"] == "rejected"
 
 
 async def test_get_from_an_empty_queue(channel: AbstractRobustChannel, fresh: Fresh) -> None:

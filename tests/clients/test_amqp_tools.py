@@ -12,7 +12,7 @@ from tests.clients.tools import require_program
 
 Fresh = Callable[[str], str]
 Run = Callable[..., subprocess.CompletedProcess[str]]
-WAIT_S = 20
+WAIT_S = 60
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from tests.clients.apps.celery_app import make_app
 from tests.clients.process import Child
 
 Fresh = Callable[[str], str]
-WAIT_S = 30
+WAIT_S = 60
 ROOT = Path(__file__).parents[2]
 DELAY_LEVELS = 28
 

@@ -26,7 +26,7 @@ from tests.clients.process import Child
 Fresh = Callable[[str], str]
 Start = Callable[..., Child]
 ROOT = Path(__file__).parents[2]
-WAIT_S = 20
+WAIT_S = 60
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from tests.clients.relay import Relay
 
 Address = tuple[str, int]
 Fresh = Callable[[str], str]
-WAIT_S = 30
+WAIT_S = 60
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from pika import BasicProperties
 from pika.adapters.blocking_connection import BlockingChannel
 
 Fresh = Callable[[str], str]
-WAIT_S = 30
+WAIT_S = 60
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from tests.clients.relay import Relay
 
 Address = tuple[str, int]
 Fresh = Callable[[str], str]
-WAIT_S = 30
+WAIT_S = 60
 
 
 def connect(address: Address, **options: Any) -> pika.BlockingConnection:

@@ -19,7 +19,7 @@ from tests.clients.tools import give_up
 
 pytestmark = pytest.mark.compiled_only("what answers HTTP has one form, and has tests in both")
 
-WAIT_S = 30
+WAIT_S = 60
 Run = Callable[..., str]
 
 

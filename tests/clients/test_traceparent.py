@@ -29,7 +29,7 @@ def published(channel: object, queue: str, **more: object) -> None:
 
 
 def trace_of(channel: object, queue: str) -> dict[str, object]:
-    for _, properties, _ in channel.consume(queue, inactivity_timeout=30):  # type: ignore[attr-defined]
+    for _, properties, _ in channel.consume(queue, inactivity_timeout=60):  # type: ignore[attr-defined]
         assert properties is not None, "nothing came"
         channel.cancel()  # type: ignore[attr-defined]
         return {name: properties.headers[name] for name in HEADERS}
@@ -57,7 +57,7 @@ def test_into_the_parking_queue() -> None:
     with broker() as server, channel_of(server) as channel:
         channel.queue_declare("q", arguments={"x-delivery-limit": 0})
         published(channel, "q")
-        for method, _, _ in channel.consume("q", inactivity_timeout=30):
+        for method, _, _ in channel.consume("q", inactivity_timeout=60):
             channel.basic_reject(method.delivery_tag, requeue=True)
             break
         channel.cancel()
@@ -93,7 +93,7 @@ def test_spans_reach_a_collector_with_the_trace_of_the_publisher() -> None:
             published(channel, "q")
             assert trace_of(channel, "q") == HEADERS
             channel.queue_purge("q")
-            assert _Collector.has_come.wait(20)
+            assert _Collector.has_come.wait(60)
         server.shutdown()
         thread.join()
     found = []

@@ -30,7 +30,7 @@ from typing import Final, cast
 
 from tests.compat import wire
 
-ANSWER_S: Final = 30.0
+ANSWER_S: Final = 60.0
 # How often a queue is asked for a message. Each question costs the broker a turn.
 _ASK_AGAIN_S: Final = 0.01
 CAPABILITIES: Final[dict[str, bool]] = {

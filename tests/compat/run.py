@@ -3,6 +3,9 @@
 A case is right when each broker gives the observation it must give. What is left over, and what
 docs/differences.md and the cases do not agree about, is a fault and makes the exit code 1. All
 differences, wanted or not, are written to build/compat.md.
+
+With `--nodes 3` Leveret is a cluster, and each connection of a case goes to another node than the
+one before: `make compat-cluster`. Every case must observe what it observes on one node.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -21,12 +25,15 @@ from tests.compat import brokers, differences
 from tests.compat.brokers import HOST, ROOT, Address, UnavailableError
 from tests.compat.case import Case, play
 from tests.compat.cases import ALL, LEFT_OUT
+from tests.compat.dealt import play_dealt
+from tests.dealt_cluster import dealt_cluster
 
 BROKERS: Final[dict[str, Callable[[], contextlib.AbstractContextManager[Address]]]] = {
     "leveret": brokers.leveret,
     "rabbitmq": brokers.rabbitmq,
 }
 Observation = tuple[str, ...]
+Player = Callable[[Case], Observation]
 
 
 @dataclass
@@ -58,8 +65,8 @@ def main(arguments: list[str] | None = None) -> int:
     outcomes = {case.id: Outcome(case) for case in cases}
     for broker in options.brokers.split(","):
         try:
-            with _started(broker, getattr(options, f"{broker}_port")) as address:
-                _play_all(broker, address, outcomes, options.jobs)
+            with _started(broker, options) as player:
+                _play_all(broker, player, outcomes, options.jobs)
         except UnavailableError as error:
             print(f"\n{error}", file=sys.stderr)
             return 2
@@ -74,6 +81,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--leveret-port", type=int, help="use the Leveret that listens there")
     parser.add_argument("--rabbitmq-port", type=int, help="use the RabbitMQ that listens there")
     parser.add_argument("--brokers", default="leveret,rabbitmq", help="which to play against")
+    parser.add_argument("--nodes", type=int, default=1, help="of Leveret; more are a cluster")
     parser.add_argument("--only", default="", help="only cases whose id contains this")
     parser.add_argument("--jobs", type=int, default=8, help="cases played at a time")
     parser.add_argument("--report", type=Path, default=ROOT / "build" / "compat.md")
@@ -81,22 +89,27 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
 
 
 @contextlib.contextmanager
-def _started(broker: str, port: int | None) -> Iterator[Address]:
+def _started(broker: str, options: argparse.Namespace) -> Iterator[Player]:
+    port: int | None = getattr(options, f"{broker}_port")
     if port is not None:
-        yield Address(HOST, port)
+        yield partial(play, host=HOST, port=port)
         return
     print(f"starting {broker} …", flush=True)
+    if broker == "leveret" and options.nodes > 1:
+        with dealt_cluster(options.nodes) as dealt:
+            yield partial(play_dealt, dealt=dealt)
+        return
     with BROKERS[broker]() as address:
-        yield address
+        yield partial(play, host=address.host, port=address.port)
 
 
-def _play_all(broker: str, address: Address, outcomes: dict[str, Outcome], jobs: int) -> None:
+def _play_all(broker: str, player: Player, outcomes: dict[str, Outcome], jobs: int) -> None:
     started_s = time.monotonic()
     progress = _Progress(broker, len(outcomes))
     # The cases that wait longest start first.
     cases = sorted((each.case for each in outcomes.values()), key=lambda case: -case.wait_s)
     with ThreadPoolExecutor(jobs) as pool:
-        futures = {pool.submit(play, case, *address): case for case in cases}
+        futures = {pool.submit(player, case): case for case in cases}
         for future in as_completed(futures):
             outcomes[futures[future].id].observed[broker] = future.result()
             progress.step()

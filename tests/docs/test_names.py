@@ -4,6 +4,7 @@ Pages that are generated are compared as a whole by `make tidy`, and are left ou
 """
 
 import re
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 
@@ -116,6 +117,16 @@ def test_classes_and_methods_of_the_map_exist() -> None:
 @cache
 def sources() -> str:
     return "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
+
+
+def test_extras_exist_and_the_install_page_has_all_of_them() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    known = set(project["optional-dependencies"]) - {"test", "dev"}
+    named = re.compile(r"(?:leveret|\.)\[([a-z0-9,]+)\]")
+    found = {(page.name, each) for page in WRITTEN for s in page.spans for each in named.findall(s)}
+    extras = {(name, extra) for name, each in found for extra in each.split(",")}
+    assert {fault for fault in extras if fault[1] not in known} == set()
+    assert {extra for name, extra in extras if name == "docs/install.md"} == known
 
 
 def test_files_exist() -> None:

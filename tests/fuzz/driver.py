@@ -166,7 +166,7 @@ class Fuzz:
         assert not peer.connection.channels
         assert not peer.connection.exclusive_queues
         assert not (turn.dirty or turn.leaving or turn.doomed or turn.late)
-        assert not (turn.outboxes or turn.confirms or turn.ended)
+        assert not (turn.deliveries or turn.confirms or turn.ended)
         assert not stage.front.dirty
         assert not vhost.replies
         for queue in list(vhost.queues.values()):

@@ -4,7 +4,6 @@ Every operation of /api/openapi.json is called with values that its schema allow
 Some names of existing objects are mixed in, so that requests get past the 404s.
 """
 
-import time
 from typing import Any, Final
 
 import hypothesis
@@ -31,8 +30,7 @@ CHECKS: Final = (
     content_type_conformance,
     response_schema_conformance,
 )
-BUDGET_S: Final = 30.0
-EXAMPLES: Final = 6  # requests for each operation, while the budget lasts
+EXAMPLES: Final = 4  # requests for each operation
 KNOWN: Final = {
     "vhost": ["/"],
     "name": ["q", "x", "amq.topic", "amq.default"],
@@ -56,7 +54,6 @@ def test_every_operation_answers_as_it_is_described(seed: int) -> None:
         schema = schemathesis.openapi.from_url(f"{where}/api/openapi.json")
         schema.config.update(base_url=where)
         operations: list[Any] = [found.ok() for found in schema.get_all_operations()]  # type: ignore[union-attr]
-        ends = time.monotonic() + BUDGET_S
         tried = 0
         for operation in operations:
             if operation.path.startswith(LEFT_OUT):
@@ -65,16 +62,16 @@ def test_every_operation_answers_as_it_is_described(seed: int) -> None:
             api.put("users/victim", {"password_hash": "", "tags": ""})
             api.put("queues/%2F/q", {"durable": True})
             api.put("exchanges/%2F/x", {"type": "topic"})
-            _fuzz(operation, seed, EXAMPLES if time.monotonic() < ends else 1)
+            _fuzz(operation, seed)
             tried += 1
         assert tried > 80
         api.get("overview")
 
 
-def _fuzz(operation: Any, seed: int, examples: int) -> None:
+def _fuzz(operation: Any, seed: int) -> None:
     @hypothesis.seed(seed)
     @hypothesis.settings(
-        max_examples=examples,
+        max_examples=EXAMPLES,
         database=None,
         deadline=None,
         phases=[Phase.generate],

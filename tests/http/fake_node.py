@@ -48,6 +48,9 @@ class NoConnections:
     def owner(self, outlet: Outlet) -> tuple[str, str]:
         raise NotImplementedError
 
+    def client_name(self, outlet: Outlet) -> str:
+        raise NotImplementedError
+
     def snapshot(self, outlet: Outlet) -> ConnectionSnapshot | None:
         return None
 

@@ -2,6 +2,7 @@
 
 import gzip
 import http.client
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +25,7 @@ def server() -> Iterator[RunningBroker]:
 def ask(
     server: RunningBroker, path: str, headers: dict[str, str] | None = None
 ) -> tuple[http.client.HTTPResponse, bytes]:
-    connection = http.client.HTTPConnection(server.host, server.http_port, timeout=20)
+    connection = http.client.HTTPConnection(server.host, server.http_port, timeout=60)
     connection.request("GET", path, headers=headers or {})
     response = connection.getresponse()
     body = response.read()
@@ -69,6 +70,28 @@ def test_a_file_that_has_not_changed_is_not_sent_again(server: RunningBroker) ->
 @pytest.mark.parametrize("path", ["nothing.js", "../assets.py", "%2e%2e/assets.py", "", "views"])
 def test_other_paths_are_not_served(server: RunningBroker, path: str) -> None:
     response, _ = ask(server, f"/page/{path}")
+    assert response.status == 404
+
+
+def test_documents_need_no_login(server: RunningBroker) -> None:
+    response, body = ask(server, "/manual")
+    assert response.status == 200
+    names = json.loads(body)
+    assert {"README.md", "docs/index.md", "docs/jobs.md", "docs/formats/log.md"} <= set(names)
+    response, body = ask(server, "/manual/docs/index.md")
+    assert response.status == 200
+    assert response.headers["content-type"] == "text/markdown; charset=utf-8"
+    assert response.headers["content-security-policy"].startswith("default-src 'self';")
+    assert body.startswith(b"# Documents\n")
+    again, _ = ask(server, "/manual/docs/index.md", {"If-None-Match": response.headers["etag"]})
+    assert again.status == 304
+
+
+@pytest.mark.parametrize(
+    "path", ["", "docs", "docs/nothing.md", "docs/../../app.py", "docs/%2e%2e/%2e%2e/app.py"]
+)
+def test_nothing_but_documents_is_served_as_one(server: RunningBroker, path: str) -> None:
+    response, _ = ask(server, f"/manual/{path}")
     assert response.status == 404
 
 

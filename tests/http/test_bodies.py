@@ -15,7 +15,7 @@ from leveret.http.transport.http_connection import DRAIN_BYTES_MAX
 from leveret.testing.broker import RunningBroker, broker
 from tests.http.asking import ask
 
-WITHIN_S = 30.0
+WITHIN_S = 60.0
 BIG = 1024 * 1024
 GUEST = "Basic " + b64encode(b"guest:guest").decode()
 WRONG = "Basic " + b64encode(b"guest:wrong").decode()

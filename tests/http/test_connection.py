@@ -57,7 +57,7 @@ def test_disconnect_ends_all_pipelined_requests() -> None:
         connection.connection_made(Unused({"socket": peer}))
         connection.data_received(GET * 3)
         connection.connection_lost(ConnectionResetError())
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await asyncio.gather(*state.tasks)
 
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -13,7 +13,7 @@ from tests.http.management import Api
 
 ATTACKER = "127.0.0.2"  # the whole network 127.0.0.0/8 is this machine
 OTHER = "127.0.0.3"
-WITHIN_S = 30
+WITHIN_S = 60
 UNFINISHED = (
     b"PUT /api/vhosts/v HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n"
     b"Authorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\nExpect: 100-continue\r\n\r\n"

@@ -10,7 +10,7 @@ import pytest
 from leveret.testing.broker import RunningBroker, broker
 from tests.http.asking import ask
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 class Client:

@@ -36,7 +36,7 @@ def status(
     method: str = "GET",
 ) -> int:
     connection = HTTPConnection(
-        server.host, server.http_port, timeout=30, source_address=(source, 0)
+        server.host, server.http_port, timeout=60, source_address=(source, 0)
     )
     connection.putrequest(method, path)
     for name, value in [*headers, ("Content-Length", "0")]:

@@ -15,7 +15,7 @@ GET_HEALTH = b"GET /api/health HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 async def answer(reader: asyncio.StreamReader) -> bytes:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         head = await reader.readuntil(b"\r\n\r\n")
         length = int(head.lower().partition(b"content-length: ")[2].split()[0])
         return head + await reader.readexactly(length)
@@ -44,7 +44,7 @@ def test_front_stops_with_an_idle_connection_open_and_leaves_the_signals_alone()
         front = HttpFront(FakeNode())
         address = front.listen("127.0.0.1", 0)
         handlers = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
-        async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
             group.create_task(front.run())
             reader, writer = await asyncio.open_connection(*address)
             writer.write(GET_HEALTH)
@@ -65,7 +65,7 @@ def test_front_that_is_stopped_before_it_runs_ends_and_closes_its_socket() -> No
         front = HttpFront(FakeNode())
         address = front.listen("127.0.0.1", 0)
         front.stop()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await front.run()
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection(*address)
@@ -94,7 +94,7 @@ def test_head_without_an_end_is_refused(head: bytes) -> None:
     async def scenario() -> bytes:
         front = HttpFront(FakeNode())
         address = front.listen("127.0.0.1", 0)
-        async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
             group.create_task(front.run())
             reader, writer = await asyncio.open_connection(*address)
             writer.write(head + b"x" * HEAD_BYTES_MAX)
@@ -111,7 +111,7 @@ def test_head_may_come_in_pieces_before_a_long_body() -> None:
     async def scenario() -> list[bytes]:
         front = HttpFront(FakeNode())
         address = front.listen("127.0.0.1", 0)
-        async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
             group.create_task(front.run())
             reader, writer = await asyncio.open_connection(*address)
             found = []
@@ -150,7 +150,7 @@ def test_silent_client_is_disconnected(sent: bytes, monkeypatch: pytest.MonkeyPa
         writer.write(sent)
         async with asyncio.TaskGroup() as group:
             group.create_task(front.run())
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await reader.read()  # the connection ends while the front still runs
             front.stop()
         writer.close()

@@ -19,7 +19,7 @@ from leveret.testing.broker import RunningBroker, broker
 from tests.http.asking import ask, ask_whole
 from tests.http.management import Api
 
-WITHIN_S = 30
+WITHIN_S = 60
 GUEST = b"Authorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\n"
 CHUNKED = (
     b"PUT /api/vhosts/v HTTP/1.1\r\nHost: localhost\r\n"

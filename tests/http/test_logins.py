@@ -11,7 +11,7 @@ from leveret.testing import ManualClock
 from leveret.testing.broker import RunningBroker, broker
 from tests.http.asking import ask, ask_whole
 
-WITHIN_S = 30.0
+WITHIN_S = 60.0
 
 
 def wait_until(happened: Callable[[], object]) -> None:
@@ -53,7 +53,7 @@ class HashingThread:
 
     def compute(self) -> None:
         """Compute the next hash, as soon as there is one."""
-        assert self.has_work.acquire(timeout=30)
+        assert self.has_work.acquire(timeout=60)
         work, then = self.work.pop(0)
         done = threading.Event()
 
@@ -62,13 +62,13 @@ class HashingThread:
             done.set()
 
         self._loop.call_soon_threadsafe(on_loop)
-        assert done.wait(30)
+        assert done.wait(60)
 
 
 def sent(server: RunningBroker, login: str) -> socket.socket:
     """Send a request with a login, and do not wait for the answer."""
     encoded = b64encode(login.encode()).decode()
-    client = socket.create_connection((server.host, server.http_port), timeout=30)
+    client = socket.create_connection((server.host, server.http_port), timeout=60)
     head = f"GET /api/whoami HTTP/1.1\r\nHost: x\r\nAuthorization: Basic {encoded}\r\n\r\n"
     client.sendall(head.encode())
     return client

@@ -68,7 +68,7 @@ Samples = dict[str, list[tuple[dict[str, str], float]]]
 def ask(
     server: RunningBroker, path: str, headers: dict[str, str] | None = None
 ) -> tuple[int, Any, str]:
-    client = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=30)
+    client = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=60)
     client.request("GET", path, headers=headers or {})
     answer = client.getresponse()
     text = answer.read().decode()

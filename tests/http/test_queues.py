@@ -36,7 +36,7 @@ def server() -> Iterator[RunningBroker]:
 def ask(
     server: RunningBroker, path: str, headers: dict[str, str] | None = None, method: str = "GET"
 ) -> tuple[http.client.HTTPResponse, Any]:
-    connection = http.client.HTTPConnection(server.host, server.http_port, timeout=20)
+    connection = http.client.HTTPConnection(server.host, server.http_port, timeout=60)
     connection.request(method, path, headers=LOGIN if headers is None else headers)
     response = connection.getresponse()
     body = json.loads(response.read())

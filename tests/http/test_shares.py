@@ -110,7 +110,7 @@ def slow_read(server: RunningBroker, user: str) -> Iterator[socket.socket]:
     head = "GET /api/streams/%2F/s/batches?from=0 HTTP/1.1\r\nHost: localhost\r\nAuthorization: "
     with socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
-        client.settimeout(30)
+        client.settimeout(60)
         client.connect((server.host, server.http_port))
         client.sendall(f"{head}Basic {login}\r\n\r\n".encode())
         yield client

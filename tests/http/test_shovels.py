@@ -14,7 +14,7 @@ import pytest
 from leveret.testing.broker import RunningBroker, broker
 from tests.http.asking import ask, reason
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 class Client:

@@ -139,6 +139,6 @@ def test_request_that_names_two_sites_is_refused(server: RunningBroker, name: st
     if name != "Host":
         lines.insert(0, "Host: 127.0.0.1")
     head = "\r\n".join(["GET /api/overview HTTP/1.1", *lines, "", ""])
-    with socket.create_connection(("127.0.0.1", server.http_port), timeout=30) as client:
+    with socket.create_connection(("127.0.0.1", server.http_port), timeout=60) as client:
         client.sendall(head.encode())
         assert client.makefile("rb").readline().startswith(b"HTTP/1.1 400 ")

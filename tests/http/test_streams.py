@@ -198,7 +198,7 @@ def test_cursor_is_set_shown_used_and_deleted(server: RunningBroker) -> None:
         assert ask_json(server, "s")[1]["cursors"] == {"me": 3}
         opened.basic_qos(prefetch_count=10)
         arguments = {"x-stream-cursor": "me", "x-stream-offset": "first"}
-        for method, _, body in opened.consume("s", arguments=arguments, inactivity_timeout=30):
+        for method, _, body in opened.consume("s", arguments=arguments, inactivity_timeout=60):
             assert (method is not None, body) == (True, b"3")
             break
         opened.cancel()

@@ -12,7 +12,7 @@ import pytest
 
 from leveret.testing.broker import RunningBroker, broker
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 class Client:
@@ -27,7 +27,7 @@ class Client:
     def ask(
         self, method: str, path: str, body: object = None, login: str = "guest:guest"
     ) -> tuple[int, Any]:
-        connection = http.client.HTTPConnection(self.server.host, self.server.http_port, timeout=20)
+        connection = http.client.HTTPConnection(self.server.host, self.server.http_port, timeout=60)
         headers = {"Authorization": "Basic " + b64encode(login.encode()).decode()}
         data = None if body is None else json.dumps(body)
         connection.request(method, path, data, headers)

@@ -166,7 +166,7 @@ def test_body_that_arrives_after_its_vhost_is_deleted_changes_nothing(
         f"PUT /api/{path} HTTP/1.1\r\nHost: x\r\nAuthorization: Basic {login}\r\n"
         f"Expect: 100-continue\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
     )
-    with socket.create_connection((server.host, server.http_port), timeout=30) as peer:
+    with socket.create_connection((server.host, server.http_port), timeout=60) as peer:
         peer.sendall(head.encode())
         assert b" 100 " in peer.recv(4096)  # the server waits for the body
         assert ask(server, "DELETE", "/api/vhosts/late")[0] == 204

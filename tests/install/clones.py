@@ -19,8 +19,11 @@ from tools import setup_venv
 ROOT = Path(__file__).resolve().parents[2]
 BASE_PYTHON = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"
 # Everything that a clone has and a build or a start needs.
-COPIED = ("Makefile", "README.md", "LICENSE", "constraints.txt", "pyproject.toml", "setup.py")
-COPIED_FOLDERS = ("packages", "src", "tools")
+COPIED = (
+    *("Makefile", "constraints.txt", "pyproject.toml", "setup.py"),
+    *("README.md", "CHANGELOG.md", "SECURITY.md", "LICENSE"),
+)
+COPIED_FOLDERS = ("docs", "packages", "src", "tools")
 
 
 def clone(target: Path) -> Path:
@@ -30,7 +33,7 @@ def clone(target: Path) -> Path:
         shutil.copy(ROOT / name, target / name)
     for folder in COPIED_FOLDERS:
         ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
-        shutil.copytree(ROOT / folder, target / folder, ignore=ignored)
+        shutil.copytree(ROOT / folder, target / folder, symlinks=True, ignore=ignored)
     return target
 
 

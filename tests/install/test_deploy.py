@@ -63,6 +63,15 @@ def test_alerts_use_metrics_that_exist() -> None:
     assert len({rule["alert"] for rule in rules()}) == len(rules())
 
 
+def test_alerts_of_the_documents_are_those_of_the_rules() -> None:
+    page = (ROOT / "docs" / "metrics.md").read_text()
+    [shown] = re.findall(r"^```yaml\n(- alert.*?)^```", page, re.M | re.S)
+    loaded = {frozenset(METRIC.findall(r["expr"])): (r["alert"], r["expr"]) for r in rules()}
+    for rule in yaml.safe_load(shown):
+        own = (f"Leveret{rule['alert']}", rule["expr"])
+        assert loaded.get(frozenset(METRIC.findall(rule["expr"])), own) == own
+
+
 def test_dashboard_uses_metrics_that_exist() -> None:
     known, board = known_metrics() | {"leveret_build_info"}, dashboard()
     panels = [panel for panel in board["panels"] if panel["type"] != "row"]
@@ -93,13 +102,17 @@ def test_image_uses_options_and_paths_that_exist() -> None:
     known = {env_name(name) for name in options()}
     assert set(re.findall(r"LEVERET_\w+", text)) <= known
     assert set(re.findall(r"127\.0\.0\.1:15672(/[\w/]+)", text)) <= {op.path for op in OPERATIONS}
-    for source in re.findall(r"^COPY (?!--)(.+) \S+$", text, re.M):
-        for name in source.split():
-            assert (ROOT / name).exists(), name
+    sources = re.findall(r"^COPY (?!--)(.+) \S+$", text, re.M)
+    copied = [name for source in sources for name in source.split()]
+    for name in copied:
+        assert (ROOT / name).exists(), name
+    # The package links to documents. The image would lack those that are not copied.
+    links = (path for path in (ROOT / "src").rglob("*") if path.is_symlink())
+    assert {path.resolve().relative_to(ROOT).parts[0] for path in links} <= set(copied)
     assert re.search(r"^USER leveret$", text, re.M)
     assert "STOPSIGNAL SIGTERM" in text
     ignored = (ROOT / ".dockerignore").read_text().split()
-    for name in ("src", "setup.py", "pyproject.toml", "constraints.txt", "README.md", "LICENSE"):
+    for name in copied:
         assert f"!{name}" in ignored
 
 

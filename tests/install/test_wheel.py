@@ -15,7 +15,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from leveret import __version__
-from tests.install.clones import clone, make_environment, name_of
+from tests.install.clones import ROOT, clone, make_environment, name_of
 
 READY = re.compile(r"leveret ready amqp=127\.0\.0\.1:\d+ http=127\.0\.0\.1:(\d+)\n")
 IMPORTS = {
@@ -77,6 +77,15 @@ def test_metadata_is_complete(wheel: Path) -> None:
     assert "Requires-Python: >=3.11" in lines
     for release in ("3.11", "3.12", "3.13"):
         assert f"Classifier: Programming Language :: Python :: {release}" in lines
+
+
+def test_wheel_contains_the_documents(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as packed:
+        found = {name for name in packed.namelist() if name.startswith("leveret/http/manual/")}
+        index = packed.read("leveret/http/manual/docs/index.md").decode()
+    assert index.startswith("# Documents")
+    wanted = [*ROOT.glob("docs/*.md"), *ROOT.glob("docs/*/*.md"), ROOT / "README.md"]
+    assert {f"leveret/http/manual/{p.relative_to(ROOT).as_posix()}" for p in wanted} <= found
 
 
 @pytest.mark.parametrize("extra", IMPORTS)

@@ -6,7 +6,9 @@ import json
 from typing import Any
 from urllib.parse import quote, urlencode
 
-WITHIN_S = 30.0
+WAIT_S = 60  # of a dequeue that a job or the end of the node must wake: the longest there is
+WOKEN_WITHIN_S = 55  # less than that: it was woken
+WITHIN_S = 90.0
 
 
 class Answer:

@@ -15,7 +15,7 @@ def address(server: RunningBroker) -> str:
 
 def token(server: RunningBroker) -> str:
     """A token of the administrator, good for every namespace."""
-    connection = HTTPConnection(server.host, server.http_port, timeout=20)
+    connection = HTTPConnection(server.host, server.http_port, timeout=60)
     login = b64encode(b"guest:guest").decode()
     connection.request("POST", "/api/jobs/token", headers={"Authorization": f"Basic {login}"})
     found: str = json.loads(connection.getresponse().read())["token"]

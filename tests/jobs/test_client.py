@@ -147,6 +147,27 @@ def test_dead_jobs_are_listed_redriven_and_deleted(client: Client) -> None:
     assert sorted(job.id for job in client.dequeue("dying", limit=9)) == [ids[0], ids[2]]
 
 
+def test_jobs_are_listed_by_state_page_by_page(client: Client) -> None:
+    client.set_settings("listed", TopicSettings(retries_max=0))
+    by_state = {}
+    for state in ("dead", "leased"):
+        by_state[state] = client.enqueue_many([NewJob(topic="listed", payload=b"x")] * 5).ids
+        jobs = client.dequeue("listed", limit=5, lease_s=60)
+        if state == "dead":
+            client.nack_many(jobs, "no")
+    for state, after in (("scheduled", later(3600)), ("ready", None)):
+        new = NewJob(topic="listed", payload=b"x", deliver_after=after)
+        by_state[state] = client.enqueue_many([new] * 5).ids
+    for state, ids in by_state.items():
+        found = list(client.list_jobs("listed", state, page=2))
+        assert [job.id for job in found] == ids
+        assert {(job.state, job.payload) for job in found} == {(state, b"x")}
+        assert next(client.list_jobs("listed", state, payloads=False)).payload == b""
+    assert list(client.list_jobs("no such topic", "ready")) == []
+    with pytest.raises(InvalidCallError, match="state"):
+        next(client.list_jobs("listed", "lost"))
+
+
 def test_a_call_for_no_jobs_asks_nothing(client: Client) -> None:
     assert client.enqueue_many([]) == Enqueued([], 0)
     assert client.ack_many([]) == []
@@ -199,6 +220,7 @@ def test_the_login_of_an_administrator_in_the_address_will_do(server: RunningBro
 async def async_life(server: RunningBroker) -> None:
     async with AsyncClient(address(server), token=token(server), namespace=NAMESPACE) as client:
         (id,) = (await client.enqueue_many([NewJob(topic="async", payload={"n": 1})])).ids
+        assert [job.id async for job in client.list_jobs("async", "ready")] == [id]
         (job,) = await client.dequeue("async", wait_s=1)
         assert job.id == id
         await client.extend(job, lease_s=30)
@@ -225,7 +247,7 @@ def test_a_client_that_is_closed_during_a_call_closes_its_connection_then() -> N
         async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
             client = AsyncClient(f"http://127.0.0.1:{port}")
-            async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+            async with asyncio.timeout(60), asyncio.TaskGroup() as group:
                 asking = group.create_task(client.dequeue("t"))
                 await asked.wait()
                 client.close()

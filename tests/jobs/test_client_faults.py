@@ -34,7 +34,7 @@ from tests.jobs.scripted import (
     stalls,
 )
 
-LONG_S = 30.0  # a deadline that nobody is to reach
+LONG_S = 60.0  # a deadline that nobody is to reach
 Ask = Callable[..., Any]  # what is asked of a client, by the name of the method
 
 

@@ -18,7 +18,7 @@ from leveret.config.option import Secret
 from leveret.config.settings import Settings
 from leveret.errors import ConfigError
 from leveret.runtime.job_tokens import JobTokens
-from tests.jobs.api import Api, payload
+from tests.jobs.api import WAIT_S, WOKEN_WITHIN_S, Api, payload
 from tests.jobs.stores import EmbeddedService, embedded
 
 TOPIC = "orders"
@@ -68,7 +68,7 @@ def test_a_message_can_be_dequeued_over_http(api: Api, channel: Any) -> None:
     headers = {"tenant": "a"}
     properties = pika.BasicProperties(delivery_mode=2, headers=headers, content_type="text/plain")
     channel.basic_publish("", TOPIC, b"from amqp", properties)
-    job = api.take(TOPIC, wait=10)
+    job = api.take(TOPIC, wait=WAIT_S)
     assert payload(job) == b"from amqp"
     assert job["id"] > 2**53
     assert api.nack(TOPIC, job, "try over amqp", delay=0) == 200
@@ -78,7 +78,7 @@ def test_a_message_can_be_dequeued_over_http(api: Api, channel: Any) -> None:
     assert after.headers["tenant"] == "a"
     assert after.headers["x-job-id"] == str(job["id"])
     channel.basic_nack(method.delivery_tag, requeue=True)
-    again = api.take(TOPIC, wait=10)
+    again = api.take(TOPIC, wait=WAIT_S)
     assert (again["id"], again["attempt"]) == (job["id"], 2)
     assert api.ack(TOPIC, again) == 200
 
@@ -198,12 +198,12 @@ def test_a_queue_may_be_deleted_while_somebody_waits(
         api.enqueue(TOPIC, b"held")
     held = api.dequeue(TOPIC)
     with ThreadPoolExecutor(1) as worker:
-        waiting = worker.submit(api.dequeue, TOPIC, 1, wait=20)
+        waiting = worker.submit(api.dequeue, TOPIC, 1, wait=WAIT_S)
         while channel.queue_declare(TOPIC, passive=True).method.consumer_count == 0:
             pass  # it has not begun to wait
         channel.queue_delete(TOPIC)
         (id,) = api.enqueue(TOPIC, b"new")
-        assert waiting.result(15) == []  # it waited for another queue
+        assert waiting.result(WOKEN_WITHIN_S) == []  # it waited for another queue
     for job in held:
         assert api.ack(TOPIC, job) == 404
     assert api.take(TOPIC)["id"] == id
@@ -228,7 +228,7 @@ def test_a_consumer_of_amqp_and_one_of_http_share_a_topic(api: Api, channel: Any
     api.enqueue(TOPIC, *[b"%d" % n for n in range(20)])
     channel.basic_qos(prefetch_count=5)
     over_amqp = []
-    for _, _, body in channel.consume(TOPIC, auto_ack=False, inactivity_timeout=30):
+    for _, _, body in channel.consume(TOPIC, auto_ack=False, inactivity_timeout=60):
         over_amqp.append(body)
         if len(over_amqp) == 5:
             break
@@ -258,11 +258,11 @@ def test_who_waits_for_a_paused_topic_is_woken_when_it_goes_on(
     assert management.call("PUT", f"{path}/pause", {}, headers=login).status < 300
     assert api.dequeue(TOPIC) == []
     with ThreadPoolExecutor(1) as worker:
-        waiting = worker.submit(api.dequeue, TOPIC, 1, wait=20)
+        waiting = worker.submit(api.dequeue, TOPIC, 1, wait=WAIT_S)
         while not management.call("GET", path, headers=login).body["consumers"]:
             pass  # it has not begun to wait
         assert management.call("DELETE", f"{path}/pause", headers=login).status < 300
-        assert [job["id"] for job in waiting.result(15)] == [id]
+        assert [job["id"] for job in waiting.result(WOKEN_WITHIN_S)] == [id]
 
 
 def test_leased_jobs_show_as_unacknowledged(running: EmbeddedService, api: Api) -> None:
@@ -330,13 +330,13 @@ def test_the_management_api_shows_who_waits_for_jobs(running: EmbeddedService, a
 
     assert api.dequeue(TOPIC) == []
     with ThreadPoolExecutor(1) as worker:
-        waiting = worker.submit(api.dequeue, TOPIC, 1, wait=20)
+        waiting = worker.submit(api.dequeue, TOPIC, 1, wait=WAIT_S)
         while not any(one["consumers"] for one in ask(f"queues/{api.namespace}")):
             pass  # it has not begun to wait
         for path in ("connections", "channels", "consumers", "overview"):
             ask(path)
         (id,) = api.enqueue(TOPIC, b"")
-        assert [job["id"] for job in waiting.result(15)] == [id]
+        assert [job["id"] for job in waiting.result(WOKEN_WITHIN_S)] == [id]
     assert ask(f"queues/{api.namespace}/{TOPIC}")["consumers"] == 0
 
 
@@ -476,8 +476,8 @@ def test_a_key_that_cannot_be_used_is_told(tmp_path: Path) -> None:
 def test_whoever_waits_when_the_node_stops_gets_an_answer(tmp_path: Path) -> None:
     with embedded(tmp_path) as service, ThreadPoolExecutor(1) as worker:
         api = Api(service.port, service.token("n"), "n")
-        waiting = worker.submit(api.dequeue, TOPIC, 1, wait=60)
+        waiting = worker.submit(api.dequeue, TOPIC, 1, wait=WAIT_S)
         while not api.get("/stats").body:
             pass  # it has not begun to wait
         service.stop()
-        assert waiting.result(15) == []
+        assert waiting.result(WOKEN_WITHIN_S) == []

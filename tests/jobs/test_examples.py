@@ -96,7 +96,7 @@ def test_the_worker_does_what_was_put_in_and_stops(server: RunningBroker) -> Non
                 assert line, f"it ended, after {said}"
                 said.add(line)
             process.terminate()
-            assert process.wait(20) == 0
+            assert process.wait(60) == 0
         finally:
             process.kill()
             process.wait()

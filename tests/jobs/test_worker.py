@@ -29,7 +29,7 @@ from leveret.testing.broker import RunningBroker, broker
 from tests.jobs.service import NAMESPACE, address, token
 from tests.proxy import proxy
 
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 
 
 @pytest.fixture(scope="module")

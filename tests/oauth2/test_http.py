@@ -16,7 +16,7 @@ from tests.oauth2.conftest import ALL, Sign
 
 
 def asked(server: RunningBroker, authorization: str, path: str = "/api/queues") -> int:
-    with closing(HTTPConnection(server.host, server.http_port, timeout=30)) as client:
+    with closing(HTTPConnection(server.host, server.http_port, timeout=60)) as client:
         client.request("GET", path, headers={"Authorization": authorization})
         answer = client.getresponse()
         answer.read()
@@ -24,7 +24,7 @@ def asked(server: RunningBroker, authorization: str, path: str = "/api/queues") 
 
 
 def called(server: RunningBroker, method: str, path: str, authorization: str) -> tuple[int, Any]:
-    with closing(HTTPConnection(server.host, server.http_port, timeout=30)) as client:
+    with closing(HTTPConnection(server.host, server.http_port, timeout=60)) as client:
         client.request(method, path, headers={"Authorization": authorization})
         answer = client.getresponse()
         data = answer.read()

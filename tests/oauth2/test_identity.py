@@ -21,7 +21,7 @@ ADMIN = ALL + " broker.tag:administrator"
 def call(
     server: RunningBroker, method: str, path: str, authorization: str, body: Any = None
 ) -> tuple[int, Any]:
-    with closing(HTTPConnection(server.host, server.http_port, timeout=30)) as client:
+    with closing(HTTPConnection(server.host, server.http_port, timeout=60)) as client:
         sent = None if body is None else json.dumps(body)
         client.request(method, path, sent, {"Authorization": authorization})
         answer = client.getresponse()

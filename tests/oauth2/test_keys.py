@@ -122,7 +122,7 @@ def test_unknown_key_has_the_keys_fetched_soon(issuer: tuple[Issuer, str]) -> No
         await logins.start()
         logins.refreshed.clear()
         told.body = key_set("one", "two")
-        async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
             care = group.create_task(logins.run())
             assert not is_trusted(logins, "two")
             await logins.refreshed.wait()
@@ -164,7 +164,7 @@ def test_file_is_read_again(tmp_path: Path) -> None:
     async def scenario(logins: Watched) -> None:
         assert is_trusted(logins, "one")
         path.write_bytes(key_set("two"))
-        async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
             care = group.create_task(logins.run())
             logins.reload()
             await logins.refreshed.wait()

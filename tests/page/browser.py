@@ -14,7 +14,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
 
 from leveret.testing.broker import RunningBroker
 from tests.clients.node_packages import installed_package
@@ -49,7 +49,7 @@ def chromium() -> Iterator[Browser]:
 
 def asked(server: RunningBroker, path: str) -> Any:
     """Return the answer of the HTTP API, for comparison."""
-    connection = HTTPConnection(server.host, server.http_port, timeout=20)
+    connection = HTTPConnection(server.host, server.http_port, timeout=60)
     login = b64encode(b"guest:guest").decode()
     connection.request("GET", path, headers={"Authorization": f"Basic {login}"})
     found = json.loads(connection.getresponse().read())
@@ -57,24 +57,22 @@ def asked(server: RunningBroker, path: str) -> Any:
     return found
 
 
-class Reader:
-    """A user with a separate browser context."""
+def new_context(browser: Browser) -> BrowserContext:
+    """Open a context with a desktop window and the light theme."""
+    viewport: Any = {"width": DESKTOP[0], "height": DESKTOP[1]}
+    context = browser.new_context(viewport=viewport, color_scheme="light", reduced_motion="reduce")
+    context.set_default_timeout(WITHIN_MS)
+    return context
 
-    def __init__(
-        self,
-        browser: Browser,
-        server: RunningBroker,
-        size: tuple[int, int] = DESKTOP,
-        theme: Any = "light",
-    ) -> None:
-        self.shown_as = (size, theme)
+
+class Reader:
+    """A user with a desktop window in the light theme, which `show_as` changes."""
+
+    def __init__(self, context: BrowserContext, server: RunningBroker) -> None:
+        self.shown_as = (DESKTOP, "light")
         self.base = f"http://{server.host}:{server.http_port}/"
-        viewport: Any = {"width": size[0], "height": size[1]}
-        self.context = browser.new_context(
-            viewport=viewport, color_scheme=theme, reduced_motion="reduce"
-        )
-        self.context.set_default_timeout(WITHIN_MS)
-        self.page: Page = self.context.new_page()
+        self.context = context
+        self.page: Page = context.new_page()
         self.complaints: list[str] = []
         self.page.on("console", self._on_console)
         self.page.on("pageerror", lambda fault: self.complaints.append(str(fault)))
@@ -178,4 +176,10 @@ class Reader:
         self.page.screenshot(path=SCREENSHOTS / f"{name}.png", full_page=True)
 
     def close(self) -> None:
-        self.context.close()
+        """Close all pages of the context, and forget everything that they stored."""
+        if self.page.url.startswith(self.base):
+            self.page.evaluate("() => localStorage.clear()")
+        for page in self.context.pages:
+            page.close()
+        self.context.clear_cookies()
+        self.context.clear_permissions()

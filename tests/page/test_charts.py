@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, BrowserContext, Page
 
 from leveret.charts.charts import Lines, Series
 from leveret.charts.charts import Page as Charts
@@ -80,15 +80,23 @@ def nothing() -> Any:
     return dead_letter_page({"letters": 0, **empty, "by": by, "hours": [], "offenders": []}, ["q"])
 
 
-@pytest.fixture(params=[(DESKTOP, "light"), (PHONE, "dark")], ids=["desktop", "phone"])
-def page(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
-    """A window that must have nothing to complain about, and asks for nothing besides the file."""
+@pytest.fixture(
+    scope="module", params=[(DESKTOP, "light"), (PHONE, "dark")], ids=["desktop", "phone"]
+)
+def offline(browser: Browser, request: pytest.FixtureRequest) -> Iterator[BrowserContext]:
     (width, height), theme = request.param
     context = browser.new_context(
         viewport={"width": width, "height": height}, color_scheme=theme, offline=True
     )
     context.set_default_timeout(WITHIN_MS)
-    found = context.new_page()
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def page(offline: BrowserContext) -> Iterator[Page]:
+    """A window that must have nothing to complain about, and asks for nothing besides the file."""
+    found = offline.new_page()
     complaints: list[str] = []
     found.on("console", lambda message: complaints.append(message.text))
     found.on("pageerror", lambda fault: complaints.append(str(fault)))
@@ -96,7 +104,7 @@ def page(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
     asked: list[str] = []
     found.on("request", lambda request: asked.append(request.url))
     yield found
-    context.close()
+    found.close()
     assert complaints == []
     assert all(url.startswith("file:") for url in asked) and len(asked) == 1
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from playwright.sync_api import Browser, Route, expect
+from playwright.sync_api import BrowserContext, Route, expect
 
 from leveret.testing import cluster
 from leveret.testing.broker import RunningBroker, broker
@@ -105,11 +105,11 @@ def test_failed_and_outdated_are_told_apart(reader: Reader) -> None:
     expect(main.get_by_text("Outdated: ")).to_have_count(0)
 
 
-def test_an_operator_lets_another_node_lead_and_removes_one(browser: Browser) -> None:
+def test_an_operator_lets_another_node_lead_and_removes_one(context: BrowserContext) -> None:
     with cluster(3) as trio:
         asked, target = trio.followers
         node = SimpleNamespace(host="127.0.0.1", http_port=trio[asked].http_port)
-        reader = Reader(browser, cast(RunningBroker, node))
+        reader = Reader(context, cast(RunningBroker, node))
         reader.sign_in()
         reader.open("#/cluster", "/cluster")
         row = reader.page.locator("tbody tr").filter(has_text=f"127.0.0.1:{port_of(trio, target)}")

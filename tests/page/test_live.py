@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pika
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import BrowserContext, expect
 
 from leveret.testing.broker import RunningBroker, broker
 from tests.page.browser import WITHIN_MS, Reader
@@ -20,10 +20,10 @@ def server() -> Iterator[RunningBroker]:
         yield found
 
 
-def test_a_lost_broker_is_reported_and_found_again(browser: Browser) -> None:
+def test_a_lost_broker_is_reported_and_found_again(context: BrowserContext) -> None:
     port = free_port()
     with broker(http=True, http_port=port) as server:
-        reader = Reader(browser, server)
+        reader = Reader(context, server)
         reader.sign_in()
         reader.open("#/queues", "/queues")
     banner = reader.page.locator("#banner")
@@ -67,9 +67,9 @@ def test_a_failed_call_is_reported_and_polling_continues(
 
 
 def test_a_wrong_password_is_reported_and_not_stored(
-    browser: Browser, server: RunningBroker
+    context: BrowserContext, server: RunningBroker
 ) -> None:
-    reader = Reader(browser, server)
+    reader = Reader(context, server)
     page = reader.page
     page.goto(reader.base)
     page.get_by_label("Name").fill("guest")

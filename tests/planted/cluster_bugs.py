@@ -12,6 +12,9 @@ _TIMES: Final = (
     _STORM + "test_times_in_the_log_never_fall_when_a_leader_with_a_late_clock_follows",
 )
 _ELECTED: Final = (_STORM + "test_elected_node_copies_its_directory_to_the_member_that_it_needs",)
+_NEEDED: Final = (
+    _STORM + "test_leader_copies_its_directory_to_the_member_that_its_next_commit_needs",
+)
 _GIVEN_UP: Final = (
     "tests/simulated/cluster/test_operation.py::"
     "test_a_leader_goes_on_after_a_hand_over_that_was_given_up",
@@ -61,6 +64,13 @@ CLUSTER_BUGS: Final = (
         "            done(self._open_source(number))\n",
         "            done(None)\n",
         _ELECTED,
+    ),
+    Bug(
+        "copy waits for a new file that only its target can commit",
+        "runtime/cluster_node.py",
+        "call_later(ROLL_WAIT_S, on_late)",
+        "call_later(1e9, on_late)",
+        _NEEDED,
     ),
     Bug(
         "log does not go on after a hand-over that was given up",

@@ -109,4 +109,11 @@ FOLLOWER_BUGS: Final = (
         "",
         (_COPY + "test_mixed_directory_is_refused_by_a_plain_start",),
     ),
+    Bug(
+        "copy without the blocks that have removed segments",
+        "storage/directory_copy.py",
+        "                self.files[0].size = roll.size()\n",
+        "",
+        (_COPY + "test_copy_of_a_directory_without_segments_that_its_roll_block_lists",),
+    ),
 )

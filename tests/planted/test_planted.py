@@ -66,12 +66,13 @@ class Runner:
             cwd=ROOT, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
 
-    def run(self, catchers: list[str], *flags: str) -> tuple[int, str]:
-        """Return pytest's exit code and output."""
+    def run(self, file: str, catchers: tuple[str, ...], *flags: str) -> tuple[int, str]:
+        """Run these tests after a file was changed; return pytest's exit code and output."""
         assert self._process.stdin is not None and self._process.stdout is not None
         words = ["-q", "--form=interpreted", f"--seed={SEED}", "--tb=line", "-rf"]
         words += ["-p", "no:cacheprovider", "-p", "pytest_timeout", *flags, *catchers]
-        print(json.dumps(words), file=self._process.stdin, flush=True)
+        module = f"leveret.{file.removesuffix('.py').replace('/', '.')}"
+        print(json.dumps([module, words]), file=self._process.stdin, flush=True)
         code, output = json.loads(self._process.stdout.readline())
         return code, output
 
@@ -88,7 +89,7 @@ def runner(sources: Path) -> Iterator[Runner]:
 
 def test_a_catcher_passes_on_the_copy_without_a_bug(runner: Runner) -> None:
     """The suite itself runs all of them on the sources as they are."""
-    code, output = runner.run(list(ALL[0].catchers))
+    code, output = runner.run(ALL[0].file, ALL[0].catchers)
     assert code == 0, output
     assert "1 passed" in output
 
@@ -96,7 +97,8 @@ def test_a_catcher_passes_on_the_copy_without_a_bug(runner: Runner) -> None:
 @pytest.mark.parametrize("bug", ALL, ids=[bug.name for bug in ALL])
 def test_planted_bug_is_noticed(bug: Bug, sources: Path, runner: Runner) -> None:
     with planted(bug, sources):
-        code, output = runner.run(list(bug.catchers), *(["-x"] if len(bug.catchers) == 1 else []))
+        flags = ["-x"] if len(bug.catchers) == 1 else []
+        code, output = runner.run(bug.file, bug.catchers, *flags)
     assert code == 1, output
     failed = [line for line in output.splitlines() if line.startswith("FAILED ")]
     for catcher in bug.catchers:

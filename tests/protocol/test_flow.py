@@ -63,6 +63,15 @@ def opened(loop: asyncio.AbstractEventLoop) -> tuple[Line, AmqpProtocol]:
         lambda size: None,
         lambda: None,
     )
+    return _opened(sockets)
+
+
+def opened_on(first: AmqpProtocol) -> tuple[Line, AmqpProtocol]:
+    """Return another connection of the same node."""
+    return _opened(first._server)
+
+
+def _opened(sockets: Sockets) -> tuple[Line, AmqpProtocol]:
     line = Line()
     protocol = AmqpProtocol(sockets, Client("127.0.0.1", 1, is_local=True))
     protocol.connection_made(cast(asyncio.BaseTransport, line))

@@ -155,7 +155,7 @@ def drained(broker: Process, queue: str) -> list[int]:
 
 
 def wait_for(threads: list[Publisher], least: int) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while any(thread.confirmed < least for thread in threads):
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -196,7 +196,7 @@ def test_backup_under_load_holds_one_moment(tmp_path: Path) -> None:
             thread.stopping.set()
         broker.process.send_signal(signal.SIGKILL)
         for thread in threads:
-            thread.join(30)
+            thread.join(60)
 
     confirmed, issued, taken = marks[0]
     ctl("restore", str(file), "--data", str(tmp_path / "restored"))
@@ -232,13 +232,13 @@ def test_kill_during_a_backup_leaves_nothing_behind(tmp_path: Path) -> None:
             text=True,
         )
         names = set(os.listdir(data))
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while set(os.listdir(data)) == names and time.monotonic() < deadline:
             time.sleep(0.001)  # the roll is what a backup does to the directory
         broker.process.kill()
-        _, said = backup.communicate(timeout=30)
+        _, said = backup.communicate(timeout=60)
         publisher.stopping.set()
-        publisher.join(30)
+        publisher.join(60)
         confirmed = publisher.confirmed
     if backup.returncode:
         assert len(said.splitlines()) == 1
@@ -337,7 +337,7 @@ def test_damage_is_listed_and_repaired(tmp_path: Path) -> None:
         assert re.search(r"well +classic +5 +0 +0 +0 ", table)
         assert "/ hurt: 0000000000000001.log is damaged from byte" in table
         broker.process.send_signal(signal.SIGTERM)
-        assert broker.process.wait(20) == 0
+        assert broker.process.wait(60) == 0
     assert "doubtful=true" in ctl("dump", str(log))
     assert "hurt in vhost /: 1 messages lost" in ctl(
         "repair", "--data", str(data), "--dry-run", code=1

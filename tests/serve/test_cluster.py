@@ -130,11 +130,13 @@ def test_killed_leader_loses_nothing_confirmed(trio: RunningCluster) -> None:
 
 def test_operator_lets_another_node_lead(trio: RunningCluster) -> None:
     target = trio.followers[0]
+    name = get(trio, target, "/api/cluster-name")
     publish(trio.url(target), "handed", ["one"])
     assert target in ctl(trio, trio.nodes[-1], "cluster", "lead", target)
     wait_until(lambda: trio.leader == target, f"node {target} leads")
     publish(trio.url(trio.followers[0]), "handed", ["two"])
     assert drain(trio.url(target), "handed") == ["one", "two"]
+    assert get(trio, target, "/api/cluster-name") == name
 
 
 def get(trio: RunningCluster, name: str, path: str) -> tuple[int, Any]:

@@ -54,7 +54,7 @@ def ask(
     token: str = "",
 ) -> tuple[int, bytes]:
     """Return status and body of an answer of a node."""
-    connection = http.client.HTTPConnection(HOST, trio[name].http_port, timeout=30)
+    connection = http.client.HTTPConnection(HOST, trio[name].http_port, timeout=60)
     login = f"Bearer {token}" if token else f"Basic {LOGIN}"
     data = None if body is None else msgspec.json.encode(body)
     headers = {"Authorization": login, "Content-Type": "application/json"}
@@ -74,6 +74,11 @@ def get(trio: RunningCluster, name: str, path: str) -> Any:
 
 def is_critical(trio: RunningCluster, name: str) -> bool:
     return ask(trio, name, CRITICAL)[0] == 503
+
+
+def nodes_with_resources(trio: RunningCluster, asked: str) -> list[dict[str, Any]]:
+    """Return the nodes that run and have reported their resources."""
+    return [row for row in get(trio, asked, "/api/nodes") if row["running"] and "mem_used" in row]
 
 
 def connect_by_certificate(
@@ -143,6 +148,7 @@ def test_every_node_shows_all_nodes(trio: RunningCluster) -> None:
     running = sorted([leader, follower])
     wait_until(lambda: get(trio, leader, "/api/queues/%2F/qq")["online"] == running, "it is gone")
     assert get(trio, follower, f"/api/nodes/{killed}")["running"] is False
+    assert "mem_used" not in get(trio, follower, f"/api/nodes/{killed}")
     assert get(trio, follower, f"/api/nodes/{leader}")["running"] is True
     reasons = get(trio, follower, "/api/queues/%2F/qq/explain")["reasons"]
     texts = [reason["text"] for reason in reasons if reason["code"] == "cluster"]
@@ -157,6 +163,27 @@ def test_every_node_shows_all_nodes(trio: RunningCluster) -> None:
         wait_until(partial(is_critical, trio, name), f"node {name} is critical")
     trio.start(killed)
     trio.wait_for_members()
+
+
+def test_every_node_shows_the_resources_of_all_nodes(trio: RunningCluster) -> None:
+    for asked in trio.nodes:
+        rows: list[dict[str, Any]] = []
+
+        def all_have_reported(asked: str = asked, rows: list[dict[str, Any]] = rows) -> bool:
+            rows[:] = nodes_with_resources(trio, asked)
+            return len(rows) == 3
+
+        wait_until(all_have_reported, "all nodes have reported their resources")
+        assert len({row["os_pid"] for row in rows}) == 3
+        assert len({row["db_dir"] for row in rows}) == 3
+        for row in rows:
+            assert 0 < row["mem_used"] < row["mem_limit"]
+            assert 0 < row["fd_used"] < row["fd_total"]
+            assert row["disk_free"] > row["disk_free_limit"] > 0
+            assert row["uptime"] > 0
+            assert row["processors"] > 0
+            assert row["run_queue"] >= 0
+            assert (row["mem_alarm"], row["disk_free_alarm"]) == (False, False)
 
 
 def test_every_node_has_metrics_of_its_own(trio: RunningCluster) -> None:

@@ -50,7 +50,7 @@ def test_clients_cannot_take_the_descriptors_that_files_and_http_need(tmp_path: 
             clients.close()
             assert any(is_greeted(connect(int(ready[2]), clients)) for _ in range(1000))
             node.send_signal(signal.SIGTERM)
-            assert node.wait(timeout=20) == 0
+            assert node.wait(timeout=60) == 0
         finally:
             node.kill()
     text = errors.read_text()
@@ -59,4 +59,4 @@ def test_clients_cannot_take_the_descriptors_that_files_and_http_need(tmp_path: 
 
 
 def connect(port: int, clients: ExitStack) -> socket.socket:
-    return clients.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30))
+    return clients.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))

@@ -3,12 +3,14 @@
 import contextlib
 import threading
 import time
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from leveret.testing.cluster import wait_until
 from tests.compat.client import Closed, Connection, Event, Method, NoAnswerError
 from tools.chaos.actor import ENDED
 from tools.server import START_WITHIN_S, Server
@@ -44,6 +46,9 @@ class Publisher(threading.Thread):
         self._account = account
         self._rng = Random(seed)
         self.stopping = threading.Event()
+
+    def known(self) -> Collection[int]:
+        return self._account.confirmed
 
     def run(self) -> None:
         while not self.stopping.is_set():
@@ -95,6 +100,9 @@ class Follower(threading.Thread):
         self.faults: list[str] = []
         self.stopping = threading.Event()
 
+    def known(self) -> Collection[int]:
+        return self.seen
+
     def run(self) -> None:
         while not self.stopping.is_set():
             with contextlib.suppress(*ENDED):
@@ -144,36 +152,33 @@ def offset_of(message: Method) -> int:
 
 
 def read_all(server: Server, account: Account) -> list[tuple[int, int]]:
-    """Offsets and numbers of everything that is there.
-
-    It is all if nothing comes for a while, again and again, in which the broker answers.
-    """
+    """Offsets and numbers of as many messages as the broker says there are."""
     connection = server.connect()
     begin_reading(connection, account, 0)
-    other = connection.channel(2)
+    declared = connection.channel(2).call("queue.declare", queue=account.name, passive=True)
+    assert isinstance(declared, Method)
     found: list[tuple[int, int]] = []
-    silences = 0
-    while silences < 3:
-        try:
-            event = connection.receive(1, 0.3)
-        except NoAnswerError:
-            other.sync()
-            silences += 1
-            continue
+    while len(found) < int(str(declared.fields["message_count"])):
+        event = connection.receive(1)
         assert isinstance(event, Method) and event.name == "basic.deliver", event
-        silences = 0
         found.append((offset_of(event), number_of(event)))
         connection.send(1, "basic.ack", delivery_tag=event.tag)
     connection.close()
     return found
 
 
+def wait_for_more_than(count: int, threads: list[Publisher | Follower]) -> None:
+    """Wait until each thread has more messages than that: confirmed ones, or ones that it saw."""
+    wait_until(lambda: all(len(thread.known()) > count for thread in threads), f"{count} messages")
+
+
 def run_kills(server: Server, threads: list[Publisher | Follower], rng: Random) -> None:
     server.start()
     for thread in threads:
         thread.start()
-    for _ in range(KILLS):
-        time.sleep(rng.uniform(0.05, 0.4))
+    for kill in range(1, KILLS + 1):
+        wait_for_more_than(kill, threads)
+        time.sleep(rng.uniform(0.0, 0.3))  # the kill comes at any moment
         server.kill()
         server.start()
     for thread in threads:

@@ -65,7 +65,7 @@ class Server:
         self.process.stdout.close()
 
     def ask(self, method: str, path: str, body: object = None) -> Any:
-        connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=60)
         try:
             connection.request(method, path, None if body is None else json.dumps(body), LOGIN)
             text = connection.getresponse().read()

@@ -49,10 +49,10 @@ def serving(
 @pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
 def test_ready_line_names_two_ports_that_answer(tmp_path: Path, loop: str) -> None:
     with serving(tmp_path, "--event-loop", loop) as (_, ready):
-        with socket.create_connection((ready[1], int(ready[2])), timeout=30) as client:
+        with socket.create_connection((ready[1], int(ready[2])), timeout=60) as client:
             client.sendall(b"AMQP\x00\x00\x09\x01")
             assert client.recv(1) == b"\x01"
-        connection = HTTPConnection(ready[3], int(ready[4]), timeout=30)
+        connection = HTTPConnection(ready[3], int(ready[4]), timeout=60)
         connection.request("GET", "/api/health")
         assert connection.getresponse().status == 200
         connection.close()
@@ -63,7 +63,7 @@ def test_clients_come_by_ipv6_as_well(tmp_path: Path) -> None:
         parameters = pika.ConnectionParameters("::1", int(ready[2]))
         with pika.BlockingConnection(parameters) as client:
             client.channel()  # answered: the node knows of the connection
-            connection = HTTPConnection("::1", int(ready[4]), timeout=30)
+            connection = HTTPConnection("::1", int(ready[4]), timeout=60)
             login = base64.b64encode(b"guest:guest").decode()
             connection.request(
                 "GET", "/api/connections", headers={"Authorization": f"Basic {login}"}
@@ -78,7 +78,7 @@ def test_clients_come_by_ipv6_as_well(tmp_path: Path) -> None:
 def test_signal_drains_and_the_exit_code_is_zero(tmp_path: Path, number: signal.Signals) -> None:
     with serving(tmp_path) as (process, _):
         process.send_signal(number)
-        assert process.wait(timeout=20) == 0
+        assert process.wait(timeout=60) == 0
         assert process.stdout is not None
         assert process.stdout.read() == ""
 
@@ -102,7 +102,7 @@ def test_a_signal_before_anything_has_begun_ends_it_quietly(
 ) -> None:
     code = STRUCK.format(number=int(number), data=str(tmp_path))
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stdout) == (0, "")
     assert "Traceback" not in done.stderr
@@ -115,7 +115,7 @@ def test_news_of_files_during_the_start_does_not_end_it(tmp_path: Path) -> None:
         assert READY.fullmatch(node.stdout.readline())
         node.send_signal(signal.SIGHUP)
         node.terminate()
-        assert node.wait(timeout=20) == 0
+        assert node.wait(timeout=60) == 0
 
 
 def test_a_node_runs_and_stops_without_standard_files(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def run_to_its_end(data: Path, script: str, stdout: int) -> int:
             process.terminate()
             rest = process.stderr.read()
             assert rest.endswith('msg="the node has stopped"\n')
-            return process.wait(timeout=20)
+            return process.wait(timeout=60)
         finally:
             process.kill()
 
@@ -157,7 +157,7 @@ def test_port_that_is_taken_is_one_line_and_exit_code_one(tmp_path: Path) -> Non
                 [sys.executable, "-m", "leveret", "serve", "--data", str(tmp_path), *ports],
                 capture_output=True,
                 text=True,
-                timeout=30,
+                timeout=60,
                 check=False,
             )
             assert done.returncode == 1
@@ -192,7 +192,7 @@ def run_serve(*flags: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "leveret", "serve", *ports, *flags],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
         env=clean,
     )
@@ -203,7 +203,7 @@ def test_off_loopback_without_a_password_is_one_sentence_and_exit_code_one(tmp_p
     command = [sys.executable, "-m", "leveret", "serve", "--data", str(tmp_path)]
     ports = ["--host", "0.0.0.0", "--amqp-port", "0", "--http-port", "0"]
     done = subprocess.run(
-        [*command, *ports], capture_output=True, text=True, timeout=30, check=False, env=clean
+        [*command, *ports], capture_output=True, text=True, timeout=60, check=False, env=clean
     )
     assert (done.returncode, done.stdout) == (1, "")
     assert len(done.stderr.splitlines()) == 1
@@ -215,7 +215,7 @@ def test_off_loopback_without_a_password_is_one_sentence_and_exit_code_one(tmp_p
         assert process.stdout is not None
         assert process.stdout.readline().startswith("leveret ready amqp=0.0.0.0:")
         process.terminate()
-        assert process.wait(timeout=20) == 0
+        assert process.wait(timeout=60) == 0
 
 
 def test_stderr_that_nobody_reads_stops_nothing(tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ def test_stderr_that_nobody_reads_stops_nothing(tmp_path: Path) -> None:
                 with pika.BlockingConnection(pika.ConnectionParameters(ready[1], int(ready[2]))):
                     pass
             process.send_signal(signal.SIGTERM)
-            assert process.wait(30) == 0
+            assert process.wait(60) == 0
 
 
 def test_clients_outlive_a_stop_of_the_process(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from tests.http.management import Api
 
 CLIENT = "192.0.2.7"
 PROXY = "127.0.0.9"
-WITHIN_S = 30
+WITHIN_S = 60
 AMQP = b"AMQP\x00\x00\x09\x01"
 HEADERS = {
     "version 1": version_1(CLIENT),

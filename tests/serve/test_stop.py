@@ -64,11 +64,11 @@ def test_everything_confirmed_before_the_end_is_there_after_it(
         publishers = [Publisher(int(ready[2])) for _ in range(3)]
         for publisher in publishers:
             publisher.start()
-        assert all(publisher.has_begun.wait(30) for publisher in publishers)
+        assert all(publisher.has_begun.wait(60) for publisher in publishers)
         process.send_signal(number)
-        assert process.wait(timeout=20) == 0
+        assert process.wait(timeout=60) == 0
         for publisher in publishers:
-            publisher.join(30)
+            publisher.join(60)
             # The peer was told: no publish was left without an answer or the end of its connection.
             assert isinstance(publisher.ending, pika.exceptions.ConnectionClosedByBroker)
             assert publisher.ending.reply_code == 320
@@ -80,7 +80,7 @@ def test_everything_confirmed_before_the_end_is_there_after_it(
 
 def begin_request(port: int, path: str = "/api/streams/%2F/none/cursors/c") -> socket.socket:
     """A request whose body is not complete yet, which the node has begun to answer."""
-    client = socket.create_connection(("127.0.0.1", port), timeout=20)
+    client = socket.create_connection(("127.0.0.1", port), timeout=60)
     head = (
         f"{'PUT' if path.startswith('/api') else 'POST'} {path} HTTP/1.1\r\nHost: x\r\n"
         f"Authorization: {LOGIN['Authorization']}\r\nContent-Length: {len(BODY)}\r\n\r\n"
@@ -100,7 +100,7 @@ def test_a_request_that_is_on_its_way_is_answered(tmp_path: Path) -> None:
             client.sendall(BODY[3:])
             with client.makefile("rb") as answers:
                 assert answers.readline() == b"HTTP/1.1 404 Not Found\r\n"
-        assert process.wait(timeout=20) == 0
+        assert process.wait(timeout=60) == 0
 
 
 def test_stalled_requests_are_cut_off_at_the_stop_without_an_error_line(tmp_path: Path) -> None:
@@ -117,9 +117,9 @@ def test_stalled_requests_are_cut_off_at_the_stop_without_an_error_line(tmp_path
                 plain.request("GET", "/api/health")
                 assert plain.getresponse().status == 200
             process.send_signal(signal.SIGTERM)
-            assert process.wait(timeout=30) == 0
+            assert process.wait(timeout=60) == 0
             for client in (slow, slow_on_fast_path):
-                client.settimeout(30)
+                client.settimeout(60)
                 with contextlib.suppress(ConnectionResetError):
                     assert client.recv(100) == b""
     told = errors.read_text()
@@ -130,7 +130,7 @@ def test_stalled_requests_are_cut_off_at_the_stop_without_an_error_line(tmp_path
 def wait_until_nobody_listens(port: int) -> None:
     with pytest.raises(ConnectionRefusedError):
         while True:
-            socket.create_connection(("127.0.0.1", port), timeout=30).close()
+            socket.create_connection(("127.0.0.1", port), timeout=60).close()
             time.sleep(0.01)
 
 
@@ -138,7 +138,7 @@ class HTTPConnectionOf(HTTPConnection):
     """A connection that a with-block closes."""
 
     def __init__(self, port: int) -> None:
-        super().__init__("127.0.0.1", port, timeout=30)
+        super().__init__("127.0.0.1", port, timeout=60)
 
     def __enter__(self) -> "HTTPConnectionOf":
         return self
@@ -153,7 +153,7 @@ def test_a_second_signal_ends_at_once(tmp_path: Path, number: signal.Signals) ->
         # A peer that does not go when it is told to, and a request that does not go on: the node
         # gives them some time.
         with (
-            socket.create_connection(("127.0.0.1", int(ready[2])), timeout=30) as peer,
+            socket.create_connection(("127.0.0.1", int(ready[2])), timeout=60) as peer,
             begin_request(int(ready[4]), "/api/queues/%2F/x"),
         ):
             peer.sendall(b"AMQP\x00\x00\x09\x01")
@@ -164,7 +164,7 @@ def test_a_second_signal_ends_at_once(tmp_path: Path, number: signal.Signals) ->
             process.send_signal(number)
             wait_until_nobody_listens(int(ready[2]))
             process.send_signal(number)
-            assert process.wait(timeout=30) == 128 + number
+            assert process.wait(timeout=60) == 128 + number
 
 
 def test_the_log_has_no_secrets(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_the_log_has_no_secrets(tmp_path: Path) -> None:
                 client.request("GET", "/api/none", headers={"Authorization": f"Bearer {sent}"})
                 client.getresponse().read()
         p.send_signal(signal.SIGTERM)
-        assert p.wait(timeout=20) == 0
+        assert p.wait(timeout=60) == 0
     text = errors.read_text()
     for hidden in (secret, wrong, base64.b64encode(f"ann:{secret}".encode()).decode()[:20]):
         assert hidden not in text

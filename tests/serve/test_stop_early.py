@@ -78,7 +78,7 @@ def test_a_signal_during_recovery_ends_it_and_the_next_start_has_everything(
         [sys.executable, "-c", code],
         capture_output=True,
         text=True,
-        timeout=40,
+        timeout=60,
         check=False,
         env=clean,
     )

@@ -71,7 +71,7 @@ def test_ready_line_names_the_ports_of_tls_and_hangup_reads_certificates(
             for host, port in ((ready[1], ready[2]), (ready[3], ready[4])):
                 assert shown_name(authority, host, int(port)) == "new"
             process.terminate()
-            assert process.wait(20) == 0
+            assert process.wait(60) == 0
         finally:
             process.kill()
 
@@ -108,7 +108,7 @@ def peer_host(host: str, amqp_port: int, http_port: int) -> str:
     with pika.BlockingConnection(pika.ConnectionParameters(host, amqp_port, "/", login)) as client:
         client.channel()  # answered: the node knows of the connection
         given = base64.b64encode(b"guest:secret").decode()
-        with closing(HTTPConnection(host, http_port, timeout=30)) as http:
+        with closing(HTTPConnection(host, http_port, timeout=60)) as http:
             http.request("GET", "/api/connections", headers={"Authorization": f"Basic {given}"})
             (found,) = json.loads(http.getresponse().read())
     assert found["name"].count("[") == (2 if ":" in host else 0)
@@ -122,7 +122,7 @@ def test_certificate_that_is_missing_is_one_line_and_exit_code_one(tmp_path: Pat
         [*SERVE, *flags, "--data", str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
         env=ENV,
     )

@@ -37,6 +37,7 @@ from tests.simulated.network import Network
 
 QUEUE: Final = "q"
 STREAM: Final = "s"  # a stream
+SHORT_STREAM: Final = "t"  # a stream that keeps its last few messages
 DURABLE: Final = 2
 RETRY_S: Final = 0.1
 PREFETCH: Final = 20
@@ -46,6 +47,13 @@ _PADDING_BYTES: Final = (0, 0, 0, 50, 2000)
 _ARGUMENTS: Final[dict[str, Table]] = {
     QUEUE: {},
     STREAM: table_of({"x-queue-type": "stream"}),
+    SHORT_STREAM: table_of(
+        {
+            "x-queue-type": "stream",
+            "x-max-length-bytes": 2000,
+            "x-stream-max-segment-size-bytes": 1000,
+        }
+    ),
 }
 _OFFSET_HEADER: Final = b"x-stream-offset"
 _PERSISTENT: Final = Properties()

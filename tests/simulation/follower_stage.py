@@ -1,7 +1,7 @@
 """A follower's log on a fake disk, run by hand, and a model of the blocks that its leader sends.
 
 `Leader` makes blocks as a leader does: messages, chunks of streams, trims, ROLL blocks with tables
-of terms, of members and of files. It keeps the state after each block, so that a reign can end and
+of terms, of members and of files. It keeps the state after each block, so that a term can end and
 the next one can begin at an older block. `expected_files` says which files a follower must have.
 """
 
@@ -184,7 +184,7 @@ class Leader:
         self.rng = rng
         self.blocks: list[Block] = []
         self.states: list[_Model] = [_Model()]
-        self.begin_reign(0)
+        self.begin_term(0)
         if defines:  # otherwise a follower must guess the size of segments
             self._next()
             self._add(NORMAL_BLOCK, [_definition(stream) for stream in STREAMS])
@@ -194,7 +194,7 @@ class Leader:
     def last(self) -> int:
         return len(self.blocks)
 
-    def begin_reign(self, after: int) -> None:
+    def begin_term(self, after: int) -> None:
         """Cut the log after a block, and begin a new term there."""
         term = max([b.term for b in self.blocks], default=0) + 1
         del self.blocks[after:]
@@ -228,6 +228,9 @@ class Leader:
         journal = Journal()
         if kind == "trim":
             self._trim(state, journal)
+        if kind == "delete":
+            self._delete(state, STREAMS[0])
+            return self._add(NORMAL_BLOCK, [_deletion(STREAMS[0])])
         if kind == "chunk":
             for stream in self.rng.sample(STREAMS, self.rng.randint(1, 2)):
                 self._chunk(state, journal, stream)
@@ -265,6 +268,10 @@ class Leader:
                 state.first_offsets[stream] = firsts[1]
                 del state.segments[(stream, firsts[0])]
                 journal.write_trim(stream, firsts[1])
+
+    def _delete(self, state: _Model, stream: int) -> None:
+        for key in [key for key in state.segments if key[0] == stream]:
+            del state.segments[key]
 
     def _roll(self, state: _Model) -> list[bytes]:
         older = [file for file in state.firsts if file not in state.gone]
@@ -329,12 +336,21 @@ def _definition(stream: int) -> bytes:
         "x-queue-type": Field(ord("S"), "stream"),
         "x-stream-max-segment-size-bytes": Field(ord("l"), SEGMENT_BYTES),
     }
+    return _record(stream, "queue", {"arguments": Field(ord("F"), arguments)})
+
+
+def _deletion(stream: int) -> bytes:
+    return _record(stream, "queue-", {})
+
+
+def _record(stream: int, op: str, more: Table) -> bytes:
+    """Return the DEFINE record that declares or deletes a stream."""
     table: Table = {
-        "op": Field(ord("S"), "queue"),
+        "op": Field(ord("S"), op),
         "vhost": Field(ord("S"), "/"),
         "name": Field(ord("S"), f"s{stream}"),
         "id": Field(ord("l"), stream),
-        "arguments": Field(ord("F"), arguments),
+        **more,
     }
     journal = Journal()
     journal.write_definition(encode_table(table))

@@ -8,8 +8,9 @@ import pytest
 
 from leveret.errors import CorruptionError
 from leveret.storage.directory_copy import CopySource, CopyTarget, require_file_name
-from leveret.storage.file_names import COPY_ENDING, INSTALL, numbers
+from leveret.storage.file_names import COPY_ENDING, INSTALL, log_name, numbers
 from leveret.storage.raft_state import RaftState, read_raft_state, write_raft_state
+from leveret.storage.synced_mark import read_mark
 from leveret.testing.disk import FakeDisk
 from tests.simulation.follower_stage import Follower, HandDisk, Leader
 from tests.simulation.replicated_stage import MEMBERS, InlineDisk, ReplicatedStage
@@ -29,9 +30,9 @@ def _leading(seed: int) -> tuple[Leader, Follower]:
     member.run()
     member.log.commit_to(leader.last)
     member.run()
-    for _ in range(4):
-        leader.add_kind("chunk")  # behind the copy
-    member.write(leader.blocks[-4:])
+    for kind in ("chunk", "chunk", "trim", "chunk", "trim", "chunk"):  # behind the ROLL block
+        leader.add_kind(kind)
+    member.write(leader.blocks[-6:])
     member.run()
     member.log.commit_to(leader.last)
     member.run()
@@ -80,7 +81,7 @@ def test_kill_at_any_point_leaves_the_old_directory_or_the_new_one(seed: int) ->
     print("seed", seed)
     rng = Random(seed)
     leader, member = _leading(seed)
-    source = CopySource(member.disk, _roll_file(member.disk))
+    source = CopySource(member.disk, _roll_file(member.disk), has_later_blocks=True)
     disk = _lagging(seed + 1000)
     old = {n: c for n, c in disk.contents().items() if n.endswith((".log", ".segment"))}
     target = CopyTarget(disk)
@@ -102,12 +103,13 @@ def test_kill_at_any_point_leaves_the_old_directory_or_the_new_one(seed: int) ->
         assert INSTALL not in lost.names()
         again.run()
         names = {n: c for n, c in lost.contents().items() if n.endswith((".log", ".segment"))}
-        if again.scan.last_index != source.index:
+        if again.scan.last_index < source.index:
             assert {n: c for n, c in names.items() if n.endswith(".log")} == {
                 n: c for n, c in old.items() if n.endswith(".log")
             }
             continue
-        again.write(leader.blocks[source.index :])
+        assert again.scan.committed == source.index
+        again.write(leader.blocks[again.scan.last_index :])
         again.run()
         again.log.commit_to(leader.last)
         again.run()
@@ -141,7 +143,7 @@ def test_copy_that_begins_while_files_are_removed_can_be_recovered() -> None:
 
     def on_rolled(number: int) -> None:
         log.hold_files()
-        sources.append(CopySource(stage.disk, number))
+        sources.append(CopySource(stage.disk, number, has_later_blocks=True))
 
     log.roll(on_rolled)  # waits for the thread
     log.write_members(MEMBERS)  # does not, and the new file goes before it
@@ -154,7 +156,54 @@ def test_copy_that_begins_while_files_are_removed_can_be_recovered() -> None:
     _receive(source, target, 1 << 20)
     target.install(source.number, source.index, [f.name for f in source.files], state)
     again = Follower(disk)
-    assert (again.scan.lost, again.scan.last_index) == ("", source.index)
+    assert (again.scan.lost, again.scan.committed) == ("", source.index)
+    assert again.scan.last_index == log.taken_block
+
+
+@pytest.mark.parametrize("ending", ["whole", "torn"])
+@pytest.mark.parametrize("change", ["trim", "delete"])
+def test_copy_of_a_directory_without_segments_that_its_roll_block_lists(
+    change: str, ending: str
+) -> None:
+    leader = Leader(Random(1))
+    for _ in range(12):
+        leader.add_kind("chunk")
+    leader.add_kind("roll")
+    leader.add_kind("chunk")
+    leader.add_kind(change)
+    member = Follower(HandDisk())
+    member.write(leader.blocks)
+    member.run()
+    member.log.commit_to(leader.last - 1)
+    member.run()
+    before = member.disk.names()
+    member.log.commit_to(leader.last)
+    member.run()
+    assert any(n.endswith(".segment") for n in set(before).difference(member.disk.names()))
+    leader.add_kind("messages")
+    if ending == "torn":  # the source is being written
+        name = log_name(_roll_file(member.disk))
+        member.disk.put(name, member.disk.contents()[name] + leader.blocks[-1].data[:-1])
+    else:
+        member.write(leader.blocks[-1:])
+        member.run()
+    source = CopySource(member.disk, _roll_file(member.disk), has_later_blocks=True)
+    disk = _lagging(2)
+    target = CopyTarget(disk)
+    _receive(source, target, 300)
+    state = read_raft_state(disk)
+    assert state is not None
+    target.install(source.number, source.index, [f.name for f in source.files], state)
+    again = Follower(disk)
+    assert again.scan.lost == ""
+    assert read_mark(disk) == again.scan.last_index == leader.last - (ending == "torn")
+    again.write(leader.blocks[again.scan.last_index :])
+    again.run()
+    again.log.commit_to(leader.last)
+    again.run()
+    assert again.faults == []
+    segments = {n: c for n, c in disk.contents().items() if n.endswith(".segment")}
+    assert segments == leader.segment_files(leader.last)
 
 
 def test_mixed_directory_is_refused_by_a_plain_start() -> None:
@@ -166,7 +215,7 @@ def test_mixed_directory_is_refused_by_a_plain_start() -> None:
     for body in bodies:
         client.publish("q", body)
         stage.commit_all()
-    source = CopySource(stage.disk, _roll_file(stage.disk))
+    source = CopySource(stage.disk, _roll_file(stage.disk), has_later_blocks=True)
     disk = HandDisk()
     target = CopyTarget(disk)
     write_raft_state(disk, RaftState("test", 2, "uid"))
@@ -202,7 +251,7 @@ def _plain(disk: FakeDisk) -> FakeDisk:
 
 def test_copy_goes_on_with_the_files_that_are_missing() -> None:
     _, member = _leading(3)
-    source = CopySource(member.disk, _roll_file(member.disk))
+    source = CopySource(member.disk, _roll_file(member.disk), has_later_blocks=True)
     disk = HandDisk()
     target = CopyTarget(disk)
     target.begin(source.files[0].name)
@@ -217,7 +266,7 @@ def test_copy_goes_on_with_the_files_that_are_missing() -> None:
 
 def test_file_with_a_wrong_checksum_is_dropped() -> None:
     _, member = _leading(3)
-    source = CopySource(member.disk, _roll_file(member.disk))
+    source = CopySource(member.disk, _roll_file(member.disk), has_later_blocks=True)
     disk = HandDisk()
     target = CopyTarget(disk)
     target.begin(source.files[0].name)
@@ -241,7 +290,7 @@ def test_name_of_another_file_is_refused(name: str) -> None:
 
 def test_installation_whose_files_are_missing_needs_another_copy() -> None:
     _, member = _leading(5)
-    source = CopySource(member.disk, _roll_file(member.disk))
+    source = CopySource(member.disk, _roll_file(member.disk), has_later_blocks=True)
     disk = _lagging(6)
     target = CopyTarget(disk)
     _receive(source, target, 1 << 20)

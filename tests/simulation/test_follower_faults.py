@@ -233,7 +233,7 @@ def test_state_that_a_start_has_read_is_not_forgotten_after_a_power_loss() -> No
 
 def test_cut_is_synced_before_anything_is_written_behind_it() -> None:
     leader, follower = _filled()
-    leader.begin_reign(4)
+    leader.begin_term(4)
     before = follower.disk.moment
     follower.write(leader.blocks[4:], cut_from=5)
     follower.run()

@@ -49,7 +49,7 @@ class _Run:
         rng = self.rng
         if rng.random() < 0.15:
             kept = max(self.committed, 2 if self.leader.defines else 0)
-            self.leader.begin_reign(rng.randint(kept, self.leader.last))
+            self.leader.begin_term(rng.randint(kept, self.leader.last))
         for _ in range(rng.randint(0, 3)):
             self.leader.add()
         new, state = self._write()

@@ -1,6 +1,7 @@
 """Messages that come back to a queue do not stay in memory if the log holds them."""
 
 import random
+from collections.abc import Iterator
 
 import pytest
 
@@ -44,13 +45,28 @@ def holding(
     return stage, client, queue
 
 
-def give_all_back(client: Client) -> None:
-    """Close both channels and open them again, after no consumer is left."""
+def end_consumers(client: Client) -> None:
     for channel in (2, 3):
         client.call(channel, "basic.cancel", consumer_tag=f"t{channel}")
+
+
+def give_all_back(client: Client) -> None:
+    """Close both channels and open them again, after no consumer is left."""
+    end_consumers(client)
     for channel in (2, 3):
         client.call(channel, "channel.close")
         client.peer.open_channel(channel)
+
+
+def give_back_one_by_one(client: Client, rng: random.Random) -> Iterator[None]:
+    """Requeue all messages in random order, after no consumer is left. Yield after each."""
+    held = [message.fields for message in client.deliveries]
+    tags = [(int(str(fields["consumer_tag"])[1:]), fields["delivery_tag"]) for fields in held]
+    end_consumers(client)
+    rng.shuffle(tags)
+    for channel, tag in tags:
+        client.call(channel, "basic.nack", delivery_tag=tag, requeue=True)
+        yield
 
 
 def in_memory(queue: Queue) -> int:
@@ -86,13 +102,7 @@ def test_messages_that_return_one_by_one_in_any_order_keep_their_place(
 ) -> None:
     rng = random.Random(seed)
     stage, client, queue = holding(arguments)
-    held = [message.fields for message in client.deliveries]
-    tags = [(int(str(fields["consumer_tag"])[1:]), fields["delivery_tag"]) for fields in held]
-    for channel in (2, 3):
-        client.call(channel, "basic.cancel", consumer_tag=f"t{channel}")
-    rng.shuffle(tags)
-    for channel, tag in tags:
-        client.call(channel, "basic.nack", delivery_tag=tag, requeue=True)
+    for _ in give_back_one_by_one(client, rng):
         if rng.random() < 0.1:
             client.publish("q", b"%03d" % (COUNT + client.published) + b"y")
     assert in_memory(queue) <= 3 * WINDOW_USED
@@ -103,15 +113,9 @@ def test_messages_that_return_one_by_one_in_any_order_keep_their_place(
 
 
 def test_messages_that_return_to_a_quorum_queue_one_by_one_are_served_once(seed: int) -> None:
-    rng = random.Random(seed)
     stage, client, queue = holding(QUORUM)
-    held = [message.fields for message in client.deliveries]
-    tags = [(int(str(fields["consumer_tag"])[1:]), fields["delivery_tag"]) for fields in held]
-    for channel in (2, 3):
-        client.call(channel, "basic.cancel", consumer_tag=f"t{channel}")
-    rng.shuffle(tags)
-    for channel, tag in tags:
-        client.call(channel, "basic.nack", delivery_tag=tag, requeue=True)
+    for _ in give_back_one_by_one(client, random.Random(seed)):
+        pass
     assert in_memory(queue) <= 2 * WINDOW_USED
     assert sorted(numbers(bodies_in(stage, "q"))) == list(range(COUNT)), f"seed {seed}"
     assert sum(stage.store.journal.live.values()) == 0

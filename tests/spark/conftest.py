@@ -1,4 +1,8 @@
-"""One Spark session for all tests of this folder, and a broker for each test."""
+"""One Spark session for all tests of this folder, and a broker for each test.
+
+Spark does not see the form of the broker. `make test` runs this folder once, on the sources: it
+takes longest, and so it need not wait for the wheel.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +12,14 @@ from pyspark.sql import SparkSession
 
 from leveret.pipeline.session import spark_session
 from tests.spark.lake import Served, serving
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(HERE) and item.get_closest_marker("compiled_only") is not None:
+            raise pytest.UsageError(f"{item.nodeid}: tests of Spark run on the sources only")
 
 
 @pytest.fixture(scope="session")

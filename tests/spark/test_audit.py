@@ -30,8 +30,6 @@ from tools.audit_million import LIVES, STUCK_AFTER_S, Tables, plant_faults, traf
 from tools.chaos.judging import judge_by
 from tools.chaos.run import run as run_chaos
 
-pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
-
 MESSAGES = 2000  # `make audit-million` uses more
 
 
@@ -180,10 +178,10 @@ def test_traffic_makes_no_false_alarm(spark: SparkSession, served: Served) -> No
         opened.queue_declare("q", durable=True, arguments={**remember, **to_dead})
     environment = Environment(served.http)
     with busy(served) as moved:
-        assert moved.wait(30)
+        assert moved.wait(60)
         early = take_snapshot(environment)
         moved.clear()
-        assert moved.wait(30)
+        assert moved.wait(60)
         found = audit(spark, environment, AuditRequest(), quiet)
         late = take_snapshot(environment)
     assert found.is_clean, found.faults

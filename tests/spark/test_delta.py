@@ -18,8 +18,6 @@ from leveret.pipeline.lake_tables import read_bronze
 from tests.spark.lake import Served
 from tests.spark.test_flows_lake import bodies, environment_of
 
-pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
-
 
 def archived(spark: SparkSession, environment: Environment, kind: str | None = None) -> int:
     request = ArchiveRequest("s", format=kind)

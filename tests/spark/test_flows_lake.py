@@ -21,8 +21,6 @@ from leveret.pipeline.locks import exclusive_lock, is_locked
 from leveret.pipeline.query_progress import QueryProgress
 from tests.spark.lake import Served
 
-pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
-
 
 def environment_of(served: Served, folder: Path) -> Environment:
     return Environment(served.http, lake_dir=str(folder / "lake"))

@@ -1,6 +1,7 @@
 """The flows replay, load and sql, and their commands."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,10 @@ from leveret.pipeline.flows.sql import Tables
 from pyspark_leveret.schema import TYPES
 from tests.spark.lake import Served
 from tests.spark.test_flows_lake import archived, environment_of
+from tools.ports import free_port
 
 APP = make_app("")
 
-pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
 
 ONCE = {"x-deduplication": {"size": 1000}}
 
@@ -205,6 +206,25 @@ def test_commands_archive_and_answer(spark: SparkSession, served: Served, tmp_pa
         assert "stream" in columns and "date" in columns, name
     described = [row["col_name"] for row in tables.rows("DESC TABLE stream.s;", 50)]
     assert described == [*TYPES, "date"]
+    require_notices(replace(environment, url=f"http://127.0.0.1:{free_port()}"))
+
+
+def require_notices(away: Environment) -> None:
+    """Ask for a stream of four archived messages while the broker does not answer."""
+    query = (
+        "select count(*) as n, max(one.offset) as last from s one join s on one.offset = s.offset"
+    )
+    done = run(away, "sql", "-q", query)
+    assert json.loads(done.stdout) == [{"n": 4, "last": 3}]
+    assert "does not answer" in done.stderr and done.stderr.count("\n") == 1
+    assert "; only archived messages are in the answer: s before offset 4\n" in done.stderr
+    done = run(away, "sql", "-q", "\\d")
+    assert {"table": "bronze.s"} in json.loads(done.stdout)
+    assert done.stderr.endswith("; only tables of the lake are listed\n")
+    whole = run(
+        away, "sql", "-q", "with x as (select 1 as n) select n from x join bronze.s limit 1"
+    )
+    assert (json.loads(whole.stdout), whole.stderr) == ([{"n": 1}], "")
 
 
 @pytest.mark.parametrize(

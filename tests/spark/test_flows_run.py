@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import pytest
 from pyspark.sql import SparkSession
 
 from leveret.engine.streams.stream import Stream
@@ -12,8 +11,6 @@ from leveret.pipeline.locks import exclusive_lock
 from tests.spark.lake import QUERY_WITHIN_S, Served, follow
 from tests.spark.test_flows_lake import environment_of
 from tests.spark.test_flows_messages import run
-
-pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
 
 
 def test_a_run_brings_the_lake_up_to_date_and_status_tells_its_lag(

@@ -21,9 +21,6 @@ from leveret.wire.properties import Properties, decode_properties, encode_header
 from leveret.wire.tables import plain_table, table_of
 from pyspark_leveret.schema import TYPES
 
-pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
-
-
 NAMES = (*TYPES, "date")
 AVRO_SCHEMA = {
     "type": "record",

@@ -6,13 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark.lake import Served
 from tests.spark.test_flows_lake import archived, bodies, environment_of
-
-pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
 
 
 def test_an_archive_is_interrupted_and_goes_on(

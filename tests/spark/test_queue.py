@@ -9,8 +9,6 @@ from pyspark.sql import SparkSession
 from tests.http.asking import ask
 from tests.spark.lake import Served, archive, batch, follow, numbers, serving
 
-pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
-
 
 def seen(served: Served) -> list[dict[str, object]]:
     """The queue as peek shows it, but for ages."""

@@ -3,15 +3,12 @@
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import pytest
 from pyspark.sql import SparkSession
 
 from leveret.pipeline.flows.report import ReportRequest, report
 from tests.spark.test_flows_lake import environment_of
 from tests.spark.test_reports_dead_letters import HOSTILE, kill
 from tests.spark.timed import timed
-
-pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
 
 
 def test_a_day_is_one_page_and_days_are_kept(spark: SparkSession, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from typer.testing import CliRunner
@@ -24,7 +23,6 @@ from tools.services import shared_postgres, shared_redis
 
 APP = make_app("")
 
-pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
 
 LATER_MS = 3_600_000
 DAY_S = 86_400

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
@@ -13,7 +12,6 @@ from tests.spark.timed import Timed, timed
 
 APP = make_app("")
 
-pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
 
 HOUR_S = 3600
 

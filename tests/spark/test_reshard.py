@@ -21,7 +21,6 @@ from leveret.pipeline.transforms.resharding import duplicated, group_by_size, on
 from tests.jobs.shards.deployment import Deployment, drain, new
 from tools.services import shared_postgres, shared_redis
 
-pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
 TOPICS = [f"t{number}" for number in range(6)]
 JOBS = 120  # of each
 

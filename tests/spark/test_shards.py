@@ -12,8 +12,6 @@ from leveret.pipeline.shards import read_all_rows, read_jobs
 from tests.jobs.shards.deployment import Deployment, new, topic_on
 from tools.services import shared_postgres, shared_redis
 
-pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
-
 
 @pytest.fixture
 def deployment(tmp_path: Path) -> Iterator[Deployment]:

@@ -19,8 +19,6 @@ from pyspark_leveret.options import parse_options
 from pyspark_leveret.sink import BatchWriter
 from tests.spark.lake import QUERY_WITHIN_S, Served, batch, follow
 
-pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
-
 ROWS = int(os.environ.get("SINK_ROWS", "10000"))  # `make chaos-spark` has 100,000
 ONCE = {"x-deduplication": {"size": 1_000_000}}
 

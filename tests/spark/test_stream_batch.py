@@ -13,8 +13,6 @@ from leveret.testing.ports import free_port
 from pyspark_leveret.schema import TYPES
 from tests.spark.lake import Served, batch
 
-pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
-
 
 def offsets(frame: Any) -> list[int]:
     return sorted(row.offset for row in frame.select("offset").collect())

@@ -10,8 +10,6 @@ from pyspark.sql import SparkSession
 
 from tests.spark.lake import Served, archive, follow, numbers, serving
 
-pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
-
 EARLIEST = {"startingOffsets": "earliest"}
 
 

@@ -3,7 +3,6 @@
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-import pytest
 from pyspark.sql import SparkSession
 
 from leveret.lake.layout import Lake
@@ -11,8 +10,6 @@ from leveret.pipeline.flows.compact import compact
 from leveret.pipeline.union_read import union_read
 from tests.spark.lake import Served, batch
 from tests.spark.test_flows_lake import archived, environment_of
-
-pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
 
 
 def test_stream_is_one_table_of_lake_and_broker(

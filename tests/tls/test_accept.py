@@ -85,7 +85,7 @@ def test_failed_handshake_is_logged_with_its_reason(server: Pair, loop: str) -> 
             assert running.node.amqps_address is not None
             with socket.create_connection(running.node.amqps_address, 30) as client:
                 client.sendall(b"AMQP\x00\x00\x09\x01")
-                while "the TLS handshake failed: WRONG_VERSION_NUMBER" not in lines.get(timeout=30):
+                while "the TLS handshake failed: WRONG_VERSION_NUMBER" not in lines.get(timeout=60):
                     pass
     finally:
         logger.removeHandler(handler)

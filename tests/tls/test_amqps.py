@@ -68,7 +68,7 @@ def test_aio_pika_consumes(authority: TestAuthority, secured: RunningBroker) -> 
             ssl=True,
             ssl_context=authority.client_context(),
         )
-        async with asyncio.timeout(30), connection:
+        async with asyncio.timeout(60), connection:
             channel = await connection.channel()
             queue = await channel.declare_queue("numbers", auto_delete=True)
             for number in range(100):

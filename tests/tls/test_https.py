@@ -21,7 +21,7 @@ GUEST = {"Authorization": "Basic " + b64encode(b"guest:guest").decode()}
 
 def asked(server: RunningBroker, context: ssl.SSLContext, path: str) -> int:
     assert server.node.https_address is not None
-    client = HTTPSConnection("localhost", server.node.https_address[1], timeout=30, context=context)
+    client = HTTPSConnection("localhost", server.node.https_address[1], timeout=60, context=context)
     with closing(client):
         client.request("GET", path, headers=GUEST)
         answer = client.getresponse()

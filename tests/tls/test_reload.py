@@ -88,7 +88,7 @@ def listening(files: Pair, watch: Watch) -> Iterator[tuple[Certificates, tuple[s
             yield certificates, listener.getsockname()
         finally:
             listener.shutdown(socket.SHUT_RDWR)
-            thread.join(30)
+            thread.join(60)
 
 
 Listening = tuple[Certificates, tuple[str, int]]

@@ -360,7 +360,7 @@ def test_a_waiting_pop_gets_what_another_thread_pushes() -> None:
         queue = queues.queue("q")
         thread = threading.Thread(target=queue.push, args=(b"a",))
         thread.start()
-        received = queue.pop(wait_s=30)
+        received = queue.pop(wait_s=60)
         thread.join()
         assert received is not None and received.body == b"a"
 
@@ -373,8 +373,8 @@ def test_the_pulse_wakes_a_waiting_pop_when_a_message_is_due() -> None:
     with QueueManager() as queues:
         queue = queues.queue("q", visibility_timeout_s=0.005, retries_max=1, dead_letter="dead")
         queue.push(b"a", delay_s=0.005)
-        assert [queue.pop(wait_s=30) is not None for _ in range(2)] == [True, True]
-        dead = queues.pop("dead", wait_s=30)
+        assert [queue.pop(wait_s=60) is not None for _ in range(2)] == [True, True]
+        dead = queues.pop("dead", wait_s=60)
         assert dead is not None and dead.body == b"a"
 
 
@@ -384,7 +384,7 @@ def test_a_clock_that_is_moved_by_hand_moves_waiting_threads(
     queue = queues.queue("q")
     queue.push(b"a", delay_s=HOUR_MS / 1000)
     found: list[Received | None] = []
-    thread = threading.Thread(target=lambda: found.append(queue.pop(wait_s=30)))
+    thread = threading.Thread(target=lambda: found.append(queue.pop(wait_s=60)))
     thread.start()
     clock.now_ms += HOUR_MS
     queues.clock_moved()
@@ -401,7 +401,7 @@ def test_closing_ends_every_wait_and_every_later_call() -> None:
 
     def wait() -> None:
         try:
-            queue.pop(wait_s=30)
+            queue.pop(wait_s=60)
         except ClosedError as failure:
             failures.append(type(failure))
 
@@ -457,7 +457,7 @@ def test_the_pulse_wakes_once_for_each_time_and_once_for_what_is_due_earlier() -
         queue.push(b"a", delay_s=HOUR_MS / 1000)
         other.push(b"c", delay_s=(2 * HOUR_MS) / 1000)
         queue.push(b"b", delay_s=0.02)
-        received = queue.pop(wait_s=30)
+        received = queue.pop(wait_s=60)
         assert received is not None and received.body == b"b"
         assert queues.wakes <= 2
         assert queue.pop(wait_s=0.001) is None
@@ -477,7 +477,7 @@ def test_a_manager_that_is_dropped_without_close_leaves_no_thread_and_no_queue()
     assert thread.is_alive()  # the queue is in use and keeps its pulse
     del queue
     gc.collect()
-    thread.join(30)
+    thread.join(60)
     assert not thread.is_alive()
     assert [trace() for trace in traces] == [None, None]
 

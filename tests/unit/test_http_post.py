@@ -26,7 +26,7 @@ def target() -> Iterator[Target]:
 Play = Callable[[HttpPoster], Coroutine[Any, Any, T]]
 
 
-def run(url: str, play: Play[T], concurrency: int = 4, timeout_s: float = 10.0) -> T:
+def run(url: str, play: Play[T], concurrency: int = 4, timeout_s: float = 60.0) -> T:
     """Return the result of `play` with a poster of its own."""
 
     async def played() -> T:
@@ -67,7 +67,7 @@ def listener(*chunks: bytes, pause_s: float = 0.0) -> Iterator[str]:
     finally:
         ended.set()
         server.close()
-        thread.join(30)
+        thread.join(60)
 
 
 def test_posts_body_and_headers_and_gives_the_status(target: Target) -> None:
@@ -102,7 +102,7 @@ def test_no_more_run_at_once_than_allowed(target: Target) -> None:
     together = threading.Barrier(3)
 
     def answer(_: object) -> int:
-        together.wait(30)
+        together.wait(60)
         return 200
 
     async def many(found: HttpPoster) -> None:
@@ -117,7 +117,7 @@ def test_no_more_run_at_once_than_allowed(target: Target) -> None:
 def test_no_answer_in_time_is_a_failure_and_frees_the_connection(target: Target) -> None:
     def answer(_: object) -> int:
         if len(target.requests) == 1:
-            target.release.wait(30)
+            target.release.wait(60)
         return 200
 
     async def twice(found: HttpPoster) -> int:
@@ -167,7 +167,7 @@ def test_connection_goes_to_the_address_that_was_checked(target: Target) -> None
 
     async def played() -> int:
         url = target.url.replace("127.0.0.1", "checked.invalid")
-        poster = HttpPoster(url, concurrency=1, timeout_s=10.0, resolve=resolve)
+        poster = HttpPoster(url, concurrency=1, timeout_s=60.0, resolve=resolve)
         try:
             return (await poster.post({}, b"x")).status
         finally:

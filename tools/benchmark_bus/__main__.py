@@ -115,7 +115,7 @@ def _show(broker: str, medians: Medians) -> None:
 
 
 def _bounds(broker: str, medians: Medians) -> Iterator[tuple[str, bool]]:
-    """What must hold, in words, and whether it does."""
+    """Return each condition that must hold, as text, and True if it does."""
     for figure, factors in AHEAD.items():
         for other, factor in factors.items():
             ratio = medians[OURS][f"{figure} /s"] / medians[other][f"{figure} /s"]

@@ -131,7 +131,7 @@ def _medians(rounds: list[Figures]) -> Figures:
 
 
 def _bounds(found: dict[str, Any]) -> Iterator[tuple[str, bool]]:
-    """What must hold, in words, and whether it does."""
+    """Return each condition that must hold, as text, and True if it does."""
     medians = found["medians"]
     for ours in (name for name in (EMBEDDED, SHARDS) if name in medians):
         for figure, factor in AHEAD.items():

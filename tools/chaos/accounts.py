@@ -61,8 +61,11 @@ class Account:
         self.seen.add(key)
 
     def _check_order(self, label: Label, redelivered: bool) -> None:
-        """What is handed over to a queue is delivered before it is synced, and handed over again
-        after a kill: only where messages were published to can one say that it came before."""
+        """Note a repeated delivery without the flag `redelivered`, and one out of order.
+
+        This holds only for queues that messages are published to. A queue that gets dead letters
+        may deliver one before it is synced, and get it again after a kill.
+        """
         if not redelivered and label.key in self.seen:
             self._note(f"delivered {label.key} again without saying so")
         lane = (label.sender, label.lane)

@@ -24,7 +24,7 @@ PRIORITIES: Final = 6
 
 @dataclass(frozen=True)
 class Route:
-    """Where and how a publisher publishes."""
+    """The exchange and routing key of a publisher, and the kinds of its messages."""
 
     exchange: str
     routing_key: str

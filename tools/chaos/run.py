@@ -23,6 +23,7 @@ from pathlib import Path
 from random import Random
 from typing import IO, Final
 
+from leveret.testing.cluster import wait_until
 from tests.compat.client import Channel, is_method
 from tools.chaos.accounts import Account, Sender
 from tools.chaos.actor import Actor
@@ -32,6 +33,7 @@ from tools.chaos.teller import QUEUES, Teller
 from tools.server import Server
 
 UP_S: Final = (0.05, 1.2)  # how long a broker lives
+CONFIRMED_MIN: Final = 12  # messages for each kill, so that a run is a test of something
 START_KILLED_S: Final = (0.05, 0.6)  # one that is killed while it starts
 DRAIN_S: Final = 60.0
 TRACEBACK_LINES: Final = 40  # shown of each
@@ -118,6 +120,7 @@ class Chaos:
             while self.outcome.kills < kills:
                 time.sleep(self._rng.uniform(*UP_S))
                 self._strike()
+            wait_until(lambda: self._has_done_enough(kills), "the clients have done enough")
             self._end(actors)
             self._take_the_rest()
             if self._judge is not None:
@@ -125,6 +128,13 @@ class Chaos:
         finally:
             self.server.kill()
         return self._add_up()
+
+    def _has_done_enough(self, kills: int) -> bool:
+        """On a busy machine the last broker lives on until then."""
+        return self._confirmed() >= CONFIRMED_MIN * kills and self.teller.commits > 0
+
+    def _confirmed(self) -> int:
+        return sum(len(publisher.sender.confirmed) for publisher in self.publishers)
 
     def _define(self) -> None:
         connection = self.server.connect()
@@ -203,7 +213,7 @@ class Chaos:
         outcome.files_left = len(list(self._data.glob("*.log")))
         outcome.files = max(int(path.stem) for path in self._data.glob("*.log"))
         outcome.published = sum(len(sender.sent) for sender in senders)
-        outcome.confirmed = sum(len(sender.confirmed) for sender in senders)
+        outcome.confirmed = self._confirmed()
         outcome.turned_up = sum(len(account.turned_up()) for account in accounts)
         outcome.deliveries = sum(account.deliveries for account in accounts)
         outcome.commits = self.teller.commits

@@ -26,7 +26,7 @@ class Ledger:
 
     @property
     def is_good(self) -> bool:
-        """Whether no message was lost and no round late."""
+        """True if no message was lost and no round was late."""
         return not self.lost and not self.late
 
     def row(self) -> dict[str, object]:

@@ -61,7 +61,7 @@ class Actor:
 
 
 def topics(actor: Actor) -> list[str]:
-    """Those that there are always, and, if that is asked for, one more for each second."""
+    """Return the fixed topics and, with the option `fresh`, one more for each second."""
     begun = actor.options.get("fresh")
     fresh = 0 if begun is None else int(time.monotonic() - float(begun))
     return [*TOPICS, *(f"fresh{number}" for number in range(fresh))]

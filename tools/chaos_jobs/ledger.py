@@ -19,7 +19,7 @@ Event = dict[str, Any]
 
 @dataclass
 class Account:
-    """What the books say."""
+    """Counts and faults found in the files of all actors."""
 
     faults: list[str] = field(default_factory=list)
     confirmed: int = 0

@@ -198,7 +198,7 @@ class Run:
         self._workers[place] = self._actor("work", token)
 
     def _late_s(self) -> float:
-        """For how long the oldest lease that ended has not been taken back."""
+        """Return how long ago the oldest lease ended that is not taken back yet."""
         return float(
             self._ask(
                 "SELECT coalesce(max(extract(epoch FROM now() - lease_expires_at)), 0)"

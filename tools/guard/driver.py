@@ -12,7 +12,7 @@ from tools.guard.paths import PATHS
 
 
 def main() -> None:
-    """For each path: prepare, mark, run, mark."""
+    """Prepare and run each path, with a mark before and after the run."""
     gc.disable()  # its runs would depend on everything before
     for make in PATHS.values():
         path = make()

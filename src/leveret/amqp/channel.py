@@ -33,7 +33,7 @@ from leveret.engine.commands.publishing import (
     publish,
     require_public,
 )
-from leveret.engine.commands.settling import ack, take
+from leveret.engine.commands.settling import SETTLED_MAX, ack, reject, require_unacked, take
 from leveret.engine.message import Message
 from leveret.engine.turns.outcomes import IN_LOG, QUEUE_FULL, UNROUTED
 from leveret.engine.turns.session import TIMED_OUT, Consumer, Session
@@ -113,6 +113,9 @@ class Channel(Session):
         # Direct replies
         self.reply_consumer: Consumer | None = None
         self.reply_name = ""
+        # A multiple ack or reject that takes several turns
+        self.settles_through: i64 = 0  # its delivery tag
+        self.settles_by_ack = False
         # Transaction
         self.transactional = False
         self.tx_publishes: list[PendingPublish] = []
@@ -349,12 +352,36 @@ class Channel(Session):
         self.connection.send_content(self.number, content.header, body)
 
     def on_ack(self, tag: i64, multiple: bool) -> None:
-        if self.outbox:  # a peer that guesses tags may ack a delivery that is not sent yet
+        if self.unsent:  # a peer that guesses tags may ack a delivery that is not sent yet
             self.send_deliveries()
         if self.transactional:
             self.settle_later(tag, multiple, is_ack=True, requeue=False, failed=False)
+        elif multiple and self.unacked.count > SETTLED_MAX:
+            self.settle_in_parts(tag, is_ack=True)
         else:
             ack(self.connection.front.broker.slots, self, tag, multiple=multiple)
+
+    def settle_in_parts(self, tag: i64, is_ack: bool) -> None:
+        """Ack or drop many messages in several turns. Further input of the connection waits."""
+        if tag != 0:
+            require_unacked(self, tag)
+        self.settles_through = tag if tag != 0 else self.unacked.last_tag()
+        self.settles_by_ack = is_ack
+        self.connection.settling = self
+        self.settle_part()
+
+    def settle_part(self) -> None:
+        """Settle as many messages as fill a turn. The last part ends `settling`."""
+        connection = self.connection
+        tag = self.unacked.tag_within(self.settles_through, SETTLED_MAX)
+        if tag == self.settles_through:
+            connection.settling = None
+        slots = connection.front.broker.slots
+        if self.settles_by_ack:
+            ack(slots, self, tag, multiple=True)
+        else:
+            reject(slots, self, tag, multiple=True, requeue=False, failed=False)
+        connection.has_rest = connection.settling is not None
 
     def settle_later(
         self, tag: i64, multiple: bool, is_ack: bool, requeue: bool, failed: bool
@@ -380,18 +407,18 @@ class Channel(Session):
 
     def reply(self, method: MethodWriter) -> None:
         """Answer a method, after the deliveries that were made before it."""
-        if self.outbox:
+        if self.unsent:
             self.send_deliveries()
         self.connection.send(self.number, method)
 
     def send_deliveries(self) -> None:
-        outbox = self.outbox
-        self.outbox = []
+        unsent = self.unsent
+        self.unsent = []
         if self.turn.traced != 0:
-            self.show(outbox)
+            self.show(unsent)
         connection = self.connection
         number = self.number
-        for message in outbox:
+        for message in unsent:
             consumer = message.holder
             assert isinstance(consumer, Consumer)
             connection.send_delivery(number, consumer, message)

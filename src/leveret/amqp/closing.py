@@ -46,7 +46,7 @@ def fail(connection: ConnectionState, error: LeveretError) -> None:
 
 def close_channel(connection: ConnectionState, channel: Channel, reply: Reply, method: i64) -> None:
     """Tell the peer that a channel is closed, and wait for its answer."""
-    if channel.outbox:
+    if channel.unsent:
         channel.send_deliveries()
     _end_channel(connection, channel)
     channel.is_closing = True

@@ -70,7 +70,6 @@ class Connection(ConnectionState):
         # Bytes still to come of a body frame that is taken piece by piece, with its end octet.
         self._body_left: i64 = 0
         self._body_channel: Channel | None = None  # None: skip the rest of the frame
-        self.has_rest = False  # this turn has made enough copies: `go_on` in the next turn
         front.broker.timers.arm(self, self.deadline_ms)
 
     def note_published(self) -> None:
@@ -140,7 +139,21 @@ class Connection(ConnectionState):
         """Handle the frames that waited for credit, or for another turn."""
         self.is_full = False
         self.has_rest = False
-        self._feed_kept()
+        if self.settling is not None:
+            self._go_on_settling()
+        if not self.has_rest:
+            self._feed_kept()
+
+    def _go_on_settling(self) -> None:
+        channel = self.settling
+        assert isinstance(channel, Channel)
+        if channel.closed:  # its messages are back in their queues
+            self.settling = None
+            return
+        self.front.broker.turn.outlet = self
+        if channel.unsent:
+            channel.send_deliveries()
+        channel.settle_part()
 
     def _feed_kept(self) -> None:
         if self._chunks:
@@ -183,7 +196,7 @@ class Connection(ConnectionState):
     def _read_frames(self, data: bytes, at: i64) -> i64:
         """Handle complete frames. Return where the incomplete rest starts.
 
-        If the turn has made its share of copies, complete frames are left over too (`has_rest`).
+        If the turn has done its share of work, complete frames are left over too (`has_rest`).
         """
         turn = self.front.broker.turn
         end: i64 = len(data)

@@ -159,6 +159,9 @@ class ConnectionBase(Outlet):
         self.is_blocked = False  # the peer was told that publishing is blocked
         self.routes: i64 = 0  # number of routes that its channels cache
         self.unfinished_bytes: i64 = 0  # held in incomplete messages and open transactions
+        # Input that is left over
+        self.settling: SessionBase | None = None  # the channel whose ack goes on in the next turn
+        self.has_rest = False  # the turn has done its share of work: `go_on` in the next turn
         # Output
         self.is_full = False  # gets have used up the credit: further input waits for the peer
         self.last_words: MethodWriter | None = None  # sent when the socket is closed later

@@ -22,12 +22,16 @@ from leveret.amqp.methods import (
     BASIC_REJECT,
     CHANNEL_FLOW,
     CONFIRM_SELECT,
+    DEFINITION_COPIES,
     EXCHANGE_BIND,
+    EXCHANGE_CLASS,
     EXCHANGE_DECLARE,
     EXCHANGE_DELETE,
     EXCHANGE_UNBIND,
+    METHOD_COPIES,
     OTHER_METHODS,
     QUEUE_BIND,
+    QUEUE_CLASS,
     QUEUE_DECLARE,
     QUEUE_DELETE,
     QUEUE_PURGE,
@@ -69,7 +73,14 @@ HANDLERS: Final[dict[int, Callable[[Channel, MethodReader], None]]] = {
 
 
 def dispatch(channel: Channel, method: i64, reader: MethodReader) -> None:
-    """Call the handler of a method. Raise CommandInvalidError if it has none."""
+    """Call the handler of a method. Raise CommandInvalidError if it has none.
+
+    Its work counts to the turn, so that a flood of methods does not keep the loop from other
+    clients.
+    """
+    kind = method >> 16
+    is_definition = kind == EXCHANGE_CLASS or kind == QUEUE_CLASS
+    channel.turn.copies += DEFINITION_COPIES if is_definition else METHOD_COPIES
     handler = HANDLERS.get(method)
     if handler is None:
         if method in OTHER_METHODS:

@@ -9,7 +9,7 @@ memory. The broker treats a publishing connection like this:
 - It reads at most `QUOTA_BYTES` (more if the messages are large) and then waits for the next
   iteration of the loop, so that deliveries and acks of other connections come in between.
 - If the messages go to many queues, a turn makes about `COPIES_MAX` copies. The input that is left
-  over waits for the next iteration too.
+  over waits for a later iteration.
 - While a target queue has consumers and more than `backlog` ready messages, the connection waits
   for the queue to get shorter, at most `PAUSE_S` per quota. If consumers make progress, the wait
   grows with the number of waiting publishers, so that ten publishers together do not send ten
@@ -20,7 +20,8 @@ memory. The broker treats a publishing connection like this:
   at a time continues (`finisher`).
 
 Any other connection that fills the buffer of a read rests for one iteration of the loop: a flood of
-small frames must not keep the loop from the other connections.
+small frames must not keep the loop from the other connections. Connections whose turns do much work
+go on one at a time (`heavy_turns`).
 
 A consumer that does not read gets no more deliveries: its credit is not renewed while the buffer of
 its socket is full. Answers to `basic.get` use the same credit. When it is used up, further frames
@@ -42,12 +43,10 @@ from leveret.addresses import shown_address
 from leveret.amqp.closing import fail_internally, on_socket_lost
 from leveret.amqp.connection import Connection
 from leveret.amqp.connection_base import CREDIT_BYTES, AmqpFront
-from leveret.amqp.connection_state import RUNNING
 from leveret.amqp.finisher import Finisher
-from leveret.amqp.handlers.connection import on_access_changed
+from leveret.amqp.handlers.connection import on_access_changed, tell_blocked, tell_unblocked
+from leveret.amqp.heavy_turns import HEAVY_COPIES, HeavyTurns
 from leveret.amqp.long_queue_wait import PAUSE_S, LongQueueWait
-from leveret.amqp.methods import CONNECTION_BLOCKED, CONNECTION_UNBLOCKED
-from leveret.amqp.writer import MethodWriter
 from leveret.auth.certificates import NameRule, TlsPeer, tls_peer
 from leveret.engine.commands.consuming import refill
 from leveret.listening.clients import Client, Relayed
@@ -87,6 +86,7 @@ class AmqpProtocol:
         self._read_bytes = 0  # published bytes since the last pause
         self._is_paused = False  # paused as a publisher
         self._is_resting = False  # paused for one iteration of the loop
+        self._is_heavy = False  # must wait in `HeavyTurns` before its next turn
         self._is_unread = False  # paused because the peer does not read its answers
         self._is_behind = False  # paused because too many of its answers wait for the log
         self._queue_wait = LongQueueWait()
@@ -143,6 +143,7 @@ class AmqpProtocol:
             self._feed(data)
         except Exception:
             self._fail()
+        self._check_work()
         if connection.publishes != published:
             is_large = size > (connection.publishes - published) * LARGE_BYTES
             self._quota_bytes = LARGE_QUOTA_BYTES if is_large else QUOTA_BYTES
@@ -163,9 +164,13 @@ class AmqpProtocol:
             self._is_resting = True
             self._transport.pause_reading()
             server.loop.call_soon(self._end_rest)
-        if connection.has_rest:
-            self._pause()
         server.end_turn()
+
+    def _check_work(self) -> None:
+        """Pause after much work of the current turn; input that is left over counts as much."""
+        if self._front.broker.turn.copies >= HEAVY_COPIES or self.connection.has_rest:
+            self._is_heavy = True
+            self._pause()
 
     def _end_rest(self) -> None:
         self._is_resting = False
@@ -293,14 +298,14 @@ class AmqpProtocol:
         except Exception:
             self._fail()
         connection.note_published()
+        was_paused = self._is_paused
+        self._check_work()
         if self._is_unread and self._can_write and not connection.is_full:
             self._is_unread = False
             self._read_on()
         self._server.end_turn()
-        if self._is_paused:
+        if was_paused:
             self.maybe_resume()
-        elif connection.has_rest:
-            self._pause()
 
     def unsent_bytes(self) -> int:
         """Return the number of output bytes that the peer has not read yet."""
@@ -324,19 +329,30 @@ class AmqpProtocol:
             self._is_paused = True
             self.connection.is_held = True
             self._transport.pause_reading()
-            self._server.loop.call_soon(self.maybe_resume)
+            if self._is_heavy:
+                self._wait_in_line()
+            else:
+                self._server.loop.call_soon(self.maybe_resume)
+
+    def _wait_in_line(self) -> None:
+        self._is_heavy = False
+        self._server.heavy_turns.wait(self.connection, self.maybe_resume)
 
     def maybe_resume(self) -> None:
         """Resume reading, unless there is a reason to wait."""
         server = self._server
         if self._transport.is_closing() or self._end is not None:
             return
+        if self._is_heavy:
+            self._wait_in_line()
+            return
         if not server.finisher.admits(self.connection):
             server.waiting[self] = None
             server.check_waiting_within(FINISHER_CHECK_S)
             return
         if self._front.alarms and not server.finisher.is_current(self.connection):
-            self._block()
+            if tell_blocked(self.connection):
+                server.turn_soon()
             server.waiting[self] = None
             return
         if self._is_log_behind():
@@ -346,7 +362,8 @@ class AmqpProtocol:
             server.waiting[self] = None
             server.check_waiting_within(PAUSE_S)
             return
-        self._unblock()
+        if tell_unblocked(self.connection):
+            server.turn_soon()
         self._queue_wait.end()
         if self.connection.has_rest:
             server.loop.call_soon(self._go_on)
@@ -373,25 +390,6 @@ class AmqpProtocol:
         if not wait.has_long_queue(self.connection, self._front.limits.backlog):
             return False
         return wait.lasts(server.loop.time(), len(server.waiting))
-
-    def _block(self) -> None:
-        connection = self.connection
-        if connection.is_blocked or connection.state != RUNNING:
-            return
-        connection.is_blocked = True
-        if connection.wants_blocked_notify:
-            reason = " & ".join(self._front.alarms)
-            connection.send(0, MethodWriter(CONNECTION_BLOCKED).short_string(f"low on {reason}"))
-            self._server.turn_soon()
-
-    def _unblock(self) -> None:
-        connection = self.connection
-        if not connection.is_blocked:
-            return
-        connection.is_blocked = False
-        if connection.wants_blocked_notify:
-            connection.send(0, MethodWriter(CONNECTION_UNBLOCKED))
-            self._server.turn_soon()
 
 
 class Sockets:
@@ -424,6 +422,7 @@ class Sockets:
             None  # maps certificates to logins; None: they do not count
         )
         self.finisher = Finisher(front, loop, turn_soon)
+        self.heavy_turns = HeavyTurns(loop)
         self._check: asyncio.TimerHandle | None = None
 
     def flush(self) -> None:
@@ -494,5 +493,6 @@ class Sockets:
         self.protocols.pop(protocol.connection, None)
         self.waiting.pop(protocol, None)
         self.finisher.forget(protocol.connection)
+        self.heavy_turns.forget(protocol.connection)
         if not self.protocols:
             self._note_none()

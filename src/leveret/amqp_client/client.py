@@ -221,7 +221,7 @@ class AmqpClient(asyncio.Protocol):
 
     @property
     def is_lost(self) -> bool:
-        """Whether the connection has ended."""
+        """True if the connection has ended."""
         return self._is_lost
 
     def send(self, method: MethodWriter) -> None:

@@ -43,7 +43,7 @@ _SPECIAL: Final = '",+;<>\\'
 
 @dataclass(frozen=True)
 class NameRule:
-    """Which field of a certificate is the name of the user."""
+    """The field of a certificate that names the user."""
 
     source: str = DISTINGUISHED_NAME
     alternative_kind: str = "dns"

@@ -12,7 +12,7 @@ Source = tuple[str, str, str]  # address, user, protocol
 
 
 class OutcomeCounts:
-    """How often a login succeeded and failed."""
+    """Counts of logins that succeeded and failed."""
 
     __slots__ = ("failed", "succeeded")
 

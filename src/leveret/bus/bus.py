@@ -328,7 +328,11 @@ class Bus:
     def add_to_outbox(
         self, connection: Any, event: object, options: PublishOptions, key: str
     ) -> tuple[str, Awaitable[None] | None]:
-        """Begin what `publish_within` does. Return the message id, and what is left to await."""
+        """Write an event to the outbox, for `publish_within` of this bus and of a SyncBus.
+
+        Return the message id, and the awaitable that the outbox returned: None if it has written
+        the event already.
+        """
         if self._outbox is None:
             raise RuntimeError("the bus has no outbox: Bus(…, outbox=…)")
         with self._span(event, options) as given:

@@ -59,7 +59,7 @@ def decode(body: bytes, event: type[E]) -> E:
 
 
 def require_event(value: Any) -> None:
-    """Raise TypeError unless the value is a class of events."""
+    """Raise TypeError unless the value is an event class."""
     is_event = isinstance(value, type) and (
         hasattr(value, "model_validate_json")
         or hasattr(value, "__attrs_attrs__")
@@ -67,4 +67,4 @@ def require_event(value: Any) -> None:
         or (issubclass(value, msgspec.Struct | tuple) and value is not tuple)
     )
     if not is_event:
-        raise TypeError(f"{value!r} is no class of events: that is {KINDS}")
+        raise TypeError(f"{value!r} is not an event class: use {KINDS}")

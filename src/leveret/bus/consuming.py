@@ -29,6 +29,7 @@ from leveret.bus.errors import TopologyMismatchError
 from leveret.bus.handler_result import TOO_EARLY, Action, Decision, HandlerResult, decide
 from leveret.bus.loop_watch import LoopWatch
 from leveret.bus.metrics import BusMetrics
+from leveret.bus.pausing import pause
 from leveret.bus.publishing import Publisher
 from leveret.bus.received_message import ReceivedMessage, receive
 from leveret.bus.retry_policy import Backoff
@@ -155,7 +156,7 @@ class Consumer:
             raise
         except Exception:
             _log.exception("message %s is requeued after an error", message.delivery.message_id)
-            await self._pause(self._settings.backoff_s_max)
+            await pause(self._stopping, self._settings.backoff_s_max)
             self._settler.requeue(session, message)
 
     async def _settle_again(
@@ -221,16 +222,8 @@ class Consumer:
                 break
             if step_ms := wait_step_ms(wait_ms):
                 return step_ms
-            await self._pause(wait_ms / 1000)
+            await pause(self._stopping, wait_ms / 1000)
         return 0
-
-    async def _pause(self, pause_s: float) -> None:
-        """Wait; end early when the bus stops."""
-        try:
-            async with asyncio.timeout(pause_s):
-                await self._stopping.wait()
-        except TimeoutError:
-            return
 
     async def stop(self, deadline_s: float) -> None:
         """Cancel the consumer, wait for running handlers, and requeue the rest."""

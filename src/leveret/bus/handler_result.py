@@ -21,7 +21,7 @@ MAX_RETRIES_EXCEEDED: Final = "RABBITMQ_MESSAGE_MAX_RETRIES_EXCEEDED"
 
 
 class DeliveryOutcome(StrEnum):
-    """The wish of a handler for a delivery."""
+    """The outcome that a handler asks for."""
 
     ACK = "ack"  # the message is handled
     RETRY = "retry"  # it failed: deliver it again after the retry delay

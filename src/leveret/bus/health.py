@@ -1,4 +1,4 @@
-"""Whether a bus consumes, as the broker sees it.
+"""Ask the broker whether a bus consumes.
 
 Over AMQP the question is a passive declare on the consumer's own channel. A broker that drops our
 consumer sends a cancel on that channel first, because channels keep order. So the bus consumes if
@@ -24,7 +24,7 @@ ANSWER_BYTES_MAX: Final = 16 << 20
 
 @dataclass(frozen=True)
 class Health:
-    """Whether the broker lists the consumer: since when, or why not.
+    """The health of a bus: True if the broker lists its consumer, else the reason.
 
     A bus without handlers is healthy while it is connected.
     """

@@ -1,7 +1,7 @@
 """Notice a handler that blocks the event loop, and name it.
 
 A coroutine that computes or waits without `await` stops heartbeats, so that the broker takes all
-messages of the process back. A thread looks whether the loop still turns. The log names the handler
+messages of the process back. A thread checks that the loop still runs. The log names the handler
 and the line at which it stands.
 """
 
@@ -30,7 +30,7 @@ class LoopWatch:
         self._stopped = threading.Event()
         self._beat_s = 0.0
         self._beating: asyncio.TimerHandle | None = None
-        self._blocked_by = ""  # what blocks the loop now, as it was logged
+        self._blocked_by = ""  # the text that was logged about the handler that blocks the loop now
 
     def start(self) -> None:
         """Begin to watch the running loop."""
@@ -53,7 +53,7 @@ class LoopWatch:
     def _beat(self, loop: asyncio.AbstractEventLoop) -> None:
         self._beat_s = time.monotonic()
         if self._blocked_by:
-            _log.warning("the event loop turns again after %s", self._blocked_by)
+            _log.warning("the event loop runs again after %s", self._blocked_by)
             self._blocked_by = ""
         self._beating = loop.call_later(self._every_s, self._beat, loop)
 

@@ -1,13 +1,15 @@
-"""What a bus counts, and its text in the format of Prometheus.
+"""The metrics of a bus, and their text in the format of Prometheus.
 
-There are few metrics, and their labels have few values: an event without a handler is `other`.
+The values of labels are few: all events without a handler share the label `other`.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate
 from typing import Final
 
 from leveret.bus.handler_result import Action
+from leveret.histogram import Histogram
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 OTHER: Final = "other"  # the label of an event without a handler of its own
@@ -18,37 +20,11 @@ _OUTCOMES: Final = {
     Action.DELAY: "retried",
     Action.DEAD_LETTER: "dead_lettered",
 }
-_EARLY: Final = "early"  # it waits, and this is no retry
+_EARLY: Final = "early"  # the message came too early and is delivered again; this is not a retry
 _ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 Labels = Mapping[str, str]
 Sample = tuple[str, Labels, float]  # end of the name, labels, value
-
-
-class HandlerTimes:
-    """How long the handlers of an event took."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.sum_s = 0.0
-        self._counts = [0] * len(BUCKETS_S)  # by the smallest bucket that fits
-
-    def add(self, took_s: float) -> None:
-        """Count one call."""
-        self.count += 1
-        self.sum_s += took_s
-        for index, bound_s in enumerate(BUCKETS_S):
-            if took_s <= bound_s:
-                self._counts[index] += 1
-                return
-
-    def buckets(self) -> Iterator[tuple[str, int]]:
-        """Return each bound with the number of calls that took at most so long."""
-        total = 0
-        for bound_s, count in zip(BUCKETS_S, self._counts, strict=True):
-            total += count
-            yield f"{bound_s:g}", total
-        yield "+Inf", self.count
 
 
 class BusMetrics:
@@ -57,25 +33,25 @@ class BusMetrics:
     def __init__(self, service: str) -> None:
         self._service = service
         self.confirmed = 0
-        self.unconfirmed = 0
+        self.failed = 0
         self._handled: Counter[tuple[str, str]] = Counter()  # by event and outcome
-        self._times: dict[str, HandlerTimes] = {}  # by event
+        self._times: dict[str, Histogram] = {}  # seconds of handlers, by event
 
     def on_handled(self, event: str, action: Action, took_s: float) -> None:
-        """Count a delivery that its handler answered."""
+        """Count a delivery whose handler has returned."""
         self._handled[event, _OUTCOMES.get(action, _EARLY)] += 1
-        self._times.setdefault(event, HandlerTimes()).add(took_s)
+        self._times.setdefault(event, Histogram(BUCKETS_S)).observe(took_s)
 
     def text(self, *, running: int, sessions: Mapping[str, tuple[bool, int]]) -> str:
         """Return all metrics.
 
-        `running` handlers are called now. `sessions` has for each connection whether it is open,
-        and how often it was opened.
+        `running` is the number of handlers that run now. `sessions` says of each connection whether
+        it is open, and how often it was opened.
         """
         lines: list[str] = []
         published = (
             ("", {"outcome": "confirmed"}, self.confirmed),
-            ("", {"outcome": "failed"}, self.unconfirmed),
+            ("", {"outcome": "failed"}, self.failed),
         )
         lines += self._lines(
             "published_total",
@@ -100,9 +76,10 @@ class BusMetrics:
 
     def _time_samples(self) -> Iterator[Sample]:
         for event, times in sorted(self._times.items()):
-            for bound, count in times.buckets():
+            bounds = (*(f"{bound:g}" for bound in times.bounds), "+Inf")
+            for bound, count in zip(bounds, accumulate(times.counts), strict=True):
                 yield "_bucket", {"event": event, "le": bound}, count
-            yield "_sum", {"event": event}, times.sum_s
+            yield "_sum", {"event": event}, times.sum
             yield "_count", {"event": event}, times.count
 
     def _lines(self, name: str, kind: str, help_: str, samples: Iterable[Sample]) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Messages that wait in the service's own database until they are published.
 
 A service writes a message in the transaction of its own work, so that both are committed or
-neither. `outbox_relay` publishes what is committed and then removes it.
+neither. `outbox_relay` publishes the committed messages and then removes them.
 
     the service's transaction ── add ──► row ── published and confirmed ──► removed
 

@@ -1,12 +1,14 @@
 """Publish the messages of an outbox, and remove each after its confirm.
 
-A relay holds the lease of the outbox while it publishes, so that of many processes one publishes.
-It reads the outbox from its beginning to its end, again and again. Messages with the same key are
-published one after the other, all others at once. A message that the broker refuses stays, and
-those behind it with the same key wait for it.
+Several processes may have a relay for the same outbox. The relay that holds the lease publishes,
+and the others wait. It reads the outbox from its first message to its last, again and again.
+Messages with the same key are published one after the other. Messages without a key, or with
+different keys, are published concurrently. A message that the broker refuses stays in the outbox,
+and later messages with its key wait for it.
 
-A relay that dies between a confirm and the removal publishes the message again under the same id.
-So does a relay that was frozen for longer than its lease. Delivery is at least once.
+Delivery is at least once. A message is published again under the same id if the relay dies between
+its confirm and its removal. If a relay is frozen for longer than its lease, another relay may
+publish the same messages.
 """
 
 import asyncio
@@ -24,26 +26,27 @@ from leveret.bus.errors import (
 )
 from leveret.bus.outbox import Outbox, OutboxMessage
 from leveret.bus.outgoing_message import OutgoingMessage
+from leveret.bus.pausing import pause
 from leveret.bus.settings import BusSettings
 
 BATCH: Final = 200  # messages that are read at once
 LEASE_S: Final = 60.0
-# Faults of one message. After any other the broker cannot be reached, and the rest can wait.
+# Errors that concern one message. After any other error the relay stops reading and tries later.
 _OF_MESSAGE: Final = (EncodeError, NackedError, TooLargeError, UnroutableError)
 _log: Final = logging.getLogger(__name__)
 
-Publish = Callable[[OutgoingMessage, float], Awaitable[None]]  # within so many seconds
+Publish = Callable[[OutgoingMessage, float], Awaitable[None]]  # with a timeout in seconds
 
 
 class OutboxRelay:
-    """Publishes what an outbox holds, from `start` to `stop`."""
+    """Publishes the messages of an outbox, from `start` to `stop`."""
 
     def __init__(self, outbox: Outbox, publish: Publish, settings: BusSettings) -> None:
         self._outbox = outbox
         self._publish = publish
         self._settings = settings
         self._owner = secrets.token_hex(16)
-        self._lease_end_s = 0.0  # of the loop's clock, and a little early
+        self._lease_end_s = 0.0  # event loop time; counted from before the claim
         self._stopping = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
 
@@ -64,15 +67,17 @@ class OutboxRelay:
         while not self._stopping.is_set():
             try:
                 is_clean = not await self._has_lease() or await self._sweep()
-            except Exception:
-                _log.exception("the outbox cannot be read")
+            except Exception as fault:
+                _log.exception("the outbox relay failed and tries again: %r", fault)
                 is_clean = False
             settings = self._settings
-            await self._pause(settings.outbox_poll_s if is_clean else settings.backoff_s_max)
+            pause_s = settings.outbox_poll_s if is_clean else settings.backoff_s_max
+            await pause(self._stopping, pause_s)
         try:
             await self._outbox.release(self._owner)
         except Exception as fault:
-            _log.warning("the lease of the outbox ends by itself: %r", fault)
+            text = "the lease of the outbox was not released and ends after %g s: %r"
+            _log.warning(text, LEASE_S, fault)
 
     async def _has_lease(self) -> bool:
         """Return True if this relay may publish. Renew the lease when half of it is over."""
@@ -98,7 +103,8 @@ class OutboxRelay:
             if any(not isinstance(each, _OF_MESSAGE) for each in faults):
                 break
         if faults:
-            _log.error("%d messages stay in the outbox; the first: %s", len(faults), faults[0])
+            text = "%d messages were not published and stay in the outbox; the first error: %s"
+            _log.error(text, len(faults), faults[0])
         return not faults
 
     async def _relay(
@@ -137,10 +143,3 @@ class OutboxRelay:
                     failed.add(each.key)
                 return
             done.append(each.position)
-
-    async def _pause(self, pause_s: float) -> None:
-        try:
-            async with asyncio.timeout(pause_s):
-                await self._stopping.wait()
-        except TimeoutError:
-            return

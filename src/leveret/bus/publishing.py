@@ -197,9 +197,11 @@ class Publisher:
 
     async def publish(self, message: OutgoingMessage, timeout_s: float | None = None) -> None:
         """Publish and wait for the confirm. Raise PublishError or EncodeError."""
-        self._metrics.unconfirmed += 1
-        await self._publish(message, timeout_s)
-        self._metrics.unconfirmed -= 1
+        try:
+            await self._publish(message, timeout_s)
+        except BaseException:
+            self._metrics.failed += 1
+            raise
         self._metrics.confirmed += 1
 
     async def _publish(self, message: OutgoingMessage, timeout_s: float | None) -> None:

@@ -24,12 +24,12 @@ class ReceivedMessage:
 
     @property
     def returns(self) -> int:
-        """How often it came back to its queue."""
+        """The number of times that it came back to its queue."""
         return bus_headers.return_count(self.headers, is_redelivered=self.delivery.is_redelivered)
 
     @property
     def unanswered(self) -> int:
-        """How many deliveries before its last publish came back without an answer."""
+        """The number of deliveries before its last publish that came back without an answer."""
         return bus_headers.count_of(self.headers.get(bus_headers.UNANSWERED_COUNT))
 
 

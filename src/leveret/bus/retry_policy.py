@@ -1,4 +1,4 @@
-"""When to try again: messages (`RetryPolicy`) and connections (`Backoff`).
+"""Decide when to try again: messages (`RetryPolicy`) and connections (`Backoff`).
 
 A policy names its delays. Each delay has a queue of its own at the broker, so that a message with a
 short delay never waits behind one with a long delay. Therefore the number of delays is bounded.

@@ -51,7 +51,7 @@ class RunningHandlers:
 
     @property
     def count(self) -> int:
-        """How many handlers run."""
+        """The number of handlers that run."""
         return len(self._running)
 
     def hung(self) -> tuple[str, ...]:

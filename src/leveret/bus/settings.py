@@ -33,7 +33,7 @@ class BusSettings:
     answer_timeout_s: float = 3.0  # for any call to the broker
     backoff_s_min: float = 0.1
     backoff_s_max: float = 3.0
-    outbox_poll_s: float = 0.2  # between two looks into the outbox
+    outbox_poll_s: float = 0.2  # between two reads of an empty outbox
     stop_deadline_s: float = 30.0  # for handlers that still run when the bus stops
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT as a wish to stop.
+"""Turn SIGTERM and SIGINT into a request to stop.
 
 A service that is told to end finishes its running handlers first. A second signal has its usual
 effect, so that an operator can end a service whose handlers hang. Python lets only the main thread

@@ -24,7 +24,7 @@ _T = TypeVar("_T")
 
 
 class ExchangeType(StrEnum):
-    """How an exchange routes."""
+    """The types of exchanges."""
 
     DIRECT = "direct"
     FANOUT = "fanout"
@@ -32,7 +32,7 @@ class ExchangeType(StrEnum):
 
 
 class QueueType(StrEnum):
-    """How the broker stores a queue."""
+    """The types of queues."""
 
     CLASSIC = "classic"
     QUORUM = "quorum"

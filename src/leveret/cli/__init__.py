@@ -1,6 +1,6 @@
 """The command line `leveret`: parse arguments, call the part that does the work, print its result.
 
-main.py           entry point; starts `serve` without importing Typer, and Typer for the rest
+main.py           entry point; starts `serve` and `ctl status` without Typer, and Typer for the rest
 serve.py          `leveret serve`: run the broker; its flags come from the option table
 app.py            the Typer application with all command groups
 config.py         `leveret config`: check and show the configuration

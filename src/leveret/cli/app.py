@@ -53,7 +53,10 @@ def is_overview(first_word: str) -> bool:
 
 
 def _make_root() -> typer.Typer:
-    app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help=_HELP)
+    # Plain help: Rich would only draw boxes, and its import takes more than half of `--help`.
+    app = typer.Typer(
+        no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None, help=_HELP
+    )
     app.callback()(leveret)
     return app
 

@@ -31,7 +31,7 @@ def _load(file: str | None) -> Settings:
 
 @app.command()
 def check(config: File = None) -> None:
-    """Check the configuration file and the environment, and print every error."""
+    """Check the configuration. Prints every error of the file and the environment."""
     _load(config)
     typer.echo("the configuration is valid")
 

@@ -1,7 +1,7 @@
-"""Which nodes may connect, and the sentences for those that may not.
+"""Decide which nodes may connect, and explain each refusal in one sentence.
 
-Both sides of a handshake judge each other by their cards. A refusal is one sentence that names both
-nodes and says what to do, so that it is right in the log of either side. This module is pure.
+Each side of a handshake checks the card of the other. A refusal is one sentence that names both
+nodes and says what to do, so that it fits the log of either side. This module is pure.
 """
 
 from leveret.cluster.errors import LinkRefusedError

@@ -1,4 +1,4 @@
-"""Find the faults of a cluster, as sentences for the person who has to mend them.
+"""Find the faults of a cluster, as sentences for its operator.
 
 `find_faults` looks at the facts that one node has (`leveret.cluster.status`) and returns each fault
 with one sentence that says what to do. The command `leveret ctl cluster status` and the page show
@@ -12,10 +12,10 @@ from typing import Final
 from leveret.cluster.status import ClusterStatus, MemberStatus
 
 STOPPED: Final = "stopped"  # clients are not served
-DEGRADED: Final = "degraded"  # clients are served, and something has to be mended
+DEGRADED: Final = "degraded"  # clients are served, and something has to be repaired
 NOTE: Final = "note"  # nothing is wrong; the state is not the usual one
 
-LAG_BYTES_MIN: Final = 16 * 1024 * 1024  # a follower that lacks less is not worth a sentence
+LAG_BYTES_MIN: Final = 16 * 1024 * 1024  # a follower that lacks less is not reported
 LAG_BLOCKS_MIN: Final = 1000  # likewise, if it reads blocks from the leader's files
 
 
@@ -39,7 +39,7 @@ def find_faults(status: ClusterStatus) -> list[Fault]:
 
 
 def find_reasons(status: ClusterStatus) -> list[str]:
-    """Return one sentence for each fault that keeps messages waiting or needs to be mended."""
+    """Return one sentence for each fault that delays messages or needs a repair."""
     faults = [fault for fault in find_faults(status) if fault.severity != NOTE]
     return [f"{fault.fault[0].upper()}{fault.fault[1:]}: {fault.advice}." for fault in faults]
 

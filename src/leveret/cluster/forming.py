@@ -1,12 +1,12 @@
-"""Founding a cluster, letting nodes in, promoting them, and the commands of operators.
+"""Create a cluster, add nodes to it, promote them, and carry out the commands of operators.
 
-Founding reduces to joining. The listed node whose name sorts first makes a cluster of itself alone,
-once all listed nodes are connected, new, and list the same peers. A directory of a single node does
-so at once. The leader then lets in new nodes that know the secret, as non-voters, tells each its
-number, and promotes it when it has caught up. A node of a formed cluster never founds
-again, so two halves of a network cannot found two clusters.
+A cluster begins with one node. It is the listed node whose name sorts first, once all listed nodes
+are connected, new, and list the same peers. A node that already has data of its own begins a
+cluster at once. The leader then adds each new node that knows the secret as a non-voter, tells it
+its number, and promotes it when it has caught up. A member of a cluster never creates another one,
+so two halves of a network cannot create two clusters.
 
-Everything is tried again at each tick, so nothing here waits for a lost message.
+Each tick tries every step again, so that a lost message delays a step and never stops it.
 """
 
 import asyncio
@@ -38,12 +38,13 @@ from leveret.errors import ProtocolError
 log = logging.getLogger(__name__)
 
 # Requests between nodes
-ADMIT: Final = 1  # cluster:16 number:u32 members       the leader to a node that it has let in
+ADMIT: Final = 1  # cluster:16 number:u32 members       the leader to a node that it has added
 REMOVE: Final = 2  # name                               any node to the leader, for an operator
 LEAD: Final = 3  # name; empty: the best one
 NEWCOMER: Final = 4  # next_number:u32 card             a follower to the leader, about a new node
 DRAIN: Final = 5  # empty                               any node to the one to be drained
 REVIVE: Final = 6  # empty                              any node to a drained one
+REPORT: Final = 7  # see `leveret.cluster.reports`      a follower to the leader
 
 ADMIT_S: Final = 5.0
 NEWCOMER_S: Final = 2.0  # how often a follower tells the leader about a new node
@@ -86,9 +87,9 @@ class Forming:
         self._node = node
         self._is_becoming = False  # the identity is being written
         self._admitted: set[tuple[str, int]] = set()  # names and incarnations that know it
-        # New nodes that followers have told this leader about, and when.
+        # New nodes that followers have reported to this leader, and when.
         self._newcomers: dict[str, tuple[float, Card]] = {}
-        self._told_s: dict[str, float] = {}  # when this follower told about a new node
+        self._told_s: dict[str, float] = {}  # when this follower reported a new node
         self._tasks: set[asyncio.Task[None]] = set()
         # Tasks that wait for a commit, or for the end of a hand-over.
         self._waiting: list[tuple[Callable[[RaftHost], bool], asyncio.Future[None]]] = []
@@ -98,22 +99,22 @@ class Forming:
             task.cancel()
 
     def on_tick(self) -> None:
-        """Found, let in or promote, if it is time."""
+        """Create the cluster, add a node or promote one, if it can be done now."""
         host = self._node.host
         if host is None:
-            self._maybe_found()
+            self._maybe_create_cluster()
             return
         self.look(host)
         if not host.is_leading:
             self._tell_leader(host)
         else:
             try:
-                if not self._let_in(host):
+                if not self._add_new_node(host):
                     self._promote(host)
             except (BusyError, ChangeRefusedError, NotLeaderError) as reason:
-                log.debug("the members stay as they are: %s", reason)
+                log.debug("the members cannot change now: %s", reason)
 
-    # Founding
+    # Creating a cluster
 
     def waiting_for(self) -> str:
         """Return what a new node waits for, as a sentence."""
@@ -123,24 +124,24 @@ class Forming:
         cards = self._node.links.cards()
         old = [name for name in me.peers if name in cards and cards[name].cluster]
         if old:
-            return f"it waits to be let in by the cluster of the nodes {', '.join(old)}"
+            return f"it waits to be added to the cluster of the nodes {', '.join(old)}"
         missing = [name for name in me.peers if name not in cards and name != me.name]
         if missing:
             return f"it waits for connections with the nodes {', '.join(missing)}"
         if me.name != min(me.peers):
-            return f"it waits for node {min(me.peers)}, which founds the cluster"
+            return f"it waits for node {min(me.peers)}, which creates the cluster"
         return ""
 
-    def _maybe_found(self) -> None:
+    def _maybe_create_cluster(self) -> None:
         if not self._is_becoming and not self.waiting_for():
             self._is_becoming = True
-            self._start(self.found())
+            self._start(self.create_cluster())
 
-    async def found(self) -> None:
+    async def create_cluster(self) -> None:
         """Make a cluster of this node alone, and wait until that is on disk."""
         me = self._node.card()
         cluster = self._node.chance.getrandbits(8 * CLUSTER_BYTES).to_bytes(CLUSTER_BYTES, "big")
-        log.info("node %s founds the cluster %s", me.name, cluster.hex())
+        log.info("node %s creates the cluster %s", me.name, cluster.hex())
         members = Members([Member(1, me.name, me.uid, me.address.encode())], [])
         written = asyncio.Event()
         self._become(cluster, 1, members, written.set)
@@ -152,10 +153,10 @@ class Forming:
         self._is_becoming = True
         self._node.become_member(cluster, number, members, done)
 
-    # Letting in
+    # Adding nodes
 
-    def _let_in(self, host: RaftHost) -> bool:
-        """Let a new node in, as a non-voter; return True if one is let in now."""
+    def _add_new_node(self, host: RaftHost) -> bool:
+        """Add a new node as a non-voter; return True if one is being added."""
         members = host.raft.log.members()
         now_s = asyncio.get_running_loop().time()
         known = {
@@ -193,7 +194,7 @@ class Forming:
                 self._start(self._tell(leader, number + card.encode()))
 
     async def _tell(self, leader: str, payload: bytes) -> None:
-        with contextlib.suppress(ClusterError):  # it is told again
+        with contextlib.suppress(ClusterError):  # the next tick reports it again
             await self._node.links.request(leader, NEWCOMER, payload, NEWCOMER_S)
 
     def _on_newcomer(self, payload: bytes, answer: Answer) -> None:
@@ -216,7 +217,7 @@ class Forming:
             raise ChangeRefusedError(f"all {NUMBER_MAX} numbers of members were given")
         member = Member(number, card.name, card.uid, card.address.encode())
         host.propose(host.raft.plan_add(member))
-        self._newcomers.clear()  # all of them are told again
+        self._newcomers.clear()  # followers report all of them again
         log.info("node %s joins the cluster as number %d", card.name, number)
 
     async def _admit(self, host: RaftHost, name: str, incarnation: int, member: Member) -> None:
@@ -227,7 +228,7 @@ class Forming:
         try:
             await self._node.links.request(name, ADMIT, payload, ADMIT_S)
         except ClusterError as reason:
-            log.info("node %s did not learn that it may join: %s", name, reason)
+            log.info("node %s was not told that it may join: %s", name, reason)
             self._admitted.discard((name, incarnation))
 
     def _on_admit(self, payload: bytes, answer: Answer) -> None:
@@ -285,7 +286,7 @@ class Forming:
             answer(True, text)
 
     async def command(self, kind: int, name: str) -> str:
-        """Let the leader do something; return a sentence, or raise `ClusterError`."""
+        """Let the leader carry out a command; return a sentence, or raise `ClusterError`."""
         host = self._node.host
         if host is None:
             raise ClusterError(f"this node is in no cluster: {self.waiting_for()}")
@@ -365,11 +366,11 @@ class Forming:
         await self._wait(lambda now: now.raft.transfer_target == NOBODY)
         name = self._node.name_of(target)
         if host.is_leading:
-            raise ClusterError(f"node {name} did not take the lead in time: this node leads on")
+            raise ClusterError(f"node {name} did not take the lead in time: this node still leads")
         return f"node {name} takes the lead"
 
     async def _when_free(self, change: Callable[[], None]) -> None:
-        """Do something as soon as no other change is under way."""
+        """Begin a change as soon as no other change is under way."""
         last_s = asyncio.get_running_loop().time() + FREE_S
         while True:
             try:
@@ -381,7 +382,7 @@ class Forming:
             await asyncio.sleep(RETRY_S)
 
     async def _wait(self, is_done: Callable[[RaftHost], bool]) -> None:
-        """Wait until something is so, at most as long as an operator does."""
+        """Wait for a condition, at most for as long as an operator waits for an answer."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         entry = is_done, future
         self._waiting.append(entry)
@@ -394,7 +395,7 @@ class Forming:
             self._waiting.remove(entry)
 
     def look(self, host: RaftHost) -> None:
-        """Let those go on whose condition holds now."""
+        """Wake the tasks whose condition holds now."""
         for is_done, future in self._waiting:
             if not future.done() and is_done(host):
                 future.set_result(None)

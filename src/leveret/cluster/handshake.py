@@ -146,7 +146,7 @@ def _read_text(reader: Reader, bytes_max: int) -> str:
 
 
 class Handshake:
-    """One side of one handshake; `is_done` when the peer is who it says."""
+    """One side of one handshake; `is_done` when the peer has proved its identity."""
 
     def __init__(self, me: Card, secret: bytes, nonce: bytes) -> None:
         assert len(nonce) == NONCE_BYTES
@@ -163,7 +163,7 @@ class Handshake:
         self._data = b""
 
     def begin(self) -> bytes:
-        """Return the bytes to send before any has come."""
+        """Return the first bytes to send, before the peer has sent any."""
         return b""
 
     def feed(self, data: bytes) -> bytes:
@@ -182,7 +182,7 @@ class Handshake:
         return out
 
     def rest(self) -> bytes:
-        """Return the bytes that came behind the handshake."""
+        """Return the bytes that arrived after the handshake."""
         assert self.is_done
         rest, self._data = self._data, b""
         return rest
@@ -208,7 +208,7 @@ class Handshake:
         sentence = _read_text(reader, SENTENCE_BYTES_MAX)
         reader.require_end()
         if not hmac.compare_digest(proof, self._sign(b"refuses", self._hello, signed)):
-            code = WRONG_SECRET  # anybody can say so; the sentence is for people only
+            code = WRONG_SECRET  # anyone can send this; the sentence is only for the log
         raise LinkRefusedError(code or WRONG_SECRET, sentence, by_peer=True)
 
     def refuse(self, code: int, sentence: str) -> bytes:

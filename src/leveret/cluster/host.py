@@ -1,4 +1,4 @@
-"""The host of one Raft member: feeds it, writes for it, and tells when it leads or commits.
+"""The host of one Raft member: passes events to it, writes its blocks, and reports to its owner.
 
 It does the work that `leveret.cluster.raft` names. The log that it writes to belongs to the owner
 and changes with the role:
@@ -8,7 +8,7 @@ and changes with the role:
     no log: the owner opens its directory again, and makes a new host, which follows
 
 Without a log nothing is written, so nothing is promised to other members; heartbeats and messages
-go on. The new host believes its directory and nothing else: the leader's log may have ended before
+go on. The new host starts only from its directory: the leader's log may have ended before
 all of its blocks were written.
 
 On the leader the log itself writes its blocks and gives them to `append`. This module does no I/O:
@@ -69,7 +69,7 @@ class RaftHost:
     # Inputs
 
     def tick(self) -> None:
-        """Let time pass by one tick."""
+        """Advance the time by one tick."""
         self._run(self._tick)
 
     def _tick(self) -> None:
@@ -95,8 +95,8 @@ class RaftHost:
     def append(self, index: int, kind: int, data: bytes) -> None:
         """Take a block that the leader's log has made and writes itself.
 
-        Raise `NotLeaderError` or `BusyError` if there is no leading: then the log must not write
-        the block. `may_append` says so before.
+        Raise `NotLeaderError` or `BusyError` if this member does not lead. Then the log must not
+        write the block. Ask `may_append` before.
         """
         members: Members | None = None
         if kind == MEMBERS:
@@ -179,7 +179,7 @@ class RaftHost:
         return int((self._now_s() - self._sync_since_s) / self._tick_s)
 
     def fail(self, reason: str) -> None:
-        """End: nothing is written, sent or promised any more."""
+        """Stop the host: it writes, sends and promises nothing more."""
         if not self.has_ended:
             self.has_ended = True
             self._owner.on_fault(reason)

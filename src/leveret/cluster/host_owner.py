@@ -1,4 +1,4 @@
-"""The parts that a `RaftHost` reaches: the logs of its node, links, copies, and its owner."""
+"""Interfaces that a `RaftHost` calls: the logs of its node, links, copies, and its owner."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -28,7 +28,7 @@ class MemberLog(LogReader, Protocol):
     """The log of a node that follows. Writes are done in their order."""
 
     def make_block(self, index: int, term: int, kind: int, payload: bytes) -> bytes:
-        """Encode a block of the log's own, as it stands in a log file."""
+        """Encode a block that the log itself makes, as it is stored in a log file."""
 
     def write(self, hard: HardState | None, cut_from: int, blocks: list[Block], done: Done) -> None:
         """Write and sync a hard state, cut the log from a block on (0: do not), and write blocks.

@@ -1,7 +1,7 @@
 """One connection to another node: the handshake, then frames, or the bytes of one client.
 
     frame    = size:u32 kind:u8 body                 size counts what follows it
-    PING     =                                       a sign of life
+    PING     =                                       the sender is alive
     MESSAGES = …                                     of Raft: `leveret.cluster.raft.codec`
     REQUEST  = id:u32 kind:u8 payload                what one node asks of another
     ANSWER   = id:u32 is_done:u8 text
@@ -43,7 +43,7 @@ from leveret.errors import FieldSyntaxError, FrameError, ProtocolError
 HANDSHAKE_S: Final = 5.0
 # A frame that has reached this gets no more messages: the peer works on the first of them sooner.
 FRAME_BYTES_FULL: Final = 4 * 1024 * 1024
-# What waits for a peer that does not read; then frames are dropped. It can be one frame more.
+# Bytes that may wait for a peer that does not read, plus one frame. Then frames are dropped.
 WAITING_BYTES_MAX: Final = 32 * 1024 * 1024
 # A sender of DATA waits while this many bytes wait for the peer.
 DATA_WAITING_BYTES_MAX: Final = 1024 * 1024
@@ -63,10 +63,10 @@ _PING_FRAME: Final = b"\0\0\0\1\0"
 
 
 class Owner(Protocol):
-    """Decides about links, and takes what they bring."""
+    """Accepts or refuses links, and handles what they receive."""
 
-    def judge(self, link: "Link") -> None:
-        """Raise `LinkRefusedError` if the node that has shown its card is not welcome."""
+    def check_peer(self, link: "Link") -> None:
+        """Raise `LinkRefusedError` if the node that has shown its card may not connect."""
 
     def on_open(self, link: "Link") -> None:
         """Handle the end of the handshake."""
@@ -90,7 +90,7 @@ class Owner(Protocol):
         """Take over a connection that another node relays. It is paused."""
 
     def on_closed(self, link: "Link", reason: str) -> None:
-        """Handle the end of a connection; an empty reason is no news."""
+        """Handle the end of a connection; the reason is empty if it needs no log line."""
 
 
 class Link(asyncio.BufferedProtocol):
@@ -104,7 +104,7 @@ class Link(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._reason = ""
-        self._has_ended = False  # by this side; what still comes is not looked at
+        self._has_ended = False  # by this side; bytes that still arrive are ignored
         self._is_judged = False
         self.address = ""
         self.is_open = False
@@ -157,12 +157,12 @@ class Link(asyncio.BufferedProtocol):
 
     @property
     def reason(self) -> str:
-        """Why the connection has ended; empty if that is no news."""
+        """The reason why the connection has ended; empty if it needs no log line."""
         return self._reason
 
     @property
     def is_made(self) -> bool:
-        """Whether there is a connection, and so an end of it to wait for."""
+        """True if the connection was made, so that its end will be reported."""
         return self._transport is not None
 
     @property
@@ -249,7 +249,7 @@ class Link(asyncio.BufferedProtocol):
     # The handshake
 
     def _shake(self) -> None:
-        """Go on with the handshake, or with the head of a relay."""
+        """Continue the handshake, or the head of a relay."""
         data = bytes(self._buffer[: self._end_at])
         self._end_at = 0
         handshake = self._handshake
@@ -257,7 +257,7 @@ class Link(asyncio.BufferedProtocol):
             answer = handshake.feed(data)
             if handshake.card is not None and not self._is_judged:
                 self._is_judged = True
-                self._owner.judge(self)
+                self._owner.check_peer(self)
             if answer:
                 self._write([answer])
             if not self._is_shaken():
@@ -394,12 +394,12 @@ class Link(asyncio.BufferedProtocol):
     # Sending
 
     def send(self, source: int, target: int, messages: list[Message]) -> None:
-        """Send all of a turn; what does not fit is lost."""
+        """Send all messages of a turn. Drop those that do not fit."""
         for pieces in encode_frames(source, target, messages, FRAME_BYTES_FULL):
             self._send_frame(pieces)
 
     def ping(self) -> None:
-        """Show the peer that this node is there."""
+        """Tell the peer that this node is alive."""
         self._send_frame([_PING_FRAME])
 
     def send_request(self, number: int, kind: int, payload: bytes) -> None:
@@ -419,7 +419,7 @@ class Link(asyncio.BufferedProtocol):
         """Return False while much waits for the peer; `on_drained` tells when it is sent."""
         return self.is_open and not self._is_write_paused
 
-    def say_bye(self, refusal: LinkRefusedError) -> None:
+    def close_with_reason(self, refusal: LinkRefusedError) -> None:
         """End an open connection, and tell the peer why."""
         self.refusal = refusal.code
         if self.is_open:
@@ -442,14 +442,14 @@ class Link(asyncio.BufferedProtocol):
             self.transport.writelines(pieces)
 
     def close(self, reason: str) -> None:
-        """Send what waits and be gone, within a deadline."""
+        """Send the waiting bytes and close the connection, within a deadline."""
         self._end(reason)
         if self._transport is not None and not self._transport.is_closing():
             self._transport.close()
             self._deadline = self._loop.call_later(HANDSHAKE_S, self._transport.abort)
 
     def abort(self, reason: str) -> None:
-        """Be gone at once."""
+        """Close the connection at once."""
         self._end(reason)
         if self._transport is not None:
             self._transport.abort()
@@ -468,6 +468,6 @@ def _frame(kind: int, body: bytes) -> bytes:
 
 
 def _to_line(data: bytes) -> str:
-    """Return a text of a peer as one line that may be shown."""
+    """Return a text of a peer as one printable line."""
     text = data.decode(errors="replace")
     return "".join(character if character.isprintable() else "?" for character in text)

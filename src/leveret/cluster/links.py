@@ -5,8 +5,8 @@ does not happen, because only one of them may know the other's address. `TALK` c
 must not wait, `BULK` carries copies of directories. A lost or refused connection is dialed again,
 after a growing, randomised delay. The owner is told when a connection is lost or replaced, so that
 it need not wait for a timeout: what was under way on it may be lost. An idle link sends a ping
-every second. A link that received nothing for `silent_s` is closed, so that a peer that was cut off
-is noticed, and its return, too.
+every second. A link that received nothing for `silent_s` is closed, so that this node notices when
+a peer is cut off, and when it is back.
 
 Sending never blocks. Data that cannot be sent now is dropped and counted: Raft sends it again.
 """
@@ -18,7 +18,6 @@ from random import Random
 from typing import Final
 
 from leveret.cluster.admission import name_twice, other_node
-from leveret.cluster.complaints import Complaints
 from leveret.cluster.errors import ClusterError, LinkRefusedError
 from leveret.cluster.handshake import (
     BULK,
@@ -38,13 +37,14 @@ from leveret.cluster.peers import PACE, Address, Facts, LinksOwner, Pace, Tls
 from leveret.cluster.raft.messages import Message
 from leveret.cluster.relay import RelayHead
 from leveret.cluster.requests import Requests
+from leveret.cluster.warning_limiter import WarningLimiter
 
 log = logging.getLogger(__name__)
 
 CONNECT_S: Final = 3.0
 RETRY_S_MIN: Final = 0.05
 RETRY_S_MAX: Final = 1.0
-REFUSED_RETRY_S: Final = 5.0  # somebody has to change something first
+REFUSED_RETRY_S: Final = 5.0  # an operator has to change something first
 SECOND_DIAL_S: Final = 2.0  # the node whose name sorts first leaves this time to the other
 STOP_S: Final = 5.0
 BACKLOG: Final = 1024  # clients that a whole node relays connect again together
@@ -77,7 +77,7 @@ class Links:
         self._server: asyncio.Server | None = None
         self._watch: asyncio.TimerHandle | None = None
         self._watched_s = self._loop.time()
-        self._complaints = Complaints(self._loop.time)
+        self._warnings = WarningLimiter(self._loop.time)
         self._has_stopped = False
         self.dials = 0
         self._dropped = 0  # frames for which there was no link, or that gone links dropped
@@ -114,13 +114,13 @@ class Links:
             link.abort("")
 
     def abort(self) -> None:
-        """Nothing more comes or goes, from now on."""
+        """Close all connections at once, and begin no more."""
         self._end()
         for link in [*self._open.values(), *self._others]:
             link.abort("")
 
     def _end(self) -> list[asyncio.Task[None]]:
-        """Begin nothing more; return the tasks that end by that."""
+        """Begin no more connections; return the tasks that now end."""
         self._has_stopped = True
         if self._watch is not None:
             self._watch.cancel()
@@ -172,7 +172,7 @@ class Links:
         for purpose in KEPT:
             link = self._open.get((name, purpose))
             if link is not None:
-                link.say_bye(refusal)
+                link.close_with_reason(refusal)
 
     def peers(self) -> dict[str, Address]:
         return dict(self._peers)
@@ -194,7 +194,7 @@ class Links:
 
     @property
     def dropped(self) -> int:
-        """Frames that were not sent, for want of a link or of room."""
+        """Frames that were dropped, because there was no link or no room in its buffer."""
         return self._dropped + sum(link.dropped for link in self._open.values())
 
     def facts(self) -> list[Facts]:
@@ -276,9 +276,9 @@ class Links:
                 None
             )
 
-    # What links tell
+    # Events of links
 
-    def judge(self, link: Link) -> None:
+    def check_peer(self, link: Link) -> None:
         card = link.card
         assert card is not None
         mine = self._owner.card()
@@ -311,7 +311,7 @@ class Links:
         if before is not None:
             self._tell_replaced(link)
         log.info("connected with %s", link)
-        self._complaints.forget(link.peer)
+        self._warnings.forget(link.peer)
         if link.purpose == TALK and before is None:
             assert link.card is not None
             self._owner.on_connected(link.peer, link.card)
@@ -363,7 +363,7 @@ class Links:
         self._requests.on_closed(link)
         if self._has_stopped or link.is_surplus:
             return
-        self._complain(link, reason)
+        self._warn(link, reason)
         if self._open.get((link.peer, link.purpose)) is link:
             del self._open[link.peer, link.purpose]
             if link.purpose == TALK:
@@ -373,11 +373,11 @@ class Links:
         if link.is_refused_by_peer:
             self._owner.on_refused(link.peer, link.refusal, reason)
 
-    def _complain(self, link: Link, reason: str) -> None:
-        """Write one line to the log, and not again at every attempt."""
+    def _warn(self, link: Link, reason: str) -> None:
+        """Write one line to the log. Repeated attempts do not repeat it."""
         # A stranger chooses its name, so the lines about strangers are counted by their host.
         key = link.peer if link.is_dialed or link.is_proven else _host(link.address)
-        level = self._complaints.level(key, reason)
+        level = self._warnings.level(key, reason)
         log.log(level, "no connection with %s%s", link, f": {reason}" if reason else "")
 
     # Listening
@@ -403,7 +403,7 @@ class Links:
         return Link(self, Dialing(card, self._secret, nonce, peer, purpose), peer)
 
     async def _keep(self, peer: str, purpose: int, is_second: bool) -> None:
-        """Stay connected, as long as the node is a peer; `is_second`: the other one dials first."""
+        """Stay connected while the node is a peer. `is_second`: the other node dials first."""
         wait_s = RETRY_S_MIN
         while True:
             there = self._open.get((peer, purpose))
@@ -416,8 +416,8 @@ class Links:
             if (peer, purpose) in self._open:
                 continue
             # TWICE: the peer still has a link to an earlier process of this node. It ends soon.
-            is_hopeless = refusal not in (WELCOME, TWICE)
-            await asyncio.sleep(self._drawn(REFUSED_RETRY_S if is_hopeless else wait_s))
+            is_refused = refusal not in (WELCOME, TWICE)
+            await asyncio.sleep(self._drawn(REFUSED_RETRY_S if is_refused else wait_s))
             wait_s = min(wait_s * 2, RETRY_S_MAX)
 
     async def _dial_once(self, peer: str, purpose: int) -> int:
@@ -435,7 +435,7 @@ class Links:
         return link.refusal
 
     def _drawn(self, wait_s: float) -> float:
-        """Draw a time, so that nodes that lost each other together do not return together."""
+        """Draw a random time, so that not all nodes dial again at the same moment."""
         return wait_s * (0.5 + self._chance.random() / 2)
 
     async def _dial(self, link: Link, address: Address) -> bool:
@@ -445,13 +445,11 @@ class Links:
             async with asyncio.timeout(CONNECT_S):
                 await self._connect(link, address)
         except TimeoutError:
-            self._complain(link, f"{address} cannot be reached: no answer")
+            self._warn(link, f"{address} cannot be reached: no answer")
         except Exception as fault:
             # Any error, such as an unknown host name or an unreadable certificate, may be repaired
             # later. This task must go on, because no other one dials this node.
-            self._complain(
-                link, f"{address} cannot be reached: {str(fault) or type(fault).__name__}"
-            )
+            self._warn(link, f"{address} cannot be reached: {str(fault) or type(fault).__name__}")
         else:
             return True
         return False
@@ -469,12 +467,12 @@ class Links:
     # Time
 
     def _on_watch(self) -> None:
-        """Keep links alive, and give up those that are not."""
+        """Send keep-alives, and close the links whose peers are silent."""
         pace = self._pace
         self._watch = self._loop.call_later(pace.watch_s, self._on_watch)
         now_s = self._loop.time()
         if now_s - self._watched_s > pace.silent_s:
-            self._excuse()  # this process was held up, and what came meanwhile is not read yet
+            self._restart_silence()  # this process was held up, and may have unread bytes
         self._watched_s = now_s
         for link in list(self._open.values()):
             if now_s - link.received_s > pace.silent_s:
@@ -482,8 +480,8 @@ class Links:
             elif now_s - link.sent_s >= pace.watch_s / 2:
                 link.ping()
 
-    def _excuse(self) -> None:
-        """Note that it was not the peers that were silent."""
+    def _restart_silence(self) -> None:
+        """Restart the silence of all links: this process itself was held up."""
         now_s = self._loop.time()
         for link in self._open.values():
             link.received_s = now_s

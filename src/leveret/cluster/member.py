@@ -1,7 +1,7 @@
 """The member of one node in the cluster: Raft, links to other nodes, and joining the cluster.
 
 `ClusterMember` puts the parts together on one event loop: `RaftHost` hosts the member, `Links`
-connects it with the others, `Forming` founds the cluster, lets nodes in and promotes them. It has
+connects it with the others, `Forming` creates the cluster, adds nodes and promotes them. It has
 no threads and no files: the owner gives it a log (`leveret.cluster.host` says which one when), and
 a copier of directories. Time is that of the loop, and random numbers come from a given source, so
 that a simulation can drive all of it.
@@ -15,7 +15,7 @@ from random import Random
 
 from leveret.cluster.admission import removed, require_welcome
 from leveret.cluster.errors import ClusterError, LinkRefusedError
-from leveret.cluster.forming import DRAIN, LEAD, REMOVE, REVIVE, Forming
+from leveret.cluster.forming import DRAIN, LEAD, REMOVE, REPORT, REVIVE, Forming
 from leveret.cluster.handshake import NOT_LEADER, REMOVED, Card
 from leveret.cluster.host import TICK_S, RaftHost
 from leveret.cluster.host_owner import LeaderLog, MemberLog
@@ -28,9 +28,10 @@ from leveret.cluster.raft.members import NOBODY, Members, encode_members
 from leveret.cluster.raft.messages import Message
 from leveret.cluster.raft.stored import Stored
 from leveret.cluster.relay import RelayHead
+from leveret.cluster.reports import Reports
 from leveret.cluster.status import (
     ClusterStatus,
-    Sightings,
+    ContactTimes,
     describe,
     describe_cluster,
     describe_members,
@@ -102,20 +103,21 @@ class ClusterMember:
         self._names: dict[int, str] = {}  # by number, as messages came
         self._refusals: dict[str, str] = {}
         self._loop = asyncio.get_running_loop()
-        self._sightings = Sightings(self._loop.time())
+        self._contacts = ContactTimes(self._loop.time())
         self._timer: asyncio.TimerHandle | None = None
         self._has_ended = False
         self.links = Links(self, settings.secret, chance=chance, tls=tls, pace=pace)
         self.forming = Forming(self)
+        self.reports = Reports(self.links, self._loop)
 
     # Start and end
 
     async def start(self, host: str, port: int) -> None:
-        """Listen for other nodes, and begin. A node that was alone founds its cluster before."""
+        """Listen for other nodes, and begin. A node that was alone creates its cluster before."""
         if self._card.cluster:
             self._begin(self._stored)
         elif self._card.has_data:
-            await self.forming.found()
+            await self.forming.create_cluster()
         await self.links.start(host, port)
         if self._settings.address.endswith(":0"):  # known only now
             address = f"{self._settings.address[:-2]}:{self.links.port}"
@@ -124,17 +126,17 @@ class ClusterMember:
         self._timer = self._loop.call_later(self._tick_s, self._on_tick)
 
     async def stop(self) -> None:
-        """End in order. The owner hands the lead over before, if it wants to."""
+        """Close all connections in order. The owner may hand the lead over before."""
         self._end()
         await self.links.stop()
 
     def abort(self) -> None:
-        """End at once."""
+        """Close all connections at once."""
         self._end()
         self.links.abort()
 
     def fail(self, reason: str) -> None:
-        """End by a fault, such as a failed sync."""
+        """Stop after a fault, such as a failed sync."""
         if self.host is not None:
             self.host.fail(reason)
         else:
@@ -147,6 +149,7 @@ class ClusterMember:
         if self.host is not None:
             self.host.has_ended = True
         self.forming.stop()
+        self.reports.stop()
 
     def _begin(self, stored: Stored) -> None:
         raft = Raft(self.make_config(), stored, self.chance.getrandbits(30))
@@ -165,6 +168,7 @@ class ClusterMember:
             self.host.tick()
         if not self._has_ended:
             self.forming.on_tick()
+            self.reports.on_tick(self._other_leader())
 
     def become_member(
         self, cluster: bytes, number: int, members: Members, done: Callable[[], None]
@@ -185,7 +189,7 @@ class ClusterMember:
             self._begin(self._stored)
             for name in self.links.cards():
                 if members.named(name) is None:
-                    self.links.reconnect(name)  # it took this node for a new one
+                    self.links.reconnect(name)  # its links know this node as a new one
             done()
 
         self._member_log.write_identity(cluster, number, encode_members(members), written)
@@ -219,7 +223,7 @@ class ClusterMember:
     def begin_again(self, stored: Stored, member_log: MemberLog) -> None:
         """Follow with this log, after `on_follow`, as after a restart.
 
-        Only what is on disk counts: the log of a leader may have ended before it had written all
+        Only blocks on disk count: the log of a leader may have ended before it had written all
         blocks that it gave to this member.
         """
         before = self._require_host()
@@ -315,9 +319,9 @@ class ClusterMember:
             raise LinkRefusedError(NOT_LEADER, sentence, by_peer=False)
 
     def _require_member(self, host: RaftHost, card: Card) -> None:
-        """Raise unless a node is welcome by the members in force, or by those committed.
+        """Raise unless the members in force, or the committed ones, accept a node.
 
-        A change that is not committed may be taken back, so it keeps nobody out.
+        A change that is not committed may be undone, so it excludes no node.
         """
         raft = host.raft
         try:
@@ -331,7 +335,7 @@ class ClusterMember:
             self._names[card.number] = peer
 
     def on_lost(self, peer: str) -> None:
-        self._sightings.note_lost(peer, self._loop.time())
+        self._contacts.note_lost(peer, self._loop.time())
         if self._copier is not None:
             self._copier.on_lost(peer)
         number = self._number_of(peer)
@@ -365,7 +369,10 @@ class ClusterMember:
         host.on_messages(messages)
 
     def on_request(self, peer: str, kind: int, payload: bytes, answer: Answer) -> None:
-        self.forming.on_request(kind, payload, answer)
+        if kind == REPORT:
+            self.reports.on_report(peer, payload, answer)
+        else:
+            self.forming.on_request(kind, payload, answer)
 
     def on_data(self, peer: str, data: bytes) -> None:
         if self._copier is not None:
@@ -391,14 +398,14 @@ class ClusterMember:
 
     def on_lead(self, term: int) -> None:
         log.info("node %s leads the cluster, term %d", self._card.name, term)
-        self._sightings.note_leader(self._loop.time())
+        self._contacts.note_leader(self._loop.time())
         self._look()
         self._owner.on_lead(term)
 
     def on_follow(self, leader: int) -> None:
         name = self.name_of(leader)
         log.info("node %s leads the cluster" if name else "no node leads%s", name)
-        self._sightings.note_leader(self._loop.time())
+        self._contacts.note_leader(self._loop.time())
         self._look()
         self._owner.on_follow(name)
 
@@ -411,7 +418,7 @@ class ClusterMember:
             self.forming.look(self.host)
 
     def on_members(self) -> None:
-        """Follow a change of the members: connect with new ones, send removed ones away."""
+        """Follow a change of the members: connect to new ones, disconnect removed ones."""
         assert self.host is not None
         raft = self.host.raft
         members, committed = raft.log.members(), raft.log.members_at(raft.commit)
@@ -427,7 +434,7 @@ class ClusterMember:
                     self._loop.call_soon(self.links.disconnect, name, removed(name))
 
     def on_fault(self, reason: str) -> None:
-        log.error("this node leaves the work of the cluster: %s", reason)
+        log.error("this node stops working in the cluster: %s", reason)
         self._end()
         self.links.abort()
         self._owner.on_end(reason)
@@ -442,6 +449,11 @@ class ClusterMember:
                 return member.name
         return self._names.get(number, "")
 
+    def _other_leader(self) -> str:
+        """Return the name of the node that leads; empty if it is this one, or none is known."""
+        leader = NOBODY if self.host is None else int(self.host.raft.leader)
+        return "" if leader in (NOBODY, self._card.number) else self.name_of(leader)
+
     def _number_of(self, name: str) -> int:
         """Return the newest number of a name; 0 if it is not known."""
         return max((number for number, known in self._names.items() if known == name), default=0)
@@ -449,8 +461,8 @@ class ClusterMember:
     def _peers(self) -> dict[str, Address]:
         """Return the nodes to be connected with: the listed ones and the members.
 
-        The list of this node decides about addresses: it is how an operator says that a node has
-        moved, or is reached by another way from here.
+        The list of this node decides about addresses: an operator changes it when a node has
+        moved, or when this node reaches it by another address.
         """
         peers: dict[str, Address] = {}
         if self.host is not None:
@@ -469,7 +481,7 @@ class ClusterMember:
         """Return the cluster as this node sees it."""
         raft, members = None, []
         if self.host is not None:
-            now_s, seen = self._loop.time(), self._sightings
+            now_s, seen = self._loop.time(), self._contacts
             core, can_talk = self.host.raft, self.links.can_talk
             raft = describe(core, self.name_of, seen.leader_s(now_s))
             members = describe_members(core, can_talk, seen, now_s, self._tick_s)

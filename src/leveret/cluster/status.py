@@ -63,8 +63,8 @@ class ClusterStatus:
     members: list[MemberStatus]
 
 
-class Sightings:
-    """Since when a node knows its leader, and since when it has not reached other nodes.
+class ContactTimes:
+    """Times since when a node knows its leader, and since when it has not reached other nodes.
 
     Times are those of the event loop.
     """
@@ -108,14 +108,14 @@ def describe(raft: Raft, name_of: Callable[[int], str], leader_s: float) -> Raft
 
 
 def describe_members(
-    raft: Raft, can_talk: Callable[[str], bool], sightings: Sightings, now_s: float, tick_s: float
+    raft: Raft, can_talk: Callable[[str], bool], contacts: ContactTimes, now_s: float, tick_s: float
 ) -> list[MemberStatus]:
     """Return the members of the cluster, as this node knows them."""
     found: list[MemberStatus] = []
     for member in raft.log.members().members.values():
         lost_s = None
         if not can_talk(member.name):
-            lost_s = sightings.unreached_s(member.name, now_s)
+            lost_s = contacts.unreached_s(member.name, now_s)
         found.append(_describe_member(raft, member, lost_s, tick_s))
     return found
 

@@ -52,6 +52,11 @@ class Definitions:
         given = self.parameters.global_value(CLUSTER_NAME)
         return given if isinstance(given, str) else self._node_name
 
+    def keep_cluster_name(self) -> None:
+        """Store the name of the cluster, so that it does not change with the node that leads."""
+        if self.parameters.global_value(CLUSTER_NAME) is None:
+            self.parameters.put_global(CLUSTER_NAME, self._node_name)
+
     def is_applying(self) -> bool:
         """Return True while a changed policy is not yet applied to all objects."""
         return any(enforcer.is_busy for enforcer in self.broker.enforcers.values())

@@ -128,7 +128,7 @@ class QueueManager:
 
     @property
     def wakes(self) -> int:
-        """How often the background thread has been woken so far."""
+        """The number of times that the background thread was woken."""
         return self._pulse.wakes
 
     def close(self) -> None:

@@ -51,7 +51,7 @@ class Pulse:
 
     @property
     def wakes(self) -> int:
-        """How often the thread has been woken: by time, or by an earlier due time."""
+        """The number of times that the thread was woken: by time, or by an earlier due time."""
         return self._state.wakes
 
 

@@ -225,10 +225,10 @@ class Broker:
     def perform(self) -> None:
         """Let the fronts send the deliveries, cancellations and confirms of the turn."""
         turn = self.turn
-        if turn.outboxes:
-            outboxes = turn.outboxes
-            turn.outboxes = []
-            for session in outboxes:
+        if turn.deliveries:
+            sessions = turn.deliveries
+            turn.deliveries = []
+            for session in sessions:
                 session.send_deliveries()
         if turn.ended:
             ended = turn.ended

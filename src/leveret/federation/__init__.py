@@ -3,6 +3,7 @@
 - `FederationManager`  starts, ends and lists the links of a node
 - `upstreams`          parses the parameters `federation-upstream` and `federation-upstream-set`
 - `link`               one link: a shovel from an upstream to a local exchange or queue
+- `upstream_source`    the upstream end of a link: the part that both kinds share
 - `exchange_source`    the upstream end of an exchange link
 - `queue_source`       the upstream end of a queue link
 - `travel`             the headers that say where a message or a binding has been

@@ -38,10 +38,10 @@ from leveret.engine.exchanges.federation_upstream import (
 )
 from leveret.errors import ClosedByPeerError, PreconditionFailedError
 from leveret.federation.travel import binding_arguments
+from leveret.federation.upstream_source import LocalObject, UpstreamSource
 from leveret.federation.upstreams import NAME_BYTES_MAX, Upstream
 from leveret.shovels.interfaces import ShovelListener
-from leveret.shovels.remote import RemoteSource, ensure_queue
-from leveret.shovels.settings import ShovelSettings
+from leveret.shovels.remote import ensure_queue
 from leveret.shovels.targets import TargetCheck
 from leveret.wire.tables import Field, Table, encode_table, field_of
 
@@ -60,45 +60,34 @@ _UNKNOWN_TYPE: Final = (406, 503)  # codes of Leveret and newer RabbitMQ, and of
 
 
 @dataclass(frozen=True)
-class LocalExchange:
+class LocalExchange(LocalObject):
     """The federated exchange of this node."""
 
-    cluster: str  # name of this cluster
-    vhost: str
-    name: str
     find: Callable[[], Exchange]  # raises NotFoundError
 
 
-class ExchangeSource(RemoteSource):
+class ExchangeSource(UpstreamSource[LocalExchange]):
     """Consumes the messages that the bindings of the local exchange ask for."""
 
-    def __init__(
-        self,
-        settings: ShovelSettings,
-        uri: AmqpUri,
-        name: str,
-        check: TargetCheck,
-        upstream: Upstream,
-        local: LocalExchange,
-    ) -> None:
-        super().__init__(settings, uri, name, check)
-        self._upstream = upstream
-        self._local = local
-        self._exchange = upstream.exchange or local.name
-        self._internal = ""  # name of the internal exchange; empty while there is none
-        self._bound: dict[tuple[str, bytes], Table] = {}  # by routing key and encoded arguments
-        self.cluster = ""  # name of the upstream's cluster
+    cluster = ""  # name of the upstream's cluster
+    _internal = ""  # name of the internal exchange; empty while there is none
+    _bound: dict[tuple[str, bytes], Table]  # by routing key and encoded arguments
 
     async def open(self, listener: ShovelListener) -> None:
         await self._connect(listener)
-        self.cluster = cluster_name(self._client)
-        require_other_cluster(self._local.cluster, self._local.vhost, self.cluster, self._uri)
+        self.cluster = self._upstream_cluster()
+        self._require_other_cluster()
         queue = upstream_queue(self._exchange, self._uri.vhost, self._local)
         await self._ensure_exchange()
         await ensure_queue(self._client, queue, self._queue_arguments())
         await self._make_bindings(queue)
         await self._set_prefetch()
         await self._consume(queue)
+
+    @property
+    def _exchange(self) -> str:
+        """Return the name of the exchange at the upstream."""
+        return self._upstream.exchange or self._local.name
 
     async def _ensure_exchange(self) -> None:
         local = self._local.find()
@@ -137,10 +126,11 @@ class ExchangeSource(RemoteSource):
         names = [f"{queue} {suffix}" for suffix in SUFFIXES]
         others = [name for name in names if await self._exists(name)]
         free = [name for name in names if name not in others]
-        self._internal = free[0] if free else others.pop()
+        internal = free[0] if free else others.pop()
         if not free:
-            await self._delete_exchange(self._internal)
-        await self._declare_internal(self._internal)
+            await self._delete_exchange(internal)
+        await self._declare_internal(internal)
+        self._internal = internal  # from now on `update_bindings` binds to it
         self._bound = {}
         self.update_bindings()
         # The answer to this bind shows that the upstream has made the bindings before it too.
@@ -253,21 +243,6 @@ def upstream_queue(exchange: str, vhost: str, local: LocalExchange) -> str:
             f"the queue '{name}' at the upstream would have more than {NAME_BYTES_MAX} bytes"
         )
     return name
-
-
-def cluster_name(client: AmqpClient) -> str:
-    """Return the name of the cluster that a client is connected to; empty if it sends none."""
-    field = client.server_properties.get("cluster_name")
-    return field.value if field is not None and isinstance(field.value, str) else ""
-
-
-def require_other_cluster(own: str, vhost: str, found: str, uri: AmqpUri) -> None:
-    """Raise PreconditionFailedError if both clusters have the same name, which headers use."""
-    if own == found and vhost == uri.vhost:
-        raise PreconditionFailedError(
-            f"the upstream's cluster is named '{own}' like this one: give one of them another name"
-            " with PUT /api/cluster-name"
-        )
 
 
 def _exchange_declare(name: str, kind: str, flags: int, arguments: Table) -> MethodWriter:

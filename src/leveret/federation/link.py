@@ -54,7 +54,7 @@ class FederationLink(Shovel):
         )
         self.upstream = upstream
         self.local = local
-        self._entry: Table = {}  # entry of `x-received-from`, without the facts of one message
+        self._entry: Table = {}  # the part of the `x-received-from` entry that all messages share
         self._upstream_vhost = ""
 
     def _make_ends(self) -> tuple[ShovelSource, ShovelTarget]:

@@ -1,7 +1,7 @@
 """The federation links of a node: one for each upstream of each federated exchange and queue.
 
 The links that should run follow from the parameters, the policies, and the exchanges and queues of
-a vhost. After changes the manager compares them with the links that run. It looks at most every
+a vhost. After changes the manager compares them with the links that run. It checks at most every
 `PAUSE_S`, after turns of the engine, and only while the node has an upstream; a node without
 federation does no work for it.
 
@@ -42,8 +42,8 @@ from leveret.shovels.targets import TargetCheck
 
 log = logging.getLogger(__name__)
 
-PAUSE_S: Final = 0.02  # between two looks at the vhosts
-PAUSE_FACTOR: Final = 10  # the pause is this many times as long as the look before it
+PAUSE_S: Final = 0.02  # between two checks of the vhosts
+PAUSE_FACTOR: Final = 10  # the pause is this many times as long as the check before it
 LINKS_MAX: Final = 2000  # each has a connection to its upstream, so a file descriptor here
 CLEAN_UP_S: Final = 30.0  # deadline for deleting the queue of a link at the upstream
 EXCHANGE: Final = "exchange"
@@ -114,8 +114,8 @@ class FederationManager:
         self._unwatch = unwatch
         self._upstreams: dict[str, list[str]] = {}  # names by vhost
         self._runners: dict[LinkKey, _Runner] = {}
-        self._versions: dict[str, int] = {}  # versions of the vhosts at the last look
-        self._changed: set[str] = set()  # vhosts to look at
+        self._versions: dict[str, int] = {}  # versions of the vhosts at the last check
+        self._changed: set[str] = set()  # vhosts to check
         self._ending: dict[LinkKey, asyncio.Task[None]] = {}
         self._is_watching = False
         self._is_due = False
@@ -129,7 +129,7 @@ class FederationManager:
         self._set_watching()
 
     def on_parameter(self, component: str, vhost: str) -> None:
-        """Look at a vhost again after one of its parameters was set or cleared."""
+        """Check a vhost again after one of its parameters was set or cleared."""
         if component in (UPSTREAM, UPSTREAM_SET):
             self._read_upstreams()
             self._changed.add(vhost)
@@ -141,7 +141,7 @@ class FederationManager:
             self._upstreams.setdefault(vhost, []).append(name)
 
     def on_policy(self, vhost: str) -> None:
-        """Look at a vhost again after one of its policies was set or cleared."""
+        """Check a vhost again after one of its policies was set or cleared."""
         if self._is_watching:
             self._changed.add(vhost)
 
@@ -152,7 +152,7 @@ class FederationManager:
                 runner.link.recheck()
 
     def _set_watching(self) -> None:
-        """Look after turns while there is an upstream, or a link to end."""
+        """Check the vhosts after turns while there is an upstream, or a link to end."""
         is_needed = bool(self._runners or self._changed or self._upstreams)
         if is_needed != self._is_watching:
             self._is_watching = is_needed
@@ -305,7 +305,7 @@ class FederationManager:
         raise NotFoundError(f"no federation link '{id}' in vhost '{vhost}'")
 
     async def stop(self) -> None:
-        """End all links. Their queues at the upstreams stay, so that they lose nothing."""
+        """End all links. Their queues at the upstreams stay, so that no message is lost."""
         self._is_stopped = True
         for key in list(self._runners):
             self._end(key, cleans_up=False)

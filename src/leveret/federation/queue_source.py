@@ -1,4 +1,4 @@
-"""The upstream end of a queue link: it consumes while consumers here have nothing to do.
+"""The upstream end of a queue link: it consumes while a local consumer waits for messages.
 
 The link consumes from the upstream queue while the local queue is empty and one of its consumers
 could take a message. Otherwise it cancels its consumer, so that messages stay where they are. Its
@@ -13,19 +13,15 @@ from typing import Final
 
 from leveret.amqp.methods import BASIC_CANCEL, BASIC_CONSUME
 from leveret.amqp.writer import MethodWriter
-from leveret.amqp_client.uri import AmqpUri
 from leveret.engine.queues.queue import Queue
-from leveret.federation.exchange_source import cluster_name, require_other_cluster
-from leveret.federation.upstreams import Upstream
+from leveret.federation.upstream_source import LocalObject, UpstreamSource
 from leveret.shovels.interfaces import ShovelListener
 from leveret.shovels.remote import (
     QUEUE_AUTO_DELETE,
     QUEUE_DURABLE,
-    RemoteSource,
     ensure_queue,
 )
-from leveret.shovels.settings import NO_ACK, ShovelSettings
-from leveret.shovels.targets import TargetCheck
+from leveret.shovels.settings import NO_ACK
 from leveret.wire.tables import Table, field_of
 
 _NO_ACK: Final = 2
@@ -35,43 +31,31 @@ _PRIORITY: Final[Table] = {"x-priority": field_of(-1)}
 
 
 @dataclass(frozen=True)
-class LocalQueue:
+class LocalQueue(LocalObject):
     """The federated queue of this node."""
 
-    cluster: str  # name of this cluster
-    vhost: str
-    name: str
     find: Callable[[], Queue]  # raises NotFoundError
 
 
-class QueueSource(RemoteSource):
+class QueueSource(UpstreamSource[LocalQueue]):
     """Consumes from the upstream queue when messages are wanted here."""
 
-    def __init__(
-        self,
-        settings: ShovelSettings,
-        uri: AmqpUri,
-        name: str,
-        check: TargetCheck,
-        upstream: Upstream,
-        local: LocalQueue,
-    ) -> None:
-        super().__init__(settings, uri, name, check)
-        self._upstream = upstream
-        self._local = local
-        self._queue = upstream.queue or local.name
-        self._is_open = False
-        self._is_consuming = False
+    _is_open = False
+    _is_consuming = False
 
     async def open(self, listener: ShovelListener) -> None:
         await self._connect(listener)
-        local = self._local
-        if self._queue == local.name:
-            require_other_cluster(local.cluster, local.vhost, cluster_name(self._client), self._uri)
+        if self._queue == self._local.name:
+            self._require_other_cluster()
         await self._ensure_queue()
         await self._set_prefetch()
         self._is_open = True
         self.regulate()
+
+    @property
+    def _queue(self) -> str:
+        """Return the name of the queue at the upstream."""
+        return self._upstream.queue or self._local.name
 
     async def _ensure_queue(self) -> None:
         """Declare the upstream queue like the local one, unless it exists."""

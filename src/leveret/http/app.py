@@ -5,10 +5,11 @@ of `responses`. Paths are matched as they were sent, because `%2F` is the name o
 and not a slash: handlers decode the parts that they use.
 """
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from starlette.applications import Starlette
+from starlette.datastructures import State
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -16,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from leveret import __version__, build_info
 from leveret.errors import LeveretError
-from leveret.http.framework import assets, openapi
+from leveret.http.framework import assets, manual, openapi
 from leveret.http.framework.body_budget import BodyBudget
 from leveret.http.framework.listing import with_list_query
 from leveret.http.framework.node import NodeView
@@ -98,6 +99,17 @@ class _App(Starlette):
         await super().__call__(scope, receive, send)
 
 
+class _AppState(State):
+    """The shared objects of the application, as plain attributes.
+
+    Starlette keeps them in a dict behind `__getattr__`. A call of the fast path reads seven of
+    them, which was 3 % of its CPU time.
+    """
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+
 def make_app(node: NodeView) -> Starlette:
     """Return the application of one node."""
     app = _App(
@@ -109,6 +121,7 @@ def make_app(node: NodeView) -> Starlette:
         },
     )
     app.router = PrefixRouter(routes_of(OPERATIONS))
+    app.state = _AppState()
     app.state.node = node
     app.state.bodies = BodyBudget()
     app.state.rates = RateSamples()
@@ -201,6 +214,7 @@ OPERATIONS: Final = (
     *definitions.OPERATIONS,
     *openapi.OPERATIONS,
     *assets.OPERATIONS,
+    *manual.OPERATIONS,
 )
 
 # The first parts of the paths of the jobs API.

@@ -10,7 +10,7 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 @dataclass(frozen=True)
 class Address:
-    """Where a server is, and the login that its URL names."""
+    """The address of a server, and the login that its URL names."""
 
     host: str
     port: int

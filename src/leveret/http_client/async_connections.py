@@ -69,7 +69,7 @@ class AsyncConnection(asyncio.Protocol):
         self._waiter.set_exception(UnreachableError(f"{self._shown}: {reason}"))
 
     def is_usable(self) -> bool:
-        """Whether nothing came since the last answer; the loop may not have looked yet."""
+        """Return True if no byte came since the last answer, not even one that is still unread."""
         if not self.is_open or self._transport is None:
             return False
         found = self._transport.get_extra_info("socket")

@@ -76,7 +76,7 @@ class Connection:
         return StreamedAnswer(self._socket, self._shown)
 
     def is_usable(self) -> bool:
-        """Whether nothing came since the last answer, not even the end of the connection."""
+        """Return True if neither bytes nor the end of the connection came since the last answer."""
         return not is_readable(self._socket.fileno())
 
     def close(self) -> None:
@@ -96,7 +96,7 @@ def ask_once(
 
 
 def is_readable(descriptor: int) -> bool:
-    """Whether a socket has bytes to read, or its end."""
+    """Return True if a socket has bytes to read, or was closed by its peer."""
     if hasattr(select, "poll"):
         poll = select.poll()
         poll.register(descriptor, select.POLLIN)

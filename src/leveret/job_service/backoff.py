@@ -23,5 +23,5 @@ def backoff_ms(settings: TopicSettings, attempts: int, chance: float) -> int:
 
 
 def is_dead(settings: TopicSettings, attempts: int) -> bool:
-    """Whether a job with so many failed attempts is dead."""
+    """Return whether a job is dead after this number of failed attempts."""
     return attempts > settings.retries_max

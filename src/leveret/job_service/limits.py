@@ -58,7 +58,7 @@ def require_job(job: NewJob, now_ms: int) -> None:
 
 
 def require_topic(namespace: str, topic: str) -> None:
-    """Raise unless the names may be those of a namespace and a topic."""
+    """Raise unless the names are allowed for a namespace and a topic."""
     require_name("namespace", namespace)
     require_name("topic", topic)
     if topic.endswith(DEAD_SUFFIX):

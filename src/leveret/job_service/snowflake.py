@@ -51,7 +51,7 @@ class Snowflakes:
             self._sequence += 1
         else:
             self._time, self._sequence = self._time + 1, 0
-        assert self._time <= TIME_MAX, "the clock is beyond what an id can hold"
+        assert self._time <= TIME_MAX, "the time of the clock does not fit into an id"
         return (self._time << _TIME_SHIFT) | (self.node << SEQUENCE_BITS) | self._sequence
 
 

@@ -15,7 +15,7 @@ The contract suite tests these rules:
   delay; its `deliver_after_ms` is then that time. It is dead at once where the worker says so.
 - `ack`, `nack` and `extend` raise nothing for a single job. They return the outcome of each, so
   that a batch shows which of its jobs were stale. With a token, the lease must be that one and
-  alive; without a token, any live lease is enough. A job without such a lease is STALE. A job that
+  alive; without a token, any live lease is enough. A job without that lease is STALE. A job that
   is done, cancelled, dead or was never seen is UNKNOWN. Leases end with the process that gave them.
 - An acknowledged job never comes back. No job is handed to two workers at a time.
 - Callers have checked every limit (`limits.py`). A store checks limits by asserts at most.
@@ -90,11 +90,15 @@ class Store(Protocol):
 
     async def find(self, namespace: str, topic: str, id: int) -> Job | None: ...
 
-    async def first_jobs(self, namespace: str, topic: str, state: str, limit: int) -> list[Job]:
-        """Return the first jobs that are ready, scheduled or leased.
+    async def list_jobs(
+        self, namespace: str, topic: str, state: str, limit: int, after: str
+    ) -> tuple[list[Job], str]:
+        """Return a page of jobs that are ready, scheduled or leased, and the cursor of the next.
 
         Ready jobs are in the order of their priorities, scheduled jobs of their times, and leased
         jobs of the ends of their leases. The payloads have at most `BATCH_BYTES_MAX`, or one more.
+        An empty `after` asks for the first page; an empty cursor says that there are no more jobs.
+        Raise JobsInvalidError if `after` is not the cursor of an earlier page of the list.
         """
 
     async def dead(self, namespace: str, topic: str, after_id: int, limit: int) -> list[Job]:

@@ -27,6 +27,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from leveret.errors import ConfigError, PreconditionFailedError
+from leveret.lake.partitions import PARTITIONS, partition_of
 
 DELTA: Final = "delta"  # the name of the format
 LOG: Final = "_delta_log"
@@ -34,6 +35,7 @@ STAGING: Final = "_staging"
 NO_DELTA: Final = "a Delta table needs delta-rs: pip install 'leveret[delta]'"
 _MOVED: Final = "moved.json"
 _APP: Final = "leveret/"
+_OFFSETS: Final = "leveret.offsets"  # in the properties of the commit of a batch
 _COMMIT_TRIES: Final = 100  # other writers, such as compaction, may commit in between
 
 
@@ -87,7 +89,22 @@ def _stream_names(stream: str) -> Iterator[str]:
         yield f"{stream}-{number}"
 
 
-def prepare_table(folder: Path, schema: Any, partitions: tuple[str, ...]) -> Any:
+def archived_at_s(folder: Path, version: int) -> float | None:
+    """Return when the newest batch up to a version was committed.
+
+    Compaction and retention commit too, and do not count. None if the log does not go back so far.
+    """
+    for number in range(version, -1, -1):
+        path = folder / LOG / f"{number:020}.json"
+        try:
+            if f'"{_OFFSETS}"' in path.read_text():
+                return path.stat().st_mtime
+        except FileNotFoundError:  # deleted after a checkpoint of the log
+            return None
+    return None
+
+
+def prepare_table(folder: Path, schema: Any) -> Any:
     """Return the table, with all columns of an Arrow schema; create it if it does not exist.
 
     Raise PreconditionFailedError for a folder with `%` in its path: delta-rs decodes the path once
@@ -101,7 +118,7 @@ def prepare_table(folder: Path, schema: Any, partitions: tuple[str, ...]) -> Any
 
     wanted = deltalake.Schema.from_arrow(schema)
     if not is_delta(folder):
-        return deltalake.DeltaTable.create(str(folder), wanted, partition_by=list(partitions))
+        return deltalake.DeltaTable.create(str(folder), wanted, partition_by=list(PARTITIONS))
     table = open_table(folder)
     known = {field.name for field in table.schema().fields}
     missing = [field for field in wanted.fields if field.name not in known]
@@ -149,7 +166,7 @@ def commit_batch(folder: Path, stream: str, batch: DeltaBatch, starts: dict[str,
         table.schema(),
         table.metadata().partition_columns,
         commit_properties=deltalake.CommitProperties(
-            custom_metadata={"leveret.offsets": json.dumps(batch.ends)},
+            custom_metadata={_OFFSETS: json.dumps(batch.ends)},
             max_commit_retries=_COMMIT_TRIES,
             app_transactions=[
                 deltalake.Transaction(f"{_APP}{name}", end) for name, end in batch.ends.items()
@@ -163,12 +180,12 @@ def _add_action(folder: Path, path: str) -> Any:
     """Return the log entry of a data file: its partition, size and statistics."""
     from deltalake.transaction import AddAction
 
-    parts = (part.partition("=") for part in Path(path).parts[:-1])
+    partition = zip(PARTITIONS, partition_of(Path(path).parent), strict=True)
     state = (folder / path).stat()
     return AddAction(
         path,
         state.st_size,
-        {name: unquote(value) for name, _, value in parts},
+        dict(partition),
         state.st_mtime_ns // 1_000_000,
         True,
         json.dumps(_statistics(folder / path)),

@@ -4,10 +4,13 @@
         _spark_metadata/       its manifest: the list of committed files
         _merged/current.json   compaction: the merged files, and the files that they replace
         _delta_log/            instead of both, if the table is a Delta table (`delta`)
+        _staging/              the batch that is being written to a Delta table
     silver/<table>/            decoded messages; `_schema.json` is the schema of all files
     bad/<table>/               messages that could not be decoded
     gold/<table>/              aggregates
-    _checkpoints/<table>/      the progress of archiving
+    _checkpoints/<table>/      the progress of archiving, which a Delta table has in its log; locks
+    _checkpoints/run.lock      the lock of a run over several tables
+    reports/                   pages of reports by day
 
 A table holds a stream, or all partitions of a super stream. `current.json` is replaced atomically,
 so a reader sees either the small files or the merged files, never both.
@@ -31,9 +34,10 @@ SILVER: Final = "silver"
 BAD: Final = "bad"
 GOLD: Final = "gold"
 LAYERS: Final = (BRONZE, SILVER, BAD, GOLD)
-PARTITIONS: Final = ("stream", "date")
 MANIFEST: Final = "_spark_metadata"
 COMPACT: Final = ".compact"
+REFINED: Final = "_refined.json"  # in silver: messages that were refined, by stream and date
+QUARANTINED: Final = "_quarantined.json"  # in bad: messages there, by stream and date
 CURSOR: Final = "archive"  # the broker shows the position of an archive under this name
 
 
@@ -59,6 +63,7 @@ class Manifest:
 class History:
     """The messages of a bronze table at one moment."""
 
+    version: int  # the last batch in the manifest, or the version of a Delta table; -1: none
     files: list[Path]
     position: dict[str, int]  # by stream, the offset after the last message in the files
 
@@ -80,11 +85,20 @@ class Lake:
         folder = self.path / layer
         return sorted(one.name for one in folder.iterdir()) if folder.is_dir() else []
 
-    def require(self, layer: str, table: str) -> Path:
-        """Return the folder of a table; raise NotFoundError if there is no such table."""
-        folder = self.folder(layer, table)
+    def streams(self, vhost: str) -> dict[str, str]:
+        """Return the bronze tables of a vhost, and the stream of each."""
+        found = {table: vhost_and_stream(table) for table in self.tables(BRONZE)}
+        return {table: stream for table, (owner, stream) in found.items() if owner == vhost}
+
+    def require_there(self) -> None:
+        """Raise NotFoundError if the lake does not exist."""
         if not self.path.is_dir():
             raise NotFoundError(f"there is no lake: {self.path} is not a directory")
+
+    def require(self, layer: str, table: str) -> Path:
+        """Return the folder of a table; raise NotFoundError if there is no such table."""
+        self.require_there()
+        folder = self.folder(layer, table)
         if not folder.is_dir():
             there = ", ".join(self.tables(layer)) or "none"
             raise NotFoundError(f"the lake has no {layer} table '{table}': there are {there}")
@@ -105,9 +119,20 @@ class Lake:
         if delta.is_delta(folder := self.require(BRONZE, table)):
             found = delta.open_table(folder)
             position = delta.table_position(found, vhost_and_stream(table)[1])
-            return History(delta.table_files(found, folder), position)
+            return History(found.version(), delta.table_files(found, folder), position)
         files, last_batch = self._files(table)
-        return History(files, self._position(table, last_batch) if last_batch >= 0 else {})
+        position = self._position(table, last_batch) if last_batch >= 0 else {}
+        return History(last_batch, files, position)
+
+    def archived_at_s(self, table: str, history: History) -> float | None:
+        """Return when the newest batch of a history was committed; None if nobody knows."""
+        folder = self.folder(BRONZE, table)
+        if delta.is_delta(folder):
+            return delta.archived_at_s(folder, history.version)
+        for name in (str(history.version), f"{history.version}{COMPACT}"):
+            if (path := folder / MANIFEST / name).is_file():
+                return path.stat().st_mtime
+        return None
 
     def _files(self, table: str) -> tuple[list[Path], int]:
         """Return the files of a bronze table, and the last batch that they hold.

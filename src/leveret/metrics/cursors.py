@@ -1,4 +1,4 @@
-"""How far the cursors of streams are behind, in messages and in seconds.
+"""Measure how far the cursors of streams are behind, in messages and in seconds.
 
 A cursor is a position that a consumer, an archive or a query stores under a name. It is behind by
 the messages from its offset to the end of the stream, and by the age of the first of them.
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from leveret.engine.queues.queue import Queue
+from leveret.engine.streams.lag import message_time_ms, messages_behind, next_offset
 from leveret.engine.streams.stream import Stream
-from leveret.errors import CorruptionError
 from leveret.metrics.family import GAUGE, Family
 
 GROUP: Final = "leveret_stream_metrics"
@@ -33,7 +33,7 @@ _Key = tuple[str, str, str]  # vhost, stream, cursor
 
 @dataclass(frozen=True, slots=True)
 class CursorLag:
-    """How far one cursor is behind."""
+    """The lag of one cursor."""
 
     vhost: str
     stream: str
@@ -68,21 +68,20 @@ class CursorTimes:
             del self._times[gone]
 
     def _lag(self, stream: Stream, cursor: str, offset: int, now_ms: int) -> CursorLag:
-        first = max(offset, int(stream.first_offset))
-        messages = max(int(stream.end_offset) - first, 0)
+        messages = int(messages_behind(stream, offset))
         seconds = 0.0
         if messages:
             key = (stream.vhost, stream.name, cursor)
-            seconds = max(now_ms - self._time_ms(key, stream, first), 0) / 1000
+            first_ms = self._time_ms(key, stream, int(next_offset(stream, offset)))
+            seconds = max(now_ms - first_ms, 0) / 1000
         return CursorLag(stream.vhost, stream.name, cursor, messages, seconds)
 
     def _time_ms(self, key: _Key, stream: Stream, offset: int) -> int:
         known = self._times.get(key)
         if known is not None and known[0] == offset:
             return known[1]
-        try:
-            found = int(stream.segments.find(offset).first_ms)
-        except CorruptionError:  # readers of the stream report it
+        found = int(message_time_ms(stream, offset))
+        if found < 0:
             found = int(stream.writer.last_ms)
         self._times[key] = (offset, found)
         return found

@@ -86,8 +86,8 @@ Alerts to begin with:
   expr: absent(leveret_raft_leader) == 1
 - alert: ClusterMemberLost
   expr: min by (member) (leveret_raft_member_connected) == 0
-- alert: ArchiveIsBehind
-  expr: leveret_stream_cursor_lag_seconds_max > 900
+- alert: StreamCursorIsBehind
+  expr: leveret_stream_cursor_lag_seconds_max > 3600
 - alert: LoopIsSlow
   expr: histogram_quantile(0.99, rate(leveret_loop_lag_seconds_bucket[5m])) > 0.1
 ```

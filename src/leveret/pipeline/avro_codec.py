@@ -13,7 +13,6 @@ from pyspark.sql.types import (
     DoubleType,
     LongType,
     MapType,
-    StringType,
     StructField,
     StructType,
     TimestampType,
@@ -21,10 +20,9 @@ from pyspark.sql.types import (
 
 from leveret.errors import ConfigError
 from leveret.pipeline.json_values import json_value
+from leveret.pipeline.transforms.schemas import SCHEMA_DEPTH_MAX, TEXT
 
 AVRO: Final = "avro"
-_TEXT: Final = StringType()
-SCHEMA_DEPTH_MAX: Final = 32  # of nested records; deeper ones become text
 _CONFLUENT_BYTES: Final = 5  # a zero byte and the number of a schema, before the record
 _SINGLE_OBJECT: Final = b"\xc3\x01"  # then the fingerprint of the schema, before the record
 _SINGLE_OBJECT_BYTES: Final = 10
@@ -102,13 +100,13 @@ class _AvroTypes:
 
     def spark_type(self, schema: Any, depth: int) -> DataType:
         if depth > SCHEMA_DEPTH_MAX:  # a recursive record
-            return StringType()
+            return TEXT
         if isinstance(schema, list):
             others = [each for each in schema if each != "null"]
-            return self.spark_type(others[0], depth) if len(others) == 1 else StringType()
+            return self.spark_type(others[0], depth) if len(others) == 1 else TEXT
         if isinstance(schema, str):
             named = self._named.get(schema)
-            return self.spark_type(named, depth + 1) if named else _AVRO_TYPES.get(schema, _TEXT)
+            return self.spark_type(named, depth + 1) if named else _AVRO_TYPES.get(schema, TEXT)
         kind = schema["type"]
         if not isinstance(kind, str):
             return self.spark_type(kind, depth)
@@ -126,9 +124,9 @@ class _AvroTypes:
             case "array":
                 return ArrayType(self.spark_type(schema["items"], depth + 1))
             case "map":
-                return MapType(StringType(), self.spark_type(schema["values"], depth + 1))
+                return MapType(TEXT, self.spark_type(schema["values"], depth + 1))
         is_text = logical in ("uuid", "time-millis", "time-micros")
-        return _TEXT if is_text else _AVRO_TYPES.get(kind, _TEXT)
+        return TEXT if is_text else _AVRO_TYPES.get(kind, TEXT)
 
 
 def _prefix_bytes(body: bytes) -> int:

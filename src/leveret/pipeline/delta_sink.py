@@ -14,7 +14,8 @@ from pyspark.sql import DataFrame
 
 from leveret.arrow.schema import TYPES
 from leveret.lake import delta
-from leveret.lake.layout import PARTITIONS, batch_ends
+from leveret.lake.layout import batch_ends
+from leveret.lake.partitions import PARTITIONS
 from leveret.pipeline.transforms.messages import DATE
 
 SCHEMA = pa.schema([*TYPES.items(), (DATE, pa.date32())])
@@ -27,7 +28,7 @@ class DeltaSink:
         self.checkpoint = checkpoint
         self._folder = folder
         self._stream = stream
-        table = delta.prepare_table(folder, SCHEMA, PARTITIONS)
+        table = delta.prepare_table(folder, SCHEMA)
         delta.recover_staging(folder, stream)
         shutil.rmtree(checkpoint, ignore_errors=True)
         self.position = delta.table_position(table, stream)

@@ -7,7 +7,7 @@ from uuid import UUID
 
 
 def json_value(value: object) -> object:
-    """Return a value that JSON does not have."""
+    """Return the JSON form of a value of a type that JSON lacks. Raise ValueError."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, datetime | date | time):

@@ -8,13 +8,13 @@ import json
 import shutil
 from pathlib import Path
 from typing import Final
-from urllib.parse import unquote
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
-from leveret.lake.layout import BRONZE, PARTITIONS, Lake, replace_file
+from leveret.lake.layout import BRONZE, Lake, replace_file
+from leveret.lake.partitions import PARTITIONS, partition_of
 from leveret.pipeline.transforms.messages import BRONZE_SCHEMA
 
 FORMAT: Final = "parquet"
@@ -60,7 +60,7 @@ def write_table(frame: DataFrame, folder: Path, places: list[str]) -> None:
     rows = frame.select("stream", f.col("date").cast("string")).distinct().collect()
     empty = set(places) - {f"{stream} {date}" for stream, date in rows}
     for path in folder.glob("stream=*/date=*"):
-        if " ".join(unquote(part.partition("=")[2]) for part in path.parts[-2:]) in empty:
+        if " ".join(partition_of(path)) in empty:
             shutil.rmtree(path)
 
 

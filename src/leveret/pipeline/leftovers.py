@@ -1,7 +1,8 @@
-"""Remove files of a bronze table that no manifest names: killed batches leave them.
+"""Remove files of a table of Parquet files that no manifest names: killed batches leave them.
 
 A running batch has files of this kind too. They are removed only while the lock of the archive is
-held, so that no archive of this machine can be writing them. Does not import Spark.
+held, so that no archive of this machine can be writing them. The next archive of a Delta table
+deletes the files of its killed batch (`leveret.lake.delta.recover_staging`). Does not import Spark.
 """
 
 from pathlib import Path
@@ -21,7 +22,7 @@ def archive_lock(lake: Lake, table: str) -> Path:
 def find_leftovers(lake: Lake, table: str) -> list[Path]:
     """Return the files that neither the manifest nor the list of merged files names.
 
-    A Delta table has none: `compact` lets delta-rs delete them.
+    None for a Delta table, whose next archive deletes them.
     """
     folder = lake.require(BRONZE, table)
     if is_delta(folder):

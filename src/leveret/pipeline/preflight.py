@@ -9,57 +9,34 @@ from pathlib import Path
 
 from leveret.errors import ConfigError
 from leveret.pipeline.environment import Environment
-from pyspark_leveret.client import NOT_FOUND, UNAUTHORIZED, Broker
-from pyspark_leveret.errors import BrokerError, LoginRefusedError
-from pyspark_leveret.options import parse_options
+from pyspark_leveret.options import Options, parse_options
 from pyspark_leveret.positions import Streams
-from pyspark_leveret.targets import FORBIDDEN
+from pyspark_leveret.targets import require_login, require_named
 
 
 def require_broker(environment: Environment) -> None:
     """Raise BrokerError or OptionError unless the broker answers and accepts the login."""
-    broker = _broker(environment)
-    try:  # any name: 404 is an answer too, and the user needs no tag for it
-        broker.ask("GET", broker.path("streams", "any"))
-    except LoginRefusedError:
-        raise
-    except BrokerError as error:  # the user need not have access to this stream
-        if error.status not in (UNAUTHORIZED, FORBIDDEN, NOT_FOUND):
-            raise
+    require_login(_options(environment))
 
 
 def require_stream(environment: Environment, name: str) -> None:
     """Raise BrokerError or OptionError if there is no such stream or super stream."""
-    Streams(parse_options(environment.options(stream=name, retrySeconds=0))).bounds()
+    Streams(_options(environment, stream=name)).bounds()
 
 
 def require_queue(environment: Environment, name: str) -> None:
     """Raise BrokerError or OptionError if there is no such queue."""
-    _require(environment, "queues", "queue", name)
+    require_named(_options(environment), "queue", name)
 
 
 def require_exchange(environment: Environment, name: str) -> None:
     """Raise BrokerError or OptionError if there is no such exchange."""
-    _require(environment, "exchanges", "exchange", name)
+    require_named(_options(environment), "exchange", name)
 
 
-def _require(environment: Environment, kind: str, word: str, name: str) -> None:
-    broker = _broker(environment)
-    try:
-        broker.ask("GET", broker.path(kind, name))
-    except LoginRefusedError:
-        raise
-    except BrokerError as error:
-        if error.status == NOT_FOUND:
-            text = f"there is no {word} '{name}' in vhost '{environment.vhost}'"
-            raise BrokerError(text, NOT_FOUND) from error
-        if error.status not in (UNAUTHORIZED, FORBIDDEN):  # write access without read access
-            raise
-
-
-def _broker(environment: Environment) -> Broker:
-    """Return a client that does not retry: a user is waiting at a terminal."""
-    return Broker(parse_options(environment.options(retrySeconds=0)))
+def _options(environment: Environment, **more: str) -> Options:
+    """Return options of a client that does not retry: a user is waiting at a terminal."""
+    return parse_options(environment.options(retrySeconds=0, **more))
 
 
 def require_writable(folder: Path) -> None:

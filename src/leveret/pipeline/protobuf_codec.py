@@ -12,7 +12,6 @@ from pyspark.sql.types import (
     DoubleType,
     LongType,
     MapType,
-    StringType,
     StructField,
     StructType,
     TimestampType,
@@ -20,10 +19,9 @@ from pyspark.sql.types import (
 
 from leveret.errors import ConfigError
 from leveret.pipeline.json_values import json_value
+from leveret.pipeline.transforms.schemas import SCHEMA_DEPTH_MAX, TEXT
 
 PROTOBUF: Final = "protobuf"
-SCHEMA_DEPTH_MAX: Final = 32  # of nested messages; deeper ones become text
-_TEXT: Final = StringType()
 _TIMESTAMP: Final = "google.protobuf.Timestamp"
 
 
@@ -92,9 +90,7 @@ def _protobuf_struct(descriptor: Any, depth: int) -> StructType:
 def _protobuf_type(field: Any, depth: int) -> DataType:
     nested = field.message_type
     if nested is not None and nested.GetOptions().map_entry:
-        return MapType(
-            StringType(), _protobuf_value_type(nested.fields_by_name["value"], depth + 1)
-        )
+        return MapType(TEXT, _protobuf_value_type(nested.fields_by_name["value"], depth + 1))
     one = _protobuf_value_type(field, depth)
     return ArrayType(one) if field.is_repeated else one
 
@@ -106,7 +102,7 @@ def _protobuf_value_type(field: Any, depth: int) -> DataType:
         if nested.full_name == _TIMESTAMP:
             return TimestampType()
         is_deep = depth > SCHEMA_DEPTH_MAX  # a recursive message
-        return _TEXT if is_deep else _protobuf_struct(nested, depth + 1)
+        return TEXT if is_deep else _protobuf_struct(nested, depth + 1)
     kinds: dict[int, DataType] = {
         field.CPPTYPE_BOOL: BooleanType(),
         field.CPPTYPE_INT32: LongType(),
@@ -116,7 +112,7 @@ def _protobuf_value_type(field: Any, depth: int) -> DataType:
         field.CPPTYPE_FLOAT: DoubleType(),
         field.CPPTYPE_DOUBLE: DoubleType(),
     }
-    return kinds.get(field.cpp_type, _TEXT)
+    return kinds.get(field.cpp_type, TEXT)
 
 
 def _protobuf_object(message: Any) -> dict[str, Any]:

@@ -174,7 +174,7 @@ class _Restoring:
         self._reader.finish()
 
     def push(self, kept: list[BackedUpMessage], at: int) -> int:
-        """Push as many messages as fit into one turn. Return where to go on."""
+        """Push as many messages as fit into one turn. Return the index of the next one."""
         queue = self._declared()
         now_ms = self._vhost.turn.now_ms
         size = 0

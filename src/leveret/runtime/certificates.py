@@ -62,7 +62,7 @@ class Certificates:
         return NameRule(settings.tls_login_from, settings.tls_login_san_type)
 
     def ends(self) -> list[tuple[str, int]]:
-        """Return the certificate files, each with its end in milliseconds since 1970."""
+        """Return the certificate files, each with its expiry time in milliseconds since 1970."""
         paths = (self._settings.tls_cert, self._settings.tls_ca)
         return [(str(path), _end_ms(path)) for path in paths if path is not None]
 
@@ -167,7 +167,7 @@ def _stamp(path: Path) -> tuple[int, int, int]:
 
 
 def _end_ms(path: Path) -> int:
-    """Return when the first certificate of a file ends; 0 if it cannot be read."""
+    """Return when the first certificate of a file expires; 0 if it cannot be read."""
     try:
         # The standard library has no public function that reads a certificate.
         found: dict[str, str] = ssl._ssl._test_decode_cert(str(path))  # type: ignore[attr-defined]

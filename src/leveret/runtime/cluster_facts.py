@@ -1,13 +1,17 @@
 """Facts that a node reports about its cluster and itself, in every role."""
 
+import time
 from dataclasses import asdict
 from typing import Any
 
+import msgspec
+
 from leveret.cluster.faults import find_faults, find_reasons
 from leveret.cluster.member import ClusterMember, NodeSettings
-from leveret.config.settings import Settings
-from leveret.http.framework.node import ClusterNodeFacts, Listener
+from leveret.config.settings import Settings, memory_high_bytes
+from leveret.http.framework.node import ClusterNodeFacts, Listener, Machine, NodeReport
 from leveret.runtime.machine import read_machine
+from leveret.runtime.memory_alarm import machine_bytes
 
 
 class ClusterFacts:
@@ -22,6 +26,7 @@ class ClusterFacts:
         self.leader = ""  # name of the node that leads; empty: none is known
         self._last_leader = ""  # the last node that was known to lead
         self._leader_changes = 0
+        self._began_s = time.monotonic()
 
     def note_leader(self, leader: str) -> None:
         """Note which node leads now; empty: none is known."""
@@ -46,7 +51,27 @@ class ClusterFacts:
         """Return the metrics of a node that follows, in Prometheus's text format."""
         from leveret.metrics.cluster import follower_text  # late: no start waits for it
 
-        return follower_text(self.facts(), read_machine(self.settings.data))
+        return follower_text(self.facts(), self._machine())
+
+    def report(self) -> bytes:
+        """Return the resources of this node for the leader, which `report_of` reads."""
+        uptime_ms = int(1000 * (time.monotonic() - self._began_s))
+        return msgspec.json.encode(NodeReport(uptime_ms, self._machine()))
+
+    def _machine(self) -> Machine:
+        """Return the resources of a node that follows. It holds no messages in memory."""
+        return read_machine(
+            self.settings.data,
+            limit_bytes=memory_high_bytes(self.settings.memory_high, machine_bytes()),
+            disk_limit_bytes=self.settings.disk_free_min,
+        )
+
+    def report_of(self, name: str) -> NodeReport | None:
+        """Return the resources of another node; None if it has not reported them lately."""
+        try:
+            return msgspec.json.decode(self.member.reports.newest(name), type=NodeReport)
+        except msgspec.MsgspecError:  # no report, or one of another version
+            return None
 
     def nodes(self) -> list[ClusterNodeFacts]:
         """Return all nodes of the cluster, by name."""

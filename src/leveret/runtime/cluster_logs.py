@@ -1,4 +1,4 @@
-"""The log of a cluster's node in its two roles, as the Raft member of the node sees it.
+"""The log of a node of a cluster, in both roles, as the Raft member of the node uses it.
 
 - `FollowingLog`  while another node leads: writes the blocks of the leader
 - `LeadingLog`    while this node leads: its broker's own log, which writes by itself
@@ -44,7 +44,7 @@ class FollowingLog:
         return _stored(self.state, self.scan)
 
     def make_block(self, index: int, term: int, kind: int, payload: bytes) -> bytes:
-        """Encode a block of the log's own. Its time is not before that of the newest block."""
+        """Encode a block that the log itself makes. Its time is not before the newest block's."""
         return self.log.make_block(index, term, kind, payload)
 
     def write(self, hard: HardState | None, cut_from: int, blocks: list[Block], done: Done) -> None:
@@ -94,11 +94,11 @@ class LeadingLog:
         self._log.write_members(members)
 
     def resume(self) -> None:
-        """Write what has waited while this node was handing the lead over."""
+        """Write the blocks that waited while this node was handing the lead over."""
         self._log.start_writing()
 
     def close(self) -> None:
-        """End the reading. The log itself belongs to the broker."""
+        """Stop reading. The log itself belongs to the broker."""
         self._reader.close()
 
 

@@ -1,4 +1,4 @@
-"""A node of a cluster: it leads with a broker of its own, or follows and relays its clients.
+"""A node of a cluster: it leads and runs a broker, or it follows and relays its clients.
 
     follows ── elected, its TERM block committed ──► recovers the directory as a restart does
        ▲▲                                                 │   │ first block of its broker committed
@@ -77,13 +77,15 @@ class ClusterNode(ClusterFacts):
         self._leading: LeadingLog | None = None
         self._held: dict[CopySource, ReplicatedLog] = {}  # logs that remove no file during a copy
         self._following: FollowingLog | None = None
-        self._term = 0  # in which this node has to lead; 0: it has to follow
+        self._term = 0  # the term in which this node has to lead; 0: it has to follow
         self._changed = asyncio.Event()  # set at every change of roles, and replaced
         self._roles: asyncio.Task[None] | None = None
-        self._taking: set[asyncio.Task[None]] = set()  # clients of other nodes without a front
+        self._taking: set[asyncio.Task[None]] = set()  # relayed clients that no front has taken yet
         self._has_stopped = False
         self.reads = BulkReads(disk.folder)  # of streams, while this node follows
-        self.ended = asyncio.get_running_loop().create_future()  # the reason of a fault
+        self.certificates: Callable[[], list[tuple[str, int]]] = list  # each with its end
+        self.now_ms = clock.now_ms
+        self.ended = asyncio.get_running_loop().create_future()  # the reason why the node has ended
 
     async def start(self, host: str, port: int) -> None:
         """Open the directory and listen for other nodes. Raises OSError and LeveretError."""
@@ -113,6 +115,7 @@ class ClusterNode(ClusterFacts):
             copier=self._copier,
             tls=self._tls,
         )
+        self.member.reports.make = self.report
         self._roles = loop.create_task(self._run_roles(), name="cluster-roles")
         await self.member.start(host, port)
 
@@ -145,10 +148,10 @@ class ClusterNode(ClusterFacts):
         self._tell_change()
 
     def on_commit(self, index: int) -> None:
-        """Do nothing: the logs are told by the member."""
+        """Do nothing: the member tells the logs."""
 
     def on_end(self, reason: str) -> None:
-        """End: this member has failed, or was removed."""
+        """End the node: its member has failed, or was removed."""
         self._term = 0
         self._open = None
         self._tell_change()
@@ -304,7 +307,7 @@ class ClusterNode(ClusterFacts):
         Its files are open, so a file that is removed meanwhile only ends the copy.
         """
         try:
-            return CopySource(self._disk, number) if number else None
+            return CopySource(self._disk, number, has_later_blocks=True) if number else None
         except OSError as fault:
             log.warning("the directory cannot be copied: %s", fault)
             return None

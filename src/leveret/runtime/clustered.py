@@ -39,6 +39,8 @@ class ClusteredNode:
         self.node = ClusterNode(
             settings, node_settings(settings), clock, Disk(settings.data), tls=tls
         )
+        if self._certificates is not None:
+            self.node.certificates = self._certificates.ends
         proxies = Networks(settings.amqp_trusted_proxies)
         descriptors_end = max(0, machine.descriptors_max() - DESCRIPTORS_KEPT)
         rule = self._certificates.name_rule if self._certificates is not None else None

@@ -31,6 +31,11 @@ class ConnectionsView:
         user = outlet.user.identity if outlet.user is not None else ""
         return user, vhost.name if vhost is not None else ""
 
+    def client_name(self, outlet: Outlet) -> str:
+        assert isinstance(outlet, Connection)
+        name = outlet.client_properties.get("connection_name")
+        return name if isinstance(name, str) else ""
+
     def snapshot(self, outlet: Outlet) -> ConnectionSnapshot | None:
         connection = self._live(outlet)
         if connection is None:

@@ -90,7 +90,7 @@ _DECODER: Final = msgspec.json.Decoder(Message)
 
 
 class CopyHost(Protocol):
-    """The node: its role decides what a copier may do."""
+    """The node of a copier. Its role decides whether it may send or receive a copy."""
 
     def send_data(self, peer: str, data: bytes) -> bool:
         """Send bytes to the copier of another node; return False if it is not connected."""
@@ -145,7 +145,7 @@ class DirectoryCopier:
         if inbox is None:
             return  # the message belongs to a copy that was given up
         if inbox.qsize() > 4 * WINDOW_BYTES // SLICE_BYTES:
-            log.warning("node %s sends a copy without waiting: given up", peer)
+            log.warning("node %s sends data beyond the window of a copy: copy given up", peer)
             self.on_lost(peer)
             return
         inbox.put_nowait(message)
@@ -289,7 +289,7 @@ async def _in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) ->
         raise
 
 
-class _Talk:
+class _CopySide:
     """One side of a copy."""
 
     def __init__(
@@ -311,7 +311,7 @@ class _Talk:
         self.copier.post(self.peer, message)
 
 
-class _Sending(_Talk):
+class _Sending(_CopySide):
     """The leader's side of a copy."""
 
     def __init__(
@@ -360,7 +360,7 @@ class _Sending(_Talk):
         self.post(End(offset, crc))
 
 
-class _Receiving(_Talk):
+class _Receiving(_CopySide):
     """The member's side of a copy."""
 
     def __init__(

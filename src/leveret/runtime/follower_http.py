@@ -1,16 +1,19 @@
-"""HTTP on a node that follows: a few answers of its own, and everything else from the leader.
+"""HTTP on a node that follows: it answers some requests itself and relays the others to the leader.
 
-Health checks, metrics and the state of the cluster are answered here, because they concern this
-node and must be answered without a leader, too. Bulk reads of streams are answered from the
-segments of this node (`follower_reads`). Every other request goes to the leader as it came.
-A relayed connection carries one request (`Connection: close`), so that each request is looked at;
-clients of the jobs API keep theirs, because they send many small requests and nothing else.
+This node answers health, metrics and the state of the cluster, because they concern this node and
+must work without a leader. The leader checks logins. It also answers health checks that are not
+about one node. This node answers bulk reads of streams from its own segments (`follower_reads`). It
+relays every other request to the leader as it came, also if it is not HTTP. A relayed connection
+carries one request (`Connection: close`), so that this node sees the next one. Connections of the
+jobs API stay open: these clients send many small requests, all of them for the leader.
 """
 
 import asyncio
 import contextlib
 import logging
+import re
 from collections.abc import Callable, Coroutine, Sequence
+from email.utils import formatdate
 from typing import Any, Final, NamedTuple, Protocol, cast
 from urllib.parse import unquote
 
@@ -21,10 +24,18 @@ from leveret.arrow.worker_protocol import FAILED
 from leveret.cluster.errors import ClusterError
 from leveret.cluster.relay import RelayHead
 from leveret.config.settings import Settings
-from leveret.http.framework.cluster_nodes import is_critical
 from leveret.http.framework.names import printable
 from leveret.http.framework.node import ClusterNodeFacts, Listener
-from leveret.http.management.health import PROTOCOLS, QUORUM_CRITICAL
+from leveret.http.management.health import (
+    CHECKS,
+    OK,
+    CheckResult,
+    certificates_result,
+    port_result,
+    protocol_result,
+    quorum_result,
+    status_of,
+)
 from leveret.http.management.metrics import MEDIA_TYPE as METRICS_MEDIA
 from leveret.http.streams.arrow import MEDIA_TYPE as ARROW_MEDIA
 from leveret.listening import Client
@@ -44,16 +55,14 @@ CLUSTER: Final = "/api/cluster"
 METRICS: Final = "/metrics"
 JOB_PATHS: Final = ("/enqueue", "/dequeue", "/ack", "/nack", "/extend")
 
-# The leader's answer is cut short, too long, or no answer of HTTP.
+# The leader's answer is cut short, too long, or not HTTP.
 _BAD_ANSWER: Final = (EOFError, asyncio.LimitOverrunError, ValueError, IndexError)
 _PHRASES: Final = {
     200: "OK",
-    400: "Bad Request",
-    401: "Unauthorized",
-    403: "Forbidden",
-    431: "Request Header Fields Too Large",
     503: "Service Unavailable",
 }
+# Bytes that no request head has: the leader refuses them at once.
+_NO_HEAD: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]|(?<!\r)\n")
 
 
 class Follower(Protocol):
@@ -75,6 +84,12 @@ class Follower(Protocol):
 
     def nodes(self) -> list[ClusterNodeFacts]:
         """Return all nodes of the cluster, by name."""
+
+    def certificates(self) -> Sequence[tuple[str, int]]:
+        """Return the name and the end (in ms since 1970) of each certificate in use."""
+
+    def now_ms(self) -> int:
+        """Return the time of the node."""
 
     @property
     def reads(self) -> BulkReads:
@@ -109,6 +124,7 @@ class FollowerHttp(asyncio.Protocol):
         self._client = client
         self._relay_head = relay_head
         self._data = b""
+        self._is_head_only = False  # the method is HEAD: the answer has no body
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         self._writable = asyncio.Event()
@@ -124,10 +140,11 @@ class FollowerHttp(asyncio.Protocol):
         if self._task is not None:  # more of the body, or another request: the leader gets it
             self._transport.pause_reading()
             return
-        if b"\r\n\r\n" in self._data:
-            self._begin(self._work())
-        elif len(self._data) > HEAD_BYTES_MAX:
-            self._begin(self._refuse(431, "the head of the request is too long"))
+        head, end, _ = self._data.partition(b"\r\n\r\n")
+        if _NO_HEAD.search(head) or len(head) > HEAD_BYTES_MAX:
+            self._begin(self._relay())
+        elif end:
+            self._begin(self._work(head))
 
     def pause_writing(self) -> None:
         self._writable.clear()
@@ -149,55 +166,89 @@ class FollowerHttp(asyncio.Protocol):
         if self._task is not None:
             self._task.cancel()
 
-    async def _work(self) -> None:
-        end = self._data.index(b"\r\n\r\n")
-        lines = self._data[:end].split(b"\r\n")
+    async def _work(self, head: bytes) -> None:
+        lines = head.split(b"\r\n")
         parts = lines[0].decode("latin-1").split(" ")
-        if len(parts) != 3 or end > HEAD_BYTES_MAX:
-            await self._refuse(400, "the request is malformed")
+        if len(parts) != 3:
+            await self._relay()
             return
-        method, path = parts[0], parts[1].partition("?")[0]
+        method, target, _ = parts
+        headers = lines[1:]
+        path = target.partition("?")[0]
+        self._is_head_only = method == "HEAD"
         if method in ("GET", "HEAD"):
-            if path == HEALTH or path.startswith(f"{HEALTH}/"):
-                await self._answer_health(unquote(path.removeprefix(HEALTH)))
+            if path.rstrip("/") == HEALTH:
+                self._answer_health()
+                return
+            if path.startswith(f"{CHECKS}/"):
+                await self._answer_check(target, _logins(headers))
                 return
             if path == CLUSTER:
-                await self._answer_user(lines[1:], self._send_facts)
+                await self._answer_user(headers, self._send_facts)
                 return
             if path == METRICS or path.startswith(f"{METRICS}/"):
-                await self._answer_metrics(lines[1:])
+                await self._answer_metrics(headers)
                 return
-        wanted = parse_wanted(parts[1]) if method == "GET" else None
-        if wanted is not None and await self._answer_rows(wanted, _logins(lines[1:])):
+        wanted = parse_wanted(target) if method == "GET" else None
+        if wanted is not None and await self._answer_rows(wanted, _logins(headers)):
             return
-        await self._relay(path, lines)
+        if path in JOB_PATHS:
+            await self._relay()
+        else:
+            kept = [line for line in lines if not line.lower().startswith(b"connection:")]
+            await self._relay(b"\r\n".join([*kept, b"Connection: close"]), instead_of=len(head))
 
-    async def _answer_health(self, check: str) -> None:
-        reason = self._node.why_unwell() or self._why_failed(check)
-        name = self._node.facts()["name"]
-        body: dict[str, Any] = {"status": "failed" if reason else "ok", "node": name}
+    def _answer_health(self) -> None:
+        """Answer without a login, for load balancers."""
+        reason = self._node.why_unwell()
+        name, durability = self._node.facts()["name"], self._node.settings.durability
+        body = {"status": "failed" if reason else "ok", "node": name, "durability": durability}
         if reason:
             body["reason"] = reason
-        await self._answer(503 if reason else 200, body)
+        self._send(503 if reason else 200, msgspec.json.encode(body))
 
-    def _why_failed(self, check: str) -> str:
-        """Return why a check of this node fails, in RabbitMQ's words; empty if it is well.
+    async def _answer_check(self, target: str, logins: list[bytes]) -> None:
+        """Answer a health check of a user whom the leader knows.
 
-        Checks that are not named here succeed if clients of this node are served.
+        The leader's answer also says whether there is this check, with these arguments.
         """
-        *_, name, asked = ["", *check.split("/")]
-        listening = self._node.bound
-        if asked == "node-is-quorum-critical":
-            is_failed = is_critical(self._node.nodes(), self._node.facts()["name"])
-            return QUORUM_CRITICAL if is_failed else ""
-        if name == "port-listener":
-            is_there = any(str(one.port) == asked for one in listening)
-        elif name == "protocol-listener":
-            wanted = {found for one in asked.split(",") for found in PROTOCOLS.get(one.lower(), ())}
-            is_there = any(one.protocol in wanted for one in listening)
+        if reason := self._node.why_unwell():
+            self._send_check(CheckResult(status="failed", reason=reason))
+            return
+        answer = await self._ask_leader(target, logins, wants_body=True)
+        try:
+            msgspec.json.decode(answer.body, type=CheckResult)
+            own = self._own_check(target.partition("?")[0].removeprefix(f"{CHECKS}/"))
+        except msgspec.MsgspecError:
+            own = None
+        if isinstance(own, CheckResult):
+            self._send_check(own)
         else:
-            return ""
-        return "" if is_there else "No active listener"
+            self._pass_on(answer)
+
+    def _own_check(self, check: str) -> CheckResult | str | None:
+        """Return the result of a check that is about this node; None if it is not.
+
+        The result is a text if this node does not know the arguments. A leader of another version
+        may know them.
+        """
+        node = self._node
+        match [unquote(part) for part in check.rstrip("/").split("/")]:
+            # This node has no queues, and it has accepted the connection.
+            case ["local-alarms"] | ["below-node-connection-limit"]:
+                return OK
+            case ["node-is-quorum-critical"]:
+                return quorum_result(node.nodes(), node.facts()["name"])
+            case ["port-listener", port]:
+                return port_result(port, node.bound)
+            case ["protocol-listener", protocols]:
+                return protocol_result(protocols, node.bound)
+            case ["certificate-expiration", within, unit]:
+                return certificates_result(within, unit, node.now_ms(), node.certificates())
+        return None
+
+    def _send_check(self, check: CheckResult) -> None:
+        self._send(status_of(check), msgspec.json.encode(check))
 
     async def _answer_metrics(self, headers: list[bytes]) -> None:
         wanted = self._node.settings.metrics_login
@@ -207,18 +258,19 @@ class FollowerHttp(asyncio.Protocol):
             await self._answer_user(headers, self._send_metrics)
 
     async def _answer_user(self, headers: list[bytes], send: Callable[[], None]) -> None:
-        """Answer users whom the leader knows. Without a leader, clients of this machine."""
+        """Answer users that the leader accepts; without a leader, only clients of this machine."""
         if self._node.why_unwell():
             if self._client.is_local:
                 send()
             else:
-                await self._refuse(503, self._node.why_unwell())
+                self._refuse(self._node.why_unwell())
             return
-        status = await self._ask_login(headers)
-        if status == 200:
+        # The leader shows its nodes to users who may see the cluster.
+        answer = await self._ask_leader("/api/nodes", _logins(headers), wants_body=False)
+        if answer.status == 200:
             send()
         else:
-            await self._refuse(status, "the leader refuses the login")
+            self._pass_on(answer)
 
     def _send_facts(self) -> None:
         self._send(200, msgspec.json.encode(self._node.facts()))
@@ -226,14 +278,13 @@ class FollowerHttp(asyncio.Protocol):
     def _send_metrics(self) -> None:
         self._send(200, self._node.metrics().encode(), METRICS_MEDIA)
 
-    async def _ask_login(self, headers: list[bytes]) -> int:
-        """Return the leader's status for this user: 200 if the user may see the cluster."""
-        return (await self._ask_leader("/api/nodes", _logins(headers), wants_body=False)).status
-
     async def _ask_leader(
         self, target: str, logins: list[bytes], *, wants_body: bool
     ) -> _LeaderAnswer:
-        """Ask the leader as the client would. The status is 503 if it does not answer."""
+        """Ask the leader as the client would. The answer is `_NO_ANSWER` if it gives none.
+
+        The body is read if it is wanted, or if it says why the leader refuses.
+        """
         head = [f"GET {target} HTTP/1.1".encode(), b"Host: leader", b"Connection: close", *logins]
         try:
             async with asyncio.timeout(ASK_S):
@@ -246,6 +297,8 @@ class FollowerHttp(asyncio.Protocol):
                 transport.write(b"\r\n".join(head) + b"\r\n\r\n")
                 try:
                     answer = await reader.readuntil(b"\r\n\r\n")
+                    status = int(answer.split(b" ", 2)[1])
+                    wants_body = wants_body or status != 200
                     body = b""
                     while wants_body and (more := await reader.read(ANSWER_BYTES_MAX)):
                         body += more
@@ -253,7 +306,7 @@ class FollowerHttp(asyncio.Protocol):
                             return _NO_ANSWER
                 finally:
                     transport.abort()
-            return _LeaderAnswer(int(answer.split(b" ", 2)[1]), answer, body)
+            return _LeaderAnswer(status, answer, body)
         except (ClusterError, TimeoutError, OSError, *_BAD_ANSWER):
             return _NO_ANSWER
 
@@ -261,8 +314,7 @@ class FollowerHttp(asyncio.Protocol):
         """Answer a bulk read. False: nothing was sent, and the leader has to answer."""
         answer = await self._ask_leader(wanted.question, logins, wants_body=True)
         if answer.status == UNAUTHORIZED:  # asking again would count as another wrong password
-            self._transport.write(answer.head + answer.body)
-            self._close()
+            self._pass_on(answer)
             return True
         found = _stream_range(answer)
         if found is None:
@@ -285,9 +337,8 @@ class FollowerHttp(asyncio.Protocol):
 
     async def _send_rows(self, read: Read) -> None:
         """Send the answer of a read, and close the connection."""
-        head = f"HTTP/1.1 200 OK\r\nContent-Type: {ARROW_MEDIA}\r\nServer: Leveret\r\n"
-        head += "Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
-        self._transport.write(head.encode())
+        head = _answer_head(200, ARROW_MEDIA, "transfer-encoding: chunked")
+        self._transport.write(head)
         while piece := await read.piece():
             self._transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
             try:
@@ -299,34 +350,34 @@ class FollowerHttp(asyncio.Protocol):
         self._transport.write(b"0\r\n\r\n")
         self._close()
 
-    async def _relay(self, path: str, lines: list[bytes]) -> None:
+    async def _relay(self, head: bytes = b"", instead_of: int = 0) -> None:
+        """Give the connection to the leader, with `head` instead of the first received bytes."""
         try:
             async with asyncio.timeout(LEADER_WAIT_S):
                 transport, rest = await self._node.open_relay(self._relay_head)
         except (ClusterError, TimeoutError, OSError):
-            await self._refuse(503, self._node.why_unwell() or "the leader does not answer")
+            self._refuse(self._node.why_unwell())
             return
-        data = self._data
-        if path not in JOB_PATHS:
-            end = data.index(b"\r\n\r\n")
-            kept = [line for line in lines if not line.lower().startswith(b"connection:")]
-            data = b"\r\n".join([*kept, b"Connection: close"]) + data[end:]
         self._task = None
-        join_ends(self._transport, transport, rest, data)
+        join_ends(self._transport, transport, rest, head + self._data[instead_of:])
 
-    async def _refuse(self, status: int, reason: str) -> None:
-        await self._answer(status, {"error": _PHRASES.get(status, "Error"), "reason": reason})
+    def _pass_on(self, answer: _LeaderAnswer) -> None:
+        """Send the leader's answer as it is, and close the connection."""
+        if not answer.head:
+            self._refuse(self._node.why_unwell())
+            return
+        self._transport.write(answer.head + (b"" if self._is_head_only else answer.body))
+        self._close()
 
-    async def _answer(self, status: int, body: dict[str, Any]) -> None:
-        self._send(status, msgspec.json.encode(body))
+    def _refuse(self, why_unwell: str) -> None:
+        reason = why_unwell or "the leader does not answer"
+        body = {"error": _PHRASES[503], "reason": reason}
+        self._send(503, msgspec.json.encode(body))
 
     def _send(self, status: int, data: bytes, media: str = "application/json") -> None:
         """Send an answer, and close the connection."""
-        head = (
-            f"HTTP/1.1 {status} {_PHRASES.get(status, '')}\r\nContent-Type: {media}\r\n"
-            f"Content-Length: {len(data)}\r\nConnection: close\r\nServer: Leveret\r\n\r\n"
-        )
-        self._transport.write(head.encode() + data)
+        head = _answer_head(status, media, f"content-length: {len(data)}")
+        self._transport.write(head + (b"" if self._is_head_only else data))
         self._close()
 
     def _close(self) -> None:
@@ -337,8 +388,18 @@ class FollowerHttp(asyncio.Protocol):
         self._timer = self._loop.call_later(CLOSE_S, self._transport.abort)
 
 
+def _answer_head(status: int, media: str, length: str) -> bytes:
+    """Return the head of an answer, with the headers that answers of the leader have."""
+    head = (
+        f"HTTP/1.1 {status} {_PHRASES[status]}\r\ndate: {formatdate(usegmt=True)}\r\n"
+        f"server: Leveret\r\nx-content-type-options: nosniff\r\n{length}\r\n"
+        f"content-type: {media}\r\nconnection: close\r\n\r\n"
+    )
+    return head.encode()
+
+
 def _stream_range(answer: _LeaderAnswer) -> StreamRange | None:
-    """Return what the leader says about a stream; None if it refuses, or is of another version."""
+    """Return the leader's facts about a stream; None if it refuses, or has another version."""
     if answer.status != 200:
         return None
     try:

@@ -1,13 +1,13 @@
-"""Bulk reads of streams that a follower answers from its own segments.
+"""Plan bulk reads of streams that a follower answers from its own segments.
 
     client    GET /api/streams/{vhost}/{name}/batches?from=&to=
     leader    checks the login and the permission, and says which offsets the stream has
     follower  encodes the rows, if its segments have all of them
 
-The rows of a block are in the segments of a follower when the block is committed. So a follower
-has nothing that the leader would not show, and what it lacks is read from the leader. The segments
-of a follower may be cut differently, and may be cut again while they are read: the read then fails
-at a chunk, and its rest is read from the leader.
+A follower writes the rows of a block to its segments when the block is committed. So a follower
+shows no row that the leader would not show. If it lacks a row of the range, the leader answers. The
+segments of a follower may begin at other offsets than those of the leader, and may change while
+they are read. The read then breaks off, and the client reads the rest in another request.
 """
 
 import os
@@ -20,12 +20,12 @@ from urllib.parse import parse_qs, unquote
 import msgspec
 
 from leveret.arrow.requests import COLUMNS, Request, SegmentPart
+from leveret.engine.streams.stream import OFFSET_MAX
 from leveret.storage.file_names import segment_name, segments_by_stream
 
 _BATCHES: Final = "/batches"
 _STREAMS: Final = "/api/streams/"
-_DIGITS_MAX: Final = 18
-OFFSET_MAX: Final = 10**_DIGITS_MAX
+_DIGITS_MAX: Final = 18  # of a number in the query; the leader reads longer ones
 
 
 class StreamRange(msgspec.Struct):
@@ -34,7 +34,7 @@ class StreamRange(msgspec.Struct):
     number: int  # number of the stream in the log
     stream_first: int
     stream_end: int
-    user: str  # whose share of the reads it takes
+    user: str  # the user whose share of the reads it uses
 
 
 @dataclass(frozen=True)
@@ -50,12 +50,12 @@ class WantedRange:
 
     @property
     def question(self) -> str:
-        """Return what the leader is asked."""
+        """Return the target of the request that this node sends to the leader."""
         return f"{self.path.removesuffix(_BATCHES)}/segments?from={self.first}&to={self.first}"
 
 
 def parse_wanted(target: str) -> WantedRange | None:
-    """Parse the target of a request. None: it is not a read, or the leader has to refuse it."""
+    """Parse the target of a request. None: it is not a bulk read, or not a valid one."""
     path, _, query = target.partition("?")
     parts = path.removeprefix(_STREAMS).split("/")
     if not path.startswith(_STREAMS) or len(parts) != 3 or not path.endswith(_BATCHES):
@@ -77,7 +77,7 @@ def parse_wanted(target: str) -> WantedRange | None:
 
 
 def _number(texts: dict[str, str], name: str, default: int) -> int:
-    """Return a number of the query; -1 if it is none."""
+    """Return a number of the query; -1 if it is not a number."""
     text = texts.get(name)
     if text is None:
         return default

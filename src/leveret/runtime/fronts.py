@@ -1,4 +1,4 @@
-"""The protocol of a broker's front for a client in a cluster, its own or a relayed one."""
+"""Make the protocol that serves a client of a cluster: of this node, or relayed by another node."""
 
 import asyncio
 

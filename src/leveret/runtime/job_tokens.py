@@ -190,9 +190,9 @@ def secret_in(folder: Path | None) -> str:
 
 
 def put_cluster_secret(folder: Path, cluster_secret: bytes) -> None:
-    """Let the data directory of a node have the secret that all nodes of its cluster have.
+    """Write the secret that all nodes of a cluster share into the data directory of a node.
 
-    A secret of the time when the node was alone is replaced. Raises ConfigError.
+    A secret from before the node joined the cluster is replaced. Raises ConfigError.
     """
     secret = hmac.new(cluster_secret, b"leveret jobs tokens", "sha256").hexdigest()
     path = folder / SECRET_FILE

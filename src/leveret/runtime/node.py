@@ -318,6 +318,8 @@ class Node:
             from leveret.definitions.boot import load_definitions  # late: few starts need it
 
             load_definitions(self.settings.load_definitions, self.definitions, directory)
+        if self._replication is not None:
+            self.definitions.keep_cluster_name()
         self.turns.end()
         self._on_global_parameter(CLUSTER_NAME)
         self.definitions.parameters.on_global_change.append(self._on_global_parameter)

@@ -1,4 +1,4 @@
-"""Make a cluster of one of the directory of a stopped node, if the majority is lost for good.
+"""Turn the directory of a stopped node into a cluster of one node, after the majority is lost.
 
 The other members are taken out of the list of members, and the cluster gets a new id, so that an
 old member that comes back is refused. The id is written first: a rescue that was interrupted leaves

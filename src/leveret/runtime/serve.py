@@ -191,6 +191,7 @@ def _say_ready(node: Node) -> None:
             f"  Look inside           http://{http}/ in a browser\n"
             f"  First message         leveret ctl declare queue hello{url}\n"
             f"                        leveret ctl publish -k hello 'Hello, hare!'{url}\n"
+            f"  Documents             http://{http}/#/manual/docs/index.md\n"
             f"  All commands          leveret --help; Ctrl+C stops the broker\n\n"
         )
     sys.stdout.flush()

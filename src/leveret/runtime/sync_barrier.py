@@ -29,7 +29,7 @@ class SyncBarrier:
         await self._wait(self._store, self._store.wait_for_sync)
 
     async def wait_to_tell(self) -> None:
-        """Return when an answer may be sent: every change that it could show is committed.
+        """Return when every change that an answer could show is committed.
 
         Only the leader of a cluster waits. Raises StorageError if the log failed.
         """

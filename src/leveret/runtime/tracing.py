@@ -89,7 +89,7 @@ class SpanExporter:
         if event.event not in FINAL and event.event != DUE:  # due: it goes on under another number
             self._since[number] = (now_ms, event.event == DELIVERED)
         if event.event in (NACKED, REJECTED, TIMED_OUT) and before is not None:
-            self._since[number] = before  # another event says what becomes of the message
+            self._since[number] = before  # another event tells where the message goes
             return None
         if before is None or event.event == QUEUED:
             return None

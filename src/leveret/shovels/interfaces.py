@@ -15,19 +15,19 @@ class ShovelListener:
     """Receives the reports of both ends. The shovel itself implements it."""
 
     def on_delivery(self, delivery: Delivery) -> None:
-        """The source has delivered a message."""
+        """Handle a message that the source has delivered."""
         raise NotImplementedError
 
     def on_accepted(self, tag: int) -> None:
-        """The target has the message of this tag, for good."""
+        """Note that the target has accepted the message of this tag."""
         raise NotImplementedError
 
     def on_refused(self, tag: int, *, retry: bool) -> None:
-        """The target refuses the message of this tag: for now (`retry`), or for good."""
+        """Note that the target refuses the message of this tag: for now (`retry`), or for good."""
         raise NotImplementedError
 
     def on_lost(self, fault: Exception) -> None:
-        """An end has failed."""
+        """Note that an end has failed."""
         raise NotImplementedError
 
 

@@ -56,7 +56,7 @@ class ShovelManager:
         self._ending: set[asyncio.Task[None]] = set()
 
     def faults(self, vhost: str, name: str, value: object) -> list[str]:
-        """Return what is wrong with the value of a parameter; an empty list if nothing is."""
+        """Return the faults of the value of a parameter; an empty list if there are none."""
         try:
             parse_settings(value, vhost)
         except PreconditionFailedError as fault:

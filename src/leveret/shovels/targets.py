@@ -1,4 +1,4 @@
-"""Which hosts a link may connect to, checked on the resolved addresses.
+"""Check which hosts a link may connect to, by their resolved addresses.
 
 A link of an administrator may connect to every address. A link of another user may connect to
 public addresses, and to hosts and networks of the setting `shovel_allowed_targets`. All others are

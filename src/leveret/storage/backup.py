@@ -139,7 +139,7 @@ def open_replicated_members(disk: Disk, number: int) -> list[Member]:
     The checkpoint is in the ROLL block of that file. The backup holds it as the checkpoint file
     that a single node would have, so that every node can start from it.
     """
-    source = CopySource(disk, number)
+    source = CopySource(disk, number, has_later_blocks=False)
     try:
         content = b"".join(whole_file(number, [read_roll(disk, number)]))
     except (OSError, CorruptionError):

@@ -3,8 +3,10 @@
 The leader holds its files, begins a new log file, and waits until its ROLL block is committed. A
 node that is elected, but cannot commit its first block without a member that needs a copy, takes
 the newest ROLL block that it knows to be committed. The copy is the directory as of that block: all
-older log files with their indexes, the segments up to where the ROLL block says that they ended,
-and the ROLL block itself. `CopySource` lists these files and reads slices of them.
+older log files with their indexes, and the segments up to where the ROLL block says that they
+ended. The file of the ROLL block comes with its later blocks: retention and deletions among them
+may have removed segments that the ROLL block lists. `CopySource` lists these files and reads slices
+of them. The copy ends with the ROLL block for Raft, as the later blocks may not be committed.
 
 `CopyTarget` receives them under names that end in `.copy`, beside the old directory. A file counts
 when all of it is there and its checksum is right. So a transfer that broke off goes on with the
@@ -69,8 +71,12 @@ class CopySource:
     that segments which retention removes meanwhile can still be read.
     """
 
-    def __init__(self, disk: Disk, number: int) -> None:
-        """Open all files as of the ROLL block that begins log file `number`."""
+    def __init__(self, disk: Disk, number: int, *, has_later_blocks: bool) -> None:
+        """Open all files as of the ROLL block that begins log file `number`.
+
+        Raise FileNotFoundError if a segment was removed since, unless the blocks after the ROLL
+        block are copied, too: one of them says so.
+        """
         self.number = number
         self.files: list[CopiedFile] = []
         self._open: list[DiskFile] = []
@@ -90,7 +96,13 @@ class CopySource:
                 if index_name(older) in names:
                     self._add(disk, index_name(older))
             self._add_markers(disk, names, kept)
-            self._add_segments(disk, names, records)
+            self._add_segments(disk, names, records, is_complete=not has_later_blocks)
+            if has_later_blocks:
+                # A block is on disk before it removes a segment. Its end may still be written: the
+                # member cuts a torn block off.
+                self.files[0].size = roll.size()
+                if settled_name(number) not in disk.names():
+                    raise FileNotFoundError(errno.ENOENT, "a newer log file has been settled")
         except OSError:
             self.close()
             raise
@@ -109,11 +121,14 @@ class CopySource:
                 self.files[-1].name = removal_marker_name(number, self.index)
                 self.files[-1].size = 0
 
-    def _add_segments(self, disk: Disk, names: list[str], records: bytes) -> None:
+    def _add_segments(
+        self, disk: Disk, names: list[str], records: bytes, *, is_complete: bool
+    ) -> None:
+        """Add the segments that a ROLL block lists; raise if one is gone and all are wanted."""
         found = segments_by_stream(names)
         for payload in find_records(records, STREAM):
             stream, first_offset, segment, end, _, next_offset = decode_stream(payload)
-            if next_offset and segment >= first_offset:
+            if is_complete and next_offset and segment >= first_offset:
                 firsts = found.get(stream, [])
                 if segment not in firsts or firsts[0] > first_offset:
                     raise FileNotFoundError(errno.ENOENT, f"stream {stream} was trimmed since")

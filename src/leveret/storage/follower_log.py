@@ -130,6 +130,8 @@ class FollowerLog:
                 self._file = disk.open(log_name(scan.files[-1].number))
                 self._end = scan.files[-1].end
         self._mark.open()
+        if not scan.needs_copy and scan.last_index:
+            self._mark.note(scan.last_index)  # a copy has blocks that the mark does not know
         self._writer.start()
         self.commit_to(scan.committed)
 

@@ -18,8 +18,8 @@ from leveret.runtime.loop import loop_factory
 from leveret.runtime.node import Node
 from leveret.storage.disk import Disk
 
-_START_WITHIN_S: Final = 10.0
-_STOP_WITHIN_S: Final = 10.0
+_START_WITHIN_S: Final = 60.0
+_STOP_WITHIN_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)

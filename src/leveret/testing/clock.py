@@ -8,7 +8,7 @@ from typing import Final
 from leveret.clock import Clock
 
 START_S: Final = 1_700_000_000.0  # Unix time
-_MOVE_WITHIN_S: Final = 30.0
+_MOVE_WITHIN_S: Final = 60.0
 
 
 class ManualClock(Clock):

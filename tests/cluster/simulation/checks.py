@@ -178,7 +178,8 @@ class Checker:
         found = self.matching.setdefault((block.index, block.term), (term, mark(block)))
         text = f"another block {block.index} of term {block.term}"
         require(found == (term, mark(block)), "log matching", text)
-        require((block.kind == TERM) == (term != block.term), "reign", f"{block.index} begins none")
+        text = f"block {block.index} begins no term"
+        require((block.kind == TERM) == (term != block.term), "term block", text)
 
     def on_cut(self, raft: Raft, first: int) -> None:
         """Only blocks are cut off that are not committed, and the first one conflicts."""

@@ -212,7 +212,7 @@ class Node:
         checker.on_event(raft)
         if raft.needs_term_block():
             self.stage.note(f"{self} leads term {raft.term}")
-            self._append(raft, TERM, f"reign of {self} in {raft.term}".encode(), None)
+            self._append(raft, TERM, f"leader {self} term {raft.term}".encode(), None)
         if self._ready is None:
             ready = raft.ready()
             if ready is not None:

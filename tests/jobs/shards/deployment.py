@@ -13,15 +13,27 @@ from msgspec import structs
 
 from leveret.clock import Clock
 from leveret.errors import JobsError
-from leveret.job_model import NewJob
+from leveret.job_model import Handle, LeasedJob, NewJob
 from leveret.job_service.shards import ShardsSettings, ShardsStore, open_store
 from leveret.job_service.shards.routing import slot_of
 
-WITHIN_S = 30.0
+WITHIN_S = 60.0
 # Short times, so that what waits for time does not make tests wait; no deadline a test depends on.
 QUICK = ShardsSettings(
     probe_s=0.1, tick_s=0.1, sweep_after_s=0.4, flush_interval_ms=100, deadline_s=WITHIN_S
 )
+
+# Nothing happens in the background unless a call or a notification causes it.
+QUIET = structs.replace(
+    QUICK,
+    tick_s=600.0,
+    probe_s=600.0,
+    sweep_after_s=600.0,
+    flush_interval_ms=600_000,
+    node_lease_ms=3_600_000,
+)
+TOPIC = "n", "t"  # of `new`
+LEASE_MS = 10_000
 
 
 @dataclass(frozen=True)
@@ -79,6 +91,21 @@ class Deployment:
         finally:
             await store.stop(WITHIN_S)
 
+    @asynccontextmanager
+    async def two_nodes(
+        self, clock: Clock | None = None, settings: ShardsSettings = QUICK
+    ) -> AsyncIterator[tuple[ShardsStore, ShardsStore]]:
+        here = self.node("a", clock, settings)
+        async with here as first, self.node("b", clock, settings) as second:
+            yield first, second
+
+    async def last_statement(self) -> list[Any]:
+        """When the nodes began or ended their last statement on each shard."""
+        return await self.rows(
+            "SELECT max(state_change)::text AS at FROM pg_stat_activity"
+            " WHERE datname = current_database() AND application_name = 'leveret jobs'"
+        )
+
     async def rows(self, sql: str, *arguments: object, shard: int | None = None) -> list[Any]:
         """What databases answer, one after the other."""
         found: list[Any] = []
@@ -121,13 +148,23 @@ def new(topic: str = "t", payload: bytes = b"x", **more: Any) -> NewJob:
     return NewJob(namespace="n", topic=topic, payload=payload, **more)
 
 
+def handles(jobs: list[LeasedJob]) -> list[Handle]:
+    return [Handle(job.id, job.token) for job in jobs]
+
+
+async def begin_to_wait(store: ShardsStore) -> "asyncio.Task[list[LeasedJob]]":
+    """Begin a dequeue that waits for a job; return when it has found none."""
+    dequeue = store.dequeue(*TOPIC, 1, LEASE_MS, 60_000)
+    waiting = asyncio.get_running_loop().create_task(dequeue)
+    await eventually(lambda: store._signals.is_awaited(TOPIC))
+    return waiting
+
+
 async def drain(store: ShardsStore, topic: str, limit: int = 100) -> list[bytes]:
     """Payloads of everything that is ready, each acknowledged."""
-    from leveret.job_model import Handle
-
     found: list[bytes] = []
     while jobs := await store.dequeue("n", topic, limit, None, 0):
-        await store.ack("n", topic, [Handle(job.id, job.token) for job in jobs])
+        await store.ack("n", topic, handles(jobs))
         found += [job.payload for job in jobs]
     return found
 

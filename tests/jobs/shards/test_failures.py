@@ -3,6 +3,7 @@
 import asyncio
 import signal
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -37,7 +38,7 @@ SLOW_MODE = msgspec.structs.replace(QUICK, is_slow_mode=True)
 async def until(store: ShardsStore, topic: str, count: int) -> list[bytes]:
     """Payloads of a topic, as soon as there are so many."""
     found: list[bytes] = []
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while len(found) < count:
             found += await drained(store, topic)
             await asyncio.sleep(0.02)
@@ -64,7 +65,7 @@ class Shaken:
     store: ShardsStore
 
     async def recovers(self, topic: str, **more: Any) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while True:
                 try:
                     await self.store.enqueue([new(topic, b"again", **more)])
@@ -151,20 +152,25 @@ def test_a_restarted_postgresql_loses_nothing(apart: Deployment, other_postgres:
     async def main() -> None:
         async with apart.node() as store:
             sent: list[bytes] = []
+            begun = asyncio.Event()
 
             async def send() -> None:
-                for number in range(300):
+                """Send jobs before, while and after the server restarts."""
+                for number in count():
                     try:
                         await store.enqueue([new(there, b"%d" % number)])
                         sent.append(b"%d" % number)
                     except JobsUnavailableError:
                         await asyncio.sleep(0.01)
+                    if len(sent) == 10:
+                        begun.set()
+                    if len(sent) == 300:
+                        return
 
             async with asyncio.TaskGroup() as group:
                 group.create_task(send())
-                await asyncio.sleep(0.05)
+                await begun.wait()
                 await asyncio.to_thread(other_postgres.restart, signal.SIGQUIT)
-            assert len(sent) > 10
             assert sorted(await until(store, there, len(sent))) == sorted(sent)
 
     asyncio.run(main())
@@ -324,7 +330,7 @@ def test_a_replay_does_not_bring_back_what_another_node_flushed_and_workers_acke
 
 def test_two_nodes_that_flush_the_same_buffer_insert_each_job_once(deployment: Deployment) -> None:
     async def main() -> None:
-        async with deployment.node("a") as first, deployment.node("b") as second:
+        async with deployment.two_nodes() as (first, second):
             for _ in range(20):
                 await first.enqueue([new(payload=b"x") for _ in range(20)])
                 await asyncio.gather(first._flush(("n", "t")), second._flush(("n", "t")))
@@ -335,7 +341,7 @@ def test_two_nodes_that_flush_the_same_buffer_insert_each_job_once(deployment: D
 
 def test_a_flusher_that_comes_late_does_not_bring_back_what_is_done(deployment: Deployment) -> None:
     async def main() -> None:
-        async with deployment.node("a") as first, deployment.node("b") as second:
+        async with deployment.two_nodes() as (first, second):
             topic = "n", topic_on(0)
             hold_flushers(first)
             hold_flushers(second)

@@ -15,7 +15,6 @@ from leveret.job_model import (
     BATCH_BYTES_MAX,
     PAYLOAD_BYTES_MAX,
     Handle,
-    LeasedJob,
     Outcome,
     Schedule,
     TopicSettings,
@@ -28,11 +27,14 @@ from leveret.job_service.snowflake import node_of
 from leveret.testing import ManualClock
 from tests.jobs.shards.deployment import (
     QUICK,
+    QUIET,
     WITHIN_S,
     Deployment,
     abandon,
+    begin_to_wait,
     drain,
     eventually,
+    handles,
     hold_flushers,
     is_whole,
     new,
@@ -42,15 +44,6 @@ from tools.services import RedisServer
 
 pytestmark = pytest.mark.compiled_only("the store is the same in both forms")
 
-# Nothing happens in the background unless a call or a notification causes it.
-QUIET = msgspec.structs.replace(
-    QUICK,
-    tick_s=600.0,
-    probe_s=600.0,
-    sweep_after_s=600.0,
-    flush_interval_ms=600_000,
-    node_lease_ms=3_600_000,
-)
 UNFLUSHED = msgspec.structs.replace(QUICK, flush_interval_ms=600_000)
 
 
@@ -82,7 +75,7 @@ def test_a_database_of_a_later_version_is_refused(deployment: Deployment) -> Non
 
 def test_every_node_has_a_number_of_its_own(deployment: Deployment) -> None:
     async def main() -> None:
-        async with deployment.node("a") as first, deployment.node("b") as second:
+        async with deployment.two_nodes() as (first, second):
             numbers = {first._id_generator.node_number, second._id_generator.node_number}
             assert len(numbers) == 2
             found = await first.enqueue([new()] * 5), await second.enqueue([new()] * 5)
@@ -127,7 +120,7 @@ def test_one_key_from_many_clients_of_two_nodes_is_one_job(
     job = new(payload=b"once", idempotency_key="k")
 
     async def main() -> None:
-        async with deployment.node("a") as first, deployment.node("b") as second:
+        async with deployment.two_nodes() as (first, second):
             calls = [(first, second)[number % 2].enqueue([job]) for number in range(100)]
             ids = {id for answer in await asyncio.gather(*calls) for id in answer.ids}
             assert len(ids) == 1
@@ -173,7 +166,7 @@ def test_a_schedule_is_fired_once_by_many_nodes(deployment: Deployment) -> None:
     clock = ManualClock()
 
     async def main() -> None:
-        async with deployment.node("a", clock) as first, deployment.node("b", clock) as second:
+        async with deployment.two_nodes(clock) as (first, second):
             await first.set_schedule(
                 Schedule(name="s", namespace="n", topic="t", cron="* * * * *", payload=b"tick")
             )
@@ -183,7 +176,7 @@ def test_a_schedule_is_fired_once_by_many_nodes(deployment: Deployment) -> None:
                 (job,) = await second.dequeue("n", "t", 5, None, 30_000)
                 assert job.payload == b"tick"
                 assert await first.dequeue("n", "t", 5, None, 300) == []
-                await first.ack("n", "t", [Handle(job.id, job.token)])
+                await first.ack("n", "t", handles([job]))
             assert await second.delete_schedule("n", "s")
             assert not await first.delete_schedule("n", "s")
 
@@ -192,7 +185,7 @@ def test_a_schedule_is_fired_once_by_many_nodes(deployment: Deployment) -> None:
 
 def test_a_concurrency_limit_holds_over_nodes(deployment: Deployment) -> None:
     async def main() -> None:
-        async with deployment.node("a") as first, deployment.node("b") as second:
+        async with deployment.two_nodes() as (first, second):
             await first.set_settings("n", "t", TopicSettings(concurrency_max=5))
             await first.enqueue([new() for _ in range(40)])
             calls = [(first, second)[n % 2].dequeue("n", "t", 3, None, 0) for n in range(20)]
@@ -260,8 +253,7 @@ def test_all_of_the_dead_are_redriven_or_deleted_in_slices(
             await store.enqueue([new() for _ in range(5)])
             for change in (store.redrive, store.delete_dead):
                 jobs = await store.dequeue("n", "t", 5, None, 0)
-                handles = [Handle(job.id, job.token) for job in jobs]
-                await store.nack("n", "t", handles, "no", None, is_dead=True)
+                await store.nack("n", "t", handles(jobs), "no", None, is_dead=True)
                 assert await change("n", "t", None) == 5
                 assert await store.dead("n", "t", 0, 9) == []
             assert await store.dequeue("n", "t", 9, None, 0) == []
@@ -271,7 +263,7 @@ def test_all_of_the_dead_are_redriven_or_deleted_in_slices(
 
 def test_an_urgent_job_of_another_node_goes_first(deployment: Deployment) -> None:
     async def main() -> None:
-        async with deployment.node("a") as first, deployment.node("b") as second:
+        async with deployment.two_nodes() as (first, second):
             await first.enqueue([new(payload=b"later", priority=5) for _ in range(20)])
             assert await first.dequeue("n", "t", 1, None, 0)
             await second.enqueue([new(payload=b"urgent", priority=1)])
@@ -282,54 +274,37 @@ def test_an_urgent_job_of_another_node_goes_first(deployment: Deployment) -> Non
     asyncio.run(main())
 
 
-def wait_for_job(store: ShardsStore) -> "asyncio.Task[list[LeasedJob]]":
-    waiting = store.dequeue("n", "t", 1, 60_000, 60_000)
-    return asyncio.get_running_loop().create_task(waiting)
-
-
 def test_a_waiting_dequeue_costs_no_transactions_and_learns_of_jobs_of_other_nodes(
     deployment: Deployment,
 ) -> None:
-    used = (
-        "SELECT max(state_change)::text AS at FROM pg_stat_activity"
-        " WHERE datname = current_database() AND application_name = 'leveret jobs'"
-    )
-
     async def main() -> None:
-        there = deployment.node("b", settings=QUIET)
-        async with deployment.node("a", settings=QUIET) as here, there as other:
-            waiting = asyncio.get_running_loop().create_task(
-                other.dequeue("n", "t", 1, 60_000, 60_000)
-            )
-            await eventually(lambda: other._signals.is_awaited(("n", "t")))
-            before = await deployment.rows(used)
+        async with deployment.two_nodes(settings=QUIET) as (here, other):
+            waiting = await begin_to_wait(other)
+            before = await deployment.last_statement()
             await asyncio.sleep(3 * WAIT_POLL_S)
-            assert await deployment.rows(used) == before
+            assert await deployment.last_statement() == before
             for change in (enqueue, nack, deliver_now, redrive):
                 await change(here)
                 (job,) = await asyncio.wait_for(waiting, WITHIN_S)
-                waiting = asyncio.get_running_loop().create_task(
-                    other.dequeue("n", "t", 1, 60_000, 60_000)
-                )
-                await eventually(lambda: other._signals.is_awaited(("n", "t")))
-                handles[:] = [Handle(job.id, job.token)]
-            await here.ack("n", "t", handles)
+                waiting = await begin_to_wait(other)
+                held[:] = handles([job])
+            await here.ack("n", "t", held)
             waiting.cancel()
 
-    handles: list[Handle] = []
+    held: list[Handle] = []
 
     async def enqueue(store: ShardsStore) -> None:
         await store.enqueue([new()])
 
     async def nack(store: ShardsStore) -> None:
-        assert await store.nack("n", "t", handles, "again", 0) == [Outcome.DONE]
+        assert await store.nack("n", "t", held, "again", 0) == [Outcome.DONE]
 
     async def deliver_now(store: ShardsStore) -> None:
-        assert await store.nack("n", "t", handles, "later", 3_600_000) == [Outcome.DONE]
-        assert await store.deliver_now("n", "t", [handles[0].id]) == [Outcome.DONE]
+        assert await store.nack("n", "t", held, "later", 3_600_000) == [Outcome.DONE]
+        assert await store.deliver_now("n", "t", [held[0].id]) == [Outcome.DONE]
 
     async def redrive(store: ShardsStore) -> None:
-        await store.nack("n", "t", handles, "dead", None, is_dead=True)
+        await store.nack("n", "t", held, "dead", None, is_dead=True)
         assert await store.redrive("n", "t", None) == 1
 
     asyncio.run(main())
@@ -341,10 +316,8 @@ def test_a_waiting_dequeue_survives_the_loss_of_the_listening_connection(
     end = "SELECT pg_terminate_backend($1)"
 
     async def main() -> None:
-        here = deployment.node("a", settings=QUIET)
-        async with here as first, deployment.node("b", settings=QUIET) as second:
-            waiting = wait_for_job(second)
-            await eventually(lambda: second._signals.is_awaited(("n", "t")))
+        async with deployment.two_nodes(settings=QUIET) as (first, second):
+            waiting = await begin_to_wait(second)
             shard = second._routes.shard_of(("n", "t"))
             await deployment.rows(end, shard._listener.get_server_pid(), shard=shard.index)
             await eventually(lambda: not shard.is_listening)
@@ -356,16 +329,12 @@ def test_a_waiting_dequeue_survives_the_loss_of_the_listening_connection(
 
 def test_a_free_lease_of_a_limited_topic_is_told_to_other_nodes(deployment: Deployment) -> None:
     async def main() -> None:
-        here = deployment.node("a", settings=QUIET)
-        async with here as first, deployment.node("b", settings=QUIET) as second:
+        async with deployment.two_nodes(settings=QUIET) as (first, second):
             await first.set_settings("n", "t", TopicSettings(concurrency_max=1))
             await first.enqueue([new(), new()])
             (job,) = await first.dequeue("n", "t", 2, 60_000, 0)
-            waiting = asyncio.get_running_loop().create_task(
-                second.dequeue("n", "t", 1, 60_000, 60_000)
-            )
-            await eventually(lambda: second._signals.is_awaited(("n", "t")))
-            await first.ack("n", "t", [Handle(job.id, job.token)])
+            waiting = await begin_to_wait(second)
+            await first.ack("n", "t", handles([job]))
             assert len(await asyncio.wait_for(waiting, WITHIN_S)) == 1
 
     asyncio.run(main())
@@ -374,10 +343,7 @@ def test_a_free_lease_of_a_limited_topic_is_told_to_other_nodes(deployment: Depl
 def test_a_waiting_dequeue_ends_when_the_node_stops(deployment: Deployment) -> None:
     async def main() -> None:
         async with deployment.node() as store:
-            waiting = asyncio.get_running_loop().create_task(
-                store.dequeue("n", "t", 1, None, 60_000)
-            )
-            await eventually(lambda: store._signals.is_awaited(("n", "t")))
+            waiting = await begin_to_wait(store)
             stopping = asyncio.get_running_loop().create_task(store.stop(WITHIN_S))
             with pytest.raises(JobsDrainingError):
                 await asyncio.wait_for(waiting, WITHIN_S)
@@ -395,9 +361,9 @@ def test_many_handles_are_settled_by_one_statement(deployment: Deployment) -> No
             for _ in range(3):
                 await store.enqueue([new()])
             jobs = await store.dequeue("n", "t", 3, None, 0)
-            handles = [Handle(id) for id in range(1, count)]
-            handles[5000:5000] = [Handle(job.id, job.token) for job in jobs]
-            outcomes = await store.ack("n", "t", handles)
+            named = [Handle(id) for id in range(1, count)]
+            named[5000:5000] = handles(jobs)
+            outcomes = await store.ack("n", "t", named)
             assert outcomes[5000:5003] == [Outcome.DONE] * 3
             assert outcomes.count(Outcome.UNKNOWN) == count - 1
 
@@ -413,8 +379,8 @@ def test_a_stale_ack_beside_a_live_one_takes_nothing_from_it(deployment: Deploym
             (old,) = await store.dequeue("n", "t", 1, 1000, 0)
             clock.advance(seconds=2)
             (live,) = await store.dequeue("n", "t", 1, 1000, 0)
-            handles = [Handle(live.id, old.token), Handle(live.id, live.token), Handle(1)]
-            outcomes = await store.ack("n", "t", handles)
+            named = [Handle(live.id, old.token), Handle(live.id, live.token), Handle(1)]
+            outcomes = await store.ack("n", "t", named)
             assert outcomes == [Outcome.STALE, Outcome.DONE, Outcome.UNKNOWN]
 
     asyncio.run(main())
@@ -422,11 +388,10 @@ def test_a_stale_ack_beside_a_live_one_takes_nothing_from_it(deployment: Deploym
 
 def test_a_job_that_many_acknowledge_at_once_is_done_for_one(deployment: Deployment) -> None:
     async def main() -> None:
-        async with deployment.node("a") as first, deployment.node("b") as second:
+        async with deployment.two_nodes() as (first, second):
             await first.enqueue([new()])
             (job,) = await first.dequeue("n", "t", 1, None, 0)
-            handles = [Handle(job.id, job.token)]
-            acks = [(first, second)[n % 2].ack("n", "t", handles) for n in range(20)]
+            acks = [(first, second)[n % 2].ack("n", "t", handles([job])) for n in range(20)]
             outcomes = [outcome for (outcome,) in await asyncio.gather(*acks)]
             assert outcomes.count(Outcome.DONE) == 1
 

@@ -15,11 +15,17 @@ from leveret.job_service.shards.resharding.topic_mover import open_mover
 from leveret.job_service.shards.sql.loader import PREFETCH_MARGIN_MS, PREFETCH_OFFERED_MS
 from leveret.testing import ManualClock
 from tests.jobs.shards.deployment import (
+    LEASE_MS,
     QUICK,
+    QUIET,
+    TOPIC,
+    WITHIN_S,
     Deployment,
     abandon,
+    begin_to_wait,
     drain,
     eventually,
+    handles,
     is_whole,
     new,
     topic_on,
@@ -28,17 +34,6 @@ from tools.services import RedisServer
 
 pytestmark = pytest.mark.compiled_only("the store is the same in both forms")
 
-TOPIC = "n", "t"
-# Nothing happens in the background unless a call causes it.
-QUIET = msgspec.structs.replace(
-    QUICK,
-    tick_s=600.0,
-    probe_s=600.0,
-    sweep_after_s=600.0,
-    flush_interval_ms=600_000,
-    node_lease_ms=3_600_000,
-)
-LEASE_MS = 10_000
 HIDDEN_MS = PREFETCH_OFFERED_MS + PREFETCH_MARGIN_MS  # by which the lease of a row is longer
 
 
@@ -58,24 +53,15 @@ async def statuses(deployment: Deployment) -> list[str]:
     return [row["status"] for row in await deployment.rows("SELECT * FROM items ORDER BY priority")]
 
 
-def handles(jobs: list[Any]) -> list[Handle]:
-    return [Handle(job.id, job.token) for job in jobs]
-
-
 def test_a_prefetched_job_is_handed_out_without_the_shard(deployment: Deployment) -> None:
-    used = (
-        "SELECT max(state_change)::text AS at FROM pg_stat_activity"
-        " WHERE datname = current_database() AND application_name = 'leveret jobs'"
-    )
-
     async def main() -> None:
         async with deployment.node(settings=QUIET) as store:
             await prefetched(store, 3, 1, 2)
             (stats,) = await store.stats("n")
             assert (stats.ready, stats.leased) == (3, 0)
-            before = await deployment.rows(used)
+            before = await deployment.last_statement()
             jobs = await take(store, 2)
-            assert await deployment.rows(used) == before
+            assert await deployment.last_statement() == before
             assert [(job.payload, job.attempt) for job in jobs] == [(b"1", 1), (b"2", 1)]
             (stats,) = await store.stats("n")
             assert (stats.ready, stats.leased, stats.handed_out) == (1, 2, 2)
@@ -199,8 +185,7 @@ def test_a_busy_topic_is_prefetched_and_stays_in_order(deployment: Deployment) -
 
 def test_an_urgent_job_is_not_stuck_behind_prefetched_ones(deployment: Deployment) -> None:
     async def main() -> None:
-        here = deployment.node("a", settings=QUIET)
-        async with here as first, deployment.node("b", settings=QUIET) as second:
+        async with deployment.two_nodes(settings=QUIET) as (first, second):
             await prefetched(first, *[5] * 20)
             await second.enqueue([new(payload=b"urgent", priority=1)])
             await second._flush(TOPIC)
@@ -239,14 +224,42 @@ def test_a_more_urgent_batch_replaces_the_list(deployment: Deployment) -> None:
 
 def test_another_node_gets_what_one_has_listed(deployment: Deployment) -> None:
     async def main() -> None:
-        here = deployment.node("a", settings=QUIET)
-        async with here as first, deployment.node("b", settings=QUIET) as second:
+        async with deployment.two_nodes(settings=QUIET) as (first, second):
             await prefetched(first, 1, 2)
             (mine,) = await take(first)
             (other,) = await take(second, 5)
             assert (mine.payload, other.payload) == (b"1", b"2")
             assert await take(first) == []
             assert await second.ack(*TOPIC, handles([mine, other])) == [Outcome.DONE] * 2
+
+    asyncio.run(main())
+
+
+def test_a_waiting_dequeue_of_another_node_learns_of_jobs_that_are_listed_late(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has looked after the jobs were leased ahead, and before they were on the list."""
+
+    async def main() -> None:
+        async with deployment.two_nodes(settings=QUIET) as (first, second):
+            await first.enqueue([new(), new()])
+            await first._flush(TOPIC)
+            is_leased, may_list = asyncio.Event(), asyncio.Event()
+            list_prefetched = first._redis.list_prefetched
+
+            async def list_late(*arguments: Any) -> tuple[bool, list[bytes]]:
+                is_leased.set()
+                await may_list.wait()
+                return await list_prefetched(*arguments)
+
+            monkeypatch.setattr(first._redis, "list_prefetched", list_late)
+            prefetch = first._prefetcher.prefetch(TOPIC, LEASE_MS)
+            prefetching = asyncio.get_running_loop().create_task(prefetch)
+            await asyncio.wait_for(is_leased.wait(), WITHIN_S)
+            waiting = await begin_to_wait(second)
+            may_list.set()
+            await prefetching
+            assert len(await asyncio.wait_for(waiting, WITHIN_S)) == 1
 
     asyncio.run(main())
 
@@ -290,7 +303,7 @@ def test_a_cancelled_job_is_not_handed_out(deployment: Deployment) -> None:
     async def main() -> None:
         async with deployment.node(settings=QUIET) as store:
             await prefetched(store, 1, 2)
-            first, _ = await store.first_jobs(*TOPIC, "ready", 10)
+            (first, _), _ = await store.list_jobs(*TOPIC, "ready", 10, "")
             await store._prefetcher.prefetch(TOPIC, LEASE_MS)
             assert await store.cancel(*TOPIC, [first.id]) == [Outcome.DONE]
             assert await drain(store, "t") == [b"2"]

@@ -71,3 +71,16 @@ def test_nodes_with_different_secrets_do_not_run_together(deployment: Deployment
             pass
 
     asyncio.run(main())
+
+
+def test_a_node_that_has_signed_off_does_not_report_again(deployment: Deployment) -> None:
+    """Otherwise it would count as running for a minute, and its log as lost later."""
+
+    async def main() -> None:
+        async with deployment.node() as store:
+            await store._sweeper.leave()
+            for shard in store._shards:  # a round of the task that runs until the node is closed
+                await store._sweeper._renew(shard)
+            assert await deployment.is_empty("origins")
+
+    asyncio.run(main())

@@ -36,7 +36,7 @@ def test_a_topic_moves_while_jobs_go_in_and_out(deployment: Deployment) -> None:
     topic = "n", topic_on(0)
 
     async def main() -> None:
-        async with deployment.node("a") as first, deployment.node("b") as second:
+        async with deployment.two_nodes() as (first, second):
             await first.set_settings(*topic, TopicSettings(retries_max=3, backoff_ms=0))
             sent: list[bytes] = []
             got: list[bytes] = []

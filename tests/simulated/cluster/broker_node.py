@@ -29,6 +29,10 @@ class _ClusterNode(ClusterNode):
 
     machine: SimulatedBroker
 
+    async def start(self, host: str, port: int) -> None:
+        await super().start(host, port)
+        self.member.reports.make = None  # a run depends on nothing but its seed
+
     def make_node(self, replication: Replication) -> Node:
         node = Node(
             self.settings,

@@ -78,8 +78,8 @@ class Storm:
         self.names = [chr(ord("a") + number) for number in range(count)]
         file_bytes = shape.choice((1 << 26, 20_000, 4_000))
         self.machines = [SimulatedBroker(self.network, name, self.names) for name in self.names]
+        self.set_file_bytes(file_bytes)
         for machine in self.machines:
-            machine.file_bytes = file_bytes
             machine.on_lead = self._on_lead
             machine.on_commit = self._on_commit
             machine.on_ended = self._on_ended
@@ -98,6 +98,11 @@ class Storm:
         self.is_calm = False  # processes that have ended are started again
 
     # The cluster
+
+    def set_file_bytes(self, size: int) -> None:
+        """Set the size at which a log file is full, on all nodes."""
+        for machine in self.machines:
+            machine.file_bytes = size
 
     def form(self) -> None:
         for machine in self.machines:
@@ -124,11 +129,11 @@ class Storm:
             for machine in self.machines
         )
 
-    def until(self, what: str, is_so: Callable[[], bool]) -> None:
-        """Run until something is so, within `CALM_S`."""
-        end_s = self.schedule.now_s + CALM_S
+    def until(self, what: str, is_so: Callable[[], bool], within_s: float = CALM_S) -> None:
+        """Run until something is so."""
+        end_s = self.schedule.now_s + within_s
         while not is_so():
-            assert self.schedule.now_s < end_s, self.report(f"not within {CALM_S} s: {what}")
+            assert self.schedule.now_s < end_s, self.report(f"not within {within_s} s: {what}")
             self._step()
 
     def run_for(self, time_s: float) -> None:

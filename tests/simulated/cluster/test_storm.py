@@ -8,15 +8,23 @@ from collections.abc import Iterator
 
 import pytest
 
+from leveret.journal.records import STREAM
+from leveret.storage.block_reader import read_first_block
+from leveret.storage.block_records import find_records
 from leveret.storage.block_scan import scan_blocks
+from leveret.storage.file_names import numbers, segments_by_stream
+from leveret.storage.file_records import decode_stream
+from leveret.storage.log import FILE_BYTES
+from leveret.storage.recovery_start import read_roll
 from tests.forms import volume
-from tests.simulated.clients import Publisher
+from tests.simulated.clients import SHORT_STREAM, Accounts, Publisher
 from tests.simulated.cluster.broker_node import SimulatedBroker
 from tests.simulated.cluster.nemesis import isolate, run
 from tests.simulated.cluster.storm import Storm
 
 SEEDS = volume(60, 10)
 CPU_S_MAX = 30  # a machine that is slow runs fewer seeds instead of longer
+COPY_S = 30.0  # simulated time for a copy: it begins within `ROLL_WAIT_S`, and is small
 KEPT = (4,)  # seeds that have found a fault: times in the log that fell
 
 
@@ -123,41 +131,94 @@ def test_leader_goes_on_when_a_hand_over_is_given_up(storm: Storm) -> None:
     storm.check_end()
 
 
-def test_elected_node_copies_its_directory_to_the_member_that_it_needs(storm: Storm) -> None:
-    for machine in storm.machines:
-        machine.file_bytes = 4000
-    leader = started(storm)
-    late, other = [machine for machine in storm.machines if machine is not leader]
-    late.kill()
+def work(storm: Storm) -> None:
+    """Start the clients, and wait until everything is published and acked."""
     storm.begin_clients()
     storm.until("all is published", lambda: all(p.task.done() for p in storm.publishers))
-    storm.until("all is delivered", lambda: not storm.accounts.lost())
+    storm.until("all is acked", lambda: storm.accounts.confirmed <= storm.settled())
+
+
+def left_behind(storm: Storm) -> tuple[SimulatedBroker, SimulatedBroker, SimulatedBroker]:
+    """Return the leader, a killed node whose next block the leader has no more, and the other."""
+    storm.set_file_bytes(4000)
+    leader = started(storm)
+    late, other = [machine for machine in storm.machines if machine is not leader]
+    assert late.member is not None
+    following = late.member.next_index
+    late.kill()
+    storm.run_for(3.0)  # then it does not count as alive, and blocks for it leave the memory
+    work(storm)
+    storm.until("its next block is gone", lambda: _oldest_block(leader) > following)
+    return leader, late, other
+
+
+def _oldest_block(leader: SimulatedBroker) -> int:
+    """Return the oldest block that a leader has in its memory or its log files."""
+    assert leader.member is not None
+    assert leader.member.host is not None
+    oldest_file = min(numbers(leader.disk.names(), ".log"))
+    oldest_in_memory = int(leader.member.host.raft.log.window_first)
+    return min(oldest_in_memory, read_first_block(leader.disk, oldest_file))
+
+
+def test_elected_node_copies_its_directory_to_the_member_that_it_needs(storm: Storm) -> None:
+    leader, late, other = left_behind(storm)
     leader.kill()
     other.kill()
     leader.start()
     late.start()
-    storm.until("a node leads", lambda: storm.leader() is leader)
+    storm.until("a node leads", lambda: storm.leader() is leader, COPY_S)
+    assert _copies(leader) == 1
     storm.calm()
     storm.check_end()
+
+
+def test_elected_node_copies_a_directory_whose_streams_were_trimmed_since_its_last_file(
+    storm: Storm,
+) -> None:
+    leader, late, other = left_behind(storm)
+    Publisher(storm.network, "p8", leader.url, Accounts(), 1000, SHORT_STREAM)
+    storm.until("a listed segment is gone", lambda: _is_trimmed(leader) and _is_trimmed(other))
+    leader.kill()
+    other.kill()
+    leader.start()
+    late.start()
+    storm.until("a node leads", lambda: storm.leader() is leader, COPY_S)
+    assert _copies(leader) == 1
+    storm.calm()
+    storm.check_end()
+
+
+def _is_trimmed(machine: SimulatedBroker) -> bool:
+    """Return True if a segment is gone that the newest ROLL block of a disk lists."""
+    names = machine.disk.names()
+    records = read_roll(machine.disk, max(numbers(names, ".settled")))
+    found = segments_by_stream(names)
+    for payload in find_records(records, STREAM):
+        stream, first, segment, _, _, next_offset = decode_stream(payload)
+        if next_offset and first <= segment and min(found.get(stream, [segment + 1])) > first:
+            return True
+    return False
 
 
 def test_leader_copies_its_directory_to_the_member_that_its_next_commit_needs(
     storm: Storm,
 ) -> None:
-    for machine in storm.machines:
-        machine.file_bytes = 4000
-    leader = started(storm)
-    late, other = [machine for machine in storm.machines if machine is not leader]
-    late.kill()
-    storm.begin_clients()
-    storm.until("all is published", lambda: all(p.task.done() for p in storm.publishers))
-    storm.until("all is delivered", lambda: not storm.accounts.lost())
+    leader, late, other = left_behind(storm)
     other.kill()
     late.start()
-    storm.until("it has a majority again", lambda: _has_all(late, leader))
+    storm.until("it has a majority again", lambda: _has_all(late, leader), COPY_S)
     assert storm.leader() is leader
+    assert _copies(leader) == 1
     storm.calm()
     storm.check_end()
+
+
+def _copies(leader: SimulatedBroker) -> int:
+    """Return how many copies of its directory a leader has begun."""
+    assert leader.member is not None
+    assert leader.member.host is not None
+    return int(leader.member.host.raft.counters.copies)
 
 
 def _has_all(late: SimulatedBroker, leader: SimulatedBroker) -> bool:
@@ -169,10 +230,9 @@ def _has_all(late: SimulatedBroker, leader: SimulatedBroker) -> bool:
 
 
 def test_node_that_was_away_for_a_short_time_is_caught_up_from_log_files(storm: Storm) -> None:
+    storm.set_file_bytes(FILE_BYTES)  # a smaller one is full and removed before the node returns
     leader = started(storm)
-    storm.begin_clients()
-    storm.until("all is published", lambda: all(p.task.done() for p in storm.publishers))
-    storm.until("all is acked", lambda: storm.accounts.confirmed <= storm.settled())
+    work(storm)
     other = next(machine for machine in storm.machines if machine is not leader)
     leader.kill()
     storm.until("another node leads", lambda: storm.leader() not in (None, leader))
@@ -183,6 +243,4 @@ def test_node_that_was_away_for_a_short_time_is_caught_up_from_log_files(storm: 
     storm.until("all nodes are even", storm.is_even)
     led = storm.leader()
     assert led is not None
-    assert led.member is not None
-    assert led.member.host is not None
-    assert led.member.host.raft.counters.copies == 0
+    assert _copies(led) == 0

@@ -16,7 +16,7 @@ def leveret(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "leveret", *words]
     clean = {k: v for k, v in os.environ.items() if not k.startswith("LEVERET_")}
     return subprocess.run(
-        command, env={**clean, **env}, capture_output=True, text=True, timeout=30, check=False
+        command, env={**clean, **env}, capture_output=True, text=True, timeout=60, check=False
     )
 
 

@@ -80,7 +80,7 @@ def test_interrupt_ends_early_with_the_figures_so_far(server: RunningBroker) -> 
         if re.match(r"\s+\d\.\d s ", line):
             break
     process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=40)
+    out, _ = process.communicate(timeout=60)
     assert process.returncode == 0
     assert re.search(r"^received +[1-9]", out, re.MULTILINE)
     assert [name for name in server.node.broker.vhost("/").queues if "perf" in name] == []

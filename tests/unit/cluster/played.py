@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 
 from leveret.runtime.loop import loop_factory
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 def played(test: Callable[..., Coroutine[None, None, None]]) -> Callable[..., None]:

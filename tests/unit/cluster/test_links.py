@@ -186,12 +186,20 @@ async def connected(one: End, two: End) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def connected_by_line(one: End, two: End) -> AsyncIterator[Proxy]:
+async def connected_pair(pace: Pace = PACE) -> AsyncIterator[tuple[End, End]]:
+    one, two = End(1, pace=pace), End(2, pace=pace)
+    async with connected(one, two):
+        yield one, two
+
+
+@asynccontextmanager
+async def connected_by_line(pace: Pace = PACE) -> AsyncIterator[tuple[End, End, Proxy]]:
     """The same, with a proxy between them, which only the second one dials."""
+    one, two = End(1, pace=pace), End(2, pace=pace)
     async with ends(one, two), proxy(one.links.port) as line:
         two.knows(one, line.port)
         await until_connected(one, two)
-        yield line
+        yield one, two, line
 
 
 async def until_connected(one: End, other: End) -> None:
@@ -212,8 +220,7 @@ def append(source: int, target: int, size_bytes: int) -> Message:
 
 @played
 async def test_messages_of_a_turn_arrive_in_order_on_either_side() -> None:
-    one, two = End(1), End(2)
-    async with connected(one, two):
+    async with connected_pair() as (one, two):
         two.send(one, [heartbeat(2, 1, index) for index in (1, 2, 3)])
         assert [(await one.next()).index for _ in range(3)] == [1, 2, 3]
         one.send(two, [heartbeat(1, 2, 9)])
@@ -222,10 +229,9 @@ async def test_messages_of_a_turn_arrive_in_order_on_either_side() -> None:
 
 @played
 async def test_frames_of_any_size_arrive_whole() -> None:
-    one, two = End(1), End(2)
     sizes = [5_000_000, 3, BUFFER_BYTES, BUFFER_BYTES - 60, 1_000_000, 7]
     sizes += [1000 * at for at in range(60)]
-    async with connected(one, two):
+    async with connected_pair() as (one, two):
         two.send(one, [append(2, 1, size) for size in sizes])
         for size in sizes:
             two.send(one, [append(2, 1, size)])
@@ -234,8 +240,7 @@ async def test_frames_of_any_size_arrive_whole() -> None:
 
 @played
 async def test_a_lost_connection_comes_back() -> None:
-    one, two = End(1), End(2)
-    async with connected_by_line(one, two) as line:
+    async with connected_by_line() as (one, two, line):
         before = two.links.dials
         line.reset()
         await until(lambda: one.lost == ["b"] and two.lost == ["a"])  # told once each
@@ -273,8 +278,7 @@ async def test_nodes_that_dial_each_other_at_the_same_time_keep_one_connection()
 
 @played
 async def test_a_silent_peer_is_given_up_and_found_again() -> None:
-    one, two = End(1, pace=QUICK), End(2, pace=QUICK)
-    async with connected_by_line(one, two) as line:
+    async with connected_by_line(QUICK) as (one, two, line):
         before = two.links.dials
         line.silence()  # lines of now only
         await until(lambda: two.links.dials >= before + len(KEPT))
@@ -288,8 +292,7 @@ async def test_a_silent_peer_is_given_up_and_found_again() -> None:
 
 @played
 async def test_a_node_that_was_held_up_itself_gives_nobody_up() -> None:
-    one, two = End(1, pace=QUICK), End(2, pace=QUICK)
-    async with connected(one, two):
+    async with connected_pair(QUICK) as (one, two):
         before = two.links.dials
         for _ in range(5):
             time.sleep(2 * QUICK.silent_s)  # noqa: ASYNC251 - the whole process is held up
@@ -301,8 +304,7 @@ async def test_a_node_that_was_held_up_itself_gives_nobody_up() -> None:
 
 @played
 async def test_frames_to_a_peer_that_does_not_read_are_dropped_and_counted() -> None:
-    one, two = End(1), End(2)
-    async with connected_by_line(one, two) as line:
+    async with connected_by_line() as (one, two, line):
         line.stall()
         sent = 0
         while two.links.dropped == 0:
@@ -327,8 +329,7 @@ async def test_what_nobody_is_connected_for_is_dropped_and_counted() -> None:
 
 @played
 async def test_requests_are_answered_refused_or_late() -> None:
-    one, two = End(1), End(2)
-    async with connected_by_line(one, two) as line:
+    async with connected_by_line() as (_, two, line):
         assert await two.links.request("a", 1, b"hello", WAIT_S) == "b asked hello"
         with pytest.raises(ClusterError, match="it cannot be done"):
             await two.links.request("a", 2, b"", WAIT_S)
@@ -341,8 +342,7 @@ async def test_requests_are_answered_refused_or_late() -> None:
 
 @played
 async def test_a_sender_of_data_waits_while_much_is_under_way() -> None:
-    one, two = End(1), End(2)
-    async with connected_by_line(one, two) as line:
+    async with connected_by_line() as (one, two, line):
         line.stall()
         sent = 0
         while two.links.may_send_data("a"):
@@ -375,8 +375,7 @@ HEAD = RelayHead(
 
 @played
 async def test_a_relay_carries_the_facts_and_the_bytes_of_one_client() -> None:
-    one, two = End(1), End(2)
-    async with connected(one, two):
+    async with connected_pair() as (one, two):
         transport, rest = await two.links.open_relay("a", HEAD, b"AMQP\x00\x00\x09\x01")
         client = Client()
         attach(transport, client, rest)
@@ -393,9 +392,8 @@ async def test_a_relay_carries_the_facts_and_the_bytes_of_one_client() -> None:
 
 @played
 async def test_a_relay_is_refused_where_nobody_leads_or_can_be_reached() -> None:
-    one, two = End(1), End(2)
     head = RelayHead(HTTP, "10.0.0.9", 1, "10.0.0.2", 2)
-    async with connected(one, two):
+    async with connected_pair() as (one, two):
         one.leads = False
         with pytest.raises(LinkRefusedError, match="node a does not lead"):
             await two.links.open_relay("a", head)
@@ -491,8 +489,7 @@ async def test_a_second_node_of_a_name_is_refused_until_the_first_is_gone(
 
 @played
 async def test_a_node_that_is_sent_away_reads_why(caplog: pytest.LogCaptureFixture) -> None:
-    one, two = End(1), End(2)
-    async with connected(one, two):
+    async with connected_pair() as (one, two):
         one.links.disconnect("b", removed("b"))
         await until(lambda: len(lines(caplog, "node b was removed from the cluster")) >= 2)
         await until(lambda: two.lost == ["a"])

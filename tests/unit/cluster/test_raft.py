@@ -272,7 +272,7 @@ def test_follower_with_a_late_disk_takes_no_more_blocks_than_its_limit() -> None
     assert raft.log.window_bytes < 100 + 14
 
 
-def test_blocks_of_an_ended_reign_count_when_they_are_synced() -> None:
+def test_blocks_of_an_ended_term_count_when_they_are_synced() -> None:
     # The host writes them by itself. The member must not acknowledge them before.
     trio = Trio()
     host = trio.hosts[1]

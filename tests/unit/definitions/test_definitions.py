@@ -37,6 +37,15 @@ def test_what_is_kept_is_there_after_a_start() -> None:
     assert found.cluster_name == "hares"
 
 
+def test_name_of_a_cluster_does_not_change_with_the_node_that_leads() -> None:
+    broker = Broker(1)
+    for node in ("first", "second"):
+        definitions = Definitions(broker, node, "4.3.0")
+        definitions.load()
+        definitions.keep_cluster_name()
+        assert definitions.cluster_name == "first"
+
+
 def test_a_deleted_vhost_leaves_no_entry() -> None:
     definitions = definitions_of(Broker(1))
     definitions.vhosts.put("v", {"description": "d"})

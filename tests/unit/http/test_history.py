@@ -1,9 +1,11 @@
 """The history of the node and its queues: an hour, in bounded memory."""
 
 import asyncio
+import threading
 
 import pytest
 
+from leveret import slices
 from leveret.http.management import history
 from leveret.http.management.history import KEPT_MS, History, Series
 from leveret.slices import LoopShare
@@ -49,6 +51,37 @@ def test_samples_of_node_and_queues(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (node["publish"], node["get_no_ack"], node["ready"]) == (4, 1, 3)
         assert node["memory"] > 0 and node["sockets"] == 1
         channel.connection.close()
+
+
+def test_a_sample_of_many_queues_looks_at_the_clock_after_some_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(slices, "SLICE_S", 0.0)  # each look at the clock is followed by a rest
+    many = 2_000
+    rests = 0
+
+    def count_rests() -> int:
+        nonlocal rests
+        rests += 1
+        return 0
+
+    with broker(http=False) as server:
+        broker_of = server.node.broker
+        done = threading.Event()
+
+        def declare() -> None:
+            with server.node.view.turn():
+                vhost = broker_of.vhost("/")
+                for number in range(many):
+                    vhost.declare_queue(f"queue.{number}", durable=False, arguments={})
+            done.set()
+
+        server.node.turns._loop.call_soon_threadsafe(declare)
+        assert done.wait(60)
+        kept = History(server.node.view, LoopShare(count_rests))
+        asyncio.run(kept.sample())  # the broker is idle meanwhile
+    # The sample of the node passes all queues, and so does that of the queues.
+    assert rests >= 2 * many // 256
 
 
 def test_the_broker_keeps_a_history_from_its_start() -> None:

@@ -39,7 +39,7 @@ def run(new_loop: Loop, play: Callable[[str], Coroutine[Any, Any, None]], answer
     thread.start()
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(play(f"http://127.0.0.1:{server.getsockname()[1]}"))
-    thread.join(30)
+    thread.join(60)
     server.close()
 
 

@@ -24,7 +24,7 @@ def chunks(*sizes: int) -> bytes:
 def read_all(data: bytes) -> tuple[StreamedAnswer, bytes]:
     """Return the answer of a server that sends `data` and closes, and the whole body."""
     ours, theirs = socket.socketpair()
-    ours.settimeout(30)
+    ours.settimeout(60)
 
     def send() -> None:
         with theirs:
@@ -37,7 +37,7 @@ def read_all(data: bytes) -> tuple[StreamedAnswer, bytes]:
         first = answer.body.read(10)
         body = first + answer.body.read()
         assert answer.body.read() == b""
-    sender.join(30)
+    sender.join(60)
     return answer, body
 
 

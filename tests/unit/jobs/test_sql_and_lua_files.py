@@ -1,5 +1,6 @@
 """The SQL and Lua files of the shards store are found, and their placeholders are filled in."""
 
+import re
 from importlib.resources import files
 
 import pytest
@@ -29,8 +30,9 @@ def test_every_sql_file_is_used_and_every_placeholder_too() -> None:
         assert f"{{{{{name}}}}}" in whole
 
 
-def test_lua_scripts_are_found() -> None:
-    lua = files("leveret.job_service.shards.redis").iterdir()
-    names = [each.name.removesuffix(".lua") for each in lua if each.name.endswith(".lua")]
-    assert len(names) == 10
+def test_lua_scripts_are_found_and_used() -> None:
+    folder = files("leveret.job_service.shards.redis")
+    names = {each.name[:-4] for each in folder.iterdir() if each.name.endswith(".lua")}
+    client = folder.joinpath("redis_client.py").read_text()
+    assert names == set(re.findall(r'load_script\("(\w+)"\)', client))
     assert all("redis.call" in load_script(name) for name in names)

@@ -1,6 +1,7 @@
 """Bronze as a Delta table: a batch that is killed at any step is in the table once, or not."""
 
 import datetime
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,7 +11,8 @@ import pytest
 from leveret.arrow.schema import TYPES
 from leveret.errors import PreconditionFailedError
 from leveret.lake import delta
-from leveret.lake.layout import BRONZE, PARTITIONS, Lake, table_name, vhost_and_stream
+from leveret.lake.layout import BRONZE, Lake, table_name, vhost_and_stream
+from leveret.lake.partitions import PARTITIONS
 
 SCHEMA = pa.schema([*TYPES.items(), ("date", pa.date32())])
 TIME = datetime.datetime(2026, 11, 17, 12, tzinfo=datetime.UTC)
@@ -27,7 +29,7 @@ class Writer:
 
     def __init__(self, folder: Path, stream: str = "s", schema: pa.Schema = SCHEMA) -> None:
         self.folder, self.stream, self.schema = folder, stream, schema
-        table = delta.prepare_table(folder, schema, PARTITIONS)
+        table = delta.prepare_table(folder, schema)
         delta.recover_staging(folder, stream)
         self.position = delta.table_position(table, stream)
 
@@ -154,8 +156,25 @@ def test_folder_that_delta_rs_cannot_open_is_refused(tmp_path: Path) -> None:
 
 
 def test_position_of_a_super_stream_has_its_partitions(tmp_path: Path) -> None:
-    delta.prepare_table(tmp_path, SCHEMA, PARTITIONS)
+    delta.prepare_table(tmp_path, SCHEMA)
     ends = {"s-0": 5, "s-1": 0, "s-2": 7}
     batch = delta.plan_moves(tmp_path, "b", ends)
     delta.commit_batch(tmp_path, "s", batch, {})
     assert delta.table_position(delta.open_table(tmp_path), "s") == ends
+
+
+def test_time_of_the_last_batch_is_not_that_of_compaction(tmp_path: Path) -> None:
+    for number in (1, 2):
+        Writer(tmp_path).write(number * BATCH)
+    log = tmp_path / delta.LOG
+    (first, second) = sorted(log.glob("*.json"))[1:]  # after the version that made the table
+    os.utime(first, (1000, 1000))
+    os.utime(second, (2000, 2000))
+    delta.compact_table(tmp_path, 1 << 20)
+    version = delta.open_table(tmp_path).version()
+    assert version == 3
+    assert delta.archived_at_s(tmp_path, version) == 2000
+    assert delta.archived_at_s(tmp_path, 1) == 1000
+    assert delta.archived_at_s(tmp_path, 0) is None
+    second.unlink()
+    assert delta.archived_at_s(tmp_path, version) is None, "the log does not go back so far"

@@ -56,7 +56,7 @@ def relay(certificate: Path, port: int) -> Iterator[int]:
             listener.shutdown(socket.SHUT_RDWR)
             accepting.join()
             for thread in threads:
-                thread.join(30)
+                thread.join(60)
 
 
 def _join(context: ssl.SSLContext, peer: socket.socket, port: int) -> None:
@@ -65,7 +65,7 @@ def _join(context: ssl.SSLContext, peer: socket.socket, port: int) -> None:
             back = threading.Thread(target=_pump, args=(plain, secured))
             back.start()
             _pump(secured, plain)
-            back.join(30)
+            back.join(60)
 
 
 def _pump(source: socket.socket, target: socket.socket) -> None:

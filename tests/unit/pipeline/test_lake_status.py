@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,9 +10,9 @@ import pika
 import pytest
 
 from leveret.engine.streams.stream import Stream
-from leveret.lake.layout import Lake, table_name, vhost_and_stream
+from leveret.lake.layout import QUARANTINED, REFINED, Lake, table_name, vhost_and_stream
 from leveret.pipeline.environment import Environment
-from leveret.pipeline.lake_status import QUARANTINED, REFINED, lake_status, read_position
+from leveret.pipeline.lake_status import lake_status
 from leveret.pipeline.leftovers import archive_lock, find_leftovers, remove_leftovers
 from leveret.pipeline.locks import exclusive_lock, is_locked
 from leveret.testing.broker import RunningBroker, broker
@@ -95,8 +96,28 @@ def test_a_stream_that_was_deleted_has_no_known_lag(served: RunningBroker, tmp_p
     assert (found.stream, found.lag, found.files) == ("gone", None, 0)
 
 
-def test_a_table_without_a_commit_has_no_position(tmp_path: Path) -> None:
-    assert read_position(tmp_path) == ({}, None)
+def test_a_batch_in_the_manifest_counts_without_its_commit(
+    served: RunningBroker, tmp_path: Path
+) -> None:
+    lake = make_lake(tmp_path, "x", 3)
+    (lake.checkpoint("x") / "bronze" / "commits" / "1").unlink()
+    (found,) = lake_status(Environment(http(served), lake_dir=str(tmp_path)))
+    assert (found.offset, found.lag, found.files) == (3, 2, 2), "its files are in the table"
+
+
+def test_a_table_without_a_batch_has_no_position(served: RunningBroker, tmp_path: Path) -> None:
+    (Lake(tmp_path).folder("bronze", "x") / "_spark_metadata").mkdir(parents=True)
+    assert lake_status(Environment(http(served), lake_dir=str(tmp_path))) == []
+
+
+def test_a_table_without_its_checkpoint_is_listed_without_a_position(
+    served: RunningBroker, tmp_path: Path
+) -> None:
+    lake = make_lake(tmp_path, table_name("/", STREAM), 3)
+    shutil.rmtree(lake.path / "_checkpoints")
+    (found,) = lake_status(Environment(http(served), lake_dir=str(tmp_path)))
+    assert (found.stream, found.offset, found.lag, found.archived_at) == (STREAM, None, None, None)
+    assert (found.files, found.bytes) == (2, 200)
 
 
 @pytest.mark.parametrize("vhost", ["/", "a@b", "x y"])

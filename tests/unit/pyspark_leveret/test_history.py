@@ -12,7 +12,7 @@ import pytest
 from leveret.arrow.schema import TYPES
 from leveret.errors import NotFoundError, PreconditionFailedError
 from leveret.lake import delta
-from leveret.lake.layout import BRONZE, PARTITIONS, Lake, Merged, read_merged, write_merged
+from leveret.lake.layout import BRONZE, Lake, Merged, read_merged, write_merged
 from pyspark_leveret.errors import BrokerError, DataLostError
 from pyspark_leveret.history import LakeFile, UnionReader
 from pyspark_leveret.options import parse_options
@@ -100,7 +100,7 @@ class DeltaArchive(Archive):
     def __init__(self, served: Served, folder: Path) -> None:
         super().__init__(served, folder)
         schema = pa.schema([*TYPES.items(), ("date", pa.date32())])
-        delta.prepare_table(self._folder, schema, PARTITIONS)
+        delta.prepare_table(self._folder, schema)
 
     def run(self) -> None:
         bounds = Streams(self._options).bounds()

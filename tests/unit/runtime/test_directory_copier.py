@@ -34,7 +34,7 @@ class Source:
 
     def read(self, place: int, offset: int, size: int) -> bytes:
         self.reading.set()
-        self.may_read.wait(10)
+        self.may_read.wait(60)
         self.is_read_after_close = self.is_read_after_close or self.is_closed
         return b"abc"[offset:]
 

@@ -51,6 +51,12 @@ class _Node:
     def facts(self) -> dict[str, Any]:
         return {"name": "b"}
 
+    def certificates(self) -> list[tuple[str, int]]:
+        return [("own.pem", 1_000)]
+
+    def now_ms(self) -> int:
+        return 0
+
     bound = (Listener("amqp", "127.0.0.1", 5672), Listener("http", "127.0.0.1", 15672))
 
     settings = Settings()
@@ -80,8 +86,9 @@ async def _ask(node: _Node, request: bytes, *, is_local: bool = True) -> bytes:
     server = await loop.create_server(lambda: FollowerHttp(node, client, HEAD), "127.0.0.1", 0)
     async with server, asyncio.timeout(WITHIN_S):
         reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-        for at in range(0, len(request), 7):  # in pieces, as a network may deliver them
-            writer.write(request[at : at + 7])
+        size = max(7, len(request) // 100)
+        for at in range(0, len(request), size):  # in pieces, as a network may deliver them
+            writer.write(request[at : at + size])
             await asyncio.sleep(0)
         answer = await reader.read()
         writer.close()
@@ -117,7 +124,7 @@ def test_health_is_the_nodes_own_answer() -> None:
     asked, found = _with_leader(OK, lambda node: _ask(node, request))
     assert asked == b""
     assert found.startswith(b"HTTP/1.1 200 ")
-    assert found.endswith(b'{"status":"ok","node":"b"}')
+    assert found.endswith(b'{"status":"ok","node":"b","durability":"sync"}')
     found = asyncio.run(_ask(_Node(None), request))
     assert found.startswith(b"HTTP/1.1 503 ")
     assert b"no node leads the cluster" in found
@@ -142,9 +149,10 @@ def test_calls_of_the_jobs_api_keep_their_connection(path: str) -> None:
 
 
 def test_request_without_a_leader_is_refused_with_the_reason() -> None:
-    found = asyncio.run(_ask(_Node(None), b"GET /api/queues HTTP/1.1\r\nHost: x\r\n\r\n"))
-    assert found.startswith(b"HTTP/1.1 503 ")
-    assert b"no node leads the cluster" in found
+    for request in (b"GET /api/queues HTTP/1.1\r\nHost: x\r\n\r\n", b"nonsense\r\n\r\n"):
+        found = asyncio.run(_ask(_Node(None), request))
+        assert found.startswith(b"HTTP/1.1 503 ")
+        assert b"no node leads the cluster" in found
 
 
 def test_cluster_is_shown_to_users_whom_the_leader_knows() -> None:
@@ -152,9 +160,9 @@ def test_cluster_is_shown_to_users_whom_the_leader_knows() -> None:
     asked, found = _with_leader(OK, lambda node: _ask(node, request))
     assert b"Authorization: Basic eA==" in asked
     assert found.endswith(b'{"name":"b"}')
-    refused = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n"
+    refused = b"HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Basic\r\n\r\n{}"
     _, found = _with_leader(refused, lambda node: _ask(node, request))
-    assert found.startswith(b"HTTP/1.1 401 ")
+    assert found == refused
 
 
 def test_cluster_without_a_leader_is_shown_on_the_machine_only() -> None:
@@ -164,41 +172,95 @@ def test_cluster_without_a_leader_is_shown_on_the_machine_only() -> None:
     assert found.startswith(b"HTTP/1.1 503 ")
 
 
-def test_malformed_and_endless_heads_are_refused() -> None:
-    found = asyncio.run(_ask(_Node(None), b"nonsense\r\n\r\n"))
-    assert found.startswith(b"HTTP/1.1 400 ")
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"nonsense\r\n\r\n",
+        b"AMQP\x00\x00\x09\x01",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",  # a client that speaks TLS
+        b"GET /api/health HTTP/1.1\nHost: x\n\n",
+        b"GET / HTTP/1.1\r\nX: " + b"x" * follower_http.HEAD_BYTES_MAX,
+    ],
+    ids=["nonsense", "amqp", "tls", "bare-newlines", "endless"],
+)
+def test_malformed_and_endless_heads_are_refused_by_the_leader(request_bytes: bytes) -> None:
+    async def scenario() -> tuple[bytes, bytes]:
+        asked: list[bytes] = []
 
-    async def endless() -> bytes:
-        client = Client("127.0.0.1", 1, True)
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(
-            lambda: FollowerHttp(_Node(None), client, HEAD), "127.0.0.1", 0
-        )
-        async with server, asyncio.timeout(WITHIN_S):
-            reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-            writer.write(b"GET / HTTP/1.1\r\nX: " + b"x" * follower_http.HEAD_BYTES_MAX)
-            answer = await reader.readuntil(b"\r\n\r\n")
-            writer.transport.abort()
-        return answer
+        async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            asked.append(await reader.readexactly(len(request_bytes)))
+            writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            writer.close()
 
-    assert asyncio.run(endless()).startswith(b"HTTP/1.1 431 ")
+        server = await asyncio.start_server(handle, "127.0.0.1", 0)
+        async with server:
+            found = await _ask(_Node(server.sockets[0].getsockname()), request_bytes)
+        return asked[0], found
+
+    assert asyncio.run(scenario()) == (request_bytes, b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+
+ALARM = (
+    b"HTTP/1.1 503 Service Unavailable\r\n\r\n"
+    b'{"status":"failed","reason":"low on memory","alarms":[{"node":"a","resource":"memory"}]}'
+)
+NO_SUCH_CHECK = b'HTTP/1.1 404 Not Found\r\n\r\n{"error":"Object Not Found","reason":"Not Found"}'
+WELL = b'HTTP/1.1 200 OK\r\n\r\n{"status":"ok"}'
 
 
 @pytest.mark.parametrize(
     ("check", "status"),
     [
-        ("alarms", 200),
+        ("local-alarms", 200),
         ("port-listener/5672", 200),
         ("port-listener/5671", 503),
         ("protocol-listener/mqtt,amqp091", 200),
         ("protocol-listener/amqps", 503),
         ("node-is-quorum-critical", 503),
+        ("certificate-expiration/1/days", 503),
     ],
 )
-def test_health_checks_are_about_the_node_that_follows(check: str, status: int) -> None:
+@pytest.mark.parametrize("leader_says", [WELL, ALARM], ids=["well", "unwell"])
+def test_health_checks_of_a_node_are_about_the_node_that_follows(
+    check: str, status: int, leader_says: bytes
+) -> None:
     request = f"GET /api/health/checks/{check} HTTP/1.1\r\n\r\n".encode()
-    answer = asyncio.run(_ask(_Node(("127.0.0.1", 9)), request))
+    _, answer = _with_leader(leader_says, lambda node: _ask(node, request))
     assert answer.startswith(f"HTTP/1.1 {status} ".encode())
+
+
+@pytest.mark.parametrize(
+    ("check", "leader_says"),
+    [
+        ("alarms", ALARM),
+        ("reached-target-cluster-size", ALARM),
+        ("nothing", NO_SUCH_CHECK),
+        ("port-listener/named", WELL),  # by a leader that knows names of ports
+        ("port-listener/nothing", b'HTTP/1.1 400 Bad Request\r\n\r\n{"error":"Invalid port"}'),
+        ("local-alarms", b'HTTP/1.1 401 Unauthorized\r\n\r\n{"error":"not_authorized"}'),
+    ],
+)
+def test_other_health_checks_have_the_answer_of_the_leader(check: str, leader_says: bytes) -> None:
+    request = f"GET /api/health/checks/{check} HTTP/1.1\r\nAuthorization: Basic eA==\r\n\r\n"
+    asked, answer = _with_leader(leader_says, lambda node: _ask(node, request.encode()))
+    assert b"Authorization: Basic eA==" in asked
+    assert answer == leader_says
+
+
+def test_health_checks_without_a_leader_say_why_they_fail() -> None:
+    request = b"GET /api/health/checks/alarms HTTP/1.1\r\n\r\n"
+    answer = asyncio.run(_ask(_Node(None), request))
+    assert answer.startswith(b"HTTP/1.1 503 ")
+    assert answer.endswith(b'{"status":"failed","reason":"no node leads the cluster"}')
+
+
+@pytest.mark.parametrize("path", ["/api/health", "/api/health/checks/alarms", "/metrics"])
+def test_answers_to_head_have_no_body(path: str) -> None:
+    request = f"HEAD {path} HTTP/1.1\r\n\r\n".encode()
+    for leader_says in (WELL, ALARM):
+        _, answer = _with_leader(leader_says, lambda node: _ask(node, request))
+        assert answer.startswith(b"HTTP/1.1 ")
+        assert answer.endswith(b"\r\n\r\n")
 
 
 @pytest.mark.parametrize("is_local", [True, False])

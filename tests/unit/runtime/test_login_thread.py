@@ -11,7 +11,7 @@ from leveret.engine.broker import Broker
 from leveret.runtime.login_thread import LoginThread
 from leveret.runtime.turns import TurnRunner
 
-WITHIN_S = 30.0
+WITHIN_S = 60.0
 
 
 def make_login_thread() -> LoginThread:

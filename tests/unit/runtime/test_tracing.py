@@ -25,7 +25,7 @@ class Collector:
         self.may_go.set()
 
     def export(self, batch: list[Span]) -> bool:
-        self.may_go.wait(30)
+        self.may_go.wait(60)
         if self.fails:
             raise ConnectionError("password=hidden")
         self.spans.extend(batch)

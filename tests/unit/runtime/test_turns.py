@@ -34,7 +34,7 @@ async def rings(stop_first: bool) -> bool:
 
 
 async def _within(event: asyncio.Event) -> bool:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         return await event.wait()
 
 

@@ -18,7 +18,7 @@ from leveret.auth import READ
 from leveret.engine.commands.consuming import cancel, consume, get, require_new_tag, set_prefetch
 from leveret.engine.commands.dead_letter import counted_header
 from leveret.engine.commands.publishing import REPLY_NAME, reply_name
-from leveret.engine.commands.settling import recover, reject
+from leveret.engine.commands.settling import SETTLED_MAX, recover, reject
 from leveret.engine.message import COUNTED, REDELIVERED, short_string
 from leveret.engine.turns.session import DELIVERY_BYTES, Consumer
 from leveret.errors import NotAllowedError, PreconditionFailedError, UnsupportedError
@@ -166,10 +166,12 @@ def on_nack(channel: Channel, reader: MethodReader) -> None:
 
 
 def _refuse(channel: Channel, tag: int, multiple: bool, requeue: bool, failed: bool) -> None:
-    if channel.outbox:
+    if channel.unsent:
         channel.send_deliveries()
     if channel.transactional:
         channel.settle_later(tag, multiple, is_ack=False, requeue=requeue, failed=failed)
+    elif multiple and not requeue and channel.unacked.count > SETTLED_MAX:
+        channel.settle_in_parts(tag, is_ack=False)
     else:
         reject(
             channel.connection.front.broker.slots,
@@ -191,6 +193,6 @@ def on_recover_async(channel: Channel, reader: MethodReader) -> None:
     reader.finish()
     if not requeue:
         raise UnsupportedError("requeue=false")
-    if channel.outbox:
+    if channel.unsent:
         channel.send_deliveries()
     recover(channel.connection.front.broker.slots, channel)

@@ -21,11 +21,13 @@ from leveret.amqp.events import tell_opened
 from leveret.amqp.handshake import on_open, on_start_ok, on_tune_ok
 from leveret.amqp.heartbeat import start_heartbeat
 from leveret.amqp.methods import (
+    CONNECTION_BLOCKED,
     CONNECTION_CLOSE,
     CONNECTION_CLOSE_OK,
     CONNECTION_OPEN,
     CONNECTION_START_OK,
     CONNECTION_TUNE_OK,
+    CONNECTION_UNBLOCKED,
     CONNECTION_UPDATE_SECRET,
     CONNECTION_UPDATE_SECRET_OK,
 )
@@ -36,6 +38,27 @@ from leveret.engine.commands.settling import end_consumer
 from leveret.engine.timer_queue import NEVER
 from leveret.engine.turns.session import PERMISSION_LOST
 from leveret.errors import ChannelError, LeveretError, NotAllowedError
+
+
+def tell_blocked(connection: ConnectionState) -> bool:
+    """Note that an alarm blocks the connection. Return True if the peer is told."""
+    if connection.is_blocked or connection.state != RUNNING:
+        return False
+    connection.is_blocked = True
+    if connection.wants_blocked_notify:
+        reason = " & ".join(connection.front.alarms)
+        connection.send(0, MethodWriter(CONNECTION_BLOCKED).short_string(f"low on {reason}"))
+    return connection.wants_blocked_notify
+
+
+def tell_unblocked(connection: ConnectionState) -> bool:
+    """Note that no alarm blocks the connection. Return True if the peer is told."""
+    if not connection.is_blocked:
+        return False
+    connection.is_blocked = False
+    if connection.wants_blocked_notify:
+        connection.send(0, MethodWriter(CONNECTION_UNBLOCKED))
+    return connection.wants_blocked_notify
 
 
 def on_connection_method(connection: ConnectionState, method: i64, reader: MethodReader) -> None:

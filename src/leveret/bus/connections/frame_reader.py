@@ -7,7 +7,13 @@ payload and end octet. It gets every frame that no receiver takes.
 import asyncio
 from typing import Final
 
-from leveret.bus.connections.content_frames import FRAME_HEAD, ContentReceiver
+from leveret.bus.connections.content_frames import (
+    FRAME_END,
+    FRAME_HEAD,
+    MESSAGE_BYTES_MAX,
+    ContentReceiver,
+    MalformedFrameError,
+)
 
 # The library drops a connection on which it sees no frame for three heartbeats.
 _HEARTBEAT: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
@@ -52,7 +58,11 @@ class FrameReader(asyncio.StreamReader):
             if head[:1] == _PROTOCOL_HEADER:
                 return head + await read(_PROTOCOL_HEADER_BYTES - len(head))
             kind, channel, size_bytes = FRAME_HEAD.unpack(head)
+            if size_bytes > MESSAGE_BYTES_MAX:
+                raise MalformedFrameError(f"the broker announced a frame of {size_bytes} bytes")
             payload = await read(size_bytes + 1)
+            if payload[-1:] != FRAME_END:
+                raise MalformedFrameError("the broker sent a frame without its end octet")
             receiver = self._receivers.get(channel)
             if receiver is None or not receiver.take(kind, payload[:-1]):
                 return head + payload

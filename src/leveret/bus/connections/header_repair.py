@@ -1,12 +1,13 @@
 """Rewrite content headers that the client library cannot decode: pure, bytes to bytes.
 
-Two kinds of values are legal for a broker and fatal for the library: times beyond the year 9999
-(from publishers that count micro- or nanoseconds), and short strings that are not UTF-8. The
-library drops the connection, the broker delivers the message again, and so on for ever.
+Three kinds of values are legal for a broker and fatal for the library: times beyond the year 9999
+(from publishers that count micro- or nanoseconds), short strings that are not UTF-8, and tables
+inside tables without end. The library drops the connection, the broker delivers the message again,
+and so on for ever.
 
 A wrong time in a table becomes a number; as a property it is left out. A short string is read as
-Latin-1 and written as UTF-8. All other bytes stay as they are, and a malformed header is returned
-unchanged.
+Latin-1 and written as UTF-8. A table or list deeper than `DEPTH_MAX` becomes a byte array of its
+bytes. All other bytes stay as they are, and a malformed header is returned unchanged.
 """
 
 import struct
@@ -14,6 +15,7 @@ from typing import Final
 
 TIME_MAX: Final = 253_402_300_799_999  # in ms, because the library reads large times as ms
 SHORT_BYTES_MAX: Final = 255
+DEPTH_MAX: Final = 100  # tables and lists inside each other; decoding 450 of them fails
 
 _FLAGS_AT: Final = 12  # after class, weight and body size
 _CONTINUED: Final = 1  # more flags follow; no AMQP property needs them
@@ -30,6 +32,14 @@ _SIZES: Final = {
 _LONG: Final = b"SxFA"  # types with a size of four bytes before the value
 _U32: Final = struct.Struct(">I")
 _U64: Final = struct.Struct(">Q")
+
+
+def is_perhaps_deep(payload: bytes) -> bool:
+    """Return True if tables and lists may be inside each other deeper than `DEPTH_MAX`.
+
+    Such a header may still be decoded, but not encoded again for a retry.
+    """
+    return payload.count(b"F") + payload.count(b"A") > DEPTH_MAX
 
 
 def repair_content_header(payload: bytes) -> bytes:
@@ -72,10 +82,10 @@ def _property_bytes(payload: bytes, at: int, kind: int) -> int:
 def _property(kind: int, value: bytes) -> bytes:
     if kind == ord("s"):
         return _short(value[1:])
-    return _sized(_entries(value[4:])) if kind == ord("F") else value
+    return _sized(_entries(value[4:], 1)) if kind == ord("F") else value
 
 
-def _entries(table: bytes) -> bytes:
+def _entries(table: bytes, depth: int) -> bytes:
     """Repair the names and values of a table."""
     parts: list[bytes] = []
     at = 0
@@ -83,17 +93,17 @@ def _entries(table: bytes) -> bytes:
         name_end = at + 1 + table[at]
         parts.append(_short(table[at + 1 : name_end]))
         at = name_end + _value_bytes(table, name_end)
-        parts.append(_value(table[name_end:at]))
+        parts.append(_value(table[name_end:at], depth))
     _require_end(at, table)
     return b"".join(parts)
 
 
-def _items(array: bytes) -> bytes:
+def _items(array: bytes, depth: int) -> bytes:
     parts: list[bytes] = []
     at = 0
     while at < len(array):
         end = at + _value_bytes(array, at)
-        parts.append(_value(array[at:end]))
+        parts.append(_value(array[at:end], depth))
         at = end
     _require_end(at, array)
     return b"".join(parts)
@@ -114,14 +124,16 @@ def _value_bytes(data: bytes, at: int) -> int:
     return 1 + _SIZES[kind]
 
 
-def _value(value: bytes) -> bytes:
+def _value(value: bytes, depth: int) -> bytes:
     kind = value[:1]
     if kind == b"T" and not _is_time(value[1:]):
         return b"l" + value[1:]  # a 64-bit integer: the eight bytes stay
+    if kind in (b"F", b"A") and depth == DEPTH_MAX:
+        return b"x" + value[1:]  # the size and the bytes stay
     if kind == b"F":
-        return kind + _sized(_entries(value[5:]))
+        return kind + _sized(_entries(value[5:], depth + 1))
     if kind == b"A":
-        return kind + _sized(_items(value[5:]))
+        return kind + _sized(_items(value[5:], depth + 1))
     return value
 
 

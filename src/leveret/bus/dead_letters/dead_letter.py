@@ -59,7 +59,7 @@ class DeadLetter:
 
     @property
     def retries(self) -> int | None:
-        """How often it was retried before it came here."""
+        """The number of retries before it became a dead letter."""
         for name in (bus_headers.FINAL_RETRY_COUNT, bus_headers.RETRY_COUNT):
             found = self.headers.get(name)
             if isinstance(found, int):

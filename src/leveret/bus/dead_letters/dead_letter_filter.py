@@ -27,7 +27,7 @@ class DeadLetterFilter:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no condition."""
+        """True if the filter has no condition."""
         return self == DeadLetterFilter()
 
     def matches(self, letter: DeadLetter, now_s: float) -> bool:

@@ -81,7 +81,7 @@ class DeadLetterProgress:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which messages, and how many of them."""
+    """The dead letters that an operation takes: a filter, and limits."""
 
     filter: DeadLetterFilter = field(default_factory=DeadLetterFilter)
     limit: int | None = None  # matched messages at most

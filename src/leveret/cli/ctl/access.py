@@ -16,7 +16,7 @@ user = typer.Typer(no_args_is_help=True, help="Create, change and delete users."
 permission = typer.Typer(no_args_is_help=True, help="Set what a user may do in a vhost.")
 policy = typer.Typer(
     no_args_is_help=True,
-    help="Set policies: rules for queues and exchanges whose names match a pattern.",
+    help="Set rules for queues and exchanges that match a pattern.",
 )
 parameter = typer.Typer(no_args_is_help=True, help="Set runtime parameters, such as shovels.")
 limit = typer.Typer(no_args_is_help=True, help="Set limits of a vhost or a user.")
@@ -128,7 +128,7 @@ def set_topic_permission(
     read: Pattern = ".*",
     vhost: Vhost = "/",
 ) -> None:
-    """Limit the routing keys that a user may use with a topic exchange."""
+    """Limit the routing keys of a user for a topic exchange."""
     body = {"exchange": exchange, "write": write, "read": read}
     broker.put(f"/api/topic-permissions/{quote_path(vhost, name)}", body)
     output.done(f"topic permissions of user {name} for {exchange} are set")
@@ -276,7 +276,7 @@ def export(
     ] = None,
     vhost: OfVhost = None,
 ) -> None:
-    """Write users, permissions, policies, exchanges, queues and bindings to a file."""
+    """Write everything except messages to a file."""
     found = broker.get("/api/definitions" + (f"/{quote_path(vhost)}" if vhost is not None else ""))
     if file is None:
         print_json(found)

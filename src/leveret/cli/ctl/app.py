@@ -7,34 +7,18 @@ The commands ask a running broker over HTTP, or read the files of a stopped one.
 import typer
 
 from leveret.cli.ctl import access, backup, cluster, files, listing, messages, objects, tasks
+from leveret.cli.ctl.status import show_status
 from leveret.cli.shared.groups import GROUPS
 from leveret.cli.shared.management import ManagementClient
 from leveret.cli.shared.output import Output, broker_command
 
 app = typer.Typer(no_args_is_help=True, help=GROUPS["ctl"])
 
-_DURABILITY_TEXTS = {
-    "sync": "confirmed messages are on disk (durability sync)",
-    "os": "a power failure can lose confirmed messages (durability os)",
-    "none": "nothing is stored",
-}
-
 
 @broker_command
 def status(broker: ManagementClient, output: Output) -> None:
     """Show the health and version of the broker."""
-    health = broker.get_any("/api/health")
-    if broker.has_login:  # the health check needs no login, but a wrong one must be reported
-        broker.get("/api/whoami")
-    version = broker.get_any("/api/version")
-    if output.as_json:
-        output.facts({"health": health, "version": version})
-    else:
-        typer.echo(f"node     {health.get('node')}")
-        typer.echo(f"health   {health.get('reason') or health.get('status')}")
-        typer.echo(f"safe     {_DURABILITY_TEXTS.get(str(health.get('durability')), 'unknown')}")
-        typer.echo(f"version  {version.get('version')} ({version.get('form')})")
-    raise typer.Exit(0 if health.get("status") == "ok" else 1)
+    raise typer.Exit(show_status(broker, as_json=output.as_json, echo=typer.echo))
 
 
 for group, name in (

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
+from leveret.cli.shared.broker_address import DEFAULT_URL
 from leveret.cli.shared.management import ManagementClient, quote_path
 from leveret.cli.shared.options import (
-    DEFAULT_URL,
     Json,
     Password,
     Url,
@@ -57,7 +57,9 @@ def restore(
     password: Password = None,
     as_json: Json = False,
 ) -> None:
-    """Restore a node into an empty data directory, or a queue into a running broker."""
+    """Restore a node or a queue. A node goes into an empty data directory, a queue into a running
+    broker.
+    """
     from leveret.cli.ctl.backup_actions import restore_directory, restore_queue
 
     if (data is None) == (queue is None):

@@ -18,7 +18,7 @@ Node = Annotated[str, typer.Argument(help="Name of the node.")]
 @app.command()
 @broker_command
 def status(broker: ManagementClient, output: Output) -> None:
-    """Show who leads, who follows, how far behind, and what to do about each fault.
+    """Show who leads and who follows. Also how far behind, and what to do about each fault.
 
     The exit code is 0 if the cluster is healthy, 3 if it serves clients but is degraded, 4 if it
     does not serve clients, and 1 if the node does not answer.
@@ -89,7 +89,7 @@ def rescue(
     yes: Annotated[bool, typer.Option("--yes", help="Do it without a question.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Make a stopped node a cluster of one, if the majority of its cluster is lost for good.
+    """Make a stopped node a cluster of one. Only if the majority of its cluster is lost for good.
 
     It first says what may be lost, and asks. Then start the node again, and start the others with
     empty data directories.

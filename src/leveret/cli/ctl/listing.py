@@ -79,7 +79,7 @@ def list_objects(
         str | None, typer.Option("--name", help="Only objects whose name contains this text.")
     ] = None,
 ) -> None:
-    """List queues, exchanges, connections, users and other objects."""
+    """List queues, connections, users and other objects."""
     if kind not in KINDS:
         raise typer.BadParameter(f"unknown kind {kind}; use one of {', '.join(KINDS)}")
     found = _fetch(broker, kind, vhost)

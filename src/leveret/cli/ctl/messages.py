@@ -170,7 +170,7 @@ def search(
     count: Count = 100,
     vhost: Vhost = "/",
 ) -> None:
-    """Find messages anywhere in a queue without changing anything."""
+    """Find messages anywhere in a queue. Changes nothing."""
     body = make_filter(header, property_, json_path, text, older_than_s)
     path = f"/api/queues/{quote_path(vhost, queue)}/search"
     found: list[Row] = []
@@ -186,7 +186,7 @@ def search(
 
 @broker_command
 def unacked(broker: ManagementClient, output: Output, queue: Queue, vhost: Vhost = "/") -> None:
-    """List unacknowledged messages and the consumers that hold them."""
+    """List unacknowledged messages and who holds them."""
     found = broker.get(f"/api/queues/{quote_path(vhost, queue)}/unacked")
     columns = (
         "id,age_ms,deliveries,holder.connection,holder.channel,holder.consumer_tag,routing_key"
@@ -202,7 +202,7 @@ def explain(
     message: Annotated[str | None, typer.Argument(help="Id of one message.")] = None,
     vhost: Vhost = "/",
 ) -> None:
-    """Explain why messages of a queue, or one message, are not delivered."""
+    """Explain why a queue or one message is not delivered."""
     path = f"/api/queues/{quote_path(vhost, queue)}"
     if message is not None:
         path += f"/messages/{quote_path(message)}"
@@ -260,7 +260,7 @@ def trace(
     message_id: Annotated[str, typer.Argument(help="The message_id property of the message.")],
     vhost: Annotated[str | None, typer.Option("--vhost", help="Only this vhost.")] = None,
 ) -> None:
-    """Show which queues hold a message, and its recorded events."""
+    """Show which queues hold a message, and its life events."""
     query = f"?message_id={quote_path(message_id)}"
     if vhost is not None:
         query += f"&vhost={quote_path(vhost)}"
@@ -288,7 +288,7 @@ def route(
     ] = None,
     vhost: Vhost = "/",
 ) -> None:
-    """Show which queues a message would reach, without publishing it."""
+    """Show which queues a message would reach."""
     body = {"routing_key": routing_key, "headers": parse_pairs(header)}
     name = exchange or "amq.default"
     found = broker.post(f"/api/exchanges/{quote_path(vhost, name)}/route", body)

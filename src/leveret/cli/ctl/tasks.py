@@ -98,7 +98,7 @@ def redrive(
         bool, typer.Option("--keep-attempts", help="Keep the counted delivery attempts.")
     ] = False,
 ) -> None:
-    """Send dead letters back to the queues where they were dead-lettered first."""
+    """Send dead letters back to the queues in which they died."""
     target = None if to is None else {"vhost": task["vhost"], "queue": to}
     _run(broker, output, "redrive", {**task, "to": target, "keep_attempts": keep_attempts})
 

@@ -69,7 +69,7 @@ def topic(
         typer.Option("--concurrency-max", help="Maximum number of leases at once; -1 = no limit."),
     ] = None,
 ) -> None:
-    """Show the settings of a topic; change the given settings, and keep the others."""
+    """Show or change the settings of a topic. A setting that is not given is kept."""
     settings = client.settings(topic)
     changes = {
         "retries_max": retries_max,

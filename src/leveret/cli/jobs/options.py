@@ -16,7 +16,8 @@ from typing import Annotated, Any, Final
 import msgspec
 import typer
 
-from leveret.cli.shared.options import DEFAULT_URL, Json, Url, one_line_on_failure
+from leveret.cli.shared.broker_address import DEFAULT_URL
+from leveret.cli.shared.options import Json, Url, one_line_on_failure
 from leveret.cli.shared.output import Output, Row, set_parameters
 from leveret.clock import Clock
 from leveret.errors import ConfigError

@@ -60,7 +60,9 @@ def token(
         ),
     ] = "",
 ) -> None:
-    """Print a new token, signed with the secret in a data directory. Creates a missing secret."""
+    """Print a new token. It is signed with the secret in a data directory, which is created if
+    it is missing.
+    """
     from leveret.runtime.job_tokens import make_token, now_ms, secret_in
 
     try:

@@ -31,7 +31,7 @@ AllNamespaces = Annotated[bool, typer.Option("--all", help=_ALL_HELP)]
 
 @jobs_command
 def stats(client: Client, output: Output, all_namespaces: AllNamespaces = False) -> None:
-    """Show topics: jobs by state, age of the oldest ready job, and totals."""
+    """Show the topics. Counts jobs by state, and shows the age of the oldest ready job."""
     found = client.stats(namespace=None if all_namespaces else client.namespace)
     rows = [_row(each, Clock().now_ms()) for each in found]
     output.table(rows, ("namespace", "topic", *_STATES, "oldest", *_COUNTS))
@@ -74,7 +74,7 @@ def dead(
         bool, typer.Option("--delete-all", help="Delete all dead jobs of the topic.")
     ] = False,
 ) -> None:
-    """Show dead jobs (out of retries) with their last errors, or delete them."""
+    """Show or delete dead jobs. A dead job is out of retries; its last error is shown."""
     if delete or delete_all:
         count = client.delete_dead(topic, None if delete_all else delete)
         noun = "dead job is" if count == 1 else "dead jobs are"

@@ -124,7 +124,7 @@ def refine(
         bool, typer.Option("--all", help="Refine all dates, not only the changed ones.")
     ] = False,
 ) -> None:
-    """Decode bronze tables into silver, quarantine bad messages, and aggregate into gold."""
+    """Decode bronze tables into silver, and aggregate into gold. Bad messages go to quarantine."""
     if avro is not None and protobuf is not None:
         raise typer.BadParameter("give either --avro or --protobuf")
     lake = Lake(environment.lake_path)
@@ -176,7 +176,7 @@ def compact(
         ),
     ] = None,
 ) -> None:
-    """Merge small bronze files, also while archive runs, and delete files merged a day ago."""
+    """Merge small bronze files. Also works while archive runs. Deletes files merged a day ago."""
     lake = Lake(environment.lake_path)
     name = table_name(environment.vhost, table)
     lake.require(BRONZE, name)

@@ -127,7 +127,7 @@ def load(
     ] = None,
     token: Token = None,
 ) -> None:
-    """Publish the rows of files: the column `body` as it is, or the whole row as JSON."""
+    """Publish the rows of files. The body is the column `body`, or the whole row as JSON."""
     if sum(place is not None for place in (to_queue, to_stream, to_exchange, to_jobs)) != 1:
         raise typer.BadParameter("give one of --to-queue, --to-stream, --to-exchange and --jobs")
     if to_jobs is not None:
@@ -223,14 +223,16 @@ def sql(
         int, typer.Option("--limit", min=1, help="Maximum number of rows shown.")
     ] = ROWS_SHOWN,
 ) -> None:
-    """Query streams, queues (queue.NAME, not consumed) and the lake (silver.NAME …) in SQL."""
+    """Query streams, queues and the lake in SQL. A queue is queue.NAME and is not consumed; a table
+    of the lake is silver.NAME, for example.
+    """
     from leveret.pipeline import preflight
     from leveret.pipeline.flows.sql import Tables
 
     if environment.lake_dir is None:
         preflight.require_broker(environment)
     spark = environment.session("sql")
-    tables = Tables(spark, environment)
+    tables = Tables(spark, environment, _notice)
     if query is not None:
         _run_query(tables, query, output, limit)
         return
@@ -251,6 +253,10 @@ def _run_query(tables: Any, query: str, output: Output, limit: int) -> None:
         output.table(rows[:limit], list(rows[0]))
     if len(rows) > limit:
         typer.echo(f"only {limit} rows are shown; use --limit to show more", err=True)
+
+
+def _notice(text: str) -> None:
+    typer.echo(f"leveret pipeline: {text}", err=True)
 
 
 def _print_help(tables: Any) -> None:

@@ -13,7 +13,8 @@ from typing import Annotated, Any, Final, Protocol
 
 import typer
 
-from leveret.cli.shared.options import DEFAULT_URL, Json, Password, Url, User
+from leveret.cli.shared.broker_address import DEFAULT_URL
+from leveret.cli.shared.options import Json, Password, Url, User
 from leveret.cli.shared.output import Output, set_parameters
 from leveret.errors import LeveretError
 from leveret.pipeline.environment import LOCAL, Environment, require_spark, with_login

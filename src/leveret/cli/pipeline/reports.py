@@ -56,7 +56,7 @@ def deadletters(
     top: Top = 10,
     html: Html = None,
 ) -> None:
-    """Count dead letters by queue, reason, error, routing key, service and hour."""
+    """Count dead letters. Groups them by queue, reason, error, routing key, service and hour."""
     since, until = parse_time_option("--since", since), parse_time_option("--until", until)
     from leveret.pipeline.flows import deadletters as flows
 
@@ -103,7 +103,7 @@ def latency(
     until: Until = None,
     html: Html = None,
 ) -> None:
-    """Show percentiles of the time in queue, in flight and until the ack."""
+    """Show percentiles of latency. Time in queue, in flight and until the ack."""
     window_s = _parse_window(window)
     if stream is None and (queue is None or from_lake):
         raise typer.BadParameter("give the stream with the life events, or --queue")
@@ -152,7 +152,7 @@ def jobs_report(
     top: Top = 20,
     html: Html = None,
 ) -> None:
-    """Show jobs by topic and state, the age of the oldest, retries, and errors of dead jobs."""
+    """Show jobs by topic and state. Also their age, retries, and the errors of dead jobs."""
     now = datetime.fromtimestamp(Clock().now_ms() / 1000, UTC)
     dsns = [dsn for given in postgres or () for dsn in given.split()]
     if dsns:
@@ -201,7 +201,7 @@ def report(
     ] = None,
     token: Token = None,
 ) -> None:
-    """Write all reports of a day as one page, and a list of the days that are kept."""
+    """Write all reports of a day as one page. Also writes a list of the days that are kept."""
     now = datetime.fromtimestamp(Clock().now_ms() / 1000, UTC)
     folder = to.absolute() if to is not None else environment.lake_path / REPORTS
     from leveret.pipeline import preflight

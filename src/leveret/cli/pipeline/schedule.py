@@ -9,10 +9,9 @@ import typer
 
 from leveret.cli.pipeline.audit import parse_age
 from leveret.cli.pipeline.options import pipeline_command, show_progress
-from leveret.cli.shared.options import print_json
 from leveret.cli.shared.output import Output
 from leveret.errors import ConfigError, ResourceLockedError
-from leveret.lake.layout import BRONZE, Lake, vhost_and_stream
+from leveret.lake.layout import Lake
 from leveret.pipeline.environment import Environment
 from leveret.pipeline.lake_status import lake_status
 
@@ -41,7 +40,7 @@ def run(
         bool, typer.Option("--no-compact", help="Do not merge small files.")
     ] = False,
 ) -> None:
-    """Archive, refine and compact streams, once or on a schedule. Two runs never meet."""
+    """Archive, refine and compact streams, once or on a schedule. One run at a time per lake."""
     every_s = None if every is None else _require_interval(every)
     names = list(streams or ()) or archived_streams(environment)
     from leveret.pipeline import preflight
@@ -81,11 +80,7 @@ def _run_once(
             raise
         typer.echo(f"leveret pipeline: {error}", err=True)  # the next run may find the lake free
         return False
-    rows = [asdict(each) for each in done.streams]
-    if output.as_json:
-        print_json(rows)
-    else:
-        output.table(rows, _RESULTS)
+    output.table([asdict(each) for each in done.streams], _RESULTS)
     for each in done.streams:
         if each.fault is not None:
             typer.echo(f"leveret pipeline: {each.stream}: {each.fault}", err=True)
@@ -95,22 +90,15 @@ def _run_once(
 @pipeline_command
 def status(environment: Environment, output: Output) -> None:
     """Show how far each table of the lake is behind its stream. Spark is not started."""
-    lake = Lake(environment.lake_path)
-    if not lake.path.is_dir():
-        raise ConfigError(f"there is no lake: {lake.path} is not a directory")
+    Lake(environment.lake_path).require_there()
     rows = [asdict(each) for each in lake_status(environment)]
-    if output.as_json:
-        print_json(rows)
-        return
     has_refined = any(row["refined"] is not None for row in rows)
     output.table(rows, [*_COLUMNS, *(_REFINED if has_refined else [])])
 
 
 def archived_streams(environment: Environment) -> list[str]:
     """Return the streams of the vhost whose tables the lake has; raise ConfigError if none."""
-    lake = Lake(environment.lake_path)
-    tables = [vhost_and_stream(table) for table in lake.tables(BRONZE)]
-    found = [stream for vhost, stream in tables if vhost == environment.vhost]
+    found = list(Lake(environment.lake_path).streams(environment.vhost).values())
     if not found:
         raise ConfigError("name a stream: the lake has no tables of this vhost yet")
     return found

@@ -9,7 +9,7 @@ GROUPS: Final = {
     "ctl": "Inspect and change a running broker.",
     "config": "Check and show the configuration of a broker.",
     "jobs": "Enqueue, dequeue and watch jobs, and create tokens.",
-    "bus": "The event bus: post messages to a URL, handle dead letters.",
-    "pipeline": "Archive, query, replay, load and report messages with Spark.",
+    "bus": "Event bus: post to a URL, handle dead letters, describe events.",
+    "pipeline": "Archive, query, replay, report and audit messages with Spark.",
 }
 PERF: Final = "Load a broker and measure message rates, confirms and latency."

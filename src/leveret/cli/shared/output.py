@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import typer
 
+from leveret.cli.shared.broker_address import DEFAULT_URL
 from leveret.cli.shared.management import ManagementClient
 from leveret.cli.shared.options import (
-    DEFAULT_URL,
     Json,
     Password,
     Url,

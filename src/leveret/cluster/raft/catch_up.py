@@ -1,4 +1,4 @@
-"""Followers that lack blocks which are not in memory: fed from log files, or by a copy.
+"""Send followers the blocks that are not in memory: from log files, or as a copy of the directory.
 
 The core does no I/O. It asks the host to read blocks for a follower, one read at a time for each,
 and sends the answer. If the blocks are in no log file any more, or the follower says that its log

@@ -272,7 +272,7 @@ class Raft(State):
             trim_window(self)
 
     def on_link_lost(self, node: i64) -> None:
-        """Note that the connection to a node was closed. A silent connection is no lost one."""
+        """Note that the connection to a node was closed. A silent connection is not lost."""
         on_link_lost(self, node)
         self.on_messages_lost(node)
 
@@ -349,8 +349,8 @@ class Raft(State):
         """Return the messages to send now, with all blocks that followers can take."""
         if self.role == LEADER:
             broadcast_append(self)
-        messages = self.outbox
-        self.outbox = []
+        messages = self.unsent
+        self.unsent = []
         return messages
 
     def take_reads(self) -> list[ReadRequest]:
@@ -390,7 +390,7 @@ class Raft(State):
         self._under_way = None
         self.synced_hard = ready.hard
         self.log.synced_to(ready.last_index, ready.last_term)
-        self.outbox += ready.messages
+        self.unsent += ready.messages
         if self.role == LEADER:
             self._count_own()
         else:
@@ -399,14 +399,14 @@ class Raft(State):
         self._release()
 
     def _release(self) -> None:
-        """Let messages leave that waited for nothing but a sync that is done."""
+        """Send the messages whose sync is done."""
         waiting = self.waiting
         self.waiting = []
         for message in waiting:
             self.send_synced(message, message.index if message.kind == APPEND_REPLY else 0)
 
     def status(self) -> Status:
-        """Return this member at this moment."""
+        """Return the state of this member at this moment."""
         status = Status(self.role, self.term, self.leader)
         status.base = self.log.base_index
         status.commit = self.commit

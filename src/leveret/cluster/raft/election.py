@@ -206,7 +206,7 @@ def on_timeout_now(state: State) -> None:
 
 
 def on_link_lost(state: State, node: i64) -> None:
-    """Miss the leader soon: its link was closed, so its process has probably ended."""
+    """Shorten the election timeout: the leader's link was closed, so it has probably ended."""
     if state.role != FOLLOWER or state.leader != node:
         return
     state.leader = NOBODY

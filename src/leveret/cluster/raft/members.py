@@ -5,8 +5,8 @@
 
 A member has a small number that is never given to another member, a name for people, the uid of its
 data directory, and an address, which only its host can read. `next_number` is the number of the
-next new member: higher than that of every member there ever was. `Members` never changes: a change
-makes a new value.
+next new member. It is higher than the number of every earlier member. `Members` never changes: a
+change makes a new value.
 """
 
 from typing import Final

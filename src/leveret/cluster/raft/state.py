@@ -3,8 +3,9 @@
 `election`, `replication`, `catch_up` and `membership` are functions over a `State`; `core`
 dispatches inputs to them. The fields are declared here, so that one place explains them all.
 
-Messages that rely on nothing unsynced go to the outbox at once: those of a leader, pre-votes, signs
-of life. Votes and replies that promise something wait until the state that they rely on is synced.
+Messages that rely on nothing unsynced are added to `unsent` at once: those of a leader, pre-votes,
+replies to heartbeats. Votes and replies that promise something wait until the state that they rely
+on is synced.
 
 Invariants: the term never falls; a member votes once in a term; commit never falls and never passes
 the end of the log; blocks up to `matched` are those of the leader.
@@ -72,7 +73,7 @@ class State:
         self.transfer_target: i64 = NOBODY
         self.transfer_elapsed: i64 = 0
         # Work for the host.
-        self.outbox: list[Message] = []
+        self.unsent: list[Message] = []
         self.waiting: list[Message] = []  # rely on state that is not synced
         self.reads: list[ReadRequest] = []
         self.copies: list[int] = []  # followers that need a copy of the directory
@@ -88,12 +89,12 @@ class State:
         return self.hard.vote
 
     def draw_timeout(self) -> None:
-        """Draw the time after which a silent leader is missed."""
+        """Draw the election timeout."""
         ticks = self.config.election_ticks
         self.timeout = ticks + self.rng.below(ticks)
 
     def draw_retry(self) -> None:
-        """Draw the time until another attempt, where it is known that no leader is there."""
+        """Draw the time until the next attempt, when no leader is known to exist."""
         self.timeout = 1 + self.rng.below(self.config.election_ticks)
 
     def misses_leader(self) -> bool:
@@ -114,7 +115,7 @@ class State:
     def send(self, message: Message) -> None:
         """Send a message that relies on nothing unsynced."""
         assert message.target != self.node
-        self.outbox.append(message)
+        self.unsent.append(message)
 
     def send_synced(self, message: Message, index: i64) -> None:
         """Send a message when term, vote and all blocks up to `index` are synced.
@@ -124,7 +125,7 @@ class State:
         """
         assert message.target != self.node
         if self.hard.equals(self.synced_hard) and index <= self.log.synced_index:
-            self.outbox.append(message)
+            self.unsent.append(message)
             return
         for at in range(len(self.waiting)):
             other = self.waiting[at]
@@ -136,7 +137,7 @@ class State:
         self.waiting.append(message)
 
     def set_term(self, term: i64, vote: i64) -> None:
-        """Enter a later term. Replies of earlier terms are of no use to anybody."""
+        """Enter a later term. Drop the replies of earlier terms."""
         assert term > self.hard.term
         self.hard.term = term
         self.hard.vote = vote

@@ -19,7 +19,7 @@ class HardState:
 
     `losses` counts how often this member has lost blocks that it may have acknowledged. Its host
     raises it, clears `may_vote`, and syncs both before the member starts again. `promised_index` is
-    the highest block that it may have acknowledged; `UNKNOWN_PROMISE` if nobody knows. The member
+    the highest block that it may have acknowledged; `UNKNOWN_PROMISE` if it is unknown. The member
     votes again when it has all of these blocks from a leader.
     """
 
@@ -47,7 +47,7 @@ class HardState:
         )
 
     def note_loss(self, promised_index: i64) -> None:
-        """Blocks that may have been acknowledged are lost."""
+        """Note that blocks are lost that may have been acknowledged."""
         self.losses += 1
         self.may_vote = False
         self.promised_index = promised_index

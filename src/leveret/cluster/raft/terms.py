@@ -1,4 +1,4 @@
-"""Which term each block has: a table of terms and the first index of each.
+"""A table of the terms and the first index of each: it gives the term of every block.
 
 A cluster writes millions of blocks in a few terms, so the table replaces an entry for each block.
 It has a row for every index from the base of the log on. An empty log has the row of term 0.

@@ -61,7 +61,7 @@ _SERVER_NAMED: Final = "amq.gen-"
 
 
 class DeduplicationSettings:
-    """Which keys of published messages a queue or exchange remembers, and for how long."""
+    """The keys of published messages that a queue or exchange remembers, and for how long."""
 
     def __init__(self, table: Table) -> None:
         # The header whose value is the key; `message_id` means the property of that name.

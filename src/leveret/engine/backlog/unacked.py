@@ -148,6 +148,39 @@ class Unacked:
             index += 1
         return found
 
+    def tag_within(self, last: i64, most: i64) -> i64:
+        """Return the tag of the message at place `most` from the oldest, at most `last`."""
+        left = most
+        for tag in self.stragglers:
+            if tag <= last:
+                left -= 1
+                if left == 0:
+                    return tag
+        ring = self.ring
+        index = self.head
+        end: i64 = last - self.base
+        while index < end:
+            if ring[index] is not None:
+                left -= 1
+                if left == 0:
+                    return self.base + index + 1
+            index += 1
+        return last
+
+    def last_tag(self) -> i64:
+        """Return the highest unacked tag; 0 if there is none."""
+        ring = self.ring
+        index: i64 = len(ring) - 1
+        while index >= self.head:
+            if ring[index] is not None:
+                return self.base + index + 1
+            index -= 1
+        last: i64 = 0
+        for tag in self.stragglers:
+            if tag > last:
+                last = tag
+        return last
+
     def _advance(self, head: i64) -> None:
         """Move the front over empty slots, and free them when there are many."""
         ring = self.ring

@@ -22,7 +22,7 @@ from leveret.errors import (
 )
 from leveret.wire.tables import Table
 
-# A cancellation that examines this many consumers costs as much as one copy of a message.
+# A command that examines this many consumers costs as much as one copy of a message.
 CONSUMERS_PER_COPY: Final = 50
 
 
@@ -119,6 +119,7 @@ def set_prefetch(slots: Slots, session: Session, *, count: i64, size: i64, share
         count = size = 0
     session.shared_prefetch = count
     session.shared_prefetch_bytes = size
+    session.turn.copies += len(session.consumers) // CONSUMERS_PER_COPY
     wake_parked(slots, session)
 
 

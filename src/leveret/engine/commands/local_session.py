@@ -52,13 +52,13 @@ class LocalSession(Session):
         return self.publish_seq
 
     def send_deliveries(self) -> None:
-        outbox = self.outbox
-        self.outbox = []
+        unsent = self.unsent
+        self.unsent = []
         tracer = self.turn.tracer
         if self.turn.traced != 0 and tracer is not None:
-            tracer.on_deliveries(self.outlet, self.number, outbox)
-        self._on_deliveries(outbox)
-        for message in outbox:
+            tracer.on_deliveries(self.outlet, self.number, unsent)
+        self._on_deliveries(unsent)
+        for message in unsent:
             holder = message.holder
             if isinstance(holder, Consumer) and holder.no_ack:
                 message.holder = None

@@ -39,7 +39,7 @@ from leveret.wire.tables import Field, Table
 # In `x-deduplication` this name stands for the property, not for a header of that name.
 MESSAGE_ID: Final = "message_id"
 
-# A routing that examines this many bindings costs as much as one copy of a message.
+# A routing of this many steps costs as much as one copy of a message.
 LOOKS_PER_COPY: Final = 16
 
 # Direct reply-to: this name, a dot and a token address a session instead of a queue.
@@ -130,12 +130,14 @@ def _resolve(vhost: Vhost, route: Route) -> None:
     """Resolve a route. If the key alone decides, its queues serve all plain messages."""
     exchange = vhost.exchange(route.exchange.name)
     require_public(vhost, exchange)
+    found: list[Target] = []
+    router = vhost.router
+    router.route(exchange, route.address.keys, Headers(b"", 0, 0), found)
+    vhost.turn.copies += router.looked_at // LOOKS_PER_COPY
     route.exchange = exchange
     route.version = vhost.version
-    found: list[Target] = []
-    vhost.router.route(route.exchange, route.address.keys, Headers(b"", 0, 0), found)
     queues = queues_of(found)
-    route.fixed = vhost.router.key_only and not route.is_reply and not vhost.tracing
+    route.fixed = router.key_only and not route.is_reply and not vhost.tracing
     for target in [exchange, *queues]:
         if target.deduplication is not None:
             route.fixed = False
@@ -459,7 +461,7 @@ def _reply(vhost: Vhost, address: Address, content: Content, body: bytes) -> i64
     message.tag = session.last_tag
     message.holder = consumer
     session.outlet.credit -= len(body) + len(content.header) + DELIVERY_BYTES
-    if not session.outbox:
-        session.turn.outboxes.append(session)
-    session.outbox.append(message)
+    if not session.unsent:
+        session.turn.deliveries.append(session)
+    session.unsent.append(message)
     return ROUTED

@@ -1,4 +1,4 @@
-"""Where a message would go: a routing without a publish.
+"""Find the queues that a message would go to, without publishing it.
 
 The vhost's own router is asked, so that the answer cannot differ from a publish. Only an exchange
 that chooses at random may choose differently. Full queues and duplicates are not considered.

@@ -17,8 +17,12 @@ from leveret.engine.queues.rescue import rescue
 from leveret.engine.queues.slots import Slots
 from leveret.engine.timer_queue import NEVER
 from leveret.engine.turns.session import TIMED_OUT, Consumer, Session
-from leveret.engine.turns.turn import Turn
+from leveret.engine.turns.turn import COPIES_MAX, Turn
 from leveret.errors import PreconditionFailedError
+
+SETTLED_PER_COPY: Final = 4  # settled messages that cost a turn as much as one copy (`COPIES_MAX`)
+STRAGGLERS_PER_COPY: Final = 20  # the same for old deliveries that a multiple ack looks at
+SETTLED_MAX: Final = COPIES_MAX * SETTLED_PER_COPY  # messages that fill a turn
 
 # Replaces a message that was taken back from its holder. A late ack is accepted and does nothing.
 _NO_QUEUE: Final = -1
@@ -29,6 +33,7 @@ def ack(slots: Slots, session: Session, tag: i64, *, multiple: bool) -> None:
     """Acknowledge a delivery, or all deliveries up to a tag."""
     if multiple:
         messages = take_through(session, tag)
+        session.turn.copies += len(messages) // SETTLED_PER_COPY
         session.acked += len(messages)
         try:
             for message in messages:
@@ -80,6 +85,7 @@ def reject(
     `basic.nack` does not (RabbitMQ 4.3).
     """
     messages = take(session, tag, multiple)
+    session.turn.copies += len(messages) // SETTLED_PER_COPY
     try:
         reject_taken(slots, messages, requeue=requeue, failed=failed)
     except Exception:
@@ -181,6 +187,7 @@ def _after_return(slots: Slots, queue: Queue) -> None:
 def recover(slots: Slots, session: Session) -> None:
     """Requeue everything that is in flight on the session."""
     messages = session.unacked.take_all()
+    session.turn.copies += len(messages) // SETTLED_PER_COPY
     try:
         _catch_up(slots, messages)
         give_back(slots, messages, failed=False)
@@ -203,11 +210,19 @@ def _take_one(session: Session, tag: i64) -> Message:
 
 def take_through(session: Session, tag: i64) -> list[Message]:
     """Take all messages up to a tag; 0 means all messages."""
+    unacked = session.unacked
+    if unacked.stragglers:
+        session.turn.copies += len(unacked.stragglers) // STRAGGLERS_PER_COPY
     if tag == 0:
-        return session.unacked.take_all()
+        return unacked.take_all()
+    require_unacked(session, tag)
+    return unacked.take_through(tag)
+
+
+def require_unacked(session: Session, tag: i64) -> None:
+    """Raise PreconditionFailedError unless this delivery is in flight."""
     if session.unacked.find(tag) is None:
         raise PreconditionFailedError(f"unknown delivery tag {tag}")
-    return session.unacked.take_through(tag)
 
 
 def close_session(slots: Slots, session: Session) -> None:
@@ -215,7 +230,7 @@ def close_session(slots: Slots, session: Session) -> None:
     session.closed = True
     session.turn.timers.disarm(session)
     end_consumers(slots, session)
-    session.outbox = []
+    session.unsent = []
     give_back(slots, session.unacked.take_all(), failed=True)
 
 

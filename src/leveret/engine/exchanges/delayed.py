@@ -33,6 +33,7 @@ class DelayedExchange(Exchange):
 
     def match(self, routing_key: str, headers: Headers, found: list[Target]) -> None:
         self.inner.match(routing_key, headers, found)
+        self.looked_at = self.inner.looked_at
 
     def index(self, binding: Binding) -> None:
         self.inner.index(binding)

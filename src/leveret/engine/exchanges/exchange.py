@@ -8,15 +8,31 @@ Invariant: `bindings`, the linked lists by target and the index of the subclass 
 bindings. A removed binding leaves nothing behind in any of them.
 """
 
+from typing import Final
+
 from mypy_extensions import i64
 
 from leveret.engine.arguments.packed import ARGUMENT_VALUES_MAX, unpack
 from leveret.engine.exchanges.binding import Binding, Identity, identity_of
 from leveret.engine.history.life_events import Chronicle
 from leveret.engine.target import Target
+from leveret.errors import PreconditionFailedError
 from leveret.wire.properties import Properties, decode_properties
 from leveret.wire.scan import find_entry
 from leveret.wire.tables import Field, Table, decode_field, decode_table
+
+# Steps of the routing of one message: its keys, matching bindings, examined patterns and nodes. The
+# limit is 20 ms of work. One message with thousands of keys could take minutes otherwise.
+ROUTING_STEPS_MAX: Final = 1_000_000
+
+
+def require_steps(steps: i64) -> None:
+    """Raise PreconditionFailedError if the routing of a message takes too many steps."""
+    if steps > ROUTING_STEPS_MAX:
+        raise PreconditionFailedError(
+            f"the routing of the message takes over {ROUTING_STEPS_MAX} steps: it has too many "
+            "routing keys or headers for the bindings of its exchanges"
+        )
 
 
 class Headers:
@@ -83,7 +99,7 @@ class Exchange(Target):
         self.bindings: dict[Identity, Binding] = {}  # in order of creation
         self.published_in: i64 = 0  # messages that were published to it
         self.published_out: i64 = 0  # copies that it routed to queues
-        self.looked_at: i64 = 0  # patterns that the last match examined and that did not match
+        self.looked_at: i64 = 0  # patterns or nodes that the last match examined
         # Properties of the type. Subclasses set these once.
         self.key_only: bool = True  # a match depends on the routing key alone, and may be cached
         self.per_key: bool = True  # the keys of CC and BCC are matched too, not only the first key

@@ -14,7 +14,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from leveret.engine.exchanges.delayed import delay_ms
-from leveret.engine.exchanges.exchange import Exchange, Headers
+from leveret.engine.exchanges.exchange import Exchange, Headers, require_steps
 from leveret.engine.target import Target
 
 _DEFAULT: Final = ""
@@ -29,7 +29,7 @@ class Router:
         self.key_only: bool = True  # it depended on the keys alone and may be cached
         self.held: list[Exchange] = []  # delayed exchanges that hold the message
         self.remembering: list[Exchange] = []  # visited exchanges with a chronicle
-        self.looked_at: i64 = 0  # bindings that the last routing examined
+        self.looked_at: i64 = 0  # steps of the last routing (`ROUTING_STEPS_MAX`)
         self._serial: i64 = 0
         # Work lists, reused so that a message allocates none. Empty between routings.
         self._matched: list[Target] = []
@@ -66,7 +66,8 @@ class Router:
             self.held = []
         if self.remembering:
             self.remembering = []
-        # The last routing may have ended in an error, for a header table that cannot be decoded.
+        # The last routing may have ended in an error: a header table that cannot be decoded, or
+        # too many steps.
         self._matched.clear()
         self._pending.clear()
 
@@ -78,12 +79,15 @@ class Router:
         if exchange.per_key:
             for key in keys:
                 exchange.match(key, headers, matched)
+                self.looked_at += exchange.looked_at + 1
+                require_steps(self.looked_at + len(matched))
         else:
             exchange.match(keys[0], headers, matched)
+            self.looked_at += exchange.looked_at
         self.looked_at += len(matched)
+        require_steps(self.looked_at)
         if not exchange.key_only:
             self.key_only = False
-            self.looked_at += exchange.looked_at
         if exchange.chronicle is not None:
             self.remembering.append(exchange)
             self.key_only = False  # each message has its own events

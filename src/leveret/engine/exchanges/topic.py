@@ -15,6 +15,7 @@ class TopicExchange(Exchange):
 
     def match(self, routing_key: str, headers: Headers, found: list[Target]) -> None:
         self.trie.match(headers.words(routing_key), found)
+        self.looked_at = self.trie.steps
 
     def index(self, binding: Binding) -> None:
         self.trie.add(binding)

@@ -70,7 +70,7 @@ class Reason:
 
 
 class Explanation:
-    """Whether something moves, and all reasons."""
+    """The answer of explain: True if messages move, and all reasons."""
 
     def __init__(self, moving: bool, reasons: list[Reason]) -> None:
         self.moving = moving

@@ -1,6 +1,7 @@
 """Sums over the queues and exchanges of a vhost.
 
-Compiled, a pass over 10,000 queues takes about a millisecond.
+A pass over 50,000 queues takes 20 ms compiled and 100 ms interpreted, on a busy machine. So it is
+made in steps.
 """
 
 from mypy_extensions import i64
@@ -12,34 +13,44 @@ from leveret.engine.turns.session import Session
 from leveret.engine.vhosts.vhost import Vhost
 
 
-class Depths:
-    """Messages and consumers in the queues of a vhost."""
+class VhostTotals:
+    """The sums of a vhost: its messages, consumers and counts, deleted objects included.
 
-    def __init__(self) -> None:
+    `step` adds some queues and exchanges. The objects are those of the moment when the pass began,
+    so an object that is deleted meanwhile is counted once: `retired_counts` does not have it yet.
+    """
+
+    def __init__(self, vhost: Vhost) -> None:
+        self._queues = list(vhost.queues.values())
+        self._exchanges = list(vhost.exchanges.values())
+        self._at = 0
+        self.counts = TrafficCounts()
+        self.counts.add(vhost.retired_counts)
         self.ready: i64 = 0
         self.unacked: i64 = 0
         self.total: i64 = 0
         self.consumers: i64 = 0
 
+    def step(self, most: int) -> bool:
+        """Add up to `most` objects. Return False if none are left."""
+        queues = len(self._queues)
+        end = min(self._at + most, queues + len(self._exchanges))
+        while self._at < end:
+            if self._at < queues:
+                self._add_queue(self._queues[self._at])
+            else:
+                self.counts.published += self._exchanges[self._at - queues].published_in
+            self._at += 1
+        return end < queues + len(self._exchanges)
 
-def vhost_depths(vhost: Vhost) -> Depths:
-    """Return the number of messages and consumers of all queues of a vhost."""
-    depths = Depths()
-    for queue in vhost.queues.values():
+    def _add_queue(self, queue: Queue) -> None:
         ready = queue.message_count()
-        depths.ready += ready
-        depths.unacked += queue.unacked
+        self.ready += ready
+        self.unacked += queue.unacked
         # Messages that a reader of a stream holds are still in the stream.
-        depths.total += ready if isinstance(queue, Stream) else ready + queue.unacked
-        depths.consumers += len(queue.consumers)
-    return depths
-
-
-def vhost_counts(vhost: Vhost) -> TrafficCounts:
-    """Return the counts of all queues and exchanges of a vhost, deleted ones included."""
-    counts = TrafficCounts()
-    counts.add(vhost.retired_counts)
-    for queue in vhost.queues.values():
+        self.total += ready if isinstance(queue, Stream) else ready + queue.unacked
+        self.consumers += len(queue.consumers)
+        counts = self.counts
         counts.delivered += queue.delivered
         counts.delivered_no_ack += queue.delivered_no_ack
         counts.got += queue.got
@@ -47,9 +58,6 @@ def vhost_counts(vhost: Vhost) -> TrafficCounts:
         counts.got_empty += queue.got_empty
         counts.acked += queue.acked
         counts.redelivered += queue.redelivered
-    for exchange in vhost.exchanges.values():
-        counts.published += exchange.published_in
-    return counts
 
 
 def add_session(counts: TrafficCounts, session: Session) -> None:

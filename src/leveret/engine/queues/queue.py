@@ -248,10 +248,10 @@ class Queue(QueueState):
     def _on_undelivered(self, consumer: Consumer, message: Message, fault: Exception) -> None:
         """Send the message if it was put in flight before the fault. Otherwise rescue it."""
         session = consumer.session
-        if session.unacked.find(message.tag) is message and message not in session.outbox:
-            if not session.outbox:
-                self.turn.outboxes.append(session)
-            session.outbox.append(message)
+        if session.unacked.find(message.tag) is message and message not in session.unsent:
+            if not session.unsent:
+                self.turn.deliveries.append(session)
+            session.unsent.append(message)
         rescue(self, message, fault)
 
     def _deliver(self, consumer: Consumer, message: Message) -> None:
@@ -280,9 +280,9 @@ class Queue(QueueState):
             session.consumed += 1
             session.consumed_bytes += body_bytes
             self.hold(session, message, body_bytes, consumer.timeout_ms)
-        if not session.outbox:
-            self.turn.outboxes.append(session)
-        session.outbox.append(message)
+        if not session.unsent:
+            self.turn.deliveries.append(session)
+        session.unsent.append(message)
 
     def hold(self, session: Session, message: Message, body_bytes: i64, timeout_ms: i64) -> None:
         """Put a message in flight."""

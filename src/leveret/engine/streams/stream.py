@@ -36,7 +36,7 @@ from leveret.wire.tables import Field, Table
 RECENT_BYTES: Final = 4 * 1024 * 1024  # newest chunks kept in memory, for readers at the end
 PASSED_MAX: Final = 10_000  # messages that a filter may pass over in one wake-up
 TIME_S_MAX: Final = 1 << 40  # largest timestamp: 35 thousand years
-OFFSET_MAX: Final = 1 << 62  # largest offset that a reader may wait for
+OFFSET_MAX: Final = 1 << 62  # largest offset that a reader may ask for, or wait for
 SEGMENT_AGES: Final = 4  # segments within a maximum age
 
 

@@ -9,7 +9,7 @@ from mypy_extensions import i64
 
 
 class Churn:
-    """How many connections, channels and queues were opened and closed since the start."""
+    """Numbers of connections, channels and queues opened and closed since the start."""
 
     def __init__(self) -> None:
         self.connections_opened: i64 = 0

@@ -55,7 +55,7 @@ class Session(SessionBase):
         # Deliveries
         self.last_tag: i64 = 0  # the last delivery tag given
         self.unacked = Unacked()
-        self.outbox: list[Message] = []  # delivered in this turn, in order of tags
+        self.unsent: list[Message] = []  # delivered in this turn, in order of tags
         # Prefetch of each later consumer, and prefetch that all consumers share; 0 = no limit
         self.prefetch: i64 = 0
         self.prefetch_bytes: i64 = 0

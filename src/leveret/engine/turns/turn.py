@@ -79,7 +79,7 @@ class SessionBase(Timed):
         self.in_confirms = False  # the session is in the turn's column `confirms`
 
     def send_deliveries(self) -> None:
-        """Encode and empty the outbox."""
+        """Encode the unsent deliveries, and empty their list."""
         raise NotImplementedError
 
     def send_confirms(self) -> None:
@@ -146,7 +146,7 @@ class Turn:
         self.traced_messages: TracedMessages | None = None  # set where spans are exported
         self.churn = Churn()
         # For the fronts
-        self.outboxes: list[SessionBase] = []  # sessions with deliveries to send
+        self.deliveries: list[SessionBase] = []  # sessions with deliveries to send
         self.confirms: list[SessionBase] = []  # sessions with confirms to send
         self.unsynced: list[SessionBase] = []  # sessions that wait for the log first
         self.ended: list[Holder] = []  # consumers that the broker ended

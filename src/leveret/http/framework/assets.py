@@ -27,6 +27,7 @@ _TYPES: Final = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
+    ".md": "text/markdown; charset=utf-8",
     ".svg": "image/svg+xml",
 }
 _HEADERS: Final = {
@@ -51,10 +52,11 @@ class Asset(msgspec.Struct, frozen=True):
 def _read(folder: Path) -> dict[str, Asset]:
     """Return every file of the page, by its path inside the folder."""
     found = sorted(path for path in folder.rglob("*") if path.suffix in _TYPES)
-    return {path.relative_to(folder).as_posix(): _asset(path) for path in found}
+    return {path.relative_to(folder).as_posix(): read_asset(path) for path in found}
 
 
-def _asset(path: Path) -> Asset:
+def read_asset(path: Path) -> Asset:
+    """Return a file as it is answered."""
     content = path.read_bytes()
     packed = gzip.compress(content, mtime=0)
     return Asset(content, packed, _TYPES[path.suffix], f'"{sha256(content).hexdigest()[:20]}"')
@@ -75,6 +77,11 @@ def _answer(request: Request, path: str) -> Response:
     asset = ASSETS.get(path)
     if asset is None:
         raise HTTPException(404, "Not Found")
+    return answer_asset(request, asset)
+
+
+def answer_asset(request: Request, asset: Asset) -> Response:
+    """Return the response with a file: 304 if the browser has it, and compressed if it can be."""
     headers = {**_HEADERS, "ETag": asset.etag}
     if asset.etag in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)

@@ -75,6 +75,7 @@ class RowReads(msgspec.Struct, Generic[Row], kw_only=True):
     """Values that a list reads from a row without describing it."""
 
     natural_order: Callable[[Row], Any] | None = None  # sort key; None: the rows are in order
+    texts: Callable[[Row], Sequence[str]] | None = None  # compared with `name` as the name is
     sort_keys: Mapping[str, Callable[[Row], Any]] = {}  # by the value of `sort`
     only: Mapping[str, Callable[[Row], bool]] = {}  # by the value of `only`
     totals: Mapping[str, Callable[[Row], int]] = {}
@@ -228,8 +229,13 @@ def _tests(
     tests = [reads.only[name] for name in wanted.only]
     matches = wanted.matches
     if matches is not None:
-        tests.append(lambda row: matches(name_of(row)))
+        texts = reads.texts or _no_texts
+        tests.append(lambda row: matches(name_of(row)) or any(map(matches, texts(row))))
     return tests
+
+
+def _no_texts(row: object) -> Sequence[str]:
+    return ()
 
 
 async def _matching(

@@ -45,6 +45,9 @@ class ClusterControl(Protocol):
     def nodes(self) -> list[ClusterNodeFacts]:
         """Return all nodes of the cluster, this one included, by name."""
 
+    def report_of(self, name: str) -> "NodeReport | None":
+        """Return the resources of another node; None if it has not reported them lately."""
+
     def raft_indexes(self) -> tuple[int, int]:
         """Return the term, and the last committed block."""
 
@@ -128,6 +131,9 @@ class Connections(Protocol):
         This is cheap.
         """
 
+    def client_name(self, outlet: Outlet) -> str:
+        """Return the name that the client has given its connection, or an empty text."""
+
     def snapshot(self, outlet: Outlet) -> ConnectionSnapshot | None:
         """Return the state of a connection, or None if it is closed."""
 
@@ -178,6 +184,14 @@ class Machine:
 
     def _descriptors_kept(self) -> int:
         return min(self.descriptors_max // 8, DESCRIPTORS_KEPT)
+
+
+@dataclass(frozen=True)
+class NodeReport:
+    """Resources of another node, a few seconds ago."""
+
+    uptime_ms: int  # its clock may differ from the clock of this node
+    machine: Machine
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Which vhosts, queues and exchanges the user of a request may see and change.
+"""Check which vhosts, queues and exchanges the user of a request may see and change.
 
 RabbitMQ: a user with the tag `monitoring` sees every vhost and every connection. Other users see
 the vhosts that they may open, and their own connections. To see is not to use: declaring,

@@ -39,10 +39,9 @@ from leveret.http.insight.message_info import MessageInfo, found_info, message_i
 
 PEEK_COUNT_MAX: Final = 1000
 PEEK_BYTES_MAX: Final = 4 * 1024 * 1024
+PEEK_SKIPPED_MAX: Final = (1 << 53) - 1  # messages before the first one; JavaScript counts so far
 SEARCH_LIMIT_MAX: Final = 1000
 STEP: Final = 1024  # messages between two looks at the clock
-
-_OFFSET_MAX: Final = (1 << 53) - 1
 
 
 class SearchBody(FilterBody, kw_only=True):
@@ -67,7 +66,7 @@ async def peek_queue(request: Request) -> Response:
     queue = permitted_queue(request, READ)
     query = request.query_params
     count = number_of(query, "count", 1, PEEK_COUNT_MAX)
-    offset = number_of(query, "offset", 0, _OFFSET_MAX)
+    offset = number_of(query, "offset", 0, PEEK_SKIPPED_MAX)
     truncate = number_of(query, "truncate", PEEK_BYTES_MAX, PEEK_BYTES_MAX)
     is_binary = query.get("encoding", "auto") == "base64"
     from_end = query.get("from_end", "false") == "true"

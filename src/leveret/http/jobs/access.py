@@ -1,4 +1,4 @@
-"""Who may use the jobs service, and how it refuses: problem documents (RFC 9457).
+"""Check who may use the jobs service, and refuse by problem documents (RFC 9457).
 
 A call is admitted by a token (`Authorization: Bearer`), which an operator signed for namespaces or
 the node signed for a user, or by the login of an administrator. Every handler of the service is

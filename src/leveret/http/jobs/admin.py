@@ -54,6 +54,7 @@ from leveret.job_service.cron import Cron
 
 LIST_DEFAULT: Final = 100
 LISTED_STATES: Final = ("ready", "scheduled", "leased")
+NEXT: Final = "Jobs-Next"  # header of a list that has more jobs: `after` of the next page
 MISSING: Final = "Jobs-Missing"  # header of a list: the shards that did not answer
 TOKEN_S: Final = 600  # lifetime of a token for the web page
 BODY_BYTES_MAX: Final = PAYLOAD_BYTES_MAX * 4 // 3 + 65_536
@@ -104,15 +105,16 @@ async def list_jobs(call: Call) -> Response:
         raise JobsInvalidError(f"state must be one of: {', '.join(LISTED_STATES)}", "state")
     limit = _limit_of(call)
     call.require(namespace, topic, READ)
-    return _jobs(call, await call.store.first_jobs(namespace, topic, state, limit))
+    after = call.request.query_params.get("after", "")
+    jobs, cursor = await call.store.list_jobs(namespace, topic, state, limit, after)
+    return _jobs(call, jobs, {NEXT: cursor} if cursor else {})
 
 
-def _jobs(call: Call, jobs: list[Job]) -> Response:
+def _jobs(call: Call, jobs: list[Job], headers: dict[str, str] | None = None) -> Response:
     """Return a list of jobs, without their payloads if the request does not want them."""
     is_whole = flag_of(call.request, "payloads", is_set=True)
-    return json_response(
-        [job_info(job if is_whole else structs.replace(job, payload=b"")) for job in jobs]
-    )
+    shown = [job_info(job if is_whole else structs.replace(job, payload=b"")) for job in jobs]
+    return json_response(shown, headers=headers)
 
 
 def _limit_of(call: Call) -> int:
@@ -343,10 +345,11 @@ OPERATIONS: Final = (
         "GET",
         "/jobs",
         list_jobs,
-        "List the first jobs that are ready, scheduled or leased.",
+        "List jobs that are ready, scheduled or leased, page by page.",
         query=(
             *TOPIC_QUERY,
             Query("state", "ready, scheduled or leased", required=True),
+            Query("after", "the header Jobs-Next of the page before"),
             *_LIST_QUERY,
         ),
         answer=list[JobInfo],

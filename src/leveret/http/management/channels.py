@@ -1,6 +1,7 @@
 """Channels and consumers: lists, and one channel with its consumers.
 
-Fields that RabbitMQ does not have: `next_publish_seqno` and `first_unconfirmed_seqno` of a channel;
+Fields that RabbitMQ does not have: `next_publish_seqno`, `first_unconfirmed_seqno` and
+`connection_details.user_provided_name` of a channel;
 of a consumer its unacknowledged messages (`messages_unacknowledged`,
 `message_bytes_unacknowledged`), `priority`, `prefetch_bytes` and the count of deliveries
 (`delivered`). One channel also lists its unacknowledged messages by delivery tag.
@@ -11,16 +12,17 @@ from functools import partial
 from typing import Final
 
 import msgspec
+from msgspec import UNSET, UnsetType
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 from leveret.engine.message import REDELIVERED, Message
 from leveret.engine.turns.session import Consumer, Session
-from leveret.http.framework.listing import LIST_QUERY, answer_list, with_columns
+from leveret.http.framework.listing import LIST_QUERY, RowReads, answer_list, with_columns
 from leveret.http.framework.names import printable
-from leveret.http.framework.node import NodeView
-from leveret.http.framework.operations import Operation
+from leveret.http.framework.node import Connections, NodeView
+from leveret.http.framework.operations import Operation, Query
 from leveret.http.framework.permissions import listed_vhosts
 from leveret.http.framework.rates import RateSamples
 from leveret.http.framework.request_parts import node_of, part_of
@@ -38,6 +40,7 @@ class ConnectionDetails(msgspec.Struct):
     name: str
     peer_host: str
     peer_port: int
+    user_provided_name: str | UnsetType = UNSET
 
 
 class ChannelDetails(msgspec.Struct):
@@ -152,7 +155,10 @@ def channel_info(
         user_who_performed_action=printable(connected.user),
         state=opened.state,
         connection_details=ConnectionDetails(
-            connected.name, connected.peer_host, connected.peer_port
+            connected.name,
+            connected.peer_host,
+            connected.peer_port,
+            node.connections.client_name(session.outlet) or UNSET,
         ),
         confirm=session.confirming,
         transactional=opened.transactional,
@@ -228,7 +234,30 @@ def _sessions(request: Request) -> list[Session]:
 async def list_channels(request: Request) -> Response:
     node = node_of(request)
     describe = partial(channel_info, node, rates_of(request), node.now_ms())
-    return await answer_list(request, _sessions(request), channel_name, describe)
+    reads = _reads(node.connections)
+    return await answer_list(request, _sessions(request), channel_name, describe, reads)
+
+
+def _reads(connections: Connections) -> RowReads[Session]:
+    """Return the reads of a list that people search by what they know: client's name and user."""
+
+    def place(session: Session) -> str:
+        shown = connections.client_name(session.outlet) or session.outlet.name
+        return f"{shown} ({session.number:05})"  # channel 2 before channel 10
+
+    return RowReads(
+        texts=lambda session: (place(session), connections.owner(session.outlet)[0]),
+        sort_keys={
+            "name": channel_name,
+            "connection_details.user_provided_name": place,
+            "messages_unacknowledged": lambda session: session.unacked.count,
+            "prefetch_count": lambda session: session.prefetch,
+        },
+        only={"with_unacknowledged": lambda session: session.unacked.count > 0},
+    )
+
+
+_ONLY: Final = Query("only", "only rows of these kinds: with_unacknowledged")
 
 
 async def list_connection_channels(request: Request) -> Response:
@@ -303,7 +332,7 @@ OPERATIONS: Final = (
         handler=list_channels,
         summary="List all channels that the user may see.",
         group=_GROUP,
-        query=LIST_QUERY,
+        query=(*LIST_QUERY, _ONLY),
         answer=list[ChannelInfo],
     ),
     Operation(
@@ -312,7 +341,7 @@ OPERATIONS: Final = (
         handler=list_channels,
         summary="List the channels of a vhost.",
         group=_GROUP,
-        query=LIST_QUERY,
+        query=(*LIST_QUERY, _ONLY),
         answer=list[ChannelInfo],
     ),
     Operation(

@@ -14,9 +14,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leveret.engine.turns.session import Outlet
-from leveret.http.framework.listing import LIST_QUERY, answer_list, with_columns
+from leveret.http.framework.listing import LIST_QUERY, RowReads, answer_list, with_columns
 from leveret.http.framework.names import printable
-from leveret.http.framework.node import ConnectionSnapshot, NodeView
+from leveret.http.framework.node import Connections, ConnectionSnapshot, NodeView
 from leveret.http.framework.operations import Operation
 from leveret.http.framework.permissions import seen_vhost, sees_all
 from leveret.http.framework.rates import Rate, RateSamples
@@ -89,7 +89,6 @@ def connection_info(
         ("connection", found.name), (found.received_bytes, found.sent_bytes), now_ms
     )
     tls = found.tls
-    provided = found.client_properties.get("connection_name")
     return ConnectionInfo(
         name=found.name,
         node=node.node_name,
@@ -126,7 +125,7 @@ def connection_info(
         peer_cert_subject=tls.get("peer_cert_subject"),
         peer_cert_issuer=tls.get("peer_cert_issuer"),
         peer_cert_validity=tls.get("peer_cert_validity"),
-        user_provided_name=provided if isinstance(provided, str) else UNSET,
+        user_provided_name=node.connections.client_name(outlet) or UNSET,
     )
 
 
@@ -164,11 +163,24 @@ def connection_of(request: Request) -> Outlet:
 async def list_connections(request: Request) -> Response:
     node = node_of(request)
     describe = partial(connection_info, node, rates_of(request), node.now_ms())
-    return await answer_list(request, visible_connections(request), _name, describe)
+    reads = _reads(node.connections)
+    return await answer_list(request, visible_connections(request), _name, describe, reads)
 
 
 def _name(outlet: Outlet) -> str:
     return outlet.name
+
+
+def _reads(connections: Connections) -> RowReads[Outlet]:
+    """Return the reads of a list that people search by what they know: client's name and user."""
+    return RowReads(
+        texts=lambda outlet: (connections.client_name(outlet), connections.owner(outlet)[0]),
+        sort_keys={
+            "name": _name,
+            "user_provided_name": lambda outlet: connections.client_name(outlet) or outlet.name,
+            "channels": lambda outlet: len(connections.sessions(outlet)),
+        },
+    )
 
 
 async def get_connection(request: Request) -> Response:

@@ -11,7 +11,13 @@ from starlette.responses import Response
 from leveret.auth import CONFIGURE
 from leveret.engine.exchanges.exchange import Exchange
 from leveret.engine.vhosts.vhost import Vhost
-from leveret.http.framework.listing import LIST_QUERY, answer_list, flag_of, with_columns
+from leveret.http.framework.listing import (
+    LIST_QUERY,
+    RowReads,
+    answer_list,
+    flag_of,
+    with_columns,
+)
 from leveret.http.framework.names import Flag, arguments_of, is_set, printable, require_short
 from leveret.http.framework.operations import Operation, Query, body_of
 from leveret.http.framework.permissions import (
@@ -92,14 +98,34 @@ async def list_exchanges(request: Request) -> Response:
     rows = [
         (vhost, exchange)
         for vhost in listed_vhosts(request)
-        for _, exchange in sorted(vhost.exchanges.items())
+        for exchange in vhost.exchanges.values()
     ]
     describe = partial(exchange_info, rates_of(request), node_of(request).now_ms())
-    return await answer_list(request, rows, _name, describe)
+    return await answer_list(request, rows, _name, describe, _READS)
 
 
 def _name(row: Row) -> str:
     return printable(row[1].name)
+
+
+def _place(row: Row) -> tuple[str, str]:
+    return row[0].name, row[1].name
+
+
+def _is_user_defined(row: Row) -> bool:
+    name = row[1].name
+    return name != "" and not name.startswith("amq.")
+
+
+_READS: Final[RowReads[Row]] = RowReads(
+    natural_order=_place,
+    sort_keys={
+        "name": _name,
+        "vhost": lambda row: printable(row[0].name),
+        "type": lambda row: row[1].kind,
+    },
+    only={"user_defined": _is_user_defined},
+)
 
 
 async def get_exchange(request: Request) -> Response:
@@ -155,7 +181,7 @@ OPERATIONS: Final = (
         handler=list_exchanges,
         summary="List the exchanges of all vhosts that the user may see.",
         group=_GROUP,
-        query=LIST_QUERY,
+        query=_READS.query(),
         answer=list[ExchangeInfo],
     ),
     Operation(
@@ -164,7 +190,7 @@ OPERATIONS: Final = (
         handler=list_exchanges,
         summary="List the exchanges of a vhost.",
         group=_GROUP,
-        query=LIST_QUERY,
+        query=_READS.query(),
         answer=list[ExchangeInfo],
     ),
     Operation(

@@ -1,10 +1,11 @@
 """Health checks for load balancers and monitors: 200 if all is well, else 503 with the reason.
 
 Every user who may see a vhost may check its aliveness. Checks of clusters and mirrors always
-succeed on a single node. In a cluster the leader answers here. A node that follows answers for
-itself (`leveret.runtime.follower_http`).
+succeed on a single node. In a cluster the leader answers here. A node that follows asks it, and
+answers the checks of a node itself (`leveret.runtime.follower_http`), with the same functions.
 """
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
@@ -15,12 +16,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leveret.http.framework.cluster_nodes import cluster_nodes, is_critical
+from leveret.http.framework.node import ClusterNodeFacts, Listener
 from leveret.http.framework.operations import Operation
 from leveret.http.framework.permissions import seen_vhost
 from leveret.http.framework.request_parts import node_of, part_of
 from leveret.http.framework.responses import json_response
 from leveret.http.management.nodes import LOW_ON_DISK, LOW_ON_MEMORY, require_node
 
+CHECKS: Final = "/api/health/checks"
 PORT_MAX: Final = 65535
 # RabbitMQ: names of protocols in requests, and the protocols of our listeners.
 PROTOCOLS: Final = {
@@ -65,8 +68,67 @@ QUORUM_CRITICAL: Final = (
 SINGLE_NODE: Final = CheckResult(status="ok", reason="single node cluster")
 
 
+def status_of(check: CheckResult) -> int:
+    """Return the HTTP status of a result."""
+    return 200 if check.status == OK.status else 503
+
+
+def _answer(check: CheckResult | str) -> Response:
+    """Return the answer to a check, or raise HTTPException with the reason why it is invalid."""
+    if isinstance(check, str):
+        raise HTTPException(400, check)
+    return json_response(check, status=status_of(check))
+
+
 def _failed(check: CheckResult) -> Response:
     return json_response(check, status=503)
+
+
+def quorum_result(nodes: Sequence[ClusterNodeFacts], name: str) -> CheckResult:
+    """Return whether a cluster keeps its majority without a node."""
+    if len(nodes) == 1:
+        return SINGLE_NODE
+    if is_critical(nodes, name):
+        return CheckResult(status="failed", reason=QUORUM_CRITICAL)
+    return OK
+
+
+def certificates_result(
+    within: str, unit: str, now_ms: int, ends: Sequence[tuple[str, int]]
+) -> CheckResult | str:
+    """Return whether certificates end within a time, or why the arguments are invalid."""
+    if unit not in _UNIT_MS:
+        known = ", ".join(_UNIT_MS)
+        return f"Time unit not recognised. Supported units: {known}."
+    if not (within.isascii() and within.isdigit()) or len(within) > _WITHIN_DIGITS_MAX:
+        return "Invalid expiration value"
+    end_ms = now_ms + int(within) * _UNIT_MS[unit]
+    expired = [{"name": name} for name, ends_ms in ends if ends_ms <= end_ms]
+    if not expired:
+        return OK
+    return CheckResult(status="failed", reason="Certificates expiring", expired=expired)
+
+
+def port_result(text: str, listeners: Sequence[Listener]) -> CheckResult | str:
+    """Return whether a node listens on a port, or why the port is invalid."""
+    if not (text.isascii() and text.isdigit()) or len(text) > 5 or int(text) > PORT_MAX:
+        return "Invalid port"
+    port = int(text)
+    ports = [listener.port for listener in listeners]
+    if port in ports:
+        return CheckResult(status="ok", port=port)
+    return CheckResult(status="failed", reason="No active listener", missing=port, ports=ports)
+
+
+def protocol_result(protocols: str, listeners: Sequence[Listener]) -> CheckResult:
+    """Return whether a node listens for one of some protocols, separated by commas."""
+    active = [listener.protocol for listener in listeners]
+    for name in protocols.split(","):
+        if PROTOCOLS.get(name.lower(), set()).intersection(active):
+            return CheckResult(status="ok", protocol=name)
+    return CheckResult(
+        status="failed", reason="No active listener", missing=protocols, protocols=active
+    )
 
 
 async def check_alarms(request: Request) -> Response:
@@ -90,12 +152,7 @@ async def answer_single_node(request: Request) -> Response:
 async def check_quorum(request: Request) -> Response:
     """Check that the cluster keeps its majority without this node."""
     node = node_of(request)
-    nodes = cluster_nodes(node)
-    if len(nodes) == 1:
-        return json_response(SINGLE_NODE)
-    if is_critical(nodes, node.node_name):
-        return _failed(CheckResult(status="failed", reason=QUORUM_CRITICAL))
-    return json_response(OK)
+    return _answer(quorum_result(cluster_nodes(node), node.node_name))
 
 
 async def check_size(request: Request) -> Response:
@@ -117,42 +174,16 @@ async def check_leaders(request: Request) -> Response:
 
 async def check_certificates(request: Request) -> Response:
     unit, within = part_of(request, "unit"), part_of(request, "within")
-    if unit not in _UNIT_MS:
-        known = ", ".join(_UNIT_MS)
-        raise HTTPException(400, f"Time unit not recognised. Supported units: {known}.")
-    if not (within.isascii() and within.isdigit()) or len(within) > _WITHIN_DIGITS_MAX:
-        raise HTTPException(400, "Invalid expiration value")
     node = node_of(request)
-    end_ms = node.now_ms() + int(within) * _UNIT_MS[unit]
-    expired = [{"name": name} for name, ends_ms in node.certificates() if ends_ms <= end_ms]
-    if not expired:
-        return json_response(OK)
-    return _failed(CheckResult(status="failed", reason="Certificates expiring", expired=expired))
+    return _answer(certificates_result(within, unit, node.now_ms(), node.certificates()))
 
 
 async def check_port(request: Request) -> Response:
-    text = part_of(request, "port")
-    if not (text.isascii() and text.isdigit()) or len(text) > 5 or int(text) > PORT_MAX:
-        raise HTTPException(400, "Invalid port")
-    port = int(text)
-    ports = [listener.port for listener in node_of(request).listeners()]
-    if port in ports:
-        return json_response(CheckResult(status="ok", port=port))
-    return _failed(
-        CheckResult(status="failed", reason="No active listener", missing=port, ports=ports)
-    )
+    return _answer(port_result(part_of(request, "port"), node_of(request).listeners()))
 
 
 async def check_protocol(request: Request) -> Response:
-    asked = part_of(request, "protocols").split(",")
-    active = [listener.protocol for listener in node_of(request).listeners()]
-    for name in asked:
-        if PROTOCOLS.get(name.lower(), set()).intersection(active):
-            return json_response(CheckResult(status="ok", protocol=name))
-    missing = ",".join(asked)
-    return _failed(
-        CheckResult(status="failed", reason="No active listener", missing=missing, protocols=active)
-    )
+    return _answer(protocol_result(part_of(request, "protocols"), node_of(request).listeners()))
 
 
 async def check_ready(request: Request) -> Response:
@@ -201,45 +232,42 @@ _check: Final = partial(
     answer=CheckResult,
     failures=((503, CheckResult),),
 )
-_CHECKS: Final = "/api/health/checks"
-_LEADERS: Final = f"{_CHECKS}/quorum-queues-without-elected-leaders"
+_LEADERS: Final = f"{CHECKS}/quorum-queues-without-elected-leaders"
 OPERATIONS: Final = (
     _check(
-        path=f"{_CHECKS}/alarms", handler=check_alarms, summary="Check that no alarm is in force."
+        path=f"{CHECKS}/alarms", handler=check_alarms, summary="Check that no alarm is in force."
     ),
     _check(
-        path=f"{_CHECKS}/local-alarms",
+        path=f"{CHECKS}/local-alarms",
         handler=check_alarms,
         summary="Check that no alarm is in force on this node.",
     ),
     _check(
-        path=f"{_CHECKS}/metadata-store/initialized",
+        path=f"{CHECKS}/metadata-store/initialized",
         handler=answer_ok,
         summary="Check that the node has loaded its definitions.",
     ),
     _check(
-        path=f"{_CHECKS}/metadata-store/initialized/with-data",
+        path=f"{CHECKS}/metadata-store/initialized/with-data",
         handler=answer_ok,
         summary="Check that the node has loaded its definitions, and that there are some.",
     ),
     _check(
-        path=f"{_CHECKS}/certificate-expiration/{{within}}/{{unit}}",
+        path=f"{CHECKS}/certificate-expiration/{{within}}/{{unit}}",
         handler=check_certificates,
         summary="Check that no certificate ends within a number of days, weeks, months or years.",
     ),
     _check(
-        path=f"{_CHECKS}/port-listener/{{port}}",
+        path=f"{CHECKS}/port-listener/{{port}}",
         handler=check_port,
         summary="Check that the node listens on a port.",
     ),
     _check(
-        path=f"{_CHECKS}/protocol-listener/{{protocols}}",
+        path=f"{CHECKS}/protocol-listener/{{protocols}}",
         handler=check_protocol,
         summary="Check that the node listens for one of these protocols, separated by commas.",
     ),
-    _check(
-        path=f"{_CHECKS}/virtual-hosts", handler=answer_ok, summary="Check that all vhosts run."
-    ),
+    _check(path=f"{CHECKS}/virtual-hosts", handler=answer_ok, summary="Check that all vhosts run."),
     _check(
         path=f"{_LEADERS}/all-vhosts",
         handler=check_leaders,
@@ -261,37 +289,37 @@ OPERATIONS: Final = (
         summary="Check that every quorum queue of a vhost with a matching name has a leader.",
     ),
     _check(
-        path=f"{_CHECKS}/node-is-quorum-critical",
+        path=f"{CHECKS}/node-is-quorum-critical",
         handler=check_quorum,
         summary="Check that no quorum queue would lose its majority without this node.",
     ),
     _check(
-        path=f"{_CHECKS}/node-is-mirror-sync-critical",
+        path=f"{CHECKS}/node-is-mirror-sync-critical",
         handler=answer_single_node,
         summary="Check that no mirrored queue would lose messages without this node.",
     ),
     _check(
-        path=f"{_CHECKS}/is-in-service",
+        path=f"{CHECKS}/is-in-service",
         handler=answer_ok,
         summary="Check that the node is not being drained.",
     ),
     _check(
-        path=f"{_CHECKS}/below-node-connection-limit",
+        path=f"{CHECKS}/below-node-connection-limit",
         handler=check_connections,
         summary="Check that the node can accept more connections.",
     ),
     _check(
-        path=f"{_CHECKS}/ready-to-serve-clients",
+        path=f"{CHECKS}/ready-to-serve-clients",
         handler=check_ready,
         summary="Check that the node listens and serves.",
     ),
     _check(
-        path=f"{_CHECKS}/jobs",
+        path=f"{CHECKS}/jobs",
         handler=check_jobs,
         summary="Check Redis and the shards of the jobs service, and the skew of their clocks.",
     ),
     _check(
-        path=f"{_CHECKS}/reached-target-cluster-size",
+        path=f"{CHECKS}/reached-target-cluster-size",
         handler=check_size,
         summary="Check that the cluster has its target number of nodes.",
     ),

@@ -20,7 +20,6 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from leveret.engine.insight.totals import vhost_depths
 from leveret.engine.queues.queue import Queue
 from leveret.engine.turns.retired_counts import TrafficCounts
 from leveret.http.framework.node import NodeView
@@ -28,7 +27,7 @@ from leveret.http.framework.operations import Access, Operation
 from leveret.http.framework.permissions import queue_of
 from leveret.http.framework.request_parts import node_of
 from leveret.http.framework.responses import json_response
-from leveret.http.management.overview import counts_of_vhost
+from leveret.http.management.overview import totals_of
 from leveret.http.management.stats import total_counts
 from leveret.slices import LoopShare, Slices
 
@@ -132,10 +131,10 @@ class History:
         counts = TrafficCounts()
         ready = unacked = 0
         for vhost in list(self._node.broker.vhosts.values()):
-            counts.add(counts_of_vhost(self._node, vhost))
-            depths = vhost_depths(vhost)
-            ready += depths.ready
-            unacked += depths.unacked
+            totals = await totals_of(self._node, vhost, slices)
+            counts.add(totals.counts)
+            ready += totals.ready
+            unacked += totals.unacked
             await slices.rest_if_over()
         machine = self._node.machine()
         gauges = (

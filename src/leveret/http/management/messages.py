@@ -99,7 +99,7 @@ class PublishBody(msgspec.Struct):
 
 
 class PublishResult(msgspec.Struct):
-    """Whether the message was routed to a queue."""
+    """The result of a publish: `routed` is true if a queue has the message."""
 
     routed: bool
 

@@ -1,7 +1,7 @@
 """Nodes in RabbitMQ's form.
 
-The leader of a cluster answers for all nodes. Of the others it knows whether they run, and nothing
-about their machines: the fields about resources are only there for the leader.
+The leader of a cluster answers for all nodes. The others report their resources every few seconds.
+A node that does not run has no fields about resources, as in RabbitMQ.
 
 Fields that only Erlang has (processes, reductions, Mnesia, the cache of file handles) are 0 or
 left out. `proc_used` counts the objects that are processes in RabbitMQ: connections, channels and
@@ -144,6 +144,21 @@ class OtherNodeInfo(msgspec.Struct, kw_only=True):
     partitions: list[str] = []
     applications: list[Application] = []
     cluster_links: list[str] = []
+    os_pid: str | UnsetType = UNSET  # this and all fields below: if it runs and has reported them
+    uptime: int | UnsetType = UNSET
+    run_queue: int | UnsetType = UNSET
+    processors: int | UnsetType = UNSET
+    mem_used: int | UnsetType = UNSET
+    mem_limit: int | UnsetType = UNSET
+    mem_alarm: bool | UnsetType = UNSET
+    disk_free: int | UnsetType = UNSET
+    disk_free_limit: int | UnsetType = UNSET
+    disk_free_alarm: bool | UnsetType = UNSET
+    fd_used: int | UnsetType = UNSET
+    fd_total: int | UnsetType = UNSET
+    sockets_total: int | UnsetType = UNSET
+    context_switches: int | UnsetType = UNSET
+    db_dir: str | UnsetType = UNSET
 
 
 _CHURN: Final = (
@@ -243,14 +258,34 @@ def memory_parts(machine: Machine) -> MemoryParts:
 async def list_nodes(request: Request) -> Response:
     node = node_of(request)
     infos: list[NodeInfo | OtherNodeInfo] = [
-        node_info(node, rates_of(request)) if one.name == node.node_name else _other(one)
+        node_info(node, rates_of(request)) if one.name == node.node_name else _other(node, one)
         for one in cluster_nodes(node)
     ]
     return await answer_list(request, infos, _name, _itself)
 
 
-def _other(one: ClusterNodeFacts) -> OtherNodeInfo:
-    return OtherNodeInfo(name=one.name, running=one.is_running)
+def _other(node: NodeView, one: ClusterNodeFacts) -> OtherNodeInfo:
+    info = OtherNodeInfo(name=one.name, running=one.is_running)
+    report = node.cluster.report_of(one.name) if node.cluster is not None else None
+    if report is None or not one.is_running:
+        return info
+    machine = report.machine
+    info.os_pid = str(machine.pid)
+    info.uptime = report.uptime_ms
+    info.run_queue = int(machine.load)
+    info.processors = machine.processors
+    info.mem_used = machine.memory_used_bytes
+    info.mem_limit = machine.memory_limit_bytes
+    info.mem_alarm = False  # only messages can raise it, and this node holds none in memory
+    info.disk_free = machine.disk_free_bytes
+    info.disk_free_limit = machine.disk_limit_bytes
+    info.disk_free_alarm = machine.disk_free_bytes < machine.disk_limit_bytes
+    info.fd_used = machine.descriptors_used
+    info.fd_total = machine.descriptors_max
+    info.sockets_total = machine.descriptors_max
+    info.context_switches = machine.context_switches
+    info.db_dir = machine.data
+    return info
 
 
 def _name(info: NodeInfo | OtherNodeInfo) -> str:
@@ -267,7 +302,7 @@ async def get_node(request: Request) -> Response:
     if name != node.node_name:
         for one in cluster_nodes(node):
             if one.name == name:
-                return json_response(with_columns(request, _other(one)))
+                return json_response(with_columns(request, _other(node, one)))
     require_node(request)
     info = node_info(node, rates_of(request))
     if flag_of(request, "memory"):

@@ -10,7 +10,7 @@ from leveret import __version__, build_info
 from leveret.config.option import Secret
 from leveret.config.settings import options
 from leveret.engine.exchanges.registry import KINDS
-from leveret.engine.insight.totals import Depths, vhost_counts, vhost_depths
+from leveret.engine.insight.totals import VhostTotals
 from leveret.engine.turns.retired_counts import TrafficCounts
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.http.framework.listing import LIST_QUERY, with_columns
@@ -30,6 +30,9 @@ from leveret.http.management.stats import (
     total_counts,
     with_rates,
 )
+from leveret.slices import Slices
+
+_AT_A_TIME: Final = 256  # queues and exchanges between two looks at the clock
 
 
 class ListenerInfo(msgspec.Struct):
@@ -129,44 +132,46 @@ def _contexts(node: NodeView) -> list[Context]:
     ]
 
 
-def vhost_stats(node: NodeView, rates: RateSamples, vhost: Vhost) -> PublisherStats:
+async def totals_of(node: NodeView, vhost: Vhost, slices: Slices) -> VhostTotals:
+    """Return the sums of a vhost, including its live connections. The pass is made in slices."""
+    totals = VhostTotals(vhost)
+    # At once: a session that ends meanwhile would be neither live nor among the retired counts.
+    node.connections.add_counts(totals.counts, vhost.name)
+    while totals.step(_AT_A_TIME):
+        await slices.rest_if_over()
+    return totals
+
+
+def vhost_stats(
+    node: NodeView, rates: RateSamples, vhost: Vhost, totals: VhostTotals
+) -> PublisherStats:
     """Return the message counts of a vhost, with rates."""
-    counts = total_counts(counts_of_vhost(node, vhost))
+    counts = total_counts(totals.counts)
     found = rates.of(("vhost", vhost.name), counts, node.now_ms())
     return with_rates(PublisherStats, counts, found)
 
 
-def counts_of_vhost(node: NodeView, vhost: Vhost) -> TrafficCounts:
-    """Return all counts of a vhost, including its live connections."""
-    counts = vhost_counts(vhost)
-    node.connections.add_counts(counts, vhost.name)
-    return counts
-
-
-def vhost_bytes(node: NodeView, rates: RateSamples, vhost: Vhost) -> ByteRates:
+def vhost_bytes(node: NodeView, rates: RateSamples, vhost: Vhost, totals: VhostTotals) -> ByteRates:
     """Return the bytes received from and sent to the clients of a vhost."""
-    counts = counts_of_vhost(node, vhost)
-    sums = (counts.received_bytes, counts.sent_bytes)
+    sums = (totals.counts.received_bytes, totals.counts.sent_bytes)
     return with_rates(ByteRates, sums, rates.of(("bytes", vhost.name), sums, node.now_ms()))
 
 
-def vhost_totals(node: NodeView, rates: RateSamples, vhost: Vhost) -> QueueTotals:
-    """Return how many messages a vhost has."""
-    return _totals(node, rates, ("depth", vhost.name), [vhost_depths(vhost)])
-
-
-def _totals(
-    node: NodeView, rates: RateSamples, key: tuple[str, ...], depths: list[Depths]
+def queue_totals(
+    node: NodeView, rates: RateSamples, key: tuple[str, ...], totals: list[VhostTotals]
 ) -> QueueTotals:
+    """Return how many messages some vhosts have together."""
     counts = (
-        sum(depth.total for depth in depths),
-        sum(depth.ready for depth in depths),
-        sum(depth.unacked for depth in depths),
+        sum(one.total for one in totals),
+        sum(one.ready for one in totals),
+        sum(one.unacked for one in totals),
     )
     return with_rates(QueueTotals, counts, rates.of(key, counts, node.now_ms(), gauges=3))
 
 
-def _object_totals(request: Request, vhosts: list[Vhost], depths: list[Depths]) -> ObjectTotals:
+def _object_totals(
+    request: Request, vhosts: list[Vhost], totals: list[VhostTotals]
+) -> ObjectTotals:
     connections = node_of(request).connections
     outlets = connections.outlets()
     if not sees_all(user_of(request)):
@@ -177,7 +182,7 @@ def _object_totals(request: Request, vhosts: list[Vhost], depths: list[Depths]) 
         channels=sum(len(connections.sessions(outlet)) for outlet in outlets),
         exchanges=sum(len(vhost.exchanges) for vhost in vhosts),
         queues=sum(len(vhost.queues) for vhost in vhosts),
-        consumers=sum(depth.consumers for depth in depths),
+        consumers=sum(one.consumers for one in totals),
     )
 
 
@@ -186,15 +191,13 @@ async def get_overview(request: Request) -> Response:
     node, rates = node_of(request), rates_of(request)
     vhosts = visible_vhosts(request)
     slices = slices_of(request)
-    depths: list[Depths] = []
-    for vhost in vhosts:
-        depths.append(vhost_depths(vhost))
-        await slices.rest_if_over()
-    key = "all" if sees_all(user_of(request)) else f"user {user_of(request).identity}"
+    totals: list[VhostTotals] = []
     counts = TrafficCounts()
     for vhost in vhosts:
-        counts.add(counts_of_vhost(node, vhost))
+        totals.append(await totals_of(node, vhost, slices))
+        counts.add(totals[-1].counts)
         await slices.rest_if_over()
+    key = "all" if sees_all(user_of(request)) else f"user {user_of(request).identity}"
     messages = total_counts(counts)
     churn = churn_counts(node.broker.turn.churn)
     now_ms = node.now_ms()
@@ -216,8 +219,8 @@ async def get_overview(request: Request) -> Response:
         message_stats=with_rates(
             PublisherStats, messages, rates.of(("overview", key), messages, now_ms)
         ),
-        queue_totals=_totals(node, rates, ("depths", key), depths),
-        object_totals=_object_totals(request, vhosts, depths),
+        queue_totals=queue_totals(node, rates, ("depths", key), totals),
+        object_totals=_object_totals(request, vhosts, totals),
     )
     return json_response(with_columns(request, overview))
 

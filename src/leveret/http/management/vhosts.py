@@ -7,6 +7,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from leveret.engine.insight.totals import VhostTotals
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import PreconditionFailedError
 from leveret.http.framework.bodies import change_response, object_of
@@ -15,9 +16,9 @@ from leveret.http.framework.node import NodeView
 from leveret.http.framework.operations import Access, Operation, Query
 from leveret.http.framework.permissions import visible_vhosts
 from leveret.http.framework.rates import Rate, RateSamples
-from leveret.http.framework.request_parts import node_of, part_of, user_of
+from leveret.http.framework.request_parts import node_of, part_of, slices_of, user_of
 from leveret.http.framework.responses import ErrorBody, json_response
-from leveret.http.management.overview import vhost_bytes, vhost_stats, vhost_totals
+from leveret.http.management.overview import queue_totals, totals_of, vhost_bytes, vhost_stats
 from leveret.http.management.stats import PublisherStats, rates_of
 
 CLASSIC: Final = "classic"
@@ -64,16 +65,20 @@ class VhostBody(msgspec.Struct, omit_defaults=True):
 
 
 class Protection(msgspec.Struct):
-    """Whether a vhost is protected from deletion."""
+    """The protection of a vhost from deletion."""
 
     protected_from_deletion: bool
 
 
 async def list_vhosts(request: Request) -> Response:
     node = node_of(request)
-    is_brief = flag_of(request, "disable_stats")
-    describe = partial(_brief, node) if is_brief else partial(_info, node, rates_of(request))
-    return await answer_list(request, visible_vhosts(request), _name, describe)
+    vhosts = visible_vhosts(request)
+    if flag_of(request, "disable_stats"):
+        return await answer_list(request, vhosts, _name, partial(_brief, node))
+    slices = slices_of(request)
+    totals = {vhost.name: await totals_of(node, vhost, slices) for vhost in vhosts}
+    describe = partial(_info, node, rates_of(request), totals)
+    return await answer_list(request, vhosts, _name, describe)
 
 
 def _name(vhost: Vhost) -> str:
@@ -83,7 +88,8 @@ def _name(vhost: Vhost) -> str:
 async def get_vhost(request: Request) -> Response:
     node = node_of(request)
     vhost = node.broker.vhost(part_of(request, "vhost"))
-    return json_response(_info(node, rates_of(request), vhost))
+    totals = {vhost.name: await totals_of(node, vhost, slices_of(request))}
+    return json_response(_info(node, rates_of(request), totals, vhost))
 
 
 async def put_vhost(request: Request) -> Response:
@@ -168,8 +174,12 @@ def _brief(node: NodeView, vhost: Vhost) -> VhostBrief:
     )
 
 
-def _info(node: NodeView, rates: RateSamples, vhost: Vhost) -> VhostInfo:
-    depths, sums = vhost_totals(node, rates, vhost), vhost_bytes(node, rates, vhost)
+def _info(
+    node: NodeView, rates: RateSamples, totals: dict[str, VhostTotals], vhost: Vhost
+) -> VhostInfo:
+    found = totals[vhost.name]
+    depths = queue_totals(node, rates, ("depth", vhost.name), [found])
+    sums = vhost_bytes(node, rates, vhost, found)
     return VhostInfo(
         **msgspec.structs.asdict(_brief(node, vhost)),
         messages=depths.messages,
@@ -178,7 +188,7 @@ def _info(node: NodeView, rates: RateSamples, vhost: Vhost) -> VhostInfo:
         messages_ready_details=depths.messages_ready_details,
         messages_unacknowledged=depths.messages_unacknowledged,
         messages_unacknowledged_details=depths.messages_unacknowledged_details,
-        message_stats=vhost_stats(node, rates, vhost),
+        message_stats=vhost_stats(node, rates, vhost, found),
         recv_oct=sums.recv_oct,
         recv_oct_details=sums.recv_oct_details,
         send_oct=sums.send_oct,

@@ -9,6 +9,7 @@ import { short } from "./format.js";
 import { showShortcuts } from "./shortcuts.js";
 import { live } from "./polling.js";
 import { countStats, rateHistory } from "./rate_history.js";
+import { ABOUT, SECTIONS } from "./sections.js";
 import { chooseVhost, may, session, signOut, vhost } from "./session.js";
 
 /** Counters of `message_stats` that the charts show. */
@@ -21,46 +22,6 @@ export const RATES = [
   "return_unroutable",
   "drop_unroutable",
   "get",
-];
-
-const SECTIONS = [
-  [
-    "",
-    [
-      ["overview", "Overview", "#/"],
-      ["node", "Node", "#/node", null, "monitoring"],
-    ],
-  ],
-  [
-    "Messages",
-    [
-      ["queues", "Queues", "#/queues", "queues"],
-      ["streams", "Streams", "#/streams"],
-      ["jobs", "Jobs", "#/jobs"],
-      ["exchanges", "Exchanges", "#/exchanges", "exchanges"],
-      ["trace", "Trace a message", "#/trace"],
-      ["tasks", "Tasks and shovels", "#/tasks"],
-    ],
-  ],
-  [
-    "Clients",
-    [
-      ["connections", "Connections", "#/connections", "connections"],
-      ["channels", "Channels", "#/channels", "channels"],
-    ],
-  ],
-  [
-    "Administration",
-    [
-      ["cluster", "Cluster", "#/cluster", null, "monitoring"],
-      ["users", "Users", "#/users", null, "administrator"],
-      ["vhosts", "Virtual hosts", "#/vhosts", null, "administrator"],
-      ["policies", "Policies", "#/policies"],
-      ["limits", "Limits", "#/limits", null, "administrator"],
-      ["definitions", "Definitions", "#/definitions", null, "administrator"],
-      ["audit", "Audit log", "#/audit", null, "administrator"],
-    ],
-  ],
 ];
 
 export class Frame {
@@ -203,7 +164,19 @@ export class Frame {
           )
         );
       }),
+      this.help(),
       leave,
+    );
+  }
+
+  help() {
+    const about = ABOUT[this.section];
+    return h(
+      "div",
+      null,
+      h("h2", null, "Help"),
+      about && this.entry(["", "About this view", `#/manual/docs/${about}`]),
+      this.entry(["manual", "Documents", "#/manual/docs/index.md"]),
     );
   }
 

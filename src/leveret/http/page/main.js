@@ -43,7 +43,7 @@ async function start() {
   session.addEventListener("signedout", (event) => showLogin(event.detail));
   session.addEventListener("vhost", (event) => frame && showVhost(event.detail));
   session.addEventListener("offered", (event) => !frame && isLoaded && enter(event.detail));
-  addEventListener("hashchange", () => frame && showView());
+  addEventListener("hashchange", () => (frame ? showView() : isLoaded && showLogin("")));
   document.getElementById("skip").onclick = (event) => {
     event.preventDefault();
     document.getElementById("main")?.focus();
@@ -75,9 +75,25 @@ function showLogin(reason) {
   frame?.leave();
   frame = null;
   isLoaded = true;
+  const found = findRoute(location.hash);
+  if (found?.route.section === "manual") return void showDocument(found);
   document.title = "Sign in · Leveret";
   app.replaceChildren(loginView(reason, showFrame));
   app.querySelector("input")?.focus();
+}
+
+/** Show a document to a user who is not signed in. */
+async function showDocument(found) {
+  const view = await loadView(found);
+  if (frame || findRoute(location.hash)?.route.section !== "manual") return;
+  leaveView();
+  current = view;
+  document.title = `${view.title} · Leveret`;
+  const main = h("main", { class: "reading", id: "main", tabindex: "-1" }, view.el);
+  app.replaceChildren(h("p", { class: "reading" }, h("a", { href: "#/" }, "Sign in")), main);
+  scrollTo(0, 0);
+  const state = new ViewState(main, view.el, () => poller?.run());
+  poller = new Poller(view.refresh, (fault) => state.onResult(fault), () => state.onSlow());
 }
 
 function showFrame() {

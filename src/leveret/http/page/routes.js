@@ -33,6 +33,9 @@ export const ROUTES = [
   route("/limits", "limits", () => import("./views/limits.js")),
   route("/definitions", "definitions", () => import("./views/definitions.js")),
   route("/audit", "audit", () => import("./views/audit.js")),
+  route("/manual/:first", "manual", () => import("./views/manual.js")),
+  route("/manual/:first/:second", "manual", () => import("./views/manual.js")),
+  route("/manual/:first/:second/:third", "manual", () => import("./views/manual.js")),
 ];
 
 function route(path, section, load) {

@@ -7,6 +7,7 @@ nothing for a while is disconnected too.
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from typing import Final
@@ -50,7 +51,7 @@ class RangeGone(msgspec.Struct):
     first_offset: int
 
 
-class ArrowResponse:
+class ArrowResponse(ABC):
     """Relay one read."""
 
     def __init__(self, reads: BulkReads, shown: str, user: str) -> None:
@@ -58,9 +59,9 @@ class ArrowResponse:
         self._user = user  # whose share of the reads it takes
         self._shown = shown  # name of the source in the log file
 
+    @abstractmethod
     def open(self) -> AbstractAsyncContextManager[Read]:
         """Begin the read in the worker."""
-        raise NotImplementedError
 
     def failure(self, fault: ReadError) -> Response:
         """Return the response if nothing could be read."""

@@ -23,9 +23,9 @@ from leveret.arrow.requests import COLUMNS, segment_parts
 from leveret.arrow.requests import Request as Range
 from leveret.auth import READ
 from leveret.engine.streams.envelope_columns import text_of_bytes
+from leveret.engine.streams.lag import message_time_ms, messages_behind, next_offset
 from leveret.engine.streams.reader import Reader
-from leveret.engine.streams.stream import Stream
-from leveret.errors import CorruptionError
+from leveret.engine.streams.stream import OFFSET_MAX, Stream
 from leveret.http.framework.operations import Access, Operation, Query, body_of
 from leveret.http.framework.permissions import vhost_of
 from leveret.http.framework.request_parts import node_of, part_of, user_of
@@ -33,7 +33,6 @@ from leveret.http.framework.responses import json_response
 from leveret.http.streams.arrow import StreamArrowResponse, range_gone
 from leveret.wire.tables import NAME_BYTES_MAX
 
-OFFSET_MAX: Final = (1 << 62) - 1
 TIMED_READERS_MAX: Final = 20  # readers whose delay is measured: each may cost a read of the disk
 READERS_MAX: Final = 500
 
@@ -109,18 +108,15 @@ def _readers(stream: Stream, now_ms: int) -> list[StreamReader]:
 
 
 def _reader(stream: Stream, name: str, kind: str, offset: int) -> StreamReader:
-    next_offset = max(offset, stream.first_offset)  # retention may have deleted what it had to read
-    behind = max(stream.end_offset - next_offset, 0)
-    return StreamReader(name, kind, next_offset, behind, None if behind else 0)
+    behind = int(messages_behind(stream, offset))
+    next_ = int(next_offset(stream, offset))
+    return StreamReader(name, kind, next_, behind, None if behind else 0)
 
 
 def _age_ms(stream: Stream, offset: int, now_ms: int) -> int | None:
     """Return the age of a message, or None if it cannot be read."""
-    try:
-        chunk = stream.segments.find(offset)
-    except CorruptionError:
-        return None
-    return max(now_ms - int(chunk.time_ms(offset - chunk.first_offset)), 0)
+    time_ms = int(message_time_ms(stream, offset))
+    return max(now_ms - time_ms, 0) if time_ms >= 0 else None
 
 
 class SegmentInfo(msgspec.Struct):

@@ -33,7 +33,7 @@ class Host(Protocol):
         """Return the active alarms, each as a sentence."""
 
     def sessions(self) -> list[Session]:
-        """Return all sessions that hold messages, those of the store included."""
+        """Return all sessions that hold messages, with the sessions of the store."""
 
     def make_vhost(self, name: str) -> Vhost:
         """Return the vhost of this name, inside a `turn`; create it if there is none."""

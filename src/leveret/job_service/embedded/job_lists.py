@@ -1,47 +1,81 @@
-"""Lists of the first jobs of a topic by state, for operators. They change nothing."""
+"""Lists of the jobs of a topic by state, page by page, for operators. They change nothing.
 
+Ready and scheduled jobs are in the order of the queue, and the cursor of a page is the position of
+its walk. Leased jobs are in the order of the ends of their leases, then of their ids. A job that a
+consumer over AMQP holds has no end of a lease and comes last.
+"""
+
+import asyncio
 from heapq import nsmallest
 from typing import Final
 
-from leveret.engine.insight.filters import UNACKED
+from leveret.engine.insight.filters import STATES, UNACKED, Filter
+from leveret.engine.insight.walk import Walk, WalkCursor
 from leveret.engine.turns.session import Session
 from leveret.job_model import BATCH_BYTES_MAX, Job
 from leveret.job_service.embedded.envelope import read_envelope
-from leveret.job_service.embedded.job_search import walk_messages
+from leveret.job_service.embedded.job_search import SLICE, walk_messages
 from leveret.job_service.embedded.topic import Topic
+from leveret.job_service.list_cursor import decode_cursor, encode_cursor
 
 LEASED: Final = "leased"
+_WALK_KEY_MAX: Final = 1 << 62
+_NO_END_MS: Final = (1 << 63) - 1  # stands for the end of the lease of a job that AMQP holds
+_BEFORE_ALL: Final = (-1, -1)
 
 
-async def first_waiting(topic: Topic, state: str, limit: int) -> list[Job]:
-    """Return the first jobs that are ready or scheduled, in the order of the queue."""
+async def list_waiting(topic: Topic, state: str, limit: int, after: str) -> tuple[list[Job], str]:
+    """Return jobs that are ready or scheduled, and the cursor of the next page."""
+    wanted = Filter()
+    wanted.require_states([state])
+    walk = Walk(topic.queue, topic.vhost.stuck, wanted, [], _walk_cursor(state, after))
     jobs: list[Job] = []
     size = 0
-    async for one in walk_messages(topic.vhost, topic.queue, state):
-        body = one.message.body
-        jobs.append(read_envelope(one.message, topic.queue).job(state, body))
-        size += len(body)
+    while not walk.is_done():
+        walk.step(SLICE, limit - len(jobs), BATCH_BYTES_MAX - size)
+        for one in walk.take():
+            body = one.message.body
+            jobs.append(read_envelope(one.message, topic.queue).job(state, body))
+            size += len(body)
         if len(jobs) >= limit or size >= BATCH_BYTES_MAX:
-            break
-    return jobs
+            at = walk.cursor
+            return jobs, encode_cursor((at.major, at.minor, at.end, at.return_end))
+        await asyncio.sleep(0)
+    return jobs, ""
 
 
-async def first_leased(topic: Topic, sessions: list[Session], limit: int) -> list[Job]:
-    """Return the jobs whose leases end first, then jobs that consumers over AMQP hold."""
+def _walk_cursor(state: str, after: str) -> WalkCursor:
+    cursor = WalkCursor()
+    if after:
+        numbers = decode_cursor(after, 4)
+        keys = [max(-_WALK_KEY_MAX, min(number, _WALK_KEY_MAX)) for number in numbers]
+        cursor.state = STATES.index(state)
+        cursor.major, cursor.minor, cursor.end, cursor.return_end = keys
+    return cursor
+
+
+async def list_leased(
+    topic: Topic, sessions: list[Session], limit: int, after: str
+) -> tuple[list[Job], str]:
+    """Return jobs that are leased, and the cursor of the next page."""
+    last = tuple(decode_cursor(after, 2)) if after else _BEFORE_ALL
+    found: dict[tuple[int, int], Job] = {}
+    for lease in topic.leases.all():
+        if (lease.expires_ms, lease.id) > last:
+            job = lease.envelope.job(LEASED, lease.message.body, lease.expires_ms)
+            found[lease.expires_ms, lease.id] = job
+    if len(found) < limit:
+        async for one in walk_messages(topic.vhost, topic.queue, UNACKED, sessions=sessions):
+            envelope = read_envelope(one.message, topic.queue)
+            if envelope.id not in topic.leases and (_NO_END_MS, envelope.id) > last:
+                found[_NO_END_MS, envelope.id] = envelope.job(LEASED, one.message.body)
+    keys = nsmallest(limit, found)
     jobs: list[Job] = []
     size = 0
-    for lease in nsmallest(limit, topic.leases.all(), key=lambda lease: lease.expires_ms):
+    for key in keys:
         if size >= BATCH_BYTES_MAX:
-            return jobs
-        jobs.append(lease.envelope.job(LEASED, lease.message.body, lease.expires_ms))
-        size += len(lease.message.body)
-    if len(jobs) >= limit:
-        return jobs
-    async for one in walk_messages(topic.vhost, topic.queue, UNACKED, sessions=sessions):
-        if len(jobs) >= limit or size >= BATCH_BYTES_MAX:
             break
-        envelope = read_envelope(one.message, topic.queue)
-        if envelope.id not in topic.leases:
-            jobs.append(envelope.job(LEASED, one.message.body))
-            size += len(one.message.body)
-    return jobs
+        jobs.append(found[key])
+        size += len(found[key].payload)
+    is_last = len(jobs) == len(found)
+    return jobs, "" if is_last else encode_cursor(keys[len(jobs) - 1])

@@ -36,12 +36,13 @@ from leveret.job_model import (
     TopicStats,
 )
 from leveret.job_service.embedded import dead_jobs, fairness, idempotency_keys
-from leveret.job_service.embedded.envelope import make_envelope, read_envelope
+from leveret.job_service.embedded.envelope import read_envelope
 from leveret.job_service.embedded.host import Host
 from leveret.job_service.embedded.id_generator import IdGenerator
-from leveret.job_service.embedded.job_lists import LEASED, first_leased, first_waiting
+from leveret.job_service.embedded.job_lists import LEASED, list_leased, list_waiting
 from leveret.job_service.embedded.job_search import find_job, find_jobs, find_leased_jobs
 from leveret.job_service.embedded.leases import Lease
+from leveret.job_service.embedded.new_headers import NewHeaders
 from leveret.job_service.embedded.queued_jobs import cancel_job, deliver_job_now
 from leveret.job_service.embedded.rate_limits import RateLimits
 from leveret.job_service.embedded.schedules import Schedules
@@ -59,6 +60,7 @@ class EmbeddedStore:
     def __init__(self, host: Host, *, rate: int = 0) -> None:
         self._host = host
         self._ids = IdGenerator(host.broker.register, host.node_name)
+        self._headers = NewHeaders()
         self._rates = RateLimits(rate)
         self._topics: dict[tuple[str, str], Topic] = {}
         self._schedules = Schedules(host.broker, self._put_scheduled)
@@ -129,7 +131,7 @@ class EmbeddedStore:
         id = self._ids.next(self._now_ms)
         if job.fair_key is not None and topic.queue.ready.fair_lines is None:
             fairness.note_fair(self._host.broker.register, job.namespace, job.topic)
-        is_taken = topic.put(make_envelope(job, id, self._now_ms), job.payload)
+        is_taken = topic.put_new(job, self._headers.header(job, id, self._now_ms))
         assert is_taken, "there was room for it"
         if job.idempotency_key is not None:
             idempotency_keys.remember(topic.vhost, job.idempotency_key, id)
@@ -270,13 +272,15 @@ class EmbeddedStore:
             return read_envelope(held[id], found.queue).job(LEASED, held[id].body)
         return await dead_jobs.find_dead(found, id)
 
-    async def first_jobs(self, namespace: str, topic: str, state: str, limit: int) -> list[Job]:
+    async def list_jobs(
+        self, namespace: str, topic: str, state: str, limit: int, after: str
+    ) -> tuple[list[Job], str]:
         found = self._known(namespace, topic)
         if found is None:
-            return []
+            return [], ""
         if state == LEASED:
-            return await first_leased(found, self._host.sessions(), limit)
-        return await first_waiting(found, state, limit)
+            return await list_leased(found, self._host.sessions(), limit, after)
+        return await list_waiting(found, state, limit, after)
 
     async def dead(self, namespace: str, topic: str, after_id: int, limit: int) -> list[Job]:
         found = self._known(namespace, topic)

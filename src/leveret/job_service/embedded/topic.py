@@ -36,6 +36,7 @@ from leveret.job_model import (
     DEAD_SUFFIX,
     Handle,
     LeasedJob,
+    NewJob,
     Outcome,
     TopicSettings,
 )
@@ -99,19 +100,32 @@ class Topic:
     def has_room(self, count: int, size: int) -> bool:
         return self.queue.has_room(count, size)
 
+    def put_new(self, job: NewJob, header: bytes) -> bool:
+        """Write a new job as ready or scheduled; False where the queue refuses it."""
+        if job.fair_key is not None:
+            self._open_fair_lines()
+        return self._push(header, job.payload, job.priority, job.deliver_after_ms)
+
     def put(self, envelope: Envelope, payload: bytes) -> bool:
-        """Write a job as ready or scheduled; False where the queue refuses it."""
-        if envelope.fair_key is not None and self.queue.settings.has_jobs:
+        """Write a job again as ready or scheduled; False where the queue refuses it."""
+        if envelope.fair_key is not None:
+            self._open_fair_lines()
+        header = envelope.header(len(payload))
+        return self._push(header, payload, envelope.priority, envelope.after_ms)
+
+    def _open_fair_lines(self) -> None:
+        if self.queue.settings.has_jobs:
             self.queue.ready.open_fair_lines()
-        delay_ms = max(envelope.after_ms - self.queue.turn.now_ms, 0)
+
+    def _push(self, header: bytes, payload: bytes, priority: int, after_ms: int) -> bool:
         outcome = self.queue.push(
             self._address,
-            envelope.header(len(payload)),
+            header,
             payload,
             ttl_ms=NO_TTL,
-            priority=self._pushed_priority(envelope.priority),
+            priority=self._pushed_priority(priority),
             flags=PERSISTENT,
-            delay_ms=delay_ms,
+            delay_ms=max(after_ms - self.queue.turn.now_ms, 0),
         )
         return outcome & QUEUED != 0
 

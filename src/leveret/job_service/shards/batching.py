@@ -37,7 +37,7 @@ class Batcher(Generic[Key, Request, Answer]):
         self._workers: dict[Key, asyncio.Task[None]] = {}
 
     async def ask(self, key: Key, request: Request) -> Answer:
-        """Return the answer to a request; raise what the work raised."""
+        """Return the answer to a request, or raise the error of the work."""
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(key, []).append((request, answer))
         if key not in self._workers:

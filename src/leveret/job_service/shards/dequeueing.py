@@ -1,4 +1,4 @@
-"""Hands jobs out: prefetched ones first, then the most urgent of the table.
+"""Hands jobs out: first prefetched jobs, then the most urgent jobs of the table.
 
 A dequeue that finds nothing waits for a signal that its topic has ready jobs.
 """
@@ -38,7 +38,7 @@ class Dequeuer:
         prefetcher: Prefetcher,
         signals: ReadySignals,
         counters: Counters,
-        flush: Callable[[TopicName, bool], Awaitable[bool]],
+        update_table: Callable[[TopicName, bool], Awaitable[bool]],
     ) -> None:
         self._routes = routes
         self._tables = tables
@@ -46,10 +46,10 @@ class Dequeuer:
         self._prefetcher = prefetcher
         self._signals = signals
         self._counters = counters
-        # Brings what Redis has of a topic to its table. True: prefetched jobs too.
-        self._flush = flush
+        # Writes the jobs that Redis has of a topic to its table. True: prefetched jobs too.
+        self._update_table = update_table
         self._claims = ClaimBatcher(self._claim)
-        self.is_draining = False  # dequeues are refused then
+        self.is_draining = False  # if True, dequeues are refused
 
     async def dequeue(
         self, topic: TopicName, limit: int, lease_ms: int | None, wait_ms: int
@@ -74,15 +74,15 @@ class Dequeuer:
         shard.health.require_clock()
         jobs: list[LeasedJob] = []
         if self._prefetcher.is_used(topic, limit):
-            urgent = self._flushers[shard.index].priority_behind(topic)
-            jobs = await self._prefetcher.take(topic, limit, lease_ms, urgent)
+            least_urgent = self._flushers[shard.index].priority_behind(topic)
+            jobs = await self._prefetcher.take(topic, limit, lease_ms, least_urgent)
         if len(jobs) < limit:
             try:
                 jobs += await self._lease_directly(topic, limit - len(jobs), lease_ms)
             except JobsError as error:
                 if not jobs:
                     raise
-                log.info("a dequeue gets prefetched jobs only: %s", error)
+                log.info("a dequeue gets prefetched jobs alone: %s", error)
         if jobs:
             self._counters.of(topic).handed_out += len(jobs)
             self._prefetcher.refill(topic, lease_ms)
@@ -92,24 +92,24 @@ class Dequeuer:
         self, topic: TopicName, limit: int, lease_ms: int | None
     ) -> list[LeasedJob]:
         if self._flushers[self._routes.shard_of(topic).index].is_behind(topic):
-            await self._try_to_flush(topic)
+            await self._try_to_update_table(topic)
         rows = await self._lease(topic, limit, lease_ms)
-        # Another node may have buffered jobs that it has not flushed, or prefetched some.
-        if not rows and await self._try_to_flush(topic, is_taken_back=True):
+        # Another node may have buffered jobs that it has not flushed, or may have prefetched jobs.
+        if not rows and await self._try_to_update_table(topic, takes_back=True):
             rows = await self._lease(topic, limit, lease_ms)
         if any(row["job_rank"] for row in rows):
             ranks = [row["job_rank"] for row in rows]
             await self._ask(topic, _SERVE, [row["job_priority"] for row in rows], ranks)
         return [read_leased_job(row) for row in rows]
 
-    async def _try_to_flush(self, topic: TopicName, is_taken_back: bool = False) -> bool:
-        """Flush a topic; return False where Redis or another node's job does not allow it."""
+    async def _try_to_update_table(self, topic: TopicName, takes_back: bool = False) -> bool:
+        """Return whether jobs of the table have changed; False if Redis does not answer."""
         try:
-            return await self._flush(topic, is_taken_back)
+            return await self._update_table(topic, takes_back)
         except JobsUnavailableError as error:
             if not self._routes.shard_of(topic).is_up:
                 raise
-            log.info("jobs are leased without those in Redis: %s", error)
+            log.info("a table is read without the jobs in Redis: %s", error)
             return False
 
     async def _lease(self, topic: TopicName, limit: int, lease_ms: int | None) -> list[Any]:

@@ -11,6 +11,10 @@ taken back:
   case, and only if another node reaches both servers meanwhile, can a job of a failed call be
   delivered.
 
+Concurrent calls that enqueue one small job each to the same topic share a record and a push
+(`batching.py`). A lone call does not wait. If the record or the push fails, all of these calls
+fail.
+
 Idempotency keys are set in Redis in the same step as the push. Redis knows all keys unless it lost
 its data. In that case (`mqueue:keys`) the shards are asked first.
 """
@@ -24,6 +28,7 @@ from typing import Final
 
 from leveret.errors import JobsError, JobsRateLimitError, JobsUnavailableError
 from leveret.job_model import NewJob
+from leveret.job_service.shards.batching import CALLERS_MAX, Batcher
 from leveret.job_service.shards.buffered_job import BufferedJob, encode_job
 from leveret.job_service.shards.id_generator import IdGenerator
 from leveret.job_service.shards.redis.redis_client import RedisClient
@@ -38,6 +43,7 @@ from leveret.job_service.snowflake import EPOCH_MS, first_of
 OUTSTANDING_MAX: Final = 1_000_000  # jobs of this node that are not in their tables yet
 FORGOTTEN_MAX: Final = 100_000  # keys of failed calls that Redis must still delete
 PUSH_TRIES: Final = 4
+SHARED_BYTES_MAX: Final = 64 * 1024  # payload of a job that shares its push with other calls
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +73,7 @@ class Enqueuer:
         self._wal = wal
         self._id_generator = id_generator
         self._to_forget: list[KnownKey] = []
+        self._singles = Batcher(self._buffer_singles, CALLERS_MAX)
         self._keys_past_redis = False  # keys were written in slow mode that Redis does not know
 
     async def enqueue(self, jobs: list[NewJob]) -> tuple[list[int], int]:
@@ -91,6 +98,9 @@ class Enqueuer:
     async def _write(self, batch: list[BufferedJob], now_ms: int) -> list[int]:
         """Return the id of each job, or of the first job with its key."""
         if self._redis.is_up:
+            if _may_share(batch):
+                job = batch[0]
+                return [await self._singles.ask((job.namespace, job.topic), job)]
             return await self._buffer(batch, now_ms)
         if self._tables.settings.is_slow_mode:
             return await self._write_through(batch)
@@ -115,6 +125,9 @@ class Enqueuer:
             closed_ms = await self._redis.rate(namespace, count, most)
             if closed_ms:
                 raise JobsRateLimitError(namespace, closed_ms / 1000)
+
+    async def _buffer_singles(self, _topic: TopicName, jobs: list[BufferedJob]) -> list[int]:
+        return await self._buffer(jobs, self._tables.clock.now_ms())
 
     async def _buffer(self, batch: list[BufferedJob], now_ms: int) -> list[int]:
         raw = [encode_job(job) for job in batch]
@@ -164,6 +177,8 @@ class Enqueuer:
             if word == b"full":
                 fault = BufferFullError if not given else JobsUnavailableError
                 raise fault(f"the buffer {found[0].decode()} is full: its shard is too slow")
+            if not given and not any(found):  # no key was known: every job is new
+                return [job.id for job in batch]
             known = {job.id: int(id or job.id) for job, id in zip_longest(jobs, found)}
             undone = await self._forget_void(jobs, known, now_ms) if any(found) else set()
             given.update(known)
@@ -316,6 +331,13 @@ def _distinct(jobs: list[NewJob]) -> tuple[list[int], list[NewJob]]:
         if place == len(distinct):
             distinct.append(job)
     return places, distinct
+
+
+def _may_share(batch: list[BufferedJob]) -> bool:
+    """Return whether a batch is one small job without a key."""
+    if len(batch) > 1:
+        return False
+    return batch[0].idempotency_key is None and len(batch[0].payload) <= SHARED_BYTES_MAX
 
 
 def _buffered_job(job: NewJob, id: int, now_ms: int) -> BufferedJob:

@@ -5,7 +5,8 @@
 
 Numbers are decimal, times and durations are milliseconds by the clock of the shard. `run` is the
 run of Redis in which the job was listed: a list that comes back with an older state of Redis may
-hold jobs that were handed out already. The scripts read the first eight fields.
+hold jobs that were handed out already. `lease` is that of the topic, `lease_max` the longest that
+the row of the job allows. The scripts read the first eight fields; `lease_max` is for them alone.
 """
 
 from datetime import datetime
@@ -20,7 +21,6 @@ class PrefetchedJob(NamedTuple):
     shard: int
     offered_until_ms: int
     lease_ms: int  # of the topic
-    lease_ms_max: int  # the longest that the row allows
     job: LeasedJob
 
     def leased(self, now_ms: int, wanted_ms: int | None) -> LeasedJob:
@@ -51,7 +51,7 @@ def encode_prefetched(row: Any, run: bytes, shard: int) -> bytes:
 def decode_prefetched(entry: bytes) -> PrefetchedJob:
     head, _, payload = entry.partition(b"\n")
     run, *numbers = head.split(b" ")
-    shard, until_ms, lease_ms, longest_ms, priority, id, token, attempt, after_ms, created_ms = map(
+    shard, until_ms, lease_ms, _, priority, id, token, attempt, after_ms, created_ms = map(
         int, numbers
     )
     job = LeasedJob(
@@ -64,7 +64,7 @@ def decode_prefetched(entry: bytes) -> PrefetchedJob:
         created_ms=created_ms,
         lease_expires_ms=0,
     )
-    return PrefetchedJob(run, shard, until_ms, lease_ms, longest_ms, job)
+    return PrefetchedJob(run, shard, until_ms, lease_ms, job)
 
 
 def decode_note(note: bytes) -> tuple[int, int, datetime]:

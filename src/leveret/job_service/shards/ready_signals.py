@@ -35,7 +35,7 @@ class ReadySignals:
         return self._events.setdefault(topic, asyncio.Event())
 
     def is_awaited(self, topic: TopicName) -> bool:
-        """Whether a dequeue waits for a job of a topic now."""
+        """Return whether a dequeue waits for a job of a topic now."""
         return self._events.get(topic) in self._waiting
 
     async def wait(self, event: asyncio.Event, timeout_s: float) -> None:

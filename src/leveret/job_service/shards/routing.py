@@ -74,7 +74,7 @@ class ShardMap:
         return self._shards[index]
 
     def is_on(self, topic: TopicName, shard: Shard) -> bool:
-        """Whether a topic is on a shard. Works also where this node lacks the topic's shard."""
+        """Return whether a topic is on a shard, also if this node lacks the shard of the topic."""
         return self._index(topic) == shard.index
 
     def _index(self, topic: TopicName) -> int:

@@ -34,7 +34,7 @@ class ServerHealth:
         self.failures = 0  # how often it went down, or could not be reached at first
         self.skew_ms: int | None = None  # how far this node's clock is ahead; None: not measured
         self._measured_ms = 0.0  # the time of the server at the last measurement
-        self._measured_s = 0.0  # when that was, by a clock that nobody sets
+        self._measured_s = 0.0  # when it was measured, by a monotonic clock
 
     def require(self) -> None:
         """Raise unless the server is known to answer."""

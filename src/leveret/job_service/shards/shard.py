@@ -94,7 +94,7 @@ class Shard:
 
     @property
     def is_listening(self) -> bool:
-        """Whether the shard notifies this node of ready jobs."""
+        """Return whether the shard notifies this node of ready jobs."""
         return self._listener is not None and not self._listener.is_closed()
 
     async def fetch(self, sql: str, *arguments: object) -> list[Any]:
@@ -136,7 +136,7 @@ class Shard:
             try:
                 return await self._run_once(work)
             except _CONFLICT_ERRORS as error:
-                log.info("%s ended a transaction, it is tried again: %s", self.name, error)
+                log.info("%s ended a transaction, which is tried again: %s", self.name, error)
         raise JobsUnavailableError(f"{self.name} is too busy with conflicting transactions")
 
     async def _run_once(self, work: Work[Answer]) -> Answer:
@@ -179,7 +179,7 @@ class Shard:
     async def _take_connection(self) -> Any:
         """Return a free connection, or a new one.
 
-        A server that allows no more connections still serves those that are open: wait for one.
+        A server that allows no more connections still serves the open ones: wait for one of them.
         """
         while (connection := self._maybe_free()) is None:
             try:

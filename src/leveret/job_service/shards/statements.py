@@ -6,10 +6,9 @@ NULL, the shard uses its own clock.
 
 from typing import Final
 
-from leveret.job_model import BATCH_BYTES_MAX
-
 CLAIM: Final = "SELECT * FROM leveret_claim($1, $2, $3, $4, $5, coalesce($6, now()))"
 PREFETCH: Final = "SELECT * FROM leveret_prefetch($1, $2, $3, $4, $5, coalesce($6, now()))"
+NOTIFY: Final = "SELECT leveret_notify($1, $2)"  # of ready or prefetched jobs, to all nodes
 TAKE_BACK: Final = "SELECT leveret_take_back($1, $2, $3::BIGINT[], $4::BIGINT[])"
 NOTE_HANDED_OUT: Final = (
     "SELECT leveret_note_handed_out($1, $2, $3::BIGINT[], $4::BIGINT[], $5::TIMESTAMPTZ[])"
@@ -30,25 +29,3 @@ FIND: Final = (
     "SELECT *, coalesce($4, now()) AS asked_at FROM items"
     " WHERE (namespace || '') = $1 AND (topic || '') = $2 AND id = $3"
 )
-
-
-def _first(where: str, order: str) -> str:
-    """Return the statement for the first jobs of a state, up to a number of bytes."""
-    return (
-        "SELECT * FROM (SELECT *, sum(octet_length(payload)) OVER (ORDER BY place)"
-        " - octet_length(payload) AS bytes_before FROM"
-        f" (SELECT *, row_number() OVER (ORDER BY {order}) AS place,"
-        " coalesce($4, now()) AS asked_at FROM items"
-        f" WHERE namespace = $1 AND topic = $2 AND {where} ORDER BY {order} LIMIT $3) AS f) AS g"
-        f" WHERE bytes_before < {BATCH_BYTES_MAX} ORDER BY place"
-    )
-
-
-# By state of the API; the third argument is the limit, the fourth the time.
-FIRST: Final = {
-    "ready": _first("status = 'ready'", "priority, fair_rank, deliver_after, id"),
-    "scheduled": _first(
-        "status = 'scheduled' AND deliver_after > coalesce($4, now())", "deliver_after, id"
-    ),
-    "leased": _first("status = 'processing'", "lease_expires_at, id"),
-}

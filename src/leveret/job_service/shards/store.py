@@ -40,6 +40,7 @@ from leveret.job_service.shards.dead_jobs import DeadJobs
 from leveret.job_service.shards.dequeueing import Dequeuer
 from leveret.job_service.shards.enqueueing import Enqueuer, topics_of
 from leveret.job_service.shards.id_generator import IdGenerator
+from leveret.job_service.shards.job_lists import JobLists
 from leveret.job_service.shards.ready_signals import ReadySignals
 from leveret.job_service.shards.redis.redis_client import RedisClient
 from leveret.job_service.shards.routing import ShardMap
@@ -118,6 +119,7 @@ class ShardsStore:
         self._is_draining = False
         self._started_s = 0.0  # by the clock of the event loop
         self._dead = DeadJobs(self._read, self._tables)
+        self._lists = JobLists(self._read, self._tables)
         self._acks = AckBatcher(self._ack)
         self._dequeuer = Dequeuer(
             self._routes,
@@ -126,7 +128,7 @@ class ShardsStore:
             self._prefetcher,
             self._signals,
             self._counters,
-            self._flush_if_buffered,
+            self._update_table,
         )
         self._wire()
 
@@ -268,26 +270,26 @@ class ShardsStore:
         except TimeoutError as error:
             raise JobsUnavailableError(f"{flusher.shard.name} is too slow") from error
 
-    async def _flush_if_buffered(self, topic: TopicName, is_taken_back: bool = False) -> bool:
-        """Bring what Redis has of a topic to its table; return whether jobs have changed there.
+    async def _update_table(self, topic: TopicName, takes_back: bool = False) -> bool:
+        """Write the state of a topic in Redis to its table; return whether jobs have changed there.
 
-        That is: flush the buffer, write which prefetched jobs were handed out, and where
-        `is_taken_back`, make the other prefetched jobs ready again.
+        Flush the buffer, and write which prefetched jobs were handed out. If `takes_back`, make the
+        other prefetched jobs ready again.
         """
         if not self._redis.is_up:
             return False
         try:
-            buffered, listed, notes = await self._redis.waiting(topic)
+            buffered, listed, notes = await self._redis.waiting(topic, is_awaited=takes_back)
             if notes:
                 await self._prefetcher.write_notes(topic)
-            if listed and is_taken_back:
+            if listed and takes_back:
                 await self._prefetcher.take_back(topic)
         except JobsUnavailableError as error:
-            log.info("the buffer could not be flushed before the table is read: %s", error)
+            log.info("a table is read without the jobs in Redis: %s", error)
             return False
         if buffered:
             await self._on_shard(topic, lambda _: self._flush(topic))
-        return buffered > 0 or (listed > 0 and is_taken_back)
+        return buffered > 0 or (listed > 0 and takes_back)
 
     async def _on_shard(
         self, topic: TopicName, work: Callable[[Shard], Awaitable[Answer]]
@@ -340,10 +342,10 @@ class ShardsStore:
         Without a token, only a job that is known to be handed out has a lease.
         """
         if any(handle.token is None for handle in handles):
-            await self._flush_if_buffered(topic)
+            await self._update_table(topic)
         rows = await self._ask(topic, sql, *handle_columns(handles), *arguments)
         unknown = [n for n, row in enumerate(rows) if row["outcome"] == Outcome.UNKNOWN.value]
-        if unknown and await self._flush_if_buffered(topic):
+        if unknown and await self._update_table(topic):
             again = handle_columns([handles[n] for n in unknown])
             found = await self._ask(topic, sql, *again, *arguments)
             for n, row in zip(unknown, found, strict=True):
@@ -392,13 +394,13 @@ class ShardsStore:
 
     async def cancel(self, namespace: str, topic: str, ids: list[int]) -> list[Outcome]:
         name = namespace, topic
-        await self._flush_if_buffered(name, is_taken_back=True)
+        await self._update_table(name, takes_back=True)
         rows = await self._ask(name, "SELECT * FROM leveret_cancel($1, $2, $3::BIGINT[])", ids)
         return outcomes_of(rows)
 
     async def deliver_now(self, namespace: str, topic: str, ids: list[int]) -> list[Outcome]:
         name = namespace, topic
-        await self._flush_if_buffered(name)
+        await self._update_table(name)
         given = self._tables.given_time()
         outcomes = outcomes_of(await self._ask(name, statements.DELIVER_NOW, ids, given))
         await self._prefetcher.on_ready(name)
@@ -407,15 +409,15 @@ class ShardsStore:
 
     async def find(self, namespace: str, topic: str, id: int) -> Job | None:
         name = namespace, topic
-        await self._flush_if_buffered(name)
+        await self._update_table(name)
         rows = await self._read(name, statements.FIND, id, self._tables.given_time())
         return read_job(rows[0], to_ms(rows[0]["asked_at"])) if rows else None
 
-    async def first_jobs(self, namespace: str, topic: str, state: str, limit: int) -> list[Job]:
-        name = namespace, topic
-        await self._flush_if_buffered(name, is_taken_back=True)
-        rows = await self._read(name, statements.FIRST[state], limit, self._tables.given_time())
-        return [read_job(row, to_ms(row["asked_at"])) for row in rows]
+    async def list_jobs(
+        self, namespace: str, topic: str, state: str, limit: int, after: str
+    ) -> tuple[list[Job], str]:
+        await self._update_table((namespace, topic), takes_back=True)
+        return await self._lists.page((namespace, topic), state, limit, after)
 
     async def dead(self, namespace: str, topic: str, after_id: int, limit: int) -> list[Job]:
         return await self._dead.list_dead((namespace, topic), after_id, limit)

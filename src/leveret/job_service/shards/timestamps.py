@@ -1,10 +1,11 @@
-"""Converts between milliseconds since 1970 and the timestamps of PostgreSQL."""
+"""Converts between milliseconds or microseconds since 1970 and the timestamps of PostgreSQL."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MS: Final = timedelta(milliseconds=1)
+_US: Final = timedelta(microseconds=1)
 
 
 def to_timestamp(ms: int) -> datetime:
@@ -13,3 +14,11 @@ def to_timestamp(ms: int) -> datetime:
 
 def to_ms(at: datetime) -> int:
     return (at - _EPOCH) // _MS
+
+
+def from_us(us: int) -> datetime:
+    return _EPOCH + us * _US
+
+
+def to_us(at: datetime) -> int:
+    return (at - _EPOCH) // _US

@@ -29,9 +29,8 @@ from leveret.job_service.shards.buffered_job import BufferedJob, decode_job
 MAGIC: Final = b"LVJW"
 VERSION: Final = 1
 _HEADER: Final = struct.Struct(">4sI16sI")  # magic, version, origin, checksum of the fields before
-_RECORD: Final = struct.Struct(
-    ">III"
-)  # bytes after this head, checksum of the jobs, number of jobs
+# Bytes after this head, checksum of the jobs, number of jobs.
+_RECORD: Final = struct.Struct(">III")
 _LENGTH: Final = struct.Struct(">I")
 RECORD_BYTES_MAX: Final = 64 * 1024 * 1024
 LIVE: Final = 0
@@ -59,9 +58,8 @@ class Wal:
         self.origin = uuid.uuid4()  # identifies this log in the shards; kept in its files
         self.outstanding: dict[int, JobPosition] = {}  # in the order of writing
         self.undone: dict[int, JobPosition] = {}  # taken back here, but not yet in the shards
-        self.unanswered: set[int] = (
-            set()
-        )  # jobs of calls that may still fail or find their keys known
+        # Jobs of calls that may still fail, or whose keys may be known.
+        self.unanswered: set[int] = set()
         self._counts: Counter[int] = Counter()  # of outstanding and undone jobs, by segment
         self._files: dict[int, int] = {}  # file descriptors by segment
         self._last = 0  # the segment that is written
@@ -222,7 +220,7 @@ class Wal:
 
     @property
     def is_synced_first(self) -> bool:
-        """Whether an answer waits for the disk."""
+        """Return whether an answer waits for the disk."""
         return self._policy == "always"
 
     async def synced(self) -> None:
@@ -288,7 +286,7 @@ class Wal:
         return min((*self.outstanding, *self.undone), default=None)
 
     def close(self) -> None:
-        """Close the files; delete those without outstanding jobs."""
+        """Close the files; delete files without outstanding jobs."""
         for segment, descriptor in list(self._files.items()):
             os.close(descriptor)
             if not self._counts[segment]:
@@ -324,7 +322,7 @@ def _end_of(data: bytes) -> int:
 
 
 def _has_more(data: bytes, end: int) -> bool:
-    """Whether the bytes beyond the end hold anything but zeros."""
+    """Return whether the bytes beyond the end hold more than zeros."""
     return any(data[end:])
 
 

@@ -7,7 +7,7 @@ pool that keeps them open. Every call ends within its deadline, with its result 
 
 import asyncio
 import ssl
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import TypeVar
@@ -179,6 +179,28 @@ class AsyncClient:
         """Return a job in any state, with its failures; UnknownJobError where there is none."""
         return await self.send_call(calls.find(namespace or self.namespace, topic, id))
 
+    async def list_jobs(
+        self,
+        topic: str,
+        state: str,
+        *,
+        page: int = 100,
+        payloads: bool = True,
+        namespace: str | None = None,
+    ) -> AsyncIterator[JobInfo]:
+        """Return the jobs of a topic that are `ready`, `scheduled`, `leased` or `dead`, in order.
+
+        The iterator reads `page` jobs at a time, up to 1,000, while it is used. A job that changes
+        its state meanwhile may be missing. `payloads` False: the payloads are empty.
+        """
+        given, after, has_more = namespace or self.namespace, "", True
+        while has_more:
+            call = calls.list_jobs(given, topic, state, page, after, payloads=payloads)
+            jobs, after = await self.send_call(call)
+            has_more = after != ""
+            for job in jobs:
+                yield job
+
     async def dead(
         self, topic: str, *, after_id: int = 0, limit: int = 100, namespace: str | None = None
     ) -> list[JobInfo]:
@@ -221,7 +243,7 @@ class AsyncClient:
         await self.send_call(calls.set_schedule(schedule))
 
     async def delete_schedule(self, name: str, *, namespace: str | None = None) -> None:
-        """Delete a schedule; UnknownJobError where there is none of that name."""
+        """Delete a schedule; UnknownJobError if no schedule has that name."""
         await self.send_call(calls.delete_schedule(namespace or self.namespace, name))
 
     async def send_call(self, call: Call[T]) -> T:

@@ -1,4 +1,4 @@
-"""The calls of the jobs API: what each sends, and how its answer is decoded.
+"""The calls of the jobs API: the request of each, and how its answer is decoded.
 
 A `Call` is data that both clients send. `is_repeatable` says that sending it twice does no more
 than sending it once, so that a client may try again after a lost answer. Repeatable calls are
@@ -27,6 +27,8 @@ from leveret.jobs.client.topics import (
     settings_of,
     stats_of,
 )
+
+DEAD: Final = "dead"  # the state of a job
 
 T = TypeVar("T")
 Raw = TypeVar("Raw")
@@ -86,6 +88,7 @@ class _Result(msgspec.Struct):
 
 _IDS: Final = msgspec.json.Decoder(list[int], strict=False)
 _JOBS: Final = msgspec.json.Decoder(list[Job], strict=False)
+_INFOS: Final = msgspec.json.Decoder(list[JobInfo], strict=False)
 _RESULTS: Final = msgspec.json.Decoder(list[_Result])
 _ENCODER: Final = msgspec.json.Encoder()
 
@@ -184,6 +187,31 @@ def dead(namespace: str, topic: str, after_id: int, limit: int) -> Call[list[Job
     """Return dead jobs in the order of their ids, starting after `after_id`."""
     given = {"namespace": namespace, "topic": topic, "after": after_id, "limit": limit}
     return _reads(f"/dead?{urlencode(given)}", list[JobInfo], _as_it_is)
+
+
+def list_jobs(
+    namespace: str, topic: str, state: str, limit: int, after: str, *, payloads: bool
+) -> Call[tuple[list[JobInfo], str]]:
+    """Return a page of the jobs in a state, and `after` of the next page: empty if it is the last.
+
+    Dead jobs have a list of their own, which is continued by the id of the last job.
+    """
+    given = {"namespace": namespace, "topic": topic, "limit": str(limit)}
+    if state != DEAD:
+        given["state"] = state
+    if after:
+        given["after"] = after
+    if not payloads:
+        given["payloads"] = "false"
+    path = f"{'/dead' if state == DEAD else '/jobs'}?{urlencode(given)}"
+
+    def decode(answer: Answer) -> tuple[list[JobInfo], str]:
+        jobs = _decoded(_INFOS, answer)
+        if state == DEAD:
+            return jobs, str(jobs[-1].id) if jobs else ""
+        return jobs, answer.headers.get("jobs-next", "")
+
+    return Call("GET", path, None, decode, is_repeatable=True)
 
 
 def redrive(namespace: str, topic: str, ids: Sequence[int] | None) -> Call[int]:

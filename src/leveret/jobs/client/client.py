@@ -7,7 +7,7 @@ them open. Every call ends within its deadline, with its result or an error of
 
 import ssl
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import TypeVar
@@ -176,6 +176,27 @@ class Client:
         """Return a job in any state, with its failures; UnknownJobError where there is none."""
         return self.send_call(calls.find(namespace or self.namespace, topic, id))
 
+    def list_jobs(
+        self,
+        topic: str,
+        state: str,
+        *,
+        page: int = 100,
+        payloads: bool = True,
+        namespace: str | None = None,
+    ) -> Iterator[JobInfo]:
+        """Return the jobs of a topic that are `ready`, `scheduled`, `leased` or `dead`, in order.
+
+        The iterator reads `page` jobs at a time, up to 1,000, while it is used. A job that changes
+        its state meanwhile may be missing. `payloads` False: the payloads are empty.
+        """
+        given, after, has_more = namespace or self.namespace, "", True
+        while has_more:
+            call = calls.list_jobs(given, topic, state, page, after, payloads=payloads)
+            jobs, after = self.send_call(call)
+            has_more = after != ""
+            yield from jobs
+
     def dead(
         self, topic: str, *, after_id: int = 0, limit: int = 100, namespace: str | None = None
     ) -> list[JobInfo]:
@@ -218,7 +239,7 @@ class Client:
         self.send_call(calls.set_schedule(schedule))
 
     def delete_schedule(self, name: str, *, namespace: str | None = None) -> None:
-        """Delete a schedule; UnknownJobError where there is none of that name."""
+        """Delete a schedule; UnknownJobError if no schedule has that name."""
         self.send_call(calls.delete_schedule(namespace or self.namespace, name))
 
     def send_call(self, call: Call[T]) -> T:

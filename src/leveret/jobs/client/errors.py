@@ -1,7 +1,7 @@
 """Errors of the jobs client, one class for each cause.
 
 ```
-CallError                   the call did not do what it was asked to do
+CallError                   the call failed
 ├── UnreachableError        no connection, or it was lost: the call may have been carried out
 ├── CallTimeoutError        no answer within the deadline: the call may have been carried out
 ├── BadAnswerError          the answer is not one of this API

@@ -16,7 +16,7 @@ class NewJob(msgspec.Struct, kw_only=True):
     """A job to enqueue. Lower priorities are more urgent."""
 
     topic: str
-    payload: object  # bytes as they are; anything else as JSON
+    payload: object  # bytes are sent unchanged, all other values as JSON
     namespace: str | None = None  # None: the client's
     priority: int | None = None
     deliver_after: datetime | None = None  # with a time zone; None: at once

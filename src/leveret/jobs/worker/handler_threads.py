@@ -1,8 +1,8 @@
 """Threads for handlers that are plain functions.
 
-The threads are daemons, unlike those of `concurrent.futures`: a handler that never returns must not
-keep a worker from ending after its deadline for stopping. Every exception of a handler is reported,
-`SystemExit` included: otherwise its job would never end.
+The threads are daemons, unlike the threads of `concurrent.futures`: a handler that never returns
+must not keep a worker from ending after its deadline for stopping. Every exception of a handler is
+reported, `SystemExit` included: otherwise its job would never end.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ class HandlerThreads:
         self._busy = 0  # calls that have not ended
 
     async def run(self, function: Callable[[Job], object], job: Job) -> None:
-        """Call a handler in a thread; raise what it raises."""
+        """Call a handler in a thread, and raise its error."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
         self._busy += 1

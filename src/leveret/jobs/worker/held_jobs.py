@@ -1,8 +1,8 @@
 """The jobs of one topic that a worker holds, and the renewal of their leases.
 
 A worker holds a job from its hand-out until the service has settled it. One call renews all leases
-that are due, long before they end, also those of jobs whose ack is still on its way. A job whose
-lease cannot be renewed is lost: its task is cancelled, and it is not settled any more.
+that are due, long before they end, also the leases of jobs whose ack is still on its way. A job
+whose lease cannot be renewed is lost: its task is cancelled, and it is not settled any more.
 
 Times are of the event loop's clock; times of the service cannot be compared with them.
 """

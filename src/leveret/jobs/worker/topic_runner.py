@@ -184,7 +184,7 @@ class TopicRunner:
         self._settling.nack(hold, _kept(error), delay_s, is_dead)
 
     async def _finish(self, stop_s: float) -> None:
-        """Wait for running jobs; cancel those that do not end in time, and give them back."""
+        """Wait for running jobs; cancel jobs that do not end in time, and give them back."""
         tasks = {hold.task for hold in self._held if hold.task is not None}
         if not tasks:
             return
@@ -196,7 +196,7 @@ class TopicRunner:
 
 
 def _is_coroutine(handler: Handler) -> bool:
-    """Whether a call makes a coroutine; so does an object with an async `__call__`."""
+    """Return whether a call makes a coroutine; so does an object with an async `__call__`."""
     return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
         getattr(handler, "__call__", None)  # noqa: B004 - not whether it can be called, but what by
     )

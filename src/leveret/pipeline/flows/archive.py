@@ -20,7 +20,8 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from leveret.errors import NotFoundError, PreconditionFailedError
 from leveret.lake.delta import DELTA, is_delta, require_delta
-from leveret.lake.layout import BRONZE, CURSOR, MANIFEST, PARTITIONS, Lake, table_name
+from leveret.lake.layout import BRONZE, CURSOR, MANIFEST, Lake, table_name
+from leveret.lake.partitions import PARTITIONS
 from leveret.pipeline.delta_sink import DeltaSink
 from leveret.pipeline.environment import Environment
 from leveret.pipeline.lake_tables import FORMAT

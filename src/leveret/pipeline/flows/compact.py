@@ -24,12 +24,12 @@ from leveret.errors import InternalError, PreconditionFailedError
 from leveret.lake import delta
 from leveret.lake.layout import (
     BRONZE,
-    PARTITIONS,
     Lake,
     Merged,
     read_merged,
     write_merged,
 )
+from leveret.lake.partitions import PARTITIONS
 from leveret.pipeline.flows.archive import FILE_BYTES
 from leveret.pipeline.lake_tables import FORMAT, read_files
 from leveret.pipeline.leftovers import remove_leftovers

@@ -21,10 +21,9 @@ from leveret.errors import ConfigError
 from leveret.pipeline.environment import Environment
 from leveret.pipeline.spark_errors import SPARK_ERRORS, error_sentence
 from leveret.pipeline.transforms.table_rows import rows_as_messages, skipped_columns
-from pyspark_leveret.client import UNAUTHORIZED, Broker
+from pyspark_leveret.client import FORBIDDEN, UNAUTHORIZED, Broker
 from pyspark_leveret.errors import BrokerError
 from pyspark_leveret.options import parse_options
-from pyspark_leveret.targets import FORBIDDEN
 
 FORMATS: Final = {
     ".parquet": "parquet",
@@ -71,7 +70,7 @@ class Loaded:
 
 @dataclass(frozen=True)
 class FilePlan:
-    """What a load takes from one file."""
+    """The rows that a load publishes from one file."""
 
     path: Path
     rows: int

@@ -13,8 +13,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
-from leveret.lake.layout import BAD, GOLD, SILVER, Lake, read_state, replace_file
-from leveret.pipeline.lake_status import QUARANTINED, REFINED
+from leveret.lake.layout import (
+    BAD,
+    GOLD,
+    QUARANTINED,
+    REFINED,
+    SILVER,
+    Lake,
+    read_state,
+    replace_file,
+)
 from leveret.pipeline.lake_tables import read_bronze, read_schema, write_table
 from leveret.pipeline.locks import exclusive_lock
 from leveret.pipeline.payload_codecs import Codec, restore_codec
@@ -29,7 +37,6 @@ from leveret.pipeline.transforms.decoding import (
 )
 from leveret.pipeline.transforms.schemas import merge_schemas, only_adds_fields, parse_schema
 
-_STATE: Final = REFINED
 _CODEC: Final = "_codec.json"  # the schema file of binary bodies
 Counts = dict[str, int]  # messages by stream and date
 
@@ -67,7 +74,7 @@ def refine(
         # New fields of a given schema may be in old messages too: rebuild all dates.
         is_new = given is not None and merge_schemas(old, given) != old
         is_new = is_new or (codec is not None and codec.stored() != stored)
-        known = {} if is_all or is_new else read_state(folder / _STATE)
+        known = {} if is_all or is_new else read_state(folder / REFINED)
         changed = [each for each in counts if counts[each] != known.get(each)]
         if not changed:
             return Refined(0, 0, 0)
@@ -80,7 +87,7 @@ def refine(
         write_table(_of(count_by_hour(bronze), changed), lake.folder(GOLD, table), changed)
         if codec is not None:
             replace_file(folder / _CODEC, json.dumps(codec.stored()))
-        replace_file(folder / _STATE, json.dumps(counts))
+        replace_file(folder / REFINED, json.dumps(counts))
         total = sum(counts[each] for each in changed)
         return Refined(len(changed), *done, total - done[0] - done[1])
 

@@ -17,7 +17,7 @@ from leveret.pipeline.lake_tables import read_bronze
 from leveret.pipeline.preflight import require_exchange, require_queue, require_stream
 from leveret.pipeline.transforms.messages import filter_messages
 from leveret.pipeline.transforms.replaying import REPLAY_KEY, prepare_replay
-from pyspark_leveret.client import Broker
+from pyspark_leveret.client import FORBIDDEN, UNAUTHORIZED, Broker
 from pyspark_leveret.errors import BrokerError
 from pyspark_leveret.options import parse_options
 
@@ -105,7 +105,7 @@ def drops_duplicates(environment: Environment, target: Target) -> bool:
     try:
         found = broker.ask("GET", broker.path(kind, str(name)))
     except BrokerError as error:
-        if error.status in (401, 403):
+        if error.status in (UNAUTHORIZED, FORBIDDEN):
             return False  # write access without read access
         raise
     return "x-deduplication" in found.get("arguments", {})

@@ -6,10 +6,11 @@
 
 A view is made when a query names its table. Put names with characters other than letters, digits
 and `_` in backticks. A name without a prefix is a stream; if the broker has no such stream, it is a
-bronze table.
+bronze table. If the broker does not answer, it is what the lake has, and a notice says so.
 """
 
 import re
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -17,7 +18,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from leveret.errors import ConfigError
 from leveret.lake.layout import BRONZE, LAYERS, Lake, table_name
 from leveret.pipeline.environment import Environment
-from leveret.pipeline.lake_tables import read_bronze, read_table
+from leveret.pipeline.lake_tables import read_bronze, read_files, read_table
 from leveret.pipeline.transforms.messages import DATE
 from leveret.pipeline.union_read import read_broker, union_read
 from pyspark_leveret.client import NOT_FOUND, Broker
@@ -47,15 +48,21 @@ _STAR: Final = re.compile(r"(?<!count\()\*", re.IGNORECASE)
 class Tables:
     """The tables that a SQL query can name."""
 
-    def __init__(self, spark: SparkSession, environment: Environment) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        environment: Environment,
+        on_notice: Callable[[str], None] = lambda text: None,
+    ) -> None:
         self._spark = spark
         self._environment = environment
+        self._on_notice = on_notice  # called if an answer is not all that was asked for
         self._lake = Lake(environment.lake_path) if environment.lake_dir is not None else None
 
     def run(self, query: str) -> DataFrame:
         """Return the lazy result of a query; errors are Spark's own."""
         text = query.strip().rstrip(";")
-        views: dict[str, tuple[str, str]] = {}
+        views: dict[tuple[str, str], str] = {}
         return self._spark.sql(_TABLE.sub(lambda found: self._view(found, text, views), text))
 
     def rows(self, query: str, limit: int) -> list[dict[str, Any]]:
@@ -74,43 +81,64 @@ class Tables:
             for queue in broker.ask("GET", vhost):
                 kind = _STREAM if queue.get("type") == _STREAM else _QUEUE
                 found.append(f"{kind}.{queue['name']}")
-        except BrokerError:
+        except BrokerError as fault:
             if self._lake is None:
                 raise
+            self._on_notice(f"{fault}; only tables of the lake are listed")
         return found
 
     def _in_lake(self, layer: str) -> list[str]:
         return self._lake.tables(layer) if self._lake is not None else []
 
-    def _view(self, found: "re.Match[str]", query: str, views: dict[str, tuple[str, str]]) -> str:
+    def _view(self, found: "re.Match[str]", query: str, views: dict[tuple[str, str], str]) -> str:
         """Return the match with a view in place of the table. Spark resolves unknown names."""
         if found[3] is None:
             return found[0]
         words = [word.strip("`") for word in re.findall(_WORD, found[3])]
         kind, name = words if len(words) == 2 else ("", words[0])
-        kind = kind.lower()
-        frame = self._frame(kind, name, _columns(query))
-        if frame is None:
-            return found[0]
-        view = _view_name(kind, name, views)
-        frame.createOrReplaceTempView(view)
-        return f"{found[1]}{found[2]}`{view}`"
+        table = kind.lower(), name
+        if table not in views:
+            frame = self._frame(*table, _columns(query))
+            if frame is None:
+                return found[0]
+            views[table] = _view_name(*table, views.values())
+            frame.createOrReplaceTempView(views[table])
+        return f"{found[1]}{found[2]}`{views[table]}`"
 
     def _frame(self, kind: str, name: str, columns: list[str]) -> DataFrame | None:
         if kind == _QUEUE:
             return self._of_broker(columns, queue=name)
-        if kind == _STREAM or (not kind and self._is_stream(name)):
-            if self._table(name) in self._in_lake(BRONZE):
-                return union_read(self._spark, self._environment, name, columns)
-            return self._of_broker(columns, stream=name, pushFilters=True)
-        layer = kind or BRONZE
-        if layer not in LAYERS or (not kind and self._table(name) not in self._in_lake(layer)):
-            return None
+        if kind == _STREAM:
+            return self._stream(name, columns)
+        if not kind:
+            return self._without_prefix(name, columns)
+        return self._of_lake(kind, name) if kind in LAYERS else None
+
+    def _without_prefix(self, name: str, columns: list[str]) -> DataFrame | None:
+        """Return a stream, or what the lake has of it; None if the name is of neither."""
+        try:
+            if self._is_stream(name):
+                return self._stream(name, columns)
+        except BrokerError as fault:
+            if fault.status or self._lake is None:
+                raise
+            return self._archived(name, fault) if self._is_archived(name) else None
+        return self._of_lake(BRONZE, name) if self._is_archived(name) else None
+
+    def _stream(self, name: str, columns: list[str]) -> DataFrame:
+        if self._is_archived(name):
+            return union_read(self._spark, self._environment, name, columns)
+        return self._of_broker(columns, stream=name, pushFilters=True)
+
+    def _of_lake(self, layer: str, name: str) -> DataFrame:
         if self._lake is None:
             raise ConfigError(f"give --lake DIR: {layer}.{name} is a table of the lake")
         if layer == BRONZE:
             return read_bronze(self._spark, self._lake, self._table(name))
         return read_table(self._spark, self._lake, layer, self._table(name))
+
+    def _is_archived(self, name: str) -> bool:
+        return self._table(name) in self._in_lake(BRONZE)
 
     def _table(self, name: str) -> str:
         return table_name(self._environment.vhost, name)
@@ -120,23 +148,34 @@ class Tables:
         return read_broker(self._spark, self._environment, own, **options)
 
     def _is_stream(self, name: str) -> bool:
+        """Return True if the broker has a stream or super stream. Raise BrokerError."""
         broker = Broker(parse_options(self._environment.options(retrySeconds=1)))
         for each in (name, f"{name}-0"):
             try:
                 broker.ask("GET", broker.path("streams", each))
                 return True
             except BrokerError as error:
-                is_unreachable = not error.status and self._lake is not None  # the lake may have it
-                if error.status != NOT_FOUND and not is_unreachable:
+                if error.status != NOT_FOUND:
                     raise
         return False
 
+    def _archived(self, name: str, fault: BrokerError) -> DataFrame:
+        """Return the messages of a stream that the lake has, and give notice of the others."""
+        assert self._lake is not None
+        table = self._table(name)
+        history = self._lake.history(table)
+        ends = ", ".join(f"{each} before offset {end}" for each, end in history.position.items())
+        self._on_notice(f"{fault}; only archived messages are in the answer: {ends or 'none'}")
+        files = [str(path) for path in history.files]
+        return read_files(self._spark, self._lake.folder(BRONZE, table), files)
 
-def _view_name(kind: str, name: str, views: dict[str, tuple[str, str]]) -> str:
+
+def _view_name(kind: str, name: str, others: Iterable[str]) -> str:
     """Return a view name that is unique in the query. Spark ignores case."""
     whole = view = re.sub(r"\W", "_", f"{kind}_{name}" if kind else name)
+    taken = {other.lower() for other in others}
     number = 1
-    while views.setdefault(view.lower(), (kind, name)) != (kind, name):
+    while view.lower() in taken:
         number += 1
         view = f"{whole}_{number}"
     return view

@@ -17,7 +17,8 @@ from pyspark.sql.types import (
     StructType,
 )
 
-_TEXT: Final = StringType()
+TEXT: Final = StringType()  # of a value that has no other type
+SCHEMA_DEPTH_MAX: Final = 32  # of nested records; deeper ones become text
 
 
 def parse_schema(ddl: str) -> StructType:
@@ -51,7 +52,7 @@ def wider_type(one: DataType, two: DataType) -> DataType:
         return ArrayType(wider_type(one.elementType, two.elementType))
     if {type(one), type(two)} == {LongType, DoubleType}:
         return DoubleType()
-    return _TEXT
+    return TEXT
 
 
 def only_adds_fields(old: StructType, new: StructType) -> bool:

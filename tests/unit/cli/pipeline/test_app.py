@@ -98,14 +98,14 @@ def test_a_missing_queue_or_stream_is_named(served: RunningBroker, tmp_path: Pat
     url = http(served)
     assert "no stream 'none'" in refusal(url, "archive none --once", tmp_path)
     assert "no stream 'none'" in refusal(url, "replay none --to-queue q")
-    assert refusal(url, "replay s --to-queue none") == "there is no queue 'none' in vhost '/'"
+    assert "there is no queue 'none' in vhost '/'" in refusal(url, "replay s --to-queue none")
     assert "no exchange 'none'" in refusal(url, "replay s --to-exchange none")
     assert "remembers nothing" in refusal(url, "archive --queue q", tmp_path)
     for words in ("archive --queue none", "latency --queue none", "deadletters none"):
-        assert refusal(url, words, tmp_path) == "there is no queue 'none' in vhost '/'"
+        assert "there is no queue 'none' in vhost '/'" in refusal(url, words, tmp_path)
     (tmp_path / "rows.csv").write_text("a\n1\n")
     load = f"load {tmp_path / 'rows.csv'}"
-    assert refusal(url, f"{load} --to-queue none") == "there is no queue 'none' in vhost '/'"
+    assert "there is no queue 'none' in vhost '/'" in refusal(url, f"{load} --to-queue none")
     assert "is not a stream" in refusal(url, f"{load} --to-stream q")
     assert "no exchange 'none'" in refusal(url, f"{load} --to-exchange none")
     assert "no stream 'none'" in refusal(url, "latency none")

@@ -1,16 +1,17 @@
-/** All channels. */
+/** All channels. The broker sorts and searches; visible pages are loaded. */
 
-import { apiPath, get } from "../api.js";
-import { channelName, loadConnectionNames } from "../connection_names.js";
+import { apiPath } from "../api.js";
 import { h } from "../dom.js";
-import { rate, short } from "../format.js";
 import { badge, empty, head } from "../parts/elements.js";
-import { searchOver } from "../parts/search.js";
+import { pagedList } from "../parts/paged_list.js";
 import { Table } from "../parts/table.js";
 import { link } from "../router.js";
 import { vhost } from "../session.js";
+import { counted, rateColumn } from "./queues.js";
 
-export function view() {
+const FIELDS = "name,number,user,state,connection_details";
+
+export function view({ reload }) {
   const table = new Table({
     label: "Channels",
     key: (c) => c.name,
@@ -19,72 +20,34 @@ export function view() {
     columns: [
       {
         label: "Channel",
-        sort: (c) => channelName(c.name),
-        cell: (c) => h("a", { href: link("channels", c.name), title: c.name }, channelName(c.name)),
+        sort: "connection_details.user_provided_name",
+        cell: (c) => h("a", { href: link("channels", c.name), title: c.name }, shownName(c)),
       },
-      {
-        label: "User",
-        sort: (c) => c.user ?? "",
-        cell: (c) => c.user ?? "",
-        width: "7rem",
-        minor: true,
-      },
+      { label: "User", sort: "user", cell: (c) => c.user ?? "", width: "7rem", minor: true },
       {
         label: "State",
-        sort: (c) => c.state ?? "",
+        sort: "state",
         cell: (c) =>
           badge(c.state ?? "running", c.state === "flow" || c.state === "blocked" ? "warn" : ""),
         width: "6.5rem",
         minor: true,
       },
-      {
-        label: "In flight",
-        number: true,
-        sort: (c) => c.messages_unacknowledged ?? 0,
-        cell: (c) => short(c.messages_unacknowledged),
-        width: "6.5rem",
-      },
-      {
-        label: "Unconfirmed",
-        number: true,
-        sort: (c) => c.messages_unconfirmed ?? 0,
-        cell: (c) => short(c.messages_unconfirmed),
-        width: "8rem",
-        minor: true,
-      },
-      {
-        label: "Prefetch",
-        number: true,
-        sort: (c) => c.prefetch_count ?? 0,
-        cell: (c) => short(c.prefetch_count),
-        width: "6.5rem",
-        minor: true,
-      },
-      {
-        label: "Published",
-        number: true,
-        sort: (c) => rateOf(c, "publish") ?? -1,
-        cell: (c) => rate(rateOf(c, "publish")),
-        width: "7rem",
-        minor: true,
-      },
-      {
-        label: "Delivered",
-        number: true,
-        sort: (c) => rateOf(c, "deliver_get") ?? -1,
-        cell: (c) => rate(rateOf(c, "deliver_get")),
-        width: "7rem",
-        minor: true,
-      },
+      { ...counted("In flight", "messages_unacknowledged", "6.5rem"), minor: false },
+      counted("Unconfirmed", "messages_unconfirmed", "8rem"),
+      counted("Prefetch", "prefetch_count", "6.5rem"),
+      rateColumn("Published", "publish"),
+      rateColumn("Delivered", "deliver_get"),
     ],
   });
-  const search = searchOver(table, {
+  const search = pagedList(table, {
     label: "Search channels",
-    text: (c) => `${c.name} ${channelName(c.name)} ${c.user ?? ""}`,
+    path: () => (vhost() ? apiPath`/vhosts/${vhost()}/channels` : "/channels"),
+    fields: FIELDS,
     choices: [
-      ["All", () => true],
-      ["With messages in flight", (c) => (c.messages_unacknowledged ?? 0) > 0],
+      ["All", ""],
+      ["With messages in flight", "with_unacknowledged"],
     ],
+    reload,
   });
   const el = h(
     "div",
@@ -92,15 +55,10 @@ export function view() {
     head({ title: "Channels" }),
     h("div", { class: "stack" }, search.el, table.el),
   );
-
-  async function refresh(signal) {
-    await loadConnectionNames(signal);
-    table.setRows(await get(vhost() ? apiPath`/vhosts/${vhost()}/channels` : "/channels", { signal }));
-    search.say();
-  }
-  return { title: "Channels", el, refresh };
+  return { title: "Channels", el, refresh: search.refresh };
 }
 
-function rateOf(channel, name) {
-  return channel.message_stats?.[`${name}_details`]?.rate;
+/** Return the client's name of the connection, or the broker's, and the number of the channel. */
+function shownName({ name, number, connection_details: connection }) {
+  return connection?.user_provided_name ? `${connection.user_provided_name} (${number})` : name;
 }

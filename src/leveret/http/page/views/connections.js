@@ -1,77 +1,52 @@
-/** All connections. */
+/** All connections. The broker sorts and searches; visible pages are loaded. */
 
-import { apiPath, del, get } from "../api.js";
-import { h } from "../dom.js";
-import { byteRate, short, time } from "../format.js";
+import { apiPath, del } from "../api.js";
+import { fill, h } from "../dom.js";
+import { byteRate, time } from "../format.js";
 import { formDialog } from "../parts/dialog.js";
 import { badge, empty, head } from "../parts/elements.js";
 import { notice } from "../parts/notice.js";
-import { searchOver } from "../parts/search.js";
+import { pagedList } from "../parts/paged_list.js";
 import { Table } from "../parts/table.js";
 import { link } from "../router.js";
 import { vhost } from "../session.js";
+import { counted } from "./queues.js";
 
-export function view() {
+const FIELDS = "name,user_provided_name,user,state";
+
+export function view({ frame, reload }) {
+  const how = h("p", { class: "soft" });
   const table = new Table({
     label: "Connections",
     key: (c) => c.name,
     sortBy: 0,
-    empty: empty("No connections."),
+    empty: empty("No connections.", how),
     columns: [
       {
         label: "Name",
-        sort: shownName,
+        sort: "user_provided_name",
         cell: (c) => h("a", { href: link("connections", c.name), title: c.name }, shownName(c)),
       },
-      {
-        label: "User",
-        sort: (c) => c.user ?? "",
-        cell: (c) => c.user ?? "",
-        width: "8rem",
-        minor: true,
-      },
-      {
-        label: "State",
-        sort: (c) => c.state ?? "",
-        cell: (c) => connectionState(c),
-        width: "7rem",
-      },
-      {
-        label: "Channels",
-        number: true,
-        sort: (c) => c.channels ?? 0,
-        cell: (c) => short(c.channels),
-        width: "6.5rem",
-        minor: true,
-      },
-      {
-        label: "Received",
-        number: true,
-        sort: (c) => rateOf(c, "recv_oct") ?? -1,
-        cell: (c) => byteRate(rateOf(c, "recv_oct")),
-        width: "7rem",
-        minor: true,
-      },
-      {
-        label: "Sent",
-        number: true,
-        sort: (c) => rateOf(c, "send_oct") ?? -1,
-        cell: (c) => byteRate(rateOf(c, "send_oct")),
-        width: "7rem",
-        minor: true,
-      },
+      { label: "User", sort: "user", cell: (c) => c.user ?? "", width: "8rem", minor: true },
+      { label: "State", sort: "state", cell: connectionState, width: "7rem" },
+      counted("Channels", "channels", "6.5rem"),
+      byteRateColumn("Received", "recv_oct"),
+      byteRateColumn("Sent", "send_oct"),
       {
         label: "Connected",
-        sort: (c) => c.connected_at ?? 0,
+        sort: "connected_at",
+        field: "connected_at",
         cell: (c) => time(c.connected_at),
         width: "13rem",
         minor: true,
       },
     ],
   });
-  const search = searchOver(table, {
+  const search = pagedList(table, {
     label: "Search connections",
-    text: (c) => `${c.name} ${c.user_provided_name ?? ""} ${c.user ?? ""}`,
+    path: () => (vhost() ? apiPath`/vhosts/${vhost()}/connections` : "/connections"),
+    fields: FIELDS,
+    reload,
   });
   const el = h(
     "div",
@@ -81,20 +56,22 @@ export function view() {
   );
 
   async function refresh(signal) {
-    table.setRows(
-      await get(vhost() ? apiPath`/vhosts/${vhost()}/connections` : "/connections", { signal }),
-    );
-    search.say();
+    const port = frame.overview?.listeners?.find((each) => each.protocol === "amqp")?.port;
+    fill(how, port && `Clients connect over AMQP to port ${port} of this node.`);
+    await search.refresh(signal);
   }
   return { title: "Connections", el, refresh };
 }
 
-function shownName(connection) {
-  return connection.user_provided_name || connection.name;
+/** Return a column of bytes per second. */
+function byteRateColumn(label, name) {
+  const field = `${name}_details.rate`;
+  const cell = (c) => byteRate(c[`${name}_details`]?.rate);
+  return { label, number: true, sort: field, field, cell, width: "7rem", minor: true };
 }
 
-function rateOf(connection, name) {
-  return connection[`${name}_details`]?.rate;
+function shownName(connection) {
+  return connection.user_provided_name || connection.name;
 }
 
 export function connectionState(connection) {

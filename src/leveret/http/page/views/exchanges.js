@@ -1,23 +1,23 @@
-/** All exchanges. */
+/** All exchanges. The broker sorts and searches; visible pages are loaded. */
 
-import { apiPath, get, put } from "../api.js";
+import { apiPath, put } from "../api.js";
 import { h } from "../dom.js";
-import { exchangeName, rate } from "../format.js";
+import { exchangeName } from "../format.js";
 import { formDialog } from "../parts/dialog.js";
 import { badge, button, empty, head } from "../parts/elements.js";
 import { notice } from "../parts/notice.js";
-import { searchOver } from "../parts/search.js";
+import { pagedList } from "../parts/paged_list.js";
 import { Table } from "../parts/table.js";
 import { exchangeLink, goTo } from "../router.js";
 import { vhost, vhostForNew } from "../session.js";
-import { vhostOptions } from "./queues.js";
+import { rateColumn, vhostColumn, vhostOptions } from "./queues.js";
 
+const FIELDS = "name,vhost,type,durable,auto_delete,internal,policy,arguments";
 const TYPES = ["direct", "topic", "fanout", "headers", "x-delayed-message", "x-consistent-hash"];
 
 export function view({ frame, reload }) {
   const types = () => (frame.overview?.exchange_types ?? []).map((type) => type.name);
   const declare = () => declareExchange(types(), reload);
-  const isAll = vhost() === "";
   const table = new Table({
     label: "Exchanges",
     key: (x) => `${x.vhost}\n${x.name}`,
@@ -26,7 +26,7 @@ export function view({ frame, reload }) {
     columns: [
       {
         label: "Name",
-        sort: (x) => x.name,
+        sort: "name",
         cell: (x) =>
           h(
             "a",
@@ -34,44 +34,22 @@ export function view({ frame, reload }) {
             exchangeName(x.name),
           ),
       },
-      ...(isAll
-        ? [
-            {
-              label: "Vhost",
-              sort: (x) => x.vhost,
-              cell: (x) => x.vhost,
-              width: "8rem",
-              minor: true,
-            },
-          ]
-        : []),
-      { label: "Type", sort: (x) => x.type, cell: (x) => badge(x.type), width: "10rem" },
+      ...(vhost() === "" ? [vhostColumn()] : []),
+      { label: "Type", sort: "type", cell: (x) => badge(x.type), width: "10rem" },
       { label: "Features", cell: features, width: "16rem", minor: true },
-      {
-        label: "Published",
-        number: true,
-        sort: (x) => rateOf(x, "publish_in") ?? -1,
-        cell: (x) => rate(rateOf(x, "publish_in")),
-        width: "7rem",
-        minor: true,
-      },
-      {
-        label: "Routed",
-        number: true,
-        sort: (x) => rateOf(x, "publish_out") ?? -1,
-        cell: (x) => rate(rateOf(x, "publish_out")),
-        width: "6rem",
-        minor: true,
-      },
+      rateColumn("Published", "publish_in"),
+      rateColumn("Routed", "publish_out", "6rem"),
     ],
   });
-  const search = searchOver(table, {
+  const search = pagedList(table, {
     label: "Search exchanges",
-    text: (x) => x.name,
+    path: () => (vhost() ? apiPath`/exchanges/${vhost()}` : "/exchanges"),
+    fields: FIELDS,
     choices: [
-      ["All", () => true],
-      ["User-defined", (x) => x.name !== "" && !x.name.startsWith("amq.")],
+      ["All", ""],
+      ["User-defined", "user_defined"],
     ],
+    reload,
   });
   const el = h(
     "div",
@@ -79,16 +57,7 @@ export function view({ frame, reload }) {
     head({ title: "Exchanges", actions: [button("Declare an exchange", declare, "main")] }),
     h("div", { class: "stack" }, search.el, table.el),
   );
-
-  async function refresh(signal) {
-    table.setRows(await get(vhost() ? apiPath`/exchanges/${vhost()}` : "/exchanges", { signal }));
-    search.say();
-  }
-  return { title: "Exchanges", el, refresh };
-}
-
-function rateOf(exchange, name) {
-  return exchange.message_stats?.[`${name}_details`]?.rate;
+  return { title: "Exchanges", el, refresh: search.refresh };
 }
 
 export function features(exchange) {

@@ -50,5 +50,6 @@ export function loginView(reason, onDone) {
       h("p", { class: "soft" }, "Sign in to this broker"),
     ),
     element,
+    h("p", null, h("a", { href: "#/manual/docs/index.md" }, "Documents")),
   );
 }

@@ -94,7 +94,7 @@ function draw(kind, policies, reload) {
       },
     ],
     policies,
-    "No policies.",
+    kind === "operator-policies" ? "No operator policies." : "No policies.",
   );
 }
 

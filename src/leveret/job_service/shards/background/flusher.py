@@ -49,7 +49,7 @@ class Flusher:
         self._wal = wal
         self._signals = signals
         self._prefetcher = prefetcher
-        # Topics of the next round; the future of those that a caller waits for.
+        # Topics of the next round, each with a future if a caller waits for it.
         self._asked: dict[TopicName, asyncio.Future[None] | None] = {}
         self._in_round: set[TopicName] = set()  # topics of the current round
         # The most urgent priority that this node has buffered, for the next and the current round.
@@ -58,9 +58,8 @@ class Flusher:
         self._began_s = 0.0  # when the last round began, by the clock of the event loop
         self._wake = asyncio.Event()
         self._hurry = asyncio.Event()  # a caller waits for the next round
-        self.on_moved: Callable[[TopicName], None] = (
-            _not_set  # called for topics that have moved to another shard
-        )
+        # Called for topics that have moved to another shard.
+        self.on_moved: Callable[[TopicName], None] = _not_set
 
     def signal(self, topic: TopicName, priority: int = PRIORITY_MAX) -> None:
         """Plan a flush of a topic that has new jobs in its buffer.
@@ -74,7 +73,7 @@ class Flusher:
             self._hurry.set()
 
     def is_behind(self, topic: TopicName) -> bool:
-        """Whether this node has buffered jobs of a topic that are not flushed yet."""
+        """Return whether this node has buffered jobs of a topic that are not flushed yet."""
         return topic in self._asked or topic in self._in_round
 
     def priority_behind(self, topic: TopicName) -> int:

@@ -2,7 +2,7 @@
 
 A dequeue takes a listed job by one call of Redis, without a transaction: the row has its token and
 a lease that is long enough (`sql/step_13_prefetch.sql`). The same call notes in Redis that the job
-was handed out. A node writes such notes to the shard, many at a time.
+was handed out. A node writes these notes to the shard, many at a time.
 
 A topic is busy while dequeues for few jobs come often. Concurrent dequeues of a node share one
 transaction (`batching.py`), and count as one dequeue for their jobs together. Topics that are not
@@ -11,7 +11,11 @@ busy, or whose jobs are used up, cost nothing and are leased directly.
 A job is on the list at most `PREFETCH_OFFERED_MS`. It is taken back, and is ready again, when that
 time is over, when a more urgent job becomes ready, and when its topic is not busy any more. Jobs
 that a list has lost, because Redis did not answer, was restarted or lost its memory, are ready
-again when their leases end. Until then nobody knows whether they were handed out.
+again when their leases end. Until then it is not known whether they were handed out.
+
+A dequeue of another node may look for jobs after they were leased ahead and before they are listed.
+It finds none, marks the topic in Redis and waits. The node that lists the jobs sees the mark and
+notifies all nodes.
 """
 
 import asyncio
@@ -22,7 +26,7 @@ from typing import Any, Final
 from redis.exceptions import ResponseError
 
 from leveret.errors import JobsError, JobsUnavailableError
-from leveret.job_model import PRIORITY_MAX, LeasedJob
+from leveret.job_model import LeasedJob
 from leveret.job_service.shards import statements
 from leveret.job_service.shards.prefetched_job import (
     decode_note,
@@ -88,34 +92,33 @@ class Prefetcher:
         self._drained_until_s = {t: s for t, s in self._drained_until_s.items() if s > now_s}
 
     async def take(
-        self, topic: TopicName, limit: int, lease_ms: int | None, priority_max: int | None
+        self, topic: TopicName, limit: int, lease_ms: int | None, least_urgent: int
     ) -> list[LeasedJob]:
-        """Take prefetched jobs; wait for those that are being listed if there are none.
+        """Take prefetched jobs. If the list is empty, wait for jobs that are being listed.
 
-        `priority_max` is the least urgent priority that may be taken. None: any.
+        `least_urgent` is the highest priority number that may be taken.
         """
-        found = await self._pop(topic, limit, lease_ms, priority_max)
+        found = await self._pop(topic, limit, lease_ms, least_urgent)
         refill = self._refills.get(topic)
         if found or refill is None:
             return found
         await asyncio.wait([refill])
-        return await self._pop(topic, limit, lease_ms, priority_max)
+        return await self._pop(topic, limit, lease_ms, least_urgent)
 
     async def _pop(
-        self, topic: TopicName, limit: int, lease_ms: int | None, priority_max: int | None
+        self, topic: TopicName, limit: int, lease_ms: int | None, least_urgent: int
     ) -> list[LeasedJob]:
         shard = self._routes.shard_of(topic)
         if not (self._redis.is_up and self._redis.run):
             self._left.pop(topic, None)
             return []
         now_ms = shard.health.server_time_ms(self._tables.clock.now_ms())
-        most_urgent = PRIORITY_MAX if priority_max is None else priority_max
         try:
             ended, left, entries = await self._redis.pop(
-                topic, limit, now_ms, lease_ms, most_urgent, shard.index
+                topic, limit, now_ms, lease_ms, least_urgent, shard.index
             )
         except JobsUnavailableError as error:
-            log.info("jobs are leased without those in Redis: %s", error)
+            log.info("prefetched jobs cannot be read, so jobs are leased directly: %s", error)
             await self.try_to_take_back(topic)
             return []
         self._set_left(topic, left)
@@ -149,7 +152,7 @@ class Prefetcher:
         try:
             await self.prefetch(topic, lease_ms)
         except (JobsError, TopicStoppedError) as error:
-            log.info("no jobs of %s are leased ahead: %s", topic[1], error)
+            log.info("jobs of %s are not leased ahead: %s", topic[1], error)
             self._drained_until_s[topic] = asyncio.get_running_loop().time() + WINDOW_S
         except Exception:
             log.exception("jobs of %s could not be leased ahead", topic[1])
@@ -175,7 +178,7 @@ class Prefetcher:
         entries = [encode_prefetched(row, run, shard.index) for row in rows]
         first = rows[0]["job_priority"]
         try:
-            old = await self._redis.list_prefetched(topic, entries, first, run)
+            is_awaited, old = await self._redis.list_prefetched(topic, entries, first, run)
         except JobsUnavailableError as error:
             self._refused_until_s = asyncio.get_running_loop().time() + REFUSED_S
             if isinstance(error.__cause__, ResponseError):  # it is certain that no job is listed
@@ -184,17 +187,19 @@ class Prefetcher:
         self._left[topic] = self._left.get(topic, 0) + len(entries)
         if old:
             await self._make_ready(topic, old, run)
+        if is_awaited:
+            await self._routes.ask(topic, self._tables.settings.deadline_s, statements.NOTIFY)
 
     async def take_back(self, topic: TopicName) -> None:
-        """Make the prefetched jobs of a topic that nobody took ready again."""
+        """Take all jobs of a topic off its list, and make them ready again."""
         self._left.pop(topic, None)
         if self._redis.is_up and (run := await self._redis.find_run()):
             await self._make_ready(topic, await self._redis.take_back(topic), run)
 
     async def _make_ready(self, topic: TopicName, entries: list[bytes], run: bytes) -> None:
-        """Make jobs that are on no list any more ready again.
+        """Make jobs that were taken off a list ready again.
 
-        Those of another run of Redis may have been handed out: their leases have to end.
+        A job of another run of Redis may have been handed out, so it keeps its lease.
         """
         found = [decode_prefetched(entry) for entry in entries]
         jobs = [each.job for each in found if each.run == run]
@@ -204,14 +209,14 @@ class Prefetcher:
             await self._routes.ask(topic, deadline_s, statements.TAKE_BACK, ids, tokens)
 
     async def try_to_take_back(self, topic: TopicName) -> None:
-        """Do the same; log errors of Redis and of the shard only."""
+        """Take the jobs of a topic back, or log why Redis or the shard does not allow it."""
         try:
             await self.take_back(topic)
         except JobsError as error:
             log.info("prefetched jobs of %s come back when their leases end: %s", topic[1], error)
 
     async def on_ready(self, topic: TopicName) -> None:
-        """Take jobs back since others, which may be more urgent, are ready now."""
+        """Take the listed jobs back, because a more urgent job may have become ready."""
         if topic in self._listed:
             await self.try_to_take_back(topic)
 
@@ -261,7 +266,7 @@ class Prefetcher:
             await self.take_back(topic)
 
     def _is_over(self, topic: TopicName, first: bytes, run: bytes) -> bool:
-        """Whether a list, given its first job, is to be taken back."""
+        """Return whether a list must be taken back. `first` is its first job."""
         shard = self._routes.shard_of(topic)
         job = decode_prefetched(first)
         now_ms = shard.health.server_time_ms(self._tables.clock.now_ms())
@@ -270,7 +275,7 @@ class Prefetcher:
         return topic in self._left and topic not in self._busy
 
     async def close(self) -> None:
-        """End refills that are under way."""
+        """Cancel the refills that are under way."""
         refills = list(self._refills.values())
         for refill in refills:
             refill.cancel()
@@ -278,6 +283,6 @@ class Prefetcher:
             await asyncio.wait(refills, timeout=1.0)
 
     async def leave(self) -> None:
-        """Take back what this node has listed, since it stops."""
+        """Take back the jobs that this node has listed. Call it before the node stops."""
         for topic in list(self._left):
             await self.try_to_take_back(topic)

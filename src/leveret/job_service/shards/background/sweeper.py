@@ -7,6 +7,7 @@ back are taken back in the shards too, until that has succeeded.
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from itertools import islice
@@ -51,6 +52,9 @@ class Sweeper:
         self._tables = tables
         self._signals = signals
         self._turns_due_s: dict[int, float] = {}  # by shard, by the clock of the event loop
+        self._has_left = False
+        # By shard. Held while the log is reported: no report may follow the sign-off.
+        self._reporting: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def run(self) -> None:
         """Sweep until cancelled."""
@@ -67,7 +71,7 @@ class Sweeper:
                 await self._try_to("compared with the shard map", self._routes.refresh)
 
     async def _try_to(self, what: str, work: Callable[[], Awaitable[None]]) -> None:
-        """Do one part of a round; a failure does not keep the others from being done."""
+        """Do one part of a round, or log its error: the other parts are done anyway."""
         try:
             await work()
         except JobsError as error:
@@ -150,7 +154,10 @@ class Sweeper:
 
     async def report_log(self, shard: Shard, connection: Any) -> None:
         """Report the local log to a shard that has come up, before any job is inserted there."""
-        row = await connection.fetchrow(_ORIGIN, *self._origin())
+        async with self._reporting[shard.index]:
+            if self._has_left:
+                return
+            row = await connection.fetchrow(_ORIGIN, *self._origin())
         if row["is_new"] and self._wal.outstanding:
             log.warning("%s had forgotten this node: some jobs may be inserted twice", shard.name)
             self._tables.forced.add(shard.index)
@@ -160,7 +167,10 @@ class Sweeper:
 
     async def _renew(self, shard: Shard) -> None:
         """Report the local log to a shard, so that it does not count as lost there."""
-        await shard.fetch(_ORIGIN, *self._origin())
+        async with self._reporting[shard.index]:
+            if self._has_left:
+                return
+            await shard.fetch(_ORIGIN, *self._origin())
         await self._clean(shard)
 
     async def _clean(self, shard: Shard) -> None:
@@ -181,9 +191,11 @@ class Sweeper:
 
     async def leave(self) -> None:
         """Sign off from the shards: the log is empty and the node stops."""
+        self._has_left = True
         for shard in self._shards:
             if shard.is_up:
-                await shard.fetch("DELETE FROM origins WHERE origin = $1", self._wal.origin)
+                async with self._reporting[shard.index]:
+                    await shard.fetch("DELETE FROM origins WHERE origin = $1", self._wal.origin)
 
 
 def _topic(jobs: list[BufferedJob]) -> TopicName:

@@ -3,7 +3,8 @@
     mqueue:buffer:{namespace}:{topic}   list: jobs on their way to a table; pushed right, read left
     mqueue:queue:{namespace}:{topic}    list: prefetched jobs, most urgent first
     mqueue:handed:{namespace}:{topic}   list: notes of prefetched jobs that were handed out
-    mqueue:queues                       set: namespace, a zero byte, topic of those two lists
+    mqueue:queues                       set: namespace, a zero byte, topic of each of these lists
+    mqueue:awaited:{namespace}:{topic}  string: a dequeue has found no prefetched job; expires
     mqueue:rate:{namespace}             counter: jobs enqueued this second; expires
     mqueue:key:{namespace}:{key}        string: the id that an idempotency key stands for; expires
     mqueue:buffers                      set: namespace, a zero byte, topic of every buffer
@@ -32,6 +33,10 @@ def queue_key(namespace: str, topic: str) -> str:
 
 def handed_key(namespace: str, topic: str) -> str:
     return f"mqueue:handed:{_part(namespace)}:{_part(topic)}"
+
+
+def awaited_key(namespace: str, topic: str) -> str:
+    return f"mqueue:awaited:{_part(namespace)}:{_part(topic)}"
 
 
 def rate_key(namespace: str) -> str:

@@ -1,7 +1,7 @@
 """One connection to Redis that pipelines the commands of many concurrent callers.
 
-Commands that come while others are on their way wait, and are sent together when those are
-answered. The fixed cost of a command, two system calls and a deadline, is then shared by all
+Commands that come while others are on their way wait, and are sent together after the answers to
+the others. The fixed cost of a command, two system calls and a deadline, is then shared by all
 callers. A lone command does not wait.
 
 No command is ever sent twice. When the connection fails or the deadline passes, every waiting
@@ -123,7 +123,7 @@ class PipelinedConnection:
         return self._connection
 
     async def _is_open(self) -> bool:
-        """Whether the connection is open: then there is nothing to read, not even its end."""
+        """Return whether the connection is open: it has nothing to read then, not even its end."""
         try:
             return not await self._connection.can_read_destructive()
         except (ConnectionLost, OSError):

@@ -20,6 +20,7 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from leveret.errors import JobsUnavailableError
+from leveret.job_model import WAIT_MS_MAX
 from leveret.job_service.shards.addresses import CLUSTER
 from leveret.job_service.shards.buffered_job import BufferedJob, encode_id
 from leveret.job_service.shards.redis import keys as redis_keys
@@ -69,7 +70,8 @@ class RedisClient:
         self._push: Final = _Script(load_script("push"), 1)
         self._push_with_keys: Final = _Script(load_script("push_with_keys"), 2)
         self._pop: Final = _Script(load_script("pop_prefetched"), 2)
-        self._list: Final = _Script(load_script("list_prefetched"), 2)
+        self._list: Final = _Script(load_script("list_prefetched"), 3)
+        self._count_waiting: Final = _Script(load_script("count_waiting"), 4)
         self._take_back: Final = _Script(load_script("take_back_prefetched"), 1)
         self._remove_noted: Any = self._redis.register_script(load_script("remove_noted"))
         self._trim: Any = self._redis.register_script(load_script("remove_flushed"))
@@ -262,16 +264,16 @@ class RedisClient:
         most: int,
         now_ms: int,
         lease_ms: int | None,
-        priority_max: int,
+        least_urgent: int,
         shard: int,
     ) -> tuple[bytes, int, list[bytes]]:
-        """Take prefetched jobs. Return how it ended, how many are left, and the jobs."""
+        """Take prefetched jobs; return the answer of pop_prefetched.lua in three parts."""
         words = (
             *_prefetch_names(topic)[:2],
             b"%d" % most,
             b"%d" % now_ms,
             b"" if lease_ms is None else b"%d" % lease_ms,
-            b"%d" % priority_max,
+            b"%d" % least_urgent,
             self.run,
             b"%d" % shard,
         )
@@ -280,21 +282,22 @@ class RedisClient:
 
     async def list_prefetched(
         self, topic: TopicName, jobs: list[bytes], priority: int, run: bytes
-    ) -> list[bytes]:
-        """Append prefetched jobs; return less urgent ones that are off the list now.
+    ) -> tuple[bool, list[bytes]]:
+        """Append prefetched jobs. `priority` is that of the first job.
 
-        `priority` is that of the first job.
+        Return whether a dequeue may wait for them, and less urgent jobs that are off the list now.
         """
         names = _prefetch_names(topic)
-        words = (names[0], _QUEUES, names[2], b"%d" % priority, *jobs)
-        return await self._run(self._list, words, run)
+        words = (names[0], _QUEUES, _awaited_name(topic), names[2], b"%d" % priority, *jobs)
+        answer: list[Any] = list(await self._run(self._list, words, run))
+        return bool(answer[0]), answer[1:]
 
     async def take_back(self, topic: TopicName) -> list[bytes]:
         """Take all prefetched jobs of a topic off its list."""
         return await self._run(self._take_back, _prefetch_names(topic)[:1], self.run)
 
     async def prefetched_topics(self) -> list[TopicName]:
-        """Return the topics that have prefetched jobs, or notes of those."""
+        """Return the topics that have prefetched jobs or notes."""
         members: set[bytes] = await self._ask(self._redis.smembers(redis_keys.QUEUES))
         return [_topic(member) for member in members]
 
@@ -303,18 +306,17 @@ class RedisClient:
         entry: bytes | None = await self._ask(self._redis.lindex(key, 0))
         return entry
 
-    async def waiting(self, topic: TopicName) -> tuple[int, int, int]:
-        """Return the lengths of a topic's buffer, of its list and of its notes."""
+    async def waiting(self, topic: TopicName, is_awaited: bool = False) -> tuple[int, int, int]:
+        """Return the lengths of a topic's buffer, of its list and of its notes.
 
-        async def work() -> list[int]:
-            async with self._redis.pipeline(transaction=False) as pipe:
-                for key in (redis_keys.buffer_key, redis_keys.queue_key, redis_keys.handed_key):
-                    pipe.llen(key(*topic))
-                lengths: list[int] = await pipe.execute()
-                return lengths
-
-        buffered, listed, notes = await self._ask(work())
-        return buffered, listed, notes
+        `is_awaited`: where no job is listed, ask the node that lists the next one to notify all
+        nodes.
+        """
+        names, (listed, handed, _) = _buffer_names(topic), _prefetch_names(topic)
+        mark_ms = b"%d" % WAIT_MS_MAX if is_awaited else b""
+        words = (names[0], listed, handed, _awaited_name(topic), mark_ms)
+        answer: list[Any] = list(await self._run(self._count_waiting, words))
+        return answer[0], answer[1], answer[2]
 
     async def notes(self, topic: TopicName) -> list[bytes]:
         """Return the first notes of prefetched jobs that were handed out."""
@@ -386,6 +388,11 @@ def _prefetch_names(topic: TopicName) -> tuple[bytes, bytes, bytes]:
     """Return the keys of a topic's list and of its notes, and its member of the set of lists."""
     listed, handed = redis_keys.queue_key(*topic), redis_keys.handed_key(*topic)
     return listed.encode(), handed.encode(), _member(topic)
+
+
+def _awaited_name(topic: TopicName) -> bytes:
+    """Return the key of the mark that a dequeue has found no prefetched job."""
+    return redis_keys.awaited_key(*topic).encode()
 
 
 def _member(topic: TopicName) -> bytes:

@@ -1,7 +1,7 @@
 -- Removes notes of jobs that were handed out, once the shard has them. Another node that wrote the same
 -- notes may have removed them before.
 --
--- KEYS   the list of notes, the list of prefetched jobs, the set of topics that have such jobs
+-- KEYS   the list of notes, the list of prefetched jobs, the set of topics that have prefetched jobs
 -- ARGV   the member of the set, then the notes
 
 local noted = {}

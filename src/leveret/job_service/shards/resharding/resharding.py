@@ -7,7 +7,7 @@
     marks    copy flush marks of topics that have no jobs any more to their new shards
     count    the map has the new number
     open     every shard has the new number
-    tidy     delete what only the move needed
+    tidy     delete the records that only the move needed
 
 After a crash the steps are repeated; the map and the states of topics say how far the change came.
 Between `narrow` and `open` no shard accepts a topic that changes its shard. Nodes that know the old
@@ -79,7 +79,7 @@ class PlannedTopic:
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing is left to do: the topic is live on its new shard and nowhere else."""
+        """Return whether the move is complete: the topic is live on its new shard alone."""
         elsewhere = [found for shard, found in self.on_shards.items() if shard != self.shard]
         if self.is_moving or any(
             found.state and (found.jobs or found.other) for found in elsewhere

@@ -2,7 +2,7 @@
 --
 -- Sessions of a node use generic plans: PostgreSQL plans a statement of these functions once per
 -- connection, not at each call. So a plan must be good for all arguments. Nodes do not allow hash
--- joins, since such a plan, made while a table is small, would read the whole table later.
+-- joins: a plan with one, made while a table is small, would read the whole table later.
 --
 -- A function that makes jobs ready notifies the nodes on the channel {{READY_CHANNEL}}, with the
 -- topic. So a dequeue that waits needs no transactions.
@@ -81,7 +81,7 @@ BEGIN
     ) AS s WHERE s.first <> s.id;
 END $$;
 
--- Whether the topic is among those that have been due for longest. Reads only the indexes of times.
+-- True if the topic is among the topics that have been due for longest. Reads the indexes of times only.
 CREATE OR REPLACE FUNCTION leveret_is_due(ns TEXT, tp TEXT, now_at TIMESTAMPTZ) RETURNS BOOLEAN
 LANGUAGE plpgsql AS $$
 BEGIN

@@ -2,13 +2,13 @@
 --
 -- A job that is leased ahead (*prefetched*) has its token and its attempt already. A list in Redis
 -- offers it for {{PREFETCH_OFFERED}}. Its lease in the table is longer by that time, and by
--- {{PREFETCH_MARGIN}} for the error with which a node knows the time of the shard. So whoever takes it
--- off the list has the whole lease, without a transaction. The status `leased` becomes `processing`
--- when a node notes here that the job was handed out (`leveret_note_handed_out`).
+-- {{PREFETCH_MARGIN}} for the error with which a node knows the time of the shard. So the worker that
+-- gets the job from the list has its whole lease, without a transaction. The status `leased` becomes
+-- `processing` when a node notes here that the job was handed out (`leveret_note_handed_out`).
 
 -- Handles the jobs that are due, of one topic or of all: scheduled jobs become ready, leases that ran
--- out become failures, and prefetched jobs that nobody is known to have become ready again, as if they
--- had not been leased. Returns each topic and how many leases ran out.
+-- out become failures, and prefetched jobs that were not noted as handed out become ready again, as if
+-- they had not been leased. Returns each topic and how many leases ran out.
 CREATE OR REPLACE FUNCTION leveret_wake(ns TEXT, tp TEXT, now_at TIMESTAMPTZ, most INT)
 RETURNS TABLE (woken_ns TEXT, woken_tp TEXT, expired BIGINT) LANGUAGE plpgsql AS $$
 DECLARE
@@ -143,7 +143,7 @@ BEGIN
         i.fair_rank, usual_ms, longest_ms, now_at + {{PREFETCH_OFFERED}};
 END $$;
 
--- Makes prefetched jobs that nobody took ready again, as if they had not been leased.
+-- Makes prefetched jobs that no worker has taken ready again, as if they had not been leased.
 CREATE FUNCTION leveret_take_back(ns TEXT, tp TEXT, ids BIGINT[], tokens BIGINT[]) RETURNS VOID
 LANGUAGE plpgsql AS $$
 BEGIN

@@ -1,3 +1,3 @@
--- Whether item i belongs to the topic. Written with `||` so that the planner finds the job by its id
--- and does not read the whole topic.
+-- True if item i belongs to the topic. `|| ''` makes the planner find the job by its id instead of
+-- reading the whole topic.
 (i.namespace || '') = ns AND (i.topic || '') = tp

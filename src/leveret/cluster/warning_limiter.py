@@ -1,7 +1,7 @@
-"""Which lines about other nodes go to the log: each once a minute, and few in all.
+"""Limit the warnings about other nodes: each once a minute, and few in all.
 
-A peer that is refused comes again and again, and a stranger may connect as often as it likes. Their
-lines must not fill the log.
+A peer that is refused connects again and again, and so may any program. Their lines must not fill
+the log.
 """
 
 import logging
@@ -12,15 +12,15 @@ REPEAT_S: Final = 60.0  # the same line about the same peer is not repeated befo
 LINES_MAX: Final = 60  # in `REPEAT_S`, about all peers
 
 
-class Complaints:
-    """The lines of the last minute."""
+class WarningLimiter:
+    """The warnings of the last minute."""
 
     def __init__(self, time_s: Callable[[], float]) -> None:
         self._time_s = time_s
         self._said: dict[tuple[str, str], float] = {}  # by peer and line, the oldest first
 
     def level(self, peer: str, line: str) -> int:
-        """Return the level for a line: WARNING if it is new, DEBUG if it was said lately."""
+        """Return the level for a line: WARNING if it is new, DEBUG if it was logged lately."""
         now_s = self._time_s()
         for key in [key for key, said_s in self._said.items() if now_s - said_s >= REPEAT_S]:
             del self._said[key]
@@ -30,6 +30,6 @@ class Complaints:
         return logging.WARNING
 
     def forget(self, peer: str) -> None:
-        """Say the lines about a peer again: it was connected since."""
+        """Log the lines about a peer again, because it has connected since."""
         for key in [key for key in self._said if key[0] == peer]:
             del self._said[key]

@@ -1,0 +1,89 @@
+"""Lists of the jobs of a topic by state, page by page, for operators. They change nothing.
+
+The cursor of a page holds the columns by which the list is ordered, of its last job. A page has at
+most `BATCH_BYTES_MAX` bytes of payloads, or one job more.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from leveret.job_model import BATCH_BYTES_MAX, PRIORITY_MAX, PRIORITY_MIN, Job
+from leveret.job_service.list_cursor import bad_cursor, decode_cursor, encode_cursor
+from leveret.job_service.shards.tables import Tables, read_job
+from leveret.job_service.shards.timestamps import from_us, to_ms, to_us
+from leveret.job_service.shards.topic_name import TopicName
+
+_ORDERS: Final = {
+    "ready": ("priority", "fair_rank", "deliver_after", "id"),
+    "scheduled": ("deliver_after", "id"),
+    "leased": ("lease_expires_at", "id"),
+}
+_WHERE: Final = {
+    "ready": "status = 'ready'",
+    "scheduled": "status = 'scheduled' AND deliver_after > coalesce($4, now())",
+    "leased": "status = 'processing'",
+}
+_TIMES: Final = ("deliver_after", "lease_expires_at")
+
+# Runs a statement on the shard of a topic, with the topic as its first two arguments.
+Ask = Callable[..., Awaitable[list[Any]]]
+
+
+def _statement(state: str, is_continued: bool) -> str:
+    """Return the statement of a page.
+
+    Its arguments are the topic, the limit, the time, and the key of the last job before the page.
+    """
+    order, where = ", ".join(_ORDERS[state]), _WHERE[state]
+    if is_continued:
+        places = ", ".join(f"${5 + number}" for number in range(len(_ORDERS[state])))
+        where += f" AND ({order}) > ({places})"
+    return (
+        "SELECT * FROM (SELECT *, sum(octet_length(payload)) OVER (ORDER BY place)"
+        " - octet_length(payload) AS bytes_before FROM"
+        f" (SELECT *, row_number() OVER (ORDER BY {order}) AS place,"
+        " coalesce($4, now()) AS asked_at FROM items"
+        f" WHERE namespace = $1 AND topic = $2 AND {where} ORDER BY {order} LIMIT $3) AS f) AS g"
+        f" WHERE bytes_before < {BATCH_BYTES_MAX} ORDER BY place"
+    )
+
+
+_FIRST: Final = {state: _statement(state, is_continued=False) for state in _ORDERS}
+_NEXT: Final = {state: _statement(state, is_continued=True) for state in _ORDERS}
+
+
+class JobLists:
+    """The lists of all topics."""
+
+    def __init__(self, read: Ask, tables: Tables) -> None:
+        self._read = read
+        self._tables = tables
+
+    async def page(
+        self, topic: TopicName, state: str, limit: int, after: str
+    ) -> tuple[list[Job], str]:
+        """Return the jobs of a page, and the cursor of the next page."""
+        key = _read_key(state, after) if after else []
+        sql = (_NEXT if key else _FIRST)[state]
+        rows = await self._read(topic, sql, limit, self._tables.given_time(), *key)
+        jobs = [read_job(row, to_ms(row["asked_at"])) for row in rows]
+        is_cut = sum(len(job.payload) for job in jobs) >= BATCH_BYTES_MAX
+        return jobs, _write_key(state, rows[-1]) if is_cut or len(jobs) == limit else ""
+
+
+def _write_key(state: str, row: Any) -> str:
+    return encode_cursor(
+        to_us(row[column]) if column in _TIMES else row[column] for column in _ORDERS[state]
+    )
+
+
+def _read_key(state: str, after: str) -> list[object]:
+    """Return the values of the columns; JobsInvalidError if PostgreSQL cannot compare with them."""
+    columns = _ORDERS[state]
+    numbers = dict(zip(columns, decode_cursor(after, len(columns)), strict=True))
+    if not PRIORITY_MIN <= numbers.get("priority", 0) <= PRIORITY_MAX:
+        raise bad_cursor()
+    try:
+        return [from_us(n) if column in _TIMES else n for column, n in numbers.items()]
+    except OverflowError:
+        raise bad_cursor() from None

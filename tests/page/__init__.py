@@ -1,0 +1,1 @@
+"""Tests of the management page in a browser."""
