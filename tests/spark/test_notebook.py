@@ -11,8 +11,6 @@ from tests.spark.lake import Served
 
 NOTEBOOK = Path(__file__).parents[2] / "examples" / "stream_to_chart.ipynb"
 
-pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
-
 
 def run_cells(cells: list[dict[str, Any]]) -> dict[str, Any]:
     """Run the code of a notebook as its kernel would, in this process; return its variables.
