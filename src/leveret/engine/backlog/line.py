@@ -21,7 +21,8 @@ from mypy_extensions import i64
 from leveret.engine.backlog.paged import PagedRuns
 from leveret.engine.message import REDELIVERED, Message
 
-WINDOW_BYTES: Final = 16 * 1024 * 1024  # bodies in memory; further messages stay in the log
+# Headers and bodies in memory; further messages stay in the log.
+WINDOW_BYTES: Final = 16 * 1024 * 1024
 
 _COMPACT_AT: Final = 1024  # taken slots at the front of `fresh` before it is cut
 
@@ -32,9 +33,9 @@ class Line:
     def __init__(self) -> None:
         self.fresh: list[Message | None] = []  # by rank; slots before `at` are taken
         self.at: i64 = 0
-        self.fresh_bytes: i64 = 0  # bytes of the bodies in `fresh`
+        self.fresh_bytes: i64 = 0  # headers and bodies in `fresh`
         self.returned: list[tuple[int, Message]] = []  # heap by rank
-        self.returned_bytes: i64 = 0  # bytes of the bodies in `returned`
+        self.returned_bytes: i64 = 0  # headers and bodies in `returned`
         self.kept: i64 = 0  # returned messages that could not be paged out when it was last tried
         self.kept_bytes: i64 = 0
         self.number: i64 = 0  # counts the lines of paged returns in order of creation
@@ -71,7 +72,7 @@ class Line:
 
     def append(self, message: Message) -> None:
         self.fresh.append(message)
-        self.fresh_bytes += len(message.body)
+        self.fresh_bytes += len(message.body) + len(message.header)
 
     def needs_page(self) -> bool:
         """Return True if the next message must be read from the log."""
@@ -117,10 +118,10 @@ class Line:
                 except Exception:
                     fresh[at] = first
                     raise
-                self.fresh_bytes -= len(first.body)
+                self.fresh_bytes -= len(first.body) + len(first.header)
                 return first
         message = heappop(self.returned)[1]
-        self.returned_bytes -= len(message.body)
+        self.returned_bytes -= len(message.body) + len(message.header)
         return message
 
     def has_long_return(self, window: i64) -> bool:
@@ -149,7 +150,7 @@ class Line:
         """Put a message back at its original place."""
         if not self.returned:
             self.returned_bytes = self.kept = self.kept_bytes = 0
-        self.returned_bytes += len(message.body)
+        self.returned_bytes += len(message.body) + len(message.header)
         heappush(self.returned, (message.rank, message))
 
     def mark_returns(self, messages: list[Message]) -> None:

@@ -31,7 +31,7 @@ from leveret.journal.records import NOWHERE
 WINDOW: Final = 8192  # messages of a line in memory; further messages stay in the log
 LAZY_WINDOW: Final = 64  # the same for a lazy queue
 
-MESSAGE_BYTES: Final = 300  # a message in memory without its body: object, header, list slots
+MESSAGE_BYTES: Final = 250  # a message in memory without header and body: object, list slots
 RUN_BYTES: Final = 12  # a message that is only a position in the log
 
 
@@ -220,13 +220,12 @@ class Ready:
         return earliest
 
     def memory_bytes(self) -> i64:
-        """Estimate the memory of the lines: messages with their bodies, and positions."""
+        """Estimate the memory of the lines: messages with headers and bodies, and positions."""
         total: i64 = 0
         for line in self.all_lines():
             in_memory: i64 = len(line.fresh) - line.at + len(line.returned)
-            total += line.fresh_bytes + in_memory * MESSAGE_BYTES + line.paged.count * RUN_BYTES
-            for _, message in line.returned:
-                total += len(message.body)
+            total += line.fresh_bytes + line.returned_bytes + in_memory * MESSAGE_BYTES
+            total += line.paged.count * RUN_BYTES
         return total
 
     def messages(self) -> list[Message]:

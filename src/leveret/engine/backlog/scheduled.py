@@ -23,7 +23,7 @@ from leveret.journal.records import NOWHERE, OFFSET_BITS, OFFSET_MASK
 WINDOW: Final = 8192  # messages in memory; further messages stay in the log
 WINDOW_BYTES: Final = 16 * 1024 * 1024  # bodies in memory
 
-MESSAGE_BYTES: Final = 400  # a message in memory without its body
+MESSAGE_BYTES: Final = 350  # a message in memory without header and body
 ENTRY_BYTES: Final = 36  # a message that is only a position in the log
 
 _PAGE: Final = 512  # messages read back at once; they may be anywhere in the log
@@ -44,7 +44,7 @@ class Scheduled:
         self.in_log = ScheduledInLog()
         self.damaged: list[PagedRun] = []  # messages that cannot be read
         self._heap: list[tuple[int, int, Message]] = []
-        self._heap_bytes: i64 = 0  # bytes of the bodies in memory
+        self._heap_bytes: i64 = 0  # headers and bodies in memory
         self.serial: int = 0  # the last serial; serials give the order among equal due times
 
     def __len__(self) -> int:
@@ -71,7 +71,7 @@ class Scheduled:
         self.in_log.add(due_ms, self.serial, seq, position, body_bytes)
 
     def _push(self, due_ms: int, serial: int, message: Message) -> None:
-        self._heap_bytes += len(message.body)
+        self._heap_bytes += len(message.body) + len(message.header)
         heappush(self._heap, (due_ms, serial, message))
 
     def next_due_ms(self) -> i64:
@@ -102,7 +102,7 @@ class Scheduled:
         if not self._heap or self._heap[0][0] > now_ms:
             return None
         message = heappop(self._heap)[2]
-        self._heap_bytes -= len(message.body)
+        self._heap_bytes -= len(message.body) + len(message.header)
         self.body_bytes -= len(message.body)
         return message
 
@@ -185,7 +185,7 @@ class Scheduled:
         kept: list[tuple[int, int, Message]] = []
         for entry in self._heap:
             if entry[2].seq in wanted:
-                self._heap_bytes -= len(entry[2].body)
+                self._heap_bytes -= len(entry[2].body) + len(entry[2].header)
             else:
                 kept.append(entry)
         if len(kept) != len(self._heap):

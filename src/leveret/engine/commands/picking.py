@@ -220,7 +220,7 @@ def _remove_in_memory(line: Line, seqs: list[int], is_sorted: bool) -> i64:
         count += len(line.returned) - len(kept)
         heapify(kept)
         line.returned = kept
-        line.returned_bytes = sum([len(message.body) for _, message in kept])
+        line.returned_bytes = sum([len(each.body) + len(each.header) for _, each in kept])
     return count
 
 
@@ -231,7 +231,7 @@ def _cut_out(line: Line, indexes: list[int]) -> None:
     for index in indexes:
         message = fresh[index]
         assert message is not None
-        line.fresh_bytes -= len(message.body)
+        line.fresh_bytes -= len(message.body) + len(message.header)
         rest.extend(fresh[start:index])
         start = index + 1
     rest.extend(fresh[start:])

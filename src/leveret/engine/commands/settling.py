@@ -157,6 +157,7 @@ def give_back(slots: Slots, messages: list[Message], *, failed: bool) -> None:
                     message.holder = None
                     queue.unacked -= 1
                     queue.unacked_bytes -= len(message.body)
+                    queue.unacked_header_bytes -= len(message.header)
                 queue.turn.note_fault(f"settling a message of queue '{queue.name}'", fault)
     for message in messages:
         if message.queue == _NO_QUEUE:

@@ -289,6 +289,7 @@ class Queue(QueueState):
         session.unacked.add(message)
         self.unacked += 1
         self.unacked_bytes += body_bytes
+        self.unacked_header_bytes += len(message.header)
         message.taken_ms = self.turn.now_ms
         if timeout_ms != 0:
             self.turn.timers.arm(session, self.turn.now_ms + timeout_ms)
@@ -298,6 +299,7 @@ class Queue(QueueState):
         body_bytes: i64 = len(message.body)
         self.unacked -= 1
         self.unacked_bytes -= body_bytes
+        self.unacked_header_bytes -= len(message.header)
         holder = message.holder
         assert holder is not None
         message.holder = None

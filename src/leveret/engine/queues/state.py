@@ -90,13 +90,12 @@ class QueueState(Target):
         self.limited = settings.max_length >= 0 or settings.max_bytes >= 0
         # Messages
         self.next_seq: i64 = 0
-        self.ready = Ready(
-            prioritised=settings.priority_max > 0, returns_first=settings.kind == "quorum"
-        )
+        self.ready = Ready(prioritised=settings.priority_max > 0, returns_first=self.is_quorum)
         self.scheduled = Scheduled()
         self.arrival_times = ArrivalTimes()
         self.unacked: i64 = 0
-        self.unacked_bytes: i64 = 0
+        self.unacked_bytes: i64 = 0  # of their bodies
+        self.unacked_header_bytes: i64 = 0
         self.stuck: i64 = 0  # dead letters that no queue takes; the vhost keeps them
         self.damage: list[str] = []  # descriptions of the damage that made messages unreadable
         self.subscribers = Subscribers(settings.single_active, settings.kind == "quorum")
@@ -146,7 +145,7 @@ class QueueState(Target):
 
     def memory_bytes(self) -> i64:
         """Return roughly the memory of the messages. Those in the log alone take little."""
-        in_flight = self.unacked_bytes + self.unacked * MESSAGE_BYTES
+        in_flight = self.unacked_bytes + self.unacked_header_bytes + self.unacked * MESSAGE_BYTES
         return in_flight + self.ready.memory_bytes() + self.scheduled.memory_bytes()
 
     def oldest_ready_ms(self) -> i64:

@@ -136,3 +136,21 @@ def test_everything_in_flight_is_counted_once_whoever_holds_it() -> None:
     assert (queue.ready.count, queue.unacked, queue.unacked_bytes) == (1, 2, 2)
     client.send("channel.close")
     assert (queue.ready.count, queue.unacked, queue.unacked_bytes) == (3, 0, 0)
+
+
+def test_memory_of_a_queue_counts_headers_wherever_its_messages_are() -> None:
+    client = Client()
+    queue = client.queue("q")
+    empty = queue.memory_bytes()
+    size = 20_000
+    client.publish("q", "1", "2", headers={"long": "h" * size})
+    assert queue.memory_bytes() - empty > 2 * size
+    client.get("q", no_ack=False)
+    client.get("q", no_ack=False)
+    assert queue.unacked == 2
+    assert queue.memory_bytes() - empty > 2 * size
+    client.send("basic.recover", requeue=True)
+    assert queue.ready.count == 2
+    assert queue.memory_bytes() - empty > 2 * size
+    assert client.drain("q") == ["1", "2"]
+    assert queue.memory_bytes() == empty
