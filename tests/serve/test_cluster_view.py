@@ -125,9 +125,18 @@ def test_token_of_jobs_is_valid_at_the_next_leader(trio: RunningCluster) -> None
     assert ask(trio, old, "/api/cluster/lead", "POST", {"node": new})[0] == 200
     wait_until(lambda: trio.leader == new, f"node {new} leads")
     job = {"namespace": "/", "topic": "t", "payload": ""}
+
+    def is_enqueued(name: str) -> bool:
+        """Return False if the node still relayed to the old leader, which closes the connection."""
+        try:
+            status, answer = ask(trio, name, "/enqueue", "POST", [job], token)
+        except ConnectionError:
+            return False
+        assert status in (200, 503), answer
+        return status == 200
+
     for name in trio.nodes:
-        status, answer = ask(trio, name, "/enqueue", "POST", [job], token)
-        assert status == 200, answer
+        wait_until(partial(is_enqueued, name), f"node {name} enqueues")
 
 
 def test_every_node_shows_all_nodes(trio: RunningCluster) -> None:
@@ -155,7 +164,8 @@ def test_every_node_shows_all_nodes(trio: RunningCluster) -> None:
     assert any(text.startswith(f"Node {killed} is not reached: start it, or ") for text in texts)
     for name in running:
         faults = get(trio, name, "/api/cluster")["faults"]
-        assert [one["severity"] for one in faults if one["node"] == killed] == ["degraded"]
+        # The node is not reached, and may be behind, too.
+        assert {one["severity"] for one in faults if one["node"] == killed} == {"degraded"}
     replicas = get(trio, follower, "/api/queues/quorum/%2F/qq/status")
     states = {row["Node Name"]: row["Raft State"] for row in replicas}
     assert states == {leader: "leader", follower: "follower", killed: "noproc"}
