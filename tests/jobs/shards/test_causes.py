@@ -150,7 +150,9 @@ def test_addresses_of_every_kind_are_taken() -> None:
 def test_a_redis_cluster_is_refused_with_a_sentence(deployment: Deployment) -> None:
     class Clustered(RedisServer):
         def command(self) -> list[str]:
-            return [*super().command(), "--cluster-enabled", "yes", "--databases", "1"]
+            # Without a port of its own for other nodes it takes the client's port + 10,000.
+            cluster = ["--cluster-enabled", "yes", "--cluster-port", str(free_port())]
+            return [*super().command(), *cluster, "--databases", "1"]
 
     server = Clustered()
 
