@@ -50,7 +50,15 @@ FORMS_KEPT = 3  # the newest ones: programs that run may still import from an ol
 LOCK = BUILD / "lock"  # held by the process that builds
 PROGRESS = BUILD / "progress"  # setup.py writes into it how many C files are compiled
 BACKGROUND_NICE = 19
-COMMAND = "import sys\n\nfrom leveret.cli.main import main\n\nsys.exit(main())\n"
+# Worker processes of `leveret perf` import the file, and must not run the command again.
+COMMAND = """\
+import sys
+
+from leveret.cli.main import main
+
+if __name__ == "__main__":
+    sys.exit(main())
+"""
 WATCH_S = 1.0  # time between two looks at the progress, and at the broker that runs meanwhile
 PIP = [str(PYTHON), "-m", "pip", "--disable-pip-version-check", "--no-input", "-qq"]
 

@@ -74,11 +74,15 @@ class Clone:
         """Let all compilers go on."""
         self.lock.close()
 
-    def version(self) -> str:
-        """Return the version that a new command of this clone reports."""
-        command = [str(self.tree / ".venv" / "bin" / "leveret"), "--version"]
+    def leveret(self, *words: str) -> str:
+        """Run the command of this clone, and return its output."""
+        command = [str(self.tree / ".venv" / "bin" / "leveret"), *words]
         clean = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
         return subprocess.run(command, env=clean, capture_output=True, text=True, check=True).stdout
+
+    def version(self) -> str:
+        """Return the version that a new command of this clone reports."""
+        return self.leveret("--version")
 
 
 @pytest.fixture
@@ -99,10 +103,15 @@ def lines_until(process: subprocess.Popen[str], pattern: str) -> list[str]:
     raise AssertionError(f"no {pattern!r} in {''.join(lines)}")
 
 
-def http_port(lines: list[str]) -> int:
+def ports(lines: list[str]) -> tuple[int, int]:
+    """Return the ports of a broker for AMQP and HTTP."""
     found = READY.search("".join(lines))
     assert found is not None, lines
-    return int(found[2])
+    return int(found[1]), int(found[2])
+
+
+def http_port(lines: list[str]) -> int:
+    return ports(lines)[1]
 
 
 def form_of(port: int) -> str:
@@ -153,7 +162,10 @@ def test_without_compiler_broker_runs_interpreted_and_says_so(fresh: Clone) -> N
             lines_until(process, "no C compiler or no headers of Python: Leveret stays interpreted")
 
 
-def test_pure_form_is_not_built(fresh: Clone) -> None:
+def test_pure_form_is_not_built_and_its_commands_work(fresh: Clone) -> None:
     with fresh.running(LEVERET_PURE="1") as process:
         lines = lines_until(process, "leveret ready")
         assert "compiled form" not in "".join(lines)
+        address = f"amqp://guest:guest@127.0.0.1:{ports(lines)[0]}/"
+        measured = fresh.leveret("perf", "--uri", address, "--messages", "100", "--confirm", "10")
+        assert re.search(r"received +100 ", measured), measured
