@@ -14,7 +14,14 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    Route,
+    sync_playwright,
+)
 
 from leveret.testing.broker import RunningBroker
 from tests.clients.node_packages import installed_package
@@ -63,6 +70,18 @@ def new_context(browser: Browser) -> BrowserContext:
     context = browser.new_context(viewport=viewport, color_scheme="light", reduced_motion="reduce")
     context.set_default_timeout(WITHIN_MS)
     return context
+
+
+def hold(page: Page, *calls: str) -> list[Route]:
+    """Hold back these calls, and return the list that they are added to."""
+    held: list[Route] = []
+
+    def keep(route: Route) -> None:
+        held.append(route)
+
+    for each in calls:
+        page.route(each, keep)
+    return held
 
 
 class Reader:

@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 
 from leveret.testing.broker import RunningBroker, broker
 from tests.http.asking import ask
-from tests.page.browser import WITHIN_MS, Reader
+from tests.page.browser import WITHIN_MS, Reader, hold
 
 pytestmark = pytest.mark.compiled_only("the page's own behaviour, the same in both forms")
 expect.set_options(timeout=WITHIN_MS)
@@ -57,6 +57,43 @@ def test_back_and_reload_keep_search_order_filter_and_place(reader: Reader) -> N
     expect(page.get_by_role("button", name="With messages")).to_have_attribute(
         "aria-pressed", "true"
     )
+
+
+SCROLL_AND_CLICK = """async () => {
+  const host = document.querySelector(".rows");
+  const scrolled = new Promise((done) => host.addEventListener("scroll", done, { once: true }));
+  host.scrollTop = 40 * 20;
+  await scrolled;
+  host.querySelector('a[href="#/queues/%2F/order-30"]').click();
+  await new Promise((done) => setTimeout(done, 500)); // the list notes its place before that
+}"""
+
+
+def test_a_row_clicked_just_after_scrolling_opens(reader: Reader) -> None:
+    page = reader.page
+    reader.open("#/queues?q=order", "/queues")
+    expect(page.get_by_text("60 of 62")).to_be_visible()
+    held = hold(page, "**/page/views/queue.js")
+    page.evaluate(SCROLL_AND_CLICK)
+    for route in held:
+        route.continue_()
+    page.unroute_all()
+    expect(page.get_by_role("heading", level=1)).to_have_text("order-30")
+    page.wait_for_url("**/#/queues/%2F/order-30")
+
+
+def test_a_row_keeps_the_focus_when_the_row_before_it_goes(
+    reader: Reader, server: RunningBroker
+) -> None:
+    page = reader.page
+    for name in ("a-first", "a-second"):
+        assert ask(server, "PUT", f"/api/queues/%2F/{name}", {})[0] == 201
+    reader.open("#/queues?q=a-", "/queues")
+    page.get_by_role("link", name="a-second").focus()
+    assert ask(server, "DELETE", "/api/queues/%2F/a-first")[0] == 204
+    expect(page.get_by_role("link", name="a-first")).to_have_count(0)
+    expect(page.get_by_role("link", name="a-second")).to_be_focused()
+    assert ask(server, "DELETE", "/api/queues/%2F/a-second")[0] == 204
 
 
 def test_the_vhost_is_in_the_address_and_back_returns_to_the_one_before(reader: Reader) -> None:

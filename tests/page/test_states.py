@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pika
 import pytest
-from playwright.sync_api import BrowserContext, Page, Route, expect
+from playwright.sync_api import BrowserContext, Page, expect
 
 from leveret.testing.broker import RunningBroker, broker
-from tests.page.browser import WITHIN_MS, Reader
+from tests.page.browser import WITHIN_MS, Reader, hold
 from tools.ports import free_port
 
 pytestmark = pytest.mark.compiled_only("the page's own behaviour, the same in both forms")
@@ -50,18 +50,6 @@ def addresses(page: Page) -> dict[str, str]:
 def go(page: Page, view: str, address: str) -> None:
     page.evaluate("address => { location.hash = address; }", address)
     page.locator(f'main[data-view="{view}"]').wait_for()
-
-
-def hold(page: Page, *calls: str) -> list[Route]:
-    """Hold back these calls, and return the list that they are added to."""
-    held: list[Route] = []
-
-    def keep(route: Route) -> None:
-        held.append(route)
-
-    for each in calls:
-        page.route(each, keep)
-    return held
 
 
 def test_every_view_says_that_it_loads_and_that_it_failed(reader: Reader) -> None:

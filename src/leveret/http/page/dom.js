@@ -73,8 +73,13 @@ export function fill(element, ...children) {
 
 function patchChildren(live, wanted) {
   const keyed = new Map();
-  for (const child of live.children) {
-    if (child.dataset?.key !== undefined) keyed.set(child.dataset.key, child);
+  const staying = new Set(wanted.map((fresh) => fresh.dataset?.key));
+  for (const child of [...live.children]) {
+    const key = child.dataset?.key;
+    if (key === undefined) continue;
+    // Remove others first: a node that is moved past them loses the focus, and a click that has begun.
+    if (staying.has(key)) keyed.set(key, child);
+    else child.remove();
   }
   let next = live.firstChild;
   for (const fresh of wanted) {

@@ -33,6 +33,7 @@ let framePoller = null;
 let current = null;
 let poller = null;
 let isLoaded = false; // false until the first view is shown
+let lastAsked = 0; // number of the view that the user has asked for last
 
 async function start() {
   addRoutes(ROUTES);
@@ -140,12 +141,13 @@ async function showView() {
   if (isList(found)) matchVhost(found);
   frame.drawVhosts();
   leaveView();
-  const wanted = location.hash;
+  lastAsked += 1;
+  const mine = lastAsked;
   frame.section = found?.route.section ?? "";
   frame.main.setAttribute("aria-busy", "true");
   frame.drawNav();
   const view = found ? await loadView(found) : notFoundView();
-  if (!frame || location.hash !== wanted) return; // the address has changed meanwhile
+  if (!frame || mine !== lastAsked) return; // the user has gone on meanwhile
   leaveView();
   current = view;
   document.title = `${view.title} · Leveret`;

@@ -67,6 +67,11 @@ export function goTo(address) {
   location.hash = address;
 }
 
+/** Return the current address without the choices. */
+export function currentPath() {
+  return location.hash.split("?")[0] || "#/";
+}
+
 /** Return the choices in the current address. */
 export function currentQuery() {
   return new URLSearchParams(location.hash.split("?")[1] ?? "");
@@ -82,7 +87,7 @@ export function withQuery(changes) {
     if (value === null) query.delete(name);
     else query.set(name, value);
   }
-  return `${location.hash.split("?")[0] || "#/"}${query.size > 0 ? `?${query}` : ""}`;
+  return `${currentPath()}${query.size > 0 ? `?${query}` : ""}`;
 }
 
 /** Note choices in the address, without a step for Back. */

@@ -9,7 +9,7 @@
 
 import { fill, h } from "../dom.js";
 import { count } from "../format.js";
-import { currentQuery, noteQuery } from "../router.js";
+import { currentPath, currentQuery, noteQuery } from "../router.js";
 import { columnButton } from "./column_choice.js";
 
 const WAIT_MS = 80; // after a key press, because filtering ten thousand rows takes time
@@ -49,6 +49,7 @@ export class SearchBar {
    */
   constructor(table, { label, choices }, onChange) {
     const query = currentQuery();
+    this.path = currentPath();
     this.table = table;
     this.choices = choices;
     this.onChange = onChange;
@@ -129,7 +130,8 @@ export class SearchBar {
   /** Note the search in the address. */
   note() {
     clearTimeout(this.noting);
-    if (!this.input.isConnected) return; // the user has gone to another view
+    // The user may have gone to another view, which may still be loading.
+    if (!this.input.isConnected || currentPath() !== this.path) return;
     const { order } = this.table;
     const top = this.table.topRow();
     noteQuery({
