@@ -15,7 +15,7 @@ from leveret.engine.streams.stream import Stream
 from leveret.testing.broker import RunningBroker
 
 GUEST = "Basic " + b64encode(b"guest:guest").decode()
-WITHIN_S = 60.0
+WITHIN_S = 150.0  # longer than a bulk read may wait for its worker
 
 
 @contextmanager

@@ -51,6 +51,7 @@ READS_MAX: Final = 8  # concurrent reads; each may take about 30 MB of its worke
 WORKERS_MAX: Final = 4  # each takes 170 MB
 USER_READS_MAX: Final = 6  # of one user, so that others find a place
 WAIT_S: Final = 30.0  # wait for a running read to end
+BEGIN_S: Final = 120.0  # wait for the first rows: a new worker has to load pyarrow first
 ENCODE_S: Final = 30.0  # wait for the next bytes from the worker
 STALL_S: Final = 30.0  # wait for a client that takes no bytes
 IDLE_S: Final = 60.0
@@ -83,20 +84,20 @@ class Read:
 
     async def begin(self) -> None:
         """Wait until the first rows arrive; raise ReadError if the read fails."""
-        kind, size = await self._head()
+        kind, size = await self._head(BEGIN_S)
         if kind != STATUS or size > 0:
             raise await self._failure(kind, size)
 
     async def piece(self) -> bytes:
         """Return the next bytes of the answer, b"" at its end; raise ReadError if it breaks off."""
         if self._left == 0:
-            kind, size = await self._head()
+            kind, size = await self._head(ENCODE_S)
             if kind == END:
                 return b""
             if kind != DATA:
                 raise await self._failure(kind, size)
             self._left = size
-        found = await self._receive(min(self._left, PIECE_BYTES))
+        found = await self._receive(min(self._left, PIECE_BYTES), ENCODE_S)
         self._left -= len(found)
         return found
 
@@ -132,27 +133,27 @@ class Read:
         with suppress(OSError):
             self._peer.shutdown(socket.SHUT_RDWR)
 
-    async def _head(self) -> tuple[int, int]:
-        kind, size = HEAD.unpack(await self._exactly(HEAD.size))
+    async def _head(self, within_s: float) -> tuple[int, int]:
+        kind, size = HEAD.unpack(await self._exactly(HEAD.size, within_s))
         return kind, size
 
     async def _failure(self, kind: int, size: int) -> ReadError:
         assert kind in (STATUS, FAULT)
         assert size <= NOTE_BYTES_MAX
-        return ReadError(*decode_fault(await self._exactly(size)))
+        return ReadError(*decode_fault(await self._exactly(size, ENCODE_S)))
 
-    async def _exactly(self, size: int) -> bytes:
+    async def _exactly(self, size: int, within_s: float) -> bytes:
         data = b""
         while len(data) < size:
-            data += await self._receive(size - len(data))
+            data += await self._receive(size - len(data), within_s)
         return data
 
-    async def _receive(self, size: int) -> bytes:
+    async def _receive(self, size: int, within_s: float) -> bytes:
         try:
-            async with asyncio.timeout(ENCODE_S):
+            async with asyncio.timeout(within_s):
                 data = await self._loop.sock_recv(self._peer, size)
         except TimeoutError:
-            raise ReadError(FAILED, f"the worker sent nothing for {ENCODE_S:.0f} s") from None
+            raise ReadError(FAILED, f"the worker sent nothing for {within_s:.0f} s") from None
         except OSError:
             data = b""
         if not data:

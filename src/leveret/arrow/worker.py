@@ -2,7 +2,7 @@
 
 FD is a socket over which the broker passes one socket for each read. When FD ends, the worker ends
 at once. Each read has its own thread, which mostly waits for its client to take bytes. The worker
-runs with a lower priority than the broker.
+encodes with a lower priority than the broker.
 """
 
 import os
@@ -160,9 +160,9 @@ def load_encoder() -> Encode | None:
 
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for the broker, which stops the worker
-    os.nice(NICENESS)
     control = socket.socket(fileno=int(sys.argv[1]))
     encode = load_encoder()
+    os.nice(NICENESS)  # not before: a client waits for the first read while pyarrow is loaded
     while True:
         data, descriptors, _, _ = socket.recv_fds(control, 1, 1)
         if not data:

@@ -13,7 +13,6 @@ from unittest.mock import patch
 import pyarrow as pa
 import pytest
 
-from leveret.arrow import bulk_reads
 from leveret.arrow.bulk_reads import BulkReads
 from leveret.cluster.errors import NotLeaderError
 from leveret.cluster.relay import RelayHead
@@ -319,10 +318,7 @@ def _read_streams(
                 await act(node, asked)
 
     # On a busy machine the process that encodes may take long to start.
-    with (
-        patch.object(follower_http, "ASK_S", WITHIN_S),
-        patch.object(bulk_reads, "ENCODE_S", WITHIN_S),
-    ):
+    with patch.object(follower_http, "ASK_S", WITHIN_S):
         asyncio.run(scenario())
 
 
