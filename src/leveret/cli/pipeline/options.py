@@ -14,9 +14,9 @@ from typing import Annotated, Any, Final, Protocol
 import typer
 
 from leveret.cli.shared.broker_address import DEFAULT_URL
+from leveret.cli.shared.failures import describe_failure
 from leveret.cli.shared.options import Json, Password, Url, User
 from leveret.cli.shared.output import Output, set_parameters
-from leveret.errors import LeveretError
 from leveret.pipeline.environment import LOCAL, Environment, require_spark, with_login
 
 Vhost = Annotated[str, typer.Option("--vhost", help="Vhost of the streams, queues and exchanges.")]
@@ -92,12 +92,7 @@ def _is_interrupt(fault: BaseException | None) -> bool:
 
 def _user_message(fault: BaseException) -> str | None:
     """Return the error as text for the user, or None for a bug, which needs its traceback."""
-    if isinstance(fault, LeveretError):
-        return str(fault)
-    if isinstance(fault, OSError):
-        reason = fault.strerror or str(fault)
-        return f"{fault.filename}: {reason}" if fault.filename else reason
-    return _spark_message(fault)
+    return describe_failure(fault) or _spark_message(fault)
 
 
 def _spark_message(fault: BaseException) -> str | None:

@@ -1,4 +1,4 @@
-"""Where commands find the broker: the default address and the environment variables."""
+"""The default address of the broker, and the environment variables that give another one."""
 
 from typing import Final
 

@@ -3,7 +3,7 @@
 from leveret.errors import LeveretError
 
 
-def describe_failure(fault: Exception) -> str | None:
+def describe_failure(fault: BaseException) -> str | None:
     """Return the text of an error of the broker, a file or an encoding; None for other errors."""
     if isinstance(fault, LeveretError):
         return str(fault)
