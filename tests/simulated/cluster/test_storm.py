@@ -152,6 +152,20 @@ def left_behind(storm: Storm) -> tuple[SimulatedBroker, SimulatedBroker, Simulat
     return leader, late, other
 
 
+def elect_with_a_copy(
+    storm: Storm, leader: SimulatedBroker, late: SimulatedBroker, other: SimulatedBroker
+) -> None:
+    """Elect the old leader by the vote of the late member alone, which needs a copy to follow."""
+    leader.kill()
+    other.kill()
+    leader.start()
+    late.start()
+    storm.until("a node leads", lambda: storm.leader() is leader, COPY_S)
+    assert _copies(leader) == 1
+    storm.calm()
+    storm.check_end()
+
+
 def _oldest_block(leader: SimulatedBroker) -> int:
     """Return the oldest block that a leader has in its memory or its log files."""
     assert leader.member is not None
@@ -162,15 +176,7 @@ def _oldest_block(leader: SimulatedBroker) -> int:
 
 
 def test_elected_node_copies_its_directory_to_the_member_that_it_needs(storm: Storm) -> None:
-    leader, late, other = left_behind(storm)
-    leader.kill()
-    other.kill()
-    leader.start()
-    late.start()
-    storm.until("a node leads", lambda: storm.leader() is leader, COPY_S)
-    assert _copies(leader) == 1
-    storm.calm()
-    storm.check_end()
+    elect_with_a_copy(storm, *left_behind(storm))
 
 
 def test_elected_node_copies_a_directory_whose_streams_were_trimmed_since_its_last_file(
@@ -179,14 +185,7 @@ def test_elected_node_copies_a_directory_whose_streams_were_trimmed_since_its_la
     leader, late, other = left_behind(storm)
     Publisher(storm.network, "p8", leader.url, Accounts(), 1000, SHORT_STREAM)
     storm.until("a listed segment is gone", lambda: _is_trimmed(leader) and _is_trimmed(other))
-    leader.kill()
-    other.kill()
-    leader.start()
-    late.start()
-    storm.until("a node leads", lambda: storm.leader() is leader, COPY_S)
-    assert _copies(leader) == 1
-    storm.calm()
-    storm.check_end()
+    elect_with_a_copy(storm, leader, late, other)
 
 
 def _is_trimmed(machine: SimulatedBroker) -> bool:

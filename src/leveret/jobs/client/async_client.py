@@ -193,13 +193,14 @@ class AsyncClient:
         The iterator reads `page` jobs at a time, up to 1,000, while it is used. A job that changes
         its state meanwhile may be missing. `payloads` False: the payloads are empty.
         """
-        given, after, has_more = namespace or self.namespace, "", True
-        while has_more:
+        given, after = namespace or self.namespace, ""
+        while True:
             call = calls.list_jobs(given, topic, state, page, after, payloads=payloads)
             jobs, after = await self.send_call(call)
-            has_more = after != ""
             for job in jobs:
                 yield job
+            if not after:
+                return
 
     async def dead(
         self, topic: str, *, after_id: int = 0, limit: int = 100, namespace: str | None = None

@@ -190,12 +190,13 @@ class Client:
         The iterator reads `page` jobs at a time, up to 1,000, while it is used. A job that changes
         its state meanwhile may be missing. `payloads` False: the payloads are empty.
         """
-        given, after, has_more = namespace or self.namespace, "", True
-        while has_more:
+        given, after = namespace or self.namespace, ""
+        while True:
             call = calls.list_jobs(given, topic, state, page, after, payloads=payloads)
             jobs, after = self.send_call(call)
-            has_more = after != ""
             yield from jobs
+            if not after:
+                return
 
     def dead(
         self, topic: str, *, after_id: int = 0, limit: int = 100, namespace: str | None = None
