@@ -6,7 +6,8 @@ milliseconds. This module has the two ways to yield the loop:
 - `run_in_slices` is for changes, which must end soon. After each slice it yields once.
 - `Slices` is for reading many messages or objects. While clients are active, each slice is followed
   by a rest of `REST_RATIO` times its length, so that reading costs the clients less than a tenth of
-  the loop, the sending of answers included. On an idle node the next slice begins at once.
+  the loop, the sending of answers included. On an idle node the next slice begins at once. A rest
+  ends after `REST_MAX_S`: a slice that took so long was waiting for the processor or for others.
 
 All readers of a node share one `LoopShare`: ten searches take no more of the loop than one. Users
 take turns (`FairLock`): ten searches of one user delay another user no more than one search.
@@ -21,6 +22,7 @@ from typing import Final
 
 SLICE_S: Final = 0.002  # work between two yields, in seconds
 REST_RATIO: Final = 14.0  # length of a rest, in slices
+REST_MAX_S: Final = 0.5
 REQUEST_S: Final = 0.8  # after this time a request answers with its results so far and a cursor
 
 
@@ -79,8 +81,9 @@ class LoopShare:
         """Return when the next slice may begin, after a slice of this length."""
         before = self._last_activity
         self._last_activity = self._activity()
+        rest_s = min(slice_s * REST_RATIO, REST_MAX_S) if self._last_activity != before else 0
         async with self._resting.held(owner):
-            await asyncio.sleep(slice_s * REST_RATIO if self._last_activity != before else 0)
+            await asyncio.sleep(rest_s)
 
 
 class Slices:

@@ -42,13 +42,13 @@ def test_rest_is_long_only_while_clients_are_active(monkeypatch: pytest.MonkeyPa
 
     async def run() -> None:
         share = LoopShare(lambda: active[len(slept)])
-        for _ in active:
-            await share.rest(1.0)
+        for slice_s in (0.001, 0.001, 0.001, 60):  # the last one waited for the processor
+            await share.rest(slice_s)
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
     asyncio.run(run())
-    ratio = slices.REST_RATIO
-    assert slept == [ratio, ratio, 0, ratio]
+    rest_s = 0.001 * slices.REST_RATIO
+    assert slept == [rest_s, rest_s, 0, slices.REST_MAX_S]
 
 
 def test_slices_of_a_request_end_and_it_becomes_late(monkeypatch: pytest.MonkeyPatch) -> None:
