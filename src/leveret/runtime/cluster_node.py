@@ -36,6 +36,7 @@ from leveret.runtime.fronts import make_front
 from leveret.runtime.node import Node, NotWantedError
 from leveret.runtime.public_listeners import LEADER_WAIT_S
 from leveret.runtime.public_listeners import Relayed as LeaderConnection
+from leveret.runtime.role_changes import RoleChanges
 from leveret.storage.directory_copy import CopySource, CopyTarget
 from leveret.storage.disk import Disk
 from leveret.storage.file_names import numbers
@@ -78,7 +79,7 @@ class ClusterNode(ClusterFacts):
         self._held: dict[CopySource, ReplicatedLog] = {}  # logs that remove no file during a copy
         self._following: FollowingLog | None = None
         self._term = 0  # the term in which this node has to lead; 0: it has to follow
-        self._changed = asyncio.Event()  # set at every change of roles, and replaced
+        self._changes = RoleChanges()
         self._roles: asyncio.Task[None] | None = None
         self._taking: set[asyncio.Task[None]] = set()  # relayed clients that no front has taken yet
         self._has_stopped = False
@@ -138,14 +139,14 @@ class ClusterNode(ClusterFacts):
         """Begin to lead: the TERM block of this node is committed."""
         self._term = term
         self.note_leader(self.cluster.name)
-        self._tell_change()
+        self._changes.tell()
 
     def on_follow(self, leader: str) -> None:
         """Follow another leader, or none."""
         self._term = 0
         self._open = None
         self.note_leader(leader)
-        self._tell_change()
+        self._changes.tell()
 
     def on_commit(self, index: int) -> None:
         """Do nothing: the member tells the logs."""
@@ -154,7 +155,7 @@ class ClusterNode(ClusterFacts):
         """End the node: its member has failed, or was removed."""
         self._term = 0
         self._open = None
-        self._tell_change()
+        self._changes.tell()
         if not self.ended.done():
             self.ended.set_result(reason)
 
@@ -171,8 +172,7 @@ class ClusterNode(ClusterFacts):
         protocol: asyncio.BaseProtocol | None = None
         with contextlib.suppress(TimeoutError, ClusterError):
             async with asyncio.timeout(LEADER_WAIT_S):
-                while self._open is None and self._term:
-                    await self._next_change()
+                await self._changes.until(lambda: self._open is not None or not self._term)
                 if self._open is not None:
                     protocol = await make_front(self._open, head, client, relayed)
         if protocol is None or transport.is_closing():
@@ -209,7 +209,7 @@ class ClusterNode(ClusterFacts):
                 return await self.member.links.open_relay(self.leader, head)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(RETRY_S):
-                await self._next_change()
+                await self._changes.next()
         return None
 
     def stream_end(self, number: int) -> int:
@@ -236,8 +236,8 @@ class ClusterNode(ClusterFacts):
 
     async def serves(self) -> None:
         """Return when clients are served: by the broker of this node, or by another leader."""
-        while self._open is None and self.leader in ("", self.cluster.name):
-            await self._next_change()
+        own = ("", self.cluster.name)
+        await self._changes.until(lambda: self._open is not None or self.leader not in own)
 
     @property
     def is_serving(self) -> bool:
@@ -343,24 +343,16 @@ class ClusterNode(ClusterFacts):
 
     # Roles
 
-    def _tell_change(self) -> None:
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
-
-    async def _next_change(self) -> None:
-        await self._changed.wait()
-
     async def _run_roles(self) -> None:
         """Follow the decisions of the member, one after the other."""
         try:
             while not self._has_stopped:
-                changed = self._changed
                 if self._term and self.node is None:
                     await self._begin_leading(self._term)
                 elif not self._term and self.node is not None:
                     await self._end_leading()
                 else:
-                    await changed.wait()
+                    await self._changes.next()
         except (LeveretError, OSError) as fault:
             self.member.fail(f"this node cannot lead: {fault}")
 
@@ -391,18 +383,21 @@ class ClusterNode(ClusterFacts):
         await self._wait_for_commit(node, term)
         if self._term == term:
             self._open = node
-            self._tell_change()
+            self._changes.tell()
 
     async def _wait_for_commit(self, node: Node, term: int) -> None:
-        """Return when the first blocks of the broker are committed, or the lead is lost."""
-        waiting = asyncio.get_running_loop().create_task(node.wait_for_commit())
-        while self._term == term and not waiting.done():
-            changing = asyncio.get_running_loop().create_task(self._next_change())
-            await asyncio.wait((waiting, changing), return_when=asyncio.FIRST_COMPLETED)
-            changing.cancel()
-        if waiting.done():
+        """Return when the first blocks of the broker are committed, or the lead is lost.
+
+        A member that is needed for the commit may have to receive a whole copy first.
+        """
+        loop = asyncio.get_running_loop()
+        waiting = loop.create_task(node.wait_for_commit())
+        losing = loop.create_task(self._changes.until(lambda: self._term != term))
+        await asyncio.wait((waiting, losing), return_when=asyncio.FIRST_COMPLETED)
+        losing.cancel()
+        if self._term == term:
             waiting.result()
-        else:
+        elif not waiting.done() or waiting.exception() is None:
             waiting.cancel()
 
     def make_node(self, replication: Replication) -> Node:
@@ -468,7 +463,7 @@ class ClusterNode(ClusterFacts):
         self._has_stopped = True
         self._term = 0
         self._open = None
-        self._tell_change()
+        self._changes.tell()
         if self._roles is not None:
             await self._roles
         if self.node is not None:

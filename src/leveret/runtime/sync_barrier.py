@@ -22,11 +22,11 @@ class SyncBarrier:
         self._turns = turns
         self._store = store
 
-    async def wait(self) -> None:
+    async def wait(self, within_s: float | None = SYNC_WITHIN_S) -> None:
         """Return when all changes so far are on disk. Raises StorageError if the log failed."""
         if self._store is None:
             return
-        await self._wait(self._store, self._store.wait_for_sync)
+        await self._wait(self._store, self._store.wait_for_sync, within_s)
 
     async def wait_to_tell(self) -> None:
         """Return when every change that an answer could show is committed.
@@ -36,9 +36,12 @@ class SyncBarrier:
         store = self._store
         block = store.block_to_await() if store is not None else 0
         if store is not None and block != 0:
-            await self._wait(store, functools.partial(store.wait_for_commit, block))
+            commit = functools.partial(store.wait_for_commit, block)
+            await self._wait(store, commit, SYNC_WITHIN_S)
 
-    async def _wait(self, store: Store, wait: Callable[[SyncWaiter], None]) -> None:
+    async def _wait(
+        self, store: Store, wait: Callable[[SyncWaiter], None], within_s: float | None
+    ) -> None:
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
         def tell(is_safe: bool) -> None:
@@ -49,9 +52,9 @@ class SyncBarrier:
         wait(SyncWaiter(self._broker.turn, tell))
         self._turns.end()
         try:
-            async with asyncio.timeout(SYNC_WITHIN_S):
+            async with asyncio.timeout(within_s):
                 is_safe = await done
         except TimeoutError:
-            raise StorageError(f"not on disk within {SYNC_WITHIN_S:.0f} s") from None
+            raise StorageError(f"not on disk within {within_s:.0f} s") from None
         if not is_safe:
             raise StorageError(store.why_unsafe())

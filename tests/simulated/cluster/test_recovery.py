@@ -17,6 +17,7 @@ MESSAGES = 400  # acked before the recovery
 MORE_MESSAGES = 20  # published after it
 STEPS = 50  # of a recovery
 RECOVERY_S = 10.0  # many times an election timeout
+SLOW_SYNC_S = 90.0  # longer than a request waits for the disk
 
 
 class SlowDisk(SimulatedDisk):
@@ -137,4 +138,24 @@ def test_node_that_loses_its_lead_while_it_recovers_drops_the_broker_and_follows
         trio.network.heal()
         trio.speed_up()
         schedule.run_until(lambda: any(node.is_serving() for node in trio.nodes), 60)
+        trio.check()
+
+
+def test_leader_waits_as_long_as_it_leads_for_the_commit_of_its_first_block(seed: int) -> None:
+    print(f"seed {seed}")
+    with Schedule(seed) as schedule:
+        trio = Trio(schedule)
+        old = trio.leader()
+        old.kill()
+        others = [node for node in trio.nodes if node is not old]
+        schedule.run_until(lambda: any(is_recovering(node) for node in others), 60)
+        for node in others:
+            if not is_recovering(node):
+                node.disk.hang_s = SLOW_SYNC_S
+        schedule.run_for(SLOW_SYNC_S)
+        assert not any(node.is_serving() for node in others)
+        for node in others:
+            node.disk.hang_s = 0.0
+        schedule.run_until(lambda: any(node.is_serving() for node in others), 60)
+        old.start()
         trio.check()

@@ -1,0 +1,25 @@
+"""Wait for a change of roles in the cluster: whether a node leads, serves clients, or follows."""
+
+import asyncio
+from collections.abc import Callable
+
+
+class RoleChanges:
+    """Wakes everybody who waits for a change of roles."""
+
+    def __init__(self) -> None:
+        self._changed = asyncio.Event()  # set at every change, and replaced
+
+    def tell(self) -> None:
+        """Wake all who wait."""
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    async def next(self) -> None:
+        """Return at the next change."""
+        await self._changed.wait()
+
+    async def until(self, is_true: Callable[[], bool]) -> None:
+        """Return when something is true. It is asked at once, and after every change."""
+        while not is_true():
+            await self._changed.wait()
