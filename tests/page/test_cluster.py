@@ -9,10 +9,9 @@ from playwright.sync_api import BrowserContext, Route, expect
 
 from leveret.testing import cluster
 from leveret.testing.broker import RunningBroker, broker
-from tests.page.browser import WITHIN_MS, Reader
+from tests.page.browser import Reader
 
 pytestmark = pytest.mark.compiled_only("the page's own behaviour, the same in both forms")
-expect.set_options(timeout=WITHIN_MS)
 
 
 @pytest.fixture(scope="module")

@@ -6,10 +6,9 @@ import pytest
 from playwright.sync_api import BrowserContext, expect
 
 from leveret.testing.broker import RunningBroker, broker
-from tests.page.browser import WITHIN_MS, Reader
+from tests.page.browser import Reader
 
-# PMpytestmark = pytest.mark.compiled_only("the page's own behaviour, the same in both forms")
-expect.set_options(timeout=WITHIN_MS)
+pytestmark = pytest.mark.compiled_only("the page's own behaviour, the same in both forms")
 
 # Draws every document, and returns the marks of Markdown that are shown as text.
 LEFT_OVER = """async () => {
