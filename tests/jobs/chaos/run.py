@@ -23,6 +23,7 @@ NODE_KILLS_MIN: Final = 2
 WORKER_KILLS_MIN: Final = 5
 JOBS_MIN: Final = 101
 BATCH: Final = 10
+WAITING_MAX: Final = 300  # jobs: producers must not be faster than the workers of a busy machine
 RETRIES_MAX: Final = 1_000
 PAUSE_S: Final = 0.02  # of a producer, between two batches
 
@@ -102,8 +103,9 @@ class Workers:
 class Producer(threading.Thread):
     """Puts in jobs, with keys and without; `told` has the ids of answers, and when they came."""
 
-    def __init__(self, name: str, url: str, token: str) -> None:
+    def __init__(self, name: str, url: str, token: str, ledger: Ledger) -> None:
         super().__init__(name=name, daemon=True)
+        self._ledger = ledger
         self.told: dict[int, float] = {}
         self.stopping = threading.Event()
         self._client = Client(url, token=token, namespace=NAMESPACE, timeout_s=5)
@@ -111,6 +113,8 @@ class Producer(threading.Thread):
     def run(self) -> None:
         number = 0
         while not self.stopping.wait(PAUSE_S):
+            if self._ledger.waiting() > WAITING_MAX:
+                continue
             number += 1
             has_keys = number % 2 == 0
             keys = [f"{self.name}-{number}-{each}" for each in range(BATCH)]
@@ -122,6 +126,7 @@ class Producer(threading.Thread):
         while not self.stopping.is_set():
             with suppress(CallError):
                 ids = self._client.enqueue_many(jobs).ids
+                self._ledger.on_put_in(len(ids))
                 self.told.update(dict.fromkeys(ids, time.monotonic()))
                 return
             if not has_keys:
@@ -154,7 +159,7 @@ def run(
         client.set_settings(TOPIC, TopicSettings(retries_max=RETRIES_MAX))
     server = LedgerServer()
     crew = Workers(node.url, token, server.port, log)
-    producers = [Producer(f"p{number}", node.url, token) for number in range(2)]
+    producers = [Producer(f"p{number}", node.url, token, server.ledger) for number in range(2)]
     try:
         for _ in range(workers):
             crew.start()
