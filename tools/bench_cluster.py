@@ -31,6 +31,7 @@ import pika
 from pika.exceptions import AMQPError
 
 from leveret import build_info
+from leveret.config.settings import Settings
 from leveret.perf.load import Load
 from leveret.testing import RunningCluster, cluster
 from leveret.testing.cluster import wait_until
@@ -42,6 +43,7 @@ ROUNDS: Final = 3
 BACKLOG: Final = 1_000_000
 CALM_S: Final = 1.0  # before and after an end of the leader
 QUEUE: Final = "bench"
+ELECTION_MS: Final = Settings().cluster_election_timeout_ms  # not the longer one of tests
 
 _CONFIRMED: Final = Load(persistent=True, confirm_window=200, prefetch=400, ack_every=200)
 _MANY: Final = replace(_CONFIRMED, confirm_window=2000, prefetch=4000)
@@ -192,7 +194,7 @@ def main() -> None:
     print(f"{build_info.describe()}, three nodes and the load on one machine", flush=True)
     with (
         tempfile.TemporaryDirectory(prefix="leveret-bench-") as name,
-        cluster(3, is_direct=True) as nodes,
+        cluster(3, is_direct=True, cluster_election_timeout_ms=ELECTION_MS) as nodes,
     ):
         bench = Bench(nodes, Path(name), options.seconds)
         kills: list[float] = []

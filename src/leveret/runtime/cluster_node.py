@@ -23,6 +23,7 @@ from leveret.clock import Clock
 from leveret.cluster.errors import ClusterError
 from leveret.cluster.member import ClusterMember, Directory, NodeSettings
 from leveret.cluster.peers import Tls
+from leveret.cluster.raft.config import ELECTION_TICKS
 from leveret.cluster.raft.members import encode_members
 from leveret.cluster.relay import AMQPS, HTTP, HTTPS, RelayHead, attach
 from leveret.config.settings import Settings
@@ -114,6 +115,7 @@ class ClusterNode(ClusterFacts):
             chance=Random(self._chance.getrandbits(62)),
             copier=self._copier,
             tls=self._tls,
+            tick_s=self.settings.cluster_election_timeout_ms / 1000 / ELECTION_TICKS,
         )
         self.member.reports.make = self.report
         self._roles = loop.create_task(self._run_roles(), name="cluster-roles")
