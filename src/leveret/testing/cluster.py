@@ -30,7 +30,7 @@ from leveret.config.settings import Settings
 from leveret.testing.cables import Cables
 from leveret.testing.ports import HOST, free_port
 
-WITHIN_S: Final = 120.0  # for a start, a stop, and the election of a leader
+WITHIN_S: Final = 240.0  # for a start, a stop, and the election of a leader
 POLL_S: Final = 0.05
 ANSWER_S: Final = 10.0  # for one HTTP answer
 # On a busy machine a process may get no time for more than a second, and must not lose its lead.
