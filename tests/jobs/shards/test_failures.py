@@ -30,7 +30,7 @@ from tools.services import Postgres, RedisServer
 
 pytestmark = pytest.mark.compiled_only("the store is the same in both forms")
 
-SHORT = msgspec.structs.replace(QUICK, deadline_s=0.5)
+SHORT = msgspec.structs.replace(QUICK, deadline_s=1.5)
 UNSWEPT = msgspec.structs.replace(SHORT, sweep_after_s=600.0)
 SLOW_MODE = msgspec.structs.replace(QUICK, is_slow_mode=True)
 
