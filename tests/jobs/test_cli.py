@@ -17,7 +17,7 @@ from leveret.storage.disk import Disk
 from leveret.testing.broker import RunningBroker, broker
 from tests.jobs.service import NAMESPACE, address, token
 
-APP = make_app("")
+APP = make_app("jobs")
 
 
 @pytest.fixture(scope="module")

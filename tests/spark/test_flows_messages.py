@@ -27,7 +27,7 @@ from tests.spark.lake import Served
 from tests.spark.test_flows_lake import archived, environment_of
 from tools.ports import free_port
 
-APP = make_app("")
+APP = make_app("pipeline")
 
 
 ONCE = {"x-deduplication": {"size": 1000}}
