@@ -82,6 +82,29 @@ class Life:
         }
 
 
+@pytest.mark.parametrize("ending", ["killed", "stopped"])
+def test_message_that_was_seen_while_the_disk_was_full_says_so(ending: str) -> None:
+    """The node stops in order, and starts on a disk on which it cannot begin a log file."""
+    stage = StorageStage(FakeDisk())
+    client = Client(stage)
+    client.declare("q")
+    for body in (b"a", b"b", b"c"):
+        client.publish("q", body)
+    disk = stage.stop()
+    disk.capacity_bytes = disk.used_bytes()
+
+    stage = StorageStage(disk, holds=True)
+    assert stage.alarms == [True]
+    client = Client(stage)
+    seen = [client.get("q"), client.get("q")]
+    assert [message.fields["redelivered"] for message in seen if message] == [False, False]
+    after = stage.killed() if ending == "killed" else stage.stop()
+
+    after.capacity_bytes = None
+    flags = [message.fields["redelivered"] for message in Client(StorageStage(after)).drain("q")]
+    assert flags == [True, True, True]
+
+
 @pytest.mark.parametrize(("ending", "window"), [("killed", 0), ("power lost", 2)])
 def test_message_that_was_seen_says_so_whenever_the_node_ends(
     seed: int, ending: str, window: int

@@ -101,6 +101,10 @@ class JobWriter:
         if job.is_committed or self.is_alone:
             self._settle(job)
 
+    def clear_mark(self) -> None:
+        """Take back the mark of the node before, which may have stopped in order."""
+        self._mark.clear()
+
     def _begin_file(self, job: WriteJob, number: int) -> None:
         """Create the file for the next block. It has no checkpoint yet, and needs none."""
         self._mark.open()
