@@ -1,7 +1,7 @@
 """Facts that a node reports about its cluster and itself, in every role."""
 
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import msgspec
@@ -56,7 +56,10 @@ class ClusterFacts:
     def report(self) -> bytes:
         """Return the resources of this node for the leader, which `report_of` reads."""
         uptime_ms = int(1000 * (time.monotonic() - self._began_s))
-        return msgspec.json.encode(NodeReport(uptime_ms, self._machine()))
+        machine = self._machine()
+        # The name of a directory may have bytes that are not UTF-8.
+        shown = machine.data.encode("utf-8", "replace").decode()
+        return msgspec.json.encode(NodeReport(uptime_ms, replace(machine, data=shown)))
 
     def _machine(self) -> Machine:
         """Return the resources of a node that follows. It holds no messages in memory."""
@@ -70,8 +73,8 @@ class ClusterFacts:
         """Return the resources of another node; None if it has not reported them lately."""
         try:
             return msgspec.json.decode(self.member.reports.newest(name), type=NodeReport)
-        except msgspec.MsgspecError:  # no report, or one of another version
-            return None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None  # no report, or one of another version
 
     def nodes(self) -> list[ClusterNodeFacts]:
         """Return all nodes of the cluster, by name."""

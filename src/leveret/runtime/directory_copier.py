@@ -133,7 +133,7 @@ class DirectoryCopier:
         if data[:1] != DATA:
             try:
                 message = _DECODER.decode(data)
-            except msgspec.MsgspecError as fault:
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
                 log.warning("node %s sent a malformed message about a copy: %s", peer, fault)
                 self.on_lost(peer)
                 return

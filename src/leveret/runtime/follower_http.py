@@ -57,6 +57,7 @@ JOB_PATHS: Final = ("/enqueue", "/dequeue", "/ack", "/nack", "/extend")
 
 # The leader's answer is cut short, too long, or not HTTP.
 _BAD_ANSWER: Final = (EOFError, asyncio.LimitOverrunError, ValueError, IndexError)
+_NOT_JSON: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _PHRASES: Final = {
     200: "OK",
     503: "Service Unavailable",
@@ -219,7 +220,7 @@ class FollowerHttp(asyncio.Protocol):
         try:
             msgspec.json.decode(answer.body, type=CheckResult)
             own = self._own_check(target.partition("?")[0].removeprefix(f"{CHECKS}/"))
-        except msgspec.MsgspecError:
+        except _NOT_JSON:
             own = None
         if isinstance(own, CheckResult):
             self._send_check(own)
@@ -404,7 +405,7 @@ def _stream_range(answer: _LeaderAnswer) -> StreamRange | None:
         return None
     try:
         return msgspec.json.decode(answer.body, type=StreamRange)
-    except msgspec.MsgspecError:
+    except _NOT_JSON:
         return None
 
 
