@@ -62,6 +62,7 @@ _PHRASES: Final = {
     200: "OK",
     503: "Service Unavailable",
 }
+_HEAD_END: Final = b"\r\n\r\n"
 # Bytes that no request head has: the leader refuses them at once.
 _NO_HEAD: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]|(?<!\r)\n")
 
@@ -124,7 +125,7 @@ class FollowerHttp(asyncio.Protocol):
         self._node = node
         self._client = client
         self._relay_head = relay_head
-        self._data = b""
+        self._data = bytearray()
         self._is_head_only = False  # the method is HEAD: the answer has no body
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
@@ -137,15 +138,18 @@ class FollowerHttp(asyncio.Protocol):
         self._timer = self._loop.call_later(HEAD_S, self._transport.abort)
 
     def data_received(self, data: bytes) -> None:
+        # Only new bytes are searched, and the last ones before them: they may begin a head's end.
+        new = max(0, len(self._data) - len(_HEAD_END))
         self._data += data
         if self._task is not None:  # more of the body, or another request: the leader gets it
             self._transport.pause_reading()
             return
-        head, end, _ = self._data.partition(b"\r\n\r\n")
-        if _NO_HEAD.search(head) or len(head) > HEAD_BYTES_MAX:
+        end = self._data.find(_HEAD_END, new)
+        size = end if end >= 0 else len(self._data)
+        if _NO_HEAD.search(self._data, new, size) or size > HEAD_BYTES_MAX:
             self._begin(self._relay())
-        elif end:
-            self._begin(self._work(head))
+        elif end >= 0:
+            self._begin(self._work(bytes(self._data[:size])))
 
     def pause_writing(self) -> None:
         self._writable.clear()
@@ -360,7 +364,7 @@ class FollowerHttp(asyncio.Protocol):
             self._refuse(self._node.why_unwell())
             return
         self._task = None
-        join_ends(self._transport, transport, rest, head + self._data[instead_of:])
+        join_ends(self._transport, transport, rest, head + bytes(self._data[instead_of:]))
 
     def _pass_on(self, answer: _LeaderAnswer) -> None:
         """Send the leader's answer as it is, and close the connection."""

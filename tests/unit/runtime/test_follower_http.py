@@ -2,13 +2,14 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Awaitable, Callable
 from http.client import HTTPResponse
 from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
-from unittest.mock import patch
+from unittest.mock import MagicMock, patch
 
 import pyarrow as pa
 import pytest
@@ -127,6 +128,53 @@ def test_health_is_the_nodes_own_answer() -> None:
     found = asyncio.run(_ask(_Node(None), request))
     assert found.startswith(b"HTTP/1.1 503 ")
     assert b"no node leads the cluster" in found
+
+
+def test_a_head_in_many_small_pieces_costs_its_bytes_alone() -> None:
+    """Nobody has logged in yet, and the loop belongs to the whole node."""
+
+    async def scenario() -> float:
+        transport = MagicMock()
+        connection = FollowerHttp(_Node(None), Client("127.0.0.1", 1, False), HEAD)
+        connection.connection_made(transport)
+        began_s = time.thread_time()
+        for byte in b"GET / HTTP/1.1\r\nX: " + b"x" * (follower_http.HEAD_BYTES_MAX - 100):
+            connection.data_received(bytes((byte,)))
+        spent_s = time.thread_time() - began_s
+        connection.connection_lost(None)
+        assert not transport.pause_reading.called
+        return spent_s
+
+    assert asyncio.run(scenario()) < 10.0  # 0.1 s; more than 60 s if each piece searches all
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+@pytest.mark.parametrize("bad", [b"\n\n", b"X: \0\r\n\r\n", b"X: a\nb\r\n\r\n"])
+def test_what_is_no_head_goes_to_the_leader_however_it_is_cut(size: int, bad: bytes) -> None:
+    request = b"GET /api/health HTTP/1.1\r\nHost: x\r\n" + bad
+
+    async def scenario() -> bytes:
+        node = _Node(None)
+        opened = asyncio.Event()
+
+        async def open_relay(head: RelayHead) -> Relayed:
+            opened.set()
+            raise NotLeaderError(0)
+
+        node.open_relay = open_relay  # type: ignore[method-assign]
+        transport = MagicMock()
+        connection = FollowerHttp(node, Client("127.0.0.1", 1, False), HEAD)
+        connection.connection_made(transport)
+        for at in range(0, len(request), size):
+            connection.data_received(request[at : at + size])
+        async with asyncio.timeout(WITHIN_S):
+            await opened.wait()
+            while not transport.write.called:
+                await asyncio.sleep(0)
+        connection.connection_lost(None)
+        return bytes(transport.write.call_args.args[0])
+
+    assert asyncio.run(scenario()).startswith(b"HTTP/1.1 503 ")
 
 
 def test_other_requests_go_to_the_leader_one_for_each_connection() -> None:

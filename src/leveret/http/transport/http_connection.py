@@ -137,8 +137,10 @@ class HttpConnection(HttpToolsProtocol):
             self._head_by_s = now_s + HEAD_S
         self._head_bytes += len(data)
         super().data_received(data)
+        if self.transport.is_closing():  # the request was refused: it may have no cycle
+            return
         self._limit_body(len(data))
-        if self._head_bytes != 0 and not self.transport.is_closing():
+        if self._head_bytes != 0:
             self._wait_s(self.timeout_keep_alive if self._has_head else self._head_by_s - now_s)
         if not self._has_head and self._head_bytes > HEAD_BYTES_MAX:
             self.send_400_response("The head of the request is too long.")
