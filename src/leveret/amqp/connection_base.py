@@ -429,6 +429,28 @@ class ConnectionBase(Outlet):
                 f"in vhost '{vhost.name}' refused for user '{user.name}'"
             )
 
+    def require_way_in(self, name: str, routing_key: str | None = None) -> None:
+        """Raise AccessRefusedError unless the user may lead messages to an exchange.
+
+        Their key is `routing_key`, or any key. A way into a topic exchange must not reach keys with
+        which the user may not publish to it.
+        """
+        self.require(WRITE, "exchange", name)
+        vhost = self.vhost
+        user = self.user
+        assert vhost is not None
+        assert user is not None
+        exchange = vhost.exchanges.get(name)
+        if exchange is None or exchange.kind != "topic":
+            return
+        if routing_key is not None:
+            self.require_topic(WRITE, exchange, routing_key)
+        elif not user.may_every_topic(WRITE, vhost.name, name):
+            raise AccessRefusedError(
+                f"write access to every topic in exchange '{name}' in vhost '{vhost.name}' "
+                f"refused for user '{user.name}'"
+            )
+
     def note(self, action: str, name: str) -> None:
         """Write an audit event: the user did this to a queue or exchange."""
         user = self.user
