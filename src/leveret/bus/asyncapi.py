@@ -98,16 +98,22 @@ def _is_model(event: type) -> bool:
 
 def _model_schema(name: str, event: Any, components: Document) -> Document:
     """Add the schemas of a pydantic model to the components. Return a reference to its own."""
-    for prefix in ("", f"{name}."):  # another class of the same name may be there
-        template = f"#/components/schemas/{_escaped(prefix)}"
-        template = template.replace("{", "{{").replace("}", "}}") + "{model}"
-        schema = event.model_json_schema(ref_template=template)
-        parts = {**schema.pop("$defs", {}), event.__name__: schema}
-        named = {prefix + each: part for each, part in parts.items()}
-        if all(components.get(each, part) == part for each, part in named.items()):
-            break
-    components |= named
+    prefix = ""
+    parts = _model_parts(prefix, event)
+    if any(components.get(each, part) != part for each, part in parts.items()):
+        prefix = f"{name}."  # another class of the same name is there
+        parts = _model_parts(prefix, event)
+    components |= parts
     return {"$ref": f"#/components/schemas/{_escaped(prefix + event.__name__)}"}
+
+
+def _model_parts(prefix: str, event: Any) -> Document:
+    """Return the schemas of a pydantic model and of its parts, by their names with a prefix."""
+    template = f"#/components/schemas/{_escaped(prefix)}"
+    template = template.replace("{", "{{").replace("}", "}}") + "{model}"
+    schema = event.model_json_schema(ref_template=template)
+    parts = {**schema.pop("$defs", {}), event.__name__: schema}
+    return {prefix + each: part for each, part in parts.items()}
 
 
 def _escaped(name: str) -> str:
