@@ -155,7 +155,6 @@ class ConnectionBase(Outlet):
         self.wants_blocked_notify = False
         self.wants_failure_close = False
         # Publishing and flow
-        self.has_published = False
         self.is_blocked = False  # the peer was told that publishing is blocked
         self.routes: i64 = 0  # number of routes that its channels cache
         self.unfinished_bytes: i64 = 0  # held in incomplete messages and open transactions

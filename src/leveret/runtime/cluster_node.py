@@ -50,8 +50,6 @@ UID_BYTES: Final = 16
 ROLL_WAIT_S: Final = 5.0  # then a copy begins with the last file that is committed
 HAND_OVER_S: Final = 5.0  # then a node that stops no longer waits for its successor
 
-MakeNode = Callable[[Replication], Node]
-
 
 class ClusterNode(ClusterFacts):
     """One node of a cluster. It is the owner of the cluster's member."""
