@@ -66,7 +66,7 @@ class JobWriter:
                 self._report_failed(job, fault)
                 return
             except Exception as fault:  # our own errors end the writing, like errors of the disk
-                log.error("a bug stops the log", exc_info=fault)
+                log.error("the log stops because of a bug: please report it", exc_info=fault)
                 text = f"{type(fault).__name__}: {fault}"
                 self._report_failed(job, OSError(errno.EIO, text))
                 return
