@@ -24,7 +24,9 @@ definitions = typer.Typer(
     no_args_is_help=True, help="Export and import everything except messages."
 )
 
-Name = Annotated[str, typer.Argument(help="The name.")]
+UserName = Annotated[str, typer.Argument(help="Name of the user.")]
+PolicyName = Annotated[str, typer.Argument(help="Name of the policy.")]
+ParameterName = Annotated[str, typer.Argument(help="Name of the parameter.")]
 Tags = Annotated[
     str,
     typer.Option(
@@ -44,7 +46,7 @@ _PASSWORD_PROMPT = "password of the user"
 def set_user(
     broker: ManagementClient,
     output: Output,
-    name: Name,
+    name: UserName,
     new_password: NewPassword = None,
     tags: Tags = "",
 ) -> None:
@@ -59,7 +61,7 @@ def set_user(
 def set_tags(
     broker: ManagementClient,
     output: Output,
-    name: Name,
+    name: UserName,
     tags: Annotated[str, typer.Argument(help="The new tags, separated by commas.")],
 ) -> None:
     """Change the tags of a user."""
@@ -71,7 +73,7 @@ def set_tags(
 
 @user.command("delete")
 @broker_command
-def delete_user(broker: ManagementClient, output: Output, name: Name) -> None:
+def delete_user(broker: ManagementClient, output: Output, name: UserName) -> None:
     """Delete a user."""
     broker.delete(f"/api/users/{quote_path(name)}")
     output.done(f"user {name} is deleted")
@@ -147,7 +149,7 @@ def _policy_path(is_operator: bool, vhost: str, name: str) -> str:
 def set_policy(
     broker: ManagementClient,
     output: Output,
-    name: Name,
+    name: PolicyName,
     pattern: Annotated[str, typer.Argument(help="Regular expression for the names it applies to.")],
     definition: Annotated[
         list[str], typer.Argument(help="Settings as KEY=VALUE: message-ttl=60000 …")
@@ -180,7 +182,7 @@ def set_policy(
 def clear_policy(
     broker: ManagementClient,
     output: Output,
-    name: Name,
+    name: PolicyName,
     operator: Operator = False,
     vhost: Vhost = "/",
 ) -> None:
@@ -198,7 +200,7 @@ def set_parameter(
     broker: ManagementClient,
     output: Output,
     component: Component,
-    name: Name,
+    name: ParameterName,
     value: Annotated[str, typer.Argument(help="The value, as JSON.")],
     vhost: Vhost = "/",
 ) -> None:
@@ -215,7 +217,11 @@ def set_parameter(
 @parameter.command("clear")
 @broker_command
 def clear_parameter(
-    broker: ManagementClient, output: Output, component: Component, name: Name, vhost: Vhost = "/"
+    broker: ManagementClient,
+    output: Output,
+    component: Component,
+    name: ParameterName,
+    vhost: Vhost = "/",
 ) -> None:
     """Remove a runtime parameter."""
     broker.delete(f"/api/parameters/{quote_path(component, vhost, name)}")
