@@ -67,8 +67,8 @@ PRODUCT_VERSION = "4.3.0"
 
 DRAIN_S = 2.0
 NO_PASSWORD = (
-    "host is {host}, which other machines can reach, and nobody has a password but the public"
-    " guest/guest: give the default user one with --default-pass or LEVERET_DEFAULT_PASS"
+    "host is {host}, which other machines can reach, but the only login is guest/guest, which"
+    " everybody knows: set another password with --default-pass or LEVERET_DEFAULT_PASS"
 )
 
 

@@ -153,7 +153,9 @@ class Disk:
         try:
             self._locks = lock_folder(self._root)
         except BlockingIOError as fault:
-            raise StorageError(f"the data directory {self._root} is in use") from fault
+            raise StorageError(
+                f"the data directory {self._root} is in use by another process"
+            ) from fault
 
     def release(self) -> None:
         for fd in self._locks:

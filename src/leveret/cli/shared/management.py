@@ -138,7 +138,8 @@ def _found(answer: StreamedAnswer, path: str) -> Any:
         reason = found.get("reason") if isinstance(found, dict) else None
         if answer.status == 404 and reason == answer.reason:  # it names no object
             raise RefusedError(_missing_object(path) or f"the broker refuses: {reason}: {path}")
-        raise RefusedError(f"the broker refuses: {plain_reason(reason or answer.reason)}")
+        hint = "; check --user and --password" if answer.status == 401 else ""
+        raise RefusedError(f"the broker refuses: {plain_reason(reason or answer.reason)}{hint}")
     return found
 
 
