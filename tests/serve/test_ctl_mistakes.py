@@ -26,6 +26,7 @@ def refused(*words: str, code: int = 1) -> str:
         [sys.executable, "-m", "leveret", *words],
         capture_output=True,
         text=True,
+        stdin=subprocess.DEVNULL,
         timeout=120,
         check=False,
         env={**clean, "COLUMNS": "500"},
@@ -68,6 +69,12 @@ def test_missing_user_and_vhost_are_named(server: RunningBroker) -> None:
     assert "no user 'nosuch'" in refused("ctl", "show", "user", "nosuch", *url(server))
     wrong = ["ctl", "list", "queues", "--vhost", "nosuch", *url(server)]
     assert "no vhost 'nosuch'" in refused(*wrong)
+
+
+def test_user_is_not_created_without_a_password(server: RunningBroker) -> None:
+    error = refused("ctl", "user", "set", "nosuch", *url(server), code=2)
+    assert "standard input has no password; give --new-password" in error
+    assert "no user 'nosuch'" in refused("ctl", "show", "user", "nosuch", *url(server))
 
 
 @pytest.mark.parametrize("option", ["--columns", "--sort"])

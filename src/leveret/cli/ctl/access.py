@@ -36,7 +36,9 @@ Tags = Annotated[
 ]
 NewPassword = Annotated[
     str | None,
-    typer.Option("--new-password", help="The password. Without this option you are asked for it."),
+    typer.Option(
+        "--new-password", help="The password. Default: ask, or read a line of standard input."
+    ),
 ]
 _PASSWORD_PROMPT = "password of the user"
 
@@ -81,7 +83,10 @@ def delete_user(broker: ManagementClient, output: Output, name: UserName) -> Non
 
 def _ask_password() -> str:
     if not sys.stdin.isatty():
-        return sys.stdin.readline().rstrip("\n")
+        secret = sys.stdin.readline().rstrip("\n")
+        if not secret:
+            raise typer.BadParameter("standard input has no password; give --new-password")
+        return secret
     found: str = typer.prompt(_PASSWORD_PROMPT, hide_input=True, confirmation_prompt=True)
     return found
 
