@@ -1,11 +1,15 @@
 """The HTTP front on a real socket: early requests wait, stop lets requests finish."""
 
 import asyncio
+import contextlib
 import signal
 import socket
+from collections.abc import Callable
 
 import pytest
+import uvloop
 
+from leveret.errors import LeadLostError
 from leveret.http.transport import http_connection, server
 from leveret.http.transport.front import HttpFront
 from leveret.http.transport.http_connection import HEAD_BYTES_MAX
@@ -156,3 +160,101 @@ def test_silent_client_is_disconnected(sent: bytes, monkeypatch: pytest.MonkeyPa
         writer.close()
 
     asyncio.run(scenario())
+
+
+class _Slow(FakeNode):
+    """A node whose answers wait until the client has ended its side."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = asyncio.Event()
+        self.may_tell = asyncio.Event()
+
+    async def tellable(self) -> None:
+        self.asked.set()
+        await self.may_tell.wait()
+
+
+class _Deposed(FakeNode):
+    """A node that has just lost the lead of its cluster."""
+
+    async def tellable(self) -> None:
+        raise LeadLostError("another node leads now: try again")
+
+
+@pytest.mark.parametrize("loop_factory", [None, uvloop.new_event_loop])
+@pytest.mark.parametrize("count", [1, 3])
+def test_client_that_ends_its_side_gets_the_answers_to_all_its_requests(
+    count: int, loop_factory: Callable[[], asyncio.AbstractEventLoop] | None
+) -> None:
+    async def scenario() -> bytes:
+        node = _Slow()
+        front = HttpFront(node)
+        reader, writer = await asyncio.open_connection(*front.listen("127.0.0.1", 0))
+        writer.write(GET_HEALTH * count)
+        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+            group.create_task(front.run())
+            await node.asked.wait()
+            writer.write_eof()
+            # The loop has seen the end of the input when it answers another client.
+            other_reader, other_writer = await asyncio.open_connection(
+                *writer.get_extra_info("peername")
+            )
+            other_writer.write(b"nonsense\r\n\r\n")
+            await answer(other_reader)
+            other_writer.close()
+            node.may_tell.set()
+            found = await reader.read()  # up to the end: the node closes the connection
+            front.stop()
+        writer.close()
+        return found
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        found = runner.run(scenario())
+    assert found.count(b"HTTP/1.1 200 OK\r\n") == count
+
+
+def test_client_that_ends_its_side_in_the_middle_of_a_request_is_disconnected() -> None:
+    async def scenario() -> None:
+        front = HttpFront(FakeNode())
+        address = front.listen("127.0.0.1", 0)
+        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+            group.create_task(front.run())
+            for part in (GET_HEALTH[:-2], b"PUT /api/x HTTP/1.1\r\nContent-Length: 9\r\n\r\nhalf"):
+                reader, writer = await asyncio.open_connection(*address)
+                writer.write(part)
+                writer.write_eof()
+                assert b" 200 " not in await reader.read()
+                writer.close()
+            front.stop()
+
+    asyncio.run(scenario())
+
+
+def test_node_that_lost_the_lead_answers_reads_and_closes_the_connections_of_changes() -> None:
+    """503 would tell the client of a change that nothing was changed. That is not known."""
+
+    async def scenario() -> list[bytes]:
+        front = HttpFront(_Deposed())
+        address = front.listen("127.0.0.1", 0)
+        found = []
+        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+            group.create_task(front.run())
+            for line in ("GET /api/health", "HEAD /api/health", "PUT /api/x", "POST /ack"):
+                reader, writer = await asyncio.open_connection(*address)
+                writer.write(f"{line} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+                if line.startswith("GET"):
+                    found.append(await answer(reader))
+                elif line.startswith("HEAD"):
+                    found.append(await reader.readuntil(b"\r\n\r\n"))
+                else:
+                    with contextlib.suppress(ConnectionResetError):
+                        assert await reader.read() == b""
+                writer.close()
+            front.stop()
+        return found
+
+    get, head = asyncio.run(scenario())
+    assert get.startswith(b"HTTP/1.1 503 ")
+    assert b"another node leads now" in get
+    assert head.startswith(b"HTTP/1.1 503 ")

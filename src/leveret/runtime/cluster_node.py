@@ -35,7 +35,8 @@ from leveret.runtime.follower_http import FollowerHttp
 from leveret.runtime.fronts import make_front
 from leveret.runtime.node import Node, NotWantedError
 from leveret.runtime.public_listeners import LEADER_WAIT_S
-from leveret.runtime.public_listeners import Relayed as LeaderConnection
+from leveret.runtime.relays import Relayed as LeaderConnection
+from leveret.runtime.relays import Relays
 from leveret.storage.directory_copy import CopySource, CopyTarget
 from leveret.storage.disk import Disk
 from leveret.storage.file_names import numbers
@@ -82,6 +83,7 @@ class ClusterNode(ClusterFacts):
         self._roles: asyncio.Task[None] | None = None
         self._taking: set[asyncio.Task[None]] = set()  # relayed clients that no front has taken yet
         self._has_stopped = False
+        self.relays = Relays()  # clients of this node that the leader serves
         self.reads = BulkReads(disk.folder)  # of streams, while this node follows
         self.certificates: Callable[[], list[tuple[str, int]]] = list  # each with its end
         self.now_ms = clock.now_ms
@@ -138,6 +140,7 @@ class ClusterNode(ClusterFacts):
         """Begin to lead: the TERM block of this node is committed."""
         self._term = term
         self.note_leader(self.cluster.name)
+        self.relays.on_leader(self.leader)
         self._tell_change()
 
     def on_follow(self, leader: str) -> None:
@@ -145,6 +148,7 @@ class ClusterNode(ClusterFacts):
         self._term = 0
         self._open = None
         self.note_leader(leader)
+        self.relays.on_leader(leader)
         self._tell_change()
 
     def on_commit(self, index: int) -> None:

@@ -44,7 +44,9 @@ class ClusteredNode:
         proxies = Networks(settings.amqp_trusted_proxies)
         descriptors_end = max(0, machine.descriptors_max() - DESCRIPTORS_KEPT)
         rule = self._certificates.name_rule if self._certificates is not None else None
-        self._listeners = PublicListeners(self.node.find_server, descriptors_end, proxies, rule)
+        self._listeners = PublicListeners(
+            self.node.find_server, self.node.relays, descriptors_end, proxies, rule
+        )
         self.addresses: dict[str, tuple[str, int]] = {}  # bound addresses by service
 
     async def start(self) -> None:

@@ -40,7 +40,8 @@ from leveret.http.management.metrics import MEDIA_TYPE as METRICS_MEDIA
 from leveret.http.streams.arrow import MEDIA_TYPE as ARROW_MEDIA
 from leveret.listening import Client
 from leveret.runtime.follower_reads import StreamRange, WantedRange, parse_wanted, plan_read
-from leveret.runtime.public_listeners import LEADER_WAIT_S, Relayed, join_ends
+from leveret.runtime.public_listeners import LEADER_WAIT_S
+from leveret.runtime.relays import Relayed, Relays
 
 log = logging.getLogger(__name__)
 
@@ -101,6 +102,10 @@ class Follower(Protocol):
     def why_unwell(self) -> str:
         """Return why clients of this node are not served; empty if they are."""
 
+    @property
+    def relays(self) -> Relays:
+        """Return the clients of this node that the leader serves."""
+
     async def open_relay(self, head: RelayHead) -> Relayed:
         """Open a connection to the leader for a client; wait for a leader. Raises ClusterError."""
 
@@ -125,6 +130,7 @@ class FollowerHttp(asyncio.Protocol):
         self._relay_head = relay_head
         self._data = b""
         self._is_head_only = False  # the method is HEAD: the answer has no body
+        self._has_ended = False  # the client has ended its side, and may wait for the answer
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         self._writable = asyncio.Event()
@@ -146,6 +152,10 @@ class FollowerHttp(asyncio.Protocol):
         elif end:
             self._begin(self._work(head))
 
+    def eof_received(self) -> bool:
+        self._has_ended = True
+        return self._task is not None and self._transport.can_write_eof()
+
     def pause_writing(self) -> None:
         self._writable.clear()
 
@@ -154,7 +164,15 @@ class FollowerHttp(asyncio.Protocol):
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         self._stop_timer()
-        self._task = self._loop.create_task(work)
+        self._task = self._loop.create_task(self._finish(work))
+
+    async def _finish(self, work: Coroutine[Any, Any, None]) -> None:
+        """Disconnect the client after a bug: it must not wait for an answer that never comes."""
+        try:
+            await work
+        except Exception:
+            log.exception("a request failed")
+            self._transport.abort()
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -354,12 +372,13 @@ class FollowerHttp(asyncio.Protocol):
         """Give the connection to the leader, with `head` instead of the first received bytes."""
         try:
             async with asyncio.timeout(LEADER_WAIT_S):
-                transport, rest = await self._node.open_relay(self._relay_head)
+                relayed = await self._node.open_relay(self._relay_head)
         except (ClusterError, TimeoutError, OSError):
             self._refuse(self._node.why_unwell())
             return
         self._task = None
-        join_ends(self._transport, transport, rest, head + self._data[instead_of:])
+        early = head + self._data[instead_of:]
+        self._node.relays.take(self._transport, relayed, early, has_ended=self._has_ended)
 
     def _pass_on(self, answer: _LeaderAnswer) -> None:
         """Send the leader's answer as it is, and close the connection."""

@@ -222,7 +222,7 @@ class Node:
 
     def _make_view(self) -> HttpNodeView:
         """Make the view of the node, and the parts that are used through it."""
-        sync_barrier = SyncBarrier(self.broker, self.turns, self._store)
+        sync_barrier = self._sync_barrier = SyncBarrier(self.broker, self.turns, self._store)
         view = HttpNodeView(
             settings=self.settings,
             clock=self._clock,
@@ -384,6 +384,7 @@ class Node:
         """Stop because another node leads. Clients are told only about committed changes."""
         if self._gate is not None:
             self.turns.remove_flusher(self._gate.flush)
+        self._sync_barrier.lose_lead()
         for connection in self.amqp.protocols:
             connection.drop_output()
         await self.stop()

@@ -21,7 +21,7 @@ from leveret.http.framework.node import ClusterNodeFacts, Listener
 from leveret.listening import Client
 from leveret.runtime import follower_http
 from leveret.runtime.follower_http import FollowerHttp
-from leveret.runtime.public_listeners import Relayed
+from leveret.runtime.relays import Relayed, Relays
 from leveret.storage.blocks import encode_head
 from leveret.storage.file_names import segment_name
 from tests.unit.arrow.chunks import NUMBER, Sent, chunks
@@ -42,6 +42,7 @@ class _Node:
     def __init__(self, leader: tuple[str, int] | None) -> None:
         self._leader = leader
         self.reads = BulkReads(None)
+        self.relays = Relays()
         self.written_end = 0  # of the only stream
 
     def stream_end(self, number: int) -> int:
@@ -78,7 +79,7 @@ class _Node:
         return transport, b""
 
 
-async def _ask(node: _Node, request: bytes, *, is_local: bool = True) -> bytes:
+async def _ask(node: _Node, request: bytes, *, is_local: bool = True, ends: bool = False) -> bytes:
     """Return everything that a node that follows answers, until it closes the connection."""
     client = Client("127.0.0.1", 1, is_local)
     loop = asyncio.get_running_loop()
@@ -89,6 +90,8 @@ async def _ask(node: _Node, request: bytes, *, is_local: bool = True) -> bytes:
         for at in range(0, len(request), size):  # in pieces, as a network may deliver them
             writer.write(request[at : at + size])
             await asyncio.sleep(0)
+        if ends:
+            writer.write_eof()
         answer = await reader.read()
         writer.close()
     return answer
@@ -113,6 +116,29 @@ def _with_leader(answer: bytes, ask: Callable[[_Node], Awaitable[bytes]]) -> tup
         return asked[0] if asked else b"", found
 
     return asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "path", ["/api/queues", "/api/cluster", "/api/health/checks/alarms", "/api/health", "/ack"]
+)
+def test_client_that_ends_its_side_gets_its_answer(path: str) -> None:
+    request = f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+    _, found = _with_leader(WELL, lambda node: _ask(node, request, ends=True))
+    assert found.startswith(b"HTTP/1.1 200 ")
+
+
+def test_client_that_ends_its_side_in_the_middle_of_a_head_is_disconnected() -> None:
+    assert asyncio.run(_ask(_Node(None), b"GET /api/health HT", ends=True)) == b""
+
+
+class _Broken(_Node):
+    def metrics(self) -> str:
+        raise RuntimeError("a bug")
+
+
+def test_bug_ends_the_connection_and_not_the_node(caplog: pytest.LogCaptureFixture) -> None:
+    assert asyncio.run(_ask(_Broken(None), b"HEAD /metrics HTTP/1.1\r\n\r\n")) == b""
+    assert "a request failed" in caplog.text
 
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"

@@ -7,6 +7,9 @@ request at the same time.
 A client has `HEAD_S` for the head of a request, counted from its first byte; a new client has as
 long for its first request. Between two requests it may be silent for the keep-alive time. A client
 that reads nothing of its answer is disconnected after `UNREAD_S`.
+
+A client may end its side after its last request, and still gets the answers. Only a client of
+`WAITING_PATHS` counts as gone then.
 """
 
 import asyncio
@@ -31,6 +34,8 @@ PIPELINED_MAX: Final = 128  # requests of a client that wait while another one i
 # no limit for them, and keeps an unfinished trailer in memory.
 FRAMING_BYTES_MAX: Final = 65_536
 FRAMING_RATIO: Final = 16  # and this many bytes for each byte of the body, for tiny chunks
+# Calls that wait for jobs. A worker that has died ends its side, too: it must not get a job.
+WAITING_PATHS: Final = ("/dequeue",)
 _WAITING_BYTES_MAX: Final = 64 * 1024  # bytes that a client may send before it gets an answer
 
 
@@ -77,6 +82,7 @@ class HttpConnection(HttpToolsProtocol):
     _drained = 0  # bytes of a body that were dropped
     _reserved = 0  # bytes of the body budget that the fast path holds
     _head_by_s = 0.0  # loop time by which the head must be complete
+    _has_client_ended = False  # the client has ended its side, and waits for answers
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -110,6 +116,28 @@ class HttpConnection(HttpToolsProtocol):
             return
         self._head = head
         self._take_body(data[head.body_start :])
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Return True to answer the requests of a client that has ended its side."""
+        is_whole = not self._has_head and (self._head is None or self._gone is not None)
+        paths = self._running_paths()
+        waits = any(path in WAITING_PATHS for path in paths)
+        self._has_client_ended = (
+            is_whole and bool(paths) and not waits and self.transport.can_write_eof()
+        )
+        return self._has_client_ended
+
+    def _running_paths(self) -> list[str]:
+        """Return the paths of the requests that have come and have no complete answer."""
+        paths = [each.scope["path"] for each in self._cycles if not each.response_complete]
+        if self._head is not None:
+            paths.append(self._head.path)
+        return paths
+
+    def _close_after_last(self) -> None:
+        """Close the connection if its client has ended its side and has got all answers."""
+        if self._has_client_ended and not self._running_paths():
+            self._close()
 
     def _has_room(self, head: Head, size: int) -> bool:
         """Reserve memory for the body. Return False if uvicorn shall read it, after the login."""
@@ -248,6 +276,7 @@ class HttpConnection(HttpToolsProtocol):
         super().on_response_complete()
         if not self.pipeline and not self.transport.is_closing():
             self.open_connections.note_idle(self._place)
+        self._close_after_last()
 
     def _take_body(self, data: bytes) -> None:
         assert self._head is not None
@@ -271,6 +300,9 @@ class HttpConnection(HttpToolsProtocol):
         del self._body[: head.body_length]
         try:
             answer = await self.fast_path.answer(self._scope_of(head), body, gone)
+            if answer is None:
+                self.transport.abort()
+                return
             if not gone.is_set() and not self.transport.is_closing():
                 self.transport.write(answer)
             if self.flow.write_paused:
@@ -312,6 +344,7 @@ class HttpConnection(HttpToolsProtocol):
         self.flow.resume_reading()
         if waiting:
             self.data_received(waiting)
+        self._close_after_last()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self._lost.done():
