@@ -59,6 +59,8 @@ ANSWER: Final = 3
 DATA: Final = 4
 BYE: Final = 5
 
+REFUSED: Final = "refused: "  # how the reason of a connection that this node refuses begins
+
 _PING_FRAME: Final = b"\0\0\0\1\0"
 
 
@@ -319,7 +321,7 @@ class Link(asyncio.BufferedProtocol):
             self.close(f"it refuses this node: {refusal}")
         else:
             self._write([self._handshake.refuse(refusal.code, str(refusal))])
-            self.close(f"refused: {refusal}")
+            self.close(f"{REFUSED}{refusal}")
 
     def _on_late(self) -> None:
         self.abort(f"no handshake within {HANDSHAKE_S:g} s")
@@ -424,7 +426,7 @@ class Link(asyncio.BufferedProtocol):
         self.refusal = refusal.code
         if self.is_open:
             self._send_frame([_frame(BYE, bytes([refusal.code]) + str(refusal).encode())])
-        self.close(f"refused: {refusal}")
+        self.close(f"{REFUSED}{refusal}")
 
     def _send_frame(self, pieces: list[bytes]) -> bool:
         if self.transport.get_write_buffer_size() >= WAITING_BYTES_MAX:

@@ -24,6 +24,7 @@ from leveret.cluster.handshake import (
     KEPT,
     NONCE_BYTES,
     NOT_LEADER,
+    OTHER_NODE,
     RELAY,
     TALK,
     TWICE,
@@ -32,7 +33,7 @@ from leveret.cluster.handshake import (
     Dialing,
     Listening,
 )
-from leveret.cluster.link import HANDSHAKE_S, Link
+from leveret.cluster.link import HANDSHAKE_S, REFUSED, Link
 from leveret.cluster.peers import PACE, Address, Facts, LinksOwner, Pace, Tls
 from leveret.cluster.raft.messages import Message
 from leveret.cluster.relay import RelayHead
@@ -370,8 +371,11 @@ class Links:
                 self._owner.on_lost(link.peer)
             else:
                 self._owner.on_data_lost(link.peer)
+        name = link.target if link.is_dialed else link.peer
         if link.is_refused_by_peer:
-            self._owner.on_refused(link.peer, link.refusal, reason)
+            self._owner.on_refused(name, link.refusal, reason)
+        elif link.is_dialed and link.refusal == OTHER_NODE:
+            self._owner.on_refused(name, OTHER_NODE, reason.removeprefix(REFUSED))
 
     def _warn(self, link: Link, reason: str) -> None:
         """Write one line to the log. Repeated attempts do not repeat it."""

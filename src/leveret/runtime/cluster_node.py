@@ -118,12 +118,16 @@ class ClusterNode(ClusterFacts):
             tls=self._tls,
         )
         self.member.reports.make = self.report
+        self.member.reports.on_kept = self.log_report
         self._roles = loop.create_task(self._run_roles(), name="cluster-roles")
         await self.member.start(host, port)
 
     def _follow(self, loop: asyncio.AbstractEventLoop, state: RaftState) -> FollowingLog:
         following = FollowingLog(self._disk, loop, state, self._clock.now_ms)
         following.log.on_fault = self._on_log_fault
+        following.log.on_full = self.note_full
+        following.log.on_room = self.note_room
+        self.disk_fault = ""
         following.log.on_removed = self._on_removed
         self._following = following
         return following
@@ -373,6 +377,7 @@ class ClusterNode(ClusterFacts):
         assert self._following is not None
         self._copier.stop()
         self._following.close()
+        self.disk_fault = ""
         self._clock.raise_to(self._following.log.last_ms)
         self._following = None
         self._disk.release()  # the store of the broker locks it again, without a wait in between

@@ -30,6 +30,7 @@ from leveret.http.management.health import (
     CHECKS,
     OK,
     CheckResult,
+    alarms_result,
     certificates_result,
     port_result,
     protocol_result,
@@ -37,6 +38,7 @@ from leveret.http.management.health import (
     status_of,
 )
 from leveret.http.management.metrics import MEDIA_TYPE as METRICS_MEDIA
+from leveret.http.management.nodes import LOW_ON_DISK
 from leveret.http.streams.arrow import MEDIA_TYPE as ARROW_MEDIA
 from leveret.listening import Client
 from leveret.runtime.follower_reads import StreamRange, WantedRange, parse_wanted, plan_read
@@ -95,6 +97,9 @@ class Follower(Protocol):
     @property
     def reads(self) -> BulkReads:
         """Return the bulk reads of this node."""
+
+    def is_disk_short(self) -> bool:
+        """Return True if the disk of this node is full, or nearly so."""
 
     def stream_end(self, number: int) -> int:
         """Return the end of a stream in the segments of this node."""
@@ -252,8 +257,10 @@ class FollowerHttp(asyncio.Protocol):
         """
         node = self._node
         match [unquote(part) for part in check.rstrip("/").split("/")]:
-            # This node has no queues, and it has accepted the connection.
-            case ["local-alarms"] | ["below-node-connection-limit"]:
+            case ["local-alarms"]:  # this node has no queues in memory
+                name = node.facts()["name"]
+                return alarms_result([(name, LOW_ON_DISK)] if node.is_disk_short() else [])
+            case ["below-node-connection-limit"]:  # it has accepted the connection
                 return OK
             case ["node-is-quorum-critical"]:
                 return quorum_result(node.nodes(), node.facts()["name"])

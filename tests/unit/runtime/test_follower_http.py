@@ -40,7 +40,7 @@ class _Node:
     """A node that follows a leader at an address, or nobody."""
 
     def __init__(self, leader: tuple[str, int] | None) -> None:
-        self._leader = leader
+        self.leader = leader
         self.reads = BulkReads(None)
         self.relays = Relays()
         self.written_end = 0  # of the only stream
@@ -61,6 +61,11 @@ class _Node:
 
     settings = Settings()
 
+    disk_is_short = False
+
+    def is_disk_short(self) -> bool:
+        return self.disk_is_short
+
     def metrics(self) -> str:
         return "own 1\n"
 
@@ -69,13 +74,13 @@ class _Node:
         return [ClusterNodeFacts(name, name == "a", True, name != "c", 0) for name in "abc"]
 
     def why_unwell(self) -> str:
-        return "" if self._leader is not None else "no node leads the cluster"
+        return "" if self.leader is not None else "no node leads the cluster"
 
     async def open_relay(self, head: RelayHead) -> Relayed:
-        if self._leader is None:
+        if self.leader is None:
             raise NotLeaderError(0)
         loop = asyncio.get_running_loop()
-        transport, _ = await loop.create_connection(_Paused, *self._leader)
+        transport, _ = await loop.create_connection(_Paused, *self.leader)
         return transport, b""
 
 
@@ -252,6 +257,19 @@ def test_health_checks_of_a_node_are_about_the_node_that_follows(
     request = f"GET /api/health/checks/{check} HTTP/1.1\r\n\r\n".encode()
     _, answer = _with_leader(leader_says, lambda node: _ask(node, request))
     assert answer.startswith(f"HTTP/1.1 {status} ".encode())
+
+
+def test_full_disk_of_the_node_that_follows_is_its_alarm() -> None:
+    class Full(_Node):
+        disk_is_short = True
+
+    async def ask(node: _Node) -> bytes:
+        request = b"GET /api/health/checks/local-alarms HTTP/1.1\r\n\r\n"
+        return await _ask(Full(node.leader), request)
+
+    _, answer = _with_leader(WELL, ask)
+    assert answer.startswith(b"HTTP/1.1 503 ")
+    assert answer.endswith(b'"alarms":[{"node":"b","resource":"disk space"}]}')
 
 
 @pytest.mark.parametrize(
