@@ -80,8 +80,9 @@ def find_own_faults(node: NodeCondition, other: NodeCondition) -> Iterator[Fault
         yield Fault(
             DEGRADED,
             name,
-            f"other users of the machine of node {name} may read the secret of the cluster in "
-            f"{node.open_secret_file}",
+            # The log hides a word behind "secret:", so the path must not be the last word here.
+            f"other users of the machine of node {name} may read the file {node.open_secret_file} "
+            "with the secret of the cluster",
             "run `chmod 600` on this file, and change the secret if they are not trusted",
         )
     if node.version != other.version:

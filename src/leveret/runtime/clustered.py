@@ -115,7 +115,8 @@ def open_secret_file(settings: Settings) -> str:
     if path is None or not path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
         return ""
     log.warning(
-        "other users may read the secret of the cluster in %s: run `chmod 600` on this file", path
+        "other users may read the file %s with the secret of the cluster: run `chmod 600` on it",
+        path,
     )
     return str(path)
 
