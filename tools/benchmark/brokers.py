@@ -213,7 +213,7 @@ def rabbitmq_cluster(directory: Path, size: int) -> Iterator[list[Broker]]:
     node.join(environments, folders)
     try:
         with contextlib.ExitStack() as stack:
-            brokers = []
+            brokers: list[Broker] = []
             for folder, port, environment in zip(folders, ports, environments, strict=True):
                 made = Broker(
                     f"RabbitMQ node {len(brokers) + 1}",
