@@ -223,10 +223,10 @@ class Links:
         else:
             link.send(source, target, messages)
 
-    def send_data(self, peer: str, data: bytes) -> bool:
+    def send_data(self, peer: str, *pieces: bytes) -> bool:
         """Send bytes to the owner of another node; return False if they cannot be sent now."""
         link = self._open.get((peer, BULK))
-        return link is not None and link.is_open and link.send_data(data)
+        return link is not None and link.is_open and link.send_data(*pieces)
 
     def may_send_data(self, peer: str) -> bool:
         """Return False if a sender of data has to wait for `on_drained`, or for a connection."""

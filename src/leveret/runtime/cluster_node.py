@@ -254,9 +254,9 @@ class ClusterNode(ClusterFacts):
 
     # Copies of the directory
 
-    def send_data(self, peer: str, data: bytes) -> bool:
+    def send_data(self, peer: str, *pieces: bytes) -> bool:
         """Send bytes to the copier of another node; return False if it is not connected."""
-        return self.member.links.send_data(peer, data)
+        return self.member.links.send_data(peer, *pieces)
 
     def begin_copy(self, done: Callable[[CopySource | None], None]) -> None:
         """Hold the files of the broker's log as of a new log file.
