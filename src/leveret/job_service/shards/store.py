@@ -157,6 +157,9 @@ class ShardsStore:
 
     async def _on_redis_up(self) -> None:
         await self._enqueuer.forget_keys()
+        # A dequeue that began to wait without Redis has not marked its topic there, so no other
+        # node would notify it. It looks again, and leaves the mark.
+        self._signals.notify_all()
 
     async def start(self) -> None:
         """Recover the jobs of the local log, and start the background tasks.
