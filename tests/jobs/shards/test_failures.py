@@ -288,8 +288,8 @@ def test_what_is_done_in_a_shard_is_told_so_though_redis_dies_meanwhile(
             given_back = [Handle(first.id, first.token)]
             assert await store.nack("n", "t", given_back, "no", 0) == [Outcome.DONE]
             store._redis.health.is_up = True  # as long as nobody has noticed
-            buried = [Handle(second.id, second.token)]
-            assert await store.nack("n", "t", buried, "no", None, is_dead=True) == [Outcome.DONE]
+            dead = [Handle(second.id, second.token)]
+            assert await store.nack("n", "t", dead, "no", None, is_dead=True) == [Outcome.DONE]
             store._redis.health.is_up = True
             assert await store.redrive("n", "t", None) == 1
 

@@ -377,7 +377,7 @@ class ShardsStore:
         name = namespace, topic
         kept, given = cut_error(error), self._tables.given_time()
         if is_dead:
-            rows = await self._settle(name, statements.BURY, handles, kept, given)
+            rows = await self._settle(name, statements.NACK_DEAD, handles, kept, given)
         else:
             drawn = self._random.random()
             rows = await self._settle(name, statements.NACK, handles, kept, delay_ms, drawn, given)
