@@ -15,6 +15,7 @@ from leveret.cli.app import make_app
 from leveret.jobs import Client, TopicSettings
 from leveret.storage.disk import Disk
 from leveret.testing.broker import RunningBroker, broker
+from tests.jobs.scripted import answers, scripted
 from tests.jobs.service import NAMESPACE, address, token
 
 APP = make_app("")
@@ -88,6 +89,18 @@ def test_dead_jobs_are_shown_redriven_and_deleted(server: RunningBroker, client:
     assert jobs(server, "dead", "dying", "--delete", str(ids[0])) == "1 dead job is deleted\n"
     assert found(server, "redrive", "dying") == {"redriven": 1}
     assert found(server, "dead", "dying", "--delete-all") == {"deleted": 0}
+
+
+def test_top_tells_why_jobs_are_not_counted() -> None:
+    why = "shard 1 (pg1/jobs) does not answer: [Errno 111] Connection refused"
+    unknown = dict.fromkeys(("ready", "scheduled", "leased", "dead", "oldest_ready_ms"))
+    counts = dict.fromkeys(("enqueued", "handed_out", "acked", "failed", "expired"), 0)
+    body = [{"namespace": NAMESPACE, "topic": "t", "missing": why} | unknown | counts]
+    with scripted(answers(json.dumps(body).encode())) as service:
+        words = ["jobs", "top", "--count", "1", "--url", service.url, "--token", "x"]
+        done = CliRunner().invoke(APP, [*words, "-n", NAMESPACE])
+    assert done.exit_code == 0, done.output
+    assert f"not counted: {why}" in done.stdout
 
 
 def test_top_shows_rates_between_two_looks(server: RunningBroker, client: Client) -> None:
