@@ -15,6 +15,7 @@ from leveret.job_service.shards import ShardsStore
 from leveret.job_service.shards.buffered_job import decode_job
 from tests.jobs.shards.deployment import (
     QUICK,
+    QUIET,
     WITHIN_S,
     Deployment,
     abandon,
@@ -440,6 +441,20 @@ def test_a_job_whose_call_still_waits_is_not_swept(
             async with deployment.node("b") as other:
                 assert (await other.enqueue([late])).ids == ids  # as the tables have it
                 assert await drain(other, "t") == []
+
+    asyncio.run(main())
+
+
+def test_a_stop_without_jobs_to_store_succeeds_though_a_shard_is_gone(
+    apart: Deployment, other_postgres: Postgres
+) -> None:
+    async def main() -> None:
+        store = await apart.started(settings=QUIET)
+        other_postgres.end()  # the node has not noticed yet
+        try:
+            await store.stop(WITHIN_S)
+        finally:
+            other_postgres.start()
 
     asyncio.run(main())
 

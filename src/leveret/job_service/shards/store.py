@@ -225,7 +225,11 @@ class ShardsStore:
         except (TimeoutError, JobsError) as error:
             left = len(self._wal.outstanding)
             down = ", ".join(shard.name for shard in self._shards if not shard.is_up) or error
-            fault = JobsUnavailableError(f"{left} jobs stay in the local log and in Redis: {down}")
+            if left or self._wal.undone:
+                text = f"{left} jobs stay in the local log and in Redis: {down}"
+                fault = JobsUnavailableError(text)
+            else:
+                log.warning("all jobs are stored, but this node could not sign off: %s", down)
         await self._close()
         if fault is not None:
             raise fault
