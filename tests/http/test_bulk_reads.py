@@ -106,6 +106,7 @@ def test_reads_at_the_same_time_have_workers_of_their_own(tmp_path: Path) -> Non
     with broker(http=True, disk=Disk(tmp_path)) as server:
         fill(server, MANY)
         server.node.bulk_reads.workers_max = 2
+        server.node.bulk_reads.stall_s = 600  # the first client waits for the others
         reads = [begin(server) for _ in range(3)]
         first, second = server.node.bulk_reads.worker_pids  # the third read shares one of them
         os.kill(second, signal.SIGKILL)
