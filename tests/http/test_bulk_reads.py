@@ -167,6 +167,7 @@ def test_client_that_goes_away_frees_its_read(tmp_path: Path) -> None:
 def test_more_reads_than_may_run_wait_for_their_turn(tmp_path: Path) -> None:
     with broker(http=True, disk=Disk(tmp_path)) as server:
         fill(server, 20)
+        table(server, "from=0")  # the worker loads pyarrow, which may take longer than reads wait
         counts: list[int] = []
         threads = [
             threading.Thread(target=lambda: counts.append(table(server, "from=0").num_rows))
