@@ -17,9 +17,10 @@ BENCH_FLAGS = $(if $(ROWS),--rows $(ROWS)) $(if $(TIME),--seconds $(TIME)) $(if 
 # Two processes run the suite of a form: most tests wait for a disk or a process now and then. These
 # folders take half of the CPU time; the other process runs the rest. Each collects its own tests only.
 HALF := cluster contract planted serve simulated simulation
-# These tests mostly wait for Redis, PostgreSQL, RabbitMQ, Spark, a browser and installations, and do not
-# depend on the form of the broker. So they run once, as suites in parallel with the others.
-SERVICES := jobs bus page spark install
+# These tests mostly wait for Redis, PostgreSQL, RabbitMQ, Spark, a browser, installations and clients, and
+# do not depend on the form of the broker; tests/compat speaks AMQP with both forms. So they run once, as
+# suites in parallel with the others.
+SERVICES := jobs bus page spark install clients
 FIRST_HALF := $(addprefix tests/,$(HALF))
 SECOND_HALF := $(patsubst %,--ignore=tests/%,$(HALF) $(SERVICES))
 CHECKED := src tests tools examples setup.py
@@ -110,7 +111,7 @@ suite-compiled-2:
 	@$(PYTEST) --form=compiled $(SECOND_HALF)
 
 .PHONY: test-services
-test-services: setup test-packages suite-services ## Run the tests of jobs, event bus, page and Spark, with the servers they need
+test-services: setup test-packages suite-services ## Run the tests of jobs, event bus, page, clients and Spark, with the servers they need
 
 .PHONY: suite-services suite-jobs-bus suite-page suite-spark
 suite-services: suite-jobs-bus suite-page suite-spark
@@ -119,7 +120,7 @@ suite-jobs-bus:
 	@$(PYTEST) --form=compiled tests/jobs tests/bus
 
 suite-page:
-	@$(PYTEST) --form=compiled tests/page tests/install
+	@$(PYTEST) --form=compiled tests/page tests/install tests/clients
 
 suite-spark:
 	@$(INTERPRETED) $(PYTEST) --form=interpreted tests/spark

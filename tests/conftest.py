@@ -18,6 +18,11 @@ from leveret import build_info
 FORMS = ("interpreted", "compiled")
 # Folder, form, reason. The mark of a test or a file goes before its folder's.
 ONE_FORM = (
+    (
+        "docs",
+        "interpreted",
+        "documents do not name a form, and their programs use the public parts",
+    ),
     ("unit/arrow", "interpreted", "it is not compiled, and bulk reads have tests in tests/http"),
     ("unit/auth", "interpreted", "it is not compiled, and logins have tests in tests/http"),
     ("unit/cli", "interpreted", "it is not compiled, and commands have tests in tests/serve"),

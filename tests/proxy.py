@@ -13,7 +13,7 @@ from typing import Final
 
 READ_BYTES: Final = 65_536
 HOST: Final = "127.0.0.1"
-CLOSE_S: Final = 5.0
+CLOSE_S: Final = 60.0
 
 
 class Way(Enum):

@@ -9,11 +9,12 @@ figures:
     hand-over   the longest time between two confirms while the leader stops by SIGTERM
     follower    memory of a node that follows, with a backlog; how quickly an empty node has it all
 
-Rows run in turns, ROUNDS times; the table shows medians. RabbitMQ is not measured: `tools.rabbitmq`
-starts one node of it, not a cluster.
+RabbitMQ × 3 has the same loads beside it, with quorum queues, at the node that leads them. Rows run
+in turns, ROUNDS times, on Leveret and then on RabbitMQ; the table shows medians.
 """
 
 import argparse
+import contextlib
 import itertools
 import signal
 import statistics
@@ -31,10 +32,12 @@ import pika
 from pika.exceptions import AMQPError
 
 from leveret import build_info
+from leveret.config.settings import Settings
 from leveret.perf.load import Load
 from leveret.testing import RunningCluster, cluster
 from leveret.testing.cluster import wait_until
-from tools.benchmark.brokers import Broker
+from tools import rabbitmq
+from tools.benchmark.brokers import Broker, rabbitmq_cluster
 from tools.benchmark.measure import figures_of, generate
 
 SECONDS: Final = 5.0
@@ -42,6 +45,7 @@ ROUNDS: Final = 3
 BACKLOG: Final = 1_000_000
 CALM_S: Final = 1.0  # before and after an end of the leader
 QUEUE: Final = "bench"
+ELECTION_MS: Final = Settings().cluster_election_timeout_ms  # not the longer one of tests
 
 _CONFIRMED: Final = Load(persistent=True, confirm_window=200, prefetch=400, ack_every=200)
 _MANY: Final = replace(_CONFIRMED, confirm_window=2000, prefetch=4000)
@@ -54,6 +58,7 @@ LOADS: Final = {
     "one message at a time": replace(_CONFIRMED, confirm_window=1, burst=1),
     "2,000 messages a second": replace(_CONFIRMED, rate=2000, burst=1),
 }
+Row = tuple[float, ...]  # CPU µs of all nodes, received a second, p50 µs of delivery and confirm
 RELAYED: Final = ("persistent 16 B, confirms 200", "2,000 messages a second")
 
 
@@ -64,7 +69,8 @@ class Bench:
         self._nodes = nodes
         self._folder = folder
         self._seconds = seconds
-        self.rows: dict[str, list[tuple[float, ...]]] = {}
+        self.rows: dict[str, list[Row]] = {}
+        self.rival_rows: dict[str, list[Row]] = {}  # of RabbitMQ
         self.relays: dict[str, list[float]] = {}  # CPU µs of a relayed message
 
     def _view(self, name: str) -> Broker:
@@ -75,28 +81,28 @@ class Bench:
         view.pid = process.pid
         return view
 
-    def _cpu_s(self) -> dict[str, float]:
-        return {name: self._view(name).cpu_s() for name in self._nodes.nodes}
-
     def load(self, title: str, name: str, at: str) -> dict[str, float]:
-        """Measure a load at a node: CPU of all nodes, rate, p50 of deliveries and of confirms.
-
-        Return the CPU µs a message of each node.
-        """
-        before_s = self._cpu_s()
+        """Measure a load at a node. Return the CPU µs a message of each node."""
         load = replace(LOADS[name], seconds=self._seconds)
-        found = generate(load, self._view(at), self._folder)
-        spent_s = {node: cpu_s - before_s[node] for node, cpu_s in self._cpu_s().items()}
-        figures = figures_of(found, sum(spent_s.values()))
-        confirm_us = found["confirm_latency_us"]["p50"]
-        row = (figures["cpu_us"], figures["rate"], figures["p50_us"], confirm_us)
+        everyone = {node: self._view(node) for node in self._nodes.nodes}
+        row, cpu_us = measure(load, everyone, at, self._folder)
         self.rows.setdefault(title, []).append(row)
-        return {node: cpu_s * 1e6 / max(1, found["received"]) for node, cpu_s in spent_s.items()}
+        return cpu_us
 
-    def all_loads(self) -> None:
+    def rival_load(self, name: str, rivals: dict[str, Broker]) -> None:
+        """Measure a load at the first node of RabbitMQ, which then leads the queues."""
+        load = replace(LOADS[name], seconds=self._seconds)
+        load = replace(load, queue_type=load.queue_type or "quorum")
+        row, _ = measure(load, rivals, next(iter(rivals)), self._folder)
+        self.rival_rows.setdefault(name, []).append(row)
+
+    def all_loads(self, rivals: dict[str, Broker]) -> None:
+        """Run all loads, each on RabbitMQ, too, if there are nodes of it."""
         leader, (follower, other) = self._nodes.leader, self._nodes.followers
         for name in LOADS:
             self.load(name, name, leader)
+            if rivals:
+                self.rival_load(name, rivals)
         for name in RELAYED:
             cpu_us = self.load(f"{name}, at a follower", name, follower)
             self.relays.setdefault(name, []).append(cpu_us[follower] - cpu_us[other])
@@ -151,6 +157,19 @@ class Bench:
         return size / 1e6 / (time.monotonic() - began_s)
 
 
+def measure(
+    load: Load, everyone: dict[str, Broker], at: str, folder: Path
+) -> tuple[Row, dict[str, float]]:
+    """Measure a load at one of several nodes. Return its row, and the CPU µs of each node."""
+    before_s = {name: broker.cpu_s() for name, broker in everyone.items()}
+    found = generate(load, everyone[at], folder)
+    spent_s = {name: broker.cpu_s() - before_s[name] for name, broker in everyone.items()}
+    figures = figures_of(found, sum(spent_s.values()))
+    confirm_us = found["confirm_latency_us"]["p50"]
+    row = figures["cpu_us"], figures["rate"], figures["p50_us"], confirm_us
+    return row, {name: s * 1e6 / max(1, found["received"]) for name, s in spent_s.items()}
+
+
 class Reconnecting(threading.Thread):
     """A client that publishes one message after the other, and reconnects to the next node."""
 
@@ -188,20 +207,34 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of each load")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--backlog", type=int, default=BACKLOG, help="messages of 1 KiB; 0: none")
+    parser.add_argument(
+        "--rabbitmq",
+        action=argparse.BooleanOptionalAction,
+        default=rabbitmq.SERVER.exists(),
+        help="measure RabbitMQ × 3 beside it; by default if it is installed",
+    )
     options = parser.parse_args()
     print(f"{build_info.describe()}, three nodes and the load on one machine", flush=True)
     with (
         tempfile.TemporaryDirectory(prefix="leveret-bench-") as name,
-        cluster(3, is_direct=True) as nodes,
+        contextlib.ExitStack() as stack,
+        cluster(3, is_direct=True, cluster_election_timeout_ms=ELECTION_MS) as nodes,
     ):
+        Path(name).chmod(0o755)  # RabbitMQ has a user of its own
         bench = Bench(nodes, Path(name), options.seconds)
+        rivals: list[Broker] = []
+        if options.rabbitmq:
+            rivals = stack.enter_context(rabbitmq_cluster(Path(name), 3))
+            print(f"beside it RabbitMQ {rabbitmq.version()} × 3, quorum queues", flush=True)
+        for _ in range(options.rounds):
+            bench.all_loads({broker.name: broker for broker in rivals})
+        stack.close()  # RabbitMQ takes some CPU even if it is idle
         kills: list[float] = []
         hands: list[float] = []
         for _ in range(options.rounds):
-            bench.all_loads()
             kills.append(bench.gap(bench.kill))
             hands.append(bench.gap(bench.hand_over))
-        show(bench.rows)
+        show(bench.rows, bench.rival_rows)
         for row, relays in bench.relays.items():
             print(f"relay, {row}: {statistics.median(relays):.1f} µs of CPU a message")
         print(f"kill -9 of the leader to the next confirm: {statistics.median(kills):.2f} s")
@@ -214,15 +247,30 @@ def main() -> None:
             print(f"  catch-up of an empty node: {bench.catch_up_mb_s():.0f} MB/s")
 
 
-def show(rows: dict[str, list[tuple[float, ...]]]) -> None:
-    """Print the medians of all rounds as a table."""
-    print("| row | CPU µs of all three | received/s | delivery p50 µs | confirm p50 µs |")
-    print("| --- | --- | --- | --- | --- |")
+def show(rows: dict[str, list[Row]], rival_rows: dict[str, list[Row]]) -> None:
+    """Print the medians of all rounds as a table, with RabbitMQ's and the ratio of the rates."""
+    columns = "CPU µs of all three | received/s | delivery p50 µs | confirm p50 µs"
+    rival = f" RabbitMQ: {columns} | rate, times RabbitMQ's |" if rival_rows else ""
+    print(f"| row | {columns} |{rival}")
+    print("| --- " * (10 if rival_rows else 5) + "|")
     for title, found in rows.items():
-        cpu, rate, delivery, confirm = (
-            statistics.median(column) for column in zip(*found, strict=True)
-        )
-        print(f"| {title} | {cpu:.1f} | {rate:,.0f} | {delivery:,.0f} | {confirm:,.0f} |")
+        line = f"| {title} | {_cells(_medians(found))} |"
+        if title in rival_rows:
+            others = _medians(rival_rows[title])
+            ratio = _medians(found)[1] / max(1, others[1])
+            line += f" {_cells(others)} | {ratio:.1f} |"
+        elif rival_rows:
+            line += " |" * 5
+        print(line)
+
+
+def _medians(rounds: list[Row]) -> Row:
+    return tuple(statistics.median(column) for column in zip(*rounds, strict=True))
+
+
+def _cells(row: Row) -> str:
+    cpu, rate, delivery, confirm = row
+    return f"{cpu:.1f} | {rate:,.0f} | {delivery:,.0f} | {confirm:,.0f}"
 
 
 if __name__ == "__main__":

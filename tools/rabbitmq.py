@@ -5,9 +5,11 @@ and epmd. Starting and ending the process is the caller's; it is ended by its ow
 """
 
 import os
+import secrets
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -74,6 +76,46 @@ def tls_config(directory: Path, tls: SelfSigned, port: int) -> Path:
         "ssl_options.fail_if_no_peer_cert = false\n"
     )
     return path
+
+
+def join(environments: Sequence[dict[str, str]], directories: Sequence[Path]) -> None:
+    """Let nodes form a cluster when they are started one after the other, in this order.
+
+    `environments` are those of `environment`, with the same port of epmd.
+    """
+    lines = ["cluster_formation.peer_discovery_backend = classic_config"]
+    for number, each in enumerate(environments, 1):
+        name = each["RABBITMQ_NODENAME"]
+        lines.append(f"cluster_formation.classic_config.nodes.{number} = {name}")
+    cookie = secrets.token_hex()
+    for directory, each in zip(directories, environments, strict=True):
+        path = directory / "cluster.conf"
+        path.write_text("\n".join(lines) + "\n")
+        each["RABBITMQ_CONFIG_FILE"] = str(path)
+        secret = directory / ".erlang.cookie"  # the nodes must have the same one
+        secret.write_text(cookie)
+        secret.chmod(0o400)
+        if os.geteuid() == 0:
+            shutil.chown(secret, USER, USER)
+
+
+def await_nodes(environment: dict[str, str], count: int, within_s: float) -> None:
+    """Wait until the cluster of a node has this many running nodes. Raise UnavailableError."""
+    node = environment["RABBITMQ_NODENAME"]
+    command = [str(CONTROL), "-n", node, "await_online_nodes", str(count)]
+    command += ["--timeout", str(int(within_s))]
+    done = subprocess.run(
+        command,
+        check=False,
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=environment["HOME"],
+        user=user(),
+        group=user(),
+    )
+    if done.returncode != 0:
+        raise UnavailableError(f"RabbitMQ has no {count} nodes: {done.stderr.strip()[-500:]}")
 
 
 def end_epmd(port: int) -> None:

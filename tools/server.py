@@ -16,7 +16,7 @@ from typing import IO, Final
 from tests.compat.client import Connection, NoAnswerError, connect
 from tools.ports import HOST
 
-START_WITHIN_S: Final = 60.0
+START_WITHIN_S: Final = 180.0
 SERVE: Final = ("-m", "leveret", "serve")
 _READY: Final = re.compile(r"leveret ready amqp=127\.0\.0\.1:(\d+) http=127\.0\.0\.1:(\d+)")
 

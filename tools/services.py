@@ -25,7 +25,7 @@ import redis
 
 from tools.ports import HOST, free_port
 
-START_S = 60.0
+START_S = 240.0
 _POSTGRES_FOLDERS = ("/usr/lib/postgresql/*/bin", "/usr/local/pgsql/bin", "/opt/homebrew/bin")
 _USERS = ("postgres", "nobody")
 _OPTIONS = {

@@ -1,4 +1,4 @@
-"""Leveret: a message broker that RabbitMQ's clients cannot tell from RabbitMQ.
+"""Leveret: a message broker for RabbitMQ's clients, with jobs, an event bus and a pipeline.
 
 This module imports nothing, so that `import leveret` is cheap. Import the part that you need:
 `leveret.embedded`, `leveret.testing`, `leveret.jobs`, `leveret.bus`. The version is written here

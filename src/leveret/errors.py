@@ -23,6 +23,7 @@ the code that raises it. The end of the tree names the most important of these.
     │   └── UnexpectedFrameError        content instead of a method, or the reverse
     ├── StorageError                    the data directory cannot be used
     │   ├── CorruptionError             bytes on disk differ from the bytes that were written
+    │   ├── LeadLostError               another node of the cluster leads now
     │   └── NewerFormatError            written by a later version
     ├── ConfigError                     the configuration cannot be used; names every fault
     ├── TokenRefusedError               a token is invalid or has expired
@@ -115,6 +116,10 @@ class StorageError(LeveretError):
 
 class CorruptionError(StorageError):
     """Bytes on disk differ from the bytes that were written."""
+
+
+class LeadLostError(StorageError):
+    """Another node of the cluster leads now. Whether the last changes were made is not known."""
 
 
 class NewerFormatError(StorageError):

@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 ANSWER_S: Final = 120.0
 CONNECT_S: Final = 10.0  # if there is another node to ask
 PAUSE_S: Final = (0.1, 2.0)  # the first and the longest pause between two tries
+BAD_REQUEST: Final = 400
 UNAUTHORIZED: Final = 401  # the login is wrong, or lacks a permission
 FORBIDDEN: Final = 403
 NOT_FOUND: Final = 404

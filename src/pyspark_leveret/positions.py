@@ -8,7 +8,7 @@ import logging
 from dataclasses import dataclass
 from typing import Final
 
-from pyspark_leveret.client import NOT_FOUND, Broker, named
+from pyspark_leveret.client import BAD_REQUEST, NOT_FOUND, Broker, named
 from pyspark_leveret.errors import BrokerError, DataLostError, OptionError
 from pyspark_leveret.options import EARLIEST, LATEST, Offsets, Options
 
@@ -16,7 +16,6 @@ log = logging.getLogger(__name__)
 
 KAFKA_LATEST: Final = -1
 KAFKA_EARLIEST: Final = -2
-BAD_REQUEST: Final = 400
 PARTITIONS_MAX: Final = 10_000
 
 

@@ -21,7 +21,7 @@ from tools import rabbitmq
 from tools.ports import HOST, free_port
 from tools.rabbitmq import UnavailableError
 
-START_S: Final = 90.0
+START_S: Final = 240.0
 ANSWER_S: Final = 60.0
 READY_LINE: Final = r"^leveret ready amqp=(\S+):(\d+) http=\S+:(\d+)$"
 

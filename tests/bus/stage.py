@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, TypeVar
 
 import aio_pika
@@ -15,13 +15,19 @@ from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
 from leveret.bus import BusSettings
 
 WAIT_S: Final = 60.0
+# Short pauses, and long deadlines: a busy machine must not look like a lost session, which would
+# deliver messages again.
 FAST: Final = BusSettings(
+    publish_timeout_s=WAIT_S,
     early_wait_s=0.03,
-    heartbeat_s=2,
+    heartbeat_s=60,
+    connect_timeout_s=WAIT_S,
     probe_interval_s=0.3,
-    answer_timeout_s=5.0,
-    stop_deadline_s=20.0,
+    answer_timeout_s=WAIT_S,
+    stop_deadline_s=WAIT_S,
 )
+# Notices a silent broker soon. Tests with it must accept that a message is delivered twice.
+NOTICING: Final = replace(FAST, heartbeat_s=2, connect_timeout_s=5.0, answer_timeout_s=5.0)
 pytestmark_bus = [
     pytest.mark.anyio,
     pytest.mark.compiled_only("the library is the same in both forms"),

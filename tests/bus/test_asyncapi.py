@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import make_dataclass
 from typing import Any
 
+import msgspec
+import pydantic
 import pytest
 
 from leveret.bus import Bus, fanout
@@ -49,6 +52,40 @@ def test_events_of_a_service_are_described() -> None:
     assert placed["required"] == ["order_id", "items"]
     assert schemas["Item"]["properties"]["count"]["default"] == 1
     assert "street" in schemas["Address"]["properties"]
+
+
+def test_classes_of_the_same_name_and_odd_names_have_schemas_of_their_own() -> None:
+    """A class name is no unique name, and is no part of a JSON pointer as it is."""
+
+    def made(module: str, field: str, event_name: str) -> type:
+        namespace = {"event_name": event_name}
+        found = make_dataclass("Placed", [(field, int)], namespace=namespace)
+        found.__module__ = module
+        return found
+
+    def model(name: str, field: str, event_name: str) -> type:
+        part = pydantic.create_model("Part", **{field: (int, ...)})  # type: ignore[call-overload]
+        found = pydantic.create_model(name, part=(part, ...))
+        found.event_name = event_name  # type: ignore[attr-defined]
+        return found
+
+    events = {
+        "a": made("shop", "in_a", "a"),
+        "b/~{x}": made("store", "in_b", "b/~{x}"),
+        "c/~{x}": model("Placed", "in_c", "c/~{x}"),
+        "d": model("Other", "in_d", "d"),
+        "e": msgspec.defstruct("e/~{0} é", [("in_e", int)], namespace={"event_name": "e"}),
+    }
+    bus = Bus("amqp://nowhere/", fanout.layout("a-b"), publishes=list(events.values()))
+    found = json.loads(json.dumps(bus.asyncapi()))
+    for reference in references(found):
+        resolve(found, reference)
+    for name, message in found["components"]["messages"].items():
+        schema = resolve(found, message["payload"]["$ref"])
+        if part := schema["properties"].get("part"):
+            schema = resolve(found, part["$ref"])
+        assert set(schema["properties"]) == {f"in_{name[0]}"}
+    assert set(found["components"]["messages"]) == set(events)
 
 
 def test_a_service_that_publishes_to_a_queue() -> None:

@@ -27,7 +27,7 @@ from leveret.cli.app import make_app
 from tests.bus.dead_letters import Stage, stage
 from tests.bus.nodes import Leveret, Node
 
-APP = make_app("")
+APP = make_app("bus")
 
 
 @dataclass

@@ -24,13 +24,14 @@ from leveret.bus import (
 )
 from leveret.testing import broker
 from tests.bus.nodes import Node
-from tests.bus.stage import FAST, Placed, channel, depth, put, pytestmark_bus
+from tests.bus.stage import FAST, WAIT_S, Placed, channel, depth, put, pytestmark_bus
 from tests.clients.process import Child
 from tests.proxy import Proxy, proxy
 
 pytestmark = pytestmark_bus
 MESSAGES: Final = 300
 KILLS: Final = 3
+LOOK_S: Final = 0.02  # between two looks, which would keep a starting process from its CPU
 APP: Final = Path(__file__).parent / "apps" / "dead_lettering.py"
 
 
@@ -165,15 +166,15 @@ async def until_blocked(bus: Bus, queue: str) -> None:
 
 
 async def until_dead_lettered(url: str, dlq: str, count: int) -> None:
-    async with asyncio.timeout(60):
-        while await depth(url, dlq) < count:
-            pass  # each look is a round trip to the broker
+    async with asyncio.timeout(WAIT_S):
+        while await depth(url, dlq) < count:  # noqa: ASYNC110 the broker sends no event
+            await asyncio.sleep(LOOK_S)
 
 
 async def until_empty(url: str, queue: str) -> None:
-    async with asyncio.timeout(60):
-        while await depth(url, queue):
-            pass
+    async with asyncio.timeout(WAIT_S):
+        while await depth(url, queue):  # noqa: ASYNC110 the broker sends no event
+            await asyncio.sleep(LOOK_S)
 
 
 async def finish(node: Node, queue: str) -> None:
@@ -185,6 +186,7 @@ async def finish(node: Node, queue: str) -> None:
             declared = [await opened.declare_queue(name, passive=True) for name in queues]
             found = [each.declaration_result for each in declared]
         if any(each.consumer_count for each in found):
+            await asyncio.sleep(LOOK_S)
             continue  # the broker has not noticed the death yet
         if not any(each.message_count for each in found):
             return

@@ -219,16 +219,16 @@ async def test_message_that_is_not_due_is_held_and_requeued(node: Node, prefix: 
 
     @bus.on(Placed)
     async def note(event: Placed, delivery: Delivery) -> None:
-        assert delivery.headers.get("processAfterDelayMs") == (400 if event.number == 1 else None)
+        assert delivery.headers.get("processAfterDelayMs") == (3000 if event.number == 1 else None)
         await seen.add((event.number, loop.time()))
 
     async with bus:
         began_s = loop.time()
-        await bus.publish(Placed(1), delay_s=0.4)
+        await bus.publish(Placed(1), delay_s=3.0)
         await bus.publish(Placed(2))
         found = await seen.wait(2)
     assert [number for number, _ in found] == [2, 1], "what is due does not wait for what is not"
-    assert found[1][1] - began_s > 0.398  # the publish time has whole milliseconds
+    assert found[1][1] - began_s > 2.998  # the publish time has whole milliseconds
     assert await depth(node.url, f"{prefix}.dlq.{prefix}-orders") == 0
 
 

@@ -31,6 +31,7 @@ from tests.bus.nodes import Node
 from tests.bus.stage import FAST, Placed, Seen, depth, pytestmark_bus
 
 pytestmark = pytestmark_bus
+HEARTBEAT_S = 3
 
 
 def layout_of(prefix: str) -> Layout:
@@ -39,7 +40,7 @@ def layout_of(prefix: str) -> Layout:
 
 async def test_a_plain_function_runs_off_the_loop(node: Node, prefix: str) -> None:
     """A handler blocks for longer than the heartbeat timeout, and the connection stays."""
-    settings = replace(FAST, heartbeat_s=1, answer_timeout_s=10.0)
+    settings = replace(FAST, heartbeat_s=HEARTBEAT_S)
     bus = Bus(node.url, layout_of(prefix), settings=settings)
     seen: Seen[tuple[int, bool, bool]] = Seen()
     loop = asyncio.get_running_loop()
@@ -48,7 +49,7 @@ async def test_a_plain_function_runs_off_the_loop(node: Node, prefix: str) -> No
     @bus.on(Placed)
     def block(event: Placed, delivery: Delivery) -> int:
         is_on_loop = threading.current_thread() is threading.main_thread()
-        blocked.wait(3.3)
+        blocked.wait(2 * HEARTBEAT_S + 1)
         noted = seen.add((event.number, is_on_loop, delivery.is_redelivered))
         asyncio.run_coroutine_threadsafe(noted, loop).result()
         return 200

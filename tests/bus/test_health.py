@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from leveret.bus import Bus, QueueType, fanout, topic
+from dataclasses import replace
+
+from leveret.bus import Bus, BusSettings, QueueType, fanout, topic
 from tests.bus.nodes import Node
 from tests.bus.stage import FAST, Placed, pytestmark_bus
 from tests.proxy import proxy
@@ -11,9 +13,11 @@ from tools.ports import HOST, free_port
 pytestmark = pytestmark_bus
 
 
-def reader(url: str, prefix: str, management_url: str | None = None) -> Bus:
+def reader(
+    url: str, prefix: str, management_url: str | None = None, settings: BusSettings = FAST
+) -> Bus:
     layout = topic.layout(f"{prefix}.events", queue_type=QueueType.CLASSIC)
-    bus = Bus(url, layout, settings=FAST, management_url=management_url)
+    bus = Bus(url, layout, settings=settings, management_url=management_url)
 
     @bus.on(Placed)
     async def note(event: Placed) -> None: ...
@@ -38,8 +42,10 @@ async def test_health_is_false_without_a_handler(node: Node, prefix: str) -> Non
 
 
 async def test_health_is_false_when_the_broker_does_not_answer(node: Node, prefix: str) -> None:
+    # A probe would find the silence first and close the session.
+    settings = replace(FAST, answer_timeout_s=1.0, probe_interval_s=60.0)
     async with proxy(node.port) as line:
-        async with reader(line.url, prefix) as bus:
+        async with reader(line.url, prefix, settings=settings) as bus:
             line.silence()
             health = await bus.health()
             assert not health.is_consuming and "did not answer" in health.reason

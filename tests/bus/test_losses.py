@@ -16,7 +16,7 @@ import pytest
 
 from leveret.bus import Bus, BusSettings, Delivery, PublishError, QueueType, fanout, topic
 from tests.bus.nodes import Node
-from tests.bus.stage import FAST, Placed, Seen, channel, pytestmark_bus
+from tests.bus.stage import FAST, NOTICING, Placed, Seen, channel, pytestmark_bus
 from tests.proxy import Proxy, proxy
 
 pytestmark = pytestmark_bus
@@ -31,7 +31,9 @@ Loss = Callable[["Scene"], Awaitable[None]]
 class Scene:
     """A bus behind a proxy, and the messages that its handler saw."""
 
-    def __init__(self, node: Node, line: Proxy, queue: str, settings: BusSettings = FAST) -> None:
+    def __init__(
+        self, node: Node, line: Proxy, queue: str, settings: BusSettings = NOTICING
+    ) -> None:
         self.node = node
         self.line = line
         self.queue = queue
@@ -141,7 +143,7 @@ async def test_whole_topology_is_declared_again(node: Node, prefix: str) -> None
 async def test_a_silent_broker_is_found_without_heartbeats(node: Node, prefix: str) -> None:
     """Only the probe notices the loss. The broker keeps the old consumer and its messages."""
     async with proxy(node.port) as line:
-        scene = Scene(node, line, f"{prefix}.events", replace(FAST, heartbeat_s=0))
+        scene = Scene(node, line, f"{prefix}.events", replace(NOTICING, heartbeat_s=0))
         async with scene.bus:
             line.silence()
             await scene.publish(3 * FAST.prefetch)

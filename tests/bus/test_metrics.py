@@ -6,6 +6,7 @@ import asyncio
 import json
 import urllib.error
 import urllib.request
+from dataclasses import replace
 from typing import Any, Final
 
 import pytest
@@ -124,9 +125,10 @@ async def test_a_publish_counts_as_failed_when_it_has_ended(
 
 
 async def test_a_publisher_answers_on_its_health_port(node: Node, prefix: str) -> None:
+    settings = replace(FAST, answer_timeout_s=1.0)
     async with proxy(node.port) as line:
         layout = fanout.layout(f"{prefix}-a")
-        async with Bus(line.url, layout, settings=FAST, health_port=0) as bus:
+        async with Bus(line.url, layout, settings=settings, health_port=0) as bus:
             status, health = await ask(bus)
             assert (status, health["is_healthy"], health["is_consuming"]) == (200, True, False)
             line.silence()

@@ -34,8 +34,6 @@ from tests.bus.stage import FAST, WAIT_S, Placed, Seen, channel, depth, pytestma
 from tests.proxy import proxy
 
 pytestmark = pytestmark_bus
-# A slow machine must not look like a lost session.
-PATIENT = replace(FAST, heartbeat_s=20, answer_timeout_s=20.0)
 
 
 def plain(queue: str, **options: Any) -> Any:
@@ -101,7 +99,7 @@ async def test_a_handler_that_does_not_end_cannot_keep_a_bus_from_stopping(
 
 async def test_waiting_delivery_of_a_lost_session_is_not_handled(node: Node, prefix: str) -> None:
     """The broker delivers the message again, so a copy would be handled twice."""
-    settings = replace(PATIENT, concurrency=1)
+    settings = replace(FAST, concurrency=1)
     async with proxy(node.port) as line:
         bus = Bus(line.url, plain(f"{prefix}.events"), settings=settings)
         held = asyncio.Event()
@@ -182,7 +180,7 @@ async def test_publish_fails_after_the_topology_was_changed(node: Node, prefix: 
     queue = f"{prefix}.events"
     async with proxy(node.port) as line:
         # No probe may restore the queue that the test deletes.
-        settings = replace(PATIENT, probe_interval_s=60.0)
+        settings = replace(FAST, probe_interval_s=60.0)
         bus = Bus(line.url, plain(queue), settings=settings)
 
         @bus.on(Placed)

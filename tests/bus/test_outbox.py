@@ -18,6 +18,7 @@ import pytest
 
 from leveret.bus import (
     Bus,
+    DecodeError,
     EncodeError,
     NackedError,
     Outbox,
@@ -179,8 +180,77 @@ async def test_a_message_that_is_refused_holds_up_only_its_key(
     async with relaying(outbox, broker):
         assert await broker.seen.wait(1, WAIT_S) == [good]
     left = await outbox.read(0, 10)
+    assert isinstance(left[0].message, OutgoingMessage)
     assert left[0].message.message_id == bad and len(left) == 2
     assert broker.seen.all == [good]
+
+
+async def test_rows_that_cannot_be_read_stay_and_hold_up_only_their_keys(
+    kept: tuple[Outbox, Transaction], dsn: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    outbox, transaction = kept
+    bus, broker = writer(outbox), Broker()
+    bad_properties = [b"", b"\xff\xff", b"\x20\x00\xff\xff\xff\xff", b"\x80\x00\xff"]
+    marks = "?, ?, ?, ?, ?, ?" if dsn is None else "$1, $2, $3, $4, $5, $6"
+    columns = "key, exchange, routing_key, mandatory, properties, body"
+    statement = f"INSERT INTO leveret_bus_outbox ({columns}) VALUES ({marks})"
+    async with transaction() as connection:
+        for properties in bad_properties:
+            done = connection.execute(statement, *_values(dsn, "a", properties, b""))
+            if dsn is not None:
+                await done
+        await bus.publish_within(connection, Placed(1), key="a")
+        good = await bus.publish_within(connection, Placed(2), key="b")
+    async with relaying(outbox, broker):
+        assert await broker.seen.wait(1, WAIT_S) == [good]
+    assert len(await outbox.read(0, 10)) == len(bad_properties) + 1
+    assert "row 1 of the outbox cannot be read" in caplog.text
+
+
+def _values(dsn: str | None, key: str, properties: bytes, body: bytes) -> tuple[Any, ...]:
+    """Return the arguments of a statement, as the driver of the database takes them."""
+    row = (key, "shop.main-exchange", "", True, properties, body)
+    return (row,) if dsn is None else row
+
+
+async def test_columns_of_other_types_cannot_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "service.db"
+    with closing(SqliteOutbox(path)) as outbox, closing(sqlite3.connect(path)) as connection:
+        columns = "key, exchange, routing_key, mandatory, properties, body"
+        statement = f"INSERT INTO leveret_bus_outbox ({columns}) VALUES (?, ?, ?, ?, ?, ?)"
+        none = b"\0\0"
+        rows = [(7, b"x", "", 1, none, b""), ("", "", "", 1, none, 5), ("", "", "", 1, 9, b"")]
+        with connection:
+            connection.executemany(statement, rows)
+        found = await outbox.read(0, 10)
+        assert [each.key for each in found] == ["7", "", ""]
+        assert all(isinstance(each.message, DecodeError) for each in found)
+
+
+async def test_a_message_without_an_exchange_holds_up_only_its_key(
+    node: Node, prefix: str, tmp_path: Path
+) -> None:
+    """The broker closes the channel for it, and with it the messages beside it fail."""
+    path = tmp_path / "service.db"
+    gone = fanout.layout(f"{prefix}-gone")
+    with closing(SqliteOutbox(path)) as outbox, closing(sqlite3.connect(path)) as connection:
+        bus = Bus(node.url, topic.layout(f"{prefix}.events"), settings=QUICK, outbox=outbox)
+        seen: Seen[int] = Seen()
+
+        @bus.on(Placed)
+        async def note(event: Placed) -> None:
+            await seen.add(event.number)
+
+        with connection:
+            stray = Bus(node.url, gone, outbox=outbox)
+            lost = await stray.publish_within(connection, Placed(-1), key="gone")
+            for number in range(20):
+                await bus.publish_within(connection, Placed(number))
+        async with bus:
+            await seen.wait(20, WAIT_S)
+        [left] = await outbox.read(0, 10)
+        assert isinstance(left.message, OutgoingMessage) and left.message.message_id == lost
+    assert set(seen.all) == set(range(20))
 
 
 async def test_relays_side_by_side_publish_each_message_once(
@@ -264,6 +334,13 @@ async def test_a_bus_publishes_its_outbox(node: Node, prefix: str, tmp_path: Pat
             await seen.wait(21, WAIT_S)
         assert await outbox.read(0, 10) == []
     assert sorted(seen.all) == list(range(21))
+
+
+@pytest.mark.filterwarnings("error")
+async def test_a_sync_bus_says_which_outbox_it_needs() -> None:
+    bus = SyncBus(writer(PostgresOutbox(None)))  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError, match="use a SqliteOutbox with a SyncBus"):
+        bus.publish_within(None, Placed(1))  # type: ignore[arg-type]
 
 
 async def test_a_bus_without_an_outbox_says_so() -> None:

@@ -36,7 +36,16 @@ from leveret.bus import (
 from leveret.bus.headers import TRACEPARENT
 from leveret.testing import broker
 from tests.bus.nodes import Node
-from tests.bus.stage import FAST, Placed, Seen, channel, depth, pytestmark_bus, take
+from tests.bus.stage import (
+    FAST,
+    WAIT_S,
+    Placed,
+    Seen,
+    channel,
+    depth,
+    pytestmark_bus,
+    take,
+)
 from tests.proxy import proxy
 
 pytestmark = pytestmark_bus
@@ -98,7 +107,7 @@ async def test_message_properties_for_other_programs(node: Node, prefix: str) ->
         async with bus:
             options = PublishOptions(correlation_id="c", headers={"k": 0.1}, message_id="m-1")
             assert await bus.publish_with(Placed(1), options) == "m-1"
-        found = await queue.get(timeout=5)
+        found = await queue.get(timeout=WAIT_S)
         assert (found.message_id, found.type, found.correlation_id) == ("m-1", "Placed", "c")
         assert (found.content_type, found.delivery_mode) == ("application/json", 2)
         assert found.headers == {"k": 0.1}

@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.clients.tools import give_up, require_program
 
 BUILD = Path(__file__).parents[2] / "build" / "node"
-INSTALL_TIMEOUT_S = 60
+INSTALL_TIMEOUT_S = 300
 
 
 def installed_package(manifest: Path, name: str) -> Path:

@@ -17,8 +17,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-STOP_TIMEOUT_S: Final = 60.0
-WAIT_TIMEOUT_S: Final = 60.0
+STOP_TIMEOUT_S: Final = 180.0
+WAIT_TIMEOUT_S: Final = 180.0
 
 
 class Child:

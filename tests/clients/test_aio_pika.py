@@ -288,11 +288,11 @@ async def test_robust_connection_returns_after_the_broker_closed_it(
 
 async def test_heartbeats_keep_an_idle_connection(amqp_address: Address) -> None:
     host, port = amqp_address
-    async with await aio_pika.connect(f"amqp://{host}:{port}/?heartbeat=1") as connection:
+    async with await aio_pika.connect(f"amqp://{host}:{port}/?heartbeat=2") as connection:
         channel = await connection.channel()
         closed = channel.closed()
         with pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(asyncio.shield(closed), 3.5)
+            await asyncio.wait_for(asyncio.shield(closed), 7)
         assert (await channel.declare_queue(exclusive=True)).name
 
 

@@ -232,10 +232,10 @@ def test_quorum_queues_and_native_delayed_delivery(
     workers.start("quorum")
     assert send(workers.app, "add", 1, 2).get(timeout=WAIT_S) == 3
     started_s = time.monotonic()
-    result = send(workers.app, "add", 3, 4, countdown=3)
-    assert waiting_in(amqp_url, "celery_delayed_1") == 1
+    result = send(workers.app, "add", 3, 4, countdown=5)
+    assert waiting_in(amqp_url, "celery_delayed_2") == 1  # for four seconds
     assert result.get(timeout=WAIT_S) == 7
-    assert time.monotonic() - started_s >= 2.9
+    assert time.monotonic() - started_s >= 4.9
     assert send(workers.app, "flaky", 1).get(timeout=WAIT_S) == 1
     workers.close()
 

@@ -269,6 +269,57 @@ def test_topic_permission_rules_the_keys_in_cc_too(server: RunningBroker, connec
     ask(server, "DELETE", "/api/topic-permissions/%2F/u")
 
 
+def dead_lettering(**arguments: str) -> Callable[[Channel], object]:
+    found = {f"x-dead-letter-{name.replace('_', '-')}": value for name, value in arguments.items()}
+    given = {**found, "x-message-ttl": 0}
+    return lambda channel: channel.queue_declare("new", arguments=given)
+
+
+WAYS_IN: dict[str, Callable[[Channel], object]] = {
+    "binding": lambda channel: channel.exchange_bind("t", "x", "u.1"),
+    "alternate": lambda channel: channel.exchange_declare(
+        "newx", "fanout", arguments={"alternate-exchange": "t"}
+    ),
+    "dead letters": dead_lettering(exchange="t"),
+    "dead letters with a key": dead_lettering(exchange="t", routing_key="v.1"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS_IN)
+def test_topic_permission_rules_every_way_into_the_exchange(
+    server: RunningBroker, connection: Any, way: str
+) -> None:
+    """Messages that come by it have any key, also one with which the user may not publish."""
+    patterns = dict.fromkeys(KINDS, ".*")
+    ask(server, "PUT", "/api/permissions/%2F/u", patterns)
+    topic(server, "^u\\.", ".*")
+    what = "topic 'v.1'" if "key" in way else "every topic"
+    text = f"ACCESS_REFUSED - write access to {what} in exchange 't' in vhost '/' refused"
+    assert refusal(connection, WAYS_IN[way]).startswith(text)
+    topic(server, ".*", ".*")
+    assert refusal(connection, WAYS_IN[way]) == ""
+    ask(server, "DELETE", "/api/topic-permissions/%2F/u")
+
+
+def test_dead_letters_with_an_allowed_key_have_only_that_key(
+    server: RunningBroker, connection: Any, admin: Any
+) -> None:
+    ask(server, "PUT", "/api/permissions/%2F/u", dict.fromkeys(KINDS, ".*"))
+    topic(server, "^u\\.", ".*")
+    assert refusal(connection, dead_lettering(exchange="t", routing_key="u.1")) == ""
+    admin.queue_bind("q", "t", "#")
+    channel = connection.channel()
+    channel.confirm_delivery()
+    channel.basic_publish("", "new", b"", pika.BasicProperties(headers={"CC": ["v.1"]}))
+    method, properties, _ = next(admin.consume("q"))
+    assert method.routing_key == "u.1"
+    assert "CC" not in properties.headers
+    admin.basic_ack(method.delivery_tag)
+    admin.cancel()
+    channel.close()
+    ask(server, "DELETE", "/api/topic-permissions/%2F/u")
+
+
 def test_lost_permission_counts_on_a_route_in_use(server: RunningBroker, connection: Any) -> None:
     grant(server, (("write", "exchange", "x"),))
     channel = connection.channel()

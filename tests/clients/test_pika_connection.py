@@ -201,8 +201,8 @@ def test_unacked_messages_return_when_the_connection_is_lost(
 
 
 def test_idle_connection_lives_by_heartbeats(amqp_address: Address) -> None:
-    with closing(connect(amqp_address, heartbeat=1)) as connection:
-        connection.process_data_events(time_limit=4)
+    with closing(connect(amqp_address, heartbeat=2)) as connection:
+        connection.process_data_events(time_limit=7)
         assert connection.channel().is_open
 
 

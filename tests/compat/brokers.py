@@ -23,7 +23,7 @@ from tools import rabbitmq as node
 from tools.ports import HOST, free_port
 from tools.rabbitmq import ROOT, UnavailableError
 
-RABBITMQ_START_S: Final = 90.0
+RABBITMQ_START_S: Final = 240.0
 READY_LINE: Final = r"^leveret ready amqp=(\S+):(\d+) http=\S+:\d+$"
 
 

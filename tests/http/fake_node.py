@@ -2,9 +2,16 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager
+from typing import Any
 
 from leveret.arrow.bulk_reads import BulkReads
-from leveret.auth import Authenticator, SingleUserAuthenticator, UserDirectory
+from leveret.auth import (
+    Authenticator,
+    JobAccess,
+    SingleUserAuthenticator,
+    User,
+    UserDirectory,
+)
 from leveret.config.settings import Settings
 from leveret.definitions import Definitions
 from leveret.engine.broker import Broker
@@ -20,6 +27,7 @@ from leveret.http.framework.node import (
     Machine,
 )
 from leveret.http.framework.request_counts import RequestCounts
+from leveret.job_service.report import StoreReport
 from leveret.leases import ReaderLeases
 from leveret.shovels import ShovelManager
 from leveret.slices import Slices
@@ -36,6 +44,25 @@ class NoBackups:
         raise NotImplementedError
 
     async def restore(self, vhost: str, name: str, pieces: AsyncIterator[bytes]) -> int:
+        raise NotImplementedError
+
+
+class NoJobs:
+    """A jobs service that was never used."""
+
+    async def store(self) -> Any:
+        raise NotImplementedError
+
+    def report(self) -> StoreReport:
+        return StoreReport()
+
+    async def full_report(self) -> StoreReport:
+        raise NotImplementedError
+
+    def access(self, token: str) -> JobAccess:
+        raise NotImplementedError
+
+    def sign_for(self, user: User, lasts_s: int) -> tuple[str, int]:
         raise NotImplementedError
 
 
@@ -170,7 +197,7 @@ class FakeNode:
 
     @property
     def jobs(self) -> Jobs:
-        raise NotImplementedError
+        return NoJobs()
 
     @property
     def bulk_reads(self) -> BulkReads:

@@ -106,6 +106,7 @@ def test_reads_at_the_same_time_have_workers_of_their_own(tmp_path: Path) -> Non
     with broker(http=True, disk=Disk(tmp_path)) as server:
         fill(server, MANY)
         server.node.bulk_reads.workers_max = 2
+        server.node.bulk_reads.stall_s = 600  # the first client waits for the others
         reads = [begin(server) for _ in range(3)]
         first, second = server.node.bulk_reads.worker_pids  # the third read shares one of them
         os.kill(second, signal.SIGKILL)
@@ -166,6 +167,7 @@ def test_client_that_goes_away_frees_its_read(tmp_path: Path) -> None:
 def test_more_reads_than_may_run_wait_for_their_turn(tmp_path: Path) -> None:
     with broker(http=True, disk=Disk(tmp_path)) as server:
         fill(server, 20)
+        table(server, "from=0")  # the worker loads pyarrow, which may take longer than reads wait
         counts: list[int] = []
         threads = [
             threading.Thread(target=lambda: counts.append(table(server, "from=0").num_rows))

@@ -107,10 +107,10 @@ def test_connection_that_was_idle_longest_is_closed_first() -> None:
 
 
 def test_slow_head_does_not_hold_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_connection, "HEAD_S", 0.2)
     with broker(http=True) as server, connected(server, 1, OTHER) as clients:
         clients[0].settimeout(WITHIN_S)
-        with contextlib.suppress(ConnectionError):
+        with monkeypatch.context() as patch, contextlib.suppress(ConnectionError):
+            patch.setattr(http_connection, "HEAD_S", 0.2)
             clients[0].sendall(b"GET /api/health HTTP/1.1\r\n")
             clients[0].settimeout(0.02)
             while True:  # each byte comes long before any deadline of silence

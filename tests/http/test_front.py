@@ -1,11 +1,13 @@
 """The HTTP front on a real socket: early requests wait, stop lets requests finish."""
 
 import asyncio
+import contextlib
 import signal
 import socket
 
 import pytest
 
+from leveret.errors import LeadLostError
 from leveret.http.transport import http_connection, server
 from leveret.http.transport.front import HttpFront
 from leveret.http.transport.http_connection import HEAD_BYTES_MAX
@@ -156,3 +158,39 @@ def test_silent_client_is_disconnected(sent: bytes, monkeypatch: pytest.MonkeyPa
         writer.close()
 
     asyncio.run(scenario())
+
+
+class _Deposed(FakeNode):
+    """A node that has just lost the lead of its cluster."""
+
+    async def tellable(self) -> None:
+        raise LeadLostError("another node leads now: try again")
+
+
+def test_node_that_lost_the_lead_answers_reads_and_closes_the_connections_of_changes() -> None:
+    """503 would tell the client of a change that nothing was changed. That is not known."""
+
+    async def scenario() -> list[bytes]:
+        front = HttpFront(_Deposed())
+        address = front.listen("127.0.0.1", 0)
+        found = []
+        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+            group.create_task(front.run())
+            for line in ("GET /api/health", "HEAD /api/health", "PUT /api/x", "POST /ack"):
+                reader, writer = await asyncio.open_connection(*address)
+                writer.write(f"{line} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+                if line.startswith("GET"):
+                    found.append(await answer(reader))
+                elif line.startswith("HEAD"):
+                    found.append(await reader.readuntil(b"\r\n\r\n"))
+                else:
+                    with contextlib.suppress(ConnectionResetError):
+                        assert await reader.read() == b""
+                writer.close()
+            front.stop()
+        return found
+
+    get, head = asyncio.run(scenario())
+    assert get.startswith(b"HTTP/1.1 503 ")
+    assert b"another node leads now" in get
+    assert head.startswith(b"HTTP/1.1 503 ")

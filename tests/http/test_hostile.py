@@ -56,6 +56,15 @@ def test_head_over_the_limit_is_refused(server: RunningBroker) -> None:
     assert status(answer(server, HEALTH, b"X: " + b"a" * HEAD_BYTES_MAX)) in (b"400", b"")
 
 
+@pytest.mark.parametrize("target", [b"CONNECT 127.0.0.1:22", b"CONNECT :", b"GET ?x"])
+def test_a_request_with_an_unreadable_target_is_refused(
+    server: RunningBroker, target: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    request = target + b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    assert status(answer(server, request)) in (b"400", b"404")
+    assert "Traceback" not in caplog.text
+
+
 def test_too_many_headers_are_refused(server: RunningBroker) -> None:
     found = answer(server, HEALTH, b"a:b\r\n" * HEADERS_MAX, b"\r\n")
     assert status(found) == b"431"

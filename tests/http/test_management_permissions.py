@@ -80,6 +80,25 @@ def test_topic_permissions_are_checked(api: Api) -> None:
     assert user.post("exchanges/%2F/x/publish", hidden).status == 401
 
 
+def test_topic_permissions_are_checked_for_ways_into_the_exchange(api: Api) -> None:
+    user = add_user(api, "u", "management", configure=".*", write=".*", read=".*")
+    topics = {"exchange": "x", "write": "^mine\\.", "read": ".*"}
+    assert api.put("topic-permissions/%2F/u", topics) == 201
+    dead = {"x-dead-letter-exchange": "x"}
+    fixed = {**dead, "x-dead-letter-routing-key": "mine.a"}
+    other = {**dead, "x-dead-letter-routing-key": "yours.a"}
+    for arguments, status in ((dead, 401), (other, 401), (fixed, 201)):
+        assert user.put("queues/%2F/way", {"arguments": arguments}) == status
+    alternate = {"type": "fanout", "arguments": {"alternate-exchange": "x"}}
+    assert user.put("exchanges/%2F/way", alternate) == 401
+    assert user.post("bindings/%2F/e/amq.fanout/e/x").status == 401
+    assert api.put("topic-permissions/%2F/u", {**topics, "write": ".*"}) == 204
+    assert user.put("exchanges/%2F/way", alternate) == 201
+    assert user.post("bindings/%2F/e/amq.fanout/e/x").status == 201
+    for path in ("queues/%2F/way", "exchanges/%2F/way", "bindings/%2F/e/amq.fanout/e/x/~"):
+        assert user.delete(path) == 204
+
+
 LISTS = ("queues", "exchanges", "bindings", "consumers", "channels", "connections")
 
 

@@ -33,7 +33,7 @@ def waiting_request(server: RunningBroker, user: str) -> Iterator[socket.socket]
         f"PUT /api/queues/%2F/q HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n"
         f"Authorization: Basic {login}\r\nExpect: 100-continue\r\n\r\n"
     )
-    with socket.create_connection((server.host, server.http_port), 30) as client:
+    with socket.create_connection((server.host, server.http_port), 60) as client:
         client.sendall(head.encode())
         assert client.recv(len(CONTINUE), socket.MSG_WAITALL) == CONTINUE
         yield client
@@ -130,7 +130,7 @@ def test_user_with_many_slow_reads_must_wait_and_others_need_not(server: Running
         opened = [stack.enter_context(slow_read(server, "busy")) for _ in range(READS_MAX)]
         served: list[socket.socket] = []
         while len(served) < USER_READS_MAX:
-            served, _, _ = select(opened, [], [], 30)
+            served, _, _ = select(opened, [], [], 60)
         other = stack.enter_context(slow_read(server, "other"))
         assert other.recv(12, socket.MSG_WAITALL) == b"HTTP/1.1 200"
         for client in [*served, other]:
@@ -150,14 +150,14 @@ def test_client_with_many_waiting_calls_is_told_to_try_again_and_others_may_wait
 
         def wait_for_job(name: str) -> socket.socket:
             client = stack.enter_context(
-                socket.create_connection((server.host, server.http_port), 30)
+                socket.create_connection((server.host, server.http_port), 60)
             )
-            head = "GET /dequeue?namespace=%2F&topic=t&wait=20 HTTP/1.1\r\nHost: localhost\r\n"
+            head = "GET /dequeue?namespace=%2F&topic=t&wait=60 HTTP/1.1\r\nHost: localhost\r\n"
             client.sendall(f"{head}Authorization: Bearer {tokens[name]}\r\n\r\n".encode())
             return client
 
         busy = [wait_for_job("busy") for _ in range(3)]
-        (refused,), _, _ = select(busy, [], [], 30)
+        (refused,), _, _ = select(busy, [], [], 60)
         assert refused.recv(12, socket.MSG_WAITALL) == b"HTTP/1.1 429"
         refused.close()
         waiting = [client for client in busy if client is not refused]

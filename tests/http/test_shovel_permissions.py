@@ -159,6 +159,18 @@ def test_topic_permissions_hold_for_every_message(near: Client) -> None:
     assert near.count("b") == 0
 
 
+def test_topic_permissions_hold_for_dead_letters_of_a_declared_queue(near: Client) -> None:
+    near.declare("a")
+    near.channel.exchange_declare("t", "topic")
+    add_maker(near.server)
+    allow(near.server, configure="new", read="a|new", write="t|amq.default")
+    keys = {"exchange": "t", "write": "^open", "read": ""}
+    ask(near.server, "PUT", "/api/topic-permissions/%2F/maker", keys)
+    arguments = {"x-dead-letter-exchange": "t"}
+    put(near.server, "s", **LOCAL, src_queue="a", dest_queue="new", dest_queue_args=arguments)
+    wait_for_refusal(near, "s", "access to every topic in exchange 't'")
+
+
 def test_shovel_of_a_former_administrator_leaves_private_addresses(near: Client) -> None:
     near.declare("a", "b")
     uri = near.server.url

@@ -21,11 +21,12 @@ def test_change_that_is_not_on_disk_is_answered_with_503_and_the_reason(
     disk = FakeDisk()
     with broker(http=True, disk=disk) as server:
         assert ask(server, "PUT", "/queues/%2F/first", {"durable": True})[0] == 201
-        for nth in (1, 2):  # the second is after the reserve was given up
+        for nth in range(1, 7):  # the write is tried again, and a request may come to wait late
             disk.fail_write(nth, code)
         status, body = ask(server, "PUT", "/queues/%2F/second", {"durable": True})
         assert (status, body["error"]) == (503, "Service Unavailable")
         assert body["reason"] == f"the log cannot be written: {reason}"
+        disk.mend()
 
 
 def test_backup_of_a_node_whose_log_has_failed_is_answered_with_503() -> None:

@@ -1,7 +1,6 @@
 """`leveret jobs` against a running node."""
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,9 +14,10 @@ from leveret.cli.app import make_app
 from leveret.jobs import Client, TopicSettings
 from leveret.storage.disk import Disk
 from leveret.testing.broker import RunningBroker, broker
+from tests.jobs.scripted import answers, scripted
 from tests.jobs.service import NAMESPACE, address, token
 
-APP = make_app("")
+APP = make_app("jobs")
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def test_a_job_is_put_in_taken_given_back_and_done(server: RunningBroker) -> Non
     lease = ("--lease-token", str(shown[1]["token"]))
     jobs(server, "nack", "mail", id, *lease, "--error", "no address", "--delay", "0")
     assert "lease is over" in jobs(server, "ack", "mail", id, *lease, code=1)
-    (again,) = found(server, "dequeue", "mail", "--wait", "5", "--ack")
+    (again,) = found(server, "dequeue", "mail", "--wait", "60", "--ack")
     assert (again["id"], again["attempt"]) == (int(id), 2)
     assert jobs(server, "dequeue", "mail") == "no job is ready\n"
 
@@ -88,6 +88,18 @@ def test_dead_jobs_are_shown_redriven_and_deleted(server: RunningBroker, client:
     assert jobs(server, "dead", "dying", "--delete", str(ids[0])) == "1 dead job is deleted\n"
     assert found(server, "redrive", "dying") == {"redriven": 1}
     assert found(server, "dead", "dying", "--delete-all") == {"deleted": 0}
+
+
+def test_top_tells_why_jobs_are_not_counted() -> None:
+    why = "shard 1 (pg1/jobs) does not answer: [Errno 111] Connection refused"
+    unknown = dict.fromkeys(("ready", "scheduled", "leased", "dead", "oldest_ready_ms"))
+    counts = dict.fromkeys(("enqueued", "handed_out", "acked", "failed", "expired"), 0)
+    body = [{"namespace": NAMESPACE, "topic": "t", "missing": why} | unknown | counts]
+    with scripted(answers(json.dumps(body).encode())) as service:
+        words = ["jobs", "top", "--count", "1", "--url", service.url, "--token", "x"]
+        done = CliRunner().invoke(APP, [*words, "-n", NAMESPACE])
+    assert done.exit_code == 0, done.output
+    assert f"not counted: {why}" in done.stdout
 
 
 def test_top_shows_rates_between_two_looks(server: RunningBroker, client: Client) -> None:
@@ -129,13 +141,10 @@ def test_operators_set_topics_and_schedules_and_look_at_one_job(tmp_path: Path) 
     secret = "a secret of the nodes that is long enough"
     with broker(http=True, disk=Disk(tmp_path), jobs_token_secret=secret) as server:
 
-        def run(*words: str, has_secret: bool = True) -> subprocess.CompletedProcess[str]:
-            command = [sys.executable, "-m", "leveret", "jobs", *words, "--url", address(server)]
-            given = {"LEVERET_JOBS_TOKEN_SECRET": secret} if has_secret else {}
-            environment = {**os.environ, **given}
-            return subprocess.run(
-                [*command, "--json"], capture_output=True, text=True, check=False, env=environment
-            )
+        def run(*words: str) -> subprocess.CompletedProcess[str]:
+            command = ["jobs", *words, "--url", address(server), "--json"]
+            done = CliRunner().invoke(APP, command, env={"LEVERET_JOBS_TOKEN_SECRET": secret})
+            return subprocess.CompletedProcess(command, done.exit_code, done.stdout, done.stderr)
 
         (id,) = json.loads(run("enqueue", "refund", "hare").stdout)
         (job,) = json.loads(run("job", "refund", str(id)).stdout)

@@ -97,6 +97,13 @@ def test_a_job_that_an_amqp_consumer_holds_is_there(api: Api, channel: Any) -> N
     assert api.ack(TOPIC, id) == 404
 
 
+class NotUtf8(str):
+    """A text that pika sends as bytes that are not UTF-8."""
+
+    def encode(self, encoding: str = "utf-8", errors: str = "strict") -> bytes:
+        return b"[\xff]"
+
+
 @pytest.mark.parametrize(
     ("header", "value"),
     [
@@ -104,8 +111,14 @@ def test_a_job_that_an_amqp_consumer_holds_is_there(api: Api, channel: Any) -> N
         ("x-job-after", -(2**62)),
         ("x-job-attempts", -5),
         ("x-job-failures", '[{"attempt": 1, "time_ms": 4611686018427387904, "error": ""}]'),
+        ("x-job-failures", '[{"more": ' + "[" * 50_000),
+        ("x-job-failures", NotUtf8()),
+        ("x-job-fair-key", NotUtf8()),
+        ("x-job-key", NotUtf8()),
         ("x-job-id", "9999999999999999999"),
+        ("x-job-id", NotUtf8()),
     ],
+    ids=range(10),
 )
 def test_headers_that_a_publisher_made_up_do_no_harm(
     api: Api, channel: Any, header: str, value: Any
@@ -114,6 +127,8 @@ def test_headers_that_a_publisher_made_up_do_no_harm(
     properties = pika.BasicProperties(headers={header: value}, delivery_mode=2)
     channel.confirm_delivery()
     channel.basic_publish("", TOPIC, b"odd", properties)
+    query = {"namespace": api.namespace, "topic": TOPIC}
+    assert [job["payload"] for job in api.get("/jobs", state="ready", **query).body]
     job = api.take(TOPIC)
     assert job["attempt"] == 1
     assert api.nack(TOPIC, job, delay=0) == 200

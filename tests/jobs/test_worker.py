@@ -486,7 +486,7 @@ def test_stopping_finishes_what_is_at_work_and_gives_back_the_rest(server: Runni
             await begun.acquire()
             stage.worker.stop()
             may_end.set()
-        jobs = await stage.client.dequeue("stop", limit=9, wait_s=5)
+        jobs = await stage.client.dequeue("stop", limit=9, wait_s=60)
         assert {job.json(): job.attempt for job in jobs} == {"long": 2, "never begun": 1}
 
     play(server, script, stop_s=2.0, lease_s=60)
@@ -544,7 +544,7 @@ def test_sigterm_ends_a_worker_in_good_order_even_where_a_thread_hangs(
             process.kill()
             process.wait()
             process.stdout.close()
-        (given_back,) = client.dequeue("hangs", wait_s=5)
+        (given_back,) = client.dequeue("hangs", wait_s=60)
         assert given_back.attempt == 2
         found = client.find("hangs", given_back.id)
         assert found.failures[-1].error == "the worker stopped before it was done"

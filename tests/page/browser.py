@@ -7,9 +7,10 @@ policy) are kept in `complaints`; tests expect none.
 
 import json
 import re
+import time
 from base64 import b64encode
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -20,14 +21,20 @@ from playwright.sync_api import (
     ConsoleMessage,
     Page,
     Route,
+    expect,
     sync_playwright,
 )
+from playwright.sync_api import TimeoutError as BrowserTimeoutError
 
 from leveret.testing.broker import RunningBroker
 from tests.clients.node_packages import installed_package
 from tests.clients.tools import require_program
 
-WITHIN_MS = 60_000  # a busy machine is slow; only a hang waits so long
+# A busy machine is slow, and after a slow answer the page waits ten times as long before it asks
+# again. Only a hang waits so long.
+WITHIN_MS = 180_000
+GO_MS = 20_000  # to show the view of a shortcut
+GO_TRIES = 9
 DESKTOP = (1280, 860)
 PHONE = (390, 844)
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"  # of views with faults
@@ -42,6 +49,8 @@ RUN_AXE = """async () => {
   return found.violations.flatMap(({ id, help, nodes }) =>
     nodes.map((node) => `axe ${id} (${help}): ${node.html.slice(0, 200)}`));
 }"""
+
+expect.set_options(timeout=WITHIN_MS)
 
 
 @contextmanager
@@ -72,16 +81,34 @@ def new_context(browser: Browser) -> BrowserContext:
     return context
 
 
-def hold(page: Page, *calls: str) -> list[Route]:
-    """Hold back these calls, and return the list that they are added to."""
-    held: list[Route] = []
+class HeldCalls:
+    """Calls of a page that are held back until the test lets them go.
 
-    def keep(route: Route) -> None:
-        held.append(route)
+    The browser reports a call later than the page has begun it. So calls that are reported after
+    `let_go` get the same answer.
+    """
 
-    for each in calls:
-        page.route(each, keep)
-    return held
+    def __init__(self, page: Page, *calls: str) -> None:
+        self._held: list[Route] = []
+        self._answer: Callable[[Route], None] | None = None
+        for each in calls:
+            page.route(each, self._on_call)
+
+    def _on_call(self, route: Route) -> None:
+        if self._answer is None:
+            self._held.append(route)
+        else:
+            self._answer(route)
+
+    def hold(self) -> None:
+        """Hold back the calls from now on."""
+        self._answer = None
+
+    def let_go(self, answer: Callable[[Route], None] = Route.continue_) -> None:
+        """Answer the calls that are held, and those that follow; or pass them to the broker."""
+        self._answer = answer
+        while self._held:
+            answer(self._held.pop())
 
 
 class Reader:
@@ -146,6 +173,25 @@ class Reader:
             }"""
         )
         return found
+
+    def expect_focus(self, name: str) -> None:
+        """Wait until the element of this label or text has the focus."""
+        until_s = time.monotonic() + WITHIN_MS / 1000
+        while (found := self.focused()) != name:
+            assert time.monotonic() < until_s, f"the focus is on {found!r}, not on {name!r}"
+
+    def go_by_keys(self, key: str, view: str) -> None:
+        """Press g and a key, and wait for the view.
+
+        The page ignores them if a busy machine lets 1.5 s pass between them.
+        """
+        shown = self.page.locator(f'main[data-view="{view}"][aria-busy=false]')
+        for _ in range(GO_TRIES):
+            self.press("g", key)
+            with suppress(BrowserTimeoutError):
+                shown.wait_for(timeout=GO_MS)
+                return
+        raise AssertionError(f"g and {key} did not show {view}")
 
     def press(self, *keys: str) -> None:
         for key in keys:

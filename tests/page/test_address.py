@@ -8,10 +8,9 @@ from playwright.sync_api import expect
 
 from leveret.testing.broker import RunningBroker, broker
 from tests.http.asking import ask
-from tests.page.browser import WITHIN_MS, Reader, hold
+from tests.page.browser import HeldCalls, Reader
 
 pytestmark = pytest.mark.compiled_only("the page's own behaviour, the same in both forms")
-expect.set_options(timeout=WITHIN_MS)
 
 
 @pytest.fixture(scope="module")
@@ -73,11 +72,9 @@ def test_a_row_clicked_just_after_scrolling_opens(reader: Reader) -> None:
     page = reader.page
     reader.open("#/queues?q=order", "/queues")
     expect(page.get_by_text("60 of 62")).to_be_visible()
-    held = hold(page, "**/page/views/queue.js")
+    held = HeldCalls(page, "**/page/views/queue.js")
     page.evaluate(SCROLL_AND_CLICK)
-    for route in held:
-        route.continue_()
-    page.unroute_all()
+    held.let_go()
     expect(page.get_by_role("heading", level=1)).to_have_text("order-30")
     page.wait_for_url("**/#/queues/%2F/order-30")
 

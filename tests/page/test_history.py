@@ -10,10 +10,9 @@ from playwright.sync_api import Route, expect
 
 from leveret.storage.disk import Disk
 from leveret.testing.broker import RunningBroker, broker
-from tests.page.browser import WITHIN_MS, Reader
+from tests.page.browser import Reader
 
 pytestmark = pytest.mark.compiled_only("the page's own behaviour, the same in both forms")
-expect.set_options(timeout=WITHIN_MS)
 
 ROWS = 360  # an hour, every ten seconds
 STEPS = "path => path.getAttribute('d').split('L').length"

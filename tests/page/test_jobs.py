@@ -13,11 +13,10 @@ from leveret.clock import Clock
 from leveret.jobs import Client, TopicSettings, UnknownJobError
 from leveret.testing.broker import RunningBroker, broker
 from tests.jobs.service import NAMESPACE, address, token
-from tests.page.browser import WITHIN_MS, Reader
+from tests.page.browser import Reader
 from tests.page.test_looks import MARKUP, looked_at
 
 pytestmark = pytest.mark.compiled_only("the calls behind the page are tested in both forms")
-expect.set_options(timeout=WITHIN_MS)
 TOPIC = "refund"
 ERROR = f"ValueError: no such order {MARKUP}\n  at line 1"
 
@@ -194,8 +193,7 @@ def test_the_same_with_the_keyboard_alone(reader: Reader, client: Client) -> Non
     """From the overview to the jobs, to a topic, its settings, and a redriven job."""
     (id,) = dead_jobs(client, 1)
     page = reader.page
-    reader.press("g", "j")
-    page.locator('main[data-view="/jobs"][aria-busy=false]').wait_for()
+    reader.go_by_keys("j", "/jobs")
     reader.press("/")
     reader.type(TOPIC)
     expect(page.locator("tr[data-row]")).to_have_count(1)
@@ -206,7 +204,7 @@ def test_the_same_with_the_keyboard_alone(reader: Reader, client: Client) -> Non
     reader.tab_to("Change")
     reader.press("Enter")
     expect(page.get_by_role("dialog")).to_be_visible()
-    assert reader.focused() == "Retries"
+    reader.expect_focus("Retries")
     reader.press("Control+a")
     reader.type("7")
     reader.press("Enter")

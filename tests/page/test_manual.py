@@ -6,10 +6,9 @@ import pytest
 from playwright.sync_api import BrowserContext, expect
 
 from leveret.testing.broker import RunningBroker, broker
-from tests.page.browser import WITHIN_MS, Reader
+from tests.page.browser import Reader
 
-# PMpytestmark = pytest.mark.compiled_only("the page's own behaviour, the same in both forms")
-expect.set_options(timeout=WITHIN_MS)
+pytestmark = pytest.mark.compiled_only("the page's own behaviour, the same in both forms")
 
 # Draws every document, and returns the marks of Markdown that are shown as text.
 LEFT_OVER = """async () => {
@@ -100,6 +99,15 @@ def test_each_view_leads_to_the_document_about_it(reader: Reader) -> None:
 def test_a_link_to_a_part_of_a_document_scrolls_to_it(reader: Reader) -> None:
     reader.open("#/manual/docs/page.md?part=keys", "/manual/:first/:second")
     expect(reader.page.locator("#keys")).to_be_in_viewport()
+
+
+def test_an_address_leads_to_no_other_path_of_the_broker(reader: Reader) -> None:
+    """A link that somebody sends must not make calls with the login of the reader."""
+    asked: list[str] = []
+    reader.page.on("request", lambda request: asked.append(request.url))
+    reader.open("#/manual/..%2Fdequeue%3Fnamespace=%2F&topic=t", "/manual/:first")
+    expect(reader.page.get_by_text("There is no such document.")).to_be_visible()
+    assert [url for url in asked if "/dequeue" in url] == []
 
 
 def test_every_document_is_drawn_without_marks_of_markdown(reader: Reader) -> None:

@@ -10,10 +10,9 @@ from playwright.sync_api import Request, expect
 
 from leveret.testing.broker import RunningBroker, broker
 from tests.http.asking import ask
-from tests.page.browser import WITHIN_MS, Reader
+from tests.page.browser import Reader
 
-# PMpytestmark = pytest.mark.compiled_only("the page's own behaviour, the same in both forms")
-expect.set_options(timeout=WITHIN_MS)
+pytestmark = pytest.mark.compiled_only("the page's own behaviour, the same in both forms")
 
 QUEUES = 2_050
 EXCHANGES = 1_050

@@ -11,11 +11,9 @@ import pytest
 from playwright.sync_api import expect
 
 from leveret.testing.broker import RunningBroker, broker
-from tests.page.browser import WITHIN_MS, Reader
+from tests.page.browser import Reader
 
 pytestmark = pytest.mark.compiled_only("the calls behind the page are tested in both forms")
-
-expect.set_options(timeout=WITHIN_MS)
 
 # The focus is in the dialog, or on the browser's own controls.
 IS_INSIDE = """() => {
@@ -192,18 +190,18 @@ def skip_the_navigation(reader: Reader) -> None:
     page.reload()
     page.locator("main[aria-busy=false]").wait_for()
     reader.press("Tab")
-    assert reader.focused() == "Skip to content"
+    reader.expect_focus("Skip to content")
     reader.press("Enter")
     expect(page.locator("main")).to_be_focused()
 
 
 def declare_by_keys(reader: Reader) -> None:
     page = reader.page
-    reader.press("g", "q")
+    reader.go_by_keys("q", "/queues")
     expect(page.get_by_role("heading", level=1)).to_be_focused()
     reader.tab_to("Declare a queue")
     reader.press("Enter")
-    assert reader.focused() == "Name"
+    reader.expect_focus("Name")
     reader.type("orders")
     reader.press("Enter")
     expect(page.get_by_role("heading", level=1)).to_have_text("orders")
@@ -214,7 +212,7 @@ def publish_by_keys(reader: Reader) -> None:
     page = reader.page
     reader.tab_to("Publish")
     reader.press("Enter")
-    assert reader.focused() == "Payload"
+    reader.expect_focus("Payload")
     for _ in range(40):
         reader.press("Tab")
         assert page.evaluate(IS_INSIDE), reader.focused()
@@ -231,19 +229,18 @@ def leave_a_dialog(reader: Reader) -> None:
     page = reader.page
     reader.tab_to("Purge")
     reader.press("Enter")
+    expect(page.get_by_role("dialog")).to_be_visible()
     reader.press("Escape")
     expect(page.get_by_role("dialog")).to_have_count(0)
-    assert reader.focused() == "Purge"
+    reader.expect_focus("Purge")
 
 
 def find_a_queue_by_keys(reader: Reader) -> None:
     """Search, arrow down, Enter."""
     page = reader.page
-    reader.press("g", "q")
-    expect(page.get_by_role("heading", level=1)).to_have_text("Queues")
-    page.locator("main[aria-busy=false]").wait_for()
+    reader.go_by_keys("q", "/queues")
     reader.press("/")
-    assert reader.focused() == "Search queues"
+    reader.expect_focus("Search queues")
     reader.type("dea")
     expect(page.locator(".rows tr[data-row]")).to_have_count(1)
     reader.tab_to("Queues")
@@ -271,6 +268,6 @@ def redrive_by_keys(reader: Reader) -> None:
     reader.tab_to("Preview")
     reader.press("Enter")
     expect(page.locator("[data-plan]")).to_contain_text("queue work")
-    assert reader.focused() == "Redrive"
+    reader.expect_focus("Redrive")
     reader.press("Enter")
     expect(page.get_by_text("1 message redriven.")).to_be_visible()

@@ -4,22 +4,23 @@ The browser holds back or breaks the calls of the page, so that a broker is as s
 test needs.
 """
 
+import re
 from collections.abc import Iterator
 
 import pika
 import pytest
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import BrowserContext, Page, Route, expect
 
 from leveret.testing.broker import RunningBroker, broker
-from tests.page.browser import WITHIN_MS, Reader, hold
+from tests.page.browser import HeldCalls, Reader
 from tools.ports import free_port
 
 pytestmark = pytest.mark.compiled_only("the page's own behaviour, the same in both forms")
-expect.set_options(timeout=WITHIN_MS)
 
 # Views that load nothing by themselves.
 STATIC = {"/trace", "/definitions"}
 CALLS = "**/api/**"
+LOADING = re.compile("Loading …|Still loading")  # the second one after some seconds
 # The visible parts of the view besides its heading, its tabs and the sentence about its state.
 CONTENT = """() => [...document.querySelectorAll("main > .view > .view > *")]
     .filter((part) => !part.matches(".head, .tabs, .state") && part.checkVisibility())
@@ -52,34 +53,36 @@ def go(page: Page, view: str, address: str) -> None:
     page.locator(f'main[data-view="{view}"]').wait_for()
 
 
+def out_of_order(route: Route) -> None:
+    route.fulfill(status=500, json={"error": "x", "reason": "out of order"})
+
+
 def test_every_view_says_that_it_loads_and_that_it_failed(reader: Reader) -> None:
     page = reader.page
     reader.press("p")  # each view asks once
-    held = hold(page, CALLS, "**/stats*")
+    held = HeldCalls(page, CALLS, "**/stats*")
     for view, address in addresses(page).items():
+        held.hold()
         go(page, view, address)
         expect(page.locator("main")).to_have_attribute("data-state", "loading")
-        expect(page.locator("main").get_by_text("Loading …").first).to_be_visible()
+        expect(page.locator("main").get_by_text(LOADING).first).to_be_visible()
         assert page.evaluate(CONTENT) == [], f"{view} shows content before it has an answer"
-        while held:
-            held.pop().fulfill(status=500, json={"error": "x", "reason": "out of order"})
+        held.let_go(out_of_order)
         expect(page.locator("main")).to_have_attribute("data-state", "failed")
         alert = page.locator("main").get_by_role("alert")
         expect(alert).to_contain_text("This view could not be loaded.")
         expect(alert).to_contain_text("out of order")
         assert page.evaluate(CONTENT) == [], f"{view} shows content without an answer"
-        held.clear()
 
 
 def test_an_empty_list_is_empty_only_after_an_answer(reader: Reader) -> None:
     page = reader.page
-    held = hold(page, "**/api/queues*")
+    held = HeldCalls(page, "**/api/queues*")
     go(page, "/queues", "#/queues")
-    expect(page.get_by_text("Loading …")).to_be_visible()
+    expect(page.get_by_text(LOADING)).to_be_visible()
     expect(page.get_by_text("No queues yet.")).not_to_be_visible()
     expect(page.get_by_text("Still loading. The broker is slow to answer.")).to_be_visible()
-    held[0].continue_()
-    page.unroute_all()
+    held.let_go()
     expect(page.get_by_text("No queues yet.")).to_be_visible()
     expect(page.locator("main")).to_have_attribute("data-state", "ready")
 
@@ -107,12 +110,11 @@ def test_a_failed_refresh_keeps_the_data_and_says_how_old_it_is(
 def test_a_slow_refresh_is_outdated_until_its_answer(reader: Reader) -> None:
     page = reader.page
     reader.open("#/vhosts", "/vhosts")
-    held = hold(page, "**/api/vhosts")
+    held = HeldCalls(page, "**/api/vhosts")
     outdated = page.get_by_text("The broker is slow to answer.")
     expect(outdated).to_contain_text("Outdated: this is the data of 20")
     expect(page.locator("main").get_by_role("link", name="/", exact=True)).to_be_visible()
-    held[0].continue_()
-    page.unroute_all()
+    held.let_go()
     expect(outdated).to_have_count(0)
 
 

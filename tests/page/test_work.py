@@ -11,10 +11,9 @@ from playwright.sync_api import Locator, Route, expect
 
 from leveret.testing.broker import RunningBroker, broker
 from tests.http.asking import ask
-from tests.page.browser import WITHIN_MS, Reader, asked
+from tests.page.browser import Reader, asked
 
 pytestmark = pytest.mark.compiled_only("the calls behind the page are tested in both forms")
-expect.set_options(timeout=WITHIN_MS)
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +85,7 @@ def test_a_connection_is_closed_with_a_reason(reader: Reader, server: RunningBro
     submit(page.get_by_role("dialog"), "Close the connection", reason="Time to go")
     expect(page.get_by_text("The connection is closed.")).to_be_visible()
     with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="Time to go"):
-        connection.process_data_events(20)
+        connection.process_data_events(60)
 
 
 def test_a_queue_is_paused_and_resumed(reader: Reader, server: RunningBroker) -> None:

@@ -2,13 +2,13 @@
 
 from typing import cast
 
-from leveret.engine.turns.turn import COPIES_MAX
+from leveret.engine.turns.turn import WORK_MAX
 from leveret.testing.broker import broker
 from tests.compat.client import Channel, Method, connect
 from tests.protocol.stage import publish
 
 QUEUES = 200
-PUBLISHES = 4 * COPIES_MAX // QUEUES
+PUBLISHES = 4 * WORK_MAX // QUEUES
 DEATHS = 10 * QUEUES
 
 

@@ -12,7 +12,7 @@ import pytest
 from leveret.amqp.channel import Channel
 from leveret.amqp.sockets import QUOTA_BYTES
 from leveret.engine.commands.settling import SETTLED_MAX
-from leveret.engine.turns.turn import COPIES_MAX
+from leveret.engine.turns.turn import WORK_MAX
 from leveret.errors import PreconditionFailedError
 from tests.compat.client import Method
 from tests.protocol.stage import Peer, Stage, closes, method, publish
@@ -82,7 +82,7 @@ def test_change_of_the_prefetch_limit_counts_the_consumers_that_it_wakes() -> No
     peer.take()
     answers = answers_by_turn(peer, method(1, "basic.qos", prefetch_count=1) * 1_000)
     assert sum(answers) == 1_000
-    assert max(answers) * CONSUMERS <= 100 * COPIES_MAX
+    assert max(answers) * CONSUMERS <= 100 * WORK_MAX
 
 
 async def read_from_again(*lines: Line) -> None:
@@ -265,5 +265,5 @@ def test_old_deliveries_that_a_multiple_ack_looks_at_count_as_work() -> None:
     assert old >= 500
     peer.stage.broker.begin_turn(peer.stage.now_ms)
     peer.connection.feed(method(1, "basic.ack", delivery_tag=1, multiple=True))
-    assert peer.stage.broker.turn.copies >= old // 50
+    assert peer.stage.broker.turn.work >= old // 50
     peer.stage.end_turn()

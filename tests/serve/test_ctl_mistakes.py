@@ -26,6 +26,7 @@ def refused(*words: str, code: int = 1) -> str:
         [sys.executable, "-m", "leveret", *words],
         capture_output=True,
         text=True,
+        stdin=subprocess.DEVNULL,
         timeout=120,
         check=False,
         env={**clean, "COLUMNS": "500"},
@@ -40,7 +41,7 @@ def url(server: RunningBroker, login: str = "guest:guest") -> list[str]:
 
 def test_status_with_a_wrong_password_fails(server: RunningBroker) -> None:
     for login in (url(server, "guest:wrong"), [*url(server), "--password", "wrong"]):
-        assert "Login failed" in refused("ctl", "status", *login)
+        assert "Login failed; check --user and --password" in refused("ctl", "status", *login)
 
 
 def test_perf_with_a_wrong_password_says_so(server: RunningBroker) -> None:
@@ -68,6 +69,12 @@ def test_missing_user_and_vhost_are_named(server: RunningBroker) -> None:
     assert "no user 'nosuch'" in refused("ctl", "show", "user", "nosuch", *url(server))
     wrong = ["ctl", "list", "queues", "--vhost", "nosuch", *url(server)]
     assert "no vhost 'nosuch'" in refused(*wrong)
+
+
+def test_user_is_not_created_without_a_password(server: RunningBroker) -> None:
+    error = refused("ctl", "user", "set", "nosuch", *url(server), code=2)
+    assert "standard input has no password; give --new-password" in error
+    assert "no user 'nosuch'" in refused("ctl", "show", "user", "nosuch", *url(server))
 
 
 @pytest.mark.parametrize("option", ["--columns", "--sort"])

@@ -66,7 +66,7 @@ def _receive(source: CopySource, target: CopyTarget, size: int) -> list[str]:
         target.begin(file.name)
         at = 0
         while data := source.read(place, at, size):
-            target.put(data)
+            target.put([memoryview(data)])
             at += len(data)
         assert target.end(file.size, source.checksum(place))
     return sent
@@ -255,10 +255,10 @@ def test_copy_goes_on_with_the_files_that_are_missing() -> None:
     disk = HandDisk()
     target = CopyTarget(disk)
     target.begin(source.files[0].name)
-    target.put(source.read(0, 0))
+    target.put([memoryview(source.read(0, 0))])
     assert target.end(source.files[0].size, source.checksum(0))
     target.begin(source.files[1].name)
-    target.put(b"half of it")
+    target.put([memoryview(b"half of it")])
     again = CopyTarget(disk.killed())
     assert list(again.received()) == [source.files[0].name]
     assert _receive(source, again, 100) == [file.name for file in source.files[1:]]
@@ -270,7 +270,7 @@ def test_file_with_a_wrong_checksum_is_dropped() -> None:
     disk = HandDisk()
     target = CopyTarget(disk)
     target.begin(source.files[0].name)
-    target.put(source.read(0, 0)[:-1] + b"\x00")
+    target.put([memoryview(source.read(0, 0)[:-1] + b"\x00")])
     assert not target.end(source.files[0].size, source.checksum(0) ^ 1)
     assert target.received() == {}
     with pytest.raises(CorruptionError, match="the copy has no file"):

@@ -2,12 +2,12 @@
 
 from collections import Counter
 
-from leveret.engine.turns.turn import COPIES_MAX, DEATH_COPIES
+from leveret.engine.turns.turn import DEATH_WORK, WORK_MAX
 from leveret.testing.disk import FakeDisk
 from tests.simulation.storage_stage import Client, StorageStage, bodies_in
 
 TTL_MS = 1_000
-COUNT = 3 * COPIES_MAX // DEATH_COPIES
+COUNT = 3 * WORK_MAX // DEATH_WORK
 
 
 def test_kill_between_two_turns_of_deaths_keeps_each_message_once() -> None:

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from leveret.storage.disk import Disk
 from leveret.testing.broker import RunningBroker, broker
 
-QUERY_WITHIN_S = 180
+QUERY_WITHIN_S = 400
 
 
 class Served:

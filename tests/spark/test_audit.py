@@ -113,7 +113,7 @@ def test_command_prints_the_result(spark: SparkSession, shop: Environment) -> No
     from leveret.cli.app import make_app
 
     words = ["pipeline", "audit", "--url", shop.url, "--queue", "dead", "--queue", "side"]
-    done = CliRunner().invoke(make_app(""), words)
+    done = CliRunner().invoke(make_app("pipeline"), words)
     assert done.exit_code == 0, done.output
     assert "every message is accounted for" in done.stdout
     done = run(shop, "audit", "--queue", "dead", "--stuck-after", "0.001s", "--limit", "2")
@@ -183,6 +183,8 @@ def test_traffic_makes_no_false_alarm(spark: SparkSession, served: Served) -> No
         moved.clear()
         assert moved.wait(60)
         found = audit(spark, environment, AuditRequest(), quiet)
+        moved.clear()
+        assert moved.wait(60)
         late = take_snapshot(environment)
     assert found.is_clean, found.faults
     assert early.chronicles[0].end < found.events < late.chronicles[0].end

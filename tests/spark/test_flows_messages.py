@@ -22,12 +22,15 @@ from leveret.pipeline.flows.replay import (
     summarize,
 )
 from leveret.pipeline.flows.sql import Tables
+from pyspark_leveret.client import Broker
+from pyspark_leveret.errors import BrokerError
+from pyspark_leveret.options import parse_options
 from pyspark_leveret.schema import TYPES
 from tests.spark.lake import Served
 from tests.spark.test_flows_lake import archived, environment_of
 from tools.ports import free_port
 
-APP = make_app("")
+APP = make_app("pipeline")
 
 
 ONCE = {"x-deduplication": {"size": 1000}}
@@ -225,6 +228,29 @@ def require_notices(away: Environment) -> None:
         away, "sql", "-q", "with x as (select 1 as n) select n from x join bronze.s limit 1"
     )
     assert (json.loads(whole.stdout), whole.stderr) == ([{"n": 1}], "")
+    done = run(away, "sql", "-q", "select count(*) from nothing")
+    assert (done.exit_code, done.stderr.count("\n")) == (1, 1)
+    unknown = "the lake has no such table, and whether 'nothing' is a stream is not known: "
+    assert unknown in done.stderr and "does not answer" in done.stderr
+
+
+def test_sql_names_a_stream_that_the_user_may_not_read_but_lets_spark_resolve_its_own_names(
+    spark: SparkSession, served: Served, tmp_path: Path
+) -> None:
+    served.fill("s", 0, 3)
+    served.fill("q", 0, 1, "classic")
+    broker = Broker(parse_options({"url": served.http}))
+    broker.ask("PUT", "/api/users/ann", {"password": "secret", "tags": ""})
+    rights = {"configure": "", "write": "", "read": "^(s|q)$"}
+    broker.ask("PUT", "/api/permissions/%2F/ann", rights)
+    url = served.http.replace("guest:guest", "ann:secret")
+    tables = Tables(spark, Environment(url))
+    query = "with last as (select max(offset) as n from s) select n from last"
+    assert tables.rows(query, 10) == [{"n": 2}]
+    with pytest.raises(BrokerError, match="the user 'ann' may not read the stream 'other'"):
+        tables.run("select * from other")
+    with pytest.raises(BrokerError, match=r"'q' is a queue, and no stream: write queue\.`q`"):
+        tables.run("select * from q")
 
 
 @pytest.mark.parametrize(

@@ -25,10 +25,10 @@ from tests.spark.test_flows_lake import archived, environment_of
 from tests.spark.test_flows_transforms import messages
 from tests.spark.timed import Timed, timed
 
-APP = make_app("")
+APP = make_app("pipeline")
 
 
-BUS_WITHIN_S = 60
+BUS_WITHIN_S = 180
 HOSTILE = "<img src=x onerror=alert(1)>"
 
 

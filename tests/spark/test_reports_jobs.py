@@ -43,7 +43,7 @@ def hour_of(time_ms: int) -> str:
 def fail(client: Client, topic: str, *errors: str) -> None:
     """Take a job for each error, and give it back with that."""
     for error in errors:
-        (job,) = client.dequeue(topic, wait_s=5)
+        (job,) = client.dequeue(topic, wait_s=60)
         client.nack(job, error)
 
 
@@ -56,7 +56,7 @@ def fill(client: Client, pass_time: Any) -> None:
     pass_time(LATER_MS / 1000)
     client.enqueue_many([NewJob(topic="bill", payload=n) for n in range(5)])
     fail(client, "bill", "no printer")
-    (held,) = client.dequeue("bill", wait_s=5, lease_s=600)
+    (held,) = client.dequeue("bill", wait_s=60, lease_s=600)
     assert held.attempt == 1
     pass_time(10)
     client.stats()  # has everything flushed
@@ -127,7 +127,7 @@ def payloads(client: Client, topic: str, count: int) -> list[Any]:
     """All jobs of a topic, taken, in their order; there are no more than these."""
     found: list[Any] = []
     while len(found) < count:
-        jobs = client.dequeue(topic, limit=500, wait_s=5)
+        jobs = client.dequeue(topic, limit=500, wait_s=60)
         found += [job.json() for job in jobs]
     assert client.dequeue(topic) == []
     return found

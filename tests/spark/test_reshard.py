@@ -114,7 +114,7 @@ def test_transforms(spark: SparkSession) -> None:
 def command(deployment: Deployment, *words: str) -> Any:
     dsns = [word for dsn in deployment.dsns for word in ("--jobs-postgres", dsn)]
     called = [sys.executable, "-m", "leveret", "pipeline", "reshard", *dsns, *words]
-    return subprocess.run(called, capture_output=True, text=True, timeout=200, check=False)
+    return subprocess.run(called, capture_output=True, text=True, timeout=540, check=False)
 
 
 def test_command_shows_its_plan_and_runs_it(deployment: Deployment) -> None:

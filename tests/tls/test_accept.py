@@ -56,7 +56,7 @@ def test_clients_in_their_handshake_are_counted(server: Pair, loop: str, port: s
     with broker(http=True, amqps_port=0, https_port=0, **settings) as running:
         address = getattr(running.node, f"{port}_address")
         crowd = [
-            socket.create_connection(address, 30, source_address=("127.0.0.2", 0)) for _ in range(3)
+            socket.create_connection(address, 60, source_address=("127.0.0.2", 0)) for _ in range(3)
         ]
         try:
             assert crowd[2].recv(1) == b""
@@ -64,7 +64,7 @@ def test_clients_in_their_handshake_are_counted(server: Pair, loop: str, port: s
             pass
         for each in crowd:
             each.close()
-        with socket.create_connection(address, 30) as other:
+        with socket.create_connection(address, 60) as other:
             context = ssl.create_default_context()
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
@@ -83,7 +83,7 @@ def test_failed_handshake_is_logged_with_its_reason(server: Pair, loop: str) -> 
     try:
         with broker(amqps_port=0, **settings) as running:
             assert running.node.amqps_address is not None
-            with socket.create_connection(running.node.amqps_address, 30) as client:
+            with socket.create_connection(running.node.amqps_address, 60) as client:
                 client.sendall(b"AMQP\x00\x00\x09\x01")
                 while "the TLS handshake failed: WRONG_VERSION_NUMBER" not in lines.get(timeout=60):
                     pass

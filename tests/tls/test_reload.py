@@ -51,7 +51,7 @@ def shown_name(authority: TestAuthority, address: tuple[str, int]) -> str:
     """The common name in the certificate that a new connection is shown."""
     context = authority.client_context()
     context.check_hostname = False
-    with closing(socket.create_connection(address, 10)) as plain:
+    with closing(socket.create_connection(address, 60)) as plain:
         with context.wrap_socket(plain, server_hostname="any") as secured:
             found = secured.getpeercert()
     assert found is not None

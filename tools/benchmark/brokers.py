@@ -198,6 +198,40 @@ def rabbitmq(directory: Path, tls: SelfSigned | None = None) -> Iterator[Broker]
         node.restore_null()
 
 
+@contextlib.contextmanager
+def rabbitmq_cluster(directory: Path, size: int) -> Iterator[list[Broker]]:
+    """Run a cluster of Debian's RabbitMQ. Stop its nodes and delete their data."""
+    node.require_installed()
+    epmd_port = free_port()
+    folders = [directory / f"rabbitmq{number}" for number in range(1, size + 1)]
+    ports = [free_port() for _ in folders]
+    environments = []
+    for folder, port in zip(folders, ports, strict=True):
+        folder.mkdir(parents=True, exist_ok=True)
+        found = node.environment(folder, folder.name, port, epmd_port)
+        environments.append({**os.environ, **found})
+    node.join(environments, folders)
+    try:
+        with contextlib.ExitStack() as stack:
+            brokers: list[Broker] = []
+            for folder, port, environment in zip(folders, ports, environments, strict=True):
+                made = Broker(
+                    f"RabbitMQ node {len(brokers) + 1}",
+                    port,
+                    [str(node.SERVER)],
+                    environment,
+                    folder,
+                    user=node.user(),
+                    pid_file=folder / "pid",
+                )
+                brokers.append(stack.enter_context(_running(made)))
+            node.await_nodes(environments[0], size, START_S)
+            yield brokers
+    finally:
+        node.end_epmd(epmd_port)
+        node.restore_null()
+
+
 Start = Callable[[Path], contextlib.AbstractContextManager[Broker]]
 
 

@@ -35,7 +35,7 @@ from tools.server import Server
 UP_S: Final = (0.05, 1.2)  # how long a broker lives
 CONFIRMED_MIN: Final = 12  # messages for each kill, so that a run is a test of something
 START_KILLED_S: Final = (0.05, 0.6)  # one that is killed while it starts
-DRAIN_S: Final = 60.0
+DRAIN_S: Final = 300.0
 TRACEBACK_LINES: Final = 40  # shown of each
 LIVES: Final = "lives"  # the stream of life events, where there is a judge
 SMALL_FILES: Final = ("-m", "tools.chaos.small_files", "serve")

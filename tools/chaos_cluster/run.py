@@ -10,8 +10,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Any, Final
 
+from leveret.config.settings import Settings
 from leveret.testing import RunningCluster, cluster
 from leveret.testing.cluster import wait_until
 from tools.chaos.accounts import Account
@@ -31,6 +32,7 @@ from tools.chaos_cluster.faults import FAULTS, Round
 from tools.chaos_cluster.jobs import SECRET, Jobs
 
 CALM_S: Final = (0.5, 2.0)  # between two faults
+ELECTION_MS: Final = Settings().cluster_election_timeout_ms  # not the longer one of tests
 END_S: Final = 60.0  # for an actor that was told to stop
 
 
@@ -179,7 +181,9 @@ def _end(actors: list[Actor]) -> None:
 def run(folder: Path, rounds: int, seed: int, only: str | None = None) -> Outcome:
     """Run rounds of faults under load, then account for everything."""
     with ExitStack() as stack:
-        nodes = stack.enter_context(cluster(3, folder=folder / "nodes", jobs_token_secret=SECRET))
+        settings: dict[str, Any] = {"jobs_token_secret": SECRET}
+        settings |= {"cluster_election_timeout_ms": ELECTION_MS}
+        nodes = stack.enter_context(cluster(3, folder=folder / "nodes", **settings))
         chaos = Chaos(nodes, seed)
         chaos.define()
         jobs = Jobs(folder, [nodes[name].http_port for name in nodes.nodes])

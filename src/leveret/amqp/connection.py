@@ -47,7 +47,7 @@ from leveret.amqp.reader import MethodReader
 from leveret.amqp.reply_codes import reply_for
 from leveret.auth import Refusal, User
 from leveret.engine.timer_queue import NEVER, earlier
-from leveret.engine.turns.turn import COPIES_MAX
+from leveret.engine.turns.turn import WORK_MAX
 from leveret.errors import ChannelError, LeveretError
 
 _FRAME_HEAD: Final = 7  # type, channel, size
@@ -207,7 +207,7 @@ class Connection(ConnectionState):
             if self._body_left != 0:
                 return at
         while end - at >= _FRAME_HEAD:
-            if turn.copies >= COPIES_MAX:
+            if turn.work >= WORK_MAX:
                 self.has_rest = True
                 break
             size = i64(read_i32_be(data, at + 3)) & 0xFFFFFFFF

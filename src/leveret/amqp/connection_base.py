@@ -155,7 +155,6 @@ class ConnectionBase(Outlet):
         self.wants_blocked_notify = False
         self.wants_failure_close = False
         # Publishing and flow
-        self.has_published = False
         self.is_blocked = False  # the peer was told that publishing is blocked
         self.routes: i64 = 0  # number of routes that its channels cache
         self.unfinished_bytes: i64 = 0  # held in incomplete messages and open transactions
@@ -427,6 +426,28 @@ class ConnectionBase(Outlet):
             raise AccessRefusedError(
                 f"{permission} access to topic '{routing_key}' in exchange '{exchange.name}' "
                 f"in vhost '{vhost.name}' refused for user '{user.name}'"
+            )
+
+    def require_way_in(self, name: str, routing_key: str | None = None) -> None:
+        """Raise AccessRefusedError unless the user may lead messages to an exchange.
+
+        Their key is `routing_key`, or any key. A way into a topic exchange must not reach keys with
+        which the user may not publish to it.
+        """
+        self.require(WRITE, "exchange", name)
+        vhost = self.vhost
+        user = self.user
+        assert vhost is not None
+        assert user is not None
+        exchange = vhost.exchanges.get(name)
+        if exchange is None or exchange.kind != "topic":
+            return
+        if routing_key is not None:
+            self.require_topic(WRITE, exchange, routing_key)
+        elif not user.may_every_topic(WRITE, vhost.name, name):
+            raise AccessRefusedError(
+                f"write access to every topic in exchange '{name}' in vhost '{vhost.name}' "
+                f"refused for user '{user.name}'"
             )
 
     def note(self, action: str, name: str) -> None:

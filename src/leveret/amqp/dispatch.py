@@ -22,13 +22,13 @@ from leveret.amqp.methods import (
     BASIC_REJECT,
     CHANNEL_FLOW,
     CONFIRM_SELECT,
-    DEFINITION_COPIES,
+    DEFINITION_WORK,
     EXCHANGE_BIND,
     EXCHANGE_CLASS,
     EXCHANGE_DECLARE,
     EXCHANGE_DELETE,
     EXCHANGE_UNBIND,
-    METHOD_COPIES,
+    METHOD_WORK,
     OTHER_METHODS,
     QUEUE_BIND,
     QUEUE_CLASS,
@@ -80,7 +80,7 @@ def dispatch(channel: Channel, method: i64, reader: MethodReader) -> None:
     """
     kind = method >> 16
     is_definition = kind == EXCHANGE_CLASS or kind == QUEUE_CLASS
-    channel.turn.copies += DEFINITION_COPIES if is_definition else METHOD_COPIES
+    channel.turn.work += DEFINITION_WORK if is_definition else METHOD_WORK
     handler = HANDLERS.get(method)
     if handler is None:
         if method in OTHER_METHODS:

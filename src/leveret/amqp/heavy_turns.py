@@ -1,6 +1,6 @@
 """Let connections with much work go on one at a time.
 
-A connection whose turn did much work (`HEAVY_COPIES`) waits in this line before its next turn. Each
+A connection whose turn did much work (`HEAVY_WORK`) waits in this line before its next turn. Each
 iteration of the event loop lets the first one go on. So an iteration takes about as long with a
 hundred such connections as with one, and all other clients are served in every iteration.
 """
@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Final
 
 from leveret.amqp.connection import Connection
-from leveret.engine.turns.turn import COPIES_MAX
+from leveret.engine.turns.turn import WORK_MAX
 
-HEAVY_COPIES: Final = COPIES_MAX // 4  # the work of a turn, in copies, after which one waits here
+HEAVY_WORK: Final = WORK_MAX // 4  # the work of a turn after which a connection waits here
 
 
 class HeavyTurns:

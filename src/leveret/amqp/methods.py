@@ -17,9 +17,9 @@ EXCHANGE_CLASS: Final = 40
 QUEUE_CLASS: Final = 50
 BASIC_CLASS: Final = 60
 
-# Work of one method other than publish and ack, in copies of a message (`COPIES_MAX`).
-DEFINITION_COPIES: Final = 20  # methods of exchanges and queues: 11 µs for a new queue
-METHOD_COPIES: Final = 2  # all others
+# Work of one method other than publish and ack, in the unit of `WORK_MAX`.
+DEFINITION_WORK: Final = 20  # methods of exchanges and queues: 11 µs for a new queue
+METHOD_WORK: Final = 2  # all others
 
 CONNECTION_START: Final = 10 << 16 | 10
 CONNECTION_START_OK: Final = 10 << 16 | 11

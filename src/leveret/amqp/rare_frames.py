@@ -27,7 +27,7 @@ from leveret.amqp.methods import (
     FRAME_HEADER,
     FRAME_HEARTBEAT,
     FRAME_METHOD,
-    METHOD_COPIES,
+    METHOD_WORK,
 )
 from leveret.amqp.reader import MethodReader
 from leveret.amqp.writer import MethodWriter
@@ -143,7 +143,7 @@ def _open_channel(connection: ConnectionState, number: i64) -> None:
     connection.channels[number] = Channel(connection, number)
     turn = connection.front.broker.turn
     turn.churn.channels_opened += 1
-    turn.copies += METHOD_COPIES  # a flood of opens is a flood of methods too
+    turn.work += METHOD_WORK  # a flood of opens is a flood of methods too
     if turn.listens:
         tell_channel(connection, number, "channel.created")
     connection.forget_last_channel()

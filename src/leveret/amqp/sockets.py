@@ -8,8 +8,8 @@ memory. The broker treats a publishing connection like this:
 
 - It reads at most `QUOTA_BYTES` (more if the messages are large) and then waits for the next
   iteration of the loop, so that deliveries and acks of other connections come in between.
-- If the messages go to many queues, a turn makes about `COPIES_MAX` copies. The input that is left
-  over waits for a later iteration.
+- If the messages go to many queues, a turn ends after the work of about `WORK_MAX` copies. The
+  input that is left over waits for a later iteration.
 - While a target queue has consumers and more than `backlog` ready messages, the connection waits
   for the queue to get shorter, at most `PAUSE_S` per quota. If consumers make progress, the wait
   grows with the number of waiting publishers, so that ten publishers together do not send ten
@@ -45,7 +45,7 @@ from leveret.amqp.connection import Connection
 from leveret.amqp.connection_base import CREDIT_BYTES, AmqpFront
 from leveret.amqp.finisher import Finisher
 from leveret.amqp.handlers.connection import on_access_changed, tell_blocked, tell_unblocked
-from leveret.amqp.heavy_turns import HEAVY_COPIES, HeavyTurns
+from leveret.amqp.heavy_turns import HEAVY_WORK, HeavyTurns
 from leveret.amqp.long_queue_wait import PAUSE_S, LongQueueWait
 from leveret.auth.certificates import NameRule, TlsPeer, tls_peer
 from leveret.engine.commands.consuming import refill
@@ -168,7 +168,7 @@ class AmqpProtocol:
 
     def _check_work(self) -> None:
         """Pause after much work of the current turn; input that is left over counts as much."""
-        if self._front.broker.turn.copies >= HEAVY_COPIES or self.connection.has_rest:
+        if self._front.broker.turn.work >= HEAVY_WORK or self.connection.has_rest:
             self._is_heavy = True
             self._pause()
 

@@ -14,7 +14,6 @@ from typing import Any, Final
 
 DISTINGUISHED_NAME: Final = "distinguished_name"
 COMMON_NAME: Final = "common_name"
-ALTERNATIVE_NAME: Final = "subject_alternative_name"
 
 Certificate = Mapping[str, Any]
 
@@ -45,7 +44,7 @@ _SPECIAL: Final = '",+;<>\\'
 class NameRule:
     """The field of a certificate that names the user."""
 
-    source: str = DISTINGUISHED_NAME
+    source: str = DISTINGUISHED_NAME  # or COMMON_NAME, or "subject_alternative_name"
     alternative_kind: str = "dns"
 
     def name_in(self, certificate: Certificate) -> str:

@@ -143,12 +143,12 @@ def read_key_set(path: Path) -> list[Key]:
         raise ConfigError(f"{path}: {fault}") from fault
 
 
-def fetch_key_set(url: str, within_s: float = FETCH_S) -> list[Key]:
+def fetch_key_set(url: str) -> list[Key]:
     """Fetch a key set from a URL. This blocks: call it in a thread. Raises ConfigError."""
     try:
         address = parse_address(url)
         request = RequestEncoder(address).encode_to_target("GET")
-        answer = ask_once(address, request, within_s, SET_BYTES_MAX)
+        answer = ask_once(address, request, FETCH_S, SET_BYTES_MAX)
         if not 200 <= answer.status < 300:
             raise ConfigError(f"HTTP status {answer.status} {answer.reason}")
         return parse_key_set(answer.body)

@@ -105,6 +105,9 @@ class TokenUser(User):
     def may_topic(self, permission: str, vhost: str, exchange: str, routing_key: str) -> bool:
         return self.scopes.may_topic(permission, vhost, exchange, routing_key)
 
+    def may_every_topic(self, permission: str, vhost: str, exchange: str) -> bool:
+        return self.scopes.may_every_topic(permission, vhost, exchange)
+
 
 class TokenAuthenticator(Authenticator):
     """Checks tokens, and leaves all other logins to the directory."""

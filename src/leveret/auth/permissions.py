@@ -25,6 +25,7 @@ TOPIC_PERMISSION: Final = "topic_permission"
 DECISIONS_MAX: Final = 4096  # cached for one user; then the cache is emptied
 
 _NOTHING: Final = "^$"
+_EVERYTHING: Final = frozenset((".*", "^.*", ".*$", "^.*$"))
 
 Patterns = dict[str, str]  # pattern by permission: configure, write, read
 
@@ -105,6 +106,11 @@ class Permissions:
             return entry.allows(permission, routing_key)
         text = _expanded(entry.patterns[permission], vhost, user, client_id)
         return _compile(text).matches(routing_key)
+
+    def may_every_topic(self, user: str, permission: str, vhost: str, exchange: str) -> bool:
+        """Return True if every routing key is allowed, as far as the pattern shows it."""
+        entry = self._topics.get(user, {}).get((vhost, exchange))
+        return entry is None or entry.patterns[permission] in _EVERYTHING
 
     def get(self, vhost: str, user: str) -> Patterns | None:
         entry = self._entries.get(user, {}).get(vhost)

@@ -28,6 +28,7 @@ class WildcardPattern:
 
     def __init__(self, text: str) -> None:
         self._parts = [unquote_plus(part) for part in text.split("*")]
+        self.matches_all = len(self._parts) > 1 and not any(self._parts)
 
     def matches(self, text: str) -> bool:
         """Return True if the whole text matches. The time is linear in the length of the text."""
@@ -81,6 +82,15 @@ class Scopes:
             and scope.routing_key is not None
             and scope.name.matches(name)
             and scope.routing_key.matches(routing_key)
+            for scope in self._of(vhost)
+        )
+
+    def may_every_topic(self, permission: str, vhost: str, name: str) -> bool:
+        return any(
+            scope.permission == permission
+            and scope.routing_key is not None
+            and scope.routing_key.matches_all
+            and scope.name.matches(name)
             for scope in self._of(vhost)
         )
 

@@ -55,6 +55,10 @@ class User:
         """Return True if the user may publish (`WRITE`) or bind (`READ`) with this key."""
         return True
 
+    def may_every_topic(self, permission: str, vhost: str, exchange: str) -> bool:
+        """Return True if `may_topic` allows every routing key."""
+        return True
+
     def may_see(self, vhost: str) -> bool:
         """Return True if lists show the contents of a vhost to the user."""
         tags = self.tags

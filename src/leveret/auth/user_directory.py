@@ -64,6 +64,9 @@ class DirectoryUser(User):
             self.name, permission, vhost, exchange, routing_key
         )
 
+    def may_every_topic(self, permission: str, vhost: str, exchange: str) -> bool:
+        return self._directory.permissions.may_every_topic(self.name, permission, vhost, exchange)
+
 
 class UserDirectory(Authenticator):
     """The users and permissions of a node."""

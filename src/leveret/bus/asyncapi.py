@@ -29,8 +29,8 @@ def describe(layout: Layout, handled: Iterable[type], published: Iterable[type])
         channels["handle"] = _queue_channel(layout, handled)
         operations["handle"] = _operation("receive", "handle", handled)
     events = {codec.name_of(each): each for each in (*handled, *published)}
-    schemas = _schemas(events.values())
-    messages = {name: _message(name, each) for name, each in events.items()}
+    payloads, schemas = _schemas(events)
+    messages = {name: _message(name, each, payloads[name]) for name, each in events.items()}
     return {
         "asyncapi": VERSION,
         "info": {"title": layout.service, "version": "1.0.0"},
@@ -71,8 +71,7 @@ def _operation(action: str, channel: str, events: list[type]) -> Document:
     return {"action": action, "channel": {"$ref": f"#/channels/{channel}"}, "messages": messages}
 
 
-def _message(name: str, event: type) -> Document:
-    schema = {"$ref": _SCHEMAS.format(name=event.__name__)}
+def _message(name: str, event: type, schema: Document) -> Document:
     summary = (event.__doc__ or "").strip().partition("\n")[0]
     # A dataclass without a docstring gets its signature as one.
     is_told = bool(summary) and not summary.startswith(f"{event.__name__}(")
@@ -82,19 +81,39 @@ def _message(name: str, event: type) -> Document:
     return {**found, "contentType": codec.CONTENT_TYPE}
 
 
-def _schemas(events: Iterable[type]) -> Document:
-    found: Document = {}
-    others = []
-    for each in events:
-        describe_model = getattr(each, "model_json_schema", None)
-        if describe_model is None:
-            others.append(each)
-            continue
-        schema = describe_model(ref_template="#/components/schemas/{model}")
-        found |= schema.pop("$defs", {})
-        found[each.__name__] = schema
-    _, components = msgspec.json.schema_components(others, ref_template=_SCHEMAS)
-    return {**found, **components}
+def _schemas(events: dict[str, type]) -> tuple[Document, Document]:
+    """Return the schema of each event by its name, and the components that schemas refer to."""
+    others = {name: each for name, each in events.items() if not _is_model(each)}
+    found, components = msgspec.json.schema_components(others.values(), ref_template=_SCHEMAS)
+    payloads: Document = dict(zip(others, found, strict=True))
+    for name, each in events.items():
+        if _is_model(each):
+            payloads[name] = _model_schema(name, each, components)
+    return payloads, components
+
+
+def _is_model(event: type) -> bool:
+    return hasattr(event, "model_json_schema")
+
+
+def _model_schema(name: str, event: Any, components: Document) -> Document:
+    """Add the schemas of a pydantic model to the components. Return a reference to its own."""
+    prefix = ""
+    parts = _model_parts(prefix, event)
+    if any(components.get(each, part) != part for each, part in parts.items()):
+        prefix = f"{name}."  # another class of the same name is there
+        parts = _model_parts(prefix, event)
+    components |= parts
+    return {"$ref": f"#/components/schemas/{_escaped(prefix + event.__name__)}"}
+
+
+def _model_parts(prefix: str, event: Any) -> Document:
+    """Return the schemas of a pydantic model and of its parts, by their names with a prefix."""
+    template = f"#/components/schemas/{_escaped(prefix)}"
+    template = template.replace("{", "{{").replace("}", "}}") + "{model}"
+    schema = event.model_json_schema(ref_template=template)
+    parts = {**schema.pop("$defs", {}), event.__name__: schema}
+    return {prefix + each: part for each, part in parts.items()}
 
 
 def _escaped(name: str) -> str:

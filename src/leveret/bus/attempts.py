@@ -47,8 +47,7 @@ class Attempt:
 class Attempts:
     """Running attempts, and the newest finished ones."""
 
-    def __init__(self, finished_max: int = FINISHED_MAX) -> None:
-        self._finished_max = finished_max
+    def __init__(self) -> None:
         self._running: dict[str, Attempt] = {}  # by message id
         self._finished: OrderedDict[str, Attempt] = OrderedDict()
 
@@ -68,7 +67,7 @@ class Attempts:
         if key:
             self._finished[key] = attempt
             self._finished.move_to_end(key)
-        if len(self._finished) > self._finished_max:
+        if len(self._finished) > FINISHED_MAX:
             self._finished.popitem(last=False)
 
     async def wait_for(self, message_id: str) -> None:

@@ -16,6 +16,7 @@ LeveretError
         ├── PublishTimeoutError     no confirm in time; the broker may have the message
         │   └── PublishBlockedError the broker takes no publishes because of an alarm
         ├── PublishClosedError      the connection was lost, or the bus was stopped
+        │   └── PublishRefusedError the broker closed the channel each time it was sent
         └── TooLargeError           the body is larger than the bus or the broker allows
 """
 
@@ -84,6 +85,13 @@ class PublishBlockedError(PublishTimeoutError):
 
 class PublishClosedError(PublishError):
     """The connection was lost before the confirm, or the bus was stopped."""
+
+
+class PublishRefusedError(PublishClosedError):
+    """The broker closed the channel each time the message was sent.
+
+    The exchange does not exist, or the user may not write to it.
+    """
 
 
 class TooLargeError(PublishError):

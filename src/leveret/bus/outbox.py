@@ -21,7 +21,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from leveret.bus.errors import EncodeError
+from leveret.bus.errors import DecodeError, EncodeError
 from leveret.bus.lossless_properties import LosslessProperties
 from leveret.bus.outgoing_message import OutgoingMessage
 from leveret.bus.topology import PublishAddress
@@ -41,7 +41,7 @@ class OutboxMessage:
 
     position: int
     key: str
-    message: OutgoingMessage
+    message: OutgoingMessage | DecodeError  # the error if the row cannot be read
 
 
 class Outbox(Protocol):
@@ -60,7 +60,10 @@ class Outbox(Protocol):
         ...
 
     async def read(self, after: int, limit: int) -> list[OutboxMessage]:
-        """Return the next messages behind a position, in their order."""
+        """Return the next messages behind a position, in their order.
+
+        A row that cannot be read is returned with its error, so that others are published.
+        """
         ...
 
     async def remove(self, positions: Sequence[int]) -> None:
@@ -213,9 +216,23 @@ def _row(message: OutgoingMessage, key: str) -> tuple[str, str, str, bool, bytes
 
 
 def _message(row: Sequence[Any]) -> OutboxMessage:
-    position, key, exchange, routing_key, mandatory, encoded, body = row
+    position, key, *rest = row
+    try:
+        return OutboxMessage(position, str(key), _outgoing(*rest))
+    except Exception as fault:  # pamqp raises many kinds for bytes that it did not write
+        text = f"row {position} of the outbox cannot be read: {fault!r}"
+        return OutboxMessage(position, str(key), DecodeError(text))
+
+
+def _outgoing(
+    exchange: Any, routing_key: Any, mandatory: Any, encoded: Any, body: Any
+) -> OutgoingMessage:
+    """Return the message of a row. SQLite keeps any type in any column."""
+    if not (isinstance(exchange, str) and isinstance(routing_key, str)):
+        raise TypeError("its exchange or routing key is not a text")
+    if not (isinstance(encoded, bytes) and isinstance(body, bytes)):
+        raise TypeError("its properties or its body are not bytes")
     properties = LosslessProperties()
-    properties.unmarshal(_FLAGS.unpack_from(encoded)[0], bytes(encoded)[_FLAGS.size :])
+    properties.unmarshal(_FLAGS.unpack_from(encoded)[0], encoded[_FLAGS.size :])
     address = PublishAddress(exchange, routing_key)
-    message = OutgoingMessage(address, bytes(body), properties, bool(mandatory))
-    return OutboxMessage(position, key, message)
+    return OutgoingMessage(address, body, properties, bool(mandatory))

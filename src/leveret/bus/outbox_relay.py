@@ -3,8 +3,10 @@
 Several processes may have a relay for the same outbox. The relay that holds the lease publishes,
 and the others wait. It reads the outbox from its first message to its last, again and again.
 Messages with the same key are published one after the other. Messages without a key, or with
-different keys, are published concurrently. A message that the broker refuses stays in the outbox,
-and later messages with its key wait for it.
+different keys, are published concurrently. A message that the broker refuses, or that cannot be
+read, stays in the outbox, and later messages with its key wait for it. The broker closes the
+channel for a message that names no exchange, and all messages on their way fail with it. They are
+then published one by one, until those that the broker takes are gone.
 
 Delivery is at least once. A message is published again under the same id if the relay dies between
 its confirm and its removal. If a relay is frozen for longer than its lease, another relay may
@@ -19,8 +21,10 @@ from typing import Final
 
 from leveret.bus.errors import (
     BusError,
+    DecodeError,
     EncodeError,
     NackedError,
+    PublishRefusedError,
     TooLargeError,
     UnroutableError,
 )
@@ -32,7 +36,14 @@ from leveret.bus.settings import BusSettings
 BATCH: Final = 200  # messages that are read at once
 LEASE_S: Final = 60.0
 # Errors that concern one message. After any other error the relay stops reading and tries later.
-_OF_MESSAGE: Final = (EncodeError, NackedError, TooLargeError, UnroutableError)
+_OF_MESSAGE: Final = (
+    DecodeError,
+    EncodeError,
+    NackedError,
+    PublishRefusedError,
+    TooLargeError,
+    UnroutableError,
+)
 _log: Final = logging.getLogger(__name__)
 
 Publish = Callable[[OutgoingMessage, float], Awaitable[None]]  # with a timeout in seconds
@@ -47,6 +58,8 @@ class OutboxRelay:
         self._settings = settings
         self._owner = secrets.token_hex(16)
         self._lease_end_s = 0.0  # event loop time; counted from before the claim
+        # Positions of messages that may be the one for which the broker closed the channel.
+        self._suspects: set[int] = set()
         self._stopping = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
 
@@ -114,11 +127,17 @@ class OutboxRelay:
         by_key: dict[str | int, list[OutboxMessage]] = {}
         for each in messages:
             by_key.setdefault(each.key or each.position, []).append(each)
+        alone: list[list[OutboxMessage]] = []
         done: list[int] = []
         try:
             async with asyncio.TaskGroup() as group:
                 for some in by_key.values():
-                    group.create_task(self._relay_in_order(some, done, failed, faults))
+                    if some[0].position in self._suspects:
+                        alone.append(some)
+                    else:
+                        group.create_task(self._relay_in_order(some, done, failed, faults))
+            for some in alone:  # a closed channel then concerns no other message
+                await self._relay_in_order(some, done, failed, faults)
         finally:
             if done:
                 await asyncio.shield(self._outbox.remove(done))
@@ -136,10 +155,15 @@ class OutboxRelay:
             if self._stopping.is_set() or left_s <= 0:
                 return
             try:
+                if isinstance(each.message, DecodeError):
+                    raise each.message
                 await self._publish(each.message, min(left_s, self._settings.publish_timeout_s))
             except BusError as fault:
                 faults.append(fault)
+                if isinstance(fault, PublishRefusedError):
+                    self._suspects.add(each.position)
                 if each.key:
                     failed.add(each.key)
                 return
             done.append(each.position)
+            self._suspects.discard(each.position)

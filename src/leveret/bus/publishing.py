@@ -40,6 +40,7 @@ from leveret.bus.errors import (
     PublishBlockedError,
     PublishClosedError,
     PublishError,
+    PublishRefusedError,
     PublishTimeoutError,
     TooLargeError,
     TopologyMismatchError,
@@ -221,7 +222,8 @@ class Publisher:
                 refusals += lost.is_refusal
                 is_over = refusals >= REFUSALS_MAX or self._is_stopping
                 if is_over or not self._settings.resend:
-                    raise PublishClosedError(message.message_id, str(lost)) from lost
+                    kind = PublishRefusedError if lost.is_refusal else PublishClosedError
+                    raise kind(message.message_id, str(lost)) from lost
                 _log.info("message %s is published again: %s", message.message_id, lost)
 
     async def _session(self, message_id: str, left_s: float) -> PublishingSession:

@@ -15,6 +15,7 @@ Every thread may call it, except the thread of the bus: a plain handler may publ
 import asyncio
 import concurrent.futures
 import contextlib
+import inspect
 import sqlite3
 import threading
 from collections.abc import Callable, Coroutine
@@ -113,12 +114,21 @@ class SyncBus:
         *,
         key: str = "",
     ) -> str:
-        """Write an event to a SqliteOutbox, in the transaction of this connection."""
+        """Write an event to a SqliteOutbox, in the transaction of this connection.
+
+        Raise EncodeError or TooLargeError, and RuntimeError if the outbox needs an event loop.
+        """
         # In this thread, because SQLite ties a connection to its thread.
         given = options or PublishOptions()
         message_id, added = self._bus.add_to_outbox(connection, event, given, key)
-        assert added is None, "the outbox of a SyncBus is a SqliteOutbox"
-        return message_id
+        if added is None:
+            return message_id
+        if inspect.iscoroutine(added):
+            added.close()  # nothing was written
+        raise RuntimeError(
+            "this outbox writes in an event loop: use a SqliteOutbox with a SyncBus,"
+            " or await Bus.publish_within"
+        )
 
     def wait_for_confirms(self, timeout_s: float) -> bool:
         """Return True if everything that `send` published is confirmed."""

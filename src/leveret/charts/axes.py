@@ -80,11 +80,11 @@ def log_scale(values: list[float]) -> Scale:
     return Scale(10.0**low, 10.0**high, [10.0**n for n in range(low, high + 1)], is_log=True)
 
 
-def value_ticks(highest: float, wanted: int = TICKS) -> list[float]:
+def value_ticks(highest: float) -> list[float]:
     """Return ticks from 0 to the first tick that is at least `highest`."""
     if not highest > 0 or not math.isfinite(highest):
         return [0.0, 1.0]
-    step = _round_step(highest, wanted)
+    step = _round_step(highest, TICKS)
     count = max(math.ceil(highest / step - 1e-9), 1)
     return [round(step * n, 12) for n in range(count + 1)]
 
@@ -94,11 +94,11 @@ def count_ticks(highest: float) -> list[float]:
     return [tick for tick in value_ticks(max(highest, 1.0)) if tick == int(tick)]
 
 
-def range_ticks(first: float, last: float, wanted: int = TIME_TICKS) -> list[float]:
+def range_ticks(first: float, last: float) -> list[float]:
     """Return round numbers from `first` to `last`."""
     if not last > first:
         return [first]
-    step = _round_step(last - first, wanted)
+    step = _round_step(last - first, TIME_TICKS)
     start, end = math.ceil(first / step - 1e-9), math.floor(last / step + 1e-9)
     return [round(step * n, 12) for n in range(start, end + 1)]
 
@@ -115,9 +115,9 @@ def time_step_s(first_s: float, last_s: float, wanted: int) -> int:
     return next((step for step in _STEPS_S if span_s / step <= wanted), _STEPS_S[-1])
 
 
-def time_ticks(first_s: float, last_s: float, wanted: int = TIME_TICKS) -> list[tuple[float, str]]:
+def time_ticks(first_s: float, last_s: float) -> list[tuple[float, str]]:
     """Return full times between two times, with their texts."""
-    step_s = time_step_s(first_s, last_s, wanted)
+    step_s = time_step_s(first_s, last_s, TIME_TICKS)
     start = math.ceil(first_s / step_s) * step_s
     return [(at, _tick_text(at, step_s)) for at in range(start, math.floor(last_s) + 1, step_s)]
 

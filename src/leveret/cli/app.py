@@ -13,7 +13,9 @@ import typer
 from leveret.build_info import describe
 from leveret.cli.shared.groups import GROUPS, PERF
 
-_HELP: Final = "Leveret, a message broker that RabbitMQ's clients cannot tell from RabbitMQ."
+_HELP: Final = (
+    "Leveret: a message broker for RabbitMQ's clients, with jobs, an event bus and a pipeline."
+)
 
 
 def make_app(first_word: str) -> typer.Typer:

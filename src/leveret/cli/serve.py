@@ -41,7 +41,7 @@ class _Parser(argparse.ArgumentParser):
 
             flag = word.partition("=")[0]
             near = get_close_matches(flag, self._option_string_actions, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            hint = f"; did you mean {near[0]}?" if near else "; see leveret serve --help"
             self.error(f"no such option: {flag}{hint}")
         return found
 

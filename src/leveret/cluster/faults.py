@@ -1,11 +1,11 @@
 """Find the faults of a cluster, as sentences for its operator.
 
-`find_faults` looks at the facts that one node has (`leveret.cluster.status`) and returns each fault
-with one sentence that says what to do. The command `leveret ctl cluster status` and the page show
-the same sentences. This module is pure.
+`find_faults` looks at the facts that one node has (`leveret.cluster.status`), and at the conditions
+that nodes report about themselves. It returns each fault with one sentence that says what to do.
+The command `leveret ctl cluster status` and the page show the same sentences. This module is pure.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +17,8 @@ NOTE: Final = "note"  # nothing is wrong; the state is not the usual one
 
 LAG_BYTES_MIN: Final = 16 * 1024 * 1024  # a follower that lacks less is not reported
 LAG_BLOCKS_MIN: Final = 1000  # likewise, if it reads blocks from the leader's files
+CLOCK_MS_MAX: Final = 30_000  # clocks that differ by less are not reported
+_MINUTE_MS: Final = 60_000
 
 
 @dataclass(frozen=True)
@@ -29,18 +31,79 @@ class Fault:
     advice: str
 
 
-def find_faults(status: ClusterStatus) -> list[Fault]:
-    """Return the faults of a cluster, the worst ones first."""
+@dataclass(frozen=True)
+class NodeCondition:
+    """Facts that a node knows about itself, and the others do not."""
+
+    name: str
+    version: str  # of the program; empty: one that does not report it
+    clock_ahead_ms: int = 0  # of its clock, compared with the node that answers
+    disk_fault: str = ""  # why its log cannot be written now; empty: it can
+    open_secret_file: str = ""  # its secret file, if other users of its machine may read it
+
+
+def find_faults(status: ClusterStatus, conditions: Sequence[NodeCondition] = ()) -> list[Fault]:
+    """Return the faults of a cluster, the worst ones first.
+
+    The first condition is that of the node that answers.
+    """
     found = [*_of_forming(status), *_of_leading(status), *_of_this_node(status)]
     for member in status.members:
         found += _of_member(status, member)
+    for condition in conditions:
+        found += find_own_faults(condition, conditions[0])
     order = (STOPPED, DEGRADED, NOTE)
     return sorted(found, key=lambda fault: order.index(fault.severity))
 
 
-def find_reasons(status: ClusterStatus) -> list[str]:
+def find_own_faults(node: NodeCondition, other: NodeCondition) -> Iterator[Fault]:
+    """Yield the faults that a node reports. `other` is the node that answers."""
+    name = node.name
+    if node.disk_fault:
+        yield Fault(
+            DEGRADED,
+            name,
+            f"node {name} cannot write its log ({node.disk_fault}), so it confirms nothing",
+            "free space on its disk; it goes on by itself, and nothing is lost",
+        )
+    if abs(node.clock_ahead_ms) > CLOCK_MS_MAX:
+        way = "ahead of" if node.clock_ahead_ms > 0 else "behind"
+        yield Fault(
+            DEGRADED,
+            name,
+            f"the clock of node {name} is {_duration(abs(node.clock_ahead_ms))} {way} "
+            f"the clock of node {other.name}",
+            "synchronise the clocks of all nodes, because the clock of the leader decides when "
+            "messages expire",
+        )
+    if node.open_secret_file:
+        yield Fault(
+            DEGRADED,
+            name,
+            # The log hides a word behind "secret:", so the path must not be the last word here.
+            f"other users of the machine of node {name} may read the file {node.open_secret_file} "
+            "with the secret of the cluster",
+            "run `chmod 600` on this file, and change the secret if they are not trusted",
+        )
+    if node.version != other.version:
+        version = f"version {node.version}" if node.version else "an older version"
+        yield Fault(
+            NOTE,
+            name,
+            f"node {name} runs {version}, and node {other.name} version {other.version}",
+            "finish the upgrade: run the same version on all nodes",
+        )
+
+
+def _duration(ms: int) -> str:
+    if ms < 2 * _MINUTE_MS:
+        return f"{ms // 1000} s"
+    return f"{ms // _MINUTE_MS} min" if ms < 120 * _MINUTE_MS else f"{ms // (60 * _MINUTE_MS)} h"
+
+
+def find_reasons(status: ClusterStatus, conditions: Sequence[NodeCondition] = ()) -> list[str]:
     """Return one sentence for each fault that delays messages or needs a repair."""
-    faults = [fault for fault in find_faults(status) if fault.severity != NOTE]
+    faults = [fault for fault in find_faults(status, conditions) if fault.severity != NOTE]
     return [f"{fault.fault[0].upper()}{fault.fault[1:]}: {fault.advice}." for fault in faults]
 
 

@@ -21,6 +21,7 @@ from typing import Final, Protocol, cast
 
 from leveret.cluster.errors import LinkRefusedError
 from leveret.cluster.handshake import (
+    BULK,
     PURPOSE_NAMES,
     RELAY,
     SENTENCE_BYTES_MAX,
@@ -47,9 +48,10 @@ FRAME_BYTES_FULL: Final = 4 * 1024 * 1024
 WAITING_BYTES_MAX: Final = 32 * 1024 * 1024
 # A sender of DATA waits while this many bytes wait for the peer.
 DATA_WAITING_BYTES_MAX: Final = 1024 * 1024
-DATA_BYTES_MAX: Final = 1024 * 1024
+DATA_BYTES_MAX: Final = 1024 * 1024 + 16  # a slice of a file, and what the owner says about it
 REQUEST_BYTES_MAX: Final = 64 * 1024
 BUFFER_BYTES: Final = 256 * 1024
+BULK_BUFFER_BYTES: Final = 2 * DATA_BYTES_MAX  # with less, each frame would need a new buffer
 STRANGER_BUFFER_BYTES: Final = 4 * 1024
 assert FRAME_BYTES_FULL < FRAME_BYTES_MAX
 
@@ -58,6 +60,8 @@ REQUEST: Final = 2
 ANSWER: Final = 3
 DATA: Final = 4
 BYE: Final = 5
+
+REFUSED: Final = "refused: "  # how the reason of a connection that this node refuses begins
 
 _PING_FRAME: Final = b"\0\0\0\1\0"
 
@@ -118,6 +122,7 @@ class Link(asyncio.BufferedProtocol):
         self._buffer = memoryview(bytearray(STRANGER_BUFFER_BYTES))
         self._at = 0
         self._end_at = 0
+        self._buffer_bytes = BUFFER_BYTES  # of a buffer that holds no large frame
         self._relay_data = b""  # of a relay whose head has not all come
         self._is_write_paused = False
         self.received_s = 0.0  # when bytes came last
@@ -280,7 +285,9 @@ class Link(asyncio.BufferedProtocol):
             self.transport.pause_reading()
             self._relay_data = rest
         else:
-            size = max(BUFFER_BYTES, len(rest) + SIZE_BYTES)
+            if self.purpose == BULK:
+                self._buffer_bytes = BULK_BUFFER_BYTES
+            size = max(self._buffer_bytes, len(rest) + SIZE_BYTES)
             self._buffer = memoryview(bytearray(size))
             self._buffer[: len(rest)] = rest
             self._end_at = len(rest)
@@ -319,7 +326,7 @@ class Link(asyncio.BufferedProtocol):
             self.close(f"it refuses this node: {refusal}")
         else:
             self._write([self._handshake.refuse(refusal.code, str(refusal))])
-            self.close(f"refused: {refusal}")
+            self.close(f"{REFUSED}{refusal}")
 
     def _on_late(self) -> None:
         self.abort(f"no handshake within {HANDSHAKE_S:g} s")
@@ -346,8 +353,8 @@ class Link(asyncio.BufferedProtocol):
         """Keep the part of a frame that has come, with room for all of it."""
         if at == end:
             self._at = self._end_at = 0
-            if len(self._buffer) > BUFFER_BYTES:
-                self._buffer = memoryview(bytearray(BUFFER_BYTES))
+            if len(self._buffer) > self._buffer_bytes:
+                self._buffer = memoryview(bytearray(self._buffer_bytes))
             return
         wanted = SIZE_BYTES
         if end - at >= SIZE_BYTES:
@@ -409,11 +416,15 @@ class Link(asyncio.BufferedProtocol):
         body = number.to_bytes(4, "big") + bytes([is_done]) + text.encode()
         self._send_frame([_frame(ANSWER, body[:REQUEST_BYTES_MAX])])
 
-    def send_data(self, data: bytes) -> bool:
-        """Send bytes to the owner of the other node; return False if there is no room for them."""
-        assert len(data) <= DATA_BYTES_MAX
-        head = (len(data) + 1).to_bytes(SIZE_BYTES, "big") + bytes([DATA])
-        return self._send_frame([head, data])
+    def send_data(self, *pieces: bytes) -> bool:
+        """Send bytes to the owner of the other node; return False if there is no room for them.
+
+        The pieces arrive as one. They are not joined here, because that would copy large ones.
+        """
+        size = sum(map(len, pieces))
+        assert size <= DATA_BYTES_MAX
+        head = (size + 1).to_bytes(SIZE_BYTES, "big") + bytes([DATA])
+        return self._send_frame([head, *pieces])
 
     def may_send_data(self) -> bool:
         """Return False while much waits for the peer; `on_drained` tells when it is sent."""
@@ -424,7 +435,7 @@ class Link(asyncio.BufferedProtocol):
         self.refusal = refusal.code
         if self.is_open:
             self._send_frame([_frame(BYE, bytes([refusal.code]) + str(refusal).encode())])
-        self.close(f"refused: {refusal}")
+        self.close(f"{REFUSED}{refusal}")
 
     def _send_frame(self, pieces: list[bytes]) -> bool:
         if self.transport.get_write_buffer_size() >= WAITING_BYTES_MAX:

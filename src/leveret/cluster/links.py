@@ -24,6 +24,7 @@ from leveret.cluster.handshake import (
     KEPT,
     NONCE_BYTES,
     NOT_LEADER,
+    OTHER_NODE,
     RELAY,
     TALK,
     TWICE,
@@ -32,7 +33,7 @@ from leveret.cluster.handshake import (
     Dialing,
     Listening,
 )
-from leveret.cluster.link import HANDSHAKE_S, Link
+from leveret.cluster.link import HANDSHAKE_S, REFUSED, Link
 from leveret.cluster.peers import PACE, Address, Facts, LinksOwner, Pace, Tls
 from leveret.cluster.raft.messages import Message
 from leveret.cluster.relay import RelayHead
@@ -222,10 +223,10 @@ class Links:
         else:
             link.send(source, target, messages)
 
-    def send_data(self, peer: str, data: bytes) -> bool:
+    def send_data(self, peer: str, *pieces: bytes) -> bool:
         """Send bytes to the owner of another node; return False if they cannot be sent now."""
         link = self._open.get((peer, BULK))
-        return link is not None and link.is_open and link.send_data(data)
+        return link is not None and link.is_open and link.send_data(*pieces)
 
     def may_send_data(self, peer: str) -> bool:
         """Return False if a sender of data has to wait for `on_drained`, or for a connection."""
@@ -370,8 +371,13 @@ class Links:
                 self._owner.on_lost(link.peer)
             else:
                 self._owner.on_data_lost(link.peer)
+        name = link.target if link.is_dialed else link.peer
+        if link.purpose == RELAY:
+            return  # the caller of `open_relay` is told; the next relay may be taken
         if link.is_refused_by_peer:
-            self._owner.on_refused(link.peer, link.refusal, reason)
+            self._owner.on_refused(name, link.refusal, reason)
+        elif link.is_dialed and link.refusal == OTHER_NODE:
+            self._owner.on_refused(name, OTHER_NODE, reason.removeprefix(REFUSED))
 
     def _warn(self, link: Link, reason: str) -> None:
         """Write one line to the log. Repeated attempts do not repeat it."""

@@ -87,7 +87,7 @@ class LinksOwner(Protocol):
         """Handle that data under way is lost: the `BULK` connection has ended or was replaced."""
 
     def on_refused(self, peer: str, code: int, sentence: str) -> None:
-        """Handle the refusal of this node by a node that knows the secret."""
+        """Handle a refusal by a node that knows the secret, or another node at its address."""
 
     def on_messages(self, peer: str, messages: list[Message], size_bytes: int) -> None:
         """Handle messages of Raft."""

@@ -141,20 +141,30 @@ def _read_text(reader: Reader, bytes_max: int) -> str:
         raise FieldSyntaxError("a text that is not UTF-8") from None
 
 
-def attach(transport: asyncio.Transport, protocol: asyncio.BaseProtocol, rest: bytes) -> None:
-    """Give a relay connection to the protocol of a service, with the bytes that came already.
+def attach(
+    transport: asyncio.Transport,
+    protocol: asyncio.BaseProtocol,
+    rest: bytes,
+    *,
+    has_ended: bool = False,
+) -> None:
+    """Give a connection to the protocol of a service, with the bytes that came already.
 
-    The connection is paused when its owner gets it. From now on it is read.
+    The connection may be paused. From now on it is read. `has_ended`: the peer has ended its side,
+    so nothing more can come.
     """
     transport.set_protocol(protocol)
     protocol.connection_made(transport)
-    if not transport.is_closing() and not transport.is_reading():
+    if not has_ended and not transport.is_closing() and not transport.is_reading():
         transport.resume_reading()
     # Compiled protocols have the methods of asyncio's classes without inheriting from them.
     if hasattr(protocol, "get_buffer"):
         _fill(transport, cast(asyncio.BufferedProtocol, protocol), rest)
     elif rest and not transport.is_closing():
         cast(asyncio.Protocol, protocol).data_received(rest)
+    if has_ended and not transport.is_closing():
+        if not cast(asyncio.Protocol, protocol).eof_received():
+            transport.close()
 
 
 def _fill(transport: asyncio.Transport, protocol: asyncio.BufferedProtocol, rest: bytes) -> None:

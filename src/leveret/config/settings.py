@@ -133,6 +133,14 @@ class Settings:
         "Use TLS between the nodes of the cluster, with tls_cert, tls_key and tls_ca. Both sides"
         " must show a certificate of the same authority.",
     )
+    cluster_election_timeout_ms: int = _option(
+        1_000,
+        "Silence of the leader after which another node begins an election; by chance up to twice"
+        " as long. Set the same on all nodes, and more than their longest pauses.",
+        unit="ms",
+        low=300,
+        high=60_000,
+    )
     default_user: str = _option(
         "guest",
         "Administrator that the first start creates.",

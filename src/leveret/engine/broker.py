@@ -37,13 +37,13 @@ from leveret.engine.turns.loss_counts import (
 from leveret.engine.turns.outcomes import CHAINED, CYCLED, QUEUE_FULL, UNROUTED
 from leveret.engine.turns.session import Consumer, Session
 from leveret.engine.turns.turn import (
-    COPIES_MAX,
-    DEATH_COPIES,
+    DEATH_WORK,
     DELIVERY_LIMIT,
     DUE,
     EXPIRED,
     FAULT,
     REJECTED,
+    WORK_MAX,
     Leaving,
     Turn,
 )
@@ -153,7 +153,7 @@ class Broker:
         assert now_ms > NEVER
         self.turn.now_ms = now_ms
         self.turn.outlet = None
-        self.turn.copies = 0
+        self.turn.work = 0
         self.turn.number += 1
         if self.turn.traced_messages is not None:
             self.turn.traced_messages.now_ms = now_ms
@@ -169,13 +169,13 @@ class Broker:
     def end_turn(self) -> None:
         """Carry out everything inside the engine that the commands of this turn have caused.
 
-        After `COPIES_MAX` copies the messages in `leaving` wait for the next turn, which the
+        After the work of `WORK_MAX`, the messages in `leaving` wait for the next turn, which the
         caller must run soon. A crash before that finds these messages in their queues.
         """
         turn = self.turn
         while (
             turn.dirty
-            or (turn.leaving and turn.copies < COPIES_MAX)
+            or (turn.leaving and turn.work < WORK_MAX)
             or turn.doomed
             or turn.late
             or turn.with_room
@@ -205,16 +205,16 @@ class Broker:
             self._write_log()
 
     def _dispose_leaving(self) -> None:
-        """Dispose of messages that left their queues, until this turn has made enough copies."""
+        """Dispose of messages that left their queues, until this turn has done enough work."""
         turn = self.turn
         leaving = turn.leaving
         turn.leaving = []
         for at, one in enumerate(leaving):
-            if turn.copies >= COPIES_MAX:
+            if turn.work >= WORK_MAX:
                 turn.leaving = leaving[at:] + turn.leaving
                 return
             try:
-                turn.copies += DEATH_COPIES if _is_sent_on(one) else 1
+                turn.work += DEATH_WORK if _is_sent_on(one) else 1
                 if one.fault is not None:
                     self._confine(one, one.fault)
                 else:

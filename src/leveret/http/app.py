@@ -79,6 +79,7 @@ class Health(msgspec.Struct, omit_defaults=True):
     node: str
     durability: str  # "sync", or "os": a loss of power loses confirmed messages
     reason: str = ""  # why it failed; left out when ok
+    jobs: str = ""  # "failed" if a server of the jobs service does not answer; left out when ok
 
 
 class Version(msgspec.Struct):
@@ -144,11 +145,11 @@ def fast_path_endpoints() -> dict[bytes, Handler]:
 
 async def get_health(request: Request) -> Response:
     node: NodeView = request.app.state.node
-    alarms = node.alarms()
-    if alarms:
-        reason = "; ".join(alarms)
-        return json_response(Health("failed", node.node_name, node.durability, reason), status=503)
-    return json_response(Health("ok", node.node_name, node.durability))
+    reason = "; ".join(node.alarms())
+    jobs = "failed" if node.jobs.report().faults() else ""  # names of servers need a login
+    status = "failed" if reason else "ok"
+    body = Health(status, node.node_name, node.durability, reason, jobs)
+    return json_response(body, status=503 if reason else 200)
 
 
 async def get_version(request: Request) -> Response:

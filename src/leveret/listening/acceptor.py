@@ -13,13 +13,14 @@ of these tasks. One more ends the oldest, because an honest client needs only so
 
 import asyncio
 import logging
+import os
 import socket
 import ssl
 from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol
 
-from leveret.addresses import is_loopback, maybe_dual_stack_socket, plain_host
+from leveret.addresses import is_loopback, maybe_dual_stack_socket, plain_host, shown_address
 from leveret.listening.clients import Client
 from leveret.listening.networks import Networks
 from leveret.listening.proxy_header import ProxyHeaderError, read_proxy_header
@@ -186,8 +187,19 @@ class Acceptor:
 def bound_sockets(host: str, port: int) -> list[socket.socket]:
     """Return listening sockets for all addresses of a host. Port 0 chooses a free port.
 
-    All sockets have the same port. Raises OSError.
+    All sockets have the same port. Raises OSError, which names the host and the port.
     """
+    try:
+        return _bound_sockets(host, port)
+    except socket.gaierror:
+        raise
+    except OSError as fault:
+        where = shown_address((host, port))
+        reason = os.strerror(fault.errno) if fault.errno is not None else str(fault)
+        raise OSError(fault.errno, f"cannot listen on {where}: {reason}") from fault
+
+
+def _bound_sockets(host: str, port: int) -> list[socket.socket]:
     both = maybe_dual_stack_socket(host, port, BACKLOG)
     if both is not None:
         return [both]

@@ -10,7 +10,6 @@ from typing import Final
 GAUGE: Final = "gauge"
 COUNTER: Final = "counter"
 HISTOGRAM: Final = "histogram"
-UNTYPED: Final = "untyped"
 
 RABBITMQ: Final = "rabbitmq_"
 DETAILED: Final = "rabbitmq_detailed_"

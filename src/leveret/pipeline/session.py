@@ -20,6 +20,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from leveret.errors import ConfigError
+from leveret.pipeline.class_archive import archive_options
 from leveret.pipeline.jvm_output import launch_quietly
 from leveret.pipeline.spark_home import use_home_without_zip
 
@@ -62,6 +63,14 @@ logger.gateway.level = off
 """
 # Loggers of PySpark that write a failed query with its Java stack trace to stderr.
 _LOGGERS: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
+# For commands, most of which are short. The JVM's second compiler takes half of the CPU time of a
+# start. With these limits, ten times the default ones, it compiles the code of long scans, and
+# little of the code of a start.
+_LATE_COMPILING: Final = (
+    "-XX:+IgnoreUnrecognizedVMOptions -XX:Tier4InvocationThreshold=50000"
+    " -XX:Tier4MinInvocationThreshold=6000 -XX:Tier4CompileThreshold=150000"
+    " -XX:Tier4BackEdgeThreshold=400000"
+)
 # For a fast start: one shuffle partition, no adaptive plans, no Java code generated for a query (a
 # tenth of the CPU time of the tests), a JVM that compiles little.
 QUICK_SETTINGS: Final = {
@@ -88,6 +97,7 @@ def spark_session(
 
     `is_quick` is for tests: less than half of the start-up time, but slower queries. `is_quiet` is
     for commands, which report errors themselves: Spark logs nothing, and the JVM prints nothing.
+    Its JVM also compiles less of the code that runs seldom.
     """
     home = find_java()
     if home is not None:
@@ -96,19 +106,26 @@ def spark_session(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ.setdefault(_CONNECT, str(CONNECT_S))
-    if master.startswith("local"):
-        use_home_without_zip()
-    builder = SparkSession.builder.appName(name).master(master)
     chosen = {**_SETTINGS, **(QUICK_SETTINGS if is_quick else {}), **(settings or {})}
+    if master.startswith("local"):
+        spark_home = use_home_without_zip()
+        if spark_home is not None and home is not None:
+            _add_java_options(chosen, archive_options(spark_home, home))
+    builder = SparkSession.builder.appName(name).master(master)
     if is_quiet:
         for logger in _LOGGERS:
             PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL + 1)
-        quiet = f"-Dlog4j2.configurationFile={_quiet_logging()}"
-        chosen[JAVA_OPTIONS] = f"{chosen.get(JAVA_OPTIONS, '')} {quiet}".strip()
+        _add_java_options(chosen, _LATE_COMPILING)
+        _add_java_options(chosen, f"-Dlog4j2.configurationFile={_quiet_logging()}")
         launch_quietly({"spark.app.name": name, "spark.master": master, **chosen})
     for key, value in chosen.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def _add_java_options(settings: dict[str, str], options: str) -> None:
+    """Add options in front of those that are there: the JVM takes the last of two."""
+    settings[JAVA_OPTIONS] = f"{options} {settings.get(JAVA_OPTIONS, '')}".strip()
 
 
 def _quiet_logging() -> Path:

@@ -19,27 +19,37 @@ HOME: Final = "SPARK_HOME"
 _LINKED: Final = ("bin", "jars", "sbin")
 
 
-def use_home_without_zip() -> None:
-    """Set SPARK_HOME for this process, unless the user has set it, or the cache is not writable."""
+def use_home_without_zip() -> Path | None:
+    """Set SPARK_HOME for this process, unless the user has set it, or the cache is not writable.
+
+    Return the home if it is one that this module has made, now or for an earlier session.
+    """
     found = importlib.util.find_spec("pyspark")
-    if HOME in os.environ or found is None or found.origin is None:
-        return
+    if found is None or found.origin is None:
+        return None
     installed = Path(found.origin).parent
     if not (installed / "jars").is_dir():
-        return  # PySpark without Spark itself
+        return None  # PySpark without Spark itself
     try:
-        os.environ[HOME] = str(_linked_home(installed))
+        home = _home_of(installed)
+        if os.environ.get(HOME, str(home)) != str(home):
+            return None
+        _link(home, installed)
     except (OSError, RuntimeError):  # RuntimeError: the user has no home
-        return
+        return None
+    os.environ[HOME] = str(home)
+    return home
 
 
-def _linked_home(installed: Path) -> Path:
-    """Return a folder with links to an installed Spark."""
+def _home_of(installed: Path) -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     name = hashlib.sha256(str(installed).encode()).hexdigest()[:16]
-    home = cache / "leveret" / f"spark-{name}"
+    return cache / "leveret" / f"spark-{name}"
+
+
+def _link(home: Path, installed: Path) -> None:
+    """Make a folder with links to an installed Spark."""
     home.mkdir(parents=True, exist_ok=True)
     for each in _LINKED:
         if not (home / each).is_symlink():
             (home / each).symlink_to(installed / each)
-    return home

@@ -72,7 +72,7 @@ class Certificates:
         try:
             loaded, links = self._load(), self._load_links()
         except ConfigError as fault:
-            log.error("the TLS certificates were not reloaded: %s", fault)
+            log.error("the TLS certificates were not reloaded, the old ones are used: %s", fault)
             return False
         self._verified, self._plain = loaded
         self._peers, self._dialing = links

@@ -1,17 +1,23 @@
 """Facts that a node reports about its cluster and itself, in every role."""
 
+import logging
 import time
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from typing import Any
 
 import msgspec
 
-from leveret.cluster.faults import find_faults, find_reasons
+from leveret import __version__
+from leveret.clock import Clock
+from leveret.cluster.faults import NodeCondition, find_faults, find_own_faults, find_reasons
 from leveret.cluster.member import ClusterMember, NodeSettings
 from leveret.config.settings import Settings, memory_high_bytes
 from leveret.http.framework.node import ClusterNodeFacts, Listener, Machine, NodeReport
 from leveret.runtime.machine import read_machine
 from leveret.runtime.memory_alarm import machine_bytes
+
+log = logging.getLogger(__name__)
 
 
 class ClusterFacts:
@@ -27,6 +33,10 @@ class ClusterFacts:
         self._last_leader = ""  # the last node that was known to lead
         self._leader_changes = 0
         self._began_s = time.monotonic()
+        self.count_clients: Callable[[], int] = int  # AMQP connections that this node relays
+        self.disk_fault = ""  # why the log of a node that follows cannot be written now
+        self.open_secret_file = ""  # the secret file, if other users of the machine may read it
+        self._logged: set[tuple[str, str]] = set()  # name and advice of reported faults
 
     def note_leader(self, leader: str) -> None:
         """Note which node leads now; empty: none is known."""
@@ -34,18 +44,66 @@ class ClusterFacts:
         self._last_leader = leader or self._last_leader
         self.leader = leader
 
+    def note_full(self, fault: OSError) -> None:
+        """Note that the disk of a node that follows is full."""
+        self.disk_fault = fault.strerror or str(fault)
+        log.error("the log cannot be written: %s: free space on this disk", self.disk_fault)
+
+    def note_room(self) -> None:
+        """Note that the disk is not full any more."""
+        self.disk_fault = ""
+        log.warning("the log can be written again")
+
     def facts(self) -> dict[str, Any]:
         """Return the cluster as this node sees it, as JSON."""
         status = self.member.status()
         return {
             **asdict(status),
             "leader_changes": self._leader_changes,
-            "faults": [asdict(fault) for fault in find_faults(status)],
+            "faults": [asdict(fault) for fault in find_faults(status, self._conditions())],
         }
 
     def reasons(self) -> list[str]:
         """Return why the cluster waits, or what it lacks, as sentences."""
-        return find_reasons(self.member.status())
+        return find_reasons(self.member.status(), self._conditions())
+
+    def _conditions(self) -> list[NodeCondition]:
+        """Return the condition of this node, then of all others that have reported lately."""
+        others = [self._condition_of(one.name) for one in self.nodes()]
+        return [self._own_condition(), *(one for one in others if one is not None)]
+
+    def _own_condition(self) -> NodeCondition:
+        return NodeCondition(
+            self.cluster.name,
+            __version__,
+            disk_fault=self.disk_fault,
+            open_secret_file=self.open_secret_file,
+        )
+
+    def _condition_of(self, name: str) -> NodeCondition | None:
+        report = None if name == self.cluster.name else self.report_of(name)
+        if report is None:
+            return None
+        ahead_ms = report.now_ms + report.age_ms - _wall_ms()
+        return NodeCondition(
+            name,
+            report.version,
+            clock_ahead_ms=ahead_ms if report.now_ms else 0,
+            disk_fault=report.disk_fault,
+            open_secret_file=report.open_secret_file,
+        )
+
+    def log_report(self, name: str) -> None:
+        """Log the faults in the new report of a node, each once until it is gone."""
+        condition = self._condition_of(name)
+        if condition is None:
+            return
+        faults = list(find_own_faults(condition, self._own_condition()))
+        now = {(name, fault.advice) for fault in faults}
+        for fault in faults:
+            if (name, fault.advice) not in self._logged:
+                log.warning("%s: %s", fault.fault, fault.advice)
+        self._logged = {one for one in self._logged if one[0] != name} | now
 
     def metrics(self) -> str:
         """Return the metrics of a node that follows, in Prometheus's text format."""
@@ -56,7 +114,24 @@ class ClusterFacts:
     def report(self) -> bytes:
         """Return the resources of this node for the leader, which `report_of` reads."""
         uptime_ms = int(1000 * (time.monotonic() - self._began_s))
-        return msgspec.json.encode(NodeReport(uptime_ms, self._machine()))
+        machine = self._machine()
+        # The name of a directory may have bytes that are not UTF-8.
+        shown = machine.data.encode("utf-8", "replace").decode()
+        report = NodeReport(
+            uptime_ms,
+            replace(machine, data=shown),
+            version=__version__,
+            now_ms=_wall_ms(),
+            clients=self.count_clients(),
+            disk_fault=self.disk_fault,
+            open_secret_file=self.open_secret_file,
+        )
+        return msgspec.json.encode(report)
+
+    def is_disk_short(self) -> bool:
+        """Return True if the disk of a node that follows is full, or nearly so."""
+        machine = self._machine()
+        return bool(self.disk_fault) or machine.disk_free_bytes < machine.disk_limit_bytes
 
     def _machine(self) -> Machine:
         """Return the resources of a node that follows. It holds no messages in memory."""
@@ -68,10 +143,12 @@ class ClusterFacts:
 
     def report_of(self, name: str) -> NodeReport | None:
         """Return the resources of another node; None if it has not reported them lately."""
+        reports = self.member.reports
         try:
-            return msgspec.json.decode(self.member.reports.newest(name), type=NodeReport)
-        except msgspec.MsgspecError:  # no report, or one of another version
-            return None
+            report = msgspec.json.decode(reports.newest(name), type=NodeReport)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None  # no report, or one of another version
+        return replace(report, age_ms=int(1000 * reports.age_s(name)))
 
     def nodes(self) -> list[ClusterNodeFacts]:
         """Return all nodes of the cluster, by name."""
@@ -82,6 +159,7 @@ class ClusterFacts:
                 is_voter=member.role != "non-voter",
                 is_running=member.is_connected,
                 last_index=member.match or 0,
+                is_drained=bool(member.is_drained),
             )
             for member in self.member.status().members
         ]
@@ -95,3 +173,8 @@ class ClusterFacts:
     def missing_nodes(self) -> list[str]:
         """Return listed nodes that are not in the cluster yet."""
         return sorted(set(self.cluster.peers).difference(one.name for one in self.nodes()))
+
+
+def _wall_ms() -> int:
+    """Return the time of the machine. The clock of a leader may differ from it."""
+    return Clock().now_ms()

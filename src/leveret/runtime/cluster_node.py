@@ -23,6 +23,7 @@ from leveret.clock import Clock
 from leveret.cluster.errors import ClusterError
 from leveret.cluster.member import ClusterMember, Directory, NodeSettings
 from leveret.cluster.peers import Tls
+from leveret.cluster.raft.config import ELECTION_TICKS
 from leveret.cluster.raft.members import encode_members
 from leveret.cluster.relay import AMQPS, HTTP, HTTPS, RelayHead, attach
 from leveret.config.settings import Settings
@@ -35,7 +36,8 @@ from leveret.runtime.follower_http import FollowerHttp
 from leveret.runtime.fronts import make_front
 from leveret.runtime.node import Node, NotWantedError
 from leveret.runtime.public_listeners import LEADER_WAIT_S
-from leveret.runtime.public_listeners import Relayed as LeaderConnection
+from leveret.runtime.relays import Relayed as LeaderConnection
+from leveret.runtime.relays import Relays
 from leveret.runtime.role_changes import RoleChanges
 from leveret.storage.directory_copy import CopySource, CopyTarget
 from leveret.storage.disk import Disk
@@ -50,8 +52,6 @@ RETRY_S: Final = 0.1  # after a relay that was refused: the leader may not be re
 UID_BYTES: Final = 16
 ROLL_WAIT_S: Final = 5.0  # then a copy begins with the last file that is committed
 HAND_OVER_S: Final = 5.0  # then a node that stops no longer waits for its successor
-
-MakeNode = Callable[[Replication], Node]
 
 
 class ClusterNode(ClusterFacts):
@@ -83,6 +83,7 @@ class ClusterNode(ClusterFacts):
         self._roles: asyncio.Task[None] | None = None
         self._taking: set[asyncio.Task[None]] = set()  # relayed clients that no front has taken yet
         self._has_stopped = False
+        self.relays = Relays()  # clients of this node that the leader serves
         self.reads = BulkReads(disk.folder)  # of streams, while this node follows
         self.certificates: Callable[[], list[tuple[str, int]]] = list  # each with its end
         self.now_ms = clock.now_ms
@@ -115,14 +116,19 @@ class ClusterNode(ClusterFacts):
             chance=Random(self._chance.getrandbits(62)),
             copier=self._copier,
             tls=self._tls,
+            tick_s=self.settings.cluster_election_timeout_ms / 1000 / ELECTION_TICKS,
         )
         self.member.reports.make = self.report
+        self.member.reports.on_kept = self.log_report
         self._roles = loop.create_task(self._run_roles(), name="cluster-roles")
         await self.member.start(host, port)
 
     def _follow(self, loop: asyncio.AbstractEventLoop, state: RaftState) -> FollowingLog:
         following = FollowingLog(self._disk, loop, state, self._clock.now_ms)
         following.log.on_fault = self._on_log_fault
+        following.log.on_full = self.note_full
+        following.log.on_room = self.note_room
+        self.disk_fault = ""
         following.log.on_removed = self._on_removed
         self._following = following
         return following
@@ -139,6 +145,7 @@ class ClusterNode(ClusterFacts):
         """Begin to lead: the TERM block of this node is committed."""
         self._term = term
         self.note_leader(self.cluster.name)
+        self.relays.on_leader(self.leader)
         self._changes.tell()
 
     def on_follow(self, leader: str) -> None:
@@ -146,6 +153,7 @@ class ClusterNode(ClusterFacts):
         self._term = 0
         self._open = None
         self.note_leader(leader)
+        self.relays.on_leader(leader)
         self._changes.tell()
 
     def on_commit(self, index: int) -> None:
@@ -246,9 +254,9 @@ class ClusterNode(ClusterFacts):
 
     # Copies of the directory
 
-    def send_data(self, peer: str, data: bytes) -> bool:
+    def send_data(self, peer: str, *pieces: bytes) -> bool:
         """Send bytes to the copier of another node; return False if it is not connected."""
-        return self.member.links.send_data(peer, data)
+        return self.member.links.send_data(peer, *pieces)
 
     def begin_copy(self, done: Callable[[CopySource | None], None]) -> None:
         """Hold the files of the broker's log as of a new log file.
@@ -361,6 +369,7 @@ class ClusterNode(ClusterFacts):
         assert self._following is not None
         self._copier.stop()
         self._following.close()
+        self.disk_fault = ""
         self._clock.raise_to(self._following.log.last_ms)
         self._following = None
         self._disk.release()  # the store of the broker locks it again, without a wait in between

@@ -1,5 +1,7 @@
 """Run a node of a cluster as a process does: options, listeners, the node, its end."""
 
+import logging
+import stat
 from typing import Final
 
 from leveret.clock import Clock
@@ -18,6 +20,8 @@ from leveret.runtime.job_tokens import put_cluster_secret
 from leveret.runtime.public_listeners import PublicListeners
 from leveret.storage.blocks import VERSION
 from leveret.storage.disk import Disk
+
+log = logging.getLogger(__name__)
 
 DESCRIPTORS_KEPT: Final = 256  # for files, other nodes, and the broker of a node that leads
 
@@ -44,7 +48,11 @@ class ClusteredNode:
         proxies = Networks(settings.amqp_trusted_proxies)
         descriptors_end = max(0, machine.descriptors_max() - DESCRIPTORS_KEPT)
         rule = self._certificates.name_rule if self._certificates is not None else None
-        self._listeners = PublicListeners(self.node.find_server, descriptors_end, proxies, rule)
+        self._listeners = PublicListeners(
+            self.node.find_server, self.node.relays, descriptors_end, proxies, rule
+        )
+        self.node.count_clients = self._listeners.relayed_count
+        self.node.open_secret_file = open_secret_file(settings)
         self.addresses: dict[str, tuple[str, int]] = {}  # bound addresses by service
 
     async def start(self) -> None:
@@ -99,6 +107,18 @@ def node_settings(settings: Settings) -> NodeSettings:
         secret=_secret(settings),
         format_max=VERSION,
     )
+
+
+def open_secret_file(settings: Settings) -> str:
+    """Return the path of the secret file if other users may read it; else an empty text."""
+    path = settings.cluster_secret_file
+    if path is None or not path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
+        return ""
+    log.warning(
+        "other users may read the file %s with the secret of the cluster: run `chmod 600` on it",
+        path,
+    )
+    return str(path)
 
 
 def _secret(settings: Settings) -> bytes:

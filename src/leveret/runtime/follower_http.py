@@ -30,6 +30,7 @@ from leveret.http.management.health import (
     CHECKS,
     OK,
     CheckResult,
+    alarms_result,
     certificates_result,
     port_result,
     protocol_result,
@@ -37,10 +38,12 @@ from leveret.http.management.health import (
     status_of,
 )
 from leveret.http.management.metrics import MEDIA_TYPE as METRICS_MEDIA
+from leveret.http.management.nodes import LOW_ON_DISK
 from leveret.http.streams.arrow import MEDIA_TYPE as ARROW_MEDIA
 from leveret.listening import Client
 from leveret.runtime.follower_reads import StreamRange, WantedRange, parse_wanted, plan_read
-from leveret.runtime.public_listeners import LEADER_WAIT_S, Relayed, join_ends
+from leveret.runtime.public_listeners import LEADER_WAIT_S
+from leveret.runtime.relays import Relayed, Relays
 
 log = logging.getLogger(__name__)
 
@@ -57,10 +60,12 @@ JOB_PATHS: Final = ("/enqueue", "/dequeue", "/ack", "/nack", "/extend")
 
 # The leader's answer is cut short, too long, or not HTTP.
 _BAD_ANSWER: Final = (EOFError, asyncio.LimitOverrunError, ValueError, IndexError)
+_NOT_JSON: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _PHRASES: Final = {
     200: "OK",
     503: "Service Unavailable",
 }
+_HEAD_END: Final = b"\r\n\r\n"
 # Bytes that no request head has: the leader refuses them at once.
 _NO_HEAD: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]|(?<!\r)\n")
 
@@ -95,11 +100,18 @@ class Follower(Protocol):
     def reads(self) -> BulkReads:
         """Return the bulk reads of this node."""
 
+    def is_disk_short(self) -> bool:
+        """Return True if the disk of this node is full, or nearly so."""
+
     def stream_end(self, number: int) -> int:
         """Return the end of a stream in the segments of this node."""
 
     def why_unwell(self) -> str:
         """Return why clients of this node are not served; empty if they are."""
+
+    @property
+    def relays(self) -> Relays:
+        """Return the clients of this node that the leader serves."""
 
     async def open_relay(self, head: RelayHead) -> Relayed:
         """Open a connection to the leader for a client; wait for a leader. Raises ClusterError."""
@@ -123,8 +135,9 @@ class FollowerHttp(asyncio.Protocol):
         self._node = node
         self._client = client
         self._relay_head = relay_head
-        self._data = b""
+        self._data = bytearray()
         self._is_head_only = False  # the method is HEAD: the answer has no body
+        self._has_ended = False  # the client has ended its side, and may wait for the answer
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         self._writable = asyncio.Event()
@@ -136,15 +149,22 @@ class FollowerHttp(asyncio.Protocol):
         self._timer = self._loop.call_later(HEAD_S, self._transport.abort)
 
     def data_received(self, data: bytes) -> None:
+        # Only new bytes are searched, and the last ones before them: they may begin a head's end.
+        new = max(0, len(self._data) - len(_HEAD_END))
         self._data += data
         if self._task is not None:  # more of the body, or another request: the leader gets it
             self._transport.pause_reading()
             return
-        head, end, _ = self._data.partition(b"\r\n\r\n")
-        if _NO_HEAD.search(head) or len(head) > HEAD_BYTES_MAX:
+        end = self._data.find(_HEAD_END, new)
+        size = end if end >= 0 else len(self._data)
+        if _NO_HEAD.search(self._data, new, size) or size > HEAD_BYTES_MAX:
             self._begin(self._relay())
-        elif end:
-            self._begin(self._work(head))
+        elif end >= 0:
+            self._begin(self._work(bytes(self._data[:size])))
+
+    def eof_received(self) -> bool:
+        self._has_ended = True
+        return self._task is not None and self._transport.can_write_eof()
 
     def pause_writing(self) -> None:
         self._writable.clear()
@@ -154,7 +174,15 @@ class FollowerHttp(asyncio.Protocol):
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         self._stop_timer()
-        self._task = self._loop.create_task(work)
+        self._task = self._loop.create_task(self._finish(work))
+
+    async def _finish(self, work: Coroutine[Any, Any, None]) -> None:
+        """Disconnect the client after a bug: it must not wait for an answer that never comes."""
+        try:
+            await work
+        except Exception:
+            log.exception("a request failed")
+            self._transport.abort()
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -219,7 +247,7 @@ class FollowerHttp(asyncio.Protocol):
         try:
             msgspec.json.decode(answer.body, type=CheckResult)
             own = self._own_check(target.partition("?")[0].removeprefix(f"{CHECKS}/"))
-        except msgspec.MsgspecError:
+        except _NOT_JSON:
             own = None
         if isinstance(own, CheckResult):
             self._send_check(own)
@@ -234,8 +262,10 @@ class FollowerHttp(asyncio.Protocol):
         """
         node = self._node
         match [unquote(part) for part in check.rstrip("/").split("/")]:
-            # This node has no queues, and it has accepted the connection.
-            case ["local-alarms"] | ["below-node-connection-limit"]:
+            case ["local-alarms"]:  # this node has no queues in memory
+                name = node.facts()["name"]
+                return alarms_result([(name, LOW_ON_DISK)] if node.is_disk_short() else [])
+            case ["below-node-connection-limit"]:  # it has accepted the connection
                 return OK
             case ["node-is-quorum-critical"]:
                 return quorum_result(node.nodes(), node.facts()["name"])
@@ -354,12 +384,13 @@ class FollowerHttp(asyncio.Protocol):
         """Give the connection to the leader, with `head` instead of the first received bytes."""
         try:
             async with asyncio.timeout(LEADER_WAIT_S):
-                transport, rest = await self._node.open_relay(self._relay_head)
+                relayed = await self._node.open_relay(self._relay_head)
         except (ClusterError, TimeoutError, OSError):
             self._refuse(self._node.why_unwell())
             return
         self._task = None
-        join_ends(self._transport, transport, rest, head + self._data[instead_of:])
+        early = head + bytes(self._data[instead_of:])
+        self._node.relays.take(self._transport, relayed, early, has_ended=self._has_ended)
 
     def _pass_on(self, answer: _LeaderAnswer) -> None:
         """Send the leader's answer as it is, and close the connection."""
@@ -404,7 +435,7 @@ def _stream_range(answer: _LeaderAnswer) -> StreamRange | None:
         return None
     try:
         return msgspec.json.decode(answer.body, type=StreamRange)
-    except msgspec.MsgspecError:
+    except _NOT_JSON:
         return None
 
 

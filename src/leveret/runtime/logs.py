@@ -145,10 +145,10 @@ class LogHandler(logging.StreamHandler[IO[str] | LogWriter]):
             super().emit(record)
 
 
-def configure(level: str, form: str, stream: IO[str] | None = None) -> None:
+def configure(level: str, form: str) -> None:
     """Configure logging to stderr."""
     formatter = JsonFormatter() if form == JSON else TextFormatter()
-    handler: Any = LogHandler(stream if stream is not None else _stderr(formatter))
+    handler: Any = LogHandler(_stderr(formatter))
     handler.setFormatter(formatter)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
 

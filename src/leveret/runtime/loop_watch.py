@@ -44,7 +44,8 @@ class LoopWatch:
         lag_s = max(0.0, self._loop.time() - self._due_s)
         self.lags.observe(lag_s)
         if lag_s >= SLOW_S:
-            log.warning("the loop stood still", extra={"facts": {"ms": round(lag_s * 1000)}})
+            text = "the broker served no client: the machine is busy, or a step took long"
+            log.warning(text, extra={"facts": {"ms": round(lag_s * 1000)}})
         self._timer = None
         self.is_armed = False
         if self.on_probe is not None:

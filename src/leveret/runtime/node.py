@@ -67,8 +67,8 @@ PRODUCT_VERSION = "4.3.0"
 
 DRAIN_S = 2.0
 NO_PASSWORD = (
-    "host is {host}, which other machines can reach, and nobody has a password but the public"
-    " guest/guest: give the default user one with --default-pass or LEVERET_DEFAULT_PASS"
+    "host is {host}, which other machines can reach, but the only login is guest/guest, which"
+    " everybody knows: set another password with --default-pass or LEVERET_DEFAULT_PASS"
 )
 
 
@@ -384,6 +384,7 @@ class Node:
         """Stop because another node leads. Clients are told only about committed changes."""
         if self._gate is not None:
             self.turns.remove_flusher(self._gate.flush)
+        self._sync_barrier.lose_lead()
         for connection in self.amqp.protocols:
             connection.drop_output()
         await self.stop()
@@ -401,7 +402,7 @@ class Node:
 
     async def wait_for_commit(self) -> None:
         """Return when everything so far is committed, however long that takes."""
-        await self._sync_barrier.wait(within_s=None)
+        await self._sync_barrier.wait_long()
 
     def _held_bytes(self) -> int:
         """Return the memory of messages in queues and of the buffers of connections."""

@@ -61,7 +61,8 @@ class NodeEvents:
 
     def _set_alarm(self, reason: str, is_on: bool) -> None:
         self.publish(f"alarm.{'set' if is_on else 'cleared'}", {"resource": reason})
-        log.warning("alarm on" if is_on else "alarm off", extra={"facts": {"reason": reason}})
+        text = "alarm on: publishers are blocked" if is_on else "alarm off"
+        log.warning(text, extra={"facts": {"reason": reason}})
         if is_on:
             self._front.alarms.append(reason)
             return

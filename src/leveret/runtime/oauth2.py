@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 REFRESH_S: Final = 300.0
 PAUSE_S: Final = 10.0
+_NOT_LOADED: Final = "the keys of OAuth2 tokens could not be loaded, the old ones are used: %s"
 
 
 class TokenLogins:
@@ -83,13 +84,13 @@ class TokenLogins:
             self._local = local_keys(self._settings)
         except ConfigError as fault:
             is_complete = False
-            log.error("the keys of tokens were not reloaded: %s", fault)
+            log.error(_NOT_LOADED, fault)
         try:
             if self._settings.oauth2_jwks_url:
                 self._fetched = fetch_key_set(self._settings.oauth2_jwks_url)
         except ConfigError as fault:
             is_complete = False
-            log.error("the keys of tokens were not reloaded: %s", fault)
+            log.error(_NOT_LOADED, fault)
         return is_complete
 
 

@@ -2,8 +2,7 @@
 
 A client is served by the fronts of this node while it leads, else it is relayed: the node ends the
 client's TLS, opens one connection to the leader for it, tells who the client is (`RelayHead`), and
-then passes bytes in both directions without looking at them. A side that does not read stops the
-reading of the other side, so memory is bounded by the write buffers of both.
+joins both connections (`relays`).
 
 A client that comes while no node leads waits for `LEADER_WAIT_S`. Then its connection is closed.
 Client libraries try again, at this node or at another.
@@ -11,31 +10,28 @@ Client libraries try again, at this node or at another.
 
 import asyncio
 import logging
-import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
-from typing import Final, cast
+from typing import Final
 
 from leveret.auth.certificates import NameRule, tls_peer
 from leveret.cluster.errors import ClusterError
 from leveret.cluster.relay import AMQPS, CertificateNames, RelayHead, attach
 from leveret.listening import Acceptor, Client, Networks, Refusals, bound_sockets
+from leveret.runtime.relays import Relayed, RelayEnd, Relays
 
 log = logging.getLogger(__name__)
 
 LEADER_WAIT_S: Final = 5.0
 PREPARE_S: Final = 10.0  # for a PROXY header and for the TLS handshake
 TLS_SHUTDOWN_S: Final = 1.0
-BUFFER_BYTES: Final = 262_144  # for each direction of a relayed client; then reading stops
 WAITING_MAX: Final = 1024  # clients that wait for a leader, or for their connection to it
 
 NO_DESCRIPTORS: Final = "the node has too many open files"
 TOO_MANY: Final = "too many clients wait for a leader"
 
-# A connection to the leader and the bytes that came from it already.
-Relayed = tuple[asyncio.Transport, bytes]
 # Find the server of a client: a protocol of this node, or the leader. Raises ClusterError.
 FindServer = Callable[[RelayHead, Client], Awaitable[asyncio.BaseProtocol | Relayed]]
 
@@ -46,6 +42,7 @@ class PublicListeners:
     def __init__(
         self,
         find_server: FindServer,
+        relays: Relays,
         descriptors_end: int,
         proxies: Networks,
         name_rule: NameRule | None = None,
@@ -56,6 +53,7 @@ class PublicListeners:
         """
         self.name_rule = name_rule
         self._find_server = find_server
+        self._relays = relays
         self._descriptors_end = descriptors_end
         self._proxies = proxies  # must send a PROXY header
         self._acceptors: list[Acceptor] = []
@@ -115,10 +113,14 @@ class PublicListeners:
             self._refusals.note(str(fault) or "no node leads", client.host)
             end.abort()
             return
+        except Exception:  # a bug: nobody else would close the connection
+            log.exception("a client from %s finds no server", client.host)
+            end.abort()
+            return
         finally:
             self.leave(client.host)
         if isinstance(server, tuple):
-            end.relay(*server)
+            end.relay(self._relays, server)
         else:
             self.forget(end)
             end.give_to(server)
@@ -139,81 +141,7 @@ class PublicListeners:
         self.abort_relayed()
 
 
-class _End(asyncio.Protocol):
-    """One of the two connections of a client. Everything that comes goes to the other one."""
-
-    transport: asyncio.Transport
-    other: "_End | None" = None  # None: not connected yet, or ended
-    _has_ended = False  # the peer has ended its side
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports do not inherit from asyncio's.
-        self.transport = cast(asyncio.Transport, transport)
-        self.transport.set_write_buffer_limits(high=BUFFER_BYTES)
-        raw = transport.get_extra_info("socket")
-        if raw is not None and raw.family in (socket.AF_INET, socket.AF_INET6):
-            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-    def data_received(self, data: bytes) -> None:
-        if self.other is not None:
-            self.other.transport.write(data)
-
-    def eof_received(self) -> bool:
-        """Pass the end of the input on. The other direction may go on."""
-        self._has_ended = True
-        other = self.other
-        if other is None or other._has_ended or not other.transport.can_write_eof():
-            return False
-        other.transport.write_eof()
-        return self.transport.can_write_eof()
-
-    def pause_writing(self) -> None:
-        if self.other is not None and not self.other.transport.is_closing():
-            self.other.transport.pause_reading()
-
-    def resume_writing(self) -> None:
-        if self.other is not None and not self.other.transport.is_closing():
-            self.other.transport.resume_reading()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        other, self.other = self.other, None
-        if other is None:
-            return
-        other.other = None
-        if exc is not None:
-            other.transport.abort()
-        else:
-            other.transport.close()  # after the bytes that it has not sent yet
-
-
-def _join(client: _End, transport: asyncio.Transport, rest: bytes, early: bytes) -> None:
-    """Connect a client with the leader.
-
-    `rest` are bytes that the leader has sent already, and `early` those of the client.
-    """
-    leader = _End()
-    client.other, leader.other = leader, client
-    attach(transport, leader, rest)
-    if early:
-        transport.write(early)
-    if not client.transport.is_closing() and not client.transport.is_reading():
-        client.transport.resume_reading()
-
-
-def join_ends(
-    client: asyncio.Transport, leader: asyncio.Transport, rest: bytes, early: bytes
-) -> None:
-    """Relay a client whose connection another protocol had until now."""
-    end = _End()
-    client.set_protocol(end)
-    end.connection_made(client)
-    if client.is_closing():
-        leader.abort()
-    else:
-        _join(end, leader, rest, early)
-
-
-class _ClientEnd(_End):
+class _ClientEnd(RelayEnd):
     """The connection of the client itself."""
 
     def __init__(self, listeners: PublicListeners, service: str, client: Client) -> None:
@@ -238,18 +166,21 @@ class _ClientEnd(_End):
             self._early += data
             self.transport.pause_reading()
 
+    def eof_received(self) -> bool:
+        if self._serving is None:
+            return super().eof_received()
+        self.has_ended = True  # the server decides whether the client still gets an answer
+        return self.transport.can_write_eof()
+
     def give_to(self, protocol: asyncio.BaseProtocol) -> None:
         """Let a protocol of this node serve the client from now on."""
         self._serving = None
-        attach(self.transport, protocol, self._early)
+        attach(self.transport, protocol, self._early, has_ended=self.has_ended)
 
-    def relay(self, transport: asyncio.Transport, rest: bytes) -> None:
-        """Connect the client with the leader. `rest` are bytes that the leader has sent already."""
+    def relay(self, relays: Relays, relayed: Relayed) -> None:
+        """Connect the client with the leader."""
         self._serving = None
-        if self.transport.is_closing():
-            transport.abort()
-        else:
-            _join(self, transport, rest, self._early)
+        relays.join(self, relayed, self._early)
 
     def abort(self) -> None:
         self.transport.abort()

@@ -10,6 +10,7 @@ the exit code is 1.
 
 import asyncio
 import contextlib
+import errno
 import gc
 import logging
 import os
@@ -122,6 +123,8 @@ def _reason(fault: OSError, settings: Settings) -> str:
         return f"host is {settings.host}: {reason}"
     if fault.filename is not None:
         return f"{os.fsdecode(fault.filename)}: {reason}"
+    if fault.errno == errno.EADDRINUSE:
+        return f"{reason}; stop the program that uses it, or choose another port"
     return reason
 
 

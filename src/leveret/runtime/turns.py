@@ -3,7 +3,7 @@
 Every input (received bytes, a timer, an HTTP command) is a turn: `begin`, commands, `end`. `end`
 carries out the effects of the commands, lets the fronts encode them, and calls the flushers that
 write the output. If work is left over (a peer got new credit, a timer is due at once, the turn has
-made its share of copies), another turn follows soon. The loop serves other clients in between.
+done its share of work), another turn follows soon. The loop serves other clients in between.
 """
 
 import asyncio

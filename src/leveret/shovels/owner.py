@@ -88,11 +88,25 @@ class Owner:
         exchange = _text(arguments, "x-dead-letter-exchange")
         if exchange is not None:
             self.require(READ, vhost.name, "queue", name)
-            self.require(WRITE, vhost.name, "exchange", exchange)
+            self._require_way_in(vhost, exchange, _text(arguments, "x-dead-letter-routing-key"))
         stream = _text(arguments, "x-remember")
         if stream is not None:
             self.require(CONFIGURE, vhost.name, "queue", stream)
             self.require(WRITE, vhost.name, "queue", stream)
+
+    def _require_way_in(self, vhost: Vhost, name: str, key: str | None) -> None:
+        """Require that dead letters may go to an exchange with this key, or with any key."""
+        self.require(WRITE, vhost.name, "exchange", name)
+        exchange = vhost.exchanges.get(name)
+        if exchange is None or exchange.kind != "topic":
+            return
+        if key is not None:
+            self.require_topic(WRITE, vhost.name, exchange, key)
+        elif not self.user().may_every_topic(WRITE, vhost.name, name):
+            raise AccessRefusedError(
+                f"write access to every topic in exchange '{name}' in vhost '{vhost.name}' "
+                f"refused for user '{self.name}'"
+            )
 
 
 def _text(arguments: Table, name: str) -> str | None:

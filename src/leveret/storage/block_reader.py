@@ -82,7 +82,7 @@ class BlockReader:
         except FileNotFoundError:
             pass  # the log has removed the file: the follower gets a copy of the directory
         except OSError as fault:
-            log.warning("blocks cannot be read back for another node: %s", fault)
+            log.warning("the log could not be read for a node that is behind: %s", fault)
         try:
             self._loop.call_soon_threadsafe(job.done, blocks)
         except RuntimeError:  # the loop is closed: the node has stopped

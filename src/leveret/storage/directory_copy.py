@@ -202,12 +202,13 @@ class CopyTarget:
         self._at = 0
         self._crc = 0
 
-    def put(self, data: bytes) -> None:
+    def put(self, pieces: list[memoryview]) -> None:
         """Write the next bytes of the file."""
         assert self._file is not None
-        self._file.write([data], self._at)
-        self._at += len(data)
-        self._crc = crc32(data, self._crc)
+        self._file.write(pieces, self._at)
+        for piece in pieces:
+            self._at += len(piece)
+            self._crc = crc32(piece, self._crc)
 
     def end(self, size: int, crc: int) -> bool:
         """Keep the file if size and checksum are right; otherwise drop it and return False."""

@@ -86,7 +86,7 @@ class DiskFile:
         self.name = name
         self._syncs = syncs
 
-    def write(self, pieces: list[bytes], offset: int) -> None:
+    def write(self, pieces: list[bytes] | list[memoryview], offset: int) -> None:
         """Write all pieces one after the other, starting at `offset`."""
         for first in range(0, len(pieces), _PIECES_MAX):
             part = pieces[first : first + _PIECES_MAX]
@@ -153,7 +153,9 @@ class Disk:
         try:
             self._locks = lock_folder(self._root)
         except BlockingIOError as fault:
-            raise StorageError(f"the data directory {self._root} is in use") from fault
+            raise StorageError(
+                f"the data directory {self._root} is in use by another process"
+            ) from fault
 
     def release(self) -> None:
         for fd in self._locks:

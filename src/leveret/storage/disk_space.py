@@ -55,7 +55,8 @@ class DiskReserve:
             finally:
                 file.close()
         except OSError as fault:
-            log.warning("no reserve on the disk: %s", fault)
+            text = "the reserve for a full disk could not be made, and is tried again: %s"
+            log.warning(text, fault)
             with contextlib.suppress(OSError):
                 self._disk.remove(RESERVE)
         else:

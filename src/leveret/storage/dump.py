@@ -197,7 +197,7 @@ def _record(record: bytes, offset: int, bodies: bool) -> Entry:
     try:
         fields = read(payload)
         if bodies and record[0] == MESSAGE:
-            fields["body"] = make_message(CopyFields(payload), payload, 0).body
+            fields["body"] = make_message(CopyFields(payload), payload).body
     except _FAULTS as fault:
         fields = {"size": len(payload), "fault": str(fault) or "cannot be read"}
     return Entry(offset, kind, fields)
@@ -216,7 +216,7 @@ def _copy(payload: bytes) -> Fields:
 
 def _message(payload: bytes) -> Fields:
     fields = _copy(payload)
-    message = make_message(CopyFields(payload), payload, 0)
+    message = make_message(CopyFields(payload), payload)
     fields["exchange"] = message.address.exchange
     fields["routing_key"] = message.address.routing_key
     fields["header_bytes"] = len(message.header)

@@ -66,7 +66,7 @@ class JobWriter:
                 self._report_failed(job, fault)
                 return
             except Exception as fault:  # our own errors end the writing, like errors of the disk
-                log.error("a bug stops the log", exc_info=fault)
+                log.error("the log stops because of a bug: please report it", exc_info=fault)
                 text = f"{type(fault).__name__}: {fault}"
                 self._report_failed(job, OSError(errno.EIO, text))
                 return
@@ -100,6 +100,10 @@ class JobWriter:
             self._begin_file(job, job.next_file)
         if job.is_committed or self.is_alone:
             self._settle(job)
+
+    def clear_mark(self) -> None:
+        """Take back the mark of the node before, which may have stopped in order."""
+        self._mark.clear()
 
     def _begin_file(self, job: WriteJob, number: int) -> None:
         """Create the file for the next block. It has no checkpoint yet, and needs none."""

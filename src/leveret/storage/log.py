@@ -115,6 +115,7 @@ class Log:
             if not is_full(full):
                 raise
             fault = full
+            self._jobs.clear_mark()  # deliveries begin, and the log cannot tell of them
             self._job = job
             self._retry_later(job)
         else:

@@ -29,10 +29,10 @@ def distance_to_message(payload: bytes) -> int:
     return i64(read_i32_be(payload, COPY_BYTES)) & 0xFFFFFFFF
 
 
-def make_message(copy: CopyFields, payload: bytes, slot: i64) -> Message:
-    """Return the message of a copy. `payload` is the payload of its MESSAGE record."""
+def make_message(copy: CopyFields, payload: bytes) -> Message:
+    """Return the message of a copy, in no queue. `payload` is that of its MESSAGE record."""
     address, at = read_address(payload, COPY_BYTES)
-    return fill_message(copy, payload, slot, address, at)
+    return fill_message(copy, payload, 0, address, at)
 
 
 def fill_message(copy: CopyFields, payload: bytes, slot: i64, address: Address, at: i64) -> Message:

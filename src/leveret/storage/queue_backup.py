@@ -235,4 +235,4 @@ def _kept(data: bytes, at: int, stop: int) -> BackedUpMessage:
         origin = at - distance_to_message(payload)
         start = origin + RECORD_HEAD_BYTES
         payload = data[start : start + int.from_bytes(data[origin + 1 : start], "big")]
-    return BackedUpMessage(make_message(copy, payload, 0), int(copy.due_ms))
+    return BackedUpMessage(make_message(copy, payload), int(copy.due_ms))

@@ -123,6 +123,8 @@ def _rebuild(
         logs, [number for number, _ in removed_logs(names)]
     )
     yield from read_files(disk, names, logs, start, found)
+    # The mark of a node that stopped in order names its last block.
+    replay.has_ended = replay.has_ended and found.marked_block == found.last_block
     _check_end(found)
     found.covered = start
     found.next_file = max([start, *found.files]) + 1
@@ -202,7 +204,8 @@ def _read_witnesses(disk: Disk, names: list[str], found: RecoveryResult) -> None
     """Note the last block that was on disk, as the mark and the removal markers know it."""
     block = read_mark(disk)
     found.is_mark_damaged = block is None
-    found.synced_block = max([block or 0, *(block for _, block in removed_logs(names))])
+    found.marked_block = block or 0
+    found.synced_block = max([found.marked_block, *(block for _, block in removed_logs(names))])
 
 
 def _check_end(found: RecoveryResult) -> None:

@@ -15,6 +15,7 @@ class RecoveryResult:
         self.messages = 0
         self.synced_block = 0  # a block that was on disk, as far as the directory tells
         self.unsynced_from = 0  # where later blocks begin in the newest file; 0: there are none
+        self.marked_block = 0  # the block that the mark `synced` names
         self.is_mark_damaged = False  # the mark `synced` cannot be read
         self.cut_bytes = 0  # bytes of a torn write at the end of the log
         self.torn: tuple[int, int] | None = None  # file of the torn write, and where it begins

@@ -342,7 +342,7 @@ class ReadOnlyFile(DiskFile):
         super().__init__(-1, name)
         self._data = data
 
-    def write(self, pieces: list[bytes], offset: int) -> None:
+    def write(self, pieces: list[bytes] | list[memoryview], offset: int) -> None:
         """Do nothing."""
 
     def sync(self) -> None:

@@ -204,7 +204,8 @@ class Replay:
     def read(self, data: bytes, at: i64, end: i64, file: i64, messages_only: bool) -> None:
         """Replay the records between two offsets of a file's bytes.
 
-        `messages_only` is for files older than the checkpoint, which holds everything else.
+        `messages_only` is for files older than the checkpoint, which holds everything else. An END
+        in such a file is old: the node that wrote the checkpoint has run after it.
         """
         while at < end:
             kind: i64 = data[at]
@@ -240,7 +241,8 @@ class Replay:
                 self._files(data, start, start + size)
             elif kind == DEFINE:
                 self.definitions.append(decode_table(data, start + 4, start + size))
-            self.has_ended = kind == END
+            if not messages_only:
+                self.has_ended = kind == END
             at = stop
 
     def deleted_queues(self) -> list[int]:

@@ -154,10 +154,7 @@ class Store:
             self.replicated.newest_index = found.newest_index
         fault = self.log.start(found.files, found.covered, found.next_file, found.last_block)
         if fault is not None:
-            log.error(
-                "the log cannot be written: %s; publishes are refused, consumers can go on",
-                fault,
-            )
+            _log_unwritable(fault)
             self._last_fault = fault
             self.disk_alarm.is_stuck = True
         self._pages.trusted_from = found.next_file
@@ -292,7 +289,7 @@ class Store:
 
     def _on_fault(self, fault: OSError) -> None:
         """Tell all waiting sessions that their data is not safe."""
-        log.error("the log cannot be written: %s", fault)
+        _log_unwritable(fault)
         self._last_fault = fault
         if not is_temporary(fault):
             self.fault = fault
@@ -330,6 +327,13 @@ class Store:
         self.disk_alarm.stop()
         self.log.stop()
         self.disk.release()
+
+
+def _log_unwritable(fault: OSError) -> None:
+    is_retried = is_temporary(fault)
+    advice = "it is tried again" if is_retried else "check the disk, then restart the node"
+    text = "the log cannot be written: %s; publishes are refused, consumers can go on; %s"
+    log.error(text, fault, advice)
 
 
 def _report(found: RecoveryResult) -> None:

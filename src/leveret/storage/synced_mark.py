@@ -5,9 +5,12 @@ each block to a small file of its own, after the sync of the block. A start that
 block knows that the end of the log is missing. The mark is a head and one block (number 0) with the
 record BLOCK, overwritten in place.
 
+A stop in order counts only if the mark names its block. A node that starts on a full disk cannot
+write that it has started, but it can empty the mark.
+
 The mark is not synced with each block, only when the node stops. It never names a block that is not
 on disk, so a mark that a power loss has taken back does no harm. A mark that cannot be written is
-left alone: it only serves to detect a fault.
+left alone: a start may then miss a cut, and marks every message as redelivered.
 """
 
 import contextlib
@@ -51,6 +54,13 @@ class SyncedMark:
             record = _RECORD_HEAD + block.to_bytes(_NUMBER_BYTES, "big")
             head = encode_block_head([record], ONLY_BLOCK)
             self._file.write_hint(_HEAD + head + record)
+
+    def clear(self) -> None:
+        """Name no block. This needs no space on the disk."""
+        self.open()
+        if self._file is not None:
+            self._file.truncate(0)
+            self._file.sync()
 
     def close(self) -> None:
         """Sync the mark, so that it also survives a power loss, and close the file."""

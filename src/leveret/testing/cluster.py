@@ -30,9 +30,11 @@ from leveret.config.settings import Settings
 from leveret.testing.cables import Cables
 from leveret.testing.ports import HOST, free_port
 
-WITHIN_S: Final = 120.0  # for a start, a stop, and the election of a leader
+WITHIN_S: Final = 240.0  # for a start, a stop, and the election of a leader
 POLL_S: Final = 0.05
 ANSWER_S: Final = 10.0  # for one HTTP answer
+# On a busy machine a process may get no time for more than a second, and must not lose its lead.
+ELECTION_TIMEOUT_MS: Final = 4_000
 NODES_MAX: Final = 9
 _NAMES: Final = "abcdefghi"
 _LOG_END_CHARS: Final = 4000  # of a log in an error
@@ -270,8 +272,9 @@ def cluster(
     """Run a cluster of real nodes until the end of the block.
 
     `folder` keeps data directories and logs; without it they are removed at the end. `settings` are
-    fields of `leveret.config.settings.Settings`, for every node. With `start=False` the test starts
-    the nodes itself. With `is_direct` there are no proxies between the nodes, which cost time: then
+    fields of `leveret.config.settings.Settings`, for every node. A leader may be silent for
+    `ELECTION_TIMEOUT_MS`, unless they say otherwise. With `start=False` the test starts the nodes
+    itself. With `is_direct` there are no proxies between the nodes, which cost time: then
     nothing can be cut.
     """
     if not 1 <= size <= NODES_MAX:
@@ -283,6 +286,7 @@ def cluster(
         if not is_direct:
             cables = Cables()
             stack.callback(cables.close)
+        settings.setdefault("cluster_election_timeout_ms", ELECTION_TIMEOUT_MS)
         running = RunningCluster(_make_nodes(_NAMES[:size], folder, cables, settings), cables)
         stack.callback(running.close)
         if start:

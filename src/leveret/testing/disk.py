@@ -309,7 +309,7 @@ class FakeFile(DiskFile):
         self._disk = disk
         self._number = number
 
-    def write(self, pieces: list[bytes], offset: int) -> None:
+    def write(self, pieces: list[bytes] | list[memoryview], offset: int) -> None:
         self._disk.write_file(self._number, b"".join(pieces), offset)
 
     def write_hint(self, data: bytes) -> None:

@@ -29,6 +29,8 @@ class Ledger:
     def __init__(self) -> None:
         self.entries: dict[int, Entry] = {}
         self.refused = 0  # applications under a token that was not the newest
+        self._put_in = 0
+        self._done = 0
         self.news = threading.Condition()
 
     def told(self, line: str) -> str:
@@ -47,9 +49,20 @@ class Ledger:
                 self.refused += 1
                 return "no"
             else:
+                self._done += not entry.applied
                 entry.applied_s = entry.applied_s or time.monotonic()
                 entry.applied.append(token)
         return "yes"
+
+    def on_put_in(self, count: int) -> None:
+        """Note that a producer was told of new jobs."""
+        with self.news:
+            self._put_in += count
+
+    def waiting(self) -> int:
+        """Return the number of jobs that are known and not done."""
+        with self.news:
+            return self._put_in - self._done
 
     def faults(self, told: dict[int, float]) -> list[str]:
         """What is wrong, given the ids that producers were told, and when."""

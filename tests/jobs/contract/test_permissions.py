@@ -3,12 +3,13 @@
 import base64
 import itertools
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
-from tests.jobs.api import Answer, Api
+from tests.jobs.api import WAIT_S, WOKEN_WITHIN_S, Answer, Api
 from tests.jobs.stores import Service
 
 PROBLEM = "application/problem+json"
@@ -108,6 +109,26 @@ def test_each_operation_needs_its_permissions_and_no_others(desk: Desk) -> None:
                     assert answer.headers["content-type"] == PROBLEM
                     assert f"{missing} access to queue '{place}'" in answer.body["detail"]
                 put_schedule(desk, TOPIC)
+
+
+def test_a_call_that_waits_loses_its_job_with_the_permission(desk: Desk, service: Service) -> None:
+    api = desk.login()
+    query = f"namespace={desk.namespace}&topic={TOPIC}&wait={WAIT_S}"
+    with ThreadPoolExecutor(1) as worker:
+        waiting = worker.submit(api.call, "GET", f"/dequeue?{query}")
+        while not (service.keeps_leases or _has_consumer(desk) or waiting.done()):
+            pass  # a topic that is a queue has a consumer while a call waits
+        desk.grant(read=NOTHING)
+        (id,) = desk.owner.enqueue(TOPIC, b"secret")
+        answer = waiting.result(WOKEN_WITHIN_S)
+    assert (answer.status, answer.headers["content-type"]) == (403, PROBLEM)
+    assert "read access to queue" in answer.body["detail"]
+    assert desk.owner.take(TOPIC, wait=WAIT_S)["id"] == id
+
+
+def _has_consumer(desk: Desk) -> bool:
+    answer = desk.manage("GET", f"queues/{desk.namespace}/{TOPIC}")
+    return answer.status == 200 and answer.body["consumers"] > 0
 
 
 def test_creating_a_queue_needs_configure(desk: Desk, service: Service) -> None:

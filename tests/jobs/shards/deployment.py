@@ -153,8 +153,11 @@ def handles(jobs: list[LeasedJob]) -> list[Handle]:
 
 
 async def begin_to_wait(store: ShardsStore) -> "asyncio.Task[list[LeasedJob]]":
-    """Begin a dequeue that waits for a job; return when it has found none."""
-    dequeue = store.dequeue(*TOPIC, 1, LEASE_MS, 60_000)
+    """Begin a dequeue that waits for a job; return when it has found none.
+
+    It waits for longer than a test does, because it looks for jobs once more at its end.
+    """
+    dequeue = store.dequeue(*TOPIC, 1, LEASE_MS, 600_000)
     waiting = asyncio.get_running_loop().create_task(dequeue)
     await eventually(lambda: store._signals.is_awaited(TOPIC))
     return waiting

@@ -7,15 +7,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import redis
 
+from leveret.cli.ctl.status import show_status
+from leveret.cli.shared.management import ManagementClient
 from leveret.errors import ConfigError, JobsUnavailableError
 from leveret.job_service.shards.addresses import check_addresses
 from leveret.storage.disk import Disk
 from leveret.testing import RunningBroker, broker
 from tests.jobs.api import Api
 from tests.jobs.shards.deployment import (
+    QUIET,
     WITHIN_S,
     Deployment,
     drain,
@@ -50,6 +54,35 @@ def test_the_first_failed_probe_tells_its_cause(
         assert len(lines) == 1  # the same cause is not told again
 
     asyncio.run(main())
+
+
+def test_a_node_number_that_cannot_be_renewed_is_told_once(
+    deployment: Deployment, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with deployment.node(settings=QUIET) as store:
+            await asyncio.sleep(0)  # the node's own watch begins to wait, for minutes
+            store._redis.health.on_down("cut off")
+            generator = store._id_generator
+            monkeypatch.setattr(
+                generator, "_settings", msgspec.structs.replace(QUIET, node_lease_ms=4)
+            )
+            renew, tries = generator.renew, 0
+
+            async def counted() -> None:
+                nonlocal tries
+                tries += 1
+                await renew()
+
+            monkeypatch.setattr(generator, "renew", counted)
+            watch = asyncio.get_running_loop().create_task(generator.watch())
+            await eventually(lambda: tries > 3)
+            watch.cancel()
+            await store._redis.probe()
+        assert len([line for line in caplog.messages if "is not renewed" in line]) == 1
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(main())
 
 
 def test_a_shard_that_fails_later_leaves_the_node_ready(
@@ -105,6 +138,13 @@ def test_health_and_metrics_name_the_servers(deployment: Deployment) -> None:
             status, body = _get(server, f"/api/health/checks/{path}")
             assert status == 503
             assert "shard 1 (" in body and "does not exist" in body
+        logins: tuple[tuple[str | None, str], ...] = (("guest", "does not exist"), (None, "--user"))
+        for login, words in logins:
+            lines: list[str] = []
+            client = ManagementClient(server.http_url, login, login)
+            assert show_status(client, as_json=False, echo=lines.append) == 0
+            (line,) = [line for line in lines if line.startswith("jobs ")]
+            assert words in line
         token = server.node.jobs.sign(["n"], "test", 600)
         api = Api(server.http_port, token, "n")
         api.enqueue(topic_on(0), b"x")

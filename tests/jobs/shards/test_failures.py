@@ -15,6 +15,7 @@ from leveret.job_service.shards import ShardsStore
 from leveret.job_service.shards.buffered_job import decode_job
 from tests.jobs.shards.deployment import (
     QUICK,
+    QUIET,
     WITHIN_S,
     Deployment,
     abandon,
@@ -30,7 +31,7 @@ from tools.services import Postgres, RedisServer
 
 pytestmark = pytest.mark.compiled_only("the store is the same in both forms")
 
-SHORT = msgspec.structs.replace(QUICK, deadline_s=0.5)
+SHORT = msgspec.structs.replace(QUICK, deadline_s=1.5)
 UNSWEPT = msgspec.structs.replace(SHORT, sweep_after_s=600.0)
 SLOW_MODE = msgspec.structs.replace(QUICK, is_slow_mode=True)
 
@@ -288,8 +289,8 @@ def test_what_is_done_in_a_shard_is_told_so_though_redis_dies_meanwhile(
             given_back = [Handle(first.id, first.token)]
             assert await store.nack("n", "t", given_back, "no", 0) == [Outcome.DONE]
             store._redis.health.is_up = True  # as long as nobody has noticed
-            buried = [Handle(second.id, second.token)]
-            assert await store.nack("n", "t", buried, "no", None, is_dead=True) == [Outcome.DONE]
+            dead = [Handle(second.id, second.token)]
+            assert await store.nack("n", "t", dead, "no", None, is_dead=True) == [Outcome.DONE]
             store._redis.health.is_up = True
             assert await store.redrive("n", "t", None) == 1
 
@@ -440,6 +441,20 @@ def test_a_job_whose_call_still_waits_is_not_swept(
             async with deployment.node("b") as other:
                 assert (await other.enqueue([late])).ids == ids  # as the tables have it
                 assert await drain(other, "t") == []
+
+    asyncio.run(main())
+
+
+def test_a_stop_without_jobs_to_store_succeeds_though_a_shard_is_gone(
+    apart: Deployment, other_postgres: Postgres
+) -> None:
+    async def main() -> None:
+        store = await apart.started(settings=QUIET)
+        other_postgres.end()  # the node has not noticed yet
+        try:
+            await store.stop(WITHIN_S)
+        finally:
+            other_postgres.start()
 
     asyncio.run(main())
 

@@ -118,9 +118,11 @@ def test_a_full_redis_hides_no_jobs(deployment: Deployment, own_redis: RedisServ
 
 
 def test_a_stalled_shard_does_not_cost_the_node_its_number(deployment: Deployment) -> None:
-    impatient = structs.replace(QUICK, deadline_s=1.0, node_lease_ms=60_000)
+    impatient = structs.replace(QUICK, deadline_s=3.0, node_lease_ms=60_000)
 
     async def main() -> None:
+        async with deployment.node("before"):
+            pass  # tables are made without a short deadline
         async with deployment.node(settings=impatient) as store:
             number = store._id_generator.node_number
             blocker = await asyncpg.connect(deployment.dsns[1], timeout=WITHIN_S)

@@ -264,6 +264,22 @@ def test_a_waiting_dequeue_of_another_node_learns_of_jobs_that_are_listed_late(
     asyncio.run(main())
 
 
+def test_a_dequeue_that_waits_without_redis_looks_again_when_redis_is_back(
+    deployment: Deployment,
+) -> None:
+    """It could neither take the listed job back nor mark its topic, so nobody would wake it."""
+
+    async def main() -> None:
+        async with deployment.two_nodes(settings=QUIET) as (first, second):
+            await prefetched(first, 1)
+            second._redis.health.on_down("this node alone is cut off")
+            waiting = await begin_to_wait(second)
+            await second._redis.probe()
+            assert len(await asyncio.wait_for(waiting, WITHIN_S)) == 1
+
+    asyncio.run(main())
+
+
 def test_what_a_stopped_or_idle_node_has_listed_is_ready_again(deployment: Deployment) -> None:
     async def main() -> None:
         async with deployment.node("a", settings=QUIET) as first:

@@ -85,7 +85,7 @@ class SimulatedBroker(Machine):
         )
         node.machine = self
         self.node = node
-        listeners = PublicListeners(node.find_server, 0, Networks(""))
+        listeners = PublicListeners(node.find_server, node.relays, 0, Networks(""))
 
         def accept() -> asyncio.BaseProtocol:
             client = Client("10.0.0.1", 0, is_local=False)

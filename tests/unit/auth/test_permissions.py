@@ -80,6 +80,8 @@ def test_topic_without_an_entry_allows_every_key() -> None:
     assert not permissions.may_topic("u", WRITE, "/", "amq.topic", "b.a")
     assert not permissions.may_topic("u", READ, "/", "amq.topic", "a.b")
     assert permissions.may_topic("u", WRITE, "/", "other", "b.a")
+    assert not permissions.may_every_topic("u", WRITE, "/", "amq.topic")
+    assert permissions.may_every_topic("u", WRITE, "/", "other")
     assert permissions.drop_topic("/", "u")
     assert permissions.may_topic("u", READ, "/", "amq.topic", "a.b")
 

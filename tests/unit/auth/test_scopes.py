@@ -88,6 +88,12 @@ def test_routing_key_needs_a_part_of_its_own() -> None:
     assert not keyed.may_topic("write", "/", "other", "a.b")
 
 
+def test_every_key_of_a_topic_exchange_needs_a_star_alone() -> None:
+    found = Scopes(["write:*/a", "write:*/b/a*", "write:*/c/*", "write:*/d/**", "read:*/e/*"], {})
+    may = [name for name in "abcde" if found.may_every_topic("write", "/", name)]
+    assert may == ["c", "d"]
+
+
 def test_tags_are_scopes_too() -> None:
     assert Scopes(["tag:management", "read:*/*", "tag:x"], {}).tags == ("management", "x")
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from leveret.cli.app import make_app
 
-APP = make_app("")
+APP = make_app("jobs")
 
 RUNNER = CliRunner()
 

@@ -18,7 +18,10 @@ from leveret.cli.shared.reasons import plain_reason
         ),
         ('<<"x">> is not valid, actually was <<>>', "'x' is not valid, not an empty text"),
         ("[{key_missing,pattern}]", "'pattern' is missing"),
-        ('max-length: "expected integer, got longstr"', "max-length: a whole number, not a text"),
+        (
+            'max-length: "expected integer, got longstr"',
+            "max-length: must be a whole number, not a text",
+        ),
         ("no queue 'q' in vhost '/'", "no queue 'q' in vhost '/'"),
     ],
 )

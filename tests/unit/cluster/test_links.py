@@ -68,6 +68,7 @@ class End:
         self.messages_lost: list[str] = []  # peers whose link for messages was replaced
         self.data_lost: list[str] = []  # peers whose link for data was lost or replaced
         self.refused: list[int] = []
+        self.refused_at: dict[str, str] = {}  # the newest sentence by name
         self.drained = asyncio.Event()
         self.leads = True
         self.relays: asyncio.Queue[tuple[RelayHead, Echo]] = asyncio.Queue()
@@ -96,6 +97,7 @@ class End:
 
     def on_refused(self, peer: str, code: int, sentence: str) -> None:
         self.refused.append(code)
+        self.refused_at[peer] = sentence
 
     def on_messages(self, peer: str, messages: list[Message], size_bytes: int) -> None:
         assert size_bytes > 0
@@ -403,6 +405,7 @@ async def test_a_relay_is_refused_where_nobody_leads_or_can_be_reached() -> None
         with pytest.raises(ClusterError, match="cannot be reached"):
             await two.links.open_relay("c", head)
         assert not [*one.links._others, *two.links._others]
+        assert two.refused == []  # it is no fault of the cluster: another node may lead by now
 
 
 @pytest.mark.parametrize("rest", [b"\x7f\xff\xff\xff", b"\0\0\0\2\x09\0", b"\0\0\0\5\0\0abc"])
@@ -468,6 +471,8 @@ async def test_a_node_at_the_address_of_another_is_refused(
         await until(lambda: len(lines(caplog, text)) >= 2)
         assert "correct --cluster-peers" in lines(caplog, text)[0]
         assert one.links.facts() == three.links.facts() == []
+        assert set(three.refused_at) == {"b"}
+        assert "node a answers at the address" in three.refused_at["b"]
 
 
 @played

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from leveret.engine.commands.dead_letter import CHAIN_MAX, SPREAD_FREE, SPREAD_MAX
-from leveret.engine.turns.turn import COPIES_MAX, DEATH_COPIES
+from leveret.engine.turns.turn import DEATH_WORK, WORK_MAX
 from tests.protocol.stage import closes, method, publish
 from tests.unit.engine.front import Client, deaths, headers
 
@@ -42,7 +42,7 @@ def feed_turn(client: Client, data: bytes) -> int:
     client.peer.connection.feed(data)
     broker.end_turn()
     broker.perform()
-    return broker.turn.copies
+    return broker.turn.work
 
 
 def next_turn(client: Client) -> int:
@@ -52,7 +52,7 @@ def next_turn(client: Client) -> int:
     client.peer.connection.go_on()
     broker.end_turn()
     broker.perform()
-    return broker.turn.copies
+    return broker.turn.work
 
 
 @pytest.mark.parametrize("reason", ["x_message_ttl", "x_max_length"])
@@ -87,7 +87,7 @@ def test_copies_of_a_chain_are_made_in_several_turns() -> None:
     while client.stage.broker.turn.leaving:
         turns.append(next_turn(client))
     assert len(turns) > 2
-    assert max(turns) < COPIES_MAX + DEATH_COPIES + 12
+    assert max(turns) < WORK_MAX + DEATH_WORK + 12
 
 
 def test_publishes_to_many_queues_are_made_in_several_turns() -> None:
@@ -98,8 +98,8 @@ def test_publishes_to_many_queues_are_made_in_several_turns() -> None:
     turns = [feed_turn(client, data)]
     while client.peer.connection.has_rest:
         turns.append(next_turn(client))
-    assert len(turns) == 50 * 400 // COPIES_MAX
-    assert max(turns) < COPIES_MAX + 400
+    assert len(turns) == 50 * 400 // WORK_MAX
+    assert max(turns) < WORK_MAX + 400
     client.stage.end_turn()
     client.peer.take()
     assert client.peer.connection.channels[1].confirmed_seq == 50
@@ -122,7 +122,7 @@ def test_messages_rejected_in_one_go_are_dead_lettered_in_several_turns_and_in_o
     client = Client()
     client.queue("dead")
     client.queue("q", x_dead_letter_exchange="", x_dead_letter_routing_key="dead")
-    count = 3 * COPIES_MAX // DEATH_COPIES
+    count = 3 * WORK_MAX // DEATH_WORK
     client.publish("q", *[str(number) for number in range(count)])
     client.consume("q", on=2)
     client.nack(0, on=2, multiple=True, requeue=False)
@@ -204,14 +204,14 @@ def test_queues_are_emptied_in_several_turns() -> None:
     for name in ("queue.purge", "queue.delete"):
         client = Client()
         fanout_queues(client, 25)
-        each = COPIES_MAX // 5
+        each = WORK_MAX // 5
         client.peer.feed(publish(1, "", b"x", exchange="f") * each)
         data = b"".join(method(1, name, queue=f"f{number}") for number in range(25))
         turns = [feed_turn(client, data)]
         while client.peer.connection.has_rest:
             turns.append(next_turn(client))
         assert len(turns) == 2
-        assert max(turns) < COPIES_MAX + each
+        assert max(turns) < WORK_MAX + each
         assert all(
             not queue.ready.count for queue in client.stage.broker.vhost("/").queues.values()
         )

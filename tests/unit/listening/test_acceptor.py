@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import socket
 
 import pytest
@@ -43,6 +44,14 @@ def make(admission: Everybody, proxies: str = "") -> Acceptor:
     sockets = bound_sockets(HOST, 0)
     networks = Networks(proxies)
     return Acceptor(sockets, Greeter, admission, prepare_s=WITHIN_S, proxies=networks)
+
+
+def test_port_that_is_taken_is_named() -> None:
+    (taken,) = bound_sockets(HOST, 0)
+    port = taken.getsockname()[1]
+    with taken, pytest.raises(OSError, match=f"cannot listen on {HOST}:{port}: Address") as caught:
+        bound_sockets(HOST, port)
+    assert caught.value.errno == errno.EADDRINUSE
 
 
 async def connect(acceptor: Acceptor) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

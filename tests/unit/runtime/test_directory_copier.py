@@ -7,7 +7,16 @@ from typing import cast
 
 import msgspec
 
-from leveret.runtime.directory_copier import DATA, Accept, Begin, DirectoryCopier, Finish, Offer
+from leveret.checksum import crc32
+from leveret.runtime.directory_copier import (
+    DATA,
+    Accept,
+    Begin,
+    DirectoryCopier,
+    End,
+    Finish,
+    Offer,
+)
 from leveret.storage.directory_copy import CopySource, CopyTarget
 from leveret.storage.file_names import log_name
 from leveret.testing.disk import FakeDisk
@@ -58,9 +67,9 @@ class Host:
     def has_sent(self, kind: str) -> bool:
         return any(b'"type":"%s"' % kind.encode() in data for data in self.sent)
 
-    def send_data(self, peer: str, data: bytes) -> bool:
+    def send_data(self, peer: str, *pieces: bytes) -> bool:
         if self.is_connected:
-            self.sent.append(data)
+            self.sent.append(b"".join(pieces))
         return self.is_connected
 
     def begin_copy(self, done: Callable[[CopySource | None], None]) -> None:
@@ -131,3 +140,25 @@ async def test_a_member_that_cannot_answer_gives_the_copy_up() -> None:
     await until(lambda: host.has_sent("Accept"))
     host.copier.stop()
     await until(lambda: not host.copier._tasks)
+
+
+@played
+async def test_data_that_came_together_is_written_in_order_and_acknowledged() -> None:
+    host = Host()
+    host.take(OFFER)
+    await until(lambda: host.has_sent("Accept"))
+    host.take(Begin(log_name(7)))
+    for piece in (b"ab", b"c", b"defg"):
+        host.copier.on_data("b", DATA + piece)
+    host.take(End(7, crc32(b"abcdefg")))
+    acked: list[int] = []
+
+    def is_acked() -> bool:
+        sent = [msgspec.json.decode(data) for data in host.sent]
+        acked[:] = [message["size"] for message in sent if message["type"] == "Ack"]
+        return sum(acked) == 7
+
+    await until(is_acked)
+    host.take(Begin("other"))  # the file before it is whole: this is the fault that is told
+    await until(lambda: host.has_sent("Refuse"))
+    assert b"the file other was not offered" in host.sent[-1]

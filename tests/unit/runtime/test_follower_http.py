@@ -2,13 +2,14 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Awaitable, Callable
 from http.client import HTTPResponse
 from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
-from unittest.mock import patch
+from unittest.mock import MagicMock, patch
 
 import pyarrow as pa
 import pytest
@@ -21,7 +22,7 @@ from leveret.http.framework.node import ClusterNodeFacts, Listener
 from leveret.listening import Client
 from leveret.runtime import follower_http
 from leveret.runtime.follower_http import FollowerHttp
-from leveret.runtime.public_listeners import Relayed
+from leveret.runtime.relays import Relayed, Relays
 from leveret.storage.blocks import encode_head
 from leveret.storage.file_names import segment_name
 from tests.unit.arrow.chunks import NUMBER, Sent, chunks
@@ -40,8 +41,9 @@ class _Node:
     """A node that follows a leader at an address, or nobody."""
 
     def __init__(self, leader: tuple[str, int] | None) -> None:
-        self._leader = leader
+        self.leader = leader
         self.reads = BulkReads(None)
+        self.relays = Relays()
         self.written_end = 0  # of the only stream
 
     def stream_end(self, number: int) -> int:
@@ -60,6 +62,11 @@ class _Node:
 
     settings = Settings()
 
+    disk_is_short = False
+
+    def is_disk_short(self) -> bool:
+        return self.disk_is_short
+
     def metrics(self) -> str:
         return "own 1\n"
 
@@ -68,17 +75,17 @@ class _Node:
         return [ClusterNodeFacts(name, name == "a", True, name != "c", 0) for name in "abc"]
 
     def why_unwell(self) -> str:
-        return "" if self._leader is not None else "no node leads the cluster"
+        return "" if self.leader is not None else "no node leads the cluster"
 
     async def open_relay(self, head: RelayHead) -> Relayed:
-        if self._leader is None:
+        if self.leader is None:
             raise NotLeaderError(0)
         loop = asyncio.get_running_loop()
-        transport, _ = await loop.create_connection(_Paused, *self._leader)
+        transport, _ = await loop.create_connection(_Paused, *self.leader)
         return transport, b""
 
 
-async def _ask(node: _Node, request: bytes, *, is_local: bool = True) -> bytes:
+async def _ask(node: _Node, request: bytes, *, is_local: bool = True, ends: bool = False) -> bytes:
     """Return everything that a node that follows answers, until it closes the connection."""
     client = Client("127.0.0.1", 1, is_local)
     loop = asyncio.get_running_loop()
@@ -89,6 +96,8 @@ async def _ask(node: _Node, request: bytes, *, is_local: bool = True) -> bytes:
         for at in range(0, len(request), size):  # in pieces, as a network may deliver them
             writer.write(request[at : at + size])
             await asyncio.sleep(0)
+        if ends:
+            writer.write_eof()
         answer = await reader.read()
         writer.close()
     return answer
@@ -115,6 +124,29 @@ def _with_leader(answer: bytes, ask: Callable[[_Node], Awaitable[bytes]]) -> tup
     return asyncio.run(scenario())
 
 
+@pytest.mark.parametrize(
+    "path", ["/api/queues", "/api/cluster", "/api/health/checks/alarms", "/api/health", "/ack"]
+)
+def test_client_that_ends_its_side_gets_its_answer(path: str) -> None:
+    request = f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+    _, found = _with_leader(WELL, lambda node: _ask(node, request, ends=True))
+    assert found.startswith(b"HTTP/1.1 200 ")
+
+
+def test_client_that_ends_its_side_in_the_middle_of_a_head_is_disconnected() -> None:
+    assert asyncio.run(_ask(_Node(None), b"GET /api/health HT", ends=True)) == b""
+
+
+class _Broken(_Node):
+    def metrics(self) -> str:
+        raise RuntimeError("a bug")
+
+
+def test_bug_ends_the_connection_and_not_the_node(caplog: pytest.LogCaptureFixture) -> None:
+    assert asyncio.run(_ask(_Broken(None), b"HEAD /metrics HTTP/1.1\r\n\r\n")) == b""
+    assert "a request failed" in caplog.text
+
+
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
@@ -127,6 +159,46 @@ def test_health_is_the_nodes_own_answer() -> None:
     found = asyncio.run(_ask(_Node(None), request))
     assert found.startswith(b"HTTP/1.1 503 ")
     assert b"no node leads the cluster" in found
+
+
+def test_a_head_in_many_small_pieces_costs_its_bytes_alone() -> None:
+    """Nobody has logged in yet, and the loop belongs to the whole node."""
+
+    async def scenario() -> float:
+        transport = MagicMock()
+        connection = FollowerHttp(_Node(None), Client("127.0.0.1", 1, False), HEAD)
+        connection.connection_made(transport)
+        began_s = time.thread_time()
+        for byte in b"GET / HTTP/1.1\r\nX: " + b"x" * (follower_http.HEAD_BYTES_MAX - 100):
+            connection.data_received(bytes((byte,)))
+        spent_s = time.thread_time() - began_s
+        connection.connection_lost(None)
+        assert not transport.pause_reading.called
+        return spent_s
+
+    assert asyncio.run(scenario()) < 10.0  # 0.1 s; more than 60 s if each piece searches all
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+@pytest.mark.parametrize("bad", [b"\n\n", b"X: \0\r\n\r\n", b"X: a\nb\r\n\r\n"])
+def test_what_is_no_head_goes_to_the_leader_however_it_is_cut(size: int, bad: bytes) -> None:
+    request = b"GET /api/health HTTP/1.1\r\nHost: x\r\n" + bad
+
+    async def scenario() -> bytes:
+        node = _Node(None)
+        answered = asyncio.Event()
+        transport = MagicMock()
+        transport.write.side_effect = lambda data: answered.set()
+        connection = FollowerHttp(node, Client("127.0.0.1", 1, False), HEAD)
+        connection.connection_made(transport)
+        for at in range(0, len(request), size):
+            connection.data_received(request[at : at + size])
+        async with asyncio.timeout(WITHIN_S):
+            await answered.wait()
+        connection.connection_lost(None)
+        return bytes(transport.write.call_args.args[0])
+
+    assert asyncio.run(scenario()).startswith(b"HTTP/1.1 503 ")
 
 
 def test_other_requests_go_to_the_leader_one_for_each_connection() -> None:
@@ -226,6 +298,19 @@ def test_health_checks_of_a_node_are_about_the_node_that_follows(
     request = f"GET /api/health/checks/{check} HTTP/1.1\r\n\r\n".encode()
     _, answer = _with_leader(leader_says, lambda node: _ask(node, request))
     assert answer.startswith(f"HTTP/1.1 {status} ".encode())
+
+
+def test_full_disk_of_the_node_that_follows_is_its_alarm() -> None:
+    class Full(_Node):
+        disk_is_short = True
+
+    async def ask(node: _Node) -> bytes:
+        request = b"GET /api/health/checks/local-alarms HTTP/1.1\r\n\r\n"
+        return await _ask(Full(node.leader), request)
+
+    _, answer = _with_leader(WELL, ask)
+    assert answer.startswith(b"HTTP/1.1 503 ")
+    assert answer.endswith(b'"alarms":[{"node":"b","resource":"disk space"}]}')
 
 
 @pytest.mark.parametrize(

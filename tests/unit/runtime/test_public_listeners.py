@@ -11,8 +11,9 @@ import uvloop
 from leveret.cluster.errors import NotLeaderError
 from leveret.cluster.relay import RelayHead
 from leveret.listening import Client, Networks
-from leveret.runtime import public_listeners
-from leveret.runtime.public_listeners import FindServer, PublicListeners, Relayed
+from leveret.runtime import public_listeners, relays
+from leveret.runtime.public_listeners import FindServer, PublicListeners
+from leveret.runtime.relays import Relayed, Relays
 
 MEGABYTE = 1_000_000
 
@@ -62,8 +63,10 @@ async def _leader(
 
 
 @contextlib.asynccontextmanager
-async def _listening(find: FindServer) -> AsyncIterator[tuple[PublicListeners, tuple[str, int]]]:
-    listeners = PublicListeners(find, 0, Networks(""))
+async def _listening(
+    find: FindServer, found: Relays | None = None
+) -> AsyncIterator[tuple[PublicListeners, tuple[str, int]]]:
+    listeners = PublicListeners(find, found or Relays(), 0, Networks(""))
     address = listeners.listen("amqp", "127.0.0.1", 0)
     try:
         async with asyncio.timeout(60):
@@ -162,6 +165,64 @@ def test_end_of_either_side_ends_the_other() -> None:
     _run(scenario())
 
 
+def test_client_may_end_its_side_before_the_leader_is_found() -> None:
+    async def scenario() -> bytes:
+        may_find = asyncio.Event()
+        async with _leader(_echo, []) as find:
+
+            async def find_late(head: RelayHead, client: Client) -> asyncio.BaseProtocol | Relayed:
+                await may_find.wait()
+                return await find(head, client)
+
+            async with _listening(find_late) as (_, address):
+                reader, writer = await asyncio.open_connection(*address)
+                writer.write(b"request")
+                writer.write_eof()
+                _, other = await asyncio.open_connection(*address)  # seen after the first client
+                other.close()
+                may_find.set()
+                got = await reader.read()
+                writer.close()
+                return got
+
+    assert _run(scenario()) == b"welcome request"
+
+
+@pytest.mark.parametrize("leader", ["b", "c", ""])
+def test_clients_of_a_silent_leader_are_let_go_when_it_leads_no_more(
+    leader: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relays, "OLD_LEADER_S", 0.05)
+
+    async def scenario() -> bool:
+        arrived: asyncio.Queue[asyncio.StreamWriter] = asyncio.Queue()
+        may_end = asyncio.Event()
+
+        async def be_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            arrived.put_nowait(writer)
+            await may_end.wait()
+            writer.write(b"late")
+            writer.close()
+
+        found = Relays()
+        found.on_leader("b")
+        async with _leader(be_silent, []) as find, _listening(find, found) as (_, address):
+            reader, writer = await asyncio.open_connection(*address)
+            await arrived.get()
+            assert await reader.readexactly(8) == b"welcome "
+            found.on_leader("")
+            found.on_leader(leader)
+            if leader == "b":  # it was found again in time
+                await asyncio.sleep(0.2)
+                may_end.set()
+            got = await reader.read()
+            may_end.set()
+            writer.close()
+            return got == b"late"
+
+    assert _run(scenario()) == (leader == "b")
+
+
 def test_fronts_of_this_node_take_the_client() -> None:
     async def scenario() -> None:
         async def find(head: RelayHead, client: Client) -> asyncio.BaseProtocol | Relayed:
@@ -202,7 +263,7 @@ def test_too_many_clients_without_a_leader_are_refused() -> None:
         async def find(head: RelayHead, client: Client) -> asyncio.BaseProtocol | Relayed:
             raise AssertionError
 
-        listeners = PublicListeners(find, 100, Networks(""))
+        listeners = PublicListeners(find, Relays(), 100, Networks(""))
         for _ in range(public_listeners.WAITING_MAX):
             assert listeners.enter("10.0.0.1", 99)
         assert not listeners.enter("10.0.0.1", 99)

@@ -14,7 +14,7 @@ from leveret.amqp.methods import (
 )
 from leveret.amqp.reader import MethodReader
 from leveret.amqp.writer import MethodWriter
-from leveret.engine.commands.publishing import count_copies
+from leveret.engine.commands.publishing import publish_work
 from leveret.engine.commands.settling import ack_taken, reject_taken
 from leveret.errors import PreconditionFailedError
 
@@ -68,7 +68,7 @@ def _require_steps(channel: Channel) -> None:
     steps = channel.tx_steps
     for waiting in channel.tx_publishes:
         if waiting.route.exchange.name in vhost.exchanges:
-            steps += count_copies(vhost, waiting.route, waiting.content)
+            steps += publish_work(vhost, waiting.route, waiting.content)
             channel.require_steps(steps)
 
 

@@ -65,7 +65,7 @@ def _require_new(channel: Channel, name: str, kind: str, arguments: Table) -> No
     alternate = arguments.get("alternate-exchange")
     if alternate is not None and isinstance(alternate.value, str):
         connection.require(READ, "exchange", name)
-        connection.require(WRITE, "exchange", alternate.value)
+        connection.require_way_in(alternate.value)
     require_remembering(channel, arguments)
     if kind == SUPER_STREAM:
         for partition in partition_names(name, arguments):
@@ -96,7 +96,7 @@ def on_bind(channel: Channel, reader: MethodReader) -> None:
     no_wait = reader.bit()
     arguments = reader.table()
     reader.finish()
-    _require(channel, target, source, routing_key)
+    _require(channel, target, source, routing_key, is_new=True)
     vhost = channel.vhost
     vhost.exchange(source)
     vhost.bind(source, vhost.exchange(target), routing_key, arguments)
@@ -113,7 +113,7 @@ def on_unbind(channel: Channel, reader: MethodReader) -> None:
     no_wait = reader.bit()
     arguments = reader.table()
     reader.finish()
-    _require(channel, target, source, routing_key)
+    _require(channel, target, source, routing_key, is_new=False)
     found = channel.vhost.exchanges.get(target)
     if found is not None:
         channel.vhost.unbind(source, found, routing_key, arguments)
@@ -122,7 +122,10 @@ def on_unbind(channel: Channel, reader: MethodReader) -> None:
         channel.reply(MethodWriter(EXCHANGE_UNBIND_OK))
 
 
-def _require(channel: Channel, target: str, source: str, routing_key: str) -> None:
+def _require(channel: Channel, target: str, source: str, routing_key: str, *, is_new: bool) -> None:
     require_not_default(target)
-    channel.connection.require(WRITE, "exchange", target)
+    if is_new:
+        channel.connection.require_way_in(target)
+    else:
+        channel.connection.require(WRITE, "exchange", target)
     require_source(channel, source, routing_key)

@@ -78,7 +78,9 @@ def _require_declare(channel: Channel, name: str, arguments: Table) -> None:
     exchange = arguments.get("x-dead-letter-exchange")
     if exchange is not None and isinstance(exchange.value, str):
         connection.require(READ, "queue", name)
-        connection.require(WRITE, "exchange", exchange.value)
+        key = arguments.get("x-dead-letter-routing-key")
+        fixed = key.value if key is not None and isinstance(key.value, str) else None
+        connection.require_way_in(exchange.value, fixed)
 
 
 def require_remembering(channel: Channel, arguments: Table) -> None:

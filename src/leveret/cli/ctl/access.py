@@ -24,7 +24,9 @@ definitions = typer.Typer(
     no_args_is_help=True, help="Export and import everything except messages."
 )
 
-Name = Annotated[str, typer.Argument(help="The name.")]
+UserName = Annotated[str, typer.Argument(help="Name of the user.")]
+PolicyName = Annotated[str, typer.Argument(help="Name of the policy.")]
+ParameterName = Annotated[str, typer.Argument(help="Name of the parameter.")]
 Tags = Annotated[
     str,
     typer.Option(
@@ -34,7 +36,9 @@ Tags = Annotated[
 ]
 NewPassword = Annotated[
     str | None,
-    typer.Option("--new-password", help="The password. Without this option you are asked for it."),
+    typer.Option(
+        "--new-password", help="The password. Default: ask, or read a line of standard input."
+    ),
 ]
 _PASSWORD_PROMPT = "password of the user"
 
@@ -44,7 +48,7 @@ _PASSWORD_PROMPT = "password of the user"
 def set_user(
     broker: ManagementClient,
     output: Output,
-    name: Name,
+    name: UserName,
     new_password: NewPassword = None,
     tags: Tags = "",
 ) -> None:
@@ -59,7 +63,7 @@ def set_user(
 def set_tags(
     broker: ManagementClient,
     output: Output,
-    name: Name,
+    name: UserName,
     tags: Annotated[str, typer.Argument(help="The new tags, separated by commas.")],
 ) -> None:
     """Change the tags of a user."""
@@ -71,7 +75,7 @@ def set_tags(
 
 @user.command("delete")
 @broker_command
-def delete_user(broker: ManagementClient, output: Output, name: Name) -> None:
+def delete_user(broker: ManagementClient, output: Output, name: UserName) -> None:
     """Delete a user."""
     broker.delete(f"/api/users/{quote_path(name)}")
     output.done(f"user {name} is deleted")
@@ -79,7 +83,10 @@ def delete_user(broker: ManagementClient, output: Output, name: Name) -> None:
 
 def _ask_password() -> str:
     if not sys.stdin.isatty():
-        return sys.stdin.readline().rstrip("\n")
+        secret = sys.stdin.readline().rstrip("\n")
+        if not secret:
+            raise typer.BadParameter("standard input has no password; give --new-password")
+        return secret
     found: str = typer.prompt(_PASSWORD_PROMPT, hide_input=True, confirmation_prompt=True)
     return found
 
@@ -147,7 +154,7 @@ def _policy_path(is_operator: bool, vhost: str, name: str) -> str:
 def set_policy(
     broker: ManagementClient,
     output: Output,
-    name: Name,
+    name: PolicyName,
     pattern: Annotated[str, typer.Argument(help="Regular expression for the names it applies to.")],
     definition: Annotated[
         list[str], typer.Argument(help="Settings as KEY=VALUE: message-ttl=60000 …")
@@ -180,7 +187,7 @@ def set_policy(
 def clear_policy(
     broker: ManagementClient,
     output: Output,
-    name: Name,
+    name: PolicyName,
     operator: Operator = False,
     vhost: Vhost = "/",
 ) -> None:
@@ -198,7 +205,7 @@ def set_parameter(
     broker: ManagementClient,
     output: Output,
     component: Component,
-    name: Name,
+    name: ParameterName,
     value: Annotated[str, typer.Argument(help="The value, as JSON.")],
     vhost: Vhost = "/",
 ) -> None:
@@ -215,7 +222,11 @@ def set_parameter(
 @parameter.command("clear")
 @broker_command
 def clear_parameter(
-    broker: ManagementClient, output: Output, component: Component, name: Name, vhost: Vhost = "/"
+    broker: ManagementClient,
+    output: Output,
+    component: Component,
+    name: ParameterName,
+    vhost: Vhost = "/",
 ) -> None:
     """Remove a runtime parameter."""
     broker.delete(f"/api/parameters/{quote_path(component, vhost, name)}")

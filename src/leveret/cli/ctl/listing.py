@@ -169,7 +169,7 @@ def show(
     broker: ManagementClient,
     output: Output,
     kind: Annotated[str, typer.Argument(help=f"One of {', '.join(_API_PATHS)}.")],
-    name: Annotated[str, typer.Argument(help="The name.")],
+    name: Annotated[str, typer.Argument(help="Name of the object, as `list` shows it.")],
     vhost: Annotated[str, typer.Option("--vhost", help="The vhost.")] = "/",
 ) -> None:
     """Show all fields of one object."""

@@ -12,7 +12,9 @@ from leveret.cli.shared.output import Output, broker_command
 declare = typer.Typer(no_args_is_help=True, help="Create an exchange, a queue or a vhost.")
 delete = typer.Typer(no_args_is_help=True, help="Delete an exchange, a queue or a vhost.")
 
-Name = Annotated[str, typer.Argument(help="The name.")]
+QueueName = Annotated[str, typer.Argument(help="Name of the queue.")]
+ExchangeName = Annotated[str, typer.Argument(help="Name of the exchange.")]
+VhostName = Annotated[str, typer.Argument(help="Name of the vhost.")]
 Arguments = Annotated[
     list[str] | None,
     typer.Option(
@@ -47,7 +49,7 @@ def parse_pairs(given: list[str] | None) -> dict[str, Any]:
 def declare_queue(
     broker: ManagementClient,
     output: Output,
-    name: Name,
+    name: QueueName,
     kind: Annotated[str | None, typer.Option("--type", help="classic, quorum or stream.")] = None,
     durable: Durable = True,
     auto_delete: AutoDelete = False,
@@ -68,7 +70,7 @@ def declare_queue(
 def declare_exchange(
     broker: ManagementClient,
     output: Output,
-    name: Name,
+    name: ExchangeName,
     kind: Annotated[str, typer.Option("--type", help="direct, topic, fanout, headers, …")],
     durable: Durable = True,
     auto_delete: AutoDelete = False,
@@ -95,7 +97,7 @@ def declare_exchange(
 def declare_vhost(
     broker: ManagementClient,
     output: Output,
-    name: Name,
+    name: VhostName,
     description: Annotated[str, typer.Option("--description", help="Description.")] = "",
     default_queue_type: Annotated[
         str | None,
@@ -120,7 +122,7 @@ def declare_vhost(
 def delete_queue(
     broker: ManagementClient,
     output: Output,
-    name: Name,
+    name: QueueName,
     if_unused: IfUnused = False,
     if_empty: Annotated[
         bool, typer.Option("--if-empty", help="Delete only if it has no messages.")
@@ -139,7 +141,7 @@ def delete_queue(
 def delete_exchange(
     broker: ManagementClient,
     output: Output,
-    name: Name,
+    name: ExchangeName,
     if_unused: IfUnused = False,
     vhost: Vhost = "/",
 ) -> None:
@@ -151,14 +153,14 @@ def delete_exchange(
 
 @delete.command("vhost")
 @broker_command
-def delete_vhost(broker: ManagementClient, output: Output, name: Name) -> None:
+def delete_vhost(broker: ManagementClient, output: Output, name: VhostName) -> None:
     """Delete a vhost and everything in it."""
     broker.delete(f"/api/vhosts/{quote_path(name)}")
     output.done(f"vhost {name} is deleted")
 
 
 Source = Annotated[str, typer.Argument(help="The source exchange.")]
-Destination = Annotated[str, typer.Argument(help="The destination queue.")]
+Destination = Annotated[str, typer.Argument(help="The queue; with --to-exchange, the exchange.")]
 Key = Annotated[str, typer.Option("--routing-key", "-k", help="The binding key.")]
 ToExchange = Annotated[bool, typer.Option("--to-exchange", help="The destination is an exchange.")]
 
@@ -211,7 +213,7 @@ def _bindings_path(vhost: str, source: str, destination: str, to_exchange: bool)
 
 
 @broker_command
-def purge(broker: ManagementClient, output: Output, name: Name, vhost: Vhost = "/") -> None:
+def purge(broker: ManagementClient, output: Output, name: QueueName, vhost: Vhost = "/") -> None:
     """Delete all ready messages of a queue."""
     found = broker.delete(f"/api/queues/{quote_path(vhost, name)}/contents")
     count = found.get("messages_deleted", 0) if isinstance(found, dict) else 0
@@ -219,14 +221,14 @@ def purge(broker: ManagementClient, output: Output, name: Name, vhost: Vhost = "
 
 
 @broker_command
-def pause(broker: ManagementClient, output: Output, name: Name, vhost: Vhost = "/") -> None:
+def pause(broker: ManagementClient, output: Output, name: QueueName, vhost: Vhost = "/") -> None:
     """Stop deliveries from a queue. It still accepts messages."""
     broker.put(f"/api/queues/{quote_path(vhost, name)}/pause")
     output.done(f"queue {name} is paused")
 
 
 @broker_command
-def resume(broker: ManagementClient, output: Output, name: Name, vhost: Vhost = "/") -> None:
+def resume(broker: ManagementClient, output: Output, name: QueueName, vhost: Vhost = "/") -> None:
     """Resume deliveries from a paused queue."""
     broker.delete(f"/api/queues/{quote_path(vhost, name)}/pause")
     output.done(f"queue {name} is no longer paused")

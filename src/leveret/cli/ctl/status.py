@@ -73,7 +73,11 @@ def run(options: StatusOptions) -> int:
 
 
 def show_status(broker: ManagementClient, *, as_json: bool, echo: Callable[[str], None]) -> int:
-    """Ask the broker, print its state, and return the exit code: 0 if it is healthy."""
+    """Ask the broker, print its state, and return the exit code: 0 if it is healthy.
+
+    A server of the jobs service that does not answer is shown, but it does not make the broker
+    unhealthy: a restart of the broker would not help.
+    """
     health = broker.get_any("/api/health")
     if broker.has_login:  # the health check needs no login, but a wrong one must be reported
         broker.get("/api/whoami")
@@ -83,6 +87,14 @@ def show_status(broker: ManagementClient, *, as_json: bool, echo: Callable[[str]
     else:
         echo(f"node     {health.get('node')}")
         echo(f"health   {health.get('reason') or health.get('status')}")
+        if health.get("jobs"):
+            echo(f"jobs     {_jobs_fault(broker)}")
         echo(f"safe     {_DURABILITY_TEXTS.get(str(health.get('durability')), 'unknown')}")
         echo(f"version  {version.get('version')} ({version.get('form')})")
     return 0 if health.get("status") == "ok" else 1
+
+
+def _jobs_fault(broker: ManagementClient) -> str:
+    if not broker.has_login:  # a health check must not cause failed logins
+        return "a server does not answer: give --user and --password to see which"
+    return str(broker.get_any("/api/health/checks/jobs").get("reason"))

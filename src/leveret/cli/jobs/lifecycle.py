@@ -21,7 +21,7 @@ _REFUSALS: Final = {
     Outcome.UNKNOWN: "there is no such job in this topic",
 }
 
-Id = Annotated[int, typer.Argument(help="Id of the job.")]
+Id = Annotated[int, typer.Argument(metavar="id", help="Id of the job.")]
 Ids = Annotated[list[int], typer.Argument(help="Ids of the jobs.")]
 LeaseToken = Annotated[
     int, typer.Option("--lease-token", help="The lease token, as shown by dequeue.")

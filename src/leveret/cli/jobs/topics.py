@@ -35,8 +35,13 @@ def stats(client: Client, output: Output, all_namespaces: AllNamespaces = False)
     found = client.stats(namespace=None if all_namespaces else client.namespace)
     rows = [_row(each, Clock().now_ms()) for each in found]
     output.table(rows, ("namespace", "topic", *_STATES, "oldest", *_COUNTS))
-    for missing in sorted({each.missing for each in found if each.missing}):
-        typer.echo(f"leveret jobs: not counted: {missing}", err=True)
+    for line in _not_counted(rows):
+        typer.echo(f"leveret jobs: {line}", err=True)
+
+
+def _not_counted(rows: list[Row]) -> list[str]:
+    """Return why jobs of some topics are not counted: a line for each shard that is missing."""
+    return [f"not counted: {why}" for why in sorted({row["missing"] for row in rows} - {""})]
 
 
 def _row(stats: TopicStats, now_ms: int) -> Row:
@@ -128,6 +133,7 @@ def top(
 def _show_live(rates: "TopicRates", interval_s: float, count: int) -> None:
     from rich.console import Console
     from rich.live import Live
+    from rich.text import Text
 
     updates = 0
     console = Console(width=None if sys.stdout.isatty() else _WIDTH_WITHOUT_TERMINAL)
@@ -137,7 +143,7 @@ def _show_live(rates: "TopicRates", interval_s: float, count: int) -> None:
             try:
                 live.update(rates.table(), refresh=True)
             except CallError as fault:
-                live.update(str(fault), refresh=True)
+                live.update(Text(str(fault)), refresh=True)
             if updates == count:
                 return
             try:
@@ -173,7 +179,9 @@ class TopicRates:
         return rows
 
     def table(self) -> Any:
+        from rich.console import Group
         from rich.table import Table
+        from rich.text import Text
 
         table = Table(box=None, pad_edge=False)
         table.add_column("namespace", no_wrap=True)
@@ -182,13 +190,14 @@ class TopicRates:
         for name in numbers:
             table.add_column(name, justify="right", no_wrap=True, min_width=len(name))
         names = ("namespace", "topic", *numbers)
-        for row in self.rows():
+        rows = self.rows()
+        for row in rows:
             style = "red" if row["dead"] else None
             cells = (
                 "".join(c for c in _shown(row.get(name, "")) if c.isprintable()) for name in names
             )
             table.add_row(*cells, style=style)
-        return table
+        return Group(table, *(Text(line) for line in _not_counted(rows)))
 
 
 def _shown(value: object) -> str:

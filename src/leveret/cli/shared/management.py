@@ -19,7 +19,7 @@ from leveret.http_client.errors import CallError, reason_without_address
 from leveret.http_client.requests import RequestEncoder
 from leveret.http_client.streamed_answer import StreamedAnswer
 
-_TIMEOUT_S: Final = 5.0
+_TIMEOUT_S: Final = 30.0  # a busy broker or machine may be slow to answer
 _CHANGE_TIMEOUT_S: Final = 60.0  # the disk may be slow
 _STREAM_TIMEOUT_S: Final = 120.0
 _PIECE_BYTES: Final = 1024 * 1024
@@ -138,7 +138,8 @@ def _found(answer: StreamedAnswer, path: str) -> Any:
         reason = found.get("reason") if isinstance(found, dict) else None
         if answer.status == 404 and reason == answer.reason:  # it names no object
             raise RefusedError(_missing_object(path) or f"the broker refuses: {reason}: {path}")
-        raise RefusedError(f"the broker refuses: {plain_reason(reason or answer.reason)}")
+        hint = "; check --user and --password" if answer.status == 401 else ""
+        raise RefusedError(f"the broker refuses: {plain_reason(reason or answer.reason)}{hint}")
     return found
 
 

@@ -39,4 +39,4 @@ def _name_unknown_keys(found: re.Match[str]) -> str:
 
 def _name_types(found: re.Match[str]) -> str:
     wanted, got = (_TYPES.get(name, name) for name in found.groups())
-    return f": {wanted}, not {got}"
+    return f": must be {wanted}, not {got}"

@@ -22,7 +22,7 @@ from leveret.errors import (
 )
 from leveret.wire.tables import Table
 
-# A command that examines this many consumers costs as much as one copy of a message.
+# To examine this many consumers is as much work as one copy of a message.
 CONSUMERS_PER_COPY: Final = 50
 
 
@@ -92,7 +92,7 @@ def cancel(slots: Slots, session: Session, tag: str) -> None:
     consumer = session.consumers.pop(tag, None)
     if consumer is not None:
         queue = slots.queue(consumer.queue)
-        session.turn.copies += len(queue.consumers) // CONSUMERS_PER_COPY
+        session.turn.work += len(queue.consumers) // CONSUMERS_PER_COPY
         queue.remove_consumer(consumer)
 
 
@@ -119,7 +119,7 @@ def set_prefetch(slots: Slots, session: Session, *, count: i64, size: i64, share
         count = size = 0
     session.shared_prefetch = count
     session.shared_prefetch_bytes = size
-    session.turn.copies += len(session.consumers) // CONSUMERS_PER_COPY
+    session.turn.work += len(session.consumers) // CONSUMERS_PER_COPY
     wake_parked(slots, session)
 
 

@@ -39,7 +39,7 @@ from leveret.wire.tables import Field, Table
 # In `x-deduplication` this name stands for the property, not for a header of that name.
 MESSAGE_ID: Final = "message_id"
 
-# A routing of this many steps costs as much as one copy of a message.
+# A routing of this many steps is as much work as one copy of a message.
 LOOKS_PER_COPY: Final = 16
 
 # Direct reply-to: this name, a dot and a token address a session instead of a queue.
@@ -83,7 +83,7 @@ def publish(vhost: Vhost, route: Route, content: Content, body: bytes) -> i64:
     if not queues:
         return UNROUTED
     route.exchange.published_out += len(queues)
-    vhost.turn.copies += len(queues)
+    vhost.turn.work += len(queues)
     outcome: i64 = ROUTED
     for queue in queues:
         outcome |= queue.push(
@@ -98,9 +98,10 @@ def publish(vhost: Vhost, route: Route, content: Content, body: bytes) -> i64:
     return outcome
 
 
-def count_copies(vhost: Vhost, route: Route, content: Content) -> i64:
-    """Return the copies that a publish would make now, and the cost of its routing in copies.
+def publish_work(vhost: Vhost, route: Route, content: Content) -> i64:
+    """Return the work of a publish in the unit of `WORK_MAX`.
 
+    It is the number of copies that the publish would make now, and the cost of its routing.
     Raise the same errors as `publish`.
     """
     if route.version != vhost.version:
@@ -133,7 +134,7 @@ def _resolve(vhost: Vhost, route: Route) -> None:
     found: list[Target] = []
     router = vhost.router
     router.route(exchange, route.address.keys, Headers(b"", 0, 0), found)
-    vhost.turn.copies += router.looked_at // LOOKS_PER_COPY
+    vhost.turn.work += router.looked_at // LOOKS_PER_COPY
     route.exchange = exchange
     route.version = vhost.version
     queues = queues_of(found)
@@ -327,7 +328,7 @@ def _route_and_push(
     if router.remembering:
         _remember(vhost, address, content.header, body, reached, mandatory)
     if not is_routed:
-        vhost.turn.copies += router.looked_at // LOOKS_PER_COPY
+        vhost.turn.work += router.looked_at // LOOKS_PER_COPY
         vhost.turn.publish_id = 0
         return UNROUTED
     outcome: i64 = CYCLED
@@ -339,7 +340,7 @@ def _route_and_push(
             if accepted is not None:
                 accepted.append(held)
     exchange.published_out += len(reached)
-    vhost.turn.copies += len(reached) + router.looked_at // LOOKS_PER_COPY
+    vhost.turn.work += len(reached) + router.looked_at // LOOKS_PER_COPY
     for queue in reached:
         if accepted is not None and queue in accepted:
             continue

@@ -17,12 +17,12 @@ from leveret.engine.queues.rescue import rescue
 from leveret.engine.queues.slots import Slots
 from leveret.engine.timer_queue import NEVER
 from leveret.engine.turns.session import TIMED_OUT, Consumer, Session
-from leveret.engine.turns.turn import COPIES_MAX, Turn
+from leveret.engine.turns.turn import WORK_MAX, Turn
 from leveret.errors import PreconditionFailedError
 
-SETTLED_PER_COPY: Final = 4  # settled messages that cost a turn as much as one copy (`COPIES_MAX`)
+SETTLED_PER_COPY: Final = 4  # settled messages that are as much work as one copy (`WORK_MAX`)
 STRAGGLERS_PER_COPY: Final = 20  # the same for old deliveries that a multiple ack looks at
-SETTLED_MAX: Final = COPIES_MAX * SETTLED_PER_COPY  # messages that fill a turn
+SETTLED_MAX: Final = WORK_MAX * SETTLED_PER_COPY  # messages that fill a turn
 
 # Replaces a message that was taken back from its holder. A late ack is accepted and does nothing.
 _NO_QUEUE: Final = -1
@@ -33,7 +33,7 @@ def ack(slots: Slots, session: Session, tag: i64, *, multiple: bool) -> None:
     """Acknowledge a delivery, or all deliveries up to a tag."""
     if multiple:
         messages = take_through(session, tag)
-        session.turn.copies += len(messages) // SETTLED_PER_COPY
+        session.turn.work += len(messages) // SETTLED_PER_COPY
         session.acked += len(messages)
         try:
             for message in messages:
@@ -85,7 +85,7 @@ def reject(
     `basic.nack` does not (RabbitMQ 4.3).
     """
     messages = take(session, tag, multiple)
-    session.turn.copies += len(messages) // SETTLED_PER_COPY
+    session.turn.work += len(messages) // SETTLED_PER_COPY
     try:
         reject_taken(slots, messages, requeue=requeue, failed=failed)
     except Exception:
@@ -188,7 +188,7 @@ def _after_return(slots: Slots, queue: Queue) -> None:
 def recover(slots: Slots, session: Session) -> None:
     """Requeue everything that is in flight on the session."""
     messages = session.unacked.take_all()
-    session.turn.copies += len(messages) // SETTLED_PER_COPY
+    session.turn.work += len(messages) // SETTLED_PER_COPY
     try:
         _catch_up(slots, messages)
         give_back(slots, messages, failed=False)
@@ -213,7 +213,7 @@ def take_through(session: Session, tag: i64) -> list[Message]:
     """Take all messages up to a tag; 0 means all messages."""
     unacked = session.unacked
     if unacked.stragglers:
-        session.turn.copies += len(unacked.stragglers) // STRAGGLERS_PER_COPY
+        session.turn.work += len(unacked.stragglers) // STRAGGLERS_PER_COPY
     if tag == 0:
         return unacked.take_all()
     require_unacked(session, tag)

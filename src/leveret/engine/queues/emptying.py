@@ -12,8 +12,8 @@ from leveret.engine.history.life_events import DELETED, PURGED
 from leveret.engine.queues.chronicle_notes import note_ready_gone, note_scheduled_gone
 from leveret.engine.queues.state import QueueState
 
-# Forgetting this many messages costs as much as one copy of a message. A turn that has emptied many
-# queues leaves the rest of its input to the next turn.
+# To forget this many messages is as much work as one copy of a message. A turn that has emptied
+# many queues leaves the rest of its input to the next turn.
 FORGOTTEN_PER_COPY: Final = 4
 
 
@@ -30,7 +30,7 @@ def drop_ready(queue: QueueState) -> int:
         queue.ready.open_fair_lines()
     queue.ready.damaged = old.damaged  # a purge keeps unreadable messages
     queue.purged += old.count
-    queue.turn.copies += old.count // FORGOTTEN_PER_COPY
+    queue.turn.work += old.count // FORGOTTEN_PER_COPY
     queue.turn.lazy_free.add(old.messages_held())
     return old.count
 
@@ -45,7 +45,7 @@ def drop_everything(queue: QueueState) -> None:
     _forget_damaged(queue)
     _forget_scheduled(queue)
     queue.deleted = True
-    queue.turn.copies += queue.ready.count // FORGOTTEN_PER_COPY
+    queue.turn.work += queue.ready.count // FORGOTTEN_PER_COPY
     queue.turn.lazy_free.add(queue.ready.messages_held())
     queue.turn.lazy_free.add(queue.scheduled.clear())
     queue.ready = Ready(prioritised=False, returns_first=False)

@@ -35,10 +35,11 @@ DELIVERY_LIMIT: Final = "delivery_limit"
 DUE: Final = "due"  # a delayed exchange held the message, and must route it now
 FAULT: Final = "fault"  # a fault of the broker left it without a place: it is parked
 
-# Limit for the copies of messages that one turn makes: 3 ms of work. Further input, and further
-# messages that leave their queues, wait for the next turn, so that other clients are served.
-COPIES_MAX: Final = 5_000
-DEATH_COPIES: Final = 25  # a death costs as much as this many copies, because of its header
+# Limit for the work of one turn: 3 ms. The unit is the work of putting one copy of a message into a
+# queue. Further input, and further messages that leave their queues, wait for the next turn, so
+# that other clients are served.
+WORK_MAX: Final = 5_000
+DEATH_WORK: Final = 25  # of a message that dies: its header is written again
 
 # Texts of faults for the node's log.
 FAULTS_KEPT_MAX: Final = 20  # texts kept in one turn; further faults are only counted
@@ -138,7 +139,7 @@ class Turn:
         self.lazy_free = LazyFree(timers)
         self.faults: list[str] = []  # damage and faults that were found, for the node's log
         self.fault_count: i64 = 0  # faults that were confined, since the start
-        self.copies: i64 = 0  # work of this turn, in copies (`COPIES_MAX`)
+        self.work: i64 = 0  # done in this turn, in the unit of `WORK_MAX`
         # Statistics
         self.number: i64 = 0  # turns since the start, this one included
         self.losses = NodeLossCounts()

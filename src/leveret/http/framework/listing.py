@@ -342,7 +342,12 @@ def _page(
 def _value_at(path: list[str], item: object) -> Any:
     """Return the value of a description at the path of a sort key, or None."""
     for part in path:
-        item = item.get(part) if isinstance(item, dict) else getattr(item, part, None)
+        if isinstance(item, dict):
+            item = item.get(part)
+        elif isinstance(item, msgspec.Struct) and part in item.__struct_fields__:
+            item = getattr(item, part)
+        else:  # a path may not lead into Python's own attributes
+            return None
     return item
 
 

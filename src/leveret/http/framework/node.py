@@ -37,6 +37,7 @@ class ClusterNodeFacts:
     is_voter: bool
     is_running: bool  # it is this node, or connected with it
     last_index: int  # last block that it is known to have; 0: unknown
+    is_drained: bool = False  # it leads only if no other node can
 
 
 class ClusterControl(Protocol):
@@ -188,10 +189,19 @@ class Machine:
 
 @dataclass(frozen=True)
 class NodeReport:
-    """Resources of another node, a few seconds ago."""
+    """Resources and faults of another node, a few seconds ago.
+
+    Fields with a default are missing in reports of older versions.
+    """
 
     uptime_ms: int  # its clock may differ from the clock of this node
     machine: Machine
+    version: str = ""
+    now_ms: int = 0  # the time of its machine
+    clients: int | None = None  # AMQP connections that it relays
+    disk_fault: str = ""  # why its log cannot be written now; empty: it can
+    open_secret_file: str = ""  # its secret file, if other users of its machine may read it
+    age_ms: int = 0  # time since the report came; set by the node that has it
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from leveret.http.framework.responses import status_of
 from leveret.http.framework.sites import require_own_site
 
 BODY_BYTES_MAX: Final = 16 * 1024 * 1024  # limit of a body that is read into memory
-ACTOR: Final = "actor"  # name in the state of a request: the identity that the audit notes
+ACTOR: Final = "leveret.actor"  # key in a scope: the identity that the audit notes
 BODY_S: Final = 60.0  # time in which a body must arrive; a long body has more time
 BODY_BYTES_PER_S: Final = 64 * 1024  # slowest rate at which a long body may arrive
 WHOLE_BODY: Final = "leveret.body"  # key in a scope: the body, if it was read before
@@ -167,7 +167,7 @@ async def _answer_audited(request: Request, operation: Operation) -> ASGIApp:
 
 
 def _audit(request: Request, operation: Operation, status: int) -> None:
-    actor: str | None = getattr(request.state, ACTOR, None)
+    actor: str | None = request.scope.get(ACTOR)
     if actor is None:  # the authenticator has noted the failed login
         return
     audit = node_of(request).authenticator.audit
@@ -188,7 +188,7 @@ async def _admit(request: Request, operation: Operation) -> None:
         return
     user = await login(request)
     request.state.user = user
-    setattr(request.state, ACTOR, user.identity)
+    request.scope[ACTOR] = user.identity
     if access is not Access.ANY_USER and _TAGS[access].isdisjoint(user.tags):
         raise HTTPException(401, _REFUSALS[access])
     request.app.state.request_shares.take(request, user)

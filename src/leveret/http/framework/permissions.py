@@ -13,7 +13,7 @@ from typing import Final
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from leveret.auth import CONFIGURE, READ, User
+from leveret.auth import CONFIGURE, READ, WRITE, User
 from leveret.definitions.parameters import OPERATOR
 from leveret.engine.exchanges.exchange import Exchange
 from leveret.engine.queues.queue import Queue
@@ -166,4 +166,26 @@ def require_topic(
         raise AccessRefusedError(
             f"{permission} access to topic '{routing_key}' in exchange '{exchange.name}' "
             f"in vhost '{vhost.name}' refused for user '{user.name}'"
+        )
+
+
+def require_way_in(
+    request: Request, vhost: Vhost, name: str, routing_key: str | None = None
+) -> None:
+    """Raise AccessRefusedError unless the user may lead messages to an exchange.
+
+    Their key is `routing_key`, or any key. A way into a topic exchange must not reach keys with
+    which the user may not publish to it.
+    """
+    require(request, WRITE, vhost, "exchange", name)
+    exchange = vhost.exchanges.get(name)
+    if exchange is None or exchange.kind != "topic":
+        return
+    user = user_of(request)
+    if routing_key is not None:
+        require_topic(request, WRITE, vhost, exchange, routing_key)
+    elif not user.may_every_topic(WRITE, vhost.name, name):
+        raise AccessRefusedError(
+            f"write access to every topic in exchange '{name}' in vhost '{vhost.name}' "
+            f"refused for user '{user.name}'"
         )

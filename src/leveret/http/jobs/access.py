@@ -136,7 +136,7 @@ def job_call(handler: JobHandler) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
         try:
             access = await _access_of(request)
-            setattr(request.state, ACTOR, access.identity)
+            request.scope[ACTOR] = access.identity
             store: Store = await node_of(request).jobs.store()
             return await handler(Call(request, store, access))
         except CallRefusedError as fault:
@@ -171,15 +171,15 @@ def first_part(path: str) -> str:
 
 async def _access_of(request: Request) -> JobAccess:
     """Return the access of the client. Answer 401 without a valid token or login."""
-    scheme, _, sent = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() == "basic":
+    scheme, sent = _authorization(request.scope["headers"])
+    if scheme == "basic":
         user = await login(request)
         if ADMINISTRATOR not in user.tags:
             raise HTTPException(403, "the user must be an administrator")
         return JobAccess(frozenset(), user)
-    if scheme.lower() != "bearer" or not sent.strip():
+    if scheme != "bearer" or not sent:
         raise HTTPException(401, "a token is needed", {"WWW-Authenticate": _CHALLENGE})
-    access = node_of(request).jobs.access(sent.strip())
+    access = node_of(request).jobs.access(sent)
     if access.user is not None and MANAGEMENT_TAGS.isdisjoint(access.user.tags):
         raise HTTPException(403, "the user has lost the tag that a token needs")
     return access
@@ -187,15 +187,23 @@ async def _access_of(request: Request) -> JobAccess:
 
 def has_token(node: NodeView, headers: list[tuple[bytes, bytes]]) -> bool:
     """Return True if a request has a valid token: the rest of its body may be read."""
+    scheme, sent = _authorization(headers)
+    if scheme != "bearer":
+        return False
+    try:
+        node.jobs.access(sent)
+    except LeveretError:
+        return False
+    return True
+
+
+def _authorization(headers: list[tuple[bytes, bytes]]) -> tuple[str, str]:
+    """Return the scheme in lower case and the credentials; both are empty without the header."""
     for name, value in headers:
-        scheme, _, sent = value.decode("latin-1").partition(" ")
-        if name == b"authorization" and scheme.lower() == "bearer":
-            try:
-                node.jobs.access(sent.strip())
-            except LeveretError:
-                return False
-            return True
-    return False
+        if name == b"authorization":
+            scheme, _, sent = value.decode("latin-1").partition(" ")
+            return scheme.lower(), sent.strip()
+    return "", ""
 
 
 def _error_response(fault: LeveretError) -> Response:

@@ -16,7 +16,15 @@ from leveret.auth import READ, WRITE
 from leveret.errors import JobsError, JobsInvalidError
 from leveret.http.framework.operations import Access, Operation, Query, whole_body
 from leveret.http.framework.responses import json_response
-from leveret.http.jobs.access import CLIENT_GONE, MEDIA, Call, Problem, job_call, problem
+from leveret.http.jobs.access import (
+    CLIENT_GONE,
+    MEDIA,
+    Call,
+    CallRefusedError,
+    Problem,
+    job_call,
+    problem,
+)
 from leveret.http.jobs.bodies import (
     LeasedJobInfo,
     NewJobBody,
@@ -93,7 +101,19 @@ async def dequeue(call: Call) -> Response:
         with call.request.app.state.waiting_calls.one_of(call.access.identity):
             taking = call.store.dequeue(namespace, topic, limit, lease_ms, wait_ms)
             jobs = await _unless_disconnected(call.request, taking)
+        if jobs:
+            await _require_still(call, namespace, topic, jobs)
     return json_response([leased_job_info(job) for job in jobs])
+
+
+async def _require_still(call: Call, namespace: str, topic: str, jobs: list[LeasedJob]) -> None:
+    """Answer 403, and return the jobs, if the user lost the permission while the call waited."""
+    try:
+        call.require(namespace, topic, READ)
+    except CallRefusedError as refusal:
+        handles = [Handle(job.id, job.token) for job in jobs]
+        await call.store.nack(namespace, topic, handles, refusal.detail, 0)
+        raise
 
 
 async def _unless_disconnected(

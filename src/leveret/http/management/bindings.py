@@ -35,6 +35,7 @@ from leveret.http.framework.permissions import (
     queue_in,
     require,
     require_topic,
+    require_way_in,
     seen_vhost,
     used_vhost,
 )
@@ -228,6 +229,8 @@ async def create_binding(request: Request) -> Response:
     key = require_short("routing_key", body.routing_key)
     arguments = arguments_of(body.arguments)
     _require_binding(request, vhost, source, target, key)
+    if not isinstance(target, Queue):
+        require_way_in(request, vhost, target.name)
     node = node_of(request)
     with node.turn():
         vhost.bind(source, target, key, arguments)

@@ -10,7 +10,7 @@ from leveret.engine.vhosts.names import (
     require_not_reserved,
 )
 from leveret.engine.vhosts.vhost import Vhost
-from leveret.http.framework.permissions import require
+from leveret.http.framework.permissions import require, require_way_in
 from leveret.wire.tables import Table
 
 
@@ -28,7 +28,8 @@ def require_may_declare_queue(request: Request, vhost: Vhost, name: str, argumen
     exchange = _text(arguments, "x-dead-letter-exchange")
     if exchange is not None:
         require(request, READ, vhost, "queue", name)
-        require(request, WRITE, vhost, "exchange", exchange)
+        key = _text(arguments, "x-dead-letter-routing-key")
+        require_way_in(request, vhost, exchange, key)
 
 
 def require_may_declare_exchange(
@@ -46,7 +47,7 @@ def require_may_declare_exchange(
     alternate = _text(arguments, "alternate-exchange")
     if alternate is not None:
         require(request, READ, vhost, "exchange", name)
-        require(request, WRITE, vhost, "exchange", alternate)
+        require_way_in(request, vhost, alternate)
     _require_remembering(request, vhost, arguments)
     if kind == SUPER_STREAM:
         for partition in partition_names(name, arguments):

@@ -21,7 +21,7 @@ from leveret.http.framework.operations import Operation
 from leveret.http.framework.permissions import seen_vhost
 from leveret.http.framework.request_parts import node_of, part_of
 from leveret.http.framework.responses import json_response
-from leveret.http.management.nodes import LOW_ON_DISK, LOW_ON_MEMORY, require_node
+from leveret.http.management.nodes import LOW_ON_DISK, LOW_ON_MEMORY, disk_alarms, require_node
 
 CHECKS: Final = "/api/health/checks"
 PORT_MAX: Final = 65535
@@ -131,14 +131,26 @@ def protocol_result(protocols: str, listeners: Sequence[Listener]) -> CheckResul
     )
 
 
-async def check_alarms(request: Request) -> Response:
-    node = node_of(request)
-    alarms = node.alarms()
+def alarms_result(alarms: Sequence[tuple[str, str]]) -> CheckResult:
+    """Return the result of a check of alarms, each with its node."""
     if not alarms:
-        return json_response(OK)
-    resources = [_RESOURCES.get(alarm, alarm) for alarm in alarms]
-    found = [{"node": node.node_name, "resource": resource} for resource in resources]
-    return _failed(CheckResult(status="failed", reason="; ".join(alarms), alarms=found))
+        return OK
+    found = [{"node": name, "resource": _RESOURCES.get(alarm, alarm)} for name, alarm in alarms]
+    reason = "; ".join(dict.fromkeys(alarm for _, alarm in alarms))
+    return CheckResult(status="failed", reason=reason, alarms=found)
+
+
+async def check_local_alarms(request: Request) -> Response:
+    node = node_of(request)
+    return _answer(alarms_result([(node.node_name, alarm) for alarm in node.alarms()]))
+
+
+async def check_alarms(request: Request) -> Response:
+    """Check the alarms of all nodes."""
+    node = node_of(request)
+    alarms = [(node.node_name, alarm) for alarm in node.alarms()]
+    alarms += [(name, LOW_ON_DISK) for name in disk_alarms(node)]
+    return _answer(alarms_result(alarms))
 
 
 async def answer_ok(request: Request) -> Response:
@@ -216,7 +228,7 @@ async def check_node(request: Request) -> Response:
     """RabbitMQ: the check of older versions. Check the alarms."""
     if "node" in request.path_params:
         require_node(request)
-    return await check_alarms(request)
+    return await check_local_alarms(request)
 
 
 async def check_aliveness(request: Request) -> Response:
@@ -239,7 +251,7 @@ OPERATIONS: Final = (
     ),
     _check(
         path=f"{CHECKS}/local-alarms",
-        handler=check_alarms,
+        handler=check_local_alarms,
         summary="Check that no alarm is in force on this node.",
     ),
     _check(

@@ -5,7 +5,7 @@ A node that does not run has no fields about resources, as in RabbitMQ.
 
 Fields that only Erlang has (processes, reductions, Mnesia, the cache of file handles) are 0 or
 left out. `proc_used` counts the objects that are processes in RabbitMQ: connections, channels and
-queues.
+queues. The leader has all of them; a node that follows has the connections that it relays.
 """
 
 from typing import Any, Final
@@ -19,7 +19,7 @@ from starlette.responses import Response
 from leveret import __version__
 from leveret.http.framework.cluster_nodes import cluster_nodes
 from leveret.http.framework.listing import LIST_QUERY, answer_list, flag_of, with_columns
-from leveret.http.framework.node import ClusterNodeFacts, Machine, NodeView
+from leveret.http.framework.node import ClusterNodeFacts, Machine, NodeReport, NodeView
 from leveret.http.framework.operations import Access, Operation, Query
 from leveret.http.framework.rates import Rate, RateSamples
 from leveret.http.framework.request_parts import node_of, part_of
@@ -148,17 +148,29 @@ class OtherNodeInfo(msgspec.Struct, kw_only=True):
     uptime: int | UnsetType = UNSET
     run_queue: int | UnsetType = UNSET
     processors: int | UnsetType = UNSET
+    rates_mode: str | UnsetType = UNSET
     mem_used: int | UnsetType = UNSET
+    mem_used_details: Rate | UnsetType = UNSET
     mem_limit: int | UnsetType = UNSET
     mem_alarm: bool | UnsetType = UNSET
+    mem_calculation_strategy: str | UnsetType = UNSET
     disk_free: int | UnsetType = UNSET
+    disk_free_details: Rate | UnsetType = UNSET
     disk_free_limit: int | UnsetType = UNSET
     disk_free_alarm: bool | UnsetType = UNSET
     fd_used: int | UnsetType = UNSET
+    fd_used_details: Rate | UnsetType = UNSET
     fd_total: int | UnsetType = UNSET
+    sockets_used: int | UnsetType = UNSET
+    sockets_used_details: Rate | UnsetType = UNSET
     sockets_total: int | UnsetType = UNSET
+    proc_used: int | UnsetType = UNSET
+    proc_used_details: Rate | UnsetType = UNSET
+    proc_total: int | UnsetType = UNSET
     context_switches: int | UnsetType = UNSET
+    context_switches_details: Rate | UnsetType = UNSET
     db_dir: str | UnsetType = UNSET
+    memory: MemoryParts | UnsetType = UNSET  # with `memory=true`
 
 
 _CHURN: Final = (
@@ -215,13 +227,17 @@ def node_info(node: NodeView, rates: RateSamples) -> NodeInfo:
         context_switches=machine.context_switches,
         context_switches_details=switching,
         enabled_plugins=["rabbitmq_management"],
-        applications=[Application("leveret", "Leveret message broker", __version__)],
+        applications=_applications(__version__),
         auth_mechanisms=_mechanisms(node),
         exchange_types=exchange_types(),
         contexts=_contexts(node),
         db_dir=machine.data,
         **_churn(node, rates, now_ms),
     )
+
+
+def _applications(version: str) -> list[Application]:
+    return [Application("leveret", "Leveret message broker", version)]
 
 
 def _churn(node: NodeView, rates: RateSamples, now_ms: int) -> dict[str, Any]:
@@ -258,18 +274,41 @@ def memory_parts(machine: Machine) -> MemoryParts:
 async def list_nodes(request: Request) -> Response:
     node = node_of(request)
     infos: list[NodeInfo | OtherNodeInfo] = [
-        node_info(node, rates_of(request)) if one.name == node.node_name else _other(node, one)
+        node_info(node, rates_of(request))
+        if one.name == node.node_name
+        else _other(node, one, rates_of(request))
         for one in cluster_nodes(node)
     ]
     return await answer_list(request, infos, _name, _itself)
 
 
-def _other(node: NodeView, one: ClusterNodeFacts) -> OtherNodeInfo:
-    info = OtherNodeInfo(name=one.name, running=one.is_running)
-    report = node.cluster.report_of(one.name) if node.cluster is not None else None
-    if report is None or not one.is_running:
+def _report_of(node: NodeView, one: ClusterNodeFacts) -> NodeReport | None:
+    """Return the report of another node; None if it does not run, or has sent none lately."""
+    return node.cluster.report_of(one.name) if node.cluster is not None and one.is_running else None
+
+
+def _other(node: NodeView, one: ClusterNodeFacts, rates: RateSamples) -> OtherNodeInfo:
+    info = OtherNodeInfo(name=one.name, running=one.is_running, being_drained=one.is_drained)
+    report = _report_of(node, one)
+    if report is None:
         return info
     machine = report.machine
+    info.applications = _applications(report.version) if report.version else []
+    info.rates_mode = "basic"
+    info.mem_calculation_strategy = "rss"
+    # The report has the time of its arrival, so one that is read twice is one sample.
+    gauges = machine.memory_used_bytes, machine.disk_free_bytes, machine.descriptors_used
+    key = "node", one.name, machine.pid
+    counts = machine.context_switches, *gauges, report.clients or 0
+    switching, mem, disk, fds, clients = rates.of(
+        key, counts, node.now_ms() - report.age_ms, gauges=len(counts) - 1
+    )
+    info.mem_used_details, info.disk_free_details, info.fd_used_details = mem, disk, fds
+    info.context_switches_details = switching
+    if report.clients is not None:
+        info.sockets_used = info.proc_used = report.clients
+        info.sockets_used_details = info.proc_used_details = clients
+        info.proc_total = PROCESSES_MAX
     info.os_pid = str(machine.pid)
     info.uptime = report.uptime_ms
     info.run_queue = int(machine.load)
@@ -279,13 +318,29 @@ def _other(node: NodeView, one: ClusterNodeFacts) -> OtherNodeInfo:
     info.mem_alarm = False  # only messages can raise it, and this node holds none in memory
     info.disk_free = machine.disk_free_bytes
     info.disk_free_limit = machine.disk_limit_bytes
-    info.disk_free_alarm = machine.disk_free_bytes < machine.disk_limit_bytes
+    info.disk_free_alarm = has_disk_alarm(report)
     info.fd_used = machine.descriptors_used
     info.fd_total = machine.descriptors_max
     info.sockets_total = machine.descriptors_max
     info.context_switches = machine.context_switches
     info.db_dir = machine.data
     return info
+
+
+def has_disk_alarm(report: NodeReport) -> bool:
+    """Return True if the disk of another node is full, or nearly so."""
+    machine = report.machine
+    return bool(report.disk_fault) or machine.disk_free_bytes < machine.disk_limit_bytes
+
+
+def disk_alarms(node: NodeView) -> list[str]:
+    """Return the names of the other nodes whose disk is full, or nearly so."""
+    found = []
+    for one in cluster_nodes(node):
+        report = _report_of(node, one) if one.name != node.node_name else None
+        if report is not None and has_disk_alarm(report):
+            found.append(one.name)
+    return found
 
 
 def _name(info: NodeInfo | OtherNodeInfo) -> str:
@@ -298,16 +353,40 @@ def _itself(info: NodeInfo | OtherNodeInfo) -> NodeInfo | OtherNodeInfo:
 
 async def get_node(request: Request) -> Response:
     node = node_of(request)
-    name = part_of(request, "node")
-    if name != node.node_name:
-        for one in cluster_nodes(node):
-            if one.name == name:
-                return json_response(with_columns(request, _other(node, one)))
-    require_node(request)
-    info = node_info(node, rates_of(request))
+    one = _requested(request)
+    if one.name == node.node_name:
+        info: NodeInfo | OtherNodeInfo = node_info(node, rates_of(request))
+    else:
+        info = _other(node, one, rates_of(request))
     if flag_of(request, "memory"):
-        info.memory = memory_parts(node.machine())
+        machine = _machine_of(node, one)
+        info.memory = UNSET if machine is None else memory_parts(machine)
     return json_response(with_columns(request, info))
+
+
+def _requested(request: Request) -> ClusterNodeFacts:
+    """Return the node of the path, or answer 404."""
+    name = part_of(request, "node")
+    for one in cluster_nodes(node_of(request)):
+        if one.name == name:
+            return one
+    raise HTTPException(404, "Not Found")
+
+
+def _machine_of(node: NodeView, one: ClusterNodeFacts) -> Machine | None:
+    """Return the resources of a node; None if they are not known."""
+    if one.name == node.node_name:
+        return node.machine()
+    report = _report_of(node, one)
+    return None if report is None else report.machine
+
+
+def _requested_memory(request: Request) -> MemoryParts:
+    """Return how the memory of the node of the path is used, or answer 404."""
+    machine = _machine_of(node_of(request), _requested(request))
+    if machine is None:
+        raise HTTPException(404, "Not Found")
+    return memory_parts(machine)
 
 
 def require_node(request: Request) -> None:
@@ -317,13 +396,11 @@ def require_node(request: Request) -> None:
 
 
 async def get_memory(request: Request) -> Response:
-    require_node(request)
-    return json_response(NodeMemory(memory_parts(node_of(request).machine())))
+    return json_response(NodeMemory(_requested_memory(request)))
 
 
 async def get_memory_shares(request: Request) -> Response:
-    require_node(request)
-    parts = memory_parts(node_of(request).machine())
+    parts = _requested_memory(request)
     held = round(100 * parts.queue_procs / max(parts.total["rss"], 1))
     return json_response(NodeMemoryShares(MemoryShares(held, 100 - held)))
 

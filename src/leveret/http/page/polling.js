@@ -2,7 +2,8 @@
  * Polling: load the data of a view again and again, unless the user pauses it.
  *
  * After a slow answer, the next request waits ten times as long as the answer took, so that an open
- * page never takes more than a tenth of the broker's time. A hidden page sends nothing.
+ * page never takes more than a tenth of the broker's time. It waits for `WAIT_MAX_MS` at most. A hidden
+ * page sends nothing.
  */
 
 import { connection } from "./api.js";
@@ -10,6 +11,7 @@ import { connection } from "./api.js";
 const RETRY_MS = 2000; // while the broker does not answer
 const SLOW_MS = 5000; // an answer that takes longer is reported
 const WAIT_FACTOR = 10;
+const WAIT_MAX_MS = 60_000;
 
 /** Whether and how often to poll. Dispatches "change" when it is paused or resumed. */
 export const live = Object.assign(new EventTarget(), {
@@ -66,7 +68,8 @@ export class Poller {
     this.asking = null;
     clearTimeout(this.timer);
     this.onResult(fault);
-    const wait = Math.max(live.intervalMs, WAIT_FACTOR * (performance.now() - began));
+    const rest = Math.min(WAIT_FACTOR * (performance.now() - began), WAIT_MAX_MS);
+    const wait = Math.max(live.intervalMs, rest);
     this.timer = setTimeout(() => this.now(), connection.isLost ? RETRY_MS : wait);
   }
 

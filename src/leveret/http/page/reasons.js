@@ -14,7 +14,7 @@ export function plainReason(reason) {
     .replace(/<<"([^"]*)">>/g, "“$1”")
     .replace(/<<>>/g, "an empty text")
     .replace(/, actually was /g, ", not ")
-    .replace(/: "expected (\w+), got (\w+)"/, (_, wanted, got) => `: ${type(wanted)}, not ${type(got)}`)
+    .replace(/: "expected (\w+), got (\w+)"/, (_, wanted, got) => `: must be ${type(wanted)}, not ${type(got)}`)
     .replace(/ of RE2's kind, which has neither look-around nor back-references/, "")
     .trim();
 }

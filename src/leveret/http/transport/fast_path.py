@@ -23,6 +23,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 
+from leveret.errors import LeadLostError
 from leveret.http.framework.body_budget import BodyBudget
 from leveret.http.framework.operations import WHOLE_BODY, Handler
 from leveret.http.framework.request_counts import CLIENT_GONE, RequestCounts
@@ -134,14 +135,20 @@ class FastPath:
         """Return True if the client may send the rest of its body: it has a valid token."""
         return has_token(self._app.state.node, head.headers)
 
-    async def answer(self, scope: dict[str, Any], body: bytes, gone: asyncio.Event) -> bytes:
-        """Return the bytes of the answer to one request, and count the request."""
+    async def answer(self, scope: dict[str, Any], body: bytes, gone: asyncio.Event) -> bytes | None:
+        """Return the bytes of the answer to one request, and count the request.
+
+        Return None if the connection has to be closed without an answer: the node has lost the lead
+        of its cluster, and nobody knows whether the change was made.
+        """
         began_s = time.perf_counter()
         status = CLIENT_GONE
         self._requests.running += 1
         try:
             response = await self._response(scope, body, gone)
             status = response.status_code
+        except LeadLostError:
+            return None
         finally:
             self._requests.running -= 1
             self._requests.note(scope["method"], status, time.perf_counter() - began_s)
@@ -154,6 +161,8 @@ class FastPath:
         try:
             found = await self.endpoints[scope["raw_path"]](request)
             await self._app.state.node.tellable()
+        except LeadLostError:
+            raise
         except Exception as fault:
             return await self._error_response(request, fault)
         assert isinstance(found, Response), "endpoints of the fast path answer in one piece"

@@ -95,7 +95,7 @@ async def _import_serve() -> Serve:
         try:
             return await asyncio.to_thread(_import_now)
         except OSError as fault:
-            log.warning("HTTP is not answered yet: %s", fault)
+            log.warning("the HTTP server could not start and tries again: %s", fault)
             await asyncio.sleep(_RETRY_S)
 
 

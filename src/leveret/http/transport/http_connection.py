@@ -7,6 +7,8 @@ request at the same time.
 A client has `HEAD_S` for the head of a request, counted from its first byte; a new client has as
 long for its first request. Between two requests it may be silent for the keep-alive time. A client
 that reads nothing of its answer is disconnected after `UNREAD_S`.
+
+A client that ends its side counts as gone: its waiting login is forgotten, and it gets no job.
 """
 
 import asyncio
@@ -137,8 +139,10 @@ class HttpConnection(HttpToolsProtocol):
             self._head_by_s = now_s + HEAD_S
         self._head_bytes += len(data)
         super().data_received(data)
+        if self.transport.is_closing():  # the request was refused: it may have no cycle
+            return
         self._limit_body(len(data))
-        if self._head_bytes != 0 and not self.transport.is_closing():
+        if self._head_bytes != 0:
             self._wait_s(self.timeout_keep_alive if self._has_head else self._head_by_s - now_s)
         if not self._has_head and self._head_bytes > HEAD_BYTES_MAX:
             self.send_400_response("The head of the request is too long.")
@@ -271,6 +275,9 @@ class HttpConnection(HttpToolsProtocol):
         del self._body[: head.body_length]
         try:
             answer = await self.fast_path.answer(self._scope_of(head), body, gone)
+            if answer is None:
+                self.transport.abort()
+                return
             if not gone.is_set() and not self.transport.is_closing():
                 self.transport.write(answer)
             if self.flow.write_paused:

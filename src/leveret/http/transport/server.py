@@ -14,7 +14,7 @@ from typing import Final
 import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from leveret.errors import StorageError
+from leveret.errors import LeadLostError, StorageError
 from leveret.http.app import fast_path_endpoints, make_app
 from leveret.http.framework.node import NodeView
 from leveret.http.framework.request_counts import with_request_counts
@@ -29,6 +29,7 @@ from leveret.listening import Acceptor, Client, Networks, Relayed
 _KEEP_ALIVE_S: Final = 65  # longer than the polling interval of pages and scrapers
 _CUT_OFF_S: Final = 1  # time for a request to end after its client was disconnected
 _LAST_READ_S: Final = 0.02  # time to read requests that have arrived before a stop
+_READS: Final = ("GET", "HEAD")  # methods that change nothing
 _TLS_SHUTDOWN_S: Final = 1.0  # time for a client to end TLS; less than a stop may take
 
 
@@ -172,6 +173,9 @@ def with_gate(app: ASGIApp, node: NodeView) -> ASGIApp:
                     await node.tellable()
                 except StorageError as fault:
                     is_refused = True
+                    if isinstance(fault, LeadLostError) and scope["method"] not in _READS:
+                        scope["state"]["abort"]()  # 503 would say that nothing was changed
+                        return
                     body = ErrorBody("Service Unavailable", str(fault))
                     await json_response(body, status=503)(scope, receive, send)
             if not is_refused:

@@ -180,7 +180,8 @@ def _read_failures(text: str | None) -> list[Failure]:
         return []
     try:
         found = _failures.decode(text)
-    except msgspec.DecodeError:  # a publisher has used the header for something else
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        # A publisher has used the header for something else.
         return []
     return [failure for failure in found if 0 <= failure.time_ms <= _TIME_MS_MAX]
 

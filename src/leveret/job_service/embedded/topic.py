@@ -308,7 +308,7 @@ class Topic:
         envelope.note_failure(error, now_ms)
         envelope.after_ms = now_ms + delay_ms
         if is_last or is_dead(self.settings, envelope.attempts):
-            self._bury(envelope, body)
+            self._put_dead(envelope, body)
             self._settle(lease, is_gone=True)
         elif self.queue.has_room(1, len(body)) and self.put(envelope, body):
             self._settle(lease, is_gone=False)
@@ -317,7 +317,7 @@ class Topic:
             self.session.unacked.take(lease.message.tag)
             give_back(self._broker.slots, [lease.message], failed=True)
 
-    def _bury(self, envelope: Envelope, body: bytes) -> None:
+    def _put_dead(self, envelope: Envelope, body: bytes) -> None:
         dead = self.dead_queue()
         if dead is None:
             name = self.queue.name + DEAD_SUFFIX

@@ -41,7 +41,7 @@ def encode_job(job: BufferedJob) -> bytes:
 def decode_job(data: bytes) -> BufferedJob:
     try:
         job = _decoder.decode(memoryview(data)[ID_BYTES:])
-    except msgspec.MsgspecError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CorruptionError(f"a job in a buffer or log cannot be read: {error}") from error
     if _ID.pack(job.id) != data[:ID_BYTES]:
         raise CorruptionError("a job in a buffer or log has two different ids")

@@ -63,13 +63,17 @@ class IdGenerator:
         return [flakes.next(now_ms) for _ in range(count)]
 
     async def watch(self) -> None:
-        """Renew the lease, or lease a new number, until cancelled."""
+        """Renew the lease, or lease a new number, until cancelled. Log each cause once."""
+        cause = ""  # why the last try failed
         while True:
             await asyncio.sleep(self._settings.node_lease_ms / 4000)
             try:
                 await self.renew()
+                cause = ""
             except JobsUnavailableError as error:
-                log.warning("the lease of the node number is not renewed: %s", error)
+                if str(error) != cause:
+                    log.warning("the lease of the node number is not renewed: %s", error)
+                cause = str(error)
 
     async def renew(self) -> None:
         if self._snowflakes is None or not self._is_valid():

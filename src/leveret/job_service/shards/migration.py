@@ -20,7 +20,7 @@ STEPS: Final = (
     "step_2_put",
     "step_3_lease",
     REPLACED,  # settle
-    REPLACED,  # bury
+    REPLACED,  # nack of jobs that become dead
     "step_6_homes",
     REPLACED,  # claim
     "step_8_time",

@@ -291,7 +291,7 @@ class Shard:
     def _on_notification(self, _connection: Any, _pid: int, _channel: str, text: str) -> None:
         try:
             namespace, topic = msgspec.json.decode(text, type=tuple[str, str])
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
             log.warning("%s sent a notification that names no topic: %.200s", self.name, text)
             return
         self.on_ready((namespace, topic))

@@ -18,7 +18,8 @@ NACK: Final = (
     "SELECT * FROM leveret_nack("
     "$1, $2, $3::BIGINT[], $4::BIGINT[], $5, $6, $7, coalesce($8, now()))"
 )
-BURY: Final = (
+# Makes jobs dead at once. Databases of earlier versions have the function by this name.
+NACK_DEAD: Final = (
     "SELECT * FROM leveret_bury($1, $2, $3::BIGINT[], $4::BIGINT[], $5, coalesce($6, now()))"
 )
 EXTEND: Final = (

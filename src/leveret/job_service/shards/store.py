@@ -157,6 +157,9 @@ class ShardsStore:
 
     async def _on_redis_up(self) -> None:
         await self._enqueuer.forget_keys()
+        # A dequeue that began to wait without Redis has not marked its topic there, so no other
+        # node would notify it. It looks again, and leaves the mark.
+        self._signals.notify_all()
 
     async def start(self) -> None:
         """Recover the jobs of the local log, and start the background tasks.
@@ -222,7 +225,11 @@ class ShardsStore:
         except (TimeoutError, JobsError) as error:
             left = len(self._wal.outstanding)
             down = ", ".join(shard.name for shard in self._shards if not shard.is_up) or error
-            fault = JobsUnavailableError(f"{left} jobs stay in the local log and in Redis: {down}")
+            if left or self._wal.undone:
+                text = f"{left} jobs stay in the local log and in Redis: {down}"
+                fault = JobsUnavailableError(text)
+            else:
+                log.warning("all jobs are stored, but this node could not sign off: %s", down)
         await self._close()
         if fault is not None:
             raise fault
@@ -374,7 +381,7 @@ class ShardsStore:
         name = namespace, topic
         kept, given = cut_error(error), self._tables.given_time()
         if is_dead:
-            rows = await self._settle(name, statements.BURY, handles, kept, given)
+            rows = await self._settle(name, statements.NACK_DEAD, handles, kept, given)
         else:
             drawn = self._random.random()
             rows = await self._settle(name, statements.NACK, handles, kept, delay_ms, drawn, given)

@@ -325,5 +325,5 @@ def _nothing(answer: Answer) -> None:
 def _decoded(decoder: "msgspec.json.Decoder[T]", answer: Answer) -> T:
     try:
         return decoder.decode(answer.body)
-    except msgspec.DecodeError as fault:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
         raise BadAnswerError(f"the answer cannot be read: {fault}", answer.status) from fault

@@ -124,7 +124,7 @@ def error_of(status: int, body: bytes, retry_after: str | None) -> CallError:
 def _problem(body: bytes) -> _Problem:
     try:
         return msgspec.json.decode(body, type=_Problem)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _Problem(detail=body.decode(errors="replace").strip()[:_TEXT_CHARS_MAX])
 
 

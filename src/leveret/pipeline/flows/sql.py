@@ -6,13 +6,15 @@
 
 A view is made when a query names its table. Put names with characters other than letters, digits
 and `_` in backticks. A name without a prefix is a stream; if the broker has no such stream, it is a
-bronze table. If the broker does not answer, it is what the lake has, and a notice says so.
+bronze table. If the broker does not answer, it is what the lake has, and a notice says so. Spark
+resolves all other names, such as those of a WITH clause.
 """
 
 import re
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from leveret.errors import ConfigError
@@ -21,8 +23,8 @@ from leveret.pipeline.environment import Environment
 from leveret.pipeline.lake_tables import read_bronze, read_files, read_table
 from leveret.pipeline.transforms.messages import DATE
 from leveret.pipeline.union_read import read_broker, union_read
-from pyspark_leveret.client import NOT_FOUND, Broker
-from pyspark_leveret.errors import BrokerError
+from pyspark_leveret.client import BAD_REQUEST, NOT_FOUND, Broker, named
+from pyspark_leveret.errors import BrokerError, LoginRefusedError
 from pyspark_leveret.options import parse_options
 from pyspark_leveret.schema import TYPES
 
@@ -43,6 +45,7 @@ _TABLE: Final = re.compile(
 )
 _IS_DESCRIBE: Final = re.compile(_DESCRIBE, re.IGNORECASE)
 _STAR: Final = re.compile(r"(?<!count\()\*", re.IGNORECASE)
+_NO_TABLE: Final = "TABLE_OR_VIEW_NOT_FOUND"  # Spark's error condition
 
 
 class Tables:
@@ -58,12 +61,23 @@ class Tables:
         self._environment = environment
         self._on_notice = on_notice  # called if an answer is not all that was asked for
         self._lake = Lake(environment.lake_path) if environment.lake_dir is not None else None
+        # Names of the last query that may be streams, and why the broker did not say.
+        self._unknown: dict[str, BrokerError] = {}
 
     def run(self, query: str) -> DataFrame:
-        """Return the lazy result of a query; errors are Spark's own."""
+        """Return the lazy result of a query. Raise Spark's errors, or BrokerError for a name that
+        Spark does not know, and for which the broker gave no answer.
+        """
         text = query.strip().rstrip(";")
         views: dict[tuple[str, str], str] = {}
-        return self._spark.sql(_TABLE.sub(lambda found: self._view(found, text, views), text))
+        self._unknown.clear()
+        try:
+            return self._spark.sql(_TABLE.sub(lambda found: self._view(found, text, views), text))
+        except AnalysisException as fault:
+            unknown = self._unknown.get(_missing_table(fault))
+            if unknown is None:
+                raise
+            raise unknown from fault
 
     def rows(self, query: str, limit: int) -> list[dict[str, Any]]:
         r"""Return the first rows of the result as JSON values; `\d` lists the tables."""
@@ -115,15 +129,27 @@ class Tables:
         return self._of_lake(kind, name) if kind in LAYERS else None
 
     def _without_prefix(self, name: str, columns: list[str]) -> DataFrame | None:
-        """Return a stream, or what the lake has of it; None if the name is of neither."""
+        """Return a stream, or what the lake has of it; None if Spark has to know the name."""
         try:
             if self._is_stream(name):
                 return self._stream(name, columns)
+        except LoginRefusedError:
+            raise
         except BrokerError as fault:
-            if fault.status or self._lake is None:
-                raise
-            return self._archived(name, fault) if self._is_archived(name) else None
+            if fault.status == 0 and self._is_archived(name):
+                return self._archived(name, fault)
+            self._unknown[name] = self._unknown_stream(name, fault)
+            return None
         return self._of_lake(BRONZE, name) if self._is_archived(name) else None
+
+    def _unknown_stream(self, name: str, fault: BrokerError) -> BrokerError:
+        """Return the error for a name that is not in the lake, and of no stream we may read."""
+        if fault.status == BAD_REQUEST:
+            return BrokerError(f"'{name}' is a queue, and no stream: write queue.`{name}`")
+        if fault.status:
+            return named(fault, parse_options(self._environment.options()), _STREAM, name)
+        where = "the lake has no such table, and " if self._lake is not None else ""
+        return BrokerError(f"{where}whether '{name}' is a stream is not known: {fault}")
 
     def _stream(self, name: str, columns: list[str]) -> DataFrame:
         if self._is_archived(name):
@@ -168,6 +194,13 @@ class Tables:
         self._on_notice(f"{fault}; only archived messages are in the answer: {ends or 'none'}")
         files = [str(path) for path in history.files]
         return read_files(self._spark, self._lake.folder(BRONZE, table), files)
+
+
+def _missing_table(fault: AnalysisException) -> str:
+    """Return the name that Spark does not know; empty if that is not the error."""
+    if fault.getCondition() != _NO_TABLE:
+        return ""
+    return (fault.getMessageParameters() or {}).get("relationName", "").strip("`")
 
 
 def _view_name(kind: str, name: str, others: Iterable[str]) -> str:

@@ -19,7 +19,7 @@ from leveret.testing.broker import RunningBroker, broker
 from tests.http.management import Api, add_user
 from tools.ports import free_port
 
-APP = make_app("")
+APP = make_app("pipeline")
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ import msgspec
 
 from leveret.http.framework.listing import (
     PIECE_ITEMS_MAX,
+    _value_at,
     array_pieces,
     columns_of,
     keep_columns,
@@ -29,6 +30,13 @@ def test_columns_lead_into_objects_and_arrays() -> None:
     }
     assert keep_columns(item, columns_of("b,b.c")) == {"b": {"c": 2}}
     assert columns_of("") == {}
+
+
+def test_a_sort_key_leads_only_to_what_is_shown() -> None:
+    """Not to attributes of Python's own, whose text would be made for every row."""
+    item = {"a": Item(7)}
+    for path, value in (("a.n", 7), ("a.none", None), ("a.__class__", None), ("a.n.real", None)):
+        assert _value_at(path.split("."), item) == value
 
 
 def slices() -> Slices:

@@ -5,7 +5,7 @@
  * `part` is the id of a heading. Links between documents are relative, as in the repository.
  */
 
-import { call } from "../api.js";
+import { ApiError, call } from "../api.js";
 import { fill, h } from "../dom.js";
 import { markdown } from "../parts/markdown.js";
 import { currentQuery, link } from "../router.js";
@@ -27,7 +27,10 @@ export function view({ params }) {
 
   async function refresh(signal) {
     if (isShown) return;
-    const [names, content] = await Promise.all([load("", signal), load(`/${path}`, signal)]);
+    const names = await load("", signal);
+    // An address may hold any text, also one that leads to other paths of the broker.
+    if (!names.includes(path)) throw new ApiError("There is no such document.", 404);
+    const content = await load(`/${path}`, signal);
     fill(text, markdown(content, (href) => addressOf(href, path, names)));
     isShown = true;
     const part = currentQuery().get("part");

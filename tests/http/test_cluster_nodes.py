@@ -1,0 +1,133 @@
+"""Other nodes of a cluster in RabbitMQ's endpoints, from their reports to the leader."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from leveret.http.framework.node import ClusterControl, ClusterNodeFacts, Machine, NodeReport
+from leveret.testing.broker import RunningBroker, broker
+from tests.http.management import Api
+
+MACHINE = Machine(
+    pid=4242,
+    started_ms=0,
+    memory_used_bytes=50_000_000,
+    memory_held_bytes=0,
+    memory_limit_bytes=100_000_000,
+    disk_free_bytes=2_000,
+    disk_limit_bytes=1_000,
+    descriptors_used=40,
+    descriptors_max=1024,
+    processors=2,
+    load=0.5,
+    context_switches=900,
+    data="/data/b",
+)
+REPORT = NodeReport(60_000, MACHINE, version="1.2.3", clients=7, age_ms=10_000)
+
+
+class _Cluster:
+    """A cluster of the test's broker, of node b that reports, and of node c that does not run."""
+
+    def __init__(self) -> None:
+        self.report: NodeReport | None = REPORT
+
+    def nodes(self) -> list[ClusterNodeFacts]:
+        return [
+            ClusterNodeFacts("b", False, True, True, 0, is_drained=True),
+            ClusterNodeFacts("c", False, True, False, 0),
+            ClusterNodeFacts("test", True, True, True, 0),
+        ]
+
+    def report_of(self, name: str) -> NodeReport | None:
+        return self.report  # that of a node which does not run is not used
+
+    def reasons(self) -> list[str]:
+        return []
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RunningBroker]:
+    with broker(http=True) as found:
+        yield found
+
+
+@pytest.fixture
+def cluster(server: RunningBroker) -> _Cluster:
+    found = _Cluster()
+    server.node.view.cluster = cast(ClusterControl, found)
+    return found
+
+
+@pytest.fixture
+def api(server: RunningBroker) -> Api:
+    return Api(server)
+
+
+def test_node_that_reports_has_its_resources(api: Api, cluster: _Cluster) -> None:
+    (other,) = [row for row in api.get("nodes") if row["name"] == "b"]
+    assert (other["running"], other["being_drained"]) == (True, True)
+    assert (other["mem_used"], other["fd_used"], other["os_pid"]) == (50_000_000, 40, "4242")
+    assert (other["sockets_used"], other["proc_used"]) == (7, 7)
+    assert other["applications"][0]["version"] == "1.2.3"
+    for name in ("mem_used", "disk_free", "fd_used", "sockets_used", "proc_used"):
+        assert other[f"{name}_details"] == {"rate": 0.0}
+    assert api.get("nodes/b") == other
+    assert api.get("nodes/b?memory=true")["memory"]["total"]["rss"] == 50_000_000
+    assert api.get("nodes/b/memory")["memory"]["other_proc"] == 50_000_000
+    assert api.get("nodes/b/memory/relative")["memory"]["total"] == 100
+
+
+def test_rates_are_those_between_two_reports(api: Api, cluster: _Cluster) -> None:
+    machine = replace(MACHINE, pid=1)
+    cluster.report = replace(REPORT, machine=machine, age_ms=10_000)
+    api.get("nodes/b")
+    later = replace(machine, memory_used_bytes=60_000_000, context_switches=1_900)
+    cluster.report = replace(REPORT, machine=later, clients=2, age_ms=0)
+    other = api.get("nodes/b")
+    # The reports came about 10 s apart: this process may have been held up between the reads.
+    assert 0 < other["mem_used_details"]["rate"] <= 1_000_000
+    assert 0 < other["context_switches_details"]["rate"] <= 100
+    assert -0.5 <= other["sockets_used_details"]["rate"] < 0
+
+
+@pytest.mark.parametrize("report", [None, NodeReport(1, MACHINE)])
+def test_unknown_resources_are_left_out(
+    report: NodeReport | None, api: Api, cluster: _Cluster
+) -> None:
+    cluster.report = report
+    other: dict[str, Any] = api.get("nodes/b?memory=true")
+    assert "sockets_used" not in other
+    assert "proc_used" not in other
+    assert other["applications"] == []
+    assert ("mem_used" in other) == ("memory" in other) == (report is not None)
+    assert api.ask("GET", "nodes/b/memory").status == (404 if report is None else 200)
+
+
+def test_node_that_does_not_run_has_no_resources(api: Api, cluster: _Cluster) -> None:
+    other = api.get("nodes/c?memory=true")
+    assert other["running"] is False
+    assert not {"mem_used", "sockets_used", "memory"} & set(other)
+    assert api.ask("GET", "nodes/c/memory").status == 404
+    assert api.ask("GET", "nodes/d").status == 404
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        replace(REPORT, disk_fault="No space left on device"),
+        replace(REPORT, machine=replace(MACHINE, disk_free_bytes=999)),
+    ],
+)
+def test_full_disk_of_another_node_is_an_alarm_of_the_cluster(
+    report: NodeReport, api: Api, cluster: _Cluster
+) -> None:
+    assert api.get("health/checks/alarms") == {"status": "ok"}
+    cluster.report = report
+    assert api.get("nodes/b")["disk_free_alarm"] is True
+    answer = api.ask("GET", "health/checks/alarms")
+    assert answer.status == 503
+    assert answer.json["alarms"] == [{"node": "b", "resource": "disk space"}]
+    assert api.get("health/checks/local-alarms") == {"status": "ok"}

@@ -1,0 +1,76 @@
+"""Faults that nodes report about themselves: one sentence each, with what to do."""
+
+import pytest
+
+from leveret.cluster.faults import (
+    CLOCK_MS_MAX,
+    DEGRADED,
+    NOTE,
+    Fault,
+    NodeCondition,
+    find_faults,
+    find_own_faults,
+    find_reasons,
+)
+from leveret.cluster.status import ClusterStatus
+
+LEADER = NodeCondition("a", "2.0")
+HOUR_MS = 3_600_000
+
+
+def only(node: NodeCondition) -> Fault:
+    (fault,) = find_own_faults(node, LEADER)
+    assert fault.node == "b"
+    return fault
+
+
+def test_healthy_node_has_no_fault() -> None:
+    within = NodeCondition("b", "2.0", clock_ahead_ms=CLOCK_MS_MAX)
+    assert list(find_own_faults(within, LEADER)) == []
+    assert list(find_own_faults(LEADER, LEADER)) == []
+
+
+def test_full_disk_says_why_nothing_is_confirmed() -> None:
+    fault = only(NodeCondition("b", "2.0", disk_fault="No space left on device"))
+    assert fault.severity == DEGRADED
+    assert fault.fault == (
+        "node b cannot write its log (No space left on device), so it confirms nothing"
+    )
+    assert "free space on its disk" in fault.advice
+
+
+@pytest.mark.parametrize(
+    ("ahead_ms", "text"),
+    [
+        (HOUR_MS, "60 min ahead of"),
+        (-HOUR_MS, "60 min behind"),
+        (26 * HOUR_MS, "26 h ahead of"),
+        (-CLOCK_MS_MAX - 1000, "31 s behind"),
+    ],
+)
+def test_clock_that_differs_says_by_how_much(ahead_ms: int, text: str) -> None:
+    fault = only(NodeCondition("b", "2.0", clock_ahead_ms=ahead_ms))
+    assert fault.severity == DEGRADED
+    assert fault.fault == f"the clock of node b is {text} the clock of node a"
+
+
+def test_secret_that_others_may_read_names_the_file() -> None:
+    fault = only(NodeCondition("b", "2.0", open_secret_file="/etc/secret"))
+    assert fault.severity == DEGRADED
+    assert "may read the file /etc/secret with the secret" in fault.fault
+    assert "chmod 600" in fault.advice
+
+
+@pytest.mark.parametrize(("version", "text"), [("1.9", "version 1.9"), ("", "an older version")])
+def test_other_version_is_a_note(version: str, text: str) -> None:
+    fault = only(NodeCondition("b", version))
+    assert fault.severity == NOTE
+    assert fault.fault == f"node b runs {text}, and node a version 2.0"
+
+
+def test_faults_of_all_nodes_are_in_the_status_and_notes_delay_nothing() -> None:
+    status = ClusterStatus("a", 1, "c0ffee", "", {}, None, 0, 0, 0, 0, [])
+    conditions = [LEADER, NodeCondition("b", "1.9"), NodeCondition("c", "2.0", disk_fault="full")]
+    assert [fault.node for fault in find_faults(status, conditions)] == ["c", "b"]
+    (reason,) = find_reasons(status, conditions)
+    assert reason.startswith("Node c cannot write its log (full)")

@@ -1,0 +1,52 @@
+"""Reports of other nodes: garbage counts as no report, and every node can make one."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from leveret.config.settings import Settings
+from leveret.runtime.cluster_facts import ClusterFacts
+
+
+class Facts(ClusterFacts):
+    """The facts of a node that has got one report."""
+
+    def __init__(self, report: bytes, data: Path | None = None) -> None:
+        super().__init__(cast(Any, None))
+        self.settings = Settings(data=data) if data is not None else Settings()
+        reports = SimpleNamespace(newest=lambda name: report, age_s=lambda name: 0.0)
+        self.member = cast(Any, SimpleNamespace(reports=reports))
+
+
+def test_a_report_is_read_as_it_was_made(tmp_path: Path) -> None:
+    made = Facts(b"", tmp_path).report()
+    found = Facts(made).report_of("b")
+    assert found is not None and found.machine.data == str(tmp_path)
+
+
+def test_a_node_reports_a_directory_whose_name_is_not_utf8(tmp_path: Path) -> None:
+    folder = tmp_path / "\udcff"
+    folder.mkdir()
+    found = Facts(Facts(b"", folder).report()).report_of("b")
+    assert found is not None and found.machine.data == f"{tmp_path}/?"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'"data":"', b'"data":"\xff'),
+        (b'"pid":', b'"pid":1e99'),
+        (b'"load":', b'"load":"much",'),
+        (b'"load":', b'"load":1e999,'),
+        (b"{", b""),
+        (b'{"uptime_ms":', b'{"other":' + b"[" * 3_000 + b"]" * 3_000 + b',"uptime_ms":'),
+        (b'{"uptime_ms":', b'{"other":' + b'{"a":' * 3_000),
+    ],
+)
+def test_a_report_that_cannot_be_read_is_none(tmp_path: Path, old: bytes, new: bytes) -> None:
+    good = Facts(b"", tmp_path).report()
+    bad = good.replace(old, new, 1)
+    assert bad != good
+    assert Facts(bad).report_of("b") is None
