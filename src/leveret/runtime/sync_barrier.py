@@ -60,8 +60,8 @@ class SyncBarrier:
 class _SharedWaits:
     """Lets all callers of one pass of the event loop wait together.
 
-    A wait needs a turn and a timer. One of each for every request was a tenth of the CPU time of
-    enqueues with one job.
+    A wait needs a turn and a timer. One of each for every request would cost much of the CPU time
+    of enqueues with one job.
     """
 
     def __init__(
