@@ -1,7 +1,7 @@
 """Wait for the log, for callers that are not channels: HTTP requests and backups."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from leveret.engine.broker import Broker
@@ -78,7 +78,7 @@ class _SharedWaits:
         self._register = register
         self._within_s = within_s
         self._joined: list[asyncio.Future[bool]] = []  # callers of this pass
-        self._waiting: list[list[asyncio.Future[bool]]] = []  # callers of earlier passes
+        self._waiting: set[asyncio.Future[bool]] = set()  # callers of all passes
         self._fault: LeveretError | None = None  # nobody can wait any more
 
     async def wait(self) -> None:
@@ -88,7 +88,12 @@ class _SharedWaits:
             loop.call_soon(self._begin)
         done: asyncio.Future[bool] = loop.create_future()
         self._joined.append(done)
-        if not await done:
+        self._waiting.add(done)
+        try:
+            is_safe = await done
+        finally:
+            self._waiting.discard(done)
+        if not is_safe:
             self._require_open()
             raise StorageError(self._store.why_unsafe())
 
@@ -99,22 +104,18 @@ class _SharedWaits:
     def end(self, fault: LeveretError) -> None:
         """Raise an error in all callers, and in later ones."""
         self._fault = fault
-        for callers in (self._joined, *self._waiting):
-            _fail(callers, fault)
+        _fail(self._waiting, fault)
 
     def _begin(self) -> None:
         """Begin the wait of the callers that have joined."""
         callers, self._joined = self._joined, []
         if self._fault is not None:
             return
-        self._waiting.append(callers)
         timer = self._start_timer(callers)
 
         def tell(is_safe: bool) -> None:
             if timer is not None:
                 timer.cancel()
-            if callers in self._waiting:
-                self._waiting.remove(callers)
             for done in callers:
                 if not done.done():
                     done.set_result(is_safe)
@@ -135,7 +136,7 @@ class _SharedWaits:
         return asyncio.get_running_loop().call_later(self._within_s, _fail, callers, late)
 
 
-def _fail(callers: list[asyncio.Future[bool]], fault: Exception) -> None:
+def _fail(callers: Iterable[asyncio.Future[bool]], fault: Exception) -> None:
     for done in callers:
         if not done.done():
             done.set_exception(fault)
