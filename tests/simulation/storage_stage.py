@@ -57,6 +57,9 @@ class ManualLoop:
         self.timers: list[Timer] = []
         self._time_s = 0.0
 
+    def call_soon(self, callback: Callable[..., object], *arguments: Any) -> None:
+        callback(*arguments)
+
     def call_soon_threadsafe(self, callback: Callable[..., object], *arguments: Any) -> None:
         self.reports.put(Timer(0, callback, arguments))
 

@@ -1,10 +1,13 @@
 """The write-ahead log: writes and syncs the journal's blocks in its own thread.
 
 One block is being written at a time; meanwhile the engine fills the next one (group commit). A
-block that a client waits for (`Journal.must_sync`) is written at once. A block of acks only waits
-up to `ACKS_WAIT_S`, unless it is long. `on_committed` is called on the event loop with the number
-of a block when everything up to this block is safe. On a single node that is when it is synced.
-`replicated_log` has the log of a node that leads a cluster.
+block of acks only waits up to `ACKS_WAIT_S`, unless it is long. `on_committed` is called on the
+event loop with the number of a block when everything up to this block is safe. On a single node
+that is when it is synced. `replicated_log` has the log of a node that leads a cluster.
+
+A block that a client waits for (`Journal.must_sync`) is written as soon as a pass of the event loop
+adds nothing to it, and after `GATHER_S` at the latest. Clients send in bursts, and a block costs
+the same for one message as for a hundred.
 
 A log file is full at `file_bytes`. The next block starts a new file with a checkpoint, so that
 older files are needed only for their messages. A file that is older than the last checkpoint and
@@ -43,6 +46,7 @@ from leveret.storage.writer_thread import JobThread
 
 FILE_BYTES: Final = 64 * 1024 * 1024
 ACKS_WAIT_S: Final = 0.1
+GATHER_S: Final = 0.002
 WAIT_BYTES_MAX: Final = 1024 * 1024  # a block of this size is written without waiting
 FULL_RETRY_S: Final = 1.0
 # A file must have this share of `file_bytes` to be left early when disk space is short.
@@ -92,6 +96,8 @@ class Log:
         self._is_stopped = False
         # Callers of `roll` that wait for the next block.
         self._rolls: list[Callable[[int], None]] = []
+        self._is_gathering = False  # a block waits until a pass of the loop adds nothing
+        self._gather_until_s = 0.0
         self._acks_timer: asyncio.TimerHandle | None = None
         self._retry_timer: asyncio.TimerHandle | None = None
         self._jobs = JobWriter(disk, segments, reserve, self._report_done, self._report_failed)
@@ -151,7 +157,7 @@ class Log:
 
     def start_writing(self) -> None:
         """Start writing the next block, if there is one and the thread is idle."""
-        if self._job is not None or self._has_failed:
+        if self._is_gathering or not self._may_write():
             return
         if self._journal.waiting_bytes() == 0:
             if self._journal.has_emptied:
@@ -161,11 +167,27 @@ class Log:
             if self._acks_timer is None:
                 self._acks_timer = self._loop.call_later(ACKS_WAIT_S, self._on_acks_waited)
             return
-        self._write_block()
+        self._is_gathering = True
+        self._gather_until_s = self._loop.time() + GATHER_S
+        self._loop.call_soon(self._gather, 0)
+
+    def _may_write(self) -> bool:
+        """Return True if the thread can take the next block."""
+        return self._job is None and not self._has_failed and not self._is_stopped
+
+    def _gather(self, bytes_before: int) -> None:
+        """Write the next block, unless the last pass of the event loop has added to it."""
+        waiting_bytes = self._journal.waiting_bytes()
+        is_over = waiting_bytes >= WAIT_BYTES_MAX or self._loop.time() >= self._gather_until_s
+        self._is_gathering = waiting_bytes > bytes_before and not is_over
+        if self._is_gathering:
+            self._loop.call_soon(self._gather, waiting_bytes)
+        elif waiting_bytes != 0 and self._may_write():
+            self._write_block()
 
     def _on_acks_waited(self) -> None:
         self._acks_timer = None
-        if self._job is None and not self._has_failed and self._journal.waiting_bytes() != 0:
+        if self._may_write() and self._journal.waiting_bytes() != 0:
             self._write_block()
 
     def roll(self, done: Callable[[int], None]) -> None:

@@ -101,14 +101,8 @@ class ReplicatedLog(Log):
         self._finish_committed()
         self.start_writing()
 
-    def start_writing(self) -> None:
-        if not self._replication.is_full():
-            super().start_writing()
-
-    def _on_acks_waited(self) -> None:
-        self._acks_timer = None
-        if not self._replication.is_full():
-            super()._on_acks_waited()
+    def _may_write(self) -> bool:
+        return super()._may_write() and not self._replication.is_full()
 
     def _write_block(self) -> None:
         """Take the next block, and write a ROLL block after it if the file is full."""
