@@ -32,13 +32,14 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
         "checksum": "",
         "build_info": "",
         "histogram": "",
+        "heap": "",
         "patterns": "errors",
         "config": "errors",
         "charts": "",
         "wire": "errors",
         "journal": "errors checksum wire",
         "engine": "errors checksum wire journal",
-        "storage": "errors checksum histogram wire journal engine",
+        "storage": "errors checksum heap histogram wire journal engine",
         "http_client": "errors",
         "http_post": "errors http_client",
         "auth": "errors addresses patterns engine http_client",
@@ -63,7 +64,7 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
         "http": "errors slices addresses listening histogram build_info config patterns wire "
         "engine auth definitions arrow tasks leases shovels federation job_model job_service",
         "metrics": "errors slices histogram build_info engine storage job_service http",
-        "runtime": "errors checksum clock slices addresses listening build_info histogram config "
+        "runtime": "errors checksum clock slices addresses listening build_info histogram heap config "
         "patterns wire journal engine storage cluster auth definitions amqp arrow tasks leases "
         "shovels federation job_service http metrics",
         "testing": "errors clock config engine storage runtime",

@@ -26,6 +26,7 @@ from leveret.engine.broker import Broker
 from leveret.engine.history.tracing import TracedMessages
 from leveret.engine.vhosts import pausing
 from leveret.errors import ConfigError, LeveretError
+from leveret.heap import give_back_memory
 from leveret.http.framework.node import Listener
 from leveret.http.transport.front import HttpFront
 from leveret.leases import ReaderLeases
@@ -112,7 +113,7 @@ class Node:
         self._certificates: Certificates | None = None
         self._reloads: list[Callable[[], object]] = []  # reload files that may change
         self._key_refresher: asyncio.Task[None] | None = None
-        self.recovered: RecoveryResult | None = None  # what was found on disk
+        self.recovered_facts: dict[str, object] = {}  # what was found on disk, for the log
         self._store: Store | None = None
         if disk is not None:
             self._store = Store(disk, self.broker, settings.durability)
@@ -164,7 +165,7 @@ class Node:
         self.front.limits.sockets_end = self.view.machine().amqp_sockets_end()
         if self._store is not None:
             if is_wanted is None:
-                self.recovered = self._store.open(
+                found = self._store.open(
                     loop,
                     end_turn=self._run_empty_turn,
                     on_alarm=self._events.on_disk,
@@ -172,7 +173,12 @@ class Node:
                     free_min_bytes=self.settings.disk_free_min,
                 )
             else:
-                await self._recover_in_steps(self._store, is_wanted)
+                found = await self._recover_in_steps(self._store, is_wanted)
+            self.recovered_facts = {"messages": found.messages, "log_files": len(found.files)}
+            is_long = sum(found.files.values()) >= FILE_BYTES
+            del found  # it holds the place of each message in the log
+            if is_long:
+                give_back_memory()
             if self._replication is not None:
                 self._gate = CommitGate(
                     self.front, self._store.block_to_await, self._store.wait_for_commit
@@ -199,7 +205,9 @@ class Node:
         if self._serves_http:
             self._start_http()
 
-    async def _recover_in_steps(self, store: Store, is_wanted: Callable[[], bool]) -> None:
+    async def _recover_in_steps(
+        self, store: Store, is_wanted: Callable[[], bool]
+    ) -> RecoveryResult:
         """Recover with other work of the loop between the steps. Raises NotWantedError."""
         recovery = store.prepare(
             asyncio.get_running_loop(),
@@ -218,7 +226,7 @@ class Node:
                 await asyncio.to_thread(self._span_exporter.stop)
             raise
         store.begin(recovery.found, end_turn=self._run_empty_turn, on_alarm=self._events.on_disk)
-        self.recovered = recovery.found
+        return recovery.found
 
     def _make_view(self) -> HttpNodeView:
         """Make the view of the node, and the parts that are used through it."""

@@ -136,10 +136,8 @@ def _log_start(node: Node) -> None:
         "http": shown_address(node.http_address),
         "durability": node.view.durability,
         "memory_limit": node.memory_limit_bytes,
+        **node.recovered_facts,
     }
-    if node.recovered is not None:
-        facts["messages"] = node.recovered.messages
-        facts["log_files"] = len(node.recovered.files)
     log.info("the node has started", extra={"facts": facts})
 
 

@@ -1,0 +1,17 @@
+"""What a node keeps in memory of its recovery."""
+
+import gc
+
+from leveret.storage.recovery_result import RecoveryResult
+from leveret.testing import broker
+from leveret.testing.disk import FakeDisk
+
+
+def test_node_forgets_the_places_of_recovered_messages() -> None:
+    disk = FakeDisk()
+    with broker(disk=disk):
+        pass
+    with broker(disk=disk) as started:
+        assert started.node.recovered_facts["messages"] == 0
+        gc.collect()
+        assert not [found for found in gc.get_objects() if isinstance(found, RecoveryResult)]
