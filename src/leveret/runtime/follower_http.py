@@ -24,6 +24,7 @@ from leveret.arrow.worker_protocol import FAILED
 from leveret.cluster.errors import ClusterError
 from leveret.cluster.relay import RelayHead
 from leveret.config.settings import Settings
+from leveret.decode_errors import DECODE_ERRORS
 from leveret.http.framework.names import printable
 from leveret.http.framework.node import ClusterNodeFacts, Listener
 from leveret.http.management.health import (
@@ -60,7 +61,6 @@ JOB_PATHS: Final = ("/enqueue", "/dequeue", "/ack", "/nack", "/extend")
 
 # The leader's answer is cut short, too long, or not HTTP.
 _BAD_ANSWER: Final = (EOFError, asyncio.LimitOverrunError, ValueError, IndexError)
-_NOT_JSON: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _PHRASES: Final = {
     200: "OK",
     503: "Service Unavailable",
@@ -247,7 +247,7 @@ class FollowerHttp(asyncio.Protocol):
         try:
             msgspec.json.decode(answer.body, type=CheckResult)
             own = self._own_check(target.partition("?")[0].removeprefix(f"{CHECKS}/"))
-        except _NOT_JSON:
+        except DECODE_ERRORS:
             own = None
         if isinstance(own, CheckResult):
             self._send_check(own)
@@ -435,7 +435,7 @@ def _stream_range(answer: _LeaderAnswer) -> StreamRange | None:
         return None
     try:
         return msgspec.json.decode(answer.body, type=StreamRange)
-    except _NOT_JSON:
+    except DECODE_ERRORS:
         return None
 
 
