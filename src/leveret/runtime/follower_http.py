@@ -33,6 +33,8 @@ from leveret.http.management.health import (
     CheckResult,
     alarms_result,
     certificates_result,
+    period_ms,
+    port_of,
     port_result,
     protocol_result,
     quorum_result,
@@ -249,16 +251,16 @@ class FollowerHttp(asyncio.Protocol):
             own = self._own_check(target.partition("?")[0].removeprefix(f"{CHECKS}/"))
         except DECODE_ERRORS:
             own = None
-        if isinstance(own, CheckResult):
+        if own is not None:
             self._send_check(own)
         else:
             self._pass_on(answer)
 
-    def _own_check(self, check: str) -> CheckResult | str | None:
+    def _own_check(self, check: str) -> CheckResult | None:
         """Return the result of a check that is about this node; None if it is not.
 
-        The result is a text if this node does not know the arguments. A leader of another version
-        may know them.
+        It is also None if this node does not know the arguments. A leader of another version may
+        know them.
         """
         node = self._node
         match [unquote(part) for part in check.rstrip("/").split("/")]:
@@ -269,12 +271,14 @@ class FollowerHttp(asyncio.Protocol):
                 return OK
             case ["node-is-quorum-critical"]:
                 return quorum_result(node.nodes(), node.facts()["name"])
-            case ["port-listener", port]:
+            case ["port-listener", text] if (port := port_of(text)) is not None:
                 return port_result(port, node.bound)
             case ["protocol-listener", protocols]:
                 return protocol_result(protocols, node.bound)
-            case ["certificate-expiration", within, unit]:
-                return certificates_result(within, unit, node.now_ms(), node.certificates())
+            case ["certificate-expiration", count, unit] if (
+                within_ms := period_ms(count, unit)
+            ) is not None:
+                return certificates_result(node.now_ms() + within_ms, node.certificates())
         return None
 
     def _send_check(self, check: CheckResult) -> None:
