@@ -79,9 +79,11 @@ class Proxy:
 
     def __init__(self, port: int) -> None:
         self._target = port
-        self._lines: list[Line] = []
+        self.lines: list[Line] = []
         self._stalled: set[Way] = set()
         self.port = 0
+        self.opened = 0  # lines since the start
+        self.stalls_line = 0  # the number of a line that is stalled from its beginning
         self.is_empty = asyncio.Event()
         self.is_empty.set()
         self.server: asyncio.Server | None = None
@@ -92,24 +94,24 @@ class Proxy:
 
     def silence(self, port: int | None = None) -> None:
         """What is connected now, or from one port, is cut off without a word; new lines work."""
-        for line in self._lines:
+        for line in self.lines:
             if port is None or line.port == port:
                 line.silence()
 
     def stall(self, ways: Iterable[Way] = BOTH) -> None:
         """Bytes wait, on new lines too, until they flow again; nothing is closed."""
         self._stalled.update(ways)
-        for line in self._lines:
+        for line in self.lines:
             line.silence(self._stalled)
 
     def flow(self) -> None:
         self._stalled.clear()
-        for line in self._lines:
+        for line in self.lines:
             line.flow()
 
     def reset(self) -> None:
         """What is connected now is reset; new connections work."""
-        for line in self._lines:
+        for line in self.lines:
             line.reset()
 
     async def close(self) -> None:
@@ -127,16 +129,17 @@ class Proxy:
             writer.close()
             return
         line = Line(writer, target)
-        line.silence(self._stalled)
-        self._lines.append(line)
+        self.opened += 1
+        line.silence(BOTH if self.opened == self.stalls_line else self._stalled)
+        self.lines.append(line)
         self.is_empty.clear()
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(line.carry(reader, target, Way.OUT))
                 group.create_task(line.carry(source, writer, Way.BACK))
         finally:
-            self._lines.remove(line)
-            if not self._lines:
+            self.lines.remove(line)
+            if not self.lines:
                 self.is_empty.set()
 
 

@@ -25,6 +25,7 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
     part: frozenset(below.split())
     for part, below in {
         "errors": "",
+        "decode_errors": "",
         "clock": "",
         "slices": "",
         "addresses": "",
@@ -42,7 +43,7 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
         "storage": "errors checksum heap histogram wire journal engine",
         "http_client": "errors",
         "http_post": "errors http_client",
-        "auth": "errors addresses patterns engine http_client",
+        "auth": "errors decode_errors addresses patterns engine http_client",
         "definitions": "errors patterns wire engine auth",
         "arrow": "errors wire journal engine storage",
         "embedded": "errors clock engine",
@@ -54,19 +55,20 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
         "shovels": "errors http_post wire engine auth amqp amqp_client",
         "federation": "errors patterns wire engine definitions amqp amqp_client shovels",
         "job_model": "",
-        "jobs": "errors http_client job_model",
-        "job_service": "errors clock checksum histogram wire engine job_model",
+        "jobs": "errors decode_errors http_client job_model",
+        "job_service": "errors decode_errors clock checksum histogram wire engine job_model",
         "bus": "errors clock histogram http_client http_post",
         "cluster": "errors",
         "lake": "errors",
         "pipeline": "errors clock charts lake wire arrow jobs job_model job_service",
         "pyspark_leveret": "errors http_client lake wire amqp amqp_client arrow",
-        "http": "errors slices addresses listening histogram build_info config patterns wire "
-        "engine auth definitions arrow tasks leases shovels federation job_model job_service",
+        "http": "errors decode_errors slices addresses listening histogram build_info config "
+        "patterns wire engine auth definitions arrow tasks leases shovels federation job_model "
+        "job_service",
         "metrics": "errors slices histogram build_info engine storage job_service http",
-        "runtime": "errors checksum clock slices addresses listening build_info histogram heap config "
-        "patterns wire journal engine storage cluster auth definitions amqp arrow tasks leases "
-        "shovels federation job_service http metrics",
+        "runtime": "errors decode_errors checksum clock slices addresses listening build_info "
+        "histogram heap config patterns wire journal engine storage cluster auth definitions amqp arrow "
+        "tasks leases shovels federation job_service http metrics",
         "testing": "errors clock config engine storage runtime",
         "cli": "errors clock build_info config charts definitions perf storage http_client "
         "job_model jobs bus lake pipeline runtime",

@@ -15,6 +15,7 @@ from typing import Any, Final
 import jwt
 import msgspec
 
+from leveret.decode_errors import DECODE_ERRORS
 from leveret.errors import ConfigError
 from leveret.http_client.address import parse_address
 from leveret.http_client.connections import ask_once
@@ -109,7 +110,7 @@ def parse_key_set(data: bytes) -> list[Key]:
     """
     try:
         found = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
+    except DECODE_ERRORS as fault:
         raise ConfigError(f"is not JSON: {fault}") from fault
     items = found.get("keys") if isinstance(found, dict) else None
     if not isinstance(items, list) or len(items) > SET_KEYS_MAX:

@@ -263,11 +263,6 @@ class ClusterMember:
             raise ClusterError("this node is in no cluster yet")
         return self.host
 
-    @property
-    def is_formed(self) -> bool:
-        """True if this node belongs to a cluster."""
-        return self.host is not None
-
     # Commands of operators, at any node
 
     async def remove(self, name: str) -> str:

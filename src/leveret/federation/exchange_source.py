@@ -70,7 +70,7 @@ class ExchangeSource(UpstreamSource[LocalExchange]):
     """Consumes the messages that the bindings of the local exchange ask for."""
 
     cluster = ""  # name of the upstream's cluster
-    _internal = ""  # name of the internal exchange; empty while there is none
+    _internal = ""  # name of the internal exchange
     _bound: dict[tuple[str, bytes], Table]  # by routing key and encoded arguments
 
     async def open(self, listener: ShovelListener) -> None:
@@ -126,11 +126,10 @@ class ExchangeSource(UpstreamSource[LocalExchange]):
         names = [f"{queue} {suffix}" for suffix in SUFFIXES]
         others = [name for name in names if await self._exists(name)]
         free = [name for name in names if name not in others]
-        internal = free[0] if free else others.pop()
+        self._internal = free[0] if free else others.pop()
         if not free:
-            await self._delete_exchange(internal)
-        await self._declare_internal(internal)
-        self._internal = internal  # from now on `update_bindings` binds to it
+            await self._delete_exchange(self._internal)
+        await self._declare_internal(self._internal)
         self._bound = {}
         self.update_bindings()
         # The answer to this bind shows that the upstream has made the bindings before it too.
@@ -177,8 +176,6 @@ class ExchangeSource(UpstreamSource[LocalExchange]):
         The upstream sends no answers. If it refuses a binding, it closes the channel, and the link
         connects again and makes all bindings again.
         """
-        if not self._internal:
-            return
         wanted = self._wanted()
         for key, arguments in wanted.items():
             if key not in self._bound:

@@ -77,6 +77,10 @@ class FederationLink(Shovel):
         what = EXCHANGE if isinstance(self.local, LocalExchange) else QUEUE
         return {"uri": field_of(shown_uri(uri)), what: field_of(self.local.name)}
 
+    def _begin(self, source: ShovelSource) -> None:
+        super()._begin(source)
+        self.on_local_change()  # a change while the source was opened has not reached it
+
     def on_delivery(self, delivery: Delivery) -> None:
         if isinstance(self.local, LocalExchange) and not self._may_pass(delivery):
             self._acked.append(delivery.tag)

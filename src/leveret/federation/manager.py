@@ -287,7 +287,9 @@ class FederationManager:
         runner.task.cancel()
         clean_up = runner.clean_up if cleans_up else None
         loop = asyncio.get_running_loop()
-        task = loop.create_task(_finish(key, runner.task, clean_up), name="federation link ends")
+        # An older link may still delete its queue, which has the name of the queue of this link.
+        before = {task for task in (self._ending.get(key), runner.task) if task is not None}
+        task = loop.create_task(_finish(key, before, clean_up), name="federation link ends")
         self._ending[key] = task
         task.add_done_callback(partial(self._on_ended, key))
 
@@ -377,10 +379,10 @@ async def _run(link: ShovelStatus, before: asyncio.Task[None] | None) -> None:
 
 
 async def _finish(
-    key: LinkKey, task: asyncio.Task[None], clean_up: Callable[[], Awaitable[None]] | None
+    key: LinkKey, before: set[asyncio.Task[None]], clean_up: Callable[[], Awaitable[None]] | None
 ) -> None:
-    """Wait until a link has ended, then delete its queue at the upstream."""
-    await asyncio.wait({task})
+    """Wait until a link and older ones have ended, then delete its queue at the upstream."""
+    await asyncio.wait(before)
     if clean_up is None:
         return
     try:

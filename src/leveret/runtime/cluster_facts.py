@@ -13,6 +13,7 @@ from leveret.clock import Clock
 from leveret.cluster.faults import NodeCondition, find_faults, find_own_faults, find_reasons
 from leveret.cluster.member import ClusterMember, NodeSettings
 from leveret.config.settings import Settings, memory_high_bytes
+from leveret.decode_errors import DECODE_ERRORS
 from leveret.http.framework.node import ClusterNodeFacts, Listener, Machine, NodeReport
 from leveret.runtime.machine import read_machine
 from leveret.runtime.memory_alarm import machine_bytes
@@ -146,7 +147,7 @@ class ClusterFacts:
         reports = self.member.reports
         try:
             report = msgspec.json.decode(reports.newest(name), type=NodeReport)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except DECODE_ERRORS:
             return None  # no report, or one of another version
         return replace(report, age_ms=int(1000 * reports.age_s(name)))
 

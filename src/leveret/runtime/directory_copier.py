@@ -23,6 +23,7 @@ import msgspec
 
 from leveret.checksum import crc32
 from leveret.cluster.errors import ClusterError
+from leveret.decode_errors import DECODE_ERRORS
 from leveret.errors import LeveretError, StorageError
 from leveret.storage.directory_copy import CopySource, CopyTarget
 from leveret.storage.disk import Disk
@@ -135,7 +136,7 @@ class DirectoryCopier:
         if data[:1] != DATA:
             try:
                 message = _DECODER.decode(data)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
+            except DECODE_ERRORS as fault:
                 log.warning("node %s sent a malformed message about a copy: %s", peer, fault)
                 self.on_lost(peer)
                 return

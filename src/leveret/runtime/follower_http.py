@@ -24,6 +24,7 @@ from leveret.arrow.worker_protocol import FAILED
 from leveret.cluster.errors import ClusterError
 from leveret.cluster.relay import RelayHead
 from leveret.config.settings import Settings
+from leveret.decode_errors import DECODE_ERRORS
 from leveret.http.framework.names import printable
 from leveret.http.framework.node import ClusterNodeFacts, Listener
 from leveret.http.management.health import (
@@ -32,6 +33,8 @@ from leveret.http.management.health import (
     CheckResult,
     alarms_result,
     certificates_result,
+    period_ms,
+    port_of,
     port_result,
     protocol_result,
     quorum_result,
@@ -60,7 +63,6 @@ JOB_PATHS: Final = ("/enqueue", "/dequeue", "/ack", "/nack", "/extend")
 
 # The leader's answer is cut short, too long, or not HTTP.
 _BAD_ANSWER: Final = (EOFError, asyncio.LimitOverrunError, ValueError, IndexError)
-_NOT_JSON: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _PHRASES: Final = {
     200: "OK",
     503: "Service Unavailable",
@@ -247,18 +249,18 @@ class FollowerHttp(asyncio.Protocol):
         try:
             msgspec.json.decode(answer.body, type=CheckResult)
             own = self._own_check(target.partition("?")[0].removeprefix(f"{CHECKS}/"))
-        except _NOT_JSON:
+        except DECODE_ERRORS:
             own = None
-        if isinstance(own, CheckResult):
+        if own is not None:
             self._send_check(own)
         else:
             self._pass_on(answer)
 
-    def _own_check(self, check: str) -> CheckResult | str | None:
+    def _own_check(self, check: str) -> CheckResult | None:
         """Return the result of a check that is about this node; None if it is not.
 
-        The result is a text if this node does not know the arguments. A leader of another version
-        may know them.
+        It is also None if this node does not know the arguments. A leader of another version may
+        know them.
         """
         node = self._node
         match [unquote(part) for part in check.rstrip("/").split("/")]:
@@ -269,12 +271,14 @@ class FollowerHttp(asyncio.Protocol):
                 return OK
             case ["node-is-quorum-critical"]:
                 return quorum_result(node.nodes(), node.facts()["name"])
-            case ["port-listener", port]:
+            case ["port-listener", text] if (port := port_of(text)) is not None:
                 return port_result(port, node.bound)
             case ["protocol-listener", protocols]:
                 return protocol_result(protocols, node.bound)
-            case ["certificate-expiration", within, unit]:
-                return certificates_result(within, unit, node.now_ms(), node.certificates())
+            case ["certificate-expiration", count, unit] if (
+                within_ms := period_ms(count, unit)
+            ) is not None:
+                return certificates_result(node.now_ms() + within_ms, node.certificates())
         return None
 
     def _send_check(self, check: CheckResult) -> None:
@@ -435,7 +439,7 @@ def _stream_range(answer: _LeaderAnswer) -> StreamRange | None:
         return None
     try:
         return msgspec.json.decode(answer.body, type=StreamRange)
-    except _NOT_JSON:
+    except DECODE_ERRORS:
         return None
 
 

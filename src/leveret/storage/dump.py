@@ -42,12 +42,13 @@ from leveret.journal.records import (
     TRIM,
 )
 from leveret.storage.block_search import find_block
-from leveret.storage.blocks import BLOCK_HEAD_BYTES, HEAD_BYTES, block_end, check_head
+from leveret.storage.blocks import BLOCK_HEAD_BYTES, HEAD_BYTES, MAGIC, block_end, check_head
 from leveret.storage.file_names import SYNCED
 from leveret.storage.message_records import CopyFields, make_message
 from leveret.wire.tables import decode_table, plain_table
 
 Fields = dict[str, object]
+UNKNOWN: Final = "unknown"  # the kind of the only entry of a file that is not Leveret's
 _ANY_BLOCK: Final = 1 << 62
 _RUNS_SHOWN: Final = 8  # of a record that names many
 
@@ -68,7 +69,7 @@ class Entry:
     """One element of a file: the head, a block, a record or a damaged range."""
 
     offset: int
-    kind: str  # head, block, damage, eof, or the kind of a record
+    kind: str  # head, block, damage, eof, unknown, or the kind of a record
     fields: Fields = field(default_factory=dict)
 
     def line(self) -> str:
@@ -92,7 +93,7 @@ def dump(data: bytes, name: str, *, bodies: bool = False) -> Iterator[Entry]:
         if name.endswith(ending):
             yield from read(data, bodies)
             return
-    yield Entry(0, "unknown", {"size": len(data), "fault": "not a file of a data directory"})
+    yield Entry(0, UNKNOWN, {"fault": "not a file of a data directory: its name ends otherwise"})
 
 
 def _blocks(data: bytes, bodies: bool) -> Iterator[Entry]:
@@ -128,6 +129,10 @@ Inside = Callable[[bytes, int, int, bool], Iterator[Entry]]
 
 
 def _file(data: bytes, bodies: bool, inside: Inside) -> Iterator[Entry]:
+    if data[:8] != MAGIC and find_block(data, HEAD_BYTES, -1, _ANY_BLOCK) < 0:
+        fault = "not a file of a data directory: it has neither a head nor a whole block"
+        yield Entry(0, UNKNOWN, {"fault": fault})
+        return
     yield _head(data)
     at = HEAD_BYTES
     last = -1  # number of the previous block

@@ -72,7 +72,6 @@ class Traits:
         self.has_cc: bool = False
         self.has_bcc: bool = False
         self.has_delay: bool = False  # x-delay
-        self.has_death: bool = False  # x-death
 
 
 class Properties:
@@ -162,7 +161,8 @@ def _note_headers(payload: bytes, at: i64, traits: Traits, depth: i64) -> i64:
         tag_at = name_end(payload, at, end)
         length = tag_at - at - 1
         if length == 7:
-            _note_x_name(payload, at + 1, traits)
+            if payload[at + 1] == 0x78 and payload[at + 1 : tag_at] == b"x-delay":
+                traits.has_delay = True
         elif length == 2:
             if payload[at + 1 : tag_at] == b"CC":
                 traits.has_cc = True
@@ -170,16 +170,6 @@ def _note_headers(payload: bytes, at: i64, traits: Traits, depth: i64) -> i64:
             traits.has_bcc = True
         at = check_value(payload, tag_at, end, depth)
     return end
-
-
-def _note_x_name(payload: bytes, at: i64, traits: Traits) -> None:
-    if payload[at] != 0x78 or payload[at + 2] != 0x64:  # x, d
-        return
-    name = payload[at : at + 7]
-    if name == b"x-delay":
-        traits.has_delay = True
-    elif name == b"x-death":
-        traits.has_death = True
 
 
 def _read_flags(payload: bytes) -> i64:

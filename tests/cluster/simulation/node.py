@@ -8,7 +8,6 @@ from enum import Enum
 
 from leveret.cluster.errors import ClusterError
 from leveret.cluster.raft.block import MEMBERS, NORMAL, TERM, Block
-from leveret.cluster.raft.codec import decode_frame, encode_frame
 from leveret.cluster.raft.config import Config
 from leveret.cluster.raft.core import Raft
 from leveret.cluster.raft.members import Members, encode_members
@@ -16,6 +15,7 @@ from leveret.cluster.raft.messages import Message
 from leveret.cluster.raft.ready import ReadRequest, Ready
 from leveret.cluster.raft.state import LEADER
 from tests.cluster.simulation.disk import Disk, Image
+from tests.cluster.simulation.frames import decode_frame, encode_frame
 from tests.cluster.simulation.stage import Stage
 
 

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import pytest
 
@@ -25,6 +26,14 @@ def test_version_shows_the_form(compiled: bool) -> None:
     form = "compiled" if compiled else "pure Python"
     assert done.returncode == 0
     assert done.stdout.startswith("leveret 0.1.0 (" + form + ", ")
+
+
+def test_dump_of_a_file_that_is_not_of_a_broker_fails(tmp_path: Path) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("hello")
+    done = leveret("ctl", "dump", str(file))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "notes.txt is not a file of a data directory" in done.stderr
 
 
 def test_help_lists_the_commands() -> None:

@@ -5,10 +5,11 @@ import random
 import pytest
 
 from leveret.cluster.raft.block import MEMBERS, NORMAL, TERM, Block
-from leveret.cluster.raft.codec import PIECE_BYTES_MIN, decode_frame, encode_frame, encode_frames
+from leveret.cluster.raft.codec import PIECE_BYTES_MIN, encode_frames
 from leveret.cluster.raft.members import Member, Members, decode_members, encode_members
 from leveret.cluster.raft.messages import APPEND, KIND_MAX, Message
 from leveret.errors import FieldSyntaxError, FrameError, ProtocolError
+from tests.cluster.simulation.frames import decode_frame, encode_frame
 
 FIELDS = (
     "kind",

@@ -6,7 +6,7 @@ import pytest
 
 from leveret.journal.records import BLOCK, MESSAGE
 from leveret.storage.blocks import BLOCK_HEAD_BYTES, HEAD_BYTES, encode_block_head, encode_head
-from leveret.storage.dump import Entry, dump
+from leveret.storage.dump import UNKNOWN, Entry, dump
 from leveret.testing.disk import FakeDisk
 from tests.simulation.storage_model import Load
 from tests.simulation.storage_stage import Client, StorageStage
@@ -108,7 +108,19 @@ def test_records_of_unknown_kinds_are_shown_as_such() -> None:
     entries = list(dump(data, "0000000000000007.log"))
     assert [entry.kind for entry in entries] == ["head", "block", "kind 200", "eof"]
     assert entries[2].fields == {"size": 3}
-    assert [e.kind for e in dump(b"hello", "notes.txt")] == ["unknown"]
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "syslog.log", "notes.checkpoint"])
+def test_file_of_another_program_is_unknown(name: str) -> None:
+    (entry,) = dump(b"hello, world\n" * 100, name)
+    assert entry.kind == UNKNOWN
+
+
+def test_file_whose_head_is_lost_is_shown(disk: FakeDisk) -> None:
+    name = next(name for name in disk.names() if name.endswith(".log"))
+    entries = list(dump(bytes(HEAD_BYTES) + disk.content(name)[HEAD_BYTES:], name))
+    assert entries[0].fields["fault"] == "it is not a log file"
+    assert "message" in {entry.kind for entry in entries}
 
 
 def test_damage_is_shown_where_it_is_and_what_follows_is_read() -> None:
@@ -151,6 +163,6 @@ def test_nothing_is_raised_whatever_the_file_holds(
             if not data:
                 break
         entries = list(dump(bytes(data), name, bodies=True))
-        assert entries[-1].kind == "eof"
-        assert entries[-1].offset == len(data)
+        end = entries[-1]
+        assert (end.kind, end.offset) in (("eof", len(data)), (UNKNOWN, 0))
         assert all(entry.line() for entry in entries)

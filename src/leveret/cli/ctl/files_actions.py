@@ -13,8 +13,9 @@ import typer
 
 from leveret.cli.shared.options import one_line_on_failure, print_json
 from leveret.definitions.definitions import attach_definitions
+from leveret.errors import StorageError
 from leveret.storage.disk import Disk
-from leveret.storage.dump import Entry
+from leveret.storage.dump import UNKNOWN, Entry
 from leveret.storage.dump import dump as dump_file
 from leveret.storage.repair import RepairReport
 from leveret.storage.repair import repair as repair_directory
@@ -26,6 +27,8 @@ def dump_data_file(file: Path, *, as_json: bool, limit: int | None, bodies: bool
     with one_line_on_failure():
         entries = dump_file(file.read_bytes(), file.name, bodies=bodies)
         for entry in islice(entries, limit):
+            if entry.kind == UNKNOWN:
+                raise StorageError(f"{file} is {entry.fields['fault']}")
             typer.echo(_as_json(entry) if as_json else entry.line())
 
 

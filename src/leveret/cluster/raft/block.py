@@ -22,7 +22,6 @@ MEMBERS: Final = 2
 ROLL: Final = 3
 
 KIND_MAX: Final = ROLL
-KIND_NAMES: Final = ("normal", "term", "members", "roll")
 
 BLOCK_HEAD_BYTES: Final = 13  # term, kind and size of a block in a message
 # The largest block that a message carries: room for the largest body that RabbitMQ allows.

@@ -22,7 +22,6 @@ def ask_read(state: State, node: i64, progress: Progress) -> None:
     bytes_max = state.config.append_bytes_max
     request = ReadRequest(node, state.term, progress.next, last, bytes_max)
     progress.read = request
-    state.counters.reads += 1
     state.reads.append(request)
 
 

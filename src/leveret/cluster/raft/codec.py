@@ -69,13 +69,6 @@ FIELDS: Final = (
 )
 
 
-def encode_frame(source: i64, target: i64, messages: list[Message]) -> bytes:
-    """Encode messages from one node to another as one frame."""
-    frames = encode_frames(source, target, messages, FRAME_BYTES_MAX)
-    assert len(frames) == 1
-    return b"".join(frames[0])
-
-
 def encode_frames(
     source: i64, target: i64, messages: list[Message], full: i64
 ) -> list[list[bytes]]:
@@ -156,14 +149,6 @@ def _write_block(writer: BytesWriter, block: Block) -> None:
     write_u32(writer, len(data))
     if block.members is not None:
         write_bytes(writer, encode_members(block.members))
-
-
-def decode_frame(data: bytes) -> list[Message]:
-    """Decode the messages of one whole frame."""
-    size = Reader(data, 0, len(data)).u32()
-    if size != len(data) - SIZE_BYTES:
-        raise FrameError(f"a frame of another size than {len(data)} bytes")
-    return decode_messages(memoryview(data)[SIZE_BYTES:])
 
 
 def decode_messages(frame: memoryview) -> list[Message]:

@@ -32,7 +32,6 @@ def start_pre_vote(state: State) -> None:
     """Ask the other voters whether an election could be won."""
     assert state.role != LEADER
     state.role = PRE_CANDIDATE
-    state.counters.pre_votes += 1
     _start(state)
     state.votes[state.node] = True
     for node in _others(state):
@@ -50,7 +49,6 @@ def start_election(state: State, is_forced: bool) -> None:
     assert state.may_lead()
     state.set_term(state.term + 1, state.node)
     state.role = CANDIDATE
-    state.counters.elections += 1
     _start(state)
     for node in _others(state):
         message = state.message(VOTE, node)
@@ -184,7 +182,6 @@ def become_leader(state: State) -> None:
     assert state.synced_hard.term == state.term, "a leader whose term is not synced"
     state.role = LEADER
     state.leader = state.node
-    state.counters.wins += 1
     state.elapsed = 0
     state.heartbeat_elapsed = state.config.heartbeat_ticks  # the first tick sends heartbeats
     state.has_lost_link = False

@@ -129,7 +129,6 @@ def transfer(state: State, target: i64) -> None:
         raise BusyError("nothing of this leader's term is committed yet")
     state.transfer_target = target
     state.transfer_elapsed = 0
-    state.counters.transfers += 1
     maybe_send_timeout_now(state)
 
 

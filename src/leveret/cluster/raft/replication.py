@@ -76,9 +76,6 @@ def _send_blocks(state: State, node: i64, progress: Progress, blocks: list[Block
     size: i64 = 0
     for block in blocks:
         size += block.size_bytes()
-    state.counters.appends_sent += 1
-    state.counters.blocks_sent += len(blocks)
-    state.counters.bytes_sent += size
     if progress.state == PROBE:
         progress.is_paused = True
     elif blocks:
@@ -247,8 +244,7 @@ def on_append(state: State, message: Message) -> None:
         return
     if message.blocks and log.window_bytes >= state.config.follower_bytes_max:
         return  # the disk is behind; the leader sends it again
-    if log.merge(message.blocks, max(state.matched, state.commit)):
-        state.counters.cuts += 1
+    log.merge(message.blocks, max(state.matched, state.commit))
     last = message.index + len(message.blocks)
     state.matched = max(state.matched, last)
     state.commit_to(min(message.commit, last))
@@ -273,7 +269,6 @@ def _refuse(state: State, message: Message) -> None:
     reply.log_term = log.term(guess)
     reply.commit = NEEDS_COPY if state.needs_copy else 0
     reply.context = state.hard.losses
-    state.counters.refusals += 1
     state.send_synced(reply, 0)
 
 

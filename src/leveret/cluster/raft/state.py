@@ -150,7 +150,6 @@ class State:
         if term > self.hard.term:
             self.set_term(term, NOBODY)
         if self.role == LEADER:
-            self.counters.step_downs += 1
             self.matched = 0
         self.role = FOLLOWER
         self.leader = leader

@@ -7,18 +7,7 @@ class Counters:
     """Events since the start."""
 
     def __init__(self) -> None:
-        self.pre_votes: i64 = 0
-        self.elections: i64 = 0
-        self.wins: i64 = 0
-        self.step_downs: i64 = 0
-        self.appends_sent: i64 = 0
-        self.blocks_sent: i64 = 0
-        self.bytes_sent: i64 = 0
-        self.refusals: i64 = 0  # appends that did not fit this member's log
-        self.cuts: i64 = 0  # of this member's log
-        self.reads: i64 = 0  # from log files, for followers that lag
         self.copies: i64 = 0
-        self.transfers: i64 = 0
         self.transfers_failed: i64 = 0
 
 

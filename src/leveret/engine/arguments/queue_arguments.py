@@ -18,7 +18,6 @@ from leveret.engine.arguments.rules import (
     QUEUE_KIND,
     QUEUE_RULES,
     QUORUM,
-    STREAM,
     TIME_MS_MAX,
     ArgumentRule,
     age_ms,
@@ -37,8 +36,6 @@ QUORUM_DELIVERY_LIMIT: Final = 20
 # A job has a priority of 32 bits, and the lowest is the most urgent. The jobs service pushes
 # JOB_PRIORITY - priority, which no priority octet of an AMQP client can be.
 JOB_PRIORITY: Final = 1 << 40
-QUORUM_GROUP_SIZE: Final = 3
-CONSUMER_DISCONNECTED_TIMEOUT_MS: Final = 60_000
 SEGMENT_BYTES: Final = 64 * 1024 * 1024
 SEGMENT_BYTES_MIN: Final = 1024 * 1024  # of a stream with a size limit and no segment size
 SEGMENTS_OF_LIMIT: Final = 8
@@ -90,14 +87,11 @@ class QueueSettings:
         self.lazy: bool = False
         self.delivery_limit: i64 = -1
         self.consumer_timeout_ms: i64 = -1  # -1: the timeout of the node
-        self.consumer_disconnected_timeout_ms: i64 = CONSUMER_DISCONNECTED_TIMEOUT_MS
         self.retry_type: str = "disabled"  # or all, failed, returned
         self.retry_min_ms: i64 = 0
         self.retry_max_ms: i64 = 0  # never less than retry_min_ms
         self.delayed: bool = False  # obeys the header x-delay
         self.deduplication: DeduplicationSettings | None = None
-        self.leader_locator: str = "client-local"  # or balanced
-        self.group_size: i64 = 1  # members of a new group; 0: all nodes
         self.max_age_ms: i64 = -1
         self.segment_bytes: i64 = SEGMENT_BYTES
         self.filter_bytes: i64 = FILTER_BYTES_MIN
@@ -132,7 +126,6 @@ class ConsumerSettings:
     def __init__(self) -> None:
         self.priority: i64 = 0
         self.timeout_ms: i64 = -1  # -1: the timeout of the queue
-        self.cancel_on_failover: bool = False
         self.stream_offset: Field | None = None  # as sent; None means next
         self.stream_filters: list[str] = []
         self.stream_cursor: str = ""  # name of a position that the broker stores
@@ -172,7 +165,6 @@ def settings_of(kind: str, arguments: Table) -> QueueSettings:
     _read_dead_lettering(settings, arguments)
     _read_delivery(settings, arguments)
     _read_retry(settings, arguments)
-    _read_placement(settings, arguments)
     _read_stream(settings, arguments)
     settings.deduplication = _deduplication(arguments)
     return settings
@@ -197,7 +189,6 @@ def consumer_settings(
     settings = ConsumerSettings()
     settings.priority = _number(arguments, "x-priority", 0)
     settings.timeout_ms = _time_ms(arguments, "x-consumer-timeout")
-    settings.cancel_on_failover = _flag(arguments, "x-cancel-on-ha-failover")
     settings.stream_offset = arguments.get("x-stream-offset")
     settings.stream_filters = _texts(arguments, "x-stream-filter")
     settings.match_unfiltered = _flag(arguments, "x-stream-match-unfiltered")
@@ -350,19 +341,6 @@ def _read_retry(settings: QueueSettings, arguments: Table) -> None:
     if least >= 0:
         settings.retry_min_ms = least
         settings.retry_max_ms = most if most > 0 else least
-
-
-def _read_placement(settings: QueueSettings, arguments: Table) -> None:
-    disconnected_ms = _time_ms(arguments, "x-consumer-disconnected-timeout")
-    if disconnected_ms >= 0:
-        settings.consumer_disconnected_timeout_ms = disconnected_ms
-    locator = _text(arguments, "x-queue-leader-locator")
-    if locator is not None and locator != "client-local":
-        settings.leader_locator = "balanced"  # RabbitMQ: the older words mean the same now
-    if settings.kind == QUORUM:
-        settings.group_size = _number(arguments, "x-quorum-initial-group-size", QUORUM_GROUP_SIZE)
-    elif settings.kind == STREAM:
-        settings.group_size = _number(arguments, "x-initial-cluster-size", 0)
 
 
 def _read_stream(settings: QueueSettings, arguments: Table) -> None:

@@ -7,6 +7,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from leveret.decode_errors import DECODE_ERRORS
 from leveret.http.framework.operations import whole_body
 from leveret.http.framework.responses import ErrorBody, json_response
 
@@ -25,7 +26,7 @@ def read_object(data: bytes, fault: str = "not_json") -> Object:
     """Return a JSON object, or answer 400 with RabbitMQ's word `fault`."""
     try:
         found = msgspec.json.decode(data.removeprefix(b"\xef\xbb\xbf") or b"{}")
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except DECODE_ERRORS:
         found = None
     if not isinstance(found, dict):
         raise HTTPException(400, fault)

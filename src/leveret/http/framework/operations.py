@@ -22,6 +22,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from leveret.auth import MANAGEMENT_TAGS
+from leveret.decode_errors import DECODE_ERRORS
 from leveret.errors import LeveretError
 from leveret.http.framework.body_budget import BodyBudget
 from leveret.http.framework.body_faults import plain_fault
@@ -209,7 +210,7 @@ async def body_of(request: Request, kind: type[Body]) -> Body:
     data = await whole_body(request)
     try:
         return msgspec.json.decode(data or b"{}", type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
+    except DECODE_ERRORS as fault:
         raise HTTPException(400, plain_fault(str(fault))) from None
 
 

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
+from leveret.decode_errors import DECODE_ERRORS
 from leveret.errors import PreconditionFailedError
 
 STEPS_MAX: Final = 32
@@ -74,9 +75,9 @@ class JsonCondition:
                     found = take(found)
                 if index >= 0:
                     found = found[index]
-        except (msgspec.DecodeError, UnicodeDecodeError, AttributeError, IndexError):
+        except DECODE_ERRORS:
             return False
-        except (TypeError, RecursionError):
+        except (AttributeError, IndexError, TypeError):
             return False
         if isinstance(found, bool) or isinstance(self._wanted, bool):
             return found is self._wanted

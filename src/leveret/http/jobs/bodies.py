@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from leveret import job_model
+from leveret.decode_errors import DECODE_ERRORS
 from leveret.errors import JobsInvalidError
 from leveret.http.framework.body_faults import plain_fault
 from leveret.job_model import LeasedJob, NewJob, Outcome
@@ -139,7 +140,7 @@ def decode_body(data: bytes, kind: Any) -> Any:
     """Return a body of a type. Raise JobsInvalidError with the item and field that do not fit."""
     try:
         return _decoder(kind).decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
+    except DECODE_ERRORS as fault:
         raise _unreadable(str(fault)) from None
 
 

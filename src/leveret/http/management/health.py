@@ -73,15 +73,8 @@ def status_of(check: CheckResult) -> int:
     return 200 if check.status == OK.status else 503
 
 
-def _answer(check: CheckResult | str) -> Response:
-    """Return the answer to a check, or raise HTTPException with the reason why it is invalid."""
-    if isinstance(check, str):
-        raise HTTPException(400, check)
+def _answer(check: CheckResult) -> Response:
     return json_response(check, status=status_of(check))
-
-
-def _failed(check: CheckResult) -> Response:
-    return json_response(check, status=503)
 
 
 def quorum_result(nodes: Sequence[ClusterNodeFacts], name: str) -> CheckResult:
@@ -93,27 +86,30 @@ def quorum_result(nodes: Sequence[ClusterNodeFacts], name: str) -> CheckResult:
     return OK
 
 
-def certificates_result(
-    within: str, unit: str, now_ms: int, ends: Sequence[tuple[str, int]]
-) -> CheckResult | str:
-    """Return whether certificates end within a time, or why the arguments are invalid."""
-    if unit not in _UNIT_MS:
-        known = ", ".join(_UNIT_MS)
-        return f"Time unit not recognised. Supported units: {known}."
-    if not (within.isascii() and within.isdigit()) or len(within) > _WITHIN_DIGITS_MAX:
-        return "Invalid expiration value"
-    end_ms = now_ms + int(within) * _UNIT_MS[unit]
+def period_ms(count: str, unit: str) -> int | None:
+    """Return the time that a number of days, weeks, months or years takes; None if invalid."""
+    if unit not in _UNIT_MS or not count.isascii() or not count.isdigit():
+        return None
+    return int(count) * _UNIT_MS[unit] if len(count) <= _WITHIN_DIGITS_MAX else None
+
+
+def certificates_result(end_ms: int, ends: Sequence[tuple[str, int]]) -> CheckResult:
+    """Return whether a certificate ends before a time."""
     expired = [{"name": name} for name, ends_ms in ends if ends_ms <= end_ms]
     if not expired:
         return OK
     return CheckResult(status="failed", reason="Certificates expiring", expired=expired)
 
 
-def port_result(text: str, listeners: Sequence[Listener]) -> CheckResult | str:
-    """Return whether a node listens on a port, or why the port is invalid."""
-    if not (text.isascii() and text.isdigit()) or len(text) > 5 or int(text) > PORT_MAX:
-        return "Invalid port"
-    port = int(text)
+def port_of(text: str) -> int | None:
+    """Return the number of a port; None if it is none."""
+    if not text.isascii() or not text.isdigit() or len(text) > 5 or int(text) > PORT_MAX:
+        return None
+    return int(text)
+
+
+def port_result(port: int, listeners: Sequence[Listener]) -> CheckResult:
+    """Return whether a node listens on a port."""
     ports = [listener.port for listener in listeners]
     if port in ports:
         return CheckResult(status="ok", port=port)
@@ -173,7 +169,7 @@ async def check_size(request: Request) -> Response:
     missing = cluster.missing_nodes() if cluster is not None else []
     if missing:
         reason = f"not in the cluster yet: {', '.join(missing)}"
-        return _failed(CheckResult(status="failed", reason=reason))
+        return _answer(CheckResult(status="failed", reason=reason))
     return json_response(OK)
 
 
@@ -185,13 +181,22 @@ async def check_leaders(request: Request) -> Response:
 
 
 async def check_certificates(request: Request) -> Response:
-    unit, within = part_of(request, "unit"), part_of(request, "within")
+    unit = part_of(request, "unit")
+    within_ms = period_ms(part_of(request, "within"), unit)
+    if unit not in _UNIT_MS:
+        known = ", ".join(_UNIT_MS)
+        raise HTTPException(400, f"Time unit not recognised. Supported units: {known}.")
+    if within_ms is None:
+        raise HTTPException(400, "Invalid expiration value")
     node = node_of(request)
-    return _answer(certificates_result(within, unit, node.now_ms(), node.certificates()))
+    return _answer(certificates_result(node.now_ms() + within_ms, node.certificates()))
 
 
 async def check_port(request: Request) -> Response:
-    return _answer(port_result(part_of(request, "port"), node_of(request).listeners()))
+    port = port_of(part_of(request, "port"))
+    if port is None:
+        raise HTTPException(400, "Invalid port")
+    return _answer(port_result(port, node_of(request).listeners()))
 
 
 async def check_protocol(request: Request) -> Response:
@@ -211,7 +216,7 @@ async def check_jobs(request: Request) -> Response:
 def _jobs_result(faults: list[str]) -> Response:
     if not faults:
         return json_response(OK)
-    return _failed(CheckResult(status="failed", reason="; ".join(faults)))
+    return _answer(CheckResult(status="failed", reason="; ".join(faults)))
 
 
 async def check_connections(request: Request) -> Response:
@@ -219,7 +224,7 @@ async def check_connections(request: Request) -> Response:
     machine = node_of(request).machine()
     if machine.descriptors_max == 0 or machine.descriptors_used < machine.descriptors_max:
         return json_response(OK)
-    return _failed(
+    return _answer(
         CheckResult(status="failed", reason="no file descriptors are left for connections")
     )
 

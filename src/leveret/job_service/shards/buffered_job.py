@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from leveret.decode_errors import DECODE_ERRORS
 from leveret.errors import CorruptionError
 
 _ID: Final = struct.Struct(">q")
@@ -41,7 +42,7 @@ def encode_job(job: BufferedJob) -> bytes:
 def decode_job(data: bytes) -> BufferedJob:
     try:
         job = _decoder.decode(memoryview(data)[ID_BYTES:])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except DECODE_ERRORS as error:
         raise CorruptionError(f"a job in a buffer or log cannot be read: {error}") from error
     if _ID.pack(job.id) != data[:ID_BYTES]:
         raise CorruptionError("a job in a buffer or log has two different ids")
