@@ -98,6 +98,11 @@ def test_one_worker_serves_reads_in_turn_and_ends_with_the_node(tmp_path: Path) 
         pid = worker_pid(server)
         table(server, "from=0")
         assert worker_pid(server) == pid
+        libraries = Path(f"/proc/{pid}/maps").read_text()
+        assert "/pyarrow/" in libraries
+        # They are installed, and loading them would take longer than the read.
+        assert "/numpy/" not in libraries
+        assert "/pandas/" not in libraries
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
 

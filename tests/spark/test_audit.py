@@ -3,10 +3,9 @@
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pika
 import pytest
@@ -18,6 +17,7 @@ from leveret.pipeline.environment import Environment
 from leveret.pipeline.flows.audit import (
     AuditRequest,
     AuditResult,
+    AuditStep,
     audit,
     audit_tables,
     read_history,
@@ -30,7 +30,8 @@ from tools.audit_million import LIVES, STUCK_AFTER_S, Tables, plant_faults, traf
 from tools.chaos.judging import judge_by
 from tools.chaos.run import run as run_chaos
 
-MESSAGES = 2000  # `make audit-million` uses more
+MESSAGES = 500  # `make audit-million` uses more
+WITHIN_S = 120.0
 
 
 def quiet(step: object) -> None:
@@ -137,37 +138,50 @@ def test_ages_have_units() -> None:
         parse_age("soon")
 
 
-@contextmanager
-def busy(served: Served) -> Iterator[threading.Event]:
-    """Publish, ack, reject and requeue as fast as possible until stopped."""
-    stop, moved = threading.Event(), threading.Event()
+class Traffic:
+    """A thread that publishes, acks, rejects and requeues as fast as possible until stopped."""
 
-    def work() -> None:
-        with served.channel() as opened:
+    def __init__(self, served: Served) -> None:
+        self._served = served
+        self._stopping, self._moved = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._work)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    def wait_for_more(self) -> None:
+        """Wait for a whole round; the first one that ends may have no more commands to send."""
+        for _ in range(2):
+            self._moved.clear()
+            assert self._moved.wait(WITHIN_S)
+
+    def _work(self) -> None:
+        with self._served.channel() as opened:
             number = 0
-            while not stop.is_set():
+            while not self._stopping.is_set():
                 for _ in range(20):
                     body = str(number).encode()
                     opened.basic_publish("", "q", body, pika.BasicProperties(delivery_mode=2))
                     number += 1
                 for _ in range(18):
                     method, _, _ = opened.basic_get("q")
-                    settle(opened, method.delivery_tag)
-                moved.set()
+                    _settle(opened, method.delivery_tag)
+                self._moved.set()
 
-    def settle(opened: Any, tag: int) -> None:
-        if tag % 3 == 0:
-            opened.basic_ack(tag)
-        else:
-            opened.basic_nack(tag, requeue=tag % 3 == 1)
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        yield moved
-    finally:
-        stop.set()
-        thread.join()
+def _settle(opened: Any, tag: int) -> None:
+    if tag % 3 == 0:
+        opened.basic_ack(tag)
+    else:
+        opened.basic_nack(tag, requeue=tag % 3 == 1)
 
 
 def test_traffic_makes_no_false_alarm(spark: SparkSession, served: Served) -> None:
@@ -177,19 +191,24 @@ def test_traffic_makes_no_false_alarm(spark: SparkSession, served: Served) -> No
         opened.queue_declare("dead", durable=True, arguments=remember)
         opened.queue_declare("q", durable=True, arguments={**remember, **to_dead})
     environment = Environment(served.http)
-    with busy(served) as moved:
-        assert moved.wait(60)
+    late: list[Snapshot] = []
+
+    def on_step(_: AuditStep) -> None:
+        """Go on for a while after the snapshot of the audit, before its events are read."""
+        if not late:
+            load.wait_for_more()
+            late.append(take_snapshot(environment))
+            load.stop()
+
+    with Traffic(served) as load:
+        load.wait_for_more()
         early = take_snapshot(environment)
-        moved.clear()
-        assert moved.wait(60)
-        found = audit(spark, environment, AuditRequest(), quiet)
-        moved.clear()
-        assert moved.wait(60)
-        late = take_snapshot(environment)
+        load.wait_for_more()
+        found = audit(spark, environment, AuditRequest(), on_step)
     assert found.is_clean, found.faults
-    assert early.chronicles[0].end < found.events < late.chronicles[0].end
+    assert early.chronicles[0].end < found.events < late[0].chronicles[0].end
     # An inconsistent snapshot: the queues of before with the events up to now.
-    torn = audit_snapshot(spark, environment, replace(early, chronicles=late.chronicles))
+    torn = audit_snapshot(spark, environment, replace(early, chronicles=late[0].chronicles))
     assert torn.fault_count > 0
 
 

@@ -36,6 +36,9 @@ from leveret.errors import LeveretError
 
 NICENESS: Final = 5
 CHUNK_BYTES_MAX: Final = (1 << 32) - 1
+# pyarrow loads these if they are installed. Encoding needs neither, and they take twice the CPU
+# time of all other imports of a worker.
+UNUSED: Final = ("numpy", "pandas")
 INSTALL: Final = "reading a stream in bulk needs pyarrow: pip install 'leveret[arrow]'"
 
 
@@ -135,6 +138,8 @@ def _answer(connection: Connection, pieces: Iterator[Any]) -> None:
 
 def load_encoder() -> Encode | None:
     """Return the encoder; None if pyarrow is not installed."""
+    for name in UNUSED:
+        sys.modules.setdefault(name, None)  # type: ignore[arg-type]  # it cannot be imported now
     try:
         from leveret.arrow.encoding import encode, encode_queue
     except ModuleNotFoundError as fault:

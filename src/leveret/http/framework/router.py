@@ -34,11 +34,10 @@ class PrefixRouter(Router):
 
     def __init__(self, routes: Sequence[Route]) -> None:
         super().__init__(routes, redirect_slashes=False)
-        prefixes = {_prefix(route.path) for route in routes}
-        self._routers = {
-            prefix: _router(routes, prefix) for prefix in prefixes if "{" not in prefix
-        }
-        self._others = _router(routes, None)
+        by_prefix = [(_prefix(route.path), route) for route in routes]
+        prefixes = {prefix for prefix, _ in by_prefix if "{" not in prefix}
+        self._routers = {prefix: _router(by_prefix, prefix) for prefix in prefixes}
+        self._others = _router(by_prefix, None)
 
     async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
         router = self._routers.get(_prefix(scope["path"]), self._others)
@@ -49,8 +48,6 @@ def _prefix(path: str) -> str:
     return "/".join(path.split("/", 3)[:3])
 
 
-def _router(routes: Sequence[Route], prefix: str | None) -> Router:
-    chosen = [
-        route for route in routes if "{" in _prefix(route.path) or _prefix(route.path) == prefix
-    ]
+def _router(routes: Sequence[tuple[str, Route]], prefix: str | None) -> Router:
+    chosen = [route for found, route in routes if found == prefix or "{" in found]
     return Router(chosen, redirect_slashes=False)
