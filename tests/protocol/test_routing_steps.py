@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from leveret.engine.commands.publishing import LOOKS_PER_COPY
 from leveret.engine.exchanges.exchange import ROUTING_STEPS_MAX
 from tests.protocol.stage import Peer, Stage, closes, method, publish
 
@@ -90,3 +91,46 @@ def test_routing_of_new_keys_counts_as_work_of_the_turn() -> None:
     peer.connection.feed(publish(1, ".".join("a" * 100), b"x", exchange="amq.topic"))
     assert broker.turn.work > QUEUES + 100
     peer.stage.end_turn()
+
+
+def test_ring_of_alternate_exchanges_and_many_keys_is_refused() -> None:
+    """Each exchange of the ring splits every key into its words."""
+    peer = Stage().opened()
+    peer.open_channel(1)
+    for number in range(100):
+        alternate = {"alternate-exchange": f"e{(number + 1) % 100}"}
+        declare = {"exchange": f"e{number}", "type": "topic", "arguments": alternate}
+        peer.send(1, "exchange.declare", **declare)
+    keys = [f"{number}" + ".a" * 120 for number in range(300)]
+    peer.feed(publish(1, "k", b"x", {"headers": {"CC": keys}}, exchange="e0"))
+    assert closes(peer.take()) == [("channel", 406, REFUSAL)]
+
+
+def test_header_patterns_count_with_all_their_headers() -> None:
+    peer = Stage().opened()
+    peer.open_channel(1)
+    peer.send(1, "queue.declare", queue="q")
+    headers = {f"h{number}": "v" for number in range(60)}
+    for key in map(str, range(100)):
+        binding = {"queue": "q", "exchange": "amq.headers", "routing_key": key}
+        peer.feed(method(1, "queue.bind", arguments=headers, **binding))
+    peer.take()
+    broker = peer.stage.broker
+    broker.begin_turn(peer.stage.now_ms)
+    peer.connection.feed(publish(1, "", b"x", {"headers": headers}, exchange="amq.headers"))
+    assert broker.turn.work > 100 * 60 // LOOKS_PER_COPY
+    peer.stage.end_turn()
+
+
+def test_input_after_a_refusal_waits_for_another_turn() -> None:
+    """A peer with many channels could have one costly refusal on each of them in one turn."""
+    peer = Stage().opened()
+    peer.open_channel(1)
+    peer.open_channel(2)
+    missing = publish(1, "k", b"x", exchange="none") + publish(2, "k", b"x", exchange="none")
+    broker = peer.stage.broker
+    broker.begin_turn(peer.stage.now_ms)
+    peer.connection.feed(missing)
+    assert peer.connection.has_rest
+    peer.stage.end_turn()
+    assert [close[1] for close in closes(peer.take())] == [404]

@@ -22,6 +22,7 @@ from leveret.amqp.writer import MethodWriter
 from leveret.engine.commands.settling import close_session, end_consumers
 from leveret.engine.insight.totals import add_session
 from leveret.engine.queues.queue import Queue
+from leveret.engine.turns.turn import WORK_MAX
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import FrameError, LeveretError, StorageError
 
@@ -45,7 +46,12 @@ def fail(connection: ConnectionState, error: LeveretError) -> None:
 
 
 def close_channel(connection: ConnectionState, channel: Channel, reply: Reply, method: i64) -> None:
-    """Tell the peer that a channel is closed, and wait for its answer."""
+    """Tell the peer that a channel is closed, and wait for its answer.
+
+    The refused command may have cost up to 50 ms (`ROUTING_STEPS_MAX`), and a peer may have
+    thousands of channels. So the rest of its input waits for another turn.
+    """
+    connection.front.broker.turn.work += WORK_MAX
     if channel.unsent:
         channel.send_deliveries()
     _end_channel(connection, channel)

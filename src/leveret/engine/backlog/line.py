@@ -125,11 +125,14 @@ class Line:
         return message
 
     def has_long_return(self, window: i64) -> bool:
-        """Return True if more messages or bytes came back than memory should hold."""
-        return (
-            len(self.returned) - self.kept > window
-            or self.returned_bytes - self.kept_bytes > WINDOW_BYTES
-        )
+        """Return True if more messages or bytes came back than memory should hold.
+
+        Messages that cannot be paged out are taken and put back by each try. So as many as these
+        must come back before the next try, or the cost would grow with the square of their number.
+        """
+        new = len(self.returned) - self.kept
+        new_bytes = self.returned_bytes - self.kept_bytes
+        return new > max(window, self.kept) or new_bytes > max(WINDOW_BYTES, self.kept_bytes)
 
     def take_returned(self) -> list[Message]:
         """Take all returned messages, in order."""

@@ -18,7 +18,7 @@ from typing import Final
 from leveret.engine.arguments.header_values import shown_text, shown_value
 from leveret.engine.arguments.packed import HEADER_BINDING_VALUES_MAX
 from leveret.engine.exchanges.binding import Binding
-from leveret.engine.exchanges.exchange import Exchange, Headers, require_steps
+from leveret.engine.exchanges.exchange import PATTERN_STEPS, Exchange, Headers, require_steps
 from leveret.engine.target import Target
 from leveret.errors import PreconditionFailedError
 from leveret.wire.scan import LONGSTR, VOID
@@ -156,11 +156,11 @@ class HeadersExchange(Exchange):
                 self._forget(bucket)
 
     def _try(self, bucket: Bucket, table: Table, found: list[Target]) -> None:
-        self.looked_at += len(bucket.patterns)
-        require_steps(self.looked_at)
         for pattern in bucket.patterns:
+            self.looked_at += PATTERN_STEPS + len(pattern.wanted)
+            require_steps(self.looked_at)
             if pattern.accepts(table):
-                found.append(pattern.target)  # noqa: PERF401 - a list per bucket would cost more
+                found.append(pattern.target)
 
     def _emptiest(self, pattern: HeaderPattern) -> str:
         """Return the required header of a pattern whose bucket has the fewest patterns."""

@@ -14,7 +14,13 @@ from typing import Final
 from mypy_extensions import i64
 
 from leveret.engine.exchanges.delayed import delay_ms
-from leveret.engine.exchanges.exchange import Exchange, Headers, require_steps
+from leveret.engine.exchanges.exchange import (
+    COPY_STEPS,
+    VISIT_STEPS,
+    Exchange,
+    Headers,
+    require_steps,
+)
 from leveret.engine.target import Target
 
 _DEFAULT: Final = ""
@@ -76,6 +82,7 @@ class Router:
     ) -> None:
         """Add the matches of one exchange to the found queues and the exchanges to visit."""
         matched = self._matched
+        self.looked_at += VISIT_STEPS
         if exchange.per_key:
             for key in keys:
                 exchange.match(key, headers, matched)
@@ -94,6 +101,7 @@ class Router:
         if not matched and exchange.alternate is not None:
             self._match_alternate(exchange.alternate)
         serial = self._serial
+        before: i64 = len(found)
         for target in matched:
             if target.last_routing != serial:
                 target.last_routing = serial
@@ -102,6 +110,8 @@ class Router:
                 else:
                     found.append(target)
         matched.clear()
+        self.looked_at += (len(found) - before) * COPY_STEPS
+        require_steps(self.looked_at)
 
     def _match_alternate(self, name: str) -> None:
         # RabbitMQ: the default exchange as an alternate leads nowhere, as does a missing exchange.

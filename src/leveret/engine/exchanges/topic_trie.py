@@ -18,7 +18,7 @@ times nodes, whatever the patterns, and never visits the same node twice for one
 from mypy_extensions import i64
 
 from leveret.engine.exchanges.binding import Binding, add_to_row, append_targets, remove_from_row
-from leveret.engine.exchanges.exchange import require_steps
+from leveret.engine.exchanges.exchange import NODE_STEPS, require_steps
 from leveret.engine.target import Target
 
 
@@ -155,7 +155,7 @@ class TopicTrie:
         # A # node that this word adds to `_open` takes part from the next word on.
         open_count: i64 = len(self._open)
         self.steps += len(before) + open_count
-        require_steps(self.steps)
+        require_steps(self.steps * NODE_STEPS)
         for node in before:
             self._leave(node, word, found)
         index: i64 = 0

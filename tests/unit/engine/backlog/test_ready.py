@@ -2,6 +2,7 @@
 
 import random
 
+from leveret.engine.backlog.page_reader import PageReader, QueuePageReader
 from leveret.engine.backlog.ready import Ready
 from tests.unit.engine.messages import message
 
@@ -136,3 +137,20 @@ def test_listing_gives_the_order_of_delivery_and_takes_nothing(seed: int) -> Non
         listed = [int(found.seq) for found in ready.messages()]
         assert len(ready.messages_held()) >= ready.count
         assert drain(ready) == listed, f"seed {seed}"
+
+
+def test_many_transient_messages_that_come_back_are_sorted_a_few_times() -> None:
+    ready = plain()
+    ready.pages = QueuePageReader(PageReader(), 0, {}, False)
+    ready.window = 16
+    count = 10_000
+    for seq in range(count):
+        ready.push(message(seq))
+    taken = [ready.pop() for _ in range(count)]
+    sorts = 0
+    for returned in taken:
+        before = ready.line.returned
+        ready.put_back(returned)
+        sorts += ready.line.returned is not before
+    assert 0 < sorts < 20
+    assert drain(ready) == list(range(count))
