@@ -16,7 +16,7 @@ class ServerReport:
     was_up: bool  # it has answered since the start of the node
     cause: str  # why it is down
     failures: int  # how often it went down
-    skew_ms: int | None  # how far the node's clock is ahead of the server's; None: not measured
+    skew_ms: int | None  # how far the node's clock is ahead of the server's; None: not known
     skew_refusal: str  # why the node leases no jobs of this server; empty if it does
     connections_refused: int = 0
 

@@ -97,6 +97,8 @@ def test_a_shard_that_fails_later_leaves_the_node_ready(
             await eventually(lambda: not store._shards[1].is_up)
             assert store.report().not_ready() == []
             assert "shard 1 (" in store.report().faults()[0]
+            skews = [server.skew_ms for server in store.report().servers]
+            assert [skew is None for skew in skews] == [False, False, True]
             here, there = sorted(await store.stats("n"), key=lambda each: each.missing)
             assert (here.topic, here.ready, here.missing) == (topic_on(0), 1, "")
             assert (there.topic, there.ready, there.dead) == (topic_on(1), None, None)

@@ -105,6 +105,6 @@ def server_report(health: ServerHealth, *, is_shard: bool) -> ServerReport:
         was_up=health.was_up,
         cause=health.cause,
         failures=health.failures,
-        skew_ms=health.skew_ms,
+        skew_ms=health.skew_ms if health.is_up else None,  # the last one may be hours old
         skew_refusal=health.skew_refusal() if is_shard else "",
     )

@@ -22,6 +22,7 @@ from leveret.job_service.shards.settings import ShardsSettings
 from leveret.job_service.shards.sql.loader import READY_CHANNEL, TOPIC_STOPPED
 from leveret.job_service.shards.timestamps import to_ms
 from leveret.job_service.shards.topic_name import TopicName
+from leveret.job_service.shards.transaction import DOWN_ERRORS, leaves_connection, transaction
 
 Answer = TypeVar("Answer")
 Work = Callable[[Any], Awaitable[Answer]]
@@ -39,17 +40,6 @@ SERVER_SETTINGS: Final = {
     "plan_cache_mode": "force_generic_plan",
 }
 _CONFLICT_ERRORS: Final = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
-_DOWN_ERRORS: Final = (
-    OSError,
-    EOFError,
-    TimeoutError,
-    asyncpg.InterfaceError,
-    asyncpg.InternalClientError,
-    asyncpg.PostgresConnectionError,
-    asyncpg.OperatorInterventionError,  # also: starting, shutting down
-    asyncpg.InsufficientResourcesError,
-    asyncpg.PostgresSystemError,
-)
 
 log = logging.getLogger(__name__)
 
@@ -113,7 +103,7 @@ class Shard:
         """
 
         async def work(connection: Any) -> list[Any] | None:
-            async with connection.transaction(readonly=True):
+            async with transaction(connection, readonly=True):
                 await connection.execute(f"SET LOCAL statement_timeout = {most_ms}")
                 await connection.execute("SET LOCAL plan_cache_mode = force_custom_plan")
                 rows: list[Any] = await connection.fetch(sql, *arguments)
@@ -145,7 +135,7 @@ class Shard:
             async with asyncio.timeout(self._settings.deadline_s):
                 async with self._room:
                     return await self._with_connection(work)
-        except _DOWN_ERRORS as error:
+        except DOWN_ERRORS as error:
             self._open_breaker(error)
             raise JobsUnavailableError(f"{self.name} does not answer: {_reason(error)}") from error
         except _CONFLICT_ERRORS:
@@ -165,7 +155,7 @@ class Shard:
             answer = await work(connection)
             is_kept = True
         except asyncpg.PostgresError as error:
-            is_kept = not isinstance(error, _DOWN_ERRORS)
+            is_kept = leaves_connection(error)
             raise
         finally:
             self._used -= 1
@@ -237,7 +227,7 @@ class Shard:
         try:
             async with asyncio.timeout(self._settings.deadline_s):
                 await (self._ask() if self.is_up else self._come_up())
-        except (*_DOWN_ERRORS, asyncpg.PostgresError, JobsUnavailableError) as error:
+        except (*DOWN_ERRORS, asyncpg.PostgresError, JobsUnavailableError) as error:
             self._open_breaker(error)
         except (ConfigError, NewerFormatError) as error:
             self.refusal = error
