@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import msgspec
 import pytest
 import redis
@@ -108,6 +109,34 @@ def test_a_shard_that_fails_later_leaves_the_node_ready(
             other_postgres.start()
             await eventually(lambda: store._shards[1].is_up)
             await store.stop(WITHIN_S)
+
+    asyncio.run(main())
+
+
+def test_a_shard_that_is_made_read_only_is_told(
+    apart: Deployment, other_postgres: Postgres
+) -> None:
+    """Some providers do that to a database whose disk is almost full."""
+
+    async def set_read_only(value: str) -> None:
+        connection = await asyncpg.connect(other_postgres.dsn(), timeout=WITHIN_S)
+        await connection.execute("SET default_transaction_read_only = off")
+        await connection.execute(f"ALTER SYSTEM SET default_transaction_read_only = {value}")
+        await connection.execute("SELECT pg_reload_conf()")
+        await connection.close()
+
+    async def main() -> None:
+        async with apart.node() as store:
+            try:
+                await set_read_only("on")
+                await eventually(lambda: bool(store.report().faults()))
+                (fault,) = store.report().faults()
+                assert fault.startswith("shard 1 (") and "read-only" in fault
+                changing = [server.takes_changes() for server in store.report().servers]
+                assert changing == [True, True, False]
+            finally:
+                await set_read_only("off")
+            await eventually(lambda: not store.report().faults())
 
     asyncio.run(main())
 

@@ -27,6 +27,7 @@ from leveret.job_service.shards.transaction import DOWN_ERRORS, leaves_connectio
 Answer = TypeVar("Answer")
 Work = Callable[[Any], Awaitable[Answer]]
 
+READ_ONLY: Final = "it is read-only, as a standby is"
 RETRIES: Final = 3  # of a transaction that PostgreSQL ended because of a conflict
 # A plan is made once for a connection, and must be good for a full table although it may be made
 # while the table is empty: rows are found by an index, one by one.
@@ -240,7 +241,7 @@ class Shard:
                 return  # all connections are in use: their calls will find out
             connection = await self._connect()
         try:
-            await self._measure_skew(connection)
+            await self._measure(connection)
             await self._check_stamp(connection)
             if not self.is_listening:
                 await self._listen(connection)
@@ -252,7 +253,7 @@ class Shard:
     async def _come_up(self) -> None:
         connection = await self._connect()
         try:
-            await self._measure_skew(connection)
+            await self._measure(connection)
             if await connection.fetchval("SHOW enable_seqscan") != "off":
                 raise self._pooler_error()
             if not self._is_migrated:
@@ -291,10 +292,14 @@ class Shard:
             self.is_stamped = await self.check_stamp(connection)
         self.refusal = None
 
-    async def _measure_skew(self, connection: Any) -> None:
+    async def _measure(self, connection: Any) -> None:
+        """Read the clock of the shard, and whether it takes changes."""
         asked_ms = self._clock.now_ms()
-        at = await connection.fetchval("SELECT clock_timestamp()")
+        at, is_read_only = await connection.fetchrow(
+            "SELECT clock_timestamp(), current_setting('transaction_read_only')::BOOLEAN"
+        )
         self.health.note_time(asked_ms, self._clock.now_ms(), to_ms(at))
+        self.health.note_write_refusal(READ_ONLY if is_read_only else "")
 
     async def watch(self) -> None:
         """Probe until cancelled."""
