@@ -141,6 +141,40 @@ def test_a_shard_that_is_made_read_only_is_told(
     asyncio.run(main())
 
 
+def test_a_shard_whose_disk_is_full_is_told_and_still_hands_out_jobs(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = "leveret.job_service.shards.shard.FULL_KEPT_S"
+    monkeypatch.setattr(kept, 600.0)
+
+    async def main() -> None:
+        async with deployment.node() as store:
+            topic = topic_on(1)
+            await store.enqueue([new(topic, b"before")])
+            await store.stats(None)  # flushes the buffer
+            await deployment.rows(
+                "CREATE FUNCTION refuse() RETURNS TRIGGER LANGUAGE plpgsql AS"
+                " $$ BEGIN RAISE disk_full USING MESSAGE = 'no space left'; END $$",
+                shard=1,
+            )
+            trigger = "CREATE TRIGGER full_disk BEFORE INSERT ON items EXECUTE FUNCTION refuse()"
+            await deployment.rows(trigger, shard=1)
+            await store.enqueue([new(topic, b"during")])
+            await eventually(lambda: bool(store.report().faults()))
+            (fault,) = store.report().faults()
+            assert fault.startswith("shard 1 (") and "its disk is full" in fault
+            assert "its disk is full" in await refuses(store.enqueue([new(topic)]))
+            assert await drain(store, topic) == [b"before"]
+            assert store.report().servers[2].failures == 0
+            await deployment.rows("DROP TRIGGER full_disk ON items", shard=1)
+            monkeypatch.setattr(kept, 0.0)
+            store._shards[1]._full_until_s = 0.0  # the time has passed
+            await eventually(lambda: not store.report().faults())
+            assert await drain(store, topic) == [b"during"]
+
+    asyncio.run(main())
+
+
 @contextlib.contextmanager
 def served(folder: Path, redis_url: str, dsns: list[str]) -> Iterator[RunningBroker]:
     options: dict[str, Any] = {"jobs_redis": redis_url, "jobs_postgres": " ".join(dsns)}

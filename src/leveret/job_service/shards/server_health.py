@@ -67,6 +67,11 @@ class ServerHealth:
             log.info("%s takes changes again", self.name)
         self.write_refusal = cause
 
+    def require_changes(self) -> None:
+        """Raise if the server is known to refuse changes."""
+        if self.write_refusal:
+            raise JobsUnavailableError(f"{self.name} refuses changes: {self.write_refusal}")
+
     def note_time(self, asked_ms: int, answered_ms: int, server_ms: int) -> None:
         """Calculate the skew from one request for the time of the server."""
         if not self._is_skew_measured:

@@ -27,6 +27,8 @@ from leveret.job_service.shards.transaction import DOWN_ERRORS, leaves_connectio
 Answer = TypeVar("Answer")
 Work = Callable[[Any], Awaitable[Answer]]
 
+FULL: Final = "its disk is full"
+FULL_KEPT_S: Final = 5.0  # for which a disk counts as full; flushes try again every half second
 READ_ONLY: Final = "it is read-only, as a standby is"
 RETRIES: Final = 3  # of a transaction that PostgreSQL ended because of a conflict
 # A plan is made once for a connection, and must be good for a full table although it may be made
@@ -64,6 +66,7 @@ class Shard:
         self._used = 0  # connections that do work now
         self._freed = asyncio.Event()  # set when a connection becomes free
         self._room = asyncio.Semaphore(settings.connections_max)
+        self._full_until_s = 0.0  # loop time until which the disk counts as full
         self.refused_connections = 0  # connections that the server did not allow
         self.on_up: Callable[[Any], Awaitable[None]] | None = None  # with a fresh connection
         self._listener: Any = None  # one of the connections: it gets the notifications
@@ -144,9 +147,13 @@ class Shard:
         except asyncpg.PostgresError as error:
             if error.sqlstate == TOPIC_STOPPED:
                 raise TopicStoppedError(str(error)) from error
-            # The shard answers, but is read-only or lacks a permission: other calls may work.
-            log.warning("%s refuses a statement: %s", self.name, error)
-            raise JobsUnavailableError(f"{self.name} refuses: {error}") from error
+            # The shard answers, but is full, read-only or lacks a permission: other calls may work.
+            if isinstance(error, asyncpg.DiskFullError):
+                self._full_until_s = asyncio.get_running_loop().time() + FULL_KEPT_S
+                self.health.note_write_refusal(FULL)
+            else:
+                log.warning("%s refuses a statement: %s", self.name, error)
+            raise JobsUnavailableError(f"{self.name} refuses: {_reason(error)}") from error
 
     async def _with_connection(self, work: Work[Answer]) -> Answer:
         connection = await self._take_connection()
@@ -299,7 +306,8 @@ class Shard:
             "SELECT clock_timestamp(), current_setting('transaction_read_only')::BOOLEAN"
         )
         self.health.note_time(asked_ms, self._clock.now_ms(), to_ms(at))
-        self.health.note_write_refusal(READ_ONLY if is_read_only else "")
+        is_full = asyncio.get_running_loop().time() < self._full_until_s
+        self.health.note_write_refusal(READ_ONLY if is_read_only else FULL if is_full else "")
 
     async def watch(self) -> None:
         """Probe until cancelled."""
@@ -325,4 +333,4 @@ def _shown_address(dsn: str) -> str:
 def _reason(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return "no answer within the deadline"
-    return str(error) or type(error).__name__
+    return str(error).partition("\n")[0] or type(error).__name__  # without details and hints

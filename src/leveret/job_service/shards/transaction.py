@@ -20,7 +20,9 @@ DOWN_ERRORS: Final = (
     asyncpg.InternalClientError,
     asyncpg.PostgresConnectionError,
     asyncpg.OperatorInterventionError,  # also: starting, shutting down
-    asyncpg.InsufficientResourcesError,
+    asyncpg.ConfigurationLimitExceededError,
+    asyncpg.OutOfMemoryError,
+    asyncpg.TooManyConnectionsError,
     asyncpg.PostgresSystemError,
 )
 
