@@ -16,7 +16,8 @@ class ServerReport:
     was_up: bool  # it has answered since the start of the node
     cause: str  # why it is down
     failures: int  # how often it went down
-    skew_ms: int | None  # how far the node's clock is ahead of the server's; None: not measured
+    skew_ms: int | None  # how far the node's clock is ahead of the server's; None: not known
+    write_refusal: str  # why the server takes no changes though it answers; empty if it does
     skew_refusal: str  # why the node leases no jobs of this server; empty if it does
     connections_refused: int = 0
 
@@ -24,7 +25,12 @@ class ServerReport:
         """Return why the server cannot be used fully; empty if all is well."""
         if not self.is_up:
             return f"{self.name} does not answer: {self.cause or 'it has not been asked yet'}"
+        if self.write_refusal:
+            return f"{self.name} refuses changes: {self.write_refusal}"
         return self.skew_refusal
+
+    def takes_changes(self) -> bool:
+        return self.is_up and not self.write_refusal
 
 
 @dataclass(slots=True, kw_only=True)

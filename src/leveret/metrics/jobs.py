@@ -80,6 +80,13 @@ JOBS_FAMILIES: Final = (
         GROUP,
     ),
     node_family(
+        GAUGE,
+        "leveret_jobs_server_takes_changes",
+        "1 while a shard or Redis takes changes; 0 while it is full, read-only or down.",
+        lambda r: [({"server": each.name}, int(each.takes_changes())) for each in r.jobs.servers],
+        GROUP,
+    ),
+    node_family(
         COUNTER,
         "leveret_jobs_server_failures_total",
         "How often a shard or Redis stopped answering, or did not answer at the start.",

@@ -78,6 +78,8 @@ Alerts to begin with:
   expr: rabbitmq_alarms_memory_used_watermark + rabbitmq_alarms_free_disk_space_watermark > 0
 - alert: JobsServerDown
   expr: leveret_jobs_server_up == 0
+- alert: JobsServerFull
+  expr: leveret_jobs_server_up - leveret_jobs_server_takes_changes > 0
 - alert: JobsClockSkew
   expr: abs(leveret_jobs_clock_skew_seconds) > 20
 - alert: JobsWaitForFlush

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import msgspec
 import pytest
 import redis
@@ -97,6 +98,8 @@ def test_a_shard_that_fails_later_leaves_the_node_ready(
             await eventually(lambda: not store._shards[1].is_up)
             assert store.report().not_ready() == []
             assert "shard 1 (" in store.report().faults()[0]
+            skews = [server.skew_ms for server in store.report().servers]
+            assert [skew is None for skew in skews] == [False, False, True]
             here, there = sorted(await store.stats("n"), key=lambda each: each.missing)
             assert (here.topic, here.ready, here.missing) == (topic_on(0), 1, "")
             assert (there.topic, there.ready, there.dead) == (topic_on(1), None, None)
@@ -106,6 +109,68 @@ def test_a_shard_that_fails_later_leaves_the_node_ready(
             other_postgres.start()
             await eventually(lambda: store._shards[1].is_up)
             await store.stop(WITHIN_S)
+
+    asyncio.run(main())
+
+
+def test_a_shard_that_is_made_read_only_is_told(
+    apart: Deployment, other_postgres: Postgres
+) -> None:
+    """Some providers do that to a database whose disk is almost full."""
+
+    async def set_read_only(value: str) -> None:
+        connection = await asyncpg.connect(other_postgres.dsn(), timeout=WITHIN_S)
+        await connection.execute("SET default_transaction_read_only = off")
+        await connection.execute(f"ALTER SYSTEM SET default_transaction_read_only = {value}")
+        await connection.execute("SELECT pg_reload_conf()")
+        await connection.close()
+
+    async def main() -> None:
+        async with apart.node() as store:
+            try:
+                await set_read_only("on")
+                await eventually(lambda: bool(store.report().faults()))
+                (fault,) = store.report().faults()
+                assert fault.startswith("shard 1 (") and "read-only" in fault
+                changing = [server.takes_changes() for server in store.report().servers]
+                assert changing == [True, True, False]
+            finally:
+                await set_read_only("off")
+            await eventually(lambda: not store.report().faults())
+
+    asyncio.run(main())
+
+
+def test_a_shard_whose_disk_is_full_is_told_and_still_hands_out_jobs(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = "leveret.job_service.shards.shard.FULL_KEPT_S"
+    monkeypatch.setattr(kept, 600.0)
+
+    async def main() -> None:
+        async with deployment.node() as store:
+            topic = topic_on(1)
+            await store.enqueue([new(topic, b"before")])
+            await store.stats(None)  # flushes the buffer
+            await deployment.rows(
+                "CREATE FUNCTION refuse() RETURNS TRIGGER LANGUAGE plpgsql AS"
+                " $$ BEGIN RAISE disk_full USING MESSAGE = 'no space left'; END $$",
+                shard=1,
+            )
+            trigger = "CREATE TRIGGER full_disk BEFORE INSERT ON items EXECUTE FUNCTION refuse()"
+            await deployment.rows(trigger, shard=1)
+            await store.enqueue([new(topic, b"during")])
+            await eventually(lambda: bool(store.report().faults()))
+            (fault,) = store.report().faults()
+            assert fault.startswith("shard 1 (") and "its disk is full" in fault
+            assert "its disk is full" in await refuses(store.enqueue([new(topic)]))
+            assert await drain(store, topic) == [b"before"]
+            assert store.report().servers[2].failures == 0
+            await deployment.rows("DROP TRIGGER full_disk ON items", shard=1)
+            monkeypatch.setattr(kept, 0.0)
+            store._shards[1]._full_until_s = 0.0  # the time has passed
+            await eventually(lambda: not store.report().faults())
+            assert await drain(store, topic) == [b"during"]
 
     asyncio.run(main())
 

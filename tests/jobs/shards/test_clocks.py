@@ -8,7 +8,7 @@ from msgspec import structs
 
 from leveret.clock import Clock
 from leveret.errors import JobsUnavailableError
-from leveret.job_model import Handle, Outcome
+from leveret.job_model import Handle, Outcome, Schedule
 from tests.jobs.shards.deployment import QUICK, Deployment, eventually, new, refuses, topic_on
 
 pytestmark = pytest.mark.compiled_only("the store is the same in both forms")
@@ -127,5 +127,19 @@ def test_a_node_number_is_not_given_on_while_clocks_may_differ(deployment: Deplo
         async with deployment.node("b") as other:
             shard = other._shards[0]
             assert not await other._id_generator._record_in(shard, number)
+
+    asyncio.run(main())
+
+
+def test_a_schedule_of_a_node_that_is_ahead_is_not_later_than_the_next_one(
+    deployment: Deployment,
+) -> None:
+    """Of two versions of a schedule, on two shards, the later one counts."""
+
+    async def main() -> None:
+        async with deployment.node(clock=clock_off_by(40)) as ahead:
+            await ahead.set_schedule(Schedule(name="s", namespace="n", topic="t", cron="@hourly"))
+            sql = "SELECT version <= extract(epoch FROM now()) * 1000 AS is_so FROM schedules"
+            assert [row["is_so"] for row in await deployment.rows(sql)] == [True]
 
     asyncio.run(main())

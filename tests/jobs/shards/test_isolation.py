@@ -112,7 +112,12 @@ def test_a_full_redis_hides_no_jobs(deployment: Deployment, own_redis: RedisServ
                 rows = await deployment.rows("SELECT DISTINCT status, attempts FROM items")
                 assert [tuple(row) for row in rows] == [("ready", 0)]
                 assert len(await drain(store, "t")) == 30
+                await eventually(lambda: bool(store.report().faults()))
+                (fault,) = store.report().faults()
+                assert fault.startswith("redis (") and "'maxmemory'" in fault
                 client.config_set("maxmemory", 0)
+            await eventually(lambda: not store.report().faults())
+            await store.enqueue([new()])
 
     asyncio.run(main())
 

@@ -111,6 +111,7 @@ class Enqueuer:
         for topic in {(job.namespace, job.topic) for job in jobs}:
             shard = self._routes.shard_of(topic)
             shard.require()
+            shard.health.require_changes()
             shard.health.require_clock()
         if not self._tables.settings.is_slow_mode:
             self._redis.require()

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from leveret.errors import NewerFormatError
 from leveret.job_service.shards.sql.loader import load_sql
+from leveret.job_service.shards.transaction import transaction
 
 MIGRATION_LOCK: Final = 0x4C56_0001  # advisory lock of the node that migrates
 REPLACED: Final = ""  # a step whose functions are all in later steps
@@ -35,7 +36,7 @@ STEPS: Final = (
 
 async def migrate(connection: Any) -> None:
     """Apply the missing steps; safe with any number of nodes at once."""
-    async with connection.transaction():
+    async with transaction(connection):
         await connection.execute("SELECT pg_advisory_xact_lock($1)", MIGRATION_LOCK)
         await connection.execute(
             "CREATE TABLE IF NOT EXISTS leveret_version (version INT NOT NULL)"

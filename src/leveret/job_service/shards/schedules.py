@@ -18,6 +18,7 @@ from leveret.job_service.shards.resharding.shard_reader import IS_COUNTED
 from leveret.job_service.shards.shard import Shard
 from leveret.job_service.shards.tables import Tables
 from leveret.job_service.shards.timestamps import to_ms, to_timestamp
+from leveret.job_service.shards.transaction import transaction
 
 Rows = list[Any]
 FIRED_MAX: Final = 100  # in one transaction
@@ -64,7 +65,7 @@ class Schedules:
 
     async def set(self, schedule: Schedule, home: Shard) -> None:
         """Write a schedule to the shard of its topic; TopicStoppedError where that is another."""
-        cron, version = Cron(schedule.cron, schedule.timezone), self._tables.clock.now_ms()
+        cron = Cron(schedule.cron, schedule.timezone)
         values = (
             schedule.namespace,
             schedule.name,
@@ -77,10 +78,10 @@ class Schedules:
         )
 
         async def work(connection: Any) -> None:
-            async with connection.transaction():
+            async with transaction(connection):
                 await connection.execute("SELECT leveret_gate($1, $2)", values[0], values[2])
-                next_at = _next_at(cron, await self._now_ms(connection))
-                await connection.execute(_SET, *values, next_at, version)
+                now_ms = await self._now_ms(connection)
+                await connection.execute(_SET, *values, _next_at(cron, now_ms), now_ms)
 
         await home.run(work)
         for shard in self._shards:
@@ -125,7 +126,7 @@ class Schedules:
         """Fire the due schedules of a shard."""
 
         async def work(connection: Any) -> None:
-            async with connection.transaction():
+            async with transaction(connection):
                 now_ms = await self._now_ms(connection)
                 rows = await connection.fetch(_DUE, self._tables.given_time(), FIRED_MAX)
                 for row in rows:

@@ -1,6 +1,7 @@
 """Health of one server of the store: whether it answers, why it does not, and its clock.
 
-The log gets a line when a server stops answering, for each new cause, and when it is back.
+The log gets a line when a server stops answering or refuses changes, for each new cause, and when
+that is over.
 """
 
 import logging
@@ -32,6 +33,7 @@ class ServerHealth:
         self.was_up = False  # it has answered since the start of the node
         self.cause = ""  # why it is down; empty while it is up, or has not been asked yet
         self.failures = 0  # how often it went down, or could not be reached at first
+        self.write_refusal = ""  # why it takes no changes: it is full or read-only
         self.skew_ms: int | None = None  # how far this node's clock is ahead; None: not measured
         self._measured_ms = 0.0  # the time of the server at the last measurement
         self._measured_s = 0.0  # when it was measured, by a monotonic clock
@@ -56,6 +58,19 @@ class ServerHealth:
             log.warning("%s is down: %s", self.name, cause)
         self.is_up = False
         self.cause = cause
+
+    def note_write_refusal(self, cause: str) -> None:
+        """Note why the server takes no changes; an empty cause: it takes them."""
+        if cause and cause != self.write_refusal:
+            log.error("%s refuses changes: %s", self.name, cause)
+        elif self.write_refusal and not cause:
+            log.info("%s takes changes again", self.name)
+        self.write_refusal = cause
+
+    def require_changes(self) -> None:
+        """Raise if the server is known to refuse changes."""
+        if self.write_refusal:
+            raise JobsUnavailableError(f"{self.name} refuses changes: {self.write_refusal}")
 
     def note_time(self, asked_ms: int, answered_ms: int, server_ms: int) -> None:
         """Calculate the skew from one request for the time of the server."""
@@ -105,6 +120,7 @@ def server_report(health: ServerHealth, *, is_shard: bool) -> ServerReport:
         was_up=health.was_up,
         cause=health.cause,
         failures=health.failures,
-        skew_ms=health.skew_ms,
+        write_refusal=health.write_refusal,
+        skew_ms=health.skew_ms if health.is_up else None,  # the last one may be hours old
         skew_refusal=health.skew_refusal() if is_shard else "",
     )

@@ -22,10 +22,14 @@ from leveret.job_service.shards.settings import ShardsSettings
 from leveret.job_service.shards.sql.loader import READY_CHANNEL, TOPIC_STOPPED
 from leveret.job_service.shards.timestamps import to_ms
 from leveret.job_service.shards.topic_name import TopicName
+from leveret.job_service.shards.transaction import DOWN_ERRORS, leaves_connection, transaction
 
 Answer = TypeVar("Answer")
 Work = Callable[[Any], Awaitable[Answer]]
 
+FULL: Final = "its disk is full"
+FULL_KEPT_S: Final = 5.0  # for which a disk counts as full; flushes try again every half second
+READ_ONLY: Final = "it is read-only, as a standby is"
 RETRIES: Final = 3  # of a transaction that PostgreSQL ended because of a conflict
 # A plan is made once for a connection, and must be good for a full table although it may be made
 # while the table is empty: rows are found by an index, one by one.
@@ -39,17 +43,6 @@ SERVER_SETTINGS: Final = {
     "plan_cache_mode": "force_generic_plan",
 }
 _CONFLICT_ERRORS: Final = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
-_DOWN_ERRORS: Final = (
-    OSError,
-    EOFError,
-    TimeoutError,
-    asyncpg.InterfaceError,
-    asyncpg.InternalClientError,
-    asyncpg.PostgresConnectionError,
-    asyncpg.OperatorInterventionError,  # also: starting, shutting down
-    asyncpg.InsufficientResourcesError,
-    asyncpg.PostgresSystemError,
-)
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +66,7 @@ class Shard:
         self._used = 0  # connections that do work now
         self._freed = asyncio.Event()  # set when a connection becomes free
         self._room = asyncio.Semaphore(settings.connections_max)
+        self._full_until_s = 0.0  # loop time until which the disk counts as full
         self.refused_connections = 0  # connections that the server did not allow
         self.on_up: Callable[[Any], Awaitable[None]] | None = None  # with a fresh connection
         self._listener: Any = None  # one of the connections: it gets the notifications
@@ -113,7 +107,7 @@ class Shard:
         """
 
         async def work(connection: Any) -> list[Any] | None:
-            async with connection.transaction(readonly=True):
+            async with transaction(connection, readonly=True):
                 await connection.execute(f"SET LOCAL statement_timeout = {most_ms}")
                 await connection.execute("SET LOCAL plan_cache_mode = force_custom_plan")
                 rows: list[Any] = await connection.fetch(sql, *arguments)
@@ -145,7 +139,7 @@ class Shard:
             async with asyncio.timeout(self._settings.deadline_s):
                 async with self._room:
                     return await self._with_connection(work)
-        except _DOWN_ERRORS as error:
+        except DOWN_ERRORS as error:
             self._open_breaker(error)
             raise JobsUnavailableError(f"{self.name} does not answer: {_reason(error)}") from error
         except _CONFLICT_ERRORS:
@@ -153,9 +147,13 @@ class Shard:
         except asyncpg.PostgresError as error:
             if error.sqlstate == TOPIC_STOPPED:
                 raise TopicStoppedError(str(error)) from error
-            # The shard answers, but is read-only or lacks a permission: other calls may work.
-            log.warning("%s refuses a statement: %s", self.name, error)
-            raise JobsUnavailableError(f"{self.name} refuses: {error}") from error
+            # The shard answers, but is full, read-only or lacks a permission: other calls may work.
+            if isinstance(error, asyncpg.DiskFullError):
+                self._full_until_s = asyncio.get_running_loop().time() + FULL_KEPT_S
+                self.health.note_write_refusal(FULL)
+            else:
+                log.warning("%s refuses a statement: %s", self.name, error)
+            raise JobsUnavailableError(f"{self.name} refuses: {_reason(error)}") from error
 
     async def _with_connection(self, work: Work[Answer]) -> Answer:
         connection = await self._take_connection()
@@ -165,7 +163,7 @@ class Shard:
             answer = await work(connection)
             is_kept = True
         except asyncpg.PostgresError as error:
-            is_kept = not isinstance(error, _DOWN_ERRORS)
+            is_kept = leaves_connection(error)
             raise
         finally:
             self._used -= 1
@@ -237,7 +235,7 @@ class Shard:
         try:
             async with asyncio.timeout(self._settings.deadline_s):
                 await (self._ask() if self.is_up else self._come_up())
-        except (*_DOWN_ERRORS, asyncpg.PostgresError, JobsUnavailableError) as error:
+        except (*DOWN_ERRORS, asyncpg.PostgresError, JobsUnavailableError) as error:
             self._open_breaker(error)
         except (ConfigError, NewerFormatError) as error:
             self.refusal = error
@@ -250,7 +248,7 @@ class Shard:
                 return  # all connections are in use: their calls will find out
             connection = await self._connect()
         try:
-            await self._measure_skew(connection)
+            await self._measure(connection)
             await self._check_stamp(connection)
             if not self.is_listening:
                 await self._listen(connection)
@@ -262,7 +260,7 @@ class Shard:
     async def _come_up(self) -> None:
         connection = await self._connect()
         try:
-            await self._measure_skew(connection)
+            await self._measure(connection)
             if await connection.fetchval("SHOW enable_seqscan") != "off":
                 raise self._pooler_error()
             if not self._is_migrated:
@@ -301,10 +299,15 @@ class Shard:
             self.is_stamped = await self.check_stamp(connection)
         self.refusal = None
 
-    async def _measure_skew(self, connection: Any) -> None:
+    async def _measure(self, connection: Any) -> None:
+        """Read the clock of the shard, and whether it takes changes."""
         asked_ms = self._clock.now_ms()
-        at = await connection.fetchval("SELECT clock_timestamp()")
+        at, is_read_only = await connection.fetchrow(
+            "SELECT clock_timestamp(), current_setting('transaction_read_only')::BOOLEAN"
+        )
         self.health.note_time(asked_ms, self._clock.now_ms(), to_ms(at))
+        is_full = asyncio.get_running_loop().time() < self._full_until_s
+        self.health.note_write_refusal(READ_ONLY if is_read_only else FULL if is_full else "")
 
     async def watch(self) -> None:
         """Probe until cancelled."""
@@ -330,4 +333,4 @@ def _shown_address(dsn: str) -> str:
 def _reason(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return "no answer within the deadline"
-    return str(error) or type(error).__name__
+    return str(error).partition("\n")[0] or type(error).__name__  # without details and hints

@@ -58,6 +58,7 @@ from leveret.job_service.shards.tables import (
 )
 from leveret.job_service.shards.timestamps import to_ms
 from leveret.job_service.shards.topic_name import TopicName
+from leveret.job_service.shards.transaction import transaction
 from leveret.job_service.shards.wal import Wal
 
 Answer = TypeVar("Answer")
@@ -310,7 +311,7 @@ class ShardsStore:
         """Run a statement on the shard of a topic; a shard that the topic has left refuses it."""
 
         async def work(connection: Any) -> list[Any]:
-            async with connection.transaction():
+            async with transaction(connection):
                 await connection.execute("SELECT leveret_gate($1, $2)", *topic)
                 rows: list[Any] = await connection.fetch(sql, *topic, *arguments)
                 return rows

@@ -10,6 +10,7 @@
     mqueue:buffers                      set: namespace, a zero byte, topic of every buffer
     mqueue:keys                         string: until when PostgreSQL may know keys that Redis lost
     mqueue:node:{number}                string: the owner of the lease of a node number; expires
+    mqueue:probe                        string: written to see whether Redis has room; expires
     mqueue:shards                       hash: the shard map, for when the first shard is down
 
 A colon in a name is written %3A, a percent sign %25.
@@ -20,6 +21,7 @@ from typing import Final
 BUFFERS: Final = "mqueue:buffers"
 QUEUES: Final = "mqueue:queues"
 KEYS_SINCE: Final = "mqueue:keys"
+PROBE: Final = "mqueue:probe"
 SHARDS: Final = "mqueue:shards"
 
 

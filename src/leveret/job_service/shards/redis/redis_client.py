@@ -41,6 +41,7 @@ _COUNT: Final[TopicName] = ("", "")  # the key of the number of shards: no topic
 _BUFFERS: Final = redis_keys.BUFFERS.encode()
 _PING: Final = encode_array_head(1) + encode_words((b"PING",))
 _QUEUES: Final = redis_keys.QUEUES.encode()
+PROBE_KEPT_MS: Final = 60_000
 NOTES_MAX: Final = 1_000  # that are written to a shard at a time
 NAMES_KEPT: Final = 4_096  # topics whose keys are cached
 
@@ -96,7 +97,7 @@ class RedisClient:
     def _error_of(self, error: Exception) -> Exception:
         """Return the error for the caller; open the breaker where Redis does not answer."""
         if isinstance(error, ResponseError):  # out of memory, read-only, loading
-            return JobsUnavailableError(f"{self.name} refuses: {error}")
+            return JobsUnavailableError(f"{self.name} refuses: {_refusal(error)}")
         if isinstance(error, (RedisError, OSError, TimeoutError)):
             cause = _cause(error)
             self.health.on_down(cause)
@@ -104,13 +105,14 @@ class RedisClient:
         return error
 
     async def probe(self) -> None:
-        """Ask Redis for its time; open or close the breaker by the result."""
+        """Ask Redis for its time, and write a key; open or close the breaker by the result."""
         asked_ms = self._clock.now_ms()
         try:
             async with asyncio.timeout(self._settings.deadline_s):
                 seconds, microseconds = await self._redis.time()
                 server_ms = seconds * 1000 + microseconds // 1000
                 self.health.note_time(asked_ms, self._clock.now_ms(), server_ms)
+                await self._try_to_write()
                 if not self.is_up:
                     await self._require_single()
                     if self.on_up is not None:
@@ -119,6 +121,15 @@ class RedisClient:
             self.health.on_down(_cause(error))
             return
         self.health.on_up()
+
+    async def _try_to_write(self) -> None:
+        """Note if Redis refuses changes: it is full, cannot save to its disk, or is a replica."""
+        refusal = ""
+        try:
+            await self._redis.set(redis_keys.PROBE, b"", px=PROBE_KEPT_MS)
+        except ResponseError as error:
+            refusal = _refusal(error)
+        self.health.note_write_refusal(refusal)
 
     async def _require_single(self) -> None:
         """Raise if the server is part of a Redis Cluster: scripts touch keys of several slots."""
@@ -356,6 +367,11 @@ class RedisClient:
         """Renew the lease of a node number, or end it with 0; False where it was not ours."""
         key = redis_keys.node_key(number)
         return bool(await self._ask(self._renew(keys=[key], args=[owner, lease_ms])))
+
+
+def _refusal(error: ResponseError) -> str:
+    """Return the reason that Redis gives, without the place in a script."""
+    return str(error).partition(" script: ")[0]
 
 
 def _cause(error: BaseException) -> str:

@@ -1,0 +1,89 @@
+"""Transactions whose server falls silent or closes the connection in the middle."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from leveret.errors import JobsUnavailableError
+from leveret.job_service.shards.transaction import transaction
+from tests.jobs.shards.deployment import QUIET, WITHIN_S, Deployment, refuses
+from tests.proxy import proxy
+from tools.services import Postgres
+
+pytestmark = pytest.mark.compiled_only("the store is the same in both forms")
+
+ONE = "SELECT 1 AS one"
+
+
+def test_a_server_that_falls_silent_in_a_transaction_ends_the_call_by_its_deadline(
+    deployment: Deployment, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with proxy(postgres.port) as line:
+            dsns = [dsn.replace(f":{postgres.port}/", f":{line.port}/") for dsn in deployment.dsns]
+            async with deployment.at(dsns=dsns).node(settings=QUIET) as store:
+                shard = store._shards[0]
+
+                async def stalled(connection: Any) -> None:
+                    async with transaction(connection):
+                        line.stall()
+                        await connection.fetch(ONE)
+
+                short = structs.replace(QUIET, deadline_s=0.2)
+                with monkeypatch.context() as patch:
+                    patch.setattr(shard, "_settings", short)
+                    async with asyncio.timeout(WITHIN_S):
+                        reason = await refuses(shard.run(stalled), JobsUnavailableError)
+                assert reason == f"{shard.name} does not answer: no answer within the deadline"
+                line.flow()
+                await shard.probe()
+                assert (await shard.fetch(ONE))[0]["one"] == 1
+
+    asyncio.run(main())
+
+
+def test_a_connection_that_ends_in_a_transaction_leaves_the_cause_of_the_server(
+    deployment: Deployment,
+) -> None:
+    async def main() -> None:
+        async with deployment.node(settings=QUIET) as store:
+            shard = store._shards[0]
+
+            async def ended(connection: Any) -> None:
+                async with transaction(connection):
+                    pid = connection.get_server_pid()
+                    await deployment.rows("SELECT pg_terminate_backend($1)", pid, shard=0)
+                    await connection.fetch(ONE)
+
+            reason = await refuses(shard.run(ended), JobsUnavailableError)
+            assert "Transaction" not in reason and "state" not in reason
+            await shard.probe()
+
+    asyncio.run(main())
+
+
+def test_a_statement_that_is_refused_rolls_back_and_keeps_the_connection(
+    deployment: Deployment,
+) -> None:
+    async def main() -> None:
+        async with deployment.node(settings=QUIET) as store:
+            shard = store._shards[0]
+            used: list[Any] = []
+
+            async def refused(connection: Any) -> None:
+                used.append(connection)
+                async with transaction(connection):
+                    await connection.execute("CREATE TABLE undone ()")
+                    await connection.execute("SELECT 1 / 0")
+
+            assert "division by zero" in await refuses(shard.run(refused))
+
+            async def is_undone(connection: Any) -> bool:
+                assert connection is used[0]
+                return await connection.fetchval("SELECT to_regclass('undone')") is None
+
+            assert await shard.run(is_undone)
+
+    asyncio.run(main())
