@@ -35,7 +35,8 @@ LOCAL: Final = "local[*]"
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 
 _FOLDERS: Final = ("/usr/lib/jvm", "/opt", "/Library/Java/JavaVirtualMachines")
-_VERSION: Final = re.compile(r'version "(\d+)')
+_VERSION: Final = re.compile(r'version "(\d+)')  # printed by `java -version`
+_RELEASE: Final = re.compile(r'^JAVA_VERSION="(\d+)', re.MULTILINE)  # in the file `release`
 # Limit for the connection between the JVM and a Python process of Spark. Spark's default of 15 s is
 # too short on a busy machine. Some of its processes read only the environment variable.
 CONNECT_S: Final = 120
@@ -160,9 +161,21 @@ def _homes() -> Iterator[Path]:
 
 
 def _version(java: Path) -> int:
-    """Return the major version of a Java; 0 if it does not exist or cannot run."""
-    if not java.is_file():
+    """Return the major version of a Java; 0 if it does not exist or cannot run.
+
+    The file `release` beside `bin` has it. Only a Java without this file is started.
+    """
+    if not os.access(java, os.X_OK):
         return 0
+    try:
+        found = _RELEASE.search((java.resolve().parent.parent / "release").read_text("utf-8"))
+    except (OSError, UnicodeDecodeError):
+        found = None
+    return int(found[1]) if found else _printed_version(java)
+
+
+def _printed_version(java: Path) -> int:
+    """Start a Java and return the major version that it prints; 0 if it cannot run."""
     try:
         done = subprocess.run(
             [str(java), "-version"],

@@ -35,6 +35,22 @@ def test_old_java_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert session.find_java() == tmp_path / "new"
 
 
+def test_version_in_the_release_file_is_read_without_starting_java(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = tmp_path / "started"
+    for name, version in (("old", "11.0.1"), ("new", "17.0.2")):
+        java(tmp_path / name, version).write_text(f"#!/bin/sh\ntouch {started}\n")
+        (tmp_path / name / "release").write_text(f'IMPLEMENTOR="X"\nJAVA_VERSION="{version}"\n')
+    link = tmp_path / "path"
+    link.mkdir()
+    (link / "java").symlink_to(tmp_path / "new" / "bin" / "java")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "old"))
+    monkeypatch.setenv("PATH", f"{link}:/usr/bin:/bin")
+    assert session.find_java() == tmp_path / "new"
+    assert not started.exists()
+
+
 def test_without_java_one_sentence_says_how_to_get_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
