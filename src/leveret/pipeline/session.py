@@ -16,8 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from py4j.protocol import INPUT_CONVERTER  # type: ignore[import-untyped]
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
+from pyspark.sql.types import NumpyArrayConverter, NumpyScalarConverter
 
 from leveret.errors import ConfigError
 from leveret.pipeline.class_archive import archive_options
@@ -116,12 +118,22 @@ def spark_session(
     if is_quiet:
         for logger in _LOGGERS:
             PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL + 1)
+        pass_no_numpy_values()
         _add_java_options(chosen, _LATE_COMPILING)
         _add_java_options(chosen, f"-Dlog4j2.configurationFile={_quiet_logging()}")
         launch_quietly({"spark.app.name": name, "spark.master": master, **chosen})
     for key, value in chosen.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def pass_no_numpy_values() -> None:
+    """Remove PySpark's converters of NumPy values, which commands do not pass to the JVM.
+
+    At their first call the converters import the test helpers of PySpark, with pandas.
+    """
+    numpy = NumpyArrayConverter, NumpyScalarConverter
+    INPUT_CONVERTER[:] = [each for each in INPUT_CONVERTER if not isinstance(each, numpy)]
 
 
 def _add_java_options(settings: dict[str, str], options: str) -> None:

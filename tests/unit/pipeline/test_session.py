@@ -1,8 +1,10 @@
-"""Finding Java for Spark."""
+"""Finding Java for Spark, and a start that imports little."""
 
+import sys
 from pathlib import Path
 
 import pytest
+from py4j.protocol import INPUT_CONVERTER  # type: ignore[import-untyped]
 
 from leveret.errors import ConfigError
 from leveret.pipeline import session
@@ -60,3 +62,14 @@ def test_without_java_one_sentence_says_how_to_get_it(
     monkeypatch.setattr(session, "_FOLDERS", (str(tmp_path),))
     with pytest.raises(ConfigError, match="apt-get install openjdk-17-jre-headless"):
         session.find_java()
+
+
+def test_arguments_for_the_jvm_import_no_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = list(INPUT_CONVERTER)
+    monkeypatch.setitem(sys.modules, "pyspark.testing.utils", None)  # it imports pandas
+    try:
+        session.pass_no_numpy_values()
+        assert any(each.can_convert([1]) for each in INPUT_CONVERTER)
+        assert not any(each.can_convert(object()) for each in INPUT_CONVERTER)
+    finally:
+        INPUT_CONVERTER[:] = before
