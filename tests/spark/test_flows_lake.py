@@ -141,6 +141,23 @@ def test_refine_decodes_and_its_schema_grows(
     assert sum(row.messages for row in gold.collect()) == 4
 
 
+def test_no_field_name_keeps_refine_from_its_work(
+    spark: SparkSession, served: Served, tmp_path: Path
+) -> None:
+    environment = environment_of(served, tmp_path)
+    lake = Lake(environment.lake_path)
+    odd = '{"id": 2, "a`b": 1, "": 2, "nested": {"x": 1, "X": 2}, "c": 1, "c": "two"}'
+    publish_json(served, {"id": 1}, odd, {"ID": 3})
+    archived(spark, environment)
+    done = refine(spark, lake, "s")
+    assert done.faults == {"a field name differs from another only in case": 1}
+    silver = read_table(spark, lake, "silver", "s").orderBy("offset")
+    found = [json.loads(row[0]) for row in silver.selectExpr("to_json(payload)").collect()]
+    nested = json.loads(found[1].pop("nested"))
+    assert found == [{"id": 1}, {"id": 2, "a`b": 1, "c": "two"}], "Spark drops an empty name"
+    assert nested == {"x": 1, "X": 2}, "as text"
+
+
 def test_bad_messages_that_a_wider_schema_takes_are_bad_no_more(
     spark: SparkSession, served: Served, tmp_path: Path
 ) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pika
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
@@ -163,6 +164,8 @@ def test_sql_ignores_string_literals_and_distinguishes_similar_names(
     assert tables.rows(query, 10) == [{"x": "from a_b"}]
     both = "select count(*) as n from stream.`a.b` union all select count(*) from stream.a_b"
     assert [row["n"] for row in tables.rows(both, 10)] == [1, 2]
+    with pytest.raises(AnalysisException, match=r"Did you mean.*`routing_key`"):
+        tables.run("select rooting_key from stream.a_b")
 
 
 def test_sql_asks_streams_queues_and_lake(

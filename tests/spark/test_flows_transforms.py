@@ -9,13 +9,19 @@ from datetime import UTC, datetime
 import fastavro
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, DataType, LongType, StructField, StructType
 
 from leveret.pipeline.avro_codec import AvroCodec
 from leveret.pipeline.transforms.decoding import bad, count_by_hour, decodable, decoded, good
 from leveret.pipeline.transforms.messages import BRONZE_SCHEMA, filter_messages, topic_regex
 from leveret.pipeline.transforms.replaying import prepare_replay
-from leveret.pipeline.transforms.schemas import merge_schemas, only_adds_fields, parse_schema
+from leveret.pipeline.transforms.schemas import (
+    SCHEMA_DEPTH_MAX,
+    merge_schemas,
+    only_adds_fields,
+    parse_schema,
+    writable,
+)
 from leveret.pipeline.transforms.table_rows import rows_as_messages
 from leveret.wire.properties import Properties, decode_properties, encode_header
 from leveret.wire.tables import plain_table, table_of
@@ -160,6 +166,16 @@ def test_merged_schema_holds_values_of_both(spark: SparkSession) -> None:
     assert both == parse_schema(wanted)
     assert not only_adds_fields(old, both)
     assert only_adds_fields(parse_schema("c struct<x:bigint>"), both)
+
+
+def test_records_that_are_nested_too_deep_become_text() -> None:
+    deep: DataType = LongType()
+    for _ in range(SCHEMA_DEPTH_MAX + 1):
+        deep = ArrayType(StructType([StructField("x", deep)]))
+    found, left_out = writable(StructType([StructField("y", deep)]))
+    assert left_out == []
+    assert found.simpleString().count("struct<") == SCHEMA_DEPTH_MAX
+    assert "x:array<string>" in found.simpleString()
 
 
 def test_messages_are_counted_by_hour(spark: SparkSession) -> None:

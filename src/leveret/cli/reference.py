@@ -31,7 +31,7 @@ sets an option from the environment.
 | commands | shared options |
 | --- | --- |
 | `leveret ctl` (`dump` and `repair` work on files and take only `--json`) | `--url` (`LEVERET_URL`; default `http://127.0.0.1:15672`), `--user` (`LEVERET_USER`), `--password` (`LEVERET_PASSWORD`), `--json` |
-| `leveret pipeline` | the same, and `--vhost`, `--lake DIR` (`LEVERET_LAKE`), `--master` (`LEVERET_SPARK_MASTER`; default `local[*]`) |
+| `leveret pipeline` | the same, and `--vhost`, `--lake DIR` (`LEVERET_LAKE`), `--master` (`LEVERET_SPARK_MASTER`; default `local[*]`; not for `status` and `files`) |
 | `leveret jobs`, except `token` | `--url`, `--token` (`LEVERET_JOBS_TOKEN`), `--data` (the data directory of a node, to create a token with its secret), `--namespace` (`LEVERET_JOBS_NAMESPACE`; default `default`), `--json` |
 
 An error is one line on standard error. The exit code is 1, or 2 if the command was used wrongly.

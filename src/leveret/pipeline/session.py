@@ -16,8 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from py4j.protocol import INPUT_CONVERTER  # type: ignore[import-untyped]
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
+from pyspark.sql.types import NumpyArrayConverter, NumpyScalarConverter
 
 from leveret.errors import ConfigError
 from leveret.pipeline.class_archive import archive_options
@@ -35,7 +37,8 @@ LOCAL: Final = "local[*]"
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 
 _FOLDERS: Final = ("/usr/lib/jvm", "/opt", "/Library/Java/JavaVirtualMachines")
-_VERSION: Final = re.compile(r'version "(\d+)')
+_VERSION: Final = re.compile(r'version "(\d+)')  # printed by `java -version`
+_RELEASE: Final = re.compile(r'^JAVA_VERSION="(\d+)', re.MULTILINE)  # in the file `release`
 # Limit for the connection between the JVM and a Python process of Spark. Spark's default of 15 s is
 # too short on a busy machine. Some of its processes read only the environment variable.
 CONNECT_S: Final = 120
@@ -115,12 +118,22 @@ def spark_session(
     if is_quiet:
         for logger in _LOGGERS:
             PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL + 1)
+        pass_no_numpy_values()
         _add_java_options(chosen, _LATE_COMPILING)
         _add_java_options(chosen, f"-Dlog4j2.configurationFile={_quiet_logging()}")
         launch_quietly({"spark.app.name": name, "spark.master": master, **chosen})
     for key, value in chosen.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def pass_no_numpy_values() -> None:
+    """Remove PySpark's converters of NumPy values, which commands do not pass to the JVM.
+
+    At their first call the converters import the test helpers of PySpark, with pandas.
+    """
+    numpy = NumpyArrayConverter, NumpyScalarConverter
+    INPUT_CONVERTER[:] = [each for each in INPUT_CONVERTER if not isinstance(each, numpy)]
 
 
 def _add_java_options(settings: dict[str, str], options: str) -> None:
@@ -160,9 +173,21 @@ def _homes() -> Iterator[Path]:
 
 
 def _version(java: Path) -> int:
-    """Return the major version of a Java; 0 if it does not exist or cannot run."""
-    if not java.is_file():
+    """Return the major version of a Java; 0 if it does not exist or cannot run.
+
+    The file `release` beside `bin` has it. Only a Java without this file is started.
+    """
+    if not os.access(java, os.X_OK):
         return 0
+    try:
+        found = _RELEASE.search((java.resolve().parent.parent / "release").read_text("utf-8"))
+    except (OSError, UnicodeDecodeError):
+        found = None
+    return int(found[1]) if found else _printed_version(java)
+
+
+def _printed_version(java: Path) -> int:
+    """Start a Java and return the major version that it prints; 0 if it cannot run."""
     try:
         done = subprocess.run(
             [str(java), "-version"],

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from leveret.cli.pipeline.options import pipeline_command, show_progress
+from leveret.cli.pipeline.options import lake_command, pipeline_command, show_progress
 from leveret.cli.shared.options import print_json
 from leveret.cli.shared.output import Output
 from leveret.lake.delta import DELTA
@@ -195,7 +195,7 @@ def compact(
     output.done(text, vars(done))
 
 
-@pipeline_command
+@lake_command
 def files(environment: Environment, output: Output, table: Table) -> None:
     """List the current bronze files, for readers other than Spark."""
     found = Lake(environment.lake_path).bronze_files(table_name(environment.vhost, table))

@@ -2,7 +2,8 @@
 
 `@pipeline_command` makes a command of a function `(Environment, Output, *options)`.
 It adds `--url`, `--user`, `--password`, `--vhost`, `--lake`, `--master` and `--json`, and turns an
-error into one line and exit code 1. Spark is imported only when a command runs.
+error into one line and exit code 1. `@lake_command` does the same for a command that starts no
+Spark: it has no `--master`. PySpark is imported only when a command runs.
 """
 
 import inspect
@@ -49,19 +50,33 @@ SHARED_OPTIONS: Final[dict[str, tuple[Any, Any]]] = {
 
 def pipeline_command(function: Callable[..., None]) -> Callable[..., None]:
     """Make a command of a function whose first parameters are environment and output."""
+    return _make_command(function, SHARED_OPTIONS)
+
+
+def lake_command(function: Callable[..., None]) -> Callable[..., None]:
+    """Make a command that starts no Spark, and so has no `--master`."""
+    options = {name: option for name, option in SHARED_OPTIONS.items() if name != "master"}
+    return _make_command(function, options)
+
+
+def _make_command(
+    function: Callable[..., None], options: dict[str, tuple[Any, Any]]
+) -> Callable[..., None]:
+    """Make a command with its own and these shared options."""
     own = list(inspect.signature(function, eval_str=True).parameters.values())[2:]
 
     def command(**given: Any) -> None:
-        shared = {name: given.pop(name) for name in SHARED_OPTIONS}
+        shared = {name: given.pop(name) for name in options}
         with one_line_on_failure():
             require_spark()
             url = with_login(shared["url"], shared["user"], shared["password"])
-            environment = Environment(url, shared["vhost"], shared["lake"], shared["master"])
+            master = shared.get("master", LOCAL)
+            environment = Environment(url, shared["vhost"], shared["lake"], master)
             function(environment, Output(shared["as_json"]), **given)
 
     shared = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-        for name, (kind, default) in SHARED_OPTIONS.items()
+        for name, (kind, default) in options.items()
     ]
     return set_parameters(command, function, [*own, *shared])
 

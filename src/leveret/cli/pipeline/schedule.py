@@ -8,12 +8,11 @@ from typing import Annotated, Any, Final
 import typer
 
 from leveret.cli.pipeline.audit import parse_age
-from leveret.cli.pipeline.options import pipeline_command, show_progress
+from leveret.cli.pipeline.options import lake_command, pipeline_command, show_progress
 from leveret.cli.shared.output import Output
 from leveret.errors import ConfigError, ResourceLockedError
 from leveret.lake.layout import Lake
 from leveret.pipeline.environment import Environment
-from leveret.pipeline.lake_status import lake_status
 
 EVERY_S_MIN: Final = 1.0
 _COLUMNS: Final = "stream offset lag lag_s archived_at is_running files bytes leftovers".split()
@@ -87,9 +86,11 @@ def _run_once(
     return not done.faults
 
 
-@pipeline_command
+@lake_command
 def status(environment: Environment, output: Output) -> None:
     """Show how far each table of the lake is behind its stream. Spark is not started."""
+    from leveret.pipeline.lake_status import lake_status
+
     Lake(environment.lake_path).require_there()
     rows = [asdict(each) for each in lake_status(environment)]
     has_refined = any(row["refined"] is not None for row in rows)

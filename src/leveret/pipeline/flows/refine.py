@@ -35,7 +35,13 @@ from leveret.pipeline.transforms.decoding import (
     good,
     is_packed,
 )
-from leveret.pipeline.transforms.schemas import merge_schemas, only_adds_fields, parse_schema
+from leveret.pipeline.transforms.schemas import (
+    merge_schemas,
+    only_adds_fields,
+    parse_schema,
+    unite_fields,
+    writable,
+)
 
 _CODEC: Final = "_codec.json"  # the schema file of binary bodies
 Counts = dict[str, int]  # messages by stream and date
@@ -79,11 +85,14 @@ def refine(
         if not changed:
             return Refined(0, 0, 0)
         texts = _texts(bronze, changed, used)
-        schema = merge_schemas(old, given or _inferred(spark, _of(texts, changed)))
+        schema, left_out = writable(
+            merge_schemas(old, given or _inferred(spark, _of(texts, changed)))
+        )
         if not only_adds_fields(old, schema):
             changed = list(counts)
             texts = _texts(bronze, changed, used)
-        done = _write(lake, table, _of(texts, changed), schema, changed)
+        found = decoded(_of(texts, changed), schema, left_out)
+        done = _write(lake, table, found, schema, changed)
         write_table(_of(count_by_hour(bronze), changed), lake.folder(GOLD, table), changed)
         if codec is not None:
             replace_file(folder / _CODEC, json.dumps(codec.stored()))
@@ -101,7 +110,7 @@ def infer_schema(
     used = codec or restore_codec(read_state(folder / _CODEC))
     if used is not None:
         return used.schema()
-    return _inferred(spark, _texts(bronze, list(_counts(bronze)), None))
+    return writable(_inferred(spark, _texts(bronze, list(_counts(bronze)), None)))[0]
 
 
 def _given_schema(ddl: str | None, codec: Codec | None) -> StructType | None:
@@ -118,10 +127,10 @@ def _texts(bronze: DataFrame, changed: list[str], codec: Codec | None) -> DataFr
 
 
 def _write(
-    lake: Lake, table: str, texts: DataFrame, schema: StructType, changed: list[str]
+    lake: Lake, table: str, found: DataFrame, schema: StructType, changed: list[str]
 ) -> tuple[int, int, dict[str, int]]:
     """Write silver and bad; return the number of messages in each, and the faults by reason."""
-    found = decoded(texts, schema).cache()
+    found.cache()
     try:
         values = good(found, schema)
         write_table(values, lake.folder(SILVER, table), changed)
@@ -159,7 +168,16 @@ def _inferred(spark: SparkSession, texts: DataFrame) -> StructType:
     """Return the common schema of all JSON objects."""
     objects = texts.where((f.col("kind") == JSON) & f.ltrim("text").startswith("{"))
     found = spark.read.json(objects.select("text"), columnNameOfCorruptRecord="_corrupt").schema
-    return StructType([field for field in found.fields if field.name != "_corrupt"])
+    known = unite_fields(StructType([each for each in found.fields if each.name != "_corrupt"]))
+    assert isinstance(known, StructType)
+    return _most_used_first(objects, known) if writable(known)[1] else known
+
+
+def _most_used_first(objects: DataFrame, schema: StructType) -> StructType:
+    """Order fields by the number of objects that have them, for names that differ in case only."""
+    names = objects.select(f.explode(f.json_object_keys("text")).alias("name"))
+    counts = {row["name"]: row["count"] for row in names.groupBy("name").count().collect()}
+    return StructType(sorted(schema.fields, key=lambda each: -counts.get(each.name, 0)))
 
 
 def _payload(schema: StructType | None) -> StructType:

@@ -45,7 +45,10 @@ _TABLE: Final = re.compile(
 )
 _IS_DESCRIBE: Final = re.compile(_DESCRIBE, re.IGNORECASE)
 _STAR: Final = re.compile(r"(?<!count\()\*", re.IGNORECASE)
-_NO_TABLE: Final = "TABLE_OR_VIEW_NOT_FOUND"  # Spark's error condition
+_COLUMNS: Final = [*TYPES, DATE]
+# Conditions of Spark's errors.
+_NO_TABLE: Final = "TABLE_OR_VIEW_NOT_FOUND"
+_NO_COLUMN: Final = "UNRESOLVED_COLUMN"
 
 
 class Tables:
@@ -69,15 +72,21 @@ class Tables:
         Spark does not know, and for which the broker gave no answer.
         """
         text = query.strip().rstrip(";")
-        views: dict[tuple[str, str], str] = {}
         self._unknown.clear()
         try:
-            return self._spark.sql(_TABLE.sub(lambda found: self._view(found, text, views), text))
+            return self._run(text, _columns(text))
         except AnalysisException as fault:
+            if (fault.getCondition() or "").startswith(_NO_COLUMN):
+                return self._run(text, _COLUMNS)  # Spark's error names similar columns of all
             unknown = self._unknown.get(_missing_table(fault))
             if unknown is None:
                 raise
             raise unknown from fault
+
+    def _run(self, query: str, columns: list[str]) -> DataFrame:
+        """Return the result of a query whose streams and queues have these columns."""
+        views: dict[tuple[str, str], str] = {}
+        return self._spark.sql(_TABLE.sub(lambda found: self._view(found, columns, views), query))
 
     def rows(self, query: str, limit: int) -> list[dict[str, Any]]:
         r"""Return the first rows of the result as JSON values; `\d` lists the tables."""
@@ -104,7 +113,9 @@ class Tables:
     def _in_lake(self, layer: str) -> list[str]:
         return self._lake.tables(layer) if self._lake is not None else []
 
-    def _view(self, found: "re.Match[str]", query: str, views: dict[tuple[str, str], str]) -> str:
+    def _view(
+        self, found: "re.Match[str]", columns: list[str], views: dict[tuple[str, str], str]
+    ) -> str:
         """Return the match with a view in place of the table. Spark resolves unknown names."""
         if found[3] is None:
             return found[0]
@@ -112,7 +123,7 @@ class Tables:
         kind, name = words if len(words) == 2 else ("", words[0])
         table = kind.lower(), name
         if table not in views:
-            frame = self._frame(*table, _columns(query))
+            frame = self._frame(*table, columns)
             if frame is None:
                 return found[0]
             views[table] = _view_name(*table, views.values())
@@ -216,10 +227,10 @@ def _view_name(kind: str, name: str, others: Iterable[str]) -> str:
 
 def _columns(query: str) -> list[str]:
     """Return the columns that a query may need. Spark does not prune them, and bodies are large."""
-    known = [*TYPES, DATE]
     if _STAR.search(query) or _IS_DESCRIBE.match(query):
-        return known
-    return [name for name in known if re.search(rf"\b{name}\b", query, re.IGNORECASE)] or ["offset"]
+        return _COLUMNS
+    named = [name for name in _COLUMNS if re.search(rf"\b{name}\b", query, re.IGNORECASE)]
+    return named or ["offset"]
 
 
 def json_value(value: object) -> object:

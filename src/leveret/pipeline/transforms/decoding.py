@@ -141,8 +141,11 @@ def _results(calls: Iterable[Callable[[], bytes]]) -> pa.Array:
     return pa.StructArray.from_arrays(columns, ["value", "fault"])
 
 
-def decoded(frame: DataFrame, schema: StructType) -> DataFrame:
-    """Add to `decodable` messages their JSON `payload`, and `fault`: null if they are good."""
+def decoded(frame: DataFrame, schema: StructType, left_out: Iterable[str] = ()) -> DataFrame:
+    """Add to `decodable` messages their JSON `payload`, and `fault`: null if they are good.
+
+    A message with a field that the schema leaves out, because of its name, is bad.
+    """
     wanted = StructType([*schema.fields, StructField(_CORRUPT, StringType())])
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     parsed = f.when(f.col("kind") == JSON, f.from_json("text", wanted, options))
@@ -154,12 +157,16 @@ def decoded(frame: DataFrame, schema: StructType) -> DataFrame:
         .when((f.col("kind") == JSON) & ~is_object, "not a JSON object")
         .when(f.col(f"payload.{_CORRUPT}").isNotNull(), "not JSON of this schema")
     )
+    if names := [f.lit(name) for name in left_out]:
+        found_names = f.json_object_keys("text")
+        is_left_out = (f.col("kind") == JSON) & f.arrays_overlap(found_names, f.array(*names))
+        fault = fault.when(is_left_out, "a field name differs from another only in case")
     return found.withColumn("fault", fault)
 
 
 def good(frame: DataFrame, schema: StructType) -> DataFrame:
     """Return the good messages of `decoded` with the columns of silver."""
-    fields = [f.col(f"payload.`{name}`").alias(name) for name in schema.names]
+    fields = [f.col("payload").getField(name).alias(name) for name in schema.names]
     payload = f.when(f.col("kind") == JSON, f.struct(*fields)) if fields else f.lit(None)
     text = f.when(f.col("kind") == TEXT, f.col("text"))
     kept = frame.where("fault is null").withColumn("value", payload).withColumn("words", text)

@@ -1,7 +1,8 @@
 """Merge schemas: new fields are added, and a type is replaced by a wider one.
 
 The merged schema can read every value of both schemas. The common type of two unrelated types is
-string: Spark reads any JSON value as a string of that JSON.
+string: Spark reads any JSON value as a string of that JSON. `writable` makes a schema of any JSON
+one that Spark can write.
 """
 
 from typing import Final
@@ -53,6 +54,48 @@ def wider_type(one: DataType, two: DataType) -> DataType:
     if {type(one), type(two)} == {LongType, DoubleType}:
         return DoubleType()
     return TEXT
+
+
+def unite_fields(kind: DataType) -> DataType:
+    """Merge fields of the same name, which an object with a repeated name gives."""
+    if isinstance(kind, ArrayType):
+        return ArrayType(unite_fields(kind.elementType))
+    if not isinstance(kind, StructType):
+        return kind
+    found: dict[str, DataType] = {}
+    for field in kind.fields:
+        other = unite_fields(field.dataType)
+        found[field.name] = wider_type(found.get(field.name, other), other)
+    return StructType([StructField(name, each) for name, each in found.items()])
+
+
+def writable(schema: StructType) -> tuple[StructType, list[str]]:
+    """Return a schema that Spark can write, and the names of the fields that are left out.
+
+    Spark ignores case. Of fields whose names differ only in case, the first one stays. A nested
+    record with such names becomes text, and so does a record that is nested too deep.
+    """
+    kept: dict[str, StructField] = {}
+    left_out = []
+    for field in schema.fields:
+        if field.name.lower() in kept:
+            left_out.append(field.name)
+        else:
+            kind = _writable_type(field.dataType, 2)
+            kept[field.name.lower()] = StructField(field.name, kind)
+    return StructType(list(kept.values())), left_out
+
+
+def _writable_type(kind: DataType, depth: int) -> DataType:
+    if isinstance(kind, ArrayType):
+        return ArrayType(_writable_type(kind.elementType, depth))
+    if not isinstance(kind, StructType):
+        return kind
+    if depth > SCHEMA_DEPTH_MAX or len({name.lower() for name in kind.names}) < len(kind.names):
+        return TEXT
+    return StructType(
+        [StructField(each.name, _writable_type(each.dataType, depth + 1)) for each in kind.fields]
+    )
 
 
 def only_adds_fields(old: StructType, new: StructType) -> bool:

@@ -1,5 +1,7 @@
 """`leveret pipeline …` with wrong options: one sentence and a code, before Spark is started."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from leveret.cli.app import make_app
 from leveret.cli.pipeline.options import one_line_on_failure
 from leveret.errors import LeveretError
 from leveret.pipeline import session
+from leveret.pipeline.environment import NO_SPARK
 from leveret.testing.broker import RunningBroker, broker
 from tests.http.management import Api, add_user
 from tools.ports import free_port
@@ -159,6 +162,32 @@ def test_an_unreachable_master_is_named(
     master = f"spark://127.0.0.1:{free_port()}"
     found = refusal(http(served), "sql -q x", master=master)
     assert found.startswith(f"no Spark master answers at {master}: ")
+
+
+def test_commands_that_start_no_spark_have_no_master() -> None:
+    for words in ("status", "files s"):
+        done: Any = CliRunner().invoke(APP, ["pipeline", *words.split(), "--master", "local[1]"])
+        assert done.exit_code == 2
+        assert "--master" in done.stderr
+
+
+# Runs a command where neither PySpark nor pyarrow is installed.
+WITHOUT_SPARK = """
+import importlib.util, sys
+find_spec = importlib.util.find_spec
+missing = "pyspark", "pyarrow"
+sys.modules.update(dict.fromkeys(missing))
+importlib.util.find_spec = lambda name: None if name in missing else find_spec(name)
+from leveret.cli.main import main
+sys.exit(main(["pipeline", "status", "--lake", "lake"]))
+"""
+
+
+def test_without_pyspark_one_sentence_says_how_to_get_it() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_SPARK], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (1, f"leveret pipeline: {NO_SPARK}\n")
 
 
 def test_without_java_one_sentence_says_so(
