@@ -67,8 +67,8 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
         "job_service",
         "metrics": "errors slices histogram build_info engine storage job_service http",
         "runtime": "errors decode_errors checksum clock slices addresses listening build_info "
-        "histogram heap config patterns wire journal engine storage cluster auth definitions amqp arrow "
-        "tasks leases shovels federation job_service http metrics",
+        "histogram heap config patterns wire journal engine storage cluster auth definitions amqp "
+        "arrow tasks leases shovels federation job_service http metrics",
         "testing": "errors clock config engine storage runtime",
         "cli": "errors clock build_info config charts definitions perf storage http_client "
         "job_model jobs bus lake pipeline runtime",
