@@ -25,6 +25,8 @@ HALF := cluster contract planted serve simulated simulation
 SERVICES := jobs bus page spark install clients
 FIRST_HALF := $(addprefix tests/,$(HALF))
 SECOND_HALF := $(patsubst %,--ignore=tests/%,$(HALF) $(SERVICES))
+# Corrupted frames, and requests for each operation of the HTTP API; the suite sends fewer.
+FUZZ_MORE := LEVERET_FUZZ_FRAMES=200000 LEVERET_FUZZ_EXAMPLES=20
 CHECKED := src tests tools examples setup.py
 
 .PHONY: help
@@ -147,7 +149,7 @@ compat-cluster: setup test-packages ## Run the compatibility table and the clien
 
 .PHONY: fuzz
 fuzz: setup ## Fuzz the decoders and a running broker; TIME=7200 fuzzes connections for that many seconds
-	@$(if $(TIME),$(PY) -m tools.fuzz --seconds $(TIME) $(ARGS),$(PYTEST) --form=compiled tests/fuzz)
+	@$(if $(TIME),$(PY) -m tools.fuzz --seconds $(TIME) $(ARGS),$(FUZZ_MORE) $(PYTEST) --form=compiled tests/fuzz)
 
 .PHONY: damage
 damage: setup ## Cut and flip every place of a small log, fail every write and every sync; ARGS="bits" tries one kind
