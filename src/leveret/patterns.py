@@ -20,7 +20,7 @@ MEMORY_BYTES_MAX: Final = 2 * 1024 * 1024  # of one compiled expression
 class Pattern:
     """An expression. It matches anywhere in the text unless it is anchored."""
 
-    __slots__ = ("_regexp", "text")
+    __slots__ = ("_regexp", "size", "text")
 
     def __init__(self, text: str) -> None:
         """Raises PreconditionFailedError if RE2 does not accept the expression."""
@@ -36,6 +36,8 @@ class Pattern:
                 f"'{text}' is not a regular expression of RE2's kind, which has neither look-around"
                 f" nor back-references: {_reason(fault)}"
             ) from None
+
+        self.size: int = self._regexp.programsize  # instructions; they bound the time of a match
 
     def matches(self, text: str) -> bool:
         return self._regexp.search(_bytes(text)) is not None

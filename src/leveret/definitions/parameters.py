@@ -19,6 +19,7 @@ from typing import Final
 from leveret.definitions import checks
 from leveret.definitions.limits import LimitDefinitions
 from leveret.definitions.policies import OPERATOR_POLICY, POLICY, PolicyDefinitions, Value
+from leveret.definitions.room import require_room
 from leveret.engine.broker import Broker
 from leveret.errors import PreconditionFailedError
 
@@ -122,6 +123,15 @@ class Parameters:
         self._changed(component, vhost, name)
         return is_new
 
+    def require_room(self, component: str, vhost: str, name: str, value: object) -> None:
+        """Raise PreconditionFailedError if only an administrator may set this parameter."""
+        others: list[int] = []
+        for key, text in self._broker.register.entries(PARAMETER).items():
+            parts = json.loads(key)
+            if parts[1] == vhost and parts != [component, vhost, name]:
+                others.append(len(text))
+        require_room(f"parameters of vhost '{vhost}'", others, len(json.dumps(value)))
+
     def drop(self, component: str, vhost: str, name: str) -> bool:
         """Delete a parameter. Return False if there is none."""
         if component == POLICY:
@@ -168,6 +178,12 @@ class Parameters:
         self._broker.register.put(GLOBAL_PARAMETER, name, json.dumps(value))
         self._changed_global(name)
         return is_new
+
+    def require_global_room(self, name: str, value: object) -> None:
+        """Raise PreconditionFailedError if only an administrator may set this global parameter."""
+        entries = self._broker.register.entries(GLOBAL_PARAMETER).items()
+        others = [len(text) for other, text in entries if other != name]
+        require_room("global parameters", others, len(json.dumps(value)))
 
     def drop_global(self, name: str) -> bool:
         was_there = self._broker.register.drop(GLOBAL_PARAMETER, name)

@@ -13,6 +13,7 @@ from typing import Final
 
 from leveret.definitions import checks
 from leveret.definitions.checks import erlang_term
+from leveret.definitions.room import require_fast, require_room
 from leveret.engine.arguments.policies import ALL, APPLY_TO, Policy
 from leveret.engine.arguments.policy_keys import definition_fault
 from leveret.engine.broker import Broker
@@ -92,6 +93,20 @@ class PolicyDefinitions:
         self._changed(vhost)
         return is_new
 
+    def require_room(self, vhost: str, name: str, value: Value) -> None:
+        """Raise PreconditionFailedError if only an administrator may set this policy."""
+        checks.require_no_faults(self.faults(name, value))
+        others = [other for other in self._values.get(vhost, {}) if other != name]
+        texts = [self._broker.register.get(self.kind, _key(vhost, other)) for other in others]
+        require_room(
+            f"policies of vhost '{vhost}'",
+            [len(text) for text in texts if text is not None],
+            len(name) + len(json.dumps(value)),
+        )
+        policies = self._broker.enforcers[vhost].policies
+        size = policies.size - policies.size_of(name, self._is_operator)
+        require_fast(size + Pattern(str(value["pattern"])).size)
+
     def drop(self, vhost: str, name: str) -> bool:
         """Delete a policy. Return False if there is none."""
         if self._values.get(vhost, {}).pop(name, None) is None:
@@ -113,12 +128,14 @@ class PolicyDefinitions:
             self._broker.register.drop(self.kind, _key(vhost, name))
 
     def _apply(self, vhost: str, name: str, value: Value) -> None:
+        pattern = Pattern(str(value["pattern"]))
         policy = Policy(
             name,
-            Pattern(str(value["pattern"])).matches,
+            pattern.matches,
             str(value["apply-to"]),
             _priority(value["priority"]),
             _definition(value["definition"]),
+            pattern.size,
         )
         self._broker.enforcers[vhost].policies.put(policy, self._is_operator)
 

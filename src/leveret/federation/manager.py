@@ -113,6 +113,7 @@ class FederationManager:
         self._watch = watch  # calls a function at the end of every turn
         self._unwatch = unwatch
         self._upstreams: dict[str, list[str]] = {}  # names by vhost
+        self._is_outdated = False  # `_upstreams` must be read again: a parameter has changed
         self._runners: dict[LinkKey, _Runner] = {}
         self._versions: dict[str, int] = {}  # versions of the vhosts at the last check
         self._changed: set[str] = set()  # vhosts to check
@@ -131,11 +132,12 @@ class FederationManager:
     def on_parameter(self, component: str, vhost: str) -> None:
         """Check a vhost again after one of its parameters was set or cleared."""
         if component in (UPSTREAM, UPSTREAM_SET):
-            self._read_upstreams()
+            self._is_outdated = True
             self._changed.add(vhost)
             self._set_watching()
 
     def _read_upstreams(self) -> None:
+        self._is_outdated = False
         self._upstreams = {}
         for _, vhost, name, _ in self._definitions.parameters.all(UPSTREAM):
             self._upstreams.setdefault(vhost, []).append(name)
@@ -172,6 +174,8 @@ class FederationManager:
         if self._is_stopped:
             return
         began_s = time.perf_counter()
+        if self._is_outdated:
+            self._read_upstreams()
         names = self._changed | self._upstreams.keys() | {key.vhost for key in self._runners}
         changed = {name for name in names if self._look_at(name)}
         for key, runner in self._runners.items():

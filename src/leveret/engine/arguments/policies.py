@@ -36,6 +36,7 @@ class Policy:
         apply_to: str,
         priority: float,
         definition: Table,
+        size: int = 1,
     ) -> None:
         assert apply_to in APPLY_TO
         self.name = name
@@ -43,6 +44,7 @@ class Policy:
         self.apply_to = apply_to
         self.priority = priority
         self.definition = definition
+        self.size = size  # instructions of its pattern, to which the time of a match is bound
 
     def applies_to(self, kind: str) -> bool:
         """Return True if the policy can apply to exchanges, or to a kind of queue."""
@@ -78,17 +80,20 @@ class Policies:
         self._user: list[Policy] = []  # best first: the first that matches applies
         self._operator: list[Policy] = []
         self._combined: dict[tuple[str, str], CombinedPolicy] = {}  # by the names of the two
+        self.size: int = 0  # of all patterns
 
     def put(self, policy: Policy, is_operator: bool) -> None:
         """Add a policy, or replace the one with the same name."""
         self.drop(policy.name, is_operator)
         policies = self._operator if is_operator else self._user
         policies.append(policy)
+        self.size += policy.size
         policies.sort(key=_order)
 
     def drop(self, name: str, is_operator: bool) -> bool:
         """Remove a policy; return False if there is none."""
         policies = self._operator if is_operator else self._user
+        self.size -= self.size_of(name, is_operator)
         left = [policy for policy in policies if policy.name != name]
         self._combined.clear()
         if is_operator:
@@ -96,6 +101,13 @@ class Policies:
         else:
             self._user = left
         return len(left) != len(policies)
+
+    def size_of(self, name: str, is_operator: bool) -> int:
+        """Return the size of the pattern of a policy; 0 if there is none."""
+        for policy in self._operator if is_operator else self._user:
+            if policy.name == name:
+                return policy.size
+        return 0
 
     def combined_for(self, name: str, kind: str) -> CombinedPolicy:
         """Return the combined policy of a queue of this kind; EXCHANGE is the kind of exchanges."""

@@ -4,7 +4,8 @@ A binding belongs to its exchange. `sources` knows for each target which exchang
 that the bindings of a target can be removed with it. An auto-delete exchange is removed with its
 last binding, and that may remove further bindings. That is why exchanges are removed here.
 
-Invariant: an exchange is in `sources` of a target exactly while it has a binding to it.
+Invariants: an exchange is in `sources` of a target exactly while it has a binding to it.
+`binding_count` is the number of bindings of all exchanges.
 """
 
 from leveret.engine.exchanges.binding import Binding
@@ -29,6 +30,7 @@ def add_binding(
     is_queue = isinstance(target, Queue)
     binding = Binding(exchange.name, target, is_queue, routing_key, arguments)
     if exchange.add(binding):
+        vhost.binding_count += 1
         vhost.sources.setdefault(target, {})[exchange.name] = exchange
         vhost.changed()
         if vhost.turn.listens:
@@ -43,6 +45,7 @@ def remove_binding(
     """Undo `add_binding`. A binding that does not exist is no error."""
     if not exchange.remove(target, routing_key, arguments):
         return
+    vhost.binding_count -= 1
     vhost.changed()
     undone = Binding(exchange.name, target, isinstance(target, Queue), routing_key, arguments)
     if _is_durable(exchange) and _is_durable(target):
@@ -60,13 +63,14 @@ def remove_bindings_to(vhost: VhostState, target: Target) -> None:
         if vhost.turn.listens:
             for binding in exchange.bindings_to(target):
                 note_binding(vhost.turn, "binding.deleted", vhost.name, binding)
-        exchange.remove_target(target)
+        vhost.binding_count -= exchange.remove_target(target)
         _remove_if_unused(vhost, exchange)
 
 
 def remove_exchange(vhost: VhostState, exchange: Exchange) -> None:
     """Remove an exchange with the bindings from it and to it."""
     del vhost.exchanges[exchange.name]
+    vhost.binding_count -= len(exchange.bindings)
     vhost.retired_counts.published += exchange.published_in
     vhost.changed()
     note_deleted(vhost.turn, "exchange.deleted", vhost.name, exchange.name)

@@ -29,6 +29,7 @@ from leveret.engine.queues.queue import Queue
 from leveret.engine.streams.chronicle import StreamChronicle
 from leveret.engine.target import Target
 from leveret.engine.timer_queue import NEVER
+from leveret.engine.turns.turn import WORK_MAX
 from leveret.engine.vhosts.definition_records import encode_exchange
 from leveret.engine.vhosts.queue_creation import open_chronicle
 from leveret.engine.vhosts.state import PolicyEnforcerBase
@@ -37,6 +38,9 @@ from leveret.errors import EngineError
 from leveret.wire.tables import Table
 
 SLICE: Final = 32  # objects reviewed by one wake-up: a few milliseconds, also interpreted
+# Instructions of patterns times bytes of a name, in one unit of `WORK_MAX`. Slow patterns take five
+# times as long.
+MATCHED_PER_WORK: Final = 64
 
 
 class PolicyEnforcer(PolicyEnforcerBase):
@@ -70,8 +74,10 @@ class PolicyEnforcer(PolicyEnforcerBase):
 
     def work(self) -> None:
         """Review the next slice."""
+        turn = self._vhost.turn
         count = SLICE
-        while self._to_review and count > 0:
+        work_max = turn.work + WORK_MAX // 2
+        while self._to_review and count > 0 and turn.work < work_max:
             self.apply(self._to_review.pop())
             count -= 1
 
@@ -86,6 +92,7 @@ class PolicyEnforcer(PolicyEnforcerBase):
 
     def apply(self, target: Target) -> None:
         """Apply the policies to one object. Note a fault, so that other objects get theirs."""
+        self._vhost.turn.work += self.policies.size * len(target.name) // MATCHED_PER_WORK
         try:
             self._apply(target)
         except Exception as fault:

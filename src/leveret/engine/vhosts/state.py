@@ -7,6 +7,8 @@ Invariant: any change that could alter a route raises `version` (`changed`). A c
 another version is resolved again.
 """
 
+from typing import Final
+
 from mypy_extensions import i64
 
 from leveret.engine.exchanges.exchange import Exchange
@@ -24,6 +26,9 @@ from leveret.engine.turns.session import Consumer, Outlet
 from leveret.engine.turns.turn import Turn
 from leveret.engine.vhosts.register import Register
 from leveret.errors import NotFoundError, ResourceLockedError
+
+EXCHANGES_MAX: Final = 100_000  # of one vhost
+BINDINGS_MAX: Final = 1_000_000  # of one vhost; each takes about 400 bytes of memory
 
 
 class PolicyEnforcerBase(Timed):
@@ -47,6 +52,7 @@ class VhostState:
         self.targets: dict[str, Target] = {}  # the same queues, as the default exchange sees them
         self.exchanges: dict[str, Exchange] = {e.name: e for e in predeclared(self.targets)}
         self.router = Router(self.exchanges)
+        self.binding_count: i64 = 0  # of all exchanges
         self.sources: dict[Target, dict[str, Exchange]] = {}  # exchanges with a binding to a target
         self.replies: dict[str, Consumer] = {}  # consumers of direct replies, by reply name
         self.stuck = StuckDeadLetters(turn)
@@ -60,6 +66,8 @@ class VhostState:
         self.event_exchange: Exchange | None = None  # only in the vhost `/`
         self.default_kind = ""  # type of queues that are declared without one; empty: classic
         self.queues_max: i64 = -1  # limit on the number of queues; -1: no limit
+        self.exchanges_max: i64 = EXCHANGES_MAX
+        self.bindings_max: i64 = BINDINGS_MAX
 
     def exchange(self, name: str) -> Exchange:
         """Return the exchange of this name. Raise NotFoundError if there is none."""

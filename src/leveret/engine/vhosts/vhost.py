@@ -81,6 +81,11 @@ class Vhost(VhostState):
             )
             return have
         require_not_reserved("exchange", name)
+        if len(self.exchanges) >= self.exchanges_max and not self.turn.is_restoring:
+            raise PreconditionFailedError(
+                f"cannot declare exchange '{name}': exchange limit in vhost '{self.name}' "
+                f"({self.exchanges_max}) is reached"
+            )
         alternate = exchange_alternate(name, self.name, arguments)
         partitions = partition_names(name, arguments) if kind == SUPER_STREAM else []
         self._require_streams(name, partitions)
@@ -138,7 +143,7 @@ class Vhost(VhostState):
             stream = self.queues.get(name)
             if stream is None:
                 stream = make_queue(self, name, durable=True, arguments=arguments)
-            self.bind(exchange.name, stream, str(number), {})
+            add_binding(self, exchange, stream, str(number), {})
             number += 1
 
     def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
@@ -293,7 +298,20 @@ class Vhost(VhostState):
                 f"'{exchange.kind}' exchange '{source}' in vhost '{self.name}' "
                 "can be bound to classic queues only"
             )
+        self._require_binding_room(source, target, routing_key, arguments)
         add_binding(self, exchange, target, routing_key, arguments)
+
+    def _require_binding_room(
+        self, source: str, target: Target, routing_key: str, arguments: Table
+    ) -> None:
+        """Raise PreconditionFailedError if the vhost may not have this further binding."""
+        if self.binding_count < self.bindings_max or self.turn.is_restoring:
+            return
+        if not self.has_binding(source, target, routing_key, arguments):
+            raise PreconditionFailedError(
+                f"cannot bind '{target.name}' to exchange '{source}': binding limit in vhost "
+                f"'{self.name}' ({self.bindings_max}) is reached"
+            )
 
     def has_binding(self, source: str, target: Target, routing_key: str, arguments: Table) -> bool:
         exchange = self.exchanges.get(source)

@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from leveret.auth import CONFIGURE, READ, WRITE, User
+from leveret.auth.user import ADMINISTRATOR
 from leveret.definitions.parameters import OPERATOR
 from leveret.engine.exchanges.exchange import Exchange
 from leveret.engine.queues.queue import Queue
@@ -31,6 +32,10 @@ _REFUSED: Final = {
 
 def sees_all(user: User) -> bool:
     return "administrator" in user.tags or "monitoring" in user.tags
+
+
+def is_administrator(request: Request) -> bool:
+    return ADMINISTRATOR in user_of(request).tags
 
 
 def visible_vhosts(request: Request) -> list[Vhost]:
@@ -80,8 +85,7 @@ def governed_vhost(request: Request) -> str:
     RabbitMQ: administrators need no permission for that.
     """
     vhost = part_of(request, "vhost")
-    user = user_of(request)
-    if "administrator" not in user.tags and not user.may_open(vhost):
+    if not is_administrator(request) and not user_of(request).may_open(vhost):
         raise HTTPException(401, NO_VHOST_ACCESS)
     return vhost
 
@@ -91,10 +95,10 @@ def governed_vhosts(request: Request) -> set[str]:
 
     The tag monitoring is not enough: the parameters of a vhost may hold passwords.
     """
-    user = user_of(request)
-    is_administrator = "administrator" in user.tags
     names = node_of(request).broker.vhosts
-    return {name for name in names if is_administrator or user.may_open(name)}
+    if is_administrator(request):
+        return set(names)
+    return {name for name in names if user_of(request).may_open(name)}
 
 
 def owner_name(user: User) -> str:

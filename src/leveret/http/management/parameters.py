@@ -7,14 +7,18 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from leveret.auth.user import ADMINISTRATOR
 from leveret.definitions.exporting import global_parameters, parameters
 from leveret.definitions.parameters import CLUSTER_NAME, OWNED, VHOST_LIMITS
 from leveret.definitions.policies import OPERATOR_POLICY
 from leveret.errors import NotFoundError
 from leveret.http.framework.bodies import change_response, object_of, require_keys, vhost_not_found
 from leveret.http.framework.operations import Access, Operation
-from leveret.http.framework.permissions import governed_vhost, governed_vhosts, owner_name
+from leveret.http.framework.permissions import (
+    governed_vhost,
+    governed_vhosts,
+    is_administrator,
+    owner_name,
+)
 from leveret.http.framework.request_parts import node_of, part_of, user_of
 from leveret.http.framework.responses import json_response
 from leveret.http.management.policies import wait_for_policies
@@ -84,6 +88,8 @@ async def put_parameter(request: Request) -> Response:
     body = await object_of(request)
     require_keys(body, "value")
     owner = owner_name(user_of(request)) if component in OWNED else None
+    if not is_administrator(request):
+        node.definitions.parameters.require_room(component, vhost, name, body["value"])
     with node.turn():
         is_new = node.definitions.parameters.put(component, vhost, name, body["value"], owner)
     await wait_for_policies(node)
@@ -113,9 +119,25 @@ def _parts_to_change(request: Request) -> tuple[str, str, str]:
     Operator policies and vhost limits are for administrators, under this path too.
     """
     component, vhost, name = _parts(request)
-    if component in (OPERATOR_POLICY, VHOST_LIMITS) and ADMINISTRATOR not in user_of(request).tags:
-        raise HTTPException(401, "Not administrator user")
+    if component in (OPERATOR_POLICY, VHOST_LIMITS):
+        _require_administrator(request)
     return component, vhost, name
+
+
+def _require_administrator(request: Request) -> None:
+    if not is_administrator(request):
+        raise HTTPException(401, "Not administrator user")
+
+
+def _global_to_change(request: Request) -> str:
+    """Return the name of a global parameter to change.
+
+    The name of the cluster is for administrators, under this path too.
+    """
+    name = part_of(request, "name")
+    if name == CLUSTER_NAME:
+        _require_administrator(request)
+    return name
 
 
 async def list_globals(request: Request) -> Response:
@@ -131,9 +153,12 @@ async def get_global(request: Request) -> Response:
 
 
 async def put_global(request: Request) -> Response:
+    name = _global_to_change(request)
     body = await object_of(request)
     require_keys(body, "value")
-    is_new = await _put_global(request, part_of(request, "name"), body["value"])
+    if not is_administrator(request):
+        node_of(request).definitions.parameters.require_global_room(name, body["value"])
+    is_new = await _put_global(request, name, body["value"])
     return change_response(is_new=is_new)
 
 
@@ -148,7 +173,7 @@ async def _put_global(request: Request, name: str, value: object) -> bool:
 async def delete_global(request: Request) -> Response:
     node = node_of(request)
     with node.turn():
-        was_there = node.definitions.parameters.drop_global(part_of(request, "name"))
+        was_there = node.definitions.parameters.drop_global(_global_to_change(request))
     if not was_there:
         raise NotFoundError("no such parameter")
     await node.synced()

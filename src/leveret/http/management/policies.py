@@ -15,7 +15,7 @@ from leveret.errors import NotFoundError
 from leveret.http.framework.bodies import change_response, object_of, require_keys, vhost_not_found
 from leveret.http.framework.node import NodeView
 from leveret.http.framework.operations import Access, Operation
-from leveret.http.framework.permissions import governed_vhost, governed_vhosts
+from leveret.http.framework.permissions import governed_vhost, governed_vhosts, is_administrator
 from leveret.http.framework.request_parts import node_of, part_of
 from leveret.http.framework.responses import json_response
 
@@ -105,6 +105,8 @@ def _put(policies_of: PoliciesOf) -> Handler:
             "definition": body["definition"],
             "priority": body.get("priority", 0),
         }
+        if not is_administrator(request):
+            policies_of(node).require_room(vhost, name, value)
         with node.turn():
             is_new = policies_of(node).put(vhost, name, value)
         await wait_for_policies(node)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from leveret.engine.arguments.policies import Policy
 from leveret.engine.history.tracing import TracedChronicle, TracedMessages
 from leveret.engine.streams.chronicle import StreamChronicle
+from leveret.engine.turns.turn import WORK_MAX
 from leveret.engine.vhosts.policy_enforcer import SLICE
 from leveret.wire.tables import plain_table, table_of
 from tests.unit.engine.front import Client, deaths, got, names
@@ -259,6 +260,27 @@ def test_many_queues_are_looked_at_in_slices() -> None:
     assert enforcer.is_busy
     client.advance(0)
     assert all(queue.policy == "p" for queue in vhost.queues.values())
+
+
+def test_slow_patterns_make_slices_short_and_declares_heavy() -> None:
+    client = Client()
+    vhost = client.stage.broker.vhost("/")
+    turn = vhost.turn
+    enforcer = client.stage.broker.enforcers["/"]
+    definition = table_of({"max-length": 1})
+    for name in ("p", "p"):
+        policy = Policy(name, matcher(""), "queues", 0, definition, WORK_MAX)
+        enforcer.policies.put(policy, False)
+    assert enforcer.policies.size == WORK_MAX
+    before = turn.work
+    for number in range(10):
+        vhost.declare_queue(f"{number}" * 100, durable=True, arguments={})
+    assert turn.work - before >= 10 * WORK_MAX
+    enforcer.review()
+    enforcer.work()
+    assert len(vhost.queues) + len(vhost.exchanges) - len(enforcer._to_review) < 10
+    enforcer.policies.drop("p", False)
+    assert enforcer.policies.size == 0
 
 
 def test_a_long_queue_is_cut_in_slices_and_takes_no_more_meanwhile() -> None:

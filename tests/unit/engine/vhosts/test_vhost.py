@@ -160,3 +160,40 @@ def test_line_breaks_in_names_are_left_out(vhost: Vhost) -> None:
 def test_a_stream_is_no_ordinary_queue(vhost: Vhost) -> None:
     declare(vhost, "s", table_of({"x-queue-type": "stream"}), durable=True)
     assert isinstance(vhost.queues["s"], Stream)
+
+
+def test_exchanges_and_bindings_of_a_vhost_are_limited(vhost: Vhost) -> None:
+    declare(vhost, "q")
+    queue = vhost.queues["q"]
+    for name in ("a", "b"):
+        vhost.declare_exchange(name, "direct", durable=False, arguments={})
+    vhost.exchanges_max = len(vhost.exchanges)
+    with pytest.raises(PreconditionFailedError, match="exchange limit in vhost '/'"):
+        vhost.declare_exchange("c", "direct", durable=False, arguments={})
+    vhost.declare_exchange("a", "direct", durable=False, arguments={})
+    vhost.bindings_max = 2
+    vhost.bind("a", queue, "1", {})
+    vhost.bind("b", vhost.exchanges["a"], "2", {})
+    before = state(vhost)
+    with pytest.raises(PreconditionFailedError, match="binding limit in vhost '/'"):
+        vhost.bind("a", queue, "3", {})
+    vhost.bind("a", queue, "1", {})
+    assert state(vhost) == before
+
+
+def test_bindings_are_counted_while_they_exist(vhost: Vhost) -> None:
+    declare(vhost, "q")
+    queue = vhost.queues["q"]
+    for name in ("a", "b", "c"):
+        vhost.declare_exchange(name, "direct", durable=False, arguments={})
+        for key in ("1", "2", "2"):
+            vhost.bind(name, queue, key, {})
+    vhost.bind("a", vhost.exchanges["c"], "", {})
+    assert vhost.binding_count == 7
+    vhost.unbind("a", queue, "1", {})
+    vhost.unbind("a", queue, "1", {})
+    assert vhost.binding_count == 6
+    vhost.delete_exchange("c")
+    assert vhost.binding_count == 3
+    vhost.delete_queue("q")
+    assert vhost.binding_count == 0
