@@ -102,6 +102,18 @@ def test_top_tells_why_jobs_are_not_counted() -> None:
     assert f"not counted: {why}" in done.stdout
 
 
+def test_top_ends_if_the_token_is_refused(server: RunningBroker) -> None:
+    words = ["jobs", "top", "--count", "2", "--url", address(server), "--token", "x"]
+    done = CliRunner().invoke(APP, [*words, "-n", NAMESPACE])
+    assert done.exit_code == 1
+    assert "token" in done.stderr
+
+
+def test_top_looks_once_without_a_terminal(server: RunningBroker, client: Client) -> None:
+    client.enqueue("once", b"x")
+    assert "once" in jobs(server, "top")
+
+
 def test_top_shows_rates_between_two_looks(server: RunningBroker, client: Client) -> None:
     client.enqueue("busy", b"x")
     shown = jobs(server, "top", "--count", "2", "--interval", "0.1")

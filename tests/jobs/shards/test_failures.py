@@ -264,7 +264,7 @@ def test_a_shard_that_refuses_statements_is_named_and_others_go_on(deployment: D
         async with deployment.node() as store:
             for topic in (refusing, fine):
                 await store.enqueue([new(topic)])
-                await store._flush(("n", topic))
+                await store._updater.flush(("n", topic))
             await deployment.rows("ALTER TABLE items RENAME TO elsewhere", shard=0)
             told = await refuses(store.dequeue("n", refusing, 1, None, 0), JobsUnavailableError)
             assert "shard 0" in told
@@ -334,7 +334,9 @@ def test_two_nodes_that_flush_the_same_buffer_insert_each_job_once(deployment: D
         async with deployment.two_nodes() as (first, second):
             for _ in range(20):
                 await first.enqueue([new(payload=b"x") for _ in range(20)])
-                await asyncio.gather(first._flush(("n", "t")), second._flush(("n", "t")))
+                await asyncio.gather(
+                    first._updater.flush(("n", "t")), second._updater.flush(("n", "t"))
+                )
             assert len(await drain(first, "t")) + len(await drain(second, "t")) == 400
 
     asyncio.run(main())

@@ -267,7 +267,7 @@ def test_an_urgent_job_of_another_node_goes_first(deployment: Deployment) -> Non
             await first.enqueue([new(payload=b"later", priority=5) for _ in range(20)])
             assert await first.dequeue("n", "t", 1, None, 0)
             await second.enqueue([new(payload=b"urgent", priority=1)])
-            await second._flush(("n", "t"))
+            await second._updater.flush(("n", "t"))
             (job,) = await first.dequeue("n", "t", 1, None, 0)
             assert job.payload == b"urgent"
 

@@ -40,7 +40,7 @@ HIDDEN_MS = PREFETCH_OFFERED_MS + PREFETCH_MARGIN_MS  # by which the lease of a 
 async def prefetched(store: ShardsStore, *priorities: int, topic: str = "t") -> None:
     """Enqueue a job of each priority, with it as the payload, and prefetch them."""
     await store.enqueue([new(topic, b"%d" % number, priority=number) for number in priorities])
-    await store._flush(("n", topic))
+    await store._updater.flush(("n", topic))
     await store._prefetcher.prefetch(("n", topic), LEASE_MS)
     assert (await store._redis.waiting(("n", topic)))[1] == len(priorities)
 
@@ -188,7 +188,7 @@ def test_an_urgent_job_is_not_stuck_behind_prefetched_ones(deployment: Deploymen
         async with deployment.two_nodes(settings=QUIET) as (first, second):
             await prefetched(first, *[5] * 20)
             await second.enqueue([new(payload=b"urgent", priority=1)])
-            await second._flush(TOPIC)
+            await second._updater.flush(TOPIC)
             (job,) = await take(first)
             assert job.payload == b"urgent"
             assert len(await drain(first, "t")) == 20
@@ -243,7 +243,7 @@ def test_a_waiting_dequeue_of_another_node_learns_of_jobs_that_are_listed_late(
     async def main() -> None:
         async with deployment.two_nodes(settings=QUIET) as (first, second):
             await first.enqueue([new(), new()])
-            await first._flush(TOPIC)
+            await first._updater.flush(TOPIC)
             is_leased, may_list = asyncio.Event(), asyncio.Event()
             list_prefetched = first._redis.list_prefetched
 
@@ -338,7 +338,7 @@ def test_topics_with_limits_or_fair_keys_or_long_leases_are_not_prefetched(
             await store.set_settings("n", "long", TopicSettings(lease_ms=3_600_000))
             await store.enqueue([new("fair", fair_key="k"), new("long")])
             for topic in ("t", "fair", "long"):
-                await store._flush(("n", topic))
+                await store._updater.flush(("n", topic))
                 await store._prefetcher.prefetch(("n", topic))
             assert set(await statuses(deployment)) == {"ready"}
 

@@ -32,7 +32,7 @@ def test_headers_of_jobs_in_a_row_are_those_of_their_envelopes(now_ms: int) -> N
         job(),
         job(),
     ]
-    for at_ms in (now_ms, now_ms + 1):
+    for at_ms in (now_ms, now_ms + 1, now_ms + 999, now_ms + 1000, now_ms + 60_001):
         for number, one in enumerate(jobs):
             id = first_of(at_ms) + number
             expected = make_envelope(one, id, at_ms).header(len(one.payload))

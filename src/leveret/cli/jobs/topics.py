@@ -10,7 +10,7 @@ from leveret.cli.jobs.options import Topic, jobs_command, to_row
 from leveret.cli.shared.output import Output, Row
 from leveret.clock import Clock
 from leveret.jobs.client.client import Client
-from leveret.jobs.client.errors import CallError
+from leveret.jobs.client.errors import CallError, NotAllowedError, NotAuthenticatedError
 from leveret.jobs.client.topics import TopicStats
 
 _STATES: Final = ("ready", "scheduled", "leased", "dead")
@@ -117,7 +117,12 @@ def top(
     output: Output,
     all_namespaces: AllNamespaces = False,
     interval: Annotated[float, typer.Option("--interval", help="Seconds between updates.")] = 1.0,
-    count: Annotated[int, typer.Option("--count", help="Number of updates; 0 = until Ctrl+C.")] = 0,
+    count: Annotated[
+        int,
+        typer.Option(
+            "--count", help="Number of updates; 0 = until Ctrl+C, or 1 without a terminal."
+        ),
+    ] = 0,
 ) -> None:
     """Watch topics: jobs by state, and rates since the last update."""
     namespace = None if all_namespaces else client.namespace
@@ -127,7 +132,7 @@ def top(
             time.sleep(interval if update else 0)
             output.table(rates.rows(), ())
         return
-    _show_live(rates, interval, count)
+    _show_live(rates, interval, count or int(not sys.stdout.isatty()))
 
 
 def _show_live(rates: "TopicRates", interval_s: float, count: int) -> None:
@@ -142,6 +147,8 @@ def _show_live(rates: "TopicRates", interval_s: float, count: int) -> None:
             updates += 1
             try:
                 live.update(rates.table(), refresh=True)
+            except (NotAllowedError, NotAuthenticatedError):
+                raise  # it would be refused again and again
             except CallError as fault:
                 live.update(Text(str(fault)), refresh=True)
             if updates == count:

@@ -1,8 +1,8 @@
 """Makes the content headers of new jobs quickly.
 
-The headers of plain jobs that are enqueued in the same millisecond differ in the id and in the size
-of the payload alone. So the header of one job is encoded in full, and serves as a template for the
-next ones. That takes off a quarter of the CPU time of a batch of a hundred jobs.
+The headers of plain jobs that are enqueued in the same second differ in the id, the two times in
+milliseconds and the size of the payload alone. So the header of one job is encoded in full, and
+serves as a template for the next ones, which takes a fifth of the CPU time.
 """
 
 from typing import Final
@@ -14,26 +14,44 @@ from leveret.job_service.embedded.envelope import make_envelope
 _SIZE_AT: Final = 4
 _SIZE_END: Final = 12
 _ID_DIGITS_MIN: Final = 16  # fewer digits may be found by chance in other fields
+_TIME_MS_MIN: Final = 1 << 32  # a table has smaller numbers in fewer than 8 bytes
 
 
 class NewHeaders:
     """Makes headers; remembers the last template."""
 
     def __init__(self) -> None:
-        self._key = (0, 0, 0, 0)
-        self._begin = b""
-        self._parts: list[bytes] = []  # the bytes before, between and after the two ids
+        self._key = (0, 0, 0)
+        self._parts: list[bytes] = []  # the bytes around size, id, created, after and id
 
     def header(self, job: NewJob, id: int, now_ms: int) -> bytes:
         """Return the content header of a new job."""
         if job.fair_key is not None or job.idempotency_key is not None:
             return make_envelope(job, id, now_ms).header(len(job.payload))
         text = b"%d" % id
-        key = (now_ms, job.deliver_after_ms, job.priority, len(text))
+        created = now_ms.to_bytes(8, "big")
+        after_ms = job.deliver_after_ms
+        after = after_ms.to_bytes(8, "big") if after_ms > now_ms else created
+        key = (now_ms // 1000, job.priority, len(text))
         if key != self._key:
             whole = make_envelope(job, id, now_ms).header(len(job.payload))
-            parts = whole[_SIZE_END:].split(text)
-            if len(parts) == 3 and len(text) >= _ID_DIGITS_MIN:
-                self._key, self._begin, self._parts = key, whole[:_SIZE_AT], parts
+            if now_ms >= _TIME_MS_MIN and len(text) >= _ID_DIGITS_MIN:
+                self._key, self._parts = key, _parts(whole, text, created, after)
             return whole
-        return self._begin + len(job.payload).to_bytes(8, "big") + text.join(self._parts)
+        begin, first, second, third, fourth, end = self._parts
+        size = len(job.payload).to_bytes(8, "big")
+        return b"".join(
+            (begin, size, first, text, second, created, third, after, fourth, text, end)
+        )
+
+
+def _parts(whole: bytes, text: bytes, created: bytes, after: bytes) -> list[bytes]:
+    """Return the parts of a header around its size, id, creation, due time and id."""
+    parts = [whole[:_SIZE_AT]]
+    rest = whole[_SIZE_END:]
+    for field in (text, created, after, text):
+        part, found, rest = rest.partition(field)
+        assert found, "the header has the field"
+        parts.append(part)
+    parts.append(rest)
+    return parts

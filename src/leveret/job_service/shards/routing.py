@@ -18,6 +18,7 @@ from leveret.errors import JobsUnavailableError
 from leveret.job_service.shards.redis.redis_client import RedisClient
 from leveret.job_service.shards.shard import Shard, TopicStoppedError
 from leveret.job_service.shards.topic_name import TopicName
+from leveret.job_service.shards.transaction import transaction
 
 Answer = TypeVar("Answer")
 
@@ -114,6 +115,22 @@ class ShardMap:
             return await shard.fetch(sql, *topic, *arguments)
 
         return await self.reach(topic, work, deadline_s)
+
+    async def read(
+        self, topic: TopicName, deadline_s: float, sql: str, *arguments: object
+    ) -> list[Any]:
+        """Return the rows of a statement as `ask` does; a shard that the topic has left refuses it.
+
+        The functions of the schema check that themselves; a plain statement does not.
+        """
+
+        async def work(connection: Any) -> list[Any]:
+            async with transaction(connection):
+                await connection.execute("SELECT leveret_gate($1, $2)", *topic)
+                rows: list[Any] = await connection.fetch(sql, *topic, *arguments)
+                return rows
+
+        return await self.reach(topic, lambda shard: shard.run(work), deadline_s)
 
     async def refresh(self) -> None:
         """Read the map from the first shard, or else from the copy in Redis."""

@@ -1,4 +1,4 @@
-"""The store of jobs on Redis and PostgreSQL: every call of the contract, and the background tasks.
+"""The store of jobs on Redis and PostgreSQL: its parts, its start and stop, and all its calls.
 
 A call goes to the shard of its topic. While the shard is down, its breaker refuses the call at
 once. While a topic is being moved, the call waits within its deadline and is then sent to the new
@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from msgspec.structs import astuple
 
@@ -34,7 +34,6 @@ from leveret.job_service.shards.background.flusher import Flusher
 from leveret.job_service.shards.background.prefetcher import Prefetcher
 from leveret.job_service.shards.background.sweeper import Sweeper
 from leveret.job_service.shards.background.ticker import Ticker
-from leveret.job_service.shards.batching import AckBatcher
 from leveret.job_service.shards.counters import Counters, collect_stats
 from leveret.job_service.shards.dead_jobs import DeadJobs
 from leveret.job_service.shards.dequeueing import Dequeuer
@@ -47,21 +46,18 @@ from leveret.job_service.shards.routing import ShardMap
 from leveret.job_service.shards.schedules import Schedules
 from leveret.job_service.shards.server_health import Time, server_report
 from leveret.job_service.shards.settings import ShardsSettings
+from leveret.job_service.shards.settling import Settler
 from leveret.job_service.shards.shard import Shard
 from leveret.job_service.shards.stamping import Stamps
+from leveret.job_service.shards.table_updates import TableUpdater
 from leveret.job_service.shards.tables import (
     Tables,
-    cut_error,
-    handle_columns,
-    outcomes_of,
     read_job,
 )
 from leveret.job_service.shards.timestamps import to_ms
 from leveret.job_service.shards.topic_name import TopicName
-from leveret.job_service.shards.transaction import transaction
 from leveret.job_service.shards.wal import Wal
 
-Answer = TypeVar("Answer")
 POLL_S: Final = 0.05  # between two tries to drain
 
 log = logging.getLogger(__name__)
@@ -80,7 +76,7 @@ class ShardsStore:
         settings: ShardsSettings,
     ) -> None:
         assert dsns, "there is at least one shard"
-        self._clock, self._settings, self._random = clock, settings, random
+        self._settings = settings
         self._redis = RedisClient(redis_url, settings, clock)
         self._shards = [Shard(index, dsn, settings, clock) for index, dsn in enumerate(dsns)]
         self._wal = Wal(data, settings.sync, settings.segment_bytes)
@@ -94,18 +90,19 @@ class ShardsStore:
         )
         self._sweeper = Sweeper(self._wal, self._shards, self._routes, self._tables, self._signals)
         self._prefetcher = Prefetcher(self._redis, self._routes, self._tables)
-        self._flushers = [
-            Flusher(
-                shard,
-                self._redis,
-                self._routes,
-                self._tables,
-                self._wal,
-                self._signals,
-                self._prefetcher,
-            )
-            for shard in self._shards
-        ]
+        self._flushers = [self._flusher(shard) for shard in self._shards]
+        self._updater = TableUpdater(
+            self._redis, self._routes, self._flushers, self._prefetcher, settings.deadline_s
+        )
+        self._settler = Settler(
+            self._routes,
+            self._tables,
+            self._updater,
+            self._prefetcher,
+            self._signals,
+            self._counters,
+            random,
+        )
         self._schedules = Schedules(self._shards, self._tables, self.enqueue)
         self._ticker = Ticker(
             self._routes,
@@ -121,7 +118,6 @@ class ShardsStore:
         self._started_s = 0.0  # by the clock of the event loop
         self._dead = DeadJobs(self._read, self._tables)
         self._lists = JobLists(self._read, self._tables)
-        self._acks = AckBatcher(self._ack)
         self._dequeuer = Dequeuer(
             self._routes,
             self._tables,
@@ -129,9 +125,20 @@ class ShardsStore:
             self._prefetcher,
             self._signals,
             self._counters,
-            self._update_table,
+            self._updater.update,
         )
         self._wire()
+
+    def _flusher(self, shard: Shard) -> Flusher:
+        return Flusher(
+            shard,
+            self._redis,
+            self._routes,
+            self._tables,
+            self._wal,
+            self._signals,
+            self._prefetcher,
+        )
 
     def _wire(self) -> None:
         self._redis.on_up = self._on_redis_up
@@ -140,7 +147,7 @@ class ShardsStore:
             shard.on_ready = self._on_ready
             shard.check_stamp = partial(self._check_stamp, shard)
         for flusher in self._flushers:
-            flusher.on_moved = self._signal
+            flusher.on_moved = self._updater.signal
 
     def _on_ready(self, topic: TopicName | None) -> None:
         """Wake waiting dequeues of a topic, or all of them."""
@@ -238,17 +245,11 @@ class ShardsStore:
     async def _drain(self) -> None:
         """Flush all buffers until no job of this node is outstanding."""
         while True:
-            await self._try_to("flush all buffers", self._flush_all)
+            await self._try_to("flush all buffers", self._updater.flush_all)
             await self._try_to("sweep the local log", self._sweep_all)
             if not self._wal.outstanding and not self._wal.undone:
                 return
             await asyncio.sleep(POLL_S)
-
-    async def _flush_all(self) -> None:
-        if self._redis.is_up and self._routes.is_loaded:
-            for topic in await self._redis.buffers():
-                if self._routes.shard_of(topic).is_up:
-                    await self._flush(topic)
 
     async def _close(self) -> None:
         await self._prefetcher.close()
@@ -263,60 +264,8 @@ class ShardsStore:
         await self._redis.close()
         self._wal.close()
 
-    def _flusher(self, topic: TopicName) -> Flusher:
-        return self._flushers[self._routes.shard_of(topic).index]
-
-    def _signal(self, topic: TopicName) -> None:
-        self._flusher(topic).signal(topic)
-
-    async def _flush(self, topic: TopicName) -> None:
-        """Flush the buffer of a topic to its table."""
-        flusher = self._flusher(topic)
-        flusher.shard.require()
-        try:
-            await flusher.flush(topic)
-        except TimeoutError as error:
-            raise JobsUnavailableError(f"{flusher.shard.name} is too slow") from error
-
-    async def _update_table(self, topic: TopicName, takes_back: bool = False) -> bool:
-        """Write the state of a topic in Redis to its table; return whether jobs have changed there.
-
-        Flush the buffer, and write which prefetched jobs were handed out. If `takes_back`, make the
-        other prefetched jobs ready again.
-        """
-        if not self._redis.is_up:
-            return False
-        try:
-            buffered, listed, notes = await self._redis.waiting(topic, is_awaited=takes_back)
-            if notes:
-                await self._prefetcher.write_notes(topic)
-            if listed and takes_back:
-                await self._prefetcher.take_back(topic)
-        except JobsUnavailableError as error:
-            log.info("a table is read without the jobs in Redis: %s", error)
-            return False
-        if buffered:
-            await self._on_shard(topic, lambda _: self._flush(topic))
-        return buffered > 0 or (listed > 0 and takes_back)
-
-    async def _on_shard(
-        self, topic: TopicName, work: Callable[[Shard], Awaitable[Answer]]
-    ) -> Answer:
-        return await self._routes.reach(topic, work, self._settings.deadline_s)
-
-    async def _ask(self, topic: TopicName, sql: str, *arguments: object) -> list[Any]:
-        return await self._routes.ask(topic, self._settings.deadline_s, sql, *arguments)
-
     async def _read(self, topic: TopicName, sql: str, *arguments: object) -> list[Any]:
-        """Run a statement on the shard of a topic; a shard that the topic has left refuses it."""
-
-        async def work(connection: Any) -> list[Any]:
-            async with transaction(connection):
-                await connection.execute("SELECT leveret_gate($1, $2)", *topic)
-                rows: list[Any] = await connection.fetch(sql, *topic, *arguments)
-                return rows
-
-        return await self._on_shard(topic, lambda shard: shard.run(work))
+        return await self._routes.read(topic, self._settings.deadline_s, sql, *arguments)
 
     def creates_queue(self, namespace: str, topic: str) -> bool:
         return False
@@ -332,7 +281,7 @@ class ShardsStore:
         for topic in topics_of(jobs):
             if self._redis.is_up:
                 urgent = min(job.priority for job in jobs if (job.namespace, job.topic) == topic)
-                self._flusher(topic).signal(topic, urgent)
+                self._updater.flusher_of(topic).signal(topic, urgent)
             else:
                 self._signals.notify(topic)
         return Enqueued(ids, known)
@@ -342,33 +291,8 @@ class ShardsStore:
     ) -> list[LeasedJob]:
         return await self._dequeuer.dequeue((namespace, topic), limit, lease_ms, wait_ms)
 
-    async def _settle(
-        self, topic: TopicName, sql: str, handles: list[Handle], *arguments: object
-    ) -> list[Any]:
-        """Return the row of each handle. Unknown jobs may be in the buffer: then ask again.
-
-        Without a token, only a job that is known to be handed out has a lease.
-        """
-        if any(handle.token is None for handle in handles):
-            await self._update_table(topic)
-        rows = await self._ask(topic, sql, *handle_columns(handles), *arguments)
-        unknown = [n for n, row in enumerate(rows) if row["outcome"] == Outcome.UNKNOWN.value]
-        if unknown and await self._update_table(topic):
-            again = handle_columns([handles[n] for n in unknown])
-            found = await self._ask(topic, sql, *again, *arguments)
-            for n, row in zip(unknown, found, strict=True):
-                rows[n] = row
-        return rows
-
     async def ack(self, namespace: str, topic: str, handles: list[Handle]) -> list[Outcome]:
-        return await self._acks.ack((namespace, topic), handles)
-
-    async def _ack(self, name: TopicName, handles: list[Handle]) -> list[Outcome]:
-        given = self._tables.given_time()
-        outcomes = outcomes_of(await self._settle(name, statements.ACK, handles, given))
-        self._counters.of(name).acked += outcomes.count(Outcome.DONE)
-        self._signals.notify(name)  # a dequeue may wait for a free lease
-        return outcomes
+        return await self._settler.ack((namespace, topic), handles)
 
     async def nack(
         self,
@@ -379,52 +303,29 @@ class ShardsStore:
         delay_ms: int | None,
         is_dead: bool = False,
     ) -> list[Outcome]:
-        name = namespace, topic
-        kept, given = cut_error(error), self._tables.given_time()
-        if is_dead:
-            rows = await self._settle(name, statements.NACK_DEAD, handles, kept, given)
-        else:
-            drawn = self._random.random()
-            rows = await self._settle(name, statements.NACK, handles, kept, delay_ms, drawn, given)
-        outcomes = outcomes_of(rows)
-        self._counters.of(name).failed += outcomes.count(Outcome.DONE)
-        await self._prefetcher.on_ready(name)
-        self._signals.notify(name)
-        return outcomes
+        return await self._settler.nack((namespace, topic), handles, error, delay_ms, is_dead)
 
     async def extend(
         self, namespace: str, topic: str, handles: list[Handle], lease_ms: int | None
     ) -> list[tuple[Outcome, int]]:
-        given = self._tables.given_time()
-        rows = await self._settle((namespace, topic), statements.EXTEND, handles, lease_ms, given)
-        ends = [to_ms(row["until_at"]) if row["until_at"] else 0 for row in rows]
-        return list(zip(outcomes_of(rows), ends, strict=True))
+        return await self._settler.extend((namespace, topic), handles, lease_ms)
 
     async def cancel(self, namespace: str, topic: str, ids: list[int]) -> list[Outcome]:
-        name = namespace, topic
-        await self._update_table(name, takes_back=True)
-        rows = await self._ask(name, "SELECT * FROM leveret_cancel($1, $2, $3::BIGINT[])", ids)
-        return outcomes_of(rows)
+        return await self._settler.cancel((namespace, topic), ids)
 
     async def deliver_now(self, namespace: str, topic: str, ids: list[int]) -> list[Outcome]:
-        name = namespace, topic
-        await self._update_table(name)
-        given = self._tables.given_time()
-        outcomes = outcomes_of(await self._ask(name, statements.DELIVER_NOW, ids, given))
-        await self._prefetcher.on_ready(name)
-        self._signals.notify(name)
-        return outcomes
+        return await self._settler.deliver_now((namespace, topic), ids)
 
     async def find(self, namespace: str, topic: str, id: int) -> Job | None:
         name = namespace, topic
-        await self._update_table(name)
+        await self._updater.update(name)
         rows = await self._read(name, statements.FIND, id, self._tables.given_time())
         return read_job(rows[0], to_ms(rows[0]["asked_at"])) if rows else None
 
     async def list_jobs(
         self, namespace: str, topic: str, state: str, limit: int, after: str
     ) -> tuple[list[Job], str]:
-        await self._update_table((namespace, topic), takes_back=True)
+        await self._updater.update((namespace, topic), takes_back=True)
         return await self._lists.page((namespace, topic), state, limit, after)
 
     async def dead(self, namespace: str, topic: str, after_id: int, limit: int) -> list[Job]:
@@ -432,8 +333,7 @@ class ShardsStore:
 
     async def redrive(self, namespace: str, topic: str, ids: list[int] | None) -> int:
         driven = await self._dead.redrive((namespace, topic), ids)
-        await self._prefetcher.on_ready((namespace, topic))
-        self._signals.notify((namespace, topic))
+        await self._settler.on_ready((namespace, topic))
         return driven
 
     async def delete_dead(self, namespace: str, topic: str, ids: list[int] | None) -> int:
@@ -461,7 +361,8 @@ class ShardsStore:
         if self._redis.is_up:
             for topic in await self._redis.buffers():
                 if namespace is None or topic[0] == namespace:
-                    await self._try_to("flush for the statistics", partial(self._flush, topic))
+                    flush = partial(self._updater.flush, topic)
+                    await self._try_to("flush for the statistics", flush)
             for topic in await self._redis.prefetched_topics():
                 if namespace is None or topic[0] == namespace:
                     write = partial(self._prefetcher.write_notes, topic)
@@ -488,7 +389,8 @@ class ShardsStore:
 
     async def set_schedule(self, schedule: Schedule) -> None:
         topic = schedule.namespace, schedule.topic
-        await self._on_shard(topic, lambda home: self._schedules.set(schedule, home))
+        set_on = partial(self._schedules.set, schedule)
+        await self._routes.reach(topic, set_on, self._settings.deadline_s)
 
     async def delete_schedule(self, namespace: str, name: str) -> bool:
         return await self._schedules.delete(namespace, name)
