@@ -106,8 +106,10 @@ def _is_interrupt(fault: BaseException | None) -> bool:
 
 
 def _user_message(fault: BaseException) -> str | None:
-    """Return the error as text for the user, or None for a bug, which needs its traceback."""
-    return describe_failure(fault) or _spark_message(fault)
+    """Return the error as one line for the user, or None for a bug, which needs its traceback."""
+    text = describe_failure(fault) or _spark_message(fault)
+    # delta-rs writes an error and its causes as lines.
+    return text and ": ".join(part for line in text.splitlines() if (part := line.strip(" \t↳")))
 
 
 def _spark_message(fault: BaseException) -> str | None:
