@@ -66,8 +66,8 @@ class SparkFailure(PySparkException):
     ("fault", "line"),
     [
         (
-            OSError("Generic LocalFileSystem error\n  ↳ Unable to copy\n   ↳ No space left\n"),
-            "Generic LocalFileSystem error: Unable to copy: No space left",
+            OSError("LocalFileSystem error\n  \x1b[31m↳\x1b[0m No space left on device\n"),
+            "LocalFileSystem error: No space left on device",
         ),
         (
             SparkFailure("[TASK_WRITE_FAILED] Task failed while writing rows to file:/lake."),
