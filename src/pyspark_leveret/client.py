@@ -124,12 +124,15 @@ class Patience:
     def __init__(self, retry_s: float) -> None:
         self._until_s = time.monotonic() + retry_s
         self._pause_s = PAUSE_S[0]
+        self._logged = ""
 
     def pause(self, fault: Exception) -> None:
         """Wait before the next try. Raise the fault if no time is left."""
         if time.monotonic() + self._pause_s > self._until_s:
             raise fault
-        log.warning("%s; trying again", fault)
+        if (text := str(fault)) != self._logged:
+            log.warning("%s; trying again", text)
+            self._logged = text
         time.sleep(self._pause_s)
         self._pause_s = min(2 * self._pause_s, PAUSE_S[1])
 

@@ -164,6 +164,7 @@ def test_sql_ignores_string_literals_and_distinguishes_similar_names(
     assert tables.rows(query, 10) == [{"x": "from a_b"}]
     both = "select count(*) as n from stream.`a.b` union all select count(*) from stream.a_b"
     assert [row["n"] for row in tables.rows(both, 10)] == [1, 2]
+    assert tables.rows("select 1 as n, 2 as n, 3 as N", 10) == [{"n": 1, "n_2": 2, "N_3": 3}]
     with pytest.raises(AnalysisException, match=r"Did you mean.*`routing_key`"):
         tables.run("select rooting_key from stream.a_b")
 

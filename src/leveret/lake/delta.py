@@ -48,8 +48,11 @@ class DeltaBatch:
 
 
 def is_delta(folder: Path) -> bool:
-    """Return True if a folder has a Delta table."""
-    return (folder / LOG).is_dir()
+    """Return True if a folder has a Delta table.
+
+    On a full disk delta-rs leaves a log without entries: the table has not been created.
+    """
+    return any(any((folder / LOG).glob(f"*.{kind}")) for kind in ("json", "parquet"))
 
 
 def require_delta() -> None:
@@ -59,11 +62,17 @@ def require_delta() -> None:
 
 
 def open_table(folder: Path) -> Any:
-    """Return the newest version of a table; raise ConfigError if delta-rs is missing."""
+    """Return the newest version of a table.
+
+    Raise ConfigError if delta-rs is missing, and PreconditionFailedError if the log is damaged.
+    """
     require_delta()
     import deltalake
 
-    return deltalake.DeltaTable(str(folder))
+    try:
+        return deltalake.DeltaTable(str(folder))
+    except deltalake.exceptions.DeltaError as fault:
+        raise PreconditionFailedError(f"{folder} is not a whole Delta table: {fault}") from fault
 
 
 def table_files(table: Any, folder: Path) -> list[Path]:

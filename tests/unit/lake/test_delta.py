@@ -100,6 +100,21 @@ def test_note_of_moves_that_was_cut_off_is_ignored(tmp_path: Path) -> None:
     assert offsets(tmp_path) == list(range(BATCH))
 
 
+def test_log_without_entries_that_a_full_disk_has_left_is_no_table(tmp_path: Path) -> None:
+    (tmp_path / delta.LOG).mkdir()
+    assert not delta.is_delta(tmp_path)
+    Writer(tmp_path).write(BATCH)
+    assert delta.is_delta(tmp_path)
+    assert offsets(tmp_path) == list(range(BATCH))
+
+
+def test_damaged_log_is_named(tmp_path: Path) -> None:
+    Writer(tmp_path).write(BATCH)
+    (tmp_path / delta.LOG / f"{0:020}.json").write_text("{")
+    with pytest.raises(PreconditionFailedError, match="is not a whole Delta table: "):
+        delta.open_table(tmp_path)
+
+
 def test_second_archive_cannot_commit_the_same_offsets(tmp_path: Path) -> None:
     first, second = Writer(tmp_path), Writer(tmp_path)
     first.write(BATCH)

@@ -7,6 +7,7 @@ Spark: it has no `--master`. PySpark is imported only when a command runs.
 """
 
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -37,6 +38,8 @@ Token = Annotated[
         help="Token for the jobs service. Default: a token for the login.",
     ),
 ]
+# delta-rs writes an error and its causes as lines, with red arrows.
+_ARROW: Final = re.compile("\x1b\\[31m↳\x1b\\[0m")
 SHARED_OPTIONS: Final[dict[str, tuple[Any, Any]]] = {
     "url": (Url, DEFAULT_URL),
     "user": (User, None),
@@ -106,8 +109,10 @@ def _is_interrupt(fault: BaseException | None) -> bool:
 
 
 def _user_message(fault: BaseException) -> str | None:
-    """Return the error as text for the user, or None for a bug, which needs its traceback."""
-    return describe_failure(fault) or _spark_message(fault)
+    """Return the error as one line for the user, or None for a bug, which needs its traceback."""
+    text = describe_failure(fault) or _spark_message(fault)
+    lines = _ARROW.sub("", text or "").splitlines()
+    return ": ".join(part for line in lines if (part := line.strip())) or None
 
 
 def _spark_message(fault: BaseException) -> str | None:

@@ -89,11 +89,18 @@ class Tables:
         return self._spark.sql(_TABLE.sub(lambda found: self._view(found, columns, views), query))
 
     def rows(self, query: str, limit: int) -> list[dict[str, Any]]:
-        r"""Return the first rows of the result as JSON values; `\d` lists the tables."""
+        r"""Return the first rows of the result as JSON values; `\d` lists the tables.
+
+        Of columns with the same name, the second is `name_2`, and so on.
+        """
         if query.strip() == "\\d":
             return [{"table": name} for name in self.names()]
-        found = self.run(query).limit(limit).collect()
-        return [{name: json_value(value) for name, value in row.asDict().items()} for row in found]
+        found = self.run(query).limit(limit)
+        names: list[str] = []
+        for name in found.columns:
+            names.append(_unique(name, names))
+        rows = found.collect()
+        return [dict(zip(names, map(json_value, row), strict=True)) for row in rows]
 
     def names(self) -> list[str]:
         """Return the names of all tables."""
@@ -215,14 +222,18 @@ def _missing_table(fault: AnalysisException) -> str:
 
 
 def _view_name(kind: str, name: str, others: Iterable[str]) -> str:
-    """Return a view name that is unique in the query. Spark ignores case."""
-    whole = view = re.sub(r"\W", "_", f"{kind}_{name}" if kind else name)
+    """Return a view name that is unique in the query."""
+    return _unique(re.sub(r"\W", "_", f"{kind}_{name}" if kind else name), others)
+
+
+def _unique(name: str, others: Iterable[str]) -> str:
+    """Return the name, or the name with a number if there is one like it. Spark ignores case."""
     taken = {other.lower() for other in others}
-    number = 1
-    while view.lower() in taken:
+    found, number = name, 1
+    while found.lower() in taken:
         number += 1
-        view = f"{whole}_{number}"
-    return view
+        found = f"{name}_{number}"
+    return found
 
 
 def _columns(query: str) -> list[str]:

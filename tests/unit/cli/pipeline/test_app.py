@@ -10,6 +10,7 @@ import pika
 import pytest
 import typer
 from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
@@ -53,6 +54,33 @@ def refusal(url: str, words: str, lake: Path | None = None, **options: str) -> s
 
 def http(served: RunningBroker, login: str = "guest:guest") -> str:
     return f"http://{login}@127.0.0.1:{served.http_port}"
+
+
+class SparkFailure(PySparkException):
+    """An error of the JVM, whose stack trace has the reason."""
+
+    _stackTrace = "Job aborted\nCaused by: java.io.IOException: No space left on device"  # noqa: N815
+
+
+@pytest.mark.parametrize(
+    ("fault", "line"),
+    [
+        (
+            OSError("LocalFileSystem error\n  \x1b[31m↳\x1b[0m No space left on device\n"),
+            "LocalFileSystem error: No space left on device",
+        ),
+        (
+            SparkFailure("[TASK_WRITE_FAILED] Task failed while writing rows to file:/lake."),
+            "No space left on device; a file of the lake or of Spark could not be written",
+        ),
+    ],
+)
+def test_a_full_disk_is_one_sentence(
+    fault: Exception, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(typer.Exit), one_line_on_failure():
+        raise fault
+    assert capsys.readouterr().err == f"leveret pipeline: {line}\n"
 
 
 @pytest.mark.parametrize("after", [Py4JNetworkError, LeveretError, OSError])
