@@ -123,7 +123,9 @@ async def test_a_publisher_declares_no_queue(node: Node, prefix: str) -> None:
             await other.declare_queue(f"{prefix}.queue.{prefix}-a", passive=True)
 
 
-async def test_unroutable(node: Node, prefix: str) -> None:
+async def test_message_that_reaches_no_queue_is_an_error_with_its_id(
+    node: Node, prefix: str
+) -> None:
     bus, _ = reader(node, f"{prefix}.events")
     async with bus:
         with pytest.raises(UnroutableError) as caught:
@@ -131,7 +133,7 @@ async def test_unroutable(node: Node, prefix: str) -> None:
     assert caught.value.message_id == "m-7"
 
 
-async def test_nacked(node: Node, prefix: str) -> None:
+async def test_message_that_the_broker_refuses_is_an_error(node: Node, prefix: str) -> None:
     async with channel(node.url) as other:
         full: dict[str, Any] = {"x-max-length": 1, "x-overflow": "reject-publish"}
         await other.declare_queue(f"{prefix}.full", arguments=full)
@@ -163,7 +165,7 @@ async def test_too_large_for_the_broker(prefix: str) -> None:
             await bus.publish(Shipped(10))
 
 
-async def test_not_encodable(node: Node, prefix: str) -> None:
+async def test_event_or_header_that_cannot_be_encoded_is_refused(node: Node, prefix: str) -> None:
     bus, seen = reader(node, f"{prefix}.events")
     async with bus:
         with pytest.raises(EncodeError):
@@ -194,7 +196,7 @@ def test_bus_does_not_import_pydantic() -> None:
     subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": form})
 
 
-async def test_timeout(node: Node, prefix: str) -> None:
+async def test_publish_without_an_answer_ends_at_its_timeout(node: Node, prefix: str) -> None:
     async with proxy(node.port) as line:
         async with Bus(line.url, plain(f"{prefix}.q"), settings=FAST) as bus:
             async with channel(node.url) as other:
@@ -204,7 +206,7 @@ async def test_timeout(node: Node, prefix: str) -> None:
                 await bus.publish(Placed(1), timeout_s=0.2)
 
 
-async def test_blocked(prefix: str) -> None:
+async def test_publish_during_an_alarm_fails_and_goes_on_after_it(prefix: str) -> None:
     """An alarm has an error of its own, and blocked publishes go on after it."""
     with broker(memory_high=10_000_000.0) as server:
         bus = Bus(server.url, fanout.layout(f"{prefix}-a"), settings=FAST)
@@ -223,7 +225,9 @@ async def test_blocked(prefix: str) -> None:
                 await publishing
 
 
-async def test_closed(node: Node, prefix: str) -> None:
+async def test_publish_before_the_start_or_after_the_stop_is_refused(
+    node: Node, prefix: str
+) -> None:
     bus = Bus(node.url, plain(f"{prefix}.q"), settings=FAST)
     with pytest.raises(NotConnectedError):
         await bus.publish(Placed(1))
@@ -260,7 +264,7 @@ async def test_a_lost_confirm_is_sent_again_under_the_same_id(node: Node, prefix
             assert (await take(node.url, f"{prefix}.q")).message_id == message_id
 
 
-async def test_no_broker() -> None:
+async def test_start_without_a_broker_ends_at_its_timeout() -> None:
     settings = replace(FAST, connect_timeout_s=0.2)
     with pytest.raises(NotConnectedError):
         await Bus("amqp://guest:guest@127.0.0.1:1/", plain("q"), settings=settings).start(0.5)

@@ -42,7 +42,7 @@ def test_declare_publish_get_delete(run: Run, fresh: Fresh) -> None:
     assert run("amqp-delete-queue", "-q", queue).stdout.strip() == "0"
 
 
-def test_delete_conditions(run: Run, fresh: Fresh) -> None:
+def test_delete_obeys_if_empty_and_if_unused(run: Run, fresh: Fresh) -> None:
     queue = fresh("kept")
     run("amqp-declare-queue", "-q", queue)
     run("amqp-publish", "-r", queue, "-b", "keeps it")

@@ -97,7 +97,9 @@ def test_show_overview(run: Run) -> None:
         "vhost_limits",
     ],
 )
-def test_list(run: Run, kind: str, connection: pika.BlockingConnection) -> None:
+def test_every_kind_of_object_is_listed(
+    run: Run, kind: str, connection: pika.BlockingConnection
+) -> None:
     channel = connection.channel()
     channel.queue_declare("listed", exclusive=True)
     channel.basic_consume("listed", lambda *_: None)
@@ -120,7 +122,7 @@ def test_list_with_columns_sort_and_vhost(run: Run) -> None:
         run("delete", "queue", f"name={name}")
 
 
-def test_queue(run: Run) -> None:
+def test_queue_is_declared_refused_and_deleted(run: Run) -> None:
     assert "declared" in run("declare", "queue", "name=q", "durable=true", "auto_delete=false")
     run("declare", "queue", "name=typed", "queue_type=quorum", 'arguments={"x-max-length": 5}')
     kinds = {queue["name"]: queue["type"] for queue in listed(run, "queues")}
@@ -223,7 +225,7 @@ def test_policy_operator_policy_parameter_and_limit(run: Run) -> None:
     run("delete", "queue", "name=ruled")
 
 
-def test_parameter(run: Run) -> None:
+def test_parameter_is_declared_listed_and_deleted(run: Run) -> None:
     value = 'value={"src-uri":"amqp://","src-queue":"a","dest-uri":"amqp://","dest-queue":"b"}'
     run("declare", "parameter", "component=shovel", "name=move", value)
     assert "move" in run("list", "parameters")

@@ -124,7 +124,7 @@ def server() -> Iterator[RunningBroker]:
 
 
 @pytest.mark.parametrize("page", sorted(STAGES))
-def test_it_runs(page: str, server: RunningBroker) -> None:
+def test_code_of_a_page_runs(page: str, server: RunningBroker) -> None:
     wanted = [block for block in BLOCKS if block.page == page]
     with STAGES[page](server) as names:
         names["__name__"] = "document"

@@ -208,6 +208,20 @@ def test_the_firehose_shows_publishes_and_deliveries(server: RunningBroker, trac
     assert channel.queue_declare(trace.queue, passive=True).method.message_count == 0
 
 
+def test_the_firehose_shows_a_message_with_the_highest_timestamp(
+    server: RunningBroker, trace: Client
+) -> None:
+    """A timestamp has 64 bits without a sign."""
+    trace.watch()
+    trace.channel.queue_declare("q")
+    set_tracing(server, True)
+    trace.channel.confirm_delivery()
+    trace.channel.basic_publish("", "q", b"late", pika.BasicProperties(timestamp=2**64 - 1))
+    assert trace.channel.queue_declare("q", passive=True).method.message_count == 1
+    shown = trace.channel.queue_declare(trace.queue, passive=True).method.message_count
+    assert shown == 1
+
+
 def test_tracing_is_of_one_vhost_and_survives_toggling(
     server: RunningBroker, trace: Client
 ) -> None:

@@ -17,7 +17,7 @@ BODY = b' {"a": {"b": [10, {"c": "x"}, [true]], "d.e": null}, "n": 1.5, "a2": {}
         ("$.grüße", ["grüße"]),
     ],
 )
-def test_paths(path: str, steps: list[str | int]) -> None:
+def test_path_is_read_as_its_steps(path: str, steps: list[str | int]) -> None:
     assert parse_path(path) == steps
 
 

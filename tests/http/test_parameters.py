@@ -80,7 +80,7 @@ def test_operator_policies_and_limits_are_parameters_too(server: RunningBroker) 
     assert ask(server, "GET", "/api/parameters") == (200, [])
 
 
-def test_global_parameters(server: RunningBroker) -> None:
+def test_global_parameter_is_set_read_and_deleted(server: RunningBroker) -> None:
     path = "/api/global-parameters/g"
     assert ask(server, "GET", path)[0] == 404
     assert ask(server, "PUT", path, {"value": {"a": 1}}) == (201, None)

@@ -112,7 +112,9 @@ def seen(peer: Peer, channel: int, name: str) -> str:
 
 
 @pytest.mark.parametrize(("state", "name", "expected"), pairs(CONNECTION))
-def test_connection(state: str, name: str, expected: str) -> None:
+def test_method_on_channel_0_is_answered_by_the_state_of_the_connection(
+    state: str, name: str, expected: str
+) -> None:
     stage = Stage()
     peer = connection_in(stage, state)
     found = seen(peer, 0, name)
@@ -139,7 +141,9 @@ def check_closing(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize(("state", "name", "expected"), pairs(CHANNEL))
-def test_channel(state: str, name: str, expected: str) -> None:
+def test_method_on_a_channel_is_answered_by_the_state_of_the_channel(
+    state: str, name: str, expected: str
+) -> None:
     peer = channel_in(Stage(), state)
     found = seen(peer, 1, name)
     assert found == with_ids(expected, name)

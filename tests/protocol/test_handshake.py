@@ -97,7 +97,9 @@ def test_other_protocols_are_told_which_one_is_spoken(header: bytes) -> None:
         ("AMQPLAIN", AMQPLAIN),
     ],
 )
-def test_login(mechanism: str, response: bytes) -> None:
+def test_login_with_plain_or_amqplain_is_answered_with_tune(
+    mechanism: str, response: bytes
+) -> None:
     stage = Stage()
     peer = starting(stage)
     peer.feed(start_ok(mechanism=mechanism, response=response))

@@ -110,7 +110,9 @@ def test_certificate_of_another_authority_or_none_does_not_connect(
         assert not running.node.amqp.protocols
 
 
-def test_optional_certificate(authority: TestAuthority, server: Pair, hare: Pair) -> None:
+def test_optional_certificate_is_needed_for_external_only(
+    authority: TestAuthority, server: Pair, hare: Pair
+) -> None:
     """A client without a certificate may log in with a password, but not by EXTERNAL."""
     names = {"tls_verify": "optional", "tls_login_from": "common_name", "default_user": "hare"}
     password = pika.PlainCredentials("hare", "guest")

@@ -93,6 +93,25 @@ class Properties:
         self.app_id: str | None = None
         self.cluster_id: str | None = None
 
+    def values_by_name(self) -> dict[str, object]:
+        """Return the properties that are set, without the headers, by RabbitMQ's names."""
+        values: dict[str, object] = {
+            "content_type": self.content_type,
+            "content_encoding": self.content_encoding,
+            "delivery_mode": self.delivery_mode,
+            "priority": self.priority,
+            "correlation_id": self.correlation_id,
+            "reply_to": self.reply_to,
+            "expiration": self.expiration,
+            "message_id": self.message_id,
+            "timestamp": self.timestamp,
+            "type": self.type,
+            "user_id": self.user_id,
+            "app_id": self.app_id,
+            "cluster_id": self.cluster_id,
+        }
+        return {name: value for name, value in values.items() if value is not None}
+
 
 def parse_traits(payload: bytes, depth: i64 = 0) -> Traits:
     """Check the whole payload and return the facts that the publish path needs.

@@ -32,7 +32,9 @@ from leveret.auth.scopes import SCOPES_MAX, Scopes, WildcardPattern, without_pre
         (".*", "x", False),
     ],
 )
-def test_pattern(pattern: str, text: str, fits: bool) -> None:
+def test_star_matches_any_text_and_other_characters_match_themselves(
+    pattern: str, text: str, fits: bool
+) -> None:
     assert WildcardPattern(pattern).matches(text) is fits
 
 
@@ -64,7 +66,9 @@ def test_many_stars_take_no_time() -> None:
         ("read:*/{number}", "read", "/", "{number}", True),
     ],
 )
-def test_scope_allows(scope: str, permission: str, vhost: str, name: str, allowed: bool) -> None:
+def test_scope_allows_its_permission_on_matching_names_only(
+    scope: str, permission: str, vhost: str, name: str, allowed: bool
+) -> None:
     scopes = Scopes([scope], {"sub": "hare", "star": "*", "number": 5})
     assert scopes.may(permission, vhost, name) is allowed
 

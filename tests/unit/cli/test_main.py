@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from leveret.storage.blocks import encode_head
+
 
 def leveret(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "leveret", *words]
@@ -34,6 +36,18 @@ def test_dump_of_a_file_that_is_not_of_a_broker_fails(tmp_path: Path) -> None:
     done = leveret("ctl", "dump", str(file))
     assert (done.returncode, done.stdout) == (1, "")
     assert "notes.txt is not a file of a data directory" in done.stderr
+
+
+def test_reader_that_leaves_ends_a_command_without_a_word(tmp_path: Path) -> None:
+    """`leveret ctl … | head` is no failure."""
+    file = tmp_path / "0000000000000007.log"
+    file.write_bytes(encode_head(7))
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "leveret", "ctl", "dump", str(file)]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, timeout=60, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, b"")
 
 
 def test_help_lists_the_commands() -> None:

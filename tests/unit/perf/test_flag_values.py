@@ -6,11 +6,11 @@ from leveret.errors import ConfigError
 from leveret.perf import flag_values
 
 
-def test_sizes() -> None:
+def test_sizes_have_binary_units() -> None:
     assert flag_values.parse_sizes("16,4k, 1MiB,2KB") == (16, 4096, 1048576, 2048)
 
 
-def test_schedules() -> None:
+def test_schedule_is_a_list_of_values_and_seconds() -> None:
     assert flag_values.parse_schedule(["1000:10", "0:0.5"], "rate") == ((1000, 10.0), (0, 0.5))
     assert flag_values.parse_schedule(["1k:1"], "size") == ((1024, 1.0),)
 

@@ -38,7 +38,7 @@ def test_facts_leave_out_counts_of_zero() -> None:
     assert found["latency"].endswith("max 5 ms")
 
 
-def test_durations() -> None:
+def test_duration_is_shown_in_its_natural_unit() -> None:
     assert [format_duration(us) for us in (0.5, 42, 1500, 2.5e6)] == [
         "0.5 µs",
         "42 µs",

@@ -20,7 +20,7 @@ from leveret.perf.load import Load, with_uri
         ("amqp://[::1]:7000", Load(host="::1", port=7000)),
     ],
 )
-def test_uri(uri: str, expected: Load) -> None:
+def test_address_gives_host_port_login_vhost_and_tls(uri: str, expected: Load) -> None:
     assert with_uri(Load(), uri) == expected
 
 

@@ -58,7 +58,9 @@ def test_public_address_is_allowed(address: str) -> None:
         ("billing.internal", "internal", "10.0.0.1", False),
     ],
 )
-def test_allowed_targets(allowed: str, host: str, address: str, is_allowed: bool) -> None:
+def test_target_is_allowed_by_its_address_network_or_name(
+    allowed: str, host: str, address: str, is_allowed: bool
+) -> None:
     assert TargetRules(allowed).allows(host, address) is is_allowed
 
 

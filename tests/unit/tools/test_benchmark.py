@@ -34,7 +34,9 @@ from tools.benchmark.sync_probe import SyncProbe
         (Bound("rate", least=100, ratio_least=3), 29, None, None),
     ],
 )
-def test_bound(bound: Bound, ours: float, theirs: float | None, met: bool | None) -> None:
+def test_bound_is_met_by_its_limit_or_by_its_ratio(
+    bound: Bound, ours: float, theirs: float | None, met: bool | None
+) -> None:
     other = None if theirs is None else {"rate": theirs}
     assert bound.is_met({"rate": ours}, other) is met
 

@@ -33,6 +33,8 @@ def one_line_on_failure(program: str = "leveret ctl") -> Iterator[None]:
     """Turn an error into one line on stderr and exit code 1."""
     try:
         yield
+    except BrokenPipeError:  # of stdout: the reader, such as `head`, has seen enough
+        raise  # Typer ends the command quietly
     except Exception as fault:
         text = describe_failure(fault)
         if text is None:

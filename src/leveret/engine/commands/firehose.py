@@ -21,10 +21,11 @@ from leveret.engine.queues.slots import Slots
 from leveret.engine.turns.turn import OutletBase, Tracer, Turn
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.wire.properties import Properties, decode_properties, encode_header
-from leveret.wire.tables import Field, Table, field_of
+from leveret.wire.tables import Field, Table, field_of, table_of
 
 _TABLE: Final = ord("F")
 _ARRAY: Final = ord("A")
+_TIMESTAMP: Final = ord("T")
 _LONGSTR: Final = ord("S")
 _INT: Final = ord("I")
 
@@ -99,24 +100,10 @@ def _texts(texts: list[str]) -> Field:
 
 def _properties(properties: Properties) -> Table:
     """Return the properties that are set, as a table."""
-    values: dict[str, object] = {
-        "content_type": properties.content_type,
-        "content_encoding": properties.content_encoding,
-        "delivery_mode": properties.delivery_mode,
-        "priority": properties.priority,
-        "correlation_id": properties.correlation_id,
-        "reply_to": properties.reply_to,
-        "expiration": properties.expiration,
-        "message_id": properties.message_id,
-        "type": properties.type,
-        "user_id": properties.user_id,
-        "app_id": properties.app_id,
-        "cluster_id": properties.cluster_id,
-    }
-    table = {name: field_of(value) for name, value in values.items() if value is not None}
+    values = properties.values_by_name()
+    if properties.timestamp is not None:
+        values["timestamp"] = Field(_TIMESTAMP, properties.timestamp)  # 64 bits unsigned
+    table = table_of(values)
     if properties.headers is not None:
         table["headers"] = Field(_TABLE, properties.headers)
-    if properties.timestamp is not None:
-        seconds: i64 = properties.timestamp
-        table["timestamp"] = Field(ord("T"), int(seconds))
     return table

@@ -49,23 +49,9 @@ def payload_start(body: bytes, size: int, is_binary: bool) -> tuple[str, str]:
 
 def property_values(properties: Properties) -> dict[str, object]:
     """Return the properties that are set, by RabbitMQ's names."""
-    values: dict[str, object] = {
-        "content_type": properties.content_type,
-        "content_encoding": properties.content_encoding,
-        "delivery_mode": properties.delivery_mode,
-        "priority": properties.priority,
-        "correlation_id": properties.correlation_id,
-        "reply_to": properties.reply_to,
-        "expiration": properties.expiration,
-        "message_id": properties.message_id,
-        "timestamp": properties.timestamp,
-        "type": properties.type,
-        "user_id": properties.user_id,
-        "app_id": properties.app_id,
-        "cluster_id": properties.cluster_id,
-    }
     found = {
-        k: printable(v) if isinstance(v, str) else v for k, v in values.items() if v is not None
+        name: printable(value) if isinstance(value, str) else value
+        for name, value in properties.values_by_name().items()
     }
     if properties.headers is not None:
         found["headers"] = plain_table(properties.headers)

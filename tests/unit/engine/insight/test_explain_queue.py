@@ -70,7 +70,7 @@ def test_consumed_queue_moves() -> None:
     assert (found.moving, codes(found)) == (True, ["empty"])
 
 
-def test_no_consumer() -> None:
+def test_queue_without_a_consumer_does_not_move() -> None:
     client = Client()
     queue = client.queue("q")
     client.publish("q", "a", "b")
@@ -228,7 +228,7 @@ def test_messages_that_came_back_are_counted_where_they_are() -> None:
     assert "behind" not in codes(of_message(client.stage, queue, 0))
 
 
-def test_paused_queue() -> None:
+def test_paused_queue_does_not_move() -> None:
     client = Client()
     queue = client.queue("q")
     client.consume("q")
