@@ -62,6 +62,8 @@ def test_charts_begin_with_an_hour(reader: Reader, server: RunningBroker) -> Non
             assert found.evaluate(STEPS) > ROWS - 5
     reader.open("#/node", "/node")
     expect(page.get_by_text("Program and definitions")).to_be_visible()
+    top = page.get_by_role("img", name="Memory").locator("text.axis").all_text_contents()[2]
+    assert re.fullmatch(r"[125]0*(\.0)? [KMG]iB", top)
 
 
 def test_a_rate_that_is_not_known_is_not_shown_as_zero(reader: Reader) -> None:

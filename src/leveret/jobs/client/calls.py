@@ -16,6 +16,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from leveret import job_model
+from leveret.decode_errors import DECODE_ERRORS
 from leveret.http_client.answers import Answer
 from leveret.job_model import Enqueued, Outcome, Schedule
 from leveret.jobs.client.errors import BadAnswerError
@@ -325,5 +326,5 @@ def _nothing(answer: Answer) -> None:
 def _decoded(decoder: "msgspec.json.Decoder[T]", answer: Answer) -> T:
     try:
         return decoder.decode(answer.body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
+    except DECODE_ERRORS as fault:
         raise BadAnswerError(f"the answer cannot be read: {fault}", answer.status) from fault

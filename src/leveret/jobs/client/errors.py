@@ -22,6 +22,7 @@ from typing import Final
 
 import msgspec
 
+from leveret.decode_errors import DECODE_ERRORS
 from leveret.http_client.errors import (
     BadAnswerError,
     CallError,
@@ -124,7 +125,7 @@ def error_of(status: int, body: bytes, retry_after: str | None) -> CallError:
 def _problem(body: bytes) -> _Problem:
     try:
         return msgspec.json.decode(body, type=_Problem)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except DECODE_ERRORS:
         return _Problem(detail=body.decode(errors="replace").strip()[:_TEXT_CHARS_MAX])
 
 

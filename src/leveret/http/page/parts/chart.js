@@ -7,6 +7,7 @@
  */
 
 import { fill, h, svg } from "../dom.js";
+import { byteRate, bytes } from "../format.js";
 
 const HEIGHT = 176;
 const RIGHT = 10;
@@ -77,6 +78,7 @@ export class Chart {
     const span = Math.max(end - (points[0]?.at ?? end), 30000);
     const top = ceiling(
       Math.max(1, ...points.flatMap((p) => this.lines.map((l) => p.values[l.key] ?? 0))),
+      this.format === bytes || this.format === byteRate,
     );
     this.left = 14 + LETTER * Math.max(...[top, top / 2].map((v) => this.format(v).length));
     const x = (at) => this.left + (this.width - this.left - RIGHT) * (1 - (end - at) / span);
@@ -178,8 +180,9 @@ function curve(all, key, index, x, y) {
   return svg("path", { class: `curve series-${index + 1}`, d: path.join("") });
 }
 
-/** Return the next round number: 1, 2, 5, 10, 20 … */
-function ceiling(value) {
-  const power = 10 ** Math.floor(Math.log10(value));
-  return [1, 2, 5, 10].map((step) => step * power).find((step) => step >= value) ?? value;
+/** Return the next round number: 1, 2, 5, 10, 20 …; for bytes, as many of their unit. */
+function ceiling(value, isBytes) {
+  const unit = isBytes ? 1024 ** Math.floor(Math.log2(value) / 10) : 1;
+  const power = 10 ** Math.floor(Math.log10(value / unit));
+  return [1, 2, 5, 10].map((step) => step * power * unit).find((step) => step >= value) ?? value;
 }

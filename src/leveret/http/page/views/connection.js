@@ -2,7 +2,7 @@
 
 import { apiPath, get } from "../api.js";
 import { fill, h } from "../dom.js";
-import { bytes, count, duration, time } from "../format.js";
+import { byteRate, bytes, count, duration, time } from "../format.js";
 import { Chart } from "../parts/chart.js";
 import { button, facts, head, list, sheet, tableFacts } from "../parts/elements.js";
 import { goTo, link } from "../router.js";
@@ -20,7 +20,7 @@ export function view({ params }) {
   const about = h("div");
   const client = h("div");
   const channels = h("div");
-  const chart = new Chart("Bytes per second", LINES, (value) => `${bytes(value)}/s`);
+  const chart = new Chart("Bytes per second", LINES, byteRate);
   const close = async () => {
     if (await closeConnection(name)) goTo("#/connections");
   };
