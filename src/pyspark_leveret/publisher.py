@@ -165,8 +165,8 @@ def _unroutable(options: Options) -> str:
     queue = options.queue if options.queue is not None else options.stream
     if queue is not None:
         return f"there is no queue '{queue}' in vhost '{options.vhost}' any more"
-    text = "a message was routed to no queue: is there a binding for its key? Set 'mandatory'"
-    return f"{text} to false to let such messages go"
+    text = "a message was routed to no queue: is there a binding for its key?"
+    return f"{text} The option 'mandatory' of Spark's writer, set to false, lets such messages go"
 
 
 def _address(options: Options) -> AmqpUri:

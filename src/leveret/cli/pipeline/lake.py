@@ -10,7 +10,7 @@ import typer
 
 from leveret.cli.pipeline.options import lake_command, pipeline_command, show_progress
 from leveret.cli.shared.options import print_json
-from leveret.cli.shared.output import Output
+from leveret.cli.shared.output import Output, counted
 from leveret.lake.delta import DELTA
 from leveret.lake.layout import BRONZE, CURSOR, Lake, table_name
 from leveret.pipeline.environment import Environment
@@ -93,7 +93,7 @@ def archive(
     with show_progress() as on_progress:
         done = flows.archive(spark, environment, asked, on_progress)
     found = {"stream": name, "rows": done.rows, "lag": done.lag, "seconds": round(done.seconds, 1)}
-    output.done(f"archived {done.rows:,} messages of {name}", found)
+    output.done(f"archived {counted(done.rows, 'message')} of {name}", found)
 
 
 @pipeline_command
@@ -143,7 +143,8 @@ def refine(
         output.table(fields, ["field", "type"])
         return
     done = flows.refine(spark, lake, name, schema, all_, codec)
-    text = f"refined {done.messages:,} messages of {done.dates} dates; {done.bad:,} are bad"
+    refined = f"{counted(done.messages, 'message')} of {counted(done.dates, 'date')}"
+    text = f"refined {refined}; {done.bad:,} bad"
     for reason, count in sorted(done.faults.items(), key=lambda each: -each[1]):
         text += f"\n  {count:,} {reason}"
     if done.skipped:
@@ -188,8 +189,8 @@ def compact(
 
     oldest = delete_before.date() if delete_before is not None else None
     done = flows.compact(spark, lake, name, file_mb * 1024 * 1024, keep_h * 3600, oldest)
-    text = f"{done.files_before} files became {done.files_after}: {done.messages:,} messages"
-    text += f" were merged, {done.deleted} old files deleted"
+    merged = f"{counted(done.files_before, 'file')} became {done.files_after}"
+    text = f"{merged}: {counted(done.messages, 'message')} merged, {done.deleted} old files deleted"
     if done.leftovers:
         text += f", and {done.leftovers} files that killed batches had left"
     output.done(text, vars(done))

@@ -9,7 +9,7 @@ import typer
 
 from leveret.cli.pipeline.options import Token, one_line_on_failure, pipeline_command
 from leveret.cli.shared.options import print_json
-from leveret.cli.shared.output import Output
+from leveret.cli.shared.output import Output, counted
 from leveret.pipeline.environment import Environment
 from leveret.pipeline.time_options import parse_time_option
 
@@ -160,7 +160,7 @@ def load(
 def _print_loaded(output: Output, done: Any, to: Any, name: str) -> None:
     """Print what `load` published, and what the target had already."""
     new = done.messages - (done.known or 0)
-    text = f"published {new:,} {'message' if new == 1 else 'messages'} to {to.text()}"
+    text = f"published {counted(new, 'message')} to {to.text()}"
     if done.known:
         text += f"; {done.known:,} were there from an earlier run of '{name}' and were skipped"
     found = {"messages": done.messages, "new": new, "known": done.known, "id": name}
@@ -172,7 +172,7 @@ def _print_loaded(output: Output, done: Any, to: Any, name: str) -> None:
 
 def _print_plan(plan: Any) -> None:
     """Print what `load` takes from a file, and what it leaves out."""
-    rows = f"{plan.rows:,} {'row' if plan.rows == 1 else 'rows'}"
+    rows = counted(plan.rows, "row")
     skipped = f"; skips the columns {', '.join(plan.skipped)}" if plan.skipped else ""
     typer.echo(f"{plan.path}: {rows}{skipped}", err=True)
 
@@ -203,7 +203,7 @@ def _enqueue_jobs(
     name = load_id or files_id(files)
     to = flows.JobsTarget(environment, namespace, topic, token, rate)
     loaded = flows.load_jobs(spark, files, kind, to, name, infers_types=infers_types)
-    text = f"enqueued {loaded.new:,} {'job' if loaded.new == 1 else 'jobs'}"
+    text = f"enqueued {counted(loaded.new, 'job')}"
     if loaded.known:
         text += f"; {loaded.known:,} already existed"
     output.done(text, {"jobs": loaded.new, "known": loaded.known, "id": name})

@@ -54,6 +54,11 @@ _TIME_SUFFIXES: Final = ("connected_at", "_at_ms", "time_ms")
 Row = dict[str, Any]
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: "1 message", "2,000 messages"."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 class Output:
     """Prints the result of a command, as text or as JSON."""
 
