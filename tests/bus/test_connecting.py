@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from leveret.bus import Bus, LoginRefusedError, NotConnectedError, QueueType, topic
+from leveret.bus.connections import connection
+from leveret.bus.connections.connection import BrokerConnection
 from leveret.errors import ConfigError
 from leveret.testing import broker
 from tests.bus.nodes import Node
@@ -34,6 +39,34 @@ async def test_wrong_password_is_told_at_once(node: Node, prefix: str) -> None:
 async def test_wrong_vhost_is_told_at_once(node: Node, prefix: str) -> None:
     with pytest.raises(LoginRefusedError, match=r"refused the vhost .*missing"):
         await bus_of(f"{node.url}missing", prefix).start(FOREVER_S)
+
+
+def test_a_cancelled_start_leaves_nothing_to_do_without_a_loop(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The collector may find the connection in a thread without a loop."""
+    made: list[Any] = []
+    aio_pika_connection = connection._Connection
+
+    class Kept(aio_pika_connection):  # type: ignore[misc, valid-type]
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            made.append(self)
+
+    async def start() -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.0):
+                await BrokerConnection.open(node.url, "name", FAST)
+
+    monkeypatch.setattr(connection, "_Connection", Kept)
+    with asyncio.Runner() as runner, warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        runner.run(start())
+        assert len(made) == 1
+        collecting = threading.Thread(target=made.clear)
+        collecting.start()
+        collecting.join()
+    assert [str(warning.message) for warning in found] == []
 
 
 async def test_one_node_that_refuses_the_login_is_passed_over(node: Node, prefix: str) -> None:

@@ -59,6 +59,12 @@ class _Connection(aio_pika.Connection):
         ConnectionParameter("transport_factory", lambda factory: factory, is_kwarg=True),
     )
 
+    def __del__(self) -> None:
+        """Do nothing: `BrokerConnection` closes or aborts it.
+
+        aio-pika would make a coroutine that closes it. No loop runs it if there is none by then.
+        """
+
 
 class BrokerConnection:
     """One open connection."""
