@@ -16,7 +16,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from leveret.config.option import Secret
 from leveret.config.settings import Settings
-from leveret.errors import ConfigError
+from leveret.errors import ConfigError, LeadLostError
+from leveret.job_service.embedded.store import EmbeddedStore
 from leveret.runtime.job_tokens import JobTokens
 from tests.jobs.api import WAIT_S, WOKEN_WITHIN_S, Api, payload
 from tests.jobs.stores import EmbeddedService, embedded
@@ -224,6 +225,22 @@ def test_a_queue_may_be_deleted_while_somebody_waits(
     assert api.take(TOPIC)["id"] == id
     running.pass_time(60)
     assert api.take(TOPIC)["attempt"] == 2
+
+
+def test_a_waiting_dequeue_is_told_that_its_node_lost_the_lead(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lose(*arguments: object) -> list[object]:
+        if arguments[-1] == 0:  # the time to wait
+            return []
+        raise LeadLostError("another node leads now: try again")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(EmbeddedStore, "dequeue", lose)
+        where = {"namespace": api.namespace, "topic": TOPIC, "limit": 1, "wait": WAIT_S}
+        answer = api.get("/dequeue", **where)
+    assert answer.status == 503
+    assert answer.body["detail"] == "another node leads now: try again"
 
 
 def test_a_full_topic_takes_nothing_of_a_batch(api: Api, channel: Any) -> None:

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leveret.auth import READ, WRITE
-from leveret.errors import JobsError, JobsInvalidError
+from leveret.errors import JobsInvalidError, LeveretError
 from leveret.http.framework.operations import Access, Operation, Query, whole_body
 from leveret.http.framework.responses import json_response
 from leveret.http.jobs.access import (
@@ -129,18 +129,18 @@ async def _unless_disconnected(
     if task.cancelled():
         raise HTTPException(CLIENT_GONE, "the client has disconnected")
     outcome = task.result()
-    if isinstance(outcome, JobsError):
+    if isinstance(outcome, LeveretError):
         raise outcome
     return outcome
 
 
 async def _outcome_of(
     taking: Coroutine[Any, Any, list[LeasedJob]],
-) -> list[LeasedJob] | JobsError:
+) -> list[LeasedJob] | LeveretError:
     """Return the jobs, or the error: a raised error would end the task group."""
     try:
         return await taking
-    except JobsError as fault:
+    except LeveretError as fault:
         return fault
 
 
