@@ -86,11 +86,16 @@ class Publishing:
         self.sender = Sender(number)
         self._rng = rng
         self._last = 0
+        self._lane = 0
+
+    def begin(self) -> None:
+        """Begin a connection. What an older one has sent may arrive later, when a cut is over."""
+        self._lane += 1
 
     def next(self) -> tuple[Key, bytes]:
         """Return the next message: its key, and its body."""
         self._last += 1
-        label = Label(self.sender.number, self._last)
+        label = Label(self.sender.number, self._last, self._lane)
         self.sender.sent.add(label.key)
         return label.key, encode_body(label, self._rng)
 
@@ -107,6 +112,7 @@ class PikaPublisher(Actor):
         with connect(url) as connection:
             channel = connection.channel()
             channel.confirm_delivery()
+            self.publishing.begin()
             while goes_on():
                 key, body = self.publishing.next()
                 properties = pika.BasicProperties(delivery_mode=2)
@@ -205,6 +211,7 @@ class AioPublisher(AioActor):
     async def use(self, channel: AbstractChannel) -> None:
         goes_on = self.session()
         exchange = await channel.get_exchange(EXCHANGE)
+        self.publishing.begin()
 
         async def publish(key: Key, body: bytes) -> None:
             message = aio_pika.Message(body, delivery_mode=aio_pika.DeliveryMode.PERSISTENT)

@@ -134,7 +134,7 @@ def test_a_node_number_is_not_given_on_while_clocks_may_differ(deployment: Deplo
 def test_a_schedule_of_a_node_that_is_ahead_is_not_later_than_the_next_one(
     deployment: Deployment,
 ) -> None:
-    """Of two versions of a schedule, on two shards, the later one counts."""
+    """While topics move, two shards hold a version each, and the later version is used."""
 
     async def main() -> None:
         async with deployment.node(clock=clock_off_by(40)) as ahead:

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import asyncpg
 import pytest
 from msgspec import structs
 
@@ -59,6 +60,26 @@ def test_a_connection_that_ends_in_a_transaction_leaves_the_cause_of_the_server(
 
             reason = await refuses(shard.run(ended), JobsUnavailableError)
             assert "Transaction" not in reason and "state" not in reason
+            await shard.probe()
+
+    asyncio.run(main())
+
+
+def test_an_error_of_the_driver_itself_is_told_as_the_end_of_the_connection(
+    deployment: Deployment,
+) -> None:
+    """asyncpg fails so between the server's last words and the end of the stream."""
+
+    async def main() -> None:
+        async with deployment.node(settings=QUIET) as store:
+            shard = store._shards[0]
+
+            async def ended(connection: Any) -> None:
+                async with transaction(connection):
+                    raise asyncpg.InternalClientError("cannot switch to state 11")
+
+            reason = await refuses(shard.run(ended), JobsUnavailableError)
+            assert reason == f"{shard.name} does not answer: the server ended the connection"
             await shard.probe()
 
     asyncio.run(main())

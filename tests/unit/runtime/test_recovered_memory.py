@@ -1,4 +1,4 @@
-"""What a node keeps in memory of its recovery."""
+"""Test that a node frees the memory that its recovery has used."""
 
 import gc
 

@@ -333,4 +333,7 @@ def _shown_address(dsn: str) -> str:
 def _reason(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return "no answer within the deadline"
+    if isinstance(error, asyncpg.InternalClientError):
+        # So asyncpg fails if the server has sent its last words, but not yet the end of the stream.
+        return "the server ended the connection"
     return str(error).partition("\n")[0] or type(error).__name__  # without details and hints
