@@ -17,19 +17,14 @@ EVENTS_MAX: Final = 20_000_000  # a run with more events than this goes in circl
 class Event:
     """A callback at a point in time; `cancel` takes it back."""
 
-    __slots__ = ("callback", "is_cancelled", "order", "time_s")
+    __slots__ = ("callback", "is_cancelled")
 
-    def __init__(self, time_s: float, order: int, callback: Callable[[], None]) -> None:
-        self.time_s = time_s
-        self.order = order
+    def __init__(self, callback: Callable[[], None]) -> None:
         self.callback = callback
         self.is_cancelled = False
 
     def cancel(self) -> None:
         self.is_cancelled = True
-
-    def __lt__(self, other: Event) -> bool:
-        return (self.time_s, self.order) < (other.time_s, other.order)
 
 
 class Schedule:
@@ -43,7 +38,7 @@ class Schedule:
         self.faults: list[str] = []  # errors that reached an event loop: they end the run
         self.at_end: list[Callable[[], None]] = []  # called when the run is over
         self._order = 0
-        self._events: list[Event] = []
+        self._events: list[tuple[float, int, Event]] = []  # a heap: time, order, event
 
     def after(self, delay_s: float, callback: Callable[[], None]) -> Event:
         """Run a callback after a delay."""
@@ -52,17 +47,17 @@ class Schedule:
     def at(self, time_s: float, callback: Callable[[], None]) -> Event:
         """Run a callback at a time; a time in the past means now."""
         self._order += 1
-        event = Event(max(time_s, self.now_s), self._order, callback)
-        heapq.heappush(self._events, event)
+        event = Event(callback)
+        heapq.heappush(self._events, (max(time_s, self.now_s), self._order, event))
         return event
 
     def step(self) -> bool:
         """Run the next event; return False if there is none."""
         while self._events:
-            event = heapq.heappop(self._events)
+            time_s, _, event = heapq.heappop(self._events)
             if event.is_cancelled:
                 continue
-            self.now_s = event.time_s
+            self.now_s = time_s
             self.events_run += 1
             assert self.events_run < EVENTS_MAX, f"seed {self.seed}: too many events"
             event.callback()
@@ -89,6 +84,6 @@ class Schedule:
     def run_for(self, time_s: float) -> None:
         """Run all events of the next seconds."""
         end_s = self.now_s + time_s
-        while self._events and self._events[0].time_s <= end_s:
+        while self._events and self._events[0][0] <= end_s:
             self.step()
         self.now_s = max(self.now_s, end_s)
