@@ -22,8 +22,8 @@ from tests.simulated.cluster.broker_node import SimulatedBroker
 from tests.simulated.cluster.nemesis import isolate, run
 from tests.simulated.cluster.storm import Storm
 
-SEEDS = volume(60, 10)
-CPU_S_MAX = 30  # a machine that is slow runs fewer seeds instead of longer
+SEEDS = volume(24, 4)
+CPU_S_MAX = 12  # a machine that is slow runs fewer seeds instead of longer
 COPY_S = 30.0  # simulated time for a copy: it begins within `ROLL_WAIT_S`, and is small
 KEPT = (4,)  # seeds that have found a fault: times in the log that fell
 
