@@ -164,12 +164,16 @@ class Postgres(Process):
         return subprocess.run(command, check=False).returncode == 0
 
     @contextmanager
-    def databases(self, count: int) -> Iterator[list[str]]:
-        """Fresh databases, dropped at the end."""
+    def databases(self, count: int, template: str = "template1") -> Iterator[list[str]]:
+        """Fresh databases, copies of a template, dropped at the end."""
         names = [f"jobs_{secrets.token_hex(4)}" for _ in range(count)]
-        self._execute([f"CREATE DATABASE {name} {_strategy()}" for name in names])
+        self.create(names, template)
         yield [self.dsn(name) for name in names]
         self._execute([f"DROP DATABASE {name} WITH (FORCE)" for name in names])
+
+    def create(self, names: list[str], template: str = "template1") -> None:
+        copied = f"TEMPLATE {template} {_strategy()}"
+        self._execute([f"CREATE DATABASE {name} {copied}" for name in names])
 
     def _execute(self, statements: list[str]) -> None:
         async def run() -> None:
