@@ -18,11 +18,11 @@ PYTEST := $(PY) -m pytest $(PYTEST_FLAGS)
 BENCH_FLAGS = $(if $(ROWS),--rows $(ROWS)) $(if $(TIME),--seconds $(TIME)) $(if $(SAVE),--save)
 # Two processes run the suite of a form: most tests wait for a disk or a process now and then. These
 # folders take half of the CPU time; the other process runs the rest. Each collects its own tests only.
-HALF := cluster contract planted serve simulated simulation
-# These tests mostly wait for Redis, PostgreSQL, RabbitMQ, Spark, a browser, installations and clients, and
-# do not depend on the form of the broker; tests/compat speaks AMQP with both forms. So they run once, as
-# suites in parallel with the others.
-SERVICES := jobs bus page spark install clients
+HALF := cluster contract planted simulated simulation
+# These tests mostly wait for Redis, PostgreSQL, RabbitMQ, Spark, a browser, installations, clients and
+# processes, and do not depend on the form of the broker; tests/compat speaks AMQP with both forms. So they
+# run once, as suites in parallel with the others.
+SERVICES := jobs bus page spark install clients serve
 FIRST_HALF := $(addprefix tests/,$(HALF))
 SECOND_HALF := $(patsubst %,--ignore=tests/%,$(HALF) $(SERVICES))
 # Corrupted frames, and requests for each operation of the HTTP API; the suite sends fewer.
@@ -115,7 +115,7 @@ suite-compiled-2:
 	@$(PYTEST) --form=compiled $(SECOND_HALF)
 
 .PHONY: test-services
-test-services: setup test-packages suite-services ## Run the tests of jobs, event bus, page, clients and Spark, with the servers they need
+test-services: setup test-packages suite-services ## Run the tests of jobs, event bus, page, clients, processes and Spark, with the servers they need
 
 .PHONY: suite-services suite-jobs-bus suite-page suite-spark
 suite-services: suite-jobs-bus suite-page suite-spark
@@ -124,7 +124,7 @@ suite-jobs-bus:
 	@$(PYTEST) --form=compiled tests/jobs tests/bus
 
 suite-page:
-	@$(PYTEST) --form=compiled tests/page tests/install tests/clients
+	@$(PYTEST) --form=compiled tests/page tests/install tests/clients tests/serve
 
 suite-spark:
 	@$(INTERPRETED) $(PYTEST) --form=interpreted tests/spark

@@ -9,6 +9,7 @@ import atexit
 import functools
 import os
 import pwd
+import re
 import secrets
 import shutil
 import signal
@@ -62,6 +63,19 @@ def _unprivileged() -> dict[str, Any]:
             continue
         return {"user": entry.pw_uid, "group": entry.pw_gid}
     raise RuntimeError("there is no user to run PostgreSQL as")
+
+
+@functools.cache
+def _strategy() -> str:
+    """Return the option that makes a new database a copy of files.
+
+    Without it PostgreSQL 15 and later write the new database to the log, with three times the CPU
+    time. Earlier versions always copy files.
+    """
+    command = [_program("postgres"), "--version"]
+    told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    version = re.search(r"\d+", told)
+    return "STRATEGY FILE_COPY" if version is None or int(version[0]) >= 15 else ""
 
 
 class Process:
@@ -150,12 +164,16 @@ class Postgres(Process):
         return subprocess.run(command, check=False).returncode == 0
 
     @contextmanager
-    def databases(self, count: int) -> Iterator[list[str]]:
-        """Fresh databases, dropped at the end."""
+    def databases(self, count: int, template: str = "template1") -> Iterator[list[str]]:
+        """Fresh databases, copies of a template, dropped at the end."""
         names = [f"jobs_{secrets.token_hex(4)}" for _ in range(count)]
-        self._execute([f"CREATE DATABASE {name}" for name in names])
+        self.create(names, template)
         yield [self.dsn(name) for name in names]
         self._execute([f"DROP DATABASE {name} WITH (FORCE)" for name in names])
+
+    def create(self, names: list[str], template: str = "template1") -> None:
+        copied = f"TEMPLATE {template} {_strategy()}"
+        self._execute([f"CREATE DATABASE {name} {copied}" for name in names])
 
     def _execute(self, statements: list[str]) -> None:
         async def run() -> None:

@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from leveret.storage.disk import Disk
 from leveret.testing import ManualClock, RunningBroker, broker
+from tests.jobs.shards.deployment import migrated
 from tools.services import shared_postgres, shared_redis
 
 HOUR_S = 3600
@@ -137,7 +138,7 @@ async def _wake(node: Any) -> None:
 @contextlib.contextmanager
 def shards(folder: Path, **settings: Any) -> Iterator[ShardsService]:
     """The store on Redis and PostgreSQL."""
-    with shared_postgres().databases(2) as dsns:
+    with migrated(shared_postgres(), 2) as dsns:
         redis_url = shared_redis().fresh_url()
         settings |= {"jobs_redis": redis_url, "jobs_postgres": " ".join(dsns)}
         service = ShardsService(folder, **settings)

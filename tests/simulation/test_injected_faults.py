@@ -14,7 +14,7 @@ from tests.simulation.fault_injection import Plan, Script, misplaced, targets
 pytestmark = pytest.mark.interpreted_only("compiled functions cannot be made to fail")
 
 PARTS = 8
-SCRIPTS = 12  # of about 800, in each part; a script takes a third of a second
+SCRIPTS = 8  # of about 800, in each part; a script takes a third of a second
 
 
 def test_script_without_a_fault_loses_nothing() -> None:

@@ -42,14 +42,15 @@ from tests.simulation.storage_stage import Client, StorageStage, bodies_in
 
 # `make damage` cuts every log at every byte and flips every bit of every file. The suite tries a
 # sample, a smaller one in the interpreted form, which is slower.
-SLICES = 8
-# One byte in four; one in eight in the interpreted form.
-CUTS = range(0, SLICES, 4 if build_info.is_compiled() else 8)
-# Around the ends of all blocks; of one block in four in the interpreted form.
-ENDS = range(0, SLICES, 1 if build_info.is_compiled() else 4)
+SLICES = 16
+# One byte in eight; one in sixteen in the interpreted form.
+CUTS = range(0, SLICES, 8 if build_info.is_compiled() else 16)
+# Six of sixteen places around the ends of blocks; three in the interpreted form. There are four
+# places at each end, and these slices have all of them.
+ENDS = range(0, SLICES, 3 if build_info.is_compiled() else 7)
 BIT_SLICES = 32
-# One bit of each byte; of each second byte in the interpreted form.
-BITS = range(0, BIT_SLICES, 9 if build_info.is_compiled() else 18)
+# One bit of each second byte; of each fourth byte, another one, in the interpreted form.
+BITS = (0, 18) if build_info.is_compiled() else (9,)
 FIRST_LOG = "0000000000000001.log"
 
 
@@ -310,7 +311,7 @@ def _fate(log: Written, found: RecoveryResult, broker: Broker, at: int, whole: i
     return "told" if queue.damaged == 1 and len(queue.damage) == 1 else "passed over"
 
 
-@pytest.mark.parametrize("part", range(volume(4, 1)))
+@pytest.mark.parametrize("part", range(volume(2, 1)))
 def test_no_wrong_body_is_delivered_whatever_bit_was_turned(part: int) -> None:
     log = sixteen_kib()
     want = {entry.body for entry in log.state(len(log.ends) - 1).queues["plain"].entries.values()}
@@ -348,13 +349,10 @@ def test_bit_turned_in_an_older_file_is_never_delivered(ending: str) -> None:
         client.publish("q", body)
     disk = stage.stop()
     names = [name for name in disk.names() if name.endswith(ending)]
-    silent: Counter[str] = Counter()
     for name in names[:2]:
-        for bit in range(0, len(disk.content(name)) * 8, 61):
-            silent[_try_with_bit(disk, name, bit, want)] += 1
-    assert silent["wrong body"] == 0, silent
-    assert silent["missing"] == 0, silent
-    assert silent["not understood"] == 0, silent
+        for bit in range(0, len(disk.content(name)) * 8, volume(61, 61 * 4)):
+            told = _try_with_bit(disk, name, bit, want)
+            assert told in ("unharmed", "refused", "reported"), (name, bit, told)
 
 
 def _try_with_bit(disk: FakeDisk, name: str, bit: int, want: list[bytes]) -> str:

@@ -40,7 +40,8 @@ def _update(counted: dict[str, float]) -> int:
 def _compare(counted: dict[str, float]) -> int:
     recorded = baseline.load()
     _show(counted, recorded)
-    reason = recorded.why_not_comparable(baseline.environment(), counted)
+    reason = recorded.why_not_here(baseline.environment())
+    reason = reason or recorded.why_not_comparable(counted)
     if reason:
         print(f"guard: {reason}", file=sys.stderr)
         return 2

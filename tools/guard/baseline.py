@@ -27,11 +27,15 @@ class Baseline:
     environment: dict[str, str]
     instructions: dict[str, float]
 
-    def why_not_comparable(self, here: dict[str, str], counted: dict[str, float]) -> str:
-        """Return why counts of another environment cannot be compared; empty if they can."""
+    def why_not_here(self, here: dict[str, str]) -> str:
+        """Return why counts made here could not be compared; empty if they could."""
         for name in _MUST_MATCH:
             if self.environment[name] != here[name]:
                 return f"the baseline is for {name} {self.environment[name]}, this is {here[name]}"
+        return ""
+
+    def why_not_comparable(self, counted: dict[str, float]) -> str:
+        """Return why these counts cannot be compared; empty if they can."""
         drift = counted["reference"] / self.instructions["reference"] - 1
         if abs(drift) > REFERENCE_DRIFT_MAX:
             return f"the interpreter itself needs {drift:+.0%} instructions: it was built otherwise"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.jobs.shards.deployment import Deployment
+from tests.jobs.shards.deployment import Deployment, migrated
 from tools.services import Postgres, RedisServer, shared_postgres, shared_redis
 
 
@@ -23,7 +23,16 @@ def redis_server() -> RedisServer:
 def deployment(
     postgres: Postgres, redis_server: RedisServer, tmp_path: Path
 ) -> Iterator[Deployment]:
-    """Two empty shards and an empty Redis."""
+    """Two shards without jobs and an empty Redis."""
+    with migrated(postgres, 2) as dsns:
+        yield Deployment(redis_server.fresh_url(), dsns, tmp_path)
+
+
+@pytest.fixture
+def new_deployment(
+    postgres: Postgres, redis_server: RedisServer, tmp_path: Path
+) -> Iterator[Deployment]:
+    """Two databases without tables and an empty Redis."""
     with postgres.databases(2) as dsns:
         yield Deployment(redis_server.fresh_url(), dsns, tmp_path)
 
@@ -44,7 +53,7 @@ def apart(
     postgres: Postgres, other_postgres: Postgres, redis_server: RedisServer, tmp_path: Path
 ) -> Iterator[Deployment]:
     """Two shards in two clusters: the second can be taken away."""
-    with postgres.databases(1) as first, other_postgres.databases(1) as second:
+    with migrated(postgres, 1) as first, migrated(other_postgres, 1) as second:
         yield Deployment(redis_server.fresh_url(), first + second, tmp_path)
 
 

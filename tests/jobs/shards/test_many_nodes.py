@@ -47,13 +47,13 @@ pytestmark = pytest.mark.compiled_only("the store is the same in both forms")
 UNFLUSHED = msgspec.structs.replace(QUICK, flush_interval_ms=600_000)
 
 
-def test_nodes_that_start_at_once_migrate_once(deployment: Deployment) -> None:
+def test_nodes_that_start_at_once_migrate_once(new_deployment: Deployment) -> None:
     async def main() -> None:
-        stores = [deployment.store(str(number)) for number in range(6)]
+        stores = [new_deployment.store(str(number)) for number in range(6)]
         await asyncio.gather(*(store.start() for store in stores))
         for store in stores:
             await eventually(lambda store=store: is_whole(store))  # type: ignore[misc]
-        rows = await deployment.rows("SELECT version FROM leveret_version", shard=0)
+        rows = await new_deployment.rows("SELECT version FROM leveret_version", shard=0)
         assert [row["version"] for row in rows] == list(range(1, len(STEPS) + 1))
         await asyncio.gather(*(store.stop(WITHIN_S) for store in stores))
 

@@ -17,7 +17,7 @@ from leveret.job_service.shards.resharding.topic_mover import CopyDiffersError, 
 from leveret.job_service.shards.routing import slot_of
 from leveret.job_service.shards.shard import TopicStoppedError
 from leveret.pipeline.flows.reshard import Resharded, ReshardProgress, ReshardRequest, plan, reshard
-from tests.jobs.shards.deployment import QUICK, Deployment, abandon, drain, new, refuses
+from tests.jobs.shards.deployment import QUICK, Deployment, abandon, drain, migrated, new, refuses
 from tools.services import Postgres, RedisServer
 
 pytestmark = pytest.mark.compiled_only("the store is the same in both forms")
@@ -29,7 +29,7 @@ def deployment(
     postgres: Postgres, redis_server: RedisServer, tmp_path: Path
 ) -> Iterator[Deployment]:
     """Three shards, of which two are used: the map says so."""
-    with postgres.databases(3) as dsns:
+    with migrated(postgres, 3) as dsns:
         wide = Deployment(redis_server.fresh_url(), dsns, tmp_path)
 
         async def begin() -> None:
