@@ -7,8 +7,10 @@ failed. For an array they answer the outcome of each job: 200 if all are done, e
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
+from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -57,6 +59,10 @@ _DETAILS: Final = {
     Outcome.UNKNOWN: "there is no such job in this topic",
     Outcome.STALE: "the lease has ended, or another worker holds the job",
 }
+
+# Workers repeat the same query: a cache keeps the parsed ones.
+_CACHED_QUERIES: Final = 512
+_CACHED_QUERY_BYTES_MAX: Final = 1_024
 
 log = logging.getLogger(__name__)
 
@@ -129,16 +135,26 @@ class _WantedJobs(NamedTuple):
 
 def _wanted_jobs(call: Call) -> _WantedJobs:
     """Return the parameters in the query. Answer 400 or 403 if the call may not be made so."""
-    query = call.request.query_params
-    namespace, topic = topic_of(call)
+    query: bytes = call.request.scope["query_string"]
+    is_short = len(query) <= _CACHED_QUERY_BYTES_MAX
+    wanted = _cached_wanted_jobs(query) if is_short else _parse_wanted_jobs(query)
+    call.require_use(wanted.namespace, wanted.topic, READ)
+    return wanted
+
+
+def _parse_wanted_jobs(text: bytes) -> _WantedJobs:
+    query = QueryParams(text)
+    namespace, topic = topic_of(query)
     limit = number_of(query.get("limit"), "limit", DEQUEUE_DEFAULT)
     limits.require_within("limit", limit, 1, BATCH_MAX)
     lease_ms = duration_ms_of(query.get("lease"), "lease")
     limits.require_lease(lease_ms)
     wait_ms = duration_ms_of(query.get("wait"), "wait") or 0
     limits.require_wait(wait_ms)
-    call.require_use(namespace, topic, READ)
     return _WantedJobs(namespace, topic, limit, lease_ms, wait_ms)
+
+
+_cached_wanted_jobs: Final = lru_cache(_CACHED_QUERIES)(_parse_wanted_jobs)
 
 
 async def _take(call: Call, wanted: _WantedJobs) -> list[LeasedJob]:
@@ -301,9 +317,8 @@ def _has_same_parameters(a: SettleBody, b: SettleBody) -> bool:
     )
 
 
-def topic_of(call: Call) -> tuple[str, str]:
-    """Return namespace and topic of the query."""
-    query = call.request.query_params
+def topic_of(query: QueryParams) -> tuple[str, str]:
+    """Return namespace and topic of a query."""
     names = {}
     for field in ("namespace", "topic"):
         if field not in query:

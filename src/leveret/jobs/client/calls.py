@@ -35,7 +35,7 @@ T = TypeVar("T")
 Raw = TypeVar("Raw")
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Call(Generic[T]):
     """One call that can be sent."""
 
