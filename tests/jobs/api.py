@@ -81,6 +81,10 @@ class Api:
     def ack(self, topic: str, job: dict[str, Any] | int) -> int:
         return self.call("POST", "/ack", self.handle(topic, job)).status
 
+    def ack_and_dequeue(self, topic: str, *jobs: dict[str, Any], **query: Any) -> Answer:
+        place = urlencode({"namespace": self.namespace, "topic": topic, **query})
+        return self.call("POST", f"/dequeue?{place}", [self.handle(topic, job) for job in jobs])
+
     def nack(self, topic: str, job: dict[str, Any] | int, error: str = "no", **more: Any) -> int:
         return self.call("POST", "/nack", self.handle(topic, job, error=error, **more)).status
 

@@ -119,6 +119,17 @@ def test_a_dequeue_waits_for_a_job(client: Client) -> None:
     client.ack(job)
 
 
+def test_a_loop_needs_one_call_for_each_job(client: Client) -> None:
+    ids = client.enqueue_many([NewJob(topic="loop", payload=n) for n in range(3)]).ids
+    outcomes, jobs = client.ack_and_dequeue([], "loop")
+    seen = []
+    while jobs:
+        seen += [job.id for job in jobs]
+        outcomes, jobs = client.ack_and_dequeue(jobs, "loop", lease_s=60)
+        assert outcomes == [Outcome.DONE]
+    assert seen == ids
+
+
 def test_a_scheduled_job_is_cancelled_or_delivered_at_once(client: Client) -> None:
     wanted, unwanted = (client.enqueue("plans", b"x", deliver_after=later(3600)) for _ in range(2))
     assert client.find("plans", wanted).state == "scheduled"
@@ -226,7 +237,9 @@ async def async_life(server: RunningBroker) -> None:
         await client.extend(job, lease_s=30)
         await client.nack(job, "once more", delay_s=0)
         (again,) = await client.dequeue("async", wait_s=60)
-        await client.ack(again)
+        assert await client.ack_and_dequeue([again], "async") == ([Outcome.DONE], [])
+        with pytest.raises(UnknownJobError):
+            await client.ack(again)
         with pytest.raises(UnknownJobError):
             await client.find("async", id)
 

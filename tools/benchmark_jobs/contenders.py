@@ -28,7 +28,10 @@ class Contender(Protocol):
         """Enqueue by one call, or by concurrent calls where the queue has no call for many."""
 
     async def take(self, clients: int, count: int) -> None:
-        """Take and ack jobs, one at a time by each client, until `count` are done."""
+        """Take and ack jobs, one at a time by each client, until `count` are done.
+
+        A queue with a call that acks a job and takes the next one uses that call.
+        """
 
     async def work(self, concurrency: int, count: int) -> None:
         """Let the worker of the queue do `count` jobs."""
@@ -61,10 +64,12 @@ class LeveretJobs:
 
         async def client() -> None:
             nonlocal left
+            held: list[Job] = []
             while left > 0:
                 left -= 1
-                (job,) = await self.client.dequeue(TOPIC, limit=1, wait_s=1.0)
-                await self.client.ack(job)
+                _, held = await self.client.ack_and_dequeue(held, TOPIC, wait_s=1.0)
+                assert len(held) == 1
+            await self.client.ack_many(held)
 
         await side_by_side([client] * clients)
 

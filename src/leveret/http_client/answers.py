@@ -12,6 +12,7 @@ The body of an answer
 A body over the limit is an error, or is cut off where the caller asks for that.
 """
 
+from functools import lru_cache
 from typing import Final
 
 from leveret.http_client.errors import BadAnswerError
@@ -22,6 +23,9 @@ CHUNK_LINE_BYTES_MAX: Final = 4_096
 CHUNKED: Final = -1
 UNTIL_CLOSE: Final = -2
 _END_OF_HEAD: Final = b"\r\n\r\n"
+# A server repeats the same head for a second, as long as its Date: a cache keeps the parsed ones.
+_CACHED_HEADS: Final = 64
+_CACHED_BYTES_MAX: Final = 1_024
 _WITHOUT_BODY: Final = (204, 304)
 
 
@@ -41,7 +45,7 @@ class Answer:
 
 
 class AnswerHead:
-    """Status line and headers of an answer."""
+    """Status line and headers of an answer. Several answers may share one: nothing changes it."""
 
     __slots__ = ("headers", "is_kept_open", "length", "reason", "status")
 
@@ -57,6 +61,13 @@ class AnswerHead:
         self.is_kept_open = connection == "keep-alive" if is_http_1_0 else connection != "close"
 
 
+def _head(text: bytes) -> AnswerHead:
+    return AnswerHead(text.decode("latin-1").split("\r\n"))
+
+
+_cached_head: Final = lru_cache(_CACHED_HEADS)(_head)
+
+
 def maybe_take_head(data: bytearray) -> AnswerHead | None:
     """Take the head of an answer off `data`; None until it is whole."""
     while True:
@@ -65,9 +76,9 @@ def maybe_take_head(data: bytearray) -> AnswerHead | None:
             if len(data) > HEAD_BYTES_MAX:
                 raise BadAnswerError(f"the head of the answer exceeds {HEAD_BYTES_MAX} bytes")
             return None
-        lines = data[:end].decode("latin-1").split("\r\n")
+        text = bytes(data[:end])
         del data[: end + len(_END_OF_HEAD)]
-        head = AnswerHead(lines)
+        head = _cached_head(text) if end <= _CACHED_BYTES_MAX else _head(text)
         if head.status >= 200:  # the answer follows after 100 Continue and the like
             return head
 

@@ -3,6 +3,7 @@
 A value over its limit raises `JobsInvalidError`, which names the field and, in a batch, the item.
 """
 
+from functools import lru_cache
 from typing import Final
 
 from leveret.errors import JobsInvalidError
@@ -26,6 +27,7 @@ from leveret.job_model import (
 RETRIES_MAX: Final = 10_000
 CONCURRENCY_MAX: Final = 1_000_000
 _RESERVED: Final = ("amq.", "leveret.")  # prefixes of the broker's own queues
+_TOPICS_CACHED: Final = 1_024
 
 
 def require_batch(jobs: list[NewJob], now_ms: int) -> None:
@@ -37,7 +39,7 @@ def require_batch(jobs: list[NewJob], now_ms: int) -> None:
         except JobsInvalidError as fault:
             fault.item = index
             raise
-    if sum(len(job.payload) for job in jobs) > BATCH_BYTES_MAX:
+    if sum([len(job.payload) for job in jobs]) > BATCH_BYTES_MAX:
         raise JobsInvalidError(f"the payloads of a batch have at most {BATCH_BYTES_MAX} bytes")
 
 
@@ -51,12 +53,15 @@ def require_job(job: NewJob, now_ms: int) -> None:
         raise JobsInvalidError(
             f"deliver_after is at most {DELAY_MS_MAX // 86_400_000} days ahead", "deliver_after"
         )
-    for field in ("idempotency_key", "fair_key"):
-        key = getattr(job, field)
-        if key is not None:
-            require_name(field, key)
+    if job.idempotency_key is not None:
+        require_name("idempotency_key", job.idempotency_key)
+    if job.fair_key is not None:
+        require_name("fair_key", job.fair_key)
 
 
+# Calls repeat the names of topics, so a cache keeps the allowed ones. The checks took a quarter of
+# the CPU time of a batch.
+@lru_cache(_TOPICS_CACHED)
 def require_topic(namespace: str, topic: str) -> None:
     """Raise unless the names are allowed for a namespace and a topic."""
     require_name("namespace", namespace)

@@ -19,6 +19,7 @@ import contextlib
 import hmac
 import os
 import secrets
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -65,6 +66,7 @@ class JobTokens:
         pinned = Key("", frozenset(allowed), key.material)
         self._tokens = TokenVerifier(TokenRules(frozenset(allowed), audience=""), [pinned])
         self._known: dict[str, _Grant] = {}  # of verified tokens
+        self._digest_of = lru_cache(_KNOWN_MAX)(self._make_digest)  # every call needs one
 
     def access(self, token: str, now_ms: int, directory: UserDirectory) -> JobAccess:
         """Return the access that a token gives now. Raises TokenRefusedError."""
@@ -102,7 +104,10 @@ class JobTokens:
         """Return a digest of the password hash of a user, which a new password changes."""
         account = directory.users.get(name)
         kept = account.password.text if account is not None else ""
-        return hmac.new(self._secret.encode(), f"{name}\0{kept}".encode(), "sha256").hexdigest()
+        return self._digest_of(f"{name}\0{kept}")
+
+    def _make_digest(self, text: str) -> str:
+        return hmac.new(self._secret.encode(), text.encode(), "sha256").hexdigest()
 
     def sign_for(
         self, user: User, now_ms: int, lasts_s: int, directory: UserDirectory

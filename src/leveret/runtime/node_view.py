@@ -6,8 +6,8 @@ parts of the node and starts or stops none of them. Answers are computed at each
 cached.
 """
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 
 from leveret.amqp.connection_base import AmqpFront
 from leveret.amqp.server import AmqpServer
@@ -81,7 +81,7 @@ class HttpNodeView:
         self._memory_limit_bytes = memory_limit_bytes
         self._front = front
         self._amqp = amqp
-        self._turns = turns
+        self._turn = _Turn(turns)
         self._store = store
         self._sync_barrier = sync_barrier
         self._held_bytes = held_bytes
@@ -145,13 +145,8 @@ class HttpNodeView:
             held.extend(session.undecided())
         return held
 
-    @contextlib.contextmanager
-    def turn(self) -> Iterator[None]:
-        self._turns.begin()
-        try:
-            yield
-        finally:
-            self._turns.end()
+    def turn(self) -> AbstractContextManager[None]:
+        return self._turn
 
     def close_connections(self, vhost: str) -> None:
         self._amqp.close_vhost(vhost)
@@ -161,3 +156,16 @@ class HttpNodeView:
 
     async def tellable(self) -> None:
         await self._sync_barrier.wait_to_tell()
+
+
+class _Turn:
+    """A turn as a context manager. It keeps no state, so that one serves all turns of a node."""
+
+    def __init__(self, turns: TurnRunner) -> None:
+        self._turns = turns
+
+    def __enter__(self) -> None:
+        self._turns.begin()
+
+    def __exit__(self, *_: object) -> None:
+        self._turns.end()

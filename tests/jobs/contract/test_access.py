@@ -22,6 +22,7 @@ def calls(api: Api, namespace: str) -> list[tuple[str, str, Any]]:
     return [
         ("POST", "/enqueue", [{**place, "payload": ""}]),
         ("GET", f"/dequeue?namespace={namespace}&topic={TOPIC}", None),
+        ("POST", f"/dequeue?namespace={namespace}&topic={TOPIC}", [handle]),
         *[("POST", path, handle) for path in ("/ack", "/nack", "/extend")],
         *[("POST", path, handle) for path in ("/cancel", "/deliver-now")],
         *[("POST", path, [handle]) for path in ("/ack", "/nack", "/extend")],
@@ -59,7 +60,7 @@ def test_another_namespace_is_403_everywhere(api: Api) -> None:
     [
         ("GET", "/enqueue", 405, "POST"),  # by the fast path
         ("DELETE", "/enqueue", 405, "POST"),
-        ("POST", "/dequeue?topic=t", 405, "GET"),
+        ("PUT", "/dequeue?topic=t", 405, "GET"),
         ("POST", "/topics/a/b", 405, "PUT"),
         ("DELETE", "/dead/redrive", 405, "POST"),
         ("GET", "/topics/a", 404, ""),

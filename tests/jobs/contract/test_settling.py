@@ -31,6 +31,35 @@ def test_the_seeds_ack_needs_no_token_while_the_lease_lives(api: Api) -> None:
     assert api.ack(TOPIC, api.take(TOPIC)["id"]) == 200
 
 
+def test_one_call_acks_a_job_and_takes_the_next(api: Api) -> None:
+    api.enqueue(TOPIC, b"1", b"2")
+    (first,) = api.ack_and_dequeue(TOPIC, limit=1).body["jobs"]
+    answer = api.ack_and_dequeue(TOPIC, first, limit=1, lease=60)
+    assert (answer.status, answer.body["acked"]) == (200, [{"outcome": "done"}])
+    (second,) = answer.body["jobs"]
+    assert second["id"] != first["id"]
+    assert api.ack(TOPIC, first) == 404
+    answer = api.ack_and_dequeue(TOPIC, first, second)
+    assert (answer.status, answer.body["jobs"]) == (207, [])
+    assert [one["outcome"] for one in answer.body["acked"]] == ["unknown", "done"]
+
+
+def test_an_ack_makes_room_for_the_job_that_the_same_call_takes(api: Api) -> None:
+    api.set_topic("narrow", concurrency_max=1)
+    api.enqueue("narrow", b"1", b"2")
+    job = api.take("narrow")
+    assert api.dequeue("narrow") == []
+    assert len(api.ack_and_dequeue("narrow", job).body["jobs"]) == 1
+
+
+@pytest.mark.parametrize("query", [{"limit": 0}, {"wait": -1}, {"lease": "x"}])
+def test_a_call_that_may_not_take_jobs_acks_none(api: Api, query: dict[str, object]) -> None:
+    api.enqueue(TOPIC, b"")
+    job = api.take(TOPIC)
+    assert api.ack_and_dequeue(TOPIC, job, **query).status == 400
+    assert api.ack(TOPIC, job) == 200
+
+
 @pytest.mark.parametrize("path", ["/ack", "/nack", "/extend"])
 def test_an_unknown_job_is_404_and_one_that_waits_409(api: Api, path: str) -> None:
     (id,) = api.enqueue(TOPIC, b"")

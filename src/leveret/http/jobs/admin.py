@@ -86,7 +86,7 @@ async def deliver_now(call: Call) -> Response:
 
 @job_call
 async def get_job(call: Call) -> Response:
-    namespace, topic = topic_of(call)
+    namespace, topic = topic_of(call.request.query_params)
     id = id_of(call.request.query_params.get("id", ""))
     call.require(namespace, topic, READ)
     found = await call.store.find(namespace, topic, id)
@@ -99,7 +99,7 @@ async def get_job(call: Call) -> Response:
 
 @job_call
 async def list_jobs(call: Call) -> Response:
-    namespace, topic = topic_of(call)
+    namespace, topic = topic_of(call.request.query_params)
     state = call.request.query_params.get("state", "")
     if state not in LISTED_STATES:
         raise JobsInvalidError(f"state must be one of: {', '.join(LISTED_STATES)}", "state")
@@ -125,7 +125,7 @@ def _limit_of(call: Call) -> int:
 
 @job_call
 async def list_dead(call: Call) -> Response:
-    namespace, topic = topic_of(call)
+    namespace, topic = topic_of(call.request.query_params)
     query = call.request.query_params
     limit = _limit_of(call)
     after_id = id_of(query.get("after", "0"), "after")

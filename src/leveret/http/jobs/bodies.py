@@ -85,6 +85,13 @@ class SettleResult(msgspec.Struct, omit_defaults=True):
     lease_expires_at: datetime | None = None  # after extend
 
 
+class AckedAndLeased(msgspec.Struct):
+    """The outcome of each ack, and the jobs that were leased after the acks."""
+
+    acked: list[SettleResult]
+    jobs: list[LeasedJobInfo]
+
+
 class FailureInfo(msgspec.Struct):
     """One failed attempt."""
 

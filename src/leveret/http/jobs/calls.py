@@ -5,15 +5,18 @@ failed. For an array they answer the outcome of each job: 200 if all are done, e
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Final
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
 
+from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 from leveret.auth import READ, WRITE
-from leveret.errors import JobsInvalidError, LeveretError
+from leveret.errors import JobsError, JobsInvalidError, LeveretError
 from leveret.http.framework.operations import Access, Operation, Query, whole_body
 from leveret.http.framework.responses import json_response
 from leveret.http.jobs.access import (
@@ -26,6 +29,7 @@ from leveret.http.jobs.access import (
     problem,
 )
 from leveret.http.jobs.bodies import (
+    AckedAndLeased,
     LeasedJobInfo,
     NewJobBody,
     SettleBody,
@@ -55,6 +59,12 @@ _DETAILS: Final = {
     Outcome.UNKNOWN: "there is no such job in this topic",
     Outcome.STALE: "the lease has ended, or another worker holds the job",
 }
+
+# Workers repeat the same query: a cache keeps the parsed ones.
+_CACHED_QUERIES: Final = 512
+_CACHED_QUERY_BYTES_MAX: Final = 1_024
+
+log = logging.getLogger(__name__)
 
 KNOWN: Final = "Jobs-Known"  # header of the answer: how many jobs existed already, by their keys
 
@@ -86,16 +96,69 @@ def _first_of_each(jobs: list[NewJob]) -> dict[tuple[str, str], int]:
 @job_call
 async def dequeue(call: Call) -> Response:
     if call.request.method == "HEAD":  # its answer has no body: the jobs would be lost
-        raise HTTPException(405, "jobs are taken by GET", {"Allow": "GET"})
-    query = call.request.query_params
-    namespace, topic = topic_of(call)
+        raise HTTPException(405, "jobs are taken by GET", {"Allow": "GET, POST"})
+    jobs = await _take(call, _wanted_jobs(call))
+    return json_response([leased_job_info(job) for job in jobs])
+
+
+@job_call
+async def ack_and_dequeue(call: Call) -> Response:
+    """Ack jobs, then lease the next ones: one round trip instead of two.
+
+    If the jobs are acked and no job can be taken, answer the outcomes without a job. The next call
+    tells the reason.
+    """
+    wanted = _wanted_jobs(call)
+    done = decode_body(await whole_body(call.request, BODY_BYTES_MAX), list[SettleBody])
+    found = await _settle_each(call, done, _acked, READ) if done else []
+    try:
+        jobs = await _take(call, wanted)
+    except JobsError as fault:
+        if not done:
+            raise
+        log.info("no job is taken after an ack: %s", fault)
+        jobs = []
+    results = [settle_result(*one) for one in found]
+    body = AckedAndLeased(results, [leased_job_info(job) for job in jobs])
+    return json_response(body, status=_batch_status(found))
+
+
+class _WantedJobs(NamedTuple):
+    """The parameters of a dequeue."""
+
+    namespace: str
+    topic: str
+    limit: int
+    lease_ms: int | None
+    wait_ms: int
+
+
+def _wanted_jobs(call: Call) -> _WantedJobs:
+    """Return the parameters in the query. Answer 400 or 403 if the call may not be made so."""
+    query: bytes = call.request.scope["query_string"]
+    is_short = len(query) <= _CACHED_QUERY_BYTES_MAX
+    wanted = _cached_wanted_jobs(query) if is_short else _parse_wanted_jobs(query)
+    call.require_use(wanted.namespace, wanted.topic, READ)
+    return wanted
+
+
+def _parse_wanted_jobs(text: bytes) -> _WantedJobs:
+    query = QueryParams(text)
+    namespace, topic = topic_of(query)
     limit = number_of(query.get("limit"), "limit", DEQUEUE_DEFAULT)
     limits.require_within("limit", limit, 1, BATCH_MAX)
     lease_ms = duration_ms_of(query.get("lease"), "lease")
     limits.require_lease(lease_ms)
     wait_ms = duration_ms_of(query.get("wait"), "wait") or 0
     limits.require_wait(wait_ms)
-    call.require_use(namespace, topic, READ)
+    return _WantedJobs(namespace, topic, limit, lease_ms, wait_ms)
+
+
+_cached_wanted_jobs: Final = lru_cache(_CACHED_QUERIES)(_parse_wanted_jobs)
+
+
+async def _take(call: Call, wanted: _WantedJobs) -> list[LeasedJob]:
+    namespace, topic, limit, lease_ms, wait_ms = wanted
     jobs = await call.store.dequeue(namespace, topic, limit, lease_ms, 0)
     if wait_ms and not jobs:
         with call.request.app.state.waiting_calls.one_of(call.access.identity):
@@ -103,7 +166,7 @@ async def dequeue(call: Call) -> Response:
             jobs = await _unless_disconnected(call.request, taking)
         if jobs:
             await _require_still(call, namespace, topic, jobs)
-    return json_response([leased_job_info(job) for job in jobs])
+    return jobs
 
 
 async def _require_still(call: Call, namespace: str, topic: str, jobs: list[LeasedJob]) -> None:
@@ -152,13 +215,12 @@ async def _wait_for_disconnect(request: Request) -> None:
 
 @job_call
 async def ack(call: Call) -> Response:
-    async def done(
-        call: Call, first: SettleBody, handles: list[Handle]
-    ) -> list[tuple[Outcome, int]]:
-        found = await call.store.ack(first.namespace, first.topic, handles)
-        return [(outcome, 0) for outcome in found]
+    return await settle(call, _acked, READ)
 
-    return await settle(call, done, READ)
+
+async def _acked(call: Call, first: SettleBody, handles: list[Handle]) -> list[tuple[Outcome, int]]:
+    found = await call.store.ack(first.namespace, first.topic, handles)
+    return [(outcome, 0) for outcome in found]
 
 
 @job_call
@@ -192,24 +254,34 @@ async def settle(call: Call, act: Action, *permissions: str) -> Response:
     Answer 403 if the call lacks one of the permissions on a topic.
     """
     body = decode_body(await whole_body(call.request, BODY_BYTES_MAX), ONE_OR_MANY)
-    is_batch = isinstance(body, list)
-    wanted: list[SettleBody] = body if isinstance(body, list) else [body]
-    limits.require_within("", len(wanted), 1, BATCH_MAX, "the number of jobs in a batch")
-    handles = []
-    for index, one in enumerate(wanted):
-        item = index if is_batch else None
-        handles.append(_handle(one, item))
-        call.require(one.namespace, one.topic, *permissions, item=item)
-    found: list[tuple[Outcome, int]] = []
-    for first, group in _groups(wanted, handles):
-        found += await act(call, first, group)
-    if is_batch:
-        is_done = all(outcome is Outcome.DONE for outcome, _ in found)
-        return json_response([settle_result(*one) for one in found], status=200 if is_done else 207)
-    outcome, ends_ms = found[0]
+    if isinstance(body, list):
+        found = await _settle_each(call, body, act, *permissions)
+        return json_response([settle_result(*one) for one in found], status=_batch_status(found))
+    handle = _handle(body, None)
+    call.require(body.namespace, body.topic, *permissions)
+    ((outcome, ends_ms),) = await act(call, body, [handle])
     if outcome is not Outcome.DONE:
         return problem(_STATUSES[outcome], _DETAILS[outcome])
     return json_response(settle_result(outcome, ends_ms))
+
+
+async def _settle_each(
+    call: Call, wanted: list[SettleBody], act: Action, *permissions: str
+) -> list[tuple[Outcome, int]]:
+    """Apply an action to the jobs of a batch. Check all of them before the first one is changed."""
+    limits.require_within("", len(wanted), 1, BATCH_MAX, "the number of jobs in a batch")
+    handles = []
+    for index, one in enumerate(wanted):
+        handles.append(_handle(one, index))
+        call.require(one.namespace, one.topic, *permissions, item=index)
+    found: list[tuple[Outcome, int]] = []
+    for first, group in _groups(wanted, handles):
+        found += await act(call, first, group)
+    return found
+
+
+def _batch_status(found: list[tuple[Outcome, int]]) -> int:
+    return 200 if all(outcome is Outcome.DONE for outcome, _ in found) else 207
 
 
 def _handle(one: SettleBody, item: int | None) -> Handle:
@@ -245,9 +317,8 @@ def _has_same_parameters(a: SettleBody, b: SettleBody) -> bool:
     )
 
 
-def topic_of(call: Call) -> tuple[str, str]:
-    """Return namespace and topic of the query."""
-    query = call.request.query_params
+def topic_of(query: QueryParams) -> tuple[str, str]:
+    """Return namespace and topic of a query."""
     names = {}
     for field in ("namespace", "topic"):
         if field not in query:
@@ -287,6 +358,12 @@ def _duration_ms(seconds: float | None, field: str) -> int | None:
 TOPIC_QUERY: Final = (
     Query("namespace", "the namespace", required=True),
     Query("topic", "the topic", required=True),
+)
+_DEQUEUE_QUERY: Final = (
+    *TOPIC_QUERY,
+    Query("limit", f"limit of jobs; default {DEQUEUE_DEFAULT}", int),
+    Query("wait", "seconds to wait for a job", float),
+    Query("lease", "length of the lease in seconds; default: the setting of the topic", float),
 )
 REFUSALS: Final = tuple(
     (status, Problem) for status in (400, 401, 403, 404, 405, 413, 429, 500, 503)
@@ -335,16 +412,23 @@ OPERATIONS: Final = (
         summary="Lease the most urgent jobs of a topic.",
         group="jobs",
         access=Access.JOB_TOKEN,
-        query=(
-            *TOPIC_QUERY,
-            Query("limit", f"limit of jobs; default {DEQUEUE_DEFAULT}", int),
-            Query("wait", "seconds to wait for a job", float),
-            Query(
-                "lease", "length of the lease in seconds; default: the setting of the topic", float
-            ),
-        ),
+        query=_DEQUEUE_QUERY,
         answer=list[LeasedJobInfo],
         failures=REFUSALS,
+        failure_media=MEDIA,
+        is_audited=False,
+    ),
+    Operation(
+        method="POST",
+        path="/dequeue",
+        handler=ack_and_dequeue,
+        summary="Ack the jobs in the body, which may be none; then lease the next jobs of a topic.",
+        group="jobs",
+        access=Access.JOB_TOKEN,
+        query=_DEQUEUE_QUERY,
+        body=list[SettleBody],
+        answer=AckedAndLeased,
+        failures=(*REFUSALS, (207, AckedAndLeased)),
         failure_media=MEDIA,
         is_audited=False,
     ),

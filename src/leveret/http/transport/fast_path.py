@@ -184,7 +184,8 @@ class FastPath:
     def _encode(self, response: Response) -> bytes:
         status = response.status_code
         lines = [_PHRASES.get(status) or b"HTTP/1.1 %d \r\n" % status]
-        for name, value in (*self._common_headers.now(), *response.raw_headers):
+        lines.append(self._common_headers.lines_now())
+        for name, value in response.raw_headers:
             lines += (name, b": ", value, b"\r\n")
         lines += (b"\r\n", bytes(response.body))
         return b"".join(lines)

@@ -113,25 +113,22 @@ class EmbeddedStore:
         """Write all jobs, or none where one of them does not fit."""
         topics = [self._topic(job.namespace, job.topic) for job in jobs]
         _require_room(topics, jobs)
+        now_ms = self._now_ms
         ids: list[int] = []
         known = 0
         for topic, job in zip(topics, jobs, strict=True):
-            first = self._first_id(topic, job)
-            known += first is not None
-            ids.append(self._put(topic, job) if first is None else first)
+            key, first = job.idempotency_key, None
+            if key is not None:
+                first = idempotency_keys.first_id(topic.vhost, key, now_ms)
+                known += first is not None
+            ids.append(self._put(topic, job, now_ms) if first is None else first)
         return Enqueued(ids, known)
 
-    def _first_id(self, topic: Topic, job: NewJob) -> int | None:
-        """Return the id of the first job with the same idempotency key, if there is one."""
-        if job.idempotency_key is None:
-            return None
-        return idempotency_keys.first_id(topic.vhost, job.idempotency_key, self._now_ms)
-
-    def _put(self, topic: Topic, job: NewJob) -> int:
-        id = self._ids.next(self._now_ms)
+    def _put(self, topic: Topic, job: NewJob, now_ms: int) -> int:
+        id = self._ids.next(now_ms)
         if job.fair_key is not None and topic.queue.ready.fair_lines is None:
             fairness.note_fair(self._host.broker.register, job.namespace, job.topic)
-        is_taken = topic.put_new(job, self._headers.header(job, id, self._now_ms))
+        is_taken = topic.put_new(job, self._headers.header(job, id, now_ms))
         assert is_taken, "there was room for it"
         if job.idempotency_key is not None:
             idempotency_keys.remember(topic.vhost, job.idempotency_key, id)

@@ -314,12 +314,10 @@ def by_topic(jobs: list[BufferedJob]) -> dict[TopicName, list[BufferedJob]]:
     return found
 
 
-def topics_of(jobs: list[NewJob]) -> set[TopicName]:
-    return {(job.namespace, job.topic) for job in jobs}
-
-
 def _distinct(jobs: list[NewJob]) -> tuple[list[int], list[NewJob]]:
     """Leave out jobs that repeat a key of the batch; return the position of each, and the rest."""
+    if all(job.idempotency_key is None for job in jobs):
+        return list(range(len(jobs))), jobs
     places: list[int] = []
     distinct: list[NewJob] = []
     first: dict[tuple[str, str], int] = {}

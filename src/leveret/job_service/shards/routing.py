@@ -12,6 +12,7 @@ the node reads the map again. No node can act on an old map.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 from leveret.errors import JobsUnavailableError
@@ -41,6 +42,7 @@ def fnv32a(data: bytes) -> int:
     return found
 
 
+@lru_cache(SLOTS_KEPT)  # hashing is slow in Python, and every job of a flush needs its slot
 def slot_of(topic: TopicName) -> int:
     """Return the hash of a topic: of its namespace followed by its name."""
     return fnv32a("".join(topic).encode())
@@ -59,7 +61,6 @@ class ShardMap:
         self._redis = redis
         self._overrides: dict[TopicName, int] = {}
         self._count = len(shards)  # the number of shards N
-        self._slots: dict[TopicName, int] = {}  # cached, since hashing is slow in Python
         self.is_loaded = False
 
     def shard_of(self, topic: TopicName) -> Shard:
@@ -80,16 +81,7 @@ class ShardMap:
 
     def _index(self, topic: TopicName) -> int:
         override = self._overrides.get(topic)
-        return self.slot(topic) % self._count if override is None else override
-
-    def slot(self, topic: TopicName) -> int:
-        """Return `slot_of` from a cache."""
-        found = self._slots.get(topic)
-        if found is None:
-            if len(self._slots) >= SLOTS_KEPT:
-                self._slots.clear()
-            found = self._slots[topic] = slot_of(topic)
-        return found
+        return slot_of(topic) % self._count if override is None else override
 
     async def reach(
         self, topic: TopicName, work: Callable[[Shard], Awaitable[Answer]], deadline_s: float

@@ -8,6 +8,7 @@ enqueued.
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from pathlib import Path
@@ -37,7 +38,7 @@ from leveret.job_service.shards.background.ticker import Ticker
 from leveret.job_service.shards.counters import Counters, collect_stats
 from leveret.job_service.shards.dead_jobs import DeadJobs
 from leveret.job_service.shards.dequeueing import Dequeuer
-from leveret.job_service.shards.enqueueing import Enqueuer, topics_of
+from leveret.job_service.shards.enqueueing import Enqueuer
 from leveret.job_service.shards.id_generator import IdGenerator
 from leveret.job_service.shards.job_lists import JobLists
 from leveret.job_service.shards.ready_signals import ReadySignals
@@ -276,9 +277,8 @@ class ShardsStore:
         if not jobs:
             return Enqueued([], 0)
         ids, known = await self._enqueuer.enqueue(jobs)
-        for one in jobs:
-            self._counters.of((one.namespace, one.topic)).enqueued += 1
-        for topic in topics_of(jobs):
+        for topic, count in Counter([(job.namespace, job.topic) for job in jobs]).items():
+            self._counters.of(topic).enqueued += count
             if self._redis.is_up:
                 urgent = min(job.priority for job in jobs if (job.namespace, job.topic) == topic)
                 self._updater.flusher_of(topic).signal(topic, urgent)

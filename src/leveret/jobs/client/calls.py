@@ -35,7 +35,7 @@ T = TypeVar("T")
 Raw = TypeVar("Raw")
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Call(Generic[T]):
     """One call that can be sent."""
 
@@ -87,10 +87,18 @@ class _Result(msgspec.Struct):
     lease_expires_at: datetime | None = None
 
 
+class _AckedAndLeased(msgspec.Struct):
+    """The answer of POST /dequeue."""
+
+    acked: list[_Result]
+    jobs: list[Job]
+
+
 _IDS: Final = msgspec.json.Decoder(list[int], strict=False)
 _JOBS: Final = msgspec.json.Decoder(list[Job], strict=False)
 _INFOS: Final = msgspec.json.Decoder(list[JobInfo], strict=False)
 _RESULTS: Final = msgspec.json.Decoder(list[_Result])
+_ACKED_AND_LEASED: Final = msgspec.json.Decoder(_AckedAndLeased, strict=False)
 _ENCODER: Final = msgspec.json.Encoder()
 
 
@@ -117,19 +125,50 @@ def dequeue(
     namespace: str, topic: str, limit: int, wait_s: float, lease_s: float | None
 ) -> Call[list[Job]]:
     """Lease up to `limit` jobs; wait for one up to `wait_s`."""
+
+    def decode(answer: Answer) -> list[Job]:
+        return _of_topic(_decoded(_JOBS, answer), namespace, topic)
+
+    path = _dequeue_path(namespace, topic, limit, wait_s, lease_s)
+    return Call("GET", path, None, decode, wait_s=wait_s)
+
+
+def ack_and_dequeue(
+    done: Sequence[Job],
+    namespace: str,
+    topic: str,
+    limit: int,
+    wait_s: float,
+    lease_s: float | None,
+) -> Call[tuple[list[Outcome], list[Job]]]:
+    """Settle jobs as done, then lease the next ones."""
+
+    def decode(answer: Answer) -> tuple[list[Outcome], list[Job]]:
+        found = _decoded(_ACKED_AND_LEASED, answer)
+        results = _each(found.acked, answer, len(done))
+        jobs = _of_topic(found.jobs, namespace, topic)
+        return [result.outcome for result in results], jobs
+
+    body = _ENCODER.encode([_Settled(j.namespace, j.topic, j.id, j.token) for j in done])
+    path = _dequeue_path(namespace, topic, limit, wait_s, lease_s)
+    return Call("POST", path, body, decode, wait_s=wait_s)
+
+
+def _dequeue_path(
+    namespace: str, topic: str, limit: int, wait_s: float, lease_s: float | None
+) -> str:
     query: dict[str, object] = {"namespace": namespace, "topic": topic, "limit": limit}
     if wait_s > 0:
         query["wait"] = wait_s
     if lease_s is not None:
         query["lease"] = lease_s
+    return f"/dequeue?{urlencode(query)}"
 
-    def decode(answer: Answer) -> list[Job]:
-        jobs = _decoded(_JOBS, answer)
-        for job in jobs:
-            job.namespace, job.topic = namespace, topic
-        return jobs
 
-    return Call("GET", f"/dequeue?{urlencode(query)}", None, decode, wait_s=wait_s)
+def _of_topic(jobs: list[Job], namespace: str, topic: str) -> list[Job]:
+    for job in jobs:
+        job.namespace, job.topic = namespace, topic
+    return jobs
 
 
 def ack(jobs: Iterable[Job]) -> Call[list[Outcome]]:

@@ -123,6 +123,24 @@ class Client:
         """Settle jobs as done; return the outcome of each."""
         return self.send_call(calls.ack(jobs)) if jobs else []
 
+    def ack_and_dequeue(
+        self,
+        jobs: Sequence[Job],
+        topic: str,
+        *,
+        limit: int = 1,
+        wait_s: float = 0.0,
+        lease_s: float | None = None,
+        namespace: str | None = None,
+    ) -> tuple[list[Outcome], list[Job]]:
+        """Settle jobs as done, then lease the next ones of a topic, as `dequeue` does.
+
+        It is one round trip instead of two. Return the outcome of each ack, and the new jobs.
+        """
+        given = namespace or self.namespace
+        call = calls.ack_and_dequeue(jobs, given, topic, limit, wait_s, lease_s)
+        return self.send_call(call)
+
     def nack(
         self, job: Job, error: str, *, delay_s: float | None = None, dead: bool = False
     ) -> None:
