@@ -90,6 +90,8 @@ class Forming:
         # New nodes that followers have reported to this leader, and when.
         self._newcomers: dict[str, tuple[float, Card]] = {}
         self._told_s: dict[str, float] = {}  # when this follower reported a new node
+        self._uids: set[bytes] = set()  # of the members
+        self._left: set[int] = set()  # incarnations of nodes that were removed
         self._tasks: set[asyncio.Task[None]] = set()
         # Tasks that wait for a commit, or for the end of a hand-over.
         self._waiting: list[tuple[Callable[[RaftHost], bool], asyncio.Future[None]]] = []
@@ -113,6 +115,17 @@ class Forming:
                     self._promote(host)
             except (BusyError, ChangeRefusedError, NotLeaderError) as reason:
                 log.debug("the members cannot change now: %s", reason)
+
+    def on_members(self, members: Members) -> None:
+        """Note which connected nodes have left.
+
+        The card of a link is as old as the link. A member that was new at that time still looks new
+        when it has been removed, and must not be added again.
+        """
+        uids = {member.uid for member in members.members.values()}
+        gone, self._uids = self._uids - uids, uids
+        cards = self._node.links.cards().values()
+        self._left |= {card.incarnation for card in cards if card.uid in gone}
 
     # Creating a cluster
 
@@ -170,6 +183,8 @@ class Forming:
                 continue
             member = members.named(name)
             if member is None:
+                if card.incarnation in self._left:
+                    continue
                 self._add(host, card)
                 return True
             is_told = (name, card.incarnation) in self._admitted
@@ -187,7 +202,8 @@ class Forming:
         if not self._node.links.can_talk(leader):
             return
         for name, card in self._node.links.cards().items():
-            is_new = not card.cluster and members.named(name) is None
+            is_member = bool(card.cluster) or members.named(name) is not None
+            is_new = not is_member and card.incarnation not in self._left
             if is_new and now_s - self._told_s.get(name, -NEWCOMER_S) >= NEWCOMER_S:
                 self._told_s[name] = now_s
                 number = int(members.next_number).to_bytes(_NUMBER_BYTES, "big")

@@ -421,6 +421,7 @@ class ClusterMember:
             self._names[number] = member.name
         if len(members.everyone()) > 1 and self._card.has_data:
             self._card = replace(self._card, has_data=False)
+        self.forming.on_members(members)
         self.links.set_peers(self._peers())
         for name in self.links.cards():
             number = self._number_of(name)

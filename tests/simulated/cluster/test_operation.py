@@ -160,3 +160,17 @@ def test_a_drained_node_is_a_note_at_the_leader(schedule: CheckedSchedule) -> No
     (fault,) = faults_at(leader)
     assert (fault.severity, fault.node) == (NOTE, drained.name)
     assert f"leveret ctl cluster revive {drained.name}" in fault.advice
+
+
+def test_a_node_that_was_removed_is_not_taken_for_a_new_one(schedule: CheckedSchedule) -> None:
+    """The nodes were new when they connected, and their links still say so."""
+    world, leader = started(schedule, "a", "b", "c")
+    silent = other_than(world, leader)
+    other = other_than(world, leader, silent)
+    world.until(world.is_even)
+    for machine in (leader, other):
+        world.network.cut(silent.name, machine.name)  # it does not close its links
+    world.command(leader.name, partial(ClusterMember.remove, name=silent.name))
+    schedule.run_for(2)
+    names = [member.name for member in member_of(leader).status().members]
+    assert sorted(names) == sorted([leader.name, other.name])
