@@ -37,6 +37,7 @@ from leveret.http.framework.node import NodeView
 from leveret.http.framework.operations import ACTOR
 from leveret.http.framework.request_parts import node_of
 from leveret.job_service.store import Store
+from leveret.shortened import shortened
 
 MEDIA: Final = "application/problem+json"
 RETRY_AFTER_S: Final = 1  # if nothing else is known
@@ -71,6 +72,10 @@ class Problem(msgspec.Struct, omit_defaults=True):
     detail: str
     item: int | None = None  # index of the job in its batch
     field: str = ""  # the invalid field
+
+    def __post_init__(self) -> None:
+        self.detail = shortened(self.detail)
+        self.field = shortened(self.field)
 
 
 class CallRefusedError(HTTPException):
