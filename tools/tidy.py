@@ -26,6 +26,7 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
     for part, below in {
         "errors": "",
         "decode_errors": "",
+        "shortened": "",
         "clock": "",
         "slices": "",
         "addresses": "",
@@ -43,7 +44,7 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
         "storage": "errors checksum heap histogram wire journal engine",
         "http_client": "errors",
         "http_post": "errors http_client",
-        "auth": "errors decode_errors addresses patterns engine http_client",
+        "auth": "errors decode_errors shortened addresses patterns engine http_client",
         "definitions": "errors patterns wire engine auth",
         "arrow": "errors wire journal engine storage",
         "embedded": "errors clock engine",
@@ -62,9 +63,9 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
         "lake": "errors",
         "pipeline": "errors clock charts lake wire arrow jobs job_model job_service",
         "pyspark_leveret": "errors http_client lake wire amqp amqp_client arrow",
-        "http": "errors decode_errors slices addresses listening histogram build_info config "
-        "patterns wire engine auth definitions arrow tasks leases shovels federation job_model "
-        "job_service",
+        "http": "errors decode_errors shortened slices addresses listening histogram build_info "
+        "config patterns wire engine auth definitions arrow tasks leases shovels federation "
+        "job_model job_service",
         "metrics": "errors slices histogram build_info engine storage job_service http",
         "runtime": "errors decode_errors checksum clock slices addresses listening build_info "
         "histogram heap config patterns wire journal engine storage cluster auth definitions amqp "

@@ -1,5 +1,6 @@
 """Request bodies: refused before they are read, and limited in sum."""
 
+import contextlib
 import json
 import re
 import socket
@@ -9,7 +10,7 @@ from contextlib import closing
 
 import pytest
 
-from leveret.http.framework import body_budget
+from leveret.http.framework import body_budget, operations
 from leveret.http.framework.operations import Access
 from leveret.http.transport.http_connection import DRAIN_BYTES_MAX
 from leveret.testing.broker import RunningBroker, broker
@@ -132,6 +133,44 @@ def test_all_bodies_together_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> No
                 assert status_of(held) == 400
                 other.sendall(head("POST", path, login, 40_000) + b" " * 40_000)
                 assert status_of(other) == 400, (path, login)
+
+
+def test_bodies_of_one_user_leave_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(body_budget, "BODIES_BYTES_MAX", 50_000)
+    with broker(http=True) as server:
+        user = {"password": "low", "tags": "management"}
+        permission = {"configure": ".*", "write": ".*", "read": ".*"}
+        assert ask(server, "PUT", "/api/users/low", user)[0] == 201
+        assert ask(server, "PUT", "/api/permissions/%2F/low", permission)[0] == 201
+        _, found = ask(server, "POST", "/api/jobs/token", login="low:low")
+        low = "Basic " + b64encode(b"low:low").decode()
+        publish = "/api/exchanges/%2F/amq.default/publish"
+        for path, login in (("/enqueue", f"Bearer {found['token']}"), (publish, low)):
+            with closing(connect(server)) as held, closing(connect(server)) as other:
+                held.sendall(head("POST", path, login, 20_000) + b" " * 19_000)
+                wait_for_held(server)
+                other.sendall(head("POST", path, login, 20_000) + b" " * 19_000)
+                assert status_of(other) == 503, path
+                assert ask(server, "POST", "/api/definitions", b" " * 25_000)[0] == 400
+                held.sendall(b" " * 1_000)
+                assert status_of(held) == 400
+        with closing(connect(server)) as client:  # the share of the user is free again
+            client.sendall(head("POST", publish, low, 20_000) + b" " * 20_000)
+            assert status_of(client) == 400
+
+
+def test_slow_body_on_the_fast_path_ends_the_connection(
+    server: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operations, "BODY_S", 0.1)
+    _, found = ask(server, "POST", "/api/jobs/token")
+    with closing(connect(server)) as client:
+        client.sendall(head("POST", "/enqueue", f"Bearer {found['token']}", 1_000))
+        with contextlib.suppress(ConnectionError):
+            for _ in range(1_000):
+                client.sendall(b" ")
+                wait_for_held(server)
+            pytest.fail("the whole body was taken")
 
 
 def wait_for_held(server: RunningBroker) -> None:

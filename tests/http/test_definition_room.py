@@ -63,9 +63,13 @@ def test_patterns_of_a_vhost_are_limited_in_their_cost(server: RunningBroker, vh
 
 
 def test_values_of_policies_are_limited_in_bytes(server: RunningBroker, vhost: str) -> None:
-    large = {**POLICY, "definition": {"ha-params": ["x" * BYTES_MAX]}}
-    status, text = put(server, f"/api/policies/{vhost}/large", large)
+    def policy(size: int) -> dict[str, object]:
+        return {**POLICY, "definition": {"ha-params": ["x" * size]}}
+
+    fill(server, vhost, {"policies": [{"name": "large", **policy(BYTES_MAX - 100_000)}]})
+    status, text = put(server, f"/api/policies/{vhost}/new", policy(100_000))
     assert (status, text.endswith(f"may set more than {BYTES_MAX}")) == (400, True)
+    assert put(server, f"/api/policies/{vhost}/new", policy(50_000)) == (201, "")
 
 
 def test_parameters_of_a_vhost_are_limited(server: RunningBroker, vhost: str) -> None:

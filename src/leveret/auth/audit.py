@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
+from leveret.shortened import shortened
+
 EVENTS_MAX: Final = 10_000
 READ_AGAIN_MS: Final = 60_000  # a read that is repeated within this time is not noted again
 READS_MAX: Final = 10_000  # reads that are remembered to find repetitions
@@ -40,6 +42,7 @@ class Audit:
         self._reads: dict[tuple[str, ...], int] = {}  # time at which each was noted, oldest first
 
     def note(self, user: str, peer: str, action: str, target: str, result: str) -> None:
+        target = shortened(target)
         event = AuditEvent(self._now_ms(), user, peer, action, target, result)
         self._events.append(event)
         facts = {"action": action, "user": user, "peer": peer, "target": target, "result": result}
@@ -47,7 +50,7 @@ class Audit:
 
     def note_read(self, user: str, peer: str, action: str, target: str, result: str) -> None:
         """Note a read, unless the same read was noted in the last minute: programs repeat them."""
-        read = (user, peer, action, target, result)
+        read = (user, peer, action, shortened(target), result)
         now_ms = self._now_ms()
         if now_ms - self._reads.get(read, now_ms - READ_AGAIN_MS) < READ_AGAIN_MS:
             return

@@ -4,7 +4,9 @@ A value is decoded JSON. A check returns a fault or a list of faults. `require_n
 list into the error that RabbitMQ answers with.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Final
 
 from leveret.engine.arguments.policy_keys import erlang_term as field_term
 from leveret.errors import PreconditionFailedError
@@ -13,17 +15,35 @@ from leveret.wire.tables import field_of
 Check = Callable[[str, object], str]  # returns the fault of a named value, or an empty string
 
 
-def erlang_term(value: object) -> str:
-    """Return a value as Erlang prints it."""
+# A fault quotes this much of a value.
+QUOTED_DEPTH_MAX: Final = 8
+QUOTED_ITEMS_MAX: Final = 100  # of each list and object
+_LEFT_OUT: Final = "…"
+
+
+def erlang_term(value: object, depth: int = 0) -> str:
+    """Return a value as Erlang prints it. The rest of a long or deep value is left out."""
+    if isinstance(value, dict | list) and depth == QUOTED_DEPTH_MAX:
+        return _LEFT_OUT
     if isinstance(value, dict):
-        entries = [f"{erlang_term(name)} => {erlang_term(item)}" for name, item in value.items()]
-        return f"#{{{','.join(entries)}}}"
+        return f"#{{{','.join(_quoted(_entry(pair, depth) for pair in value.items()))}}}"
     if isinstance(value, list):
-        return f"[{','.join(erlang_term(item) for item in value)}]"
+        return f"[{','.join(_quoted(erlang_term(item, depth + 1) for item in value))}]"
     try:
         return field_term(field_of(value))
     except ValueError:
         return str(value)
+
+
+def _entry(pair: tuple[object, object], depth: int) -> str:
+    return f"{erlang_term(pair[0])} => {erlang_term(pair[1], depth + 1)}"
+
+
+def _quoted(terms: Iterator[str]) -> Iterator[str]:
+    """Yield the first terms, and a mark if there are more."""
+    yield from islice(terms, QUOTED_ITEMS_MAX)
+    if next(terms, None) is not None:
+        yield _LEFT_OUT
 
 
 def number_fault(name: str, value: object) -> str:
@@ -45,7 +65,8 @@ def object_faults(
     if not isinstance(value, dict):
         return [f"{what} not a list {erlang_term(value)}"]
     faults: list[str] = []
-    unknown = [f"{{{erlang_term(k)},{erlang_term(v)}}}" for k, v in value.items() if k not in known]
+    terms = (f"{{{erlang_term(k)},{erlang_term(v)}}}" for k, v in value.items() if k not in known)
+    unknown = list(_quoted(terms))
     if unknown:
         faults.append(f"Unrecognised terms [{','.join(unknown)}] in {what}")
     for name in reversed(list(known)):

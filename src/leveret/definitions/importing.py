@@ -19,11 +19,13 @@ from leveret.auth.users import parse_tags, require_valid
 from leveret.definitions import checks
 from leveret.definitions.definitions import Definitions
 from leveret.definitions.limits import QUEUES
-from leveret.definitions.object_importer import ObjectImporter
+from leveret.definitions.object_checker import ObjectChecker
+from leveret.definitions.object_importer import put_binding, put_exchange, put_queue
 from leveret.definitions.parameters import VHOST_LIMITS, require_global, require_settable
 from leveret.definitions.rows import Document, Row, maybe_text, text
 from leveret.definitions.vhosts import checked_metadata, require_name
-from leveret.errors import PreconditionFailedError
+from leveret.engine.vhosts.vhost import Vhost
+from leveret.errors import EngineError, PreconditionFailedError
 from leveret.patterns import Pattern
 
 ORDER: Final = (
@@ -66,7 +68,6 @@ class Importer:
         self._owner = owner
         categories = ORDER if vhost is None else OF_VHOST
         self._document = Document(document, categories, vhost)
-        self._objects = ObjectImporter(definitions, self._document)
         self._users = {text(row, "name") for row in self._document.rows("users")}
         self._hashes: dict[str, PasswordHash] = {}  # by user, for users with plain passwords
 
@@ -79,20 +80,21 @@ class Importer:
 
     def check(self) -> Iterator[None]:
         """Check every row. Raises PreconditionFailedError for the first bad row."""
+        checker = ObjectChecker(self._definitions.broker)
         handlers: dict[str, Handler] = {
             "users": self._check_user,
-            "vhosts": self._check_vhost,
+            "vhosts": partial(self._check_vhost, checker),
             "permissions": self._check_permission,
-            "exchanges": self._objects.check_exchange,
+            "exchanges": partial(self._check_object, checker.check_exchange),
             "topic_permissions": self._check_topic_permission,
             "global_parameters": self._check_global,
             "policies": self._check_policy,
             "parameters": self._check_parameter,
-            "queues": self._objects.check_queue,
-            "bindings": self._objects.check_binding,
+            "queues": partial(self._check_object, checker.check_queue),
+            "bindings": partial(self._check_object, checker.check_binding),
         }
         yield from self._each(handlers)
-        self._check_limits()
+        checker.require_room(self._queue_limits())
 
     def steps(self) -> Iterator[None]:
         """Carry out every row. Run the steps inside turns of the engine."""
@@ -100,13 +102,13 @@ class Importer:
             "users": self._put_user,
             "vhosts": self._put_vhost,
             "permissions": self._put_permission,
-            "exchanges": self._objects.put_exchange,
+            "exchanges": partial(self._put_object, put_exchange),
             "topic_permissions": self._put_topic_permission,
             "global_parameters": self._put_global,
             "policies": self._put_policy,
             "parameters": self._put_parameter,
-            "queues": self._objects.put_queue,
-            "bindings": self._objects.put_binding,
+            "queues": partial(self._put_object, put_queue),
+            "bindings": partial(self._put_object, put_binding),
         }
         yield from self._each(handlers)
 
@@ -178,9 +180,22 @@ class Importer:
             text(row, "read"),
         )
 
-    def _check_vhost(self, row: Row) -> None:
-        require_name(text(row, "name"))
-        checked_metadata(_metadata(row))
+    def _check_object(self, check: Callable[[str, Row], None], row: Row) -> None:
+        try:
+            check(self._document.vhost_of(row, self._definitions), row)
+        except EngineError as fault:
+            raise PreconditionFailedError(str(fault)) from None
+
+    def _put_object(self, put: Callable[[Vhost, Row], None], row: Row) -> None:
+        vhost = self._document.vhost_of(row, self._definitions)
+        put(self._definitions.broker.vhost(vhost), row)
+
+    def _check_vhost(self, checker: ObjectChecker, row: Row) -> None:
+        name = text(row, "name")
+        require_name(name)
+        kind = checked_metadata(_metadata(row)).get("default_queue_type")
+        if kind:
+            checker.default_kinds[name] = str(kind)
 
     def _put_vhost(self, row: Row) -> None:
         self._definitions.vhosts.put(text(row, "name"), _metadata(row))
@@ -231,23 +246,15 @@ class Importer:
             text(row, "name"),
         )
 
-    def _check_limits(self) -> None:
-        """RabbitMQ: refuse the import if its queues would exceed the limit of a vhost."""
+    def _queue_limits(self) -> dict[str, object]:
+        """Return the limits on queues that the document sets, by vhost."""
         limits: dict[str, object] = {}
         for row in self._document.rows("parameters"):
             component, vhost, _ = self._parameter(row)
             values = row.get("value")
             if component == VHOST_LIMITS and isinstance(values, dict):
                 limits[vhost] = values.get(QUEUES, -1)
-        for vhost, (there, new) in self._objects.new_queues().items():
-            found = self._definitions.broker.vhosts.get(vhost)
-            most = limits.get(vhost, found.queues_max if found is not None else -1)
-            if isinstance(most, int) and new and 0 <= most < there + new:
-                raise PreconditionFailedError(
-                    f'Adding {new} queue(s) to virtual host "{vhost}" would exceed the limit of '
-                    f"{most} queue(s).\n\nThis virtual host currently has {there} queue(s) "
-                    "defined.\n\nImport aborted!"
-                )
+        return limits
 
 
 def _require(check: Callable[[], None], where: str) -> None:

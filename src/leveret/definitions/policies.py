@@ -167,7 +167,8 @@ def _pattern_fault(name: str, value: object) -> str:
 def _apply_to_fault(name: str, value: object) -> str:
     if value in APPLY_TO:
         return ""
+    shown = value if isinstance(value, str) else erlang_term(value)
     return (
-        f"apply-to '{value}' unrecognised; should be one of: 'queues', 'classic_queues', "
+        f"apply-to '{shown}' unrecognised; should be one of: 'queues', 'classic_queues', "
         " 'quorum_queues', 'streams', 'exchanges', or 'all'"
     )

@@ -3,6 +3,8 @@
 import re
 from typing import Final
 
+from leveret.shortened import shortened
+
 _TYPES: Final = {
     "int": "a whole number",
     "float": "a number",
@@ -22,7 +24,8 @@ _UNKNOWN: Final = re.compile(r"Object contains unknown field `(?P<field>[^`]+)`"
 
 
 def plain_fault(text: str) -> str:
-    """Return the text of a decoding error in plain words. Other texts stay as they are."""
+    """Return the text of a decoding error in plain words. Other texts are only shortened."""
+    text = shortened(text)  # the search for the place takes long in a text of megabytes
     if found := _WRONG_TYPE.match(text):
         wanted = " or ".join(map(_type_name, found["wanted"].split(" | ")))
         return f"{_subject(found['place'])} must be {wanted}, not {_type_name(found['got'])}"

@@ -22,6 +22,7 @@ from leveret.errors import (
     NotFoundError,
     StorageError,
 )
+from leveret.shortened import shortened
 
 _encode: Final = msgspec.json.Encoder().encode
 # RabbitMQ: the words of its management API, which clients compare.
@@ -34,6 +35,9 @@ class ErrorBody(msgspec.Struct):
 
     error: str
     reason: str
+
+    def __post_init__(self) -> None:
+        self.reason = shortened(self.reason)
 
 
 def json_response(

@@ -34,9 +34,10 @@ from leveret.errors import (
 )
 from leveret.http.framework.login import login
 from leveret.http.framework.node import NodeView
-from leveret.http.framework.operations import ACTOR
+from leveret.http.framework.operations import body_holder, set_actor
 from leveret.http.framework.request_parts import node_of
 from leveret.job_service.store import Store
+from leveret.shortened import shortened
 
 MEDIA: Final = "application/problem+json"
 RETRY_AFTER_S: Final = 1  # if nothing else is known
@@ -71,6 +72,10 @@ class Problem(msgspec.Struct, omit_defaults=True):
     detail: str
     item: int | None = None  # index of the job in its batch
     field: str = ""  # the invalid field
+
+    def __post_init__(self) -> None:
+        self.detail = shortened(self.detail)
+        self.field = shortened(self.field)
 
 
 class CallRefusedError(HTTPException):
@@ -136,7 +141,7 @@ def job_call(handler: JobHandler) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
         try:
             access = await _access_of(request)
-            request.scope[ACTOR] = access.identity
+            set_actor(request, access.identity, access.user)
             store: Store = await node_of(request).jobs.store()
             return await handler(Call(request, store, access))
         except CallRefusedError as fault:
@@ -185,16 +190,16 @@ async def _access_of(request: Request) -> JobAccess:
     return access
 
 
-def has_token(node: NodeView, headers: list[tuple[bytes, bytes]]) -> bool:
-    """Return True if a request has a valid token: the rest of its body may be read."""
+def maybe_body_holder(node: NodeView, headers: list[tuple[bytes, bytes]]) -> str | None:
+    """Return who holds the body of a request with a valid token. The rest of it may be read."""
     scheme, sent = _authorization(headers)
     if scheme != "bearer":
-        return False
+        return None
     try:
-        node.jobs.access(sent)
+        access = node.jobs.access(sent)
     except LeveretError:
-        return False
-    return True
+        return None
+    return body_holder(access.identity, access.user)
 
 
 def _authorization(headers: list[tuple[bytes, bytes]]) -> tuple[str, str]:

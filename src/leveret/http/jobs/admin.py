@@ -11,7 +11,13 @@ from leveret.auth import CONFIGURE, READ, WRITE
 from leveret.auth.job_access import ALL
 from leveret.errors import JobsInvalidError, JobsUnavailableError, TokenRefusedError
 from leveret.http.framework.listing import flag_of
-from leveret.http.framework.operations import Access, Operation, Query, whole_body
+from leveret.http.framework.operations import (
+    OBJECT_BYTES_MAX,
+    Access,
+    Operation,
+    Query,
+    whole_body,
+)
 from leveret.http.framework.request_parts import node_of, part_of, user_of
 from leveret.http.framework.responses import ErrorBody, json_response
 from leveret.http.jobs.access import MEDIA, Call, job_call, problem
@@ -149,7 +155,7 @@ async def delete_dead(call: Call) -> Response:
 
 
 async def _dead_jobs_of(call: Call) -> tuple[DeadJobsBody, list[int] | None]:
-    body: DeadJobsBody = decode_body(await whole_body(call.request), DeadJobsBody)
+    body: DeadJobsBody = decode_body(await whole_body(call.request, OBJECT_BYTES_MAX), DeadJobsBody)
     limits.require_topic(body.namespace, body.topic)
     call.require(body.namespace, body.topic + DEAD_SUFFIX, READ)
     if body.ids is None:
@@ -173,7 +179,9 @@ async def get_settings(call: Call) -> Response:
 
 @job_call
 async def put_settings(call: Call) -> Response:
-    settings: TopicSettings = decode_body(await whole_body(call.request), TopicSettings)
+    settings: TopicSettings = decode_body(
+        await whole_body(call.request, OBJECT_BYTES_MAX), TopicSettings
+    )
     namespace, topic = _topic_of(call)
     call.require(namespace, topic, CONFIGURE)
     limits.require_settings(settings)

@@ -38,7 +38,7 @@ from leveret.errors import (
 )
 from leveret.http.framework.names import arguments_of, printable, require_short
 from leveret.http.framework.node import NodeView
-from leveret.http.framework.operations import Operation, body_of
+from leveret.http.framework.operations import BODY_BYTES_MAX, Operation, body_of
 from leveret.http.framework.permissions import (
     exchange_name,
     queue_in,
@@ -300,6 +300,7 @@ OPERATIONS: Final = (
         summary="Publish a message; the answer comes when it is safe.",
         group="exchanges",
         body=PublishBody,
+        body_bytes_max=BODY_BYTES_MAX,
         answer=PublishResult,
         is_audited=False,
     ),

@@ -8,11 +8,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leveret.definitions.exporting import global_parameters, parameters
-from leveret.definitions.parameters import CLUSTER_NAME, OWNED, VHOST_LIMITS
+from leveret.definitions.parameters import CLUSTER_NAME, OWNED, VALUE_BYTES_MAX, VHOST_LIMITS
 from leveret.definitions.policies import OPERATOR_POLICY
 from leveret.errors import NotFoundError
 from leveret.http.framework.bodies import change_response, object_of, require_keys, vhost_not_found
-from leveret.http.framework.operations import Access, Operation
+from leveret.http.framework.operations import OBJECT_BYTES_MAX, Access, Operation
 from leveret.http.framework.permissions import (
     governed_vhost,
     governed_vhosts,
@@ -195,6 +195,7 @@ async def put_cluster_name(request: Request) -> Response:
 
 _ONE: Final = "/api/parameters/{component}/{vhost}/{name}"
 _GLOBAL: Final = "/api/global-parameters/{name}"
+_BODY_BYTES_MAX: Final = VALUE_BYTES_MAX + OBJECT_BYTES_MAX  # a value in the longest form of JSON
 
 OPERATIONS: Final = (
     Operation(
@@ -241,6 +242,7 @@ OPERATIONS: Final = (
         group="parameters",
         access=Access.POLICYMAKER,
         body=ValueBody,
+        body_bytes_max=_BODY_BYTES_MAX,
         status=201,
     ),
     Operation(
@@ -278,6 +280,7 @@ OPERATIONS: Final = (
         group="parameters",
         access=Access.POLICYMAKER,
         body=ValueBody,
+        body_bytes_max=_BODY_BYTES_MAX,
         status=201,
     ),
     Operation(

@@ -26,7 +26,7 @@ from leveret.auth.limits import MAX_CHANNELS, MAX_CONNECTIONS, USER_LIMIT
 from leveret.auth.permissions import require_patterns
 from leveret.errors import NotFoundError, PreconditionFailedError
 from leveret.http.framework.node import NodeView
-from leveret.http.framework.operations import Access, Operation, body_of
+from leveret.http.framework.operations import BODY_BYTES_MAX, Access, Operation, body_of
 from leveret.http.framework.request_parts import node_of, part_of, user_of
 from leveret.http.framework.responses import json_response
 
@@ -256,6 +256,7 @@ OPERATIONS: Final = (
         group=_GROUP,
         access=Access.ADMINISTRATOR,
         body=UserNames,
+        body_bytes_max=BODY_BYTES_MAX,
         status=204,
     ),
     Operation(

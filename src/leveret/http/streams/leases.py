@@ -29,7 +29,13 @@ from leveret.engine.message import Message
 from leveret.engine.queues.queue import Queue
 from leveret.engine.streams.stream import Stream
 from leveret.http.framework.node import NodeView
-from leveret.http.framework.operations import Access, Operation, Query, body_of
+from leveret.http.framework.operations import (
+    BODY_BYTES_MAX,
+    Access,
+    Operation,
+    Query,
+    body_of,
+)
 from leveret.http.framework.permissions import permitted_queue
 from leveret.http.framework.request_parts import node_of, number_of, part_of, user_of
 from leveret.http.framework.responses import json_response
@@ -319,6 +325,7 @@ OPERATIONS: Final = (
         access=Access.ANY_USER,
         query=(_COLUMNS,),
         body=MessageNumbers,
+        body_bytes_max=BODY_BYTES_MAX,
         media=MEDIA_TYPE,
         is_export=True,
     ),

@@ -27,7 +27,7 @@ from leveret.errors import LeadLostError
 from leveret.http.framework.body_budget import BodyBudget
 from leveret.http.framework.operations import WHOLE_BODY, Handler
 from leveret.http.framework.request_counts import CLIENT_GONE, RequestCounts
-from leveret.http.jobs.access import has_token
+from leveret.http.jobs.access import maybe_body_holder
 from leveret.http.transport.common_headers import CommonHeaders
 
 BODY_BYTES_MAX: Final = 1024 * 1024  # uvicorn passes on a larger body in pieces
@@ -131,9 +131,9 @@ class FastPath:
         self._requests = requests
         self._common_headers = CommonHeaders()
 
-    def may_send_body(self, head: Head) -> bool:
-        """Return True if the client may send the rest of its body: it has a valid token."""
-        return has_token(self._app.state.node, head.headers)
+    def maybe_holder(self, head: Head) -> str | None:
+        """Return who holds the rest of a body; None if the client may not send it yet."""
+        return maybe_body_holder(self._app.state.node, head.headers)
 
     async def answer(self, scope: dict[str, Any], body: bytes, gone: asyncio.Event) -> bytes | None:
         """Return the bytes of the answer to one request, and count the request.

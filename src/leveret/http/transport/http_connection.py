@@ -17,6 +17,8 @@ from typing import Any, Final
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from leveret.http.framework.body_budget import NO_HOLDER
+from leveret.http.framework.operations import body_time_s
 from leveret.http.framework.responses import ErrorBody, json_response
 from leveret.http.transport.fast_path import FastPath, Head, maybe_head
 from leveret.http.transport.open_connections import OpenConnections
@@ -78,6 +80,8 @@ class HttpConnection(HttpToolsProtocol):
     _has_head = False
     _drained = 0  # bytes of a body that were dropped
     _reserved = 0  # bytes of the body budget that the fast path holds
+    _holder = NO_HOLDER  # for whom it holds them
+    _body_by_s = 0.0  # loop time by which the body on the fast path must be complete
     _head_by_s = 0.0  # loop time by which the head must be complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -116,15 +120,16 @@ class HttpConnection(HttpToolsProtocol):
     def _has_room(self, head: Head, size: int) -> bool:
         """Reserve memory for the body. Return False if uvicorn shall read it, after the login."""
         is_whole = size >= head.body_start + head.body_length
-        if not is_whole and not self.fast_path.may_send_body(head):
+        holder = NO_HOLDER if is_whole else self.fast_path.maybe_holder(head)
+        if holder is None or not self.fast_path.bodies.take(head.body_length, holder):
             return False
-        if not self.fast_path.bodies.take(head.body_length):
-            return False
-        self._reserved = head.body_length
+        self._reserved, self._holder = head.body_length, holder
+        if not is_whole:
+            self._body_by_s = self.loop.time() + body_time_s(head.body_length)
         return True
 
     def _release_body(self) -> None:
-        self.fast_path.bodies.give_back(self._reserved)
+        self.fast_path.bodies.give_back(self._reserved, self._holder)
         self._reserved = 0
 
     def _is_between(self) -> bool:
@@ -268,7 +273,7 @@ class HttpConnection(HttpToolsProtocol):
             self.tasks.add(task)
             task.add_done_callback(self.tasks.discard)
         else:
-            self._wait_s(self.timeout_keep_alive)
+            self._wait_s(min(self.timeout_keep_alive, self._body_by_s - self.loop.time()))
 
     async def _answer(self, head: Head, gone: asyncio.Event) -> None:
         body = bytes(self._body[: head.body_length])
