@@ -317,6 +317,23 @@ def test_an_empty_queue_without_consumers_is_calm(reader: Reader, server: Runnin
     expect(explanation).not_to_have_class(re.compile("warn"))
 
 
+def test_a_consumer_that_holds_up_a_queue_is_listed_once(
+    reader: Reader, server: RunningBroker
+) -> None:
+    with pika.BlockingConnection(pika.URLParameters(server.url)) as connection:
+        channel = connection.channel()
+        channel.queue_declare("full")
+        channel.basic_qos(prefetch_count=1)
+        channel.basic_consume("full", lambda *_: None, consumer_tag="slow")
+        for _ in range(2):
+            channel.basic_publish("", "full", b"x")
+        channel.queue_declare("full", passive=True)  # the broker has both messages
+        reader.open("#/queues/%2F/full", "/queues/:vhost/:name")
+        explanation = reader.page.locator("[data-explanation]")
+        expect(explanation.locator("[data-code=unacked]")).to_be_visible()
+        expect(explanation.locator("li li")).to_have_text(re.compile("^slow on .*1 of 1"))
+
+
 def test_users_are_listed_with_their_vhosts_and_lose_permissions_only_after_a_question(
     reader: Reader,
 ) -> None:
