@@ -15,6 +15,12 @@ from tests.page.browser import Reader, asked
 
 pytestmark = pytest.mark.compiled_only("the calls behind the page are tested in both forms")
 
+LONG = "orders.europe.germany.billing"  # the name of a queue
+WIDER_THAN_BOX = """(boxes) => boxes
+  .map((box) => [box.querySelector("text").getBBox(), box.querySelector("rect").getBBox()])
+  .filter(([text, rect]) => text.x + text.width > rect.width)
+  .length"""
+
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RunningBroker]:
@@ -41,22 +47,24 @@ def test_an_exchange_is_declared_bound_drawn_and_tried(
     dialog = page.get_by_role("dialog")
     with pika.BlockingConnection(pika.URLParameters(server.url)) as connection:
         connection.channel().queue_declare("eu")
-        connection.channel().queue_declare("all")
+        connection.channel().queue_declare(LONG)
     reader.open("#/exchanges", "/exchanges")
     page.get_by_role("button", name="Declare an exchange").click()
     submit(dialog, "Declare", name="orders", type="topic")
     expect(page.get_by_role("heading", level=1)).to_have_text("orders")
-    for queue, key in (("eu", "order.eu.*"), ("all", "#")):
+    for queue, key in (("eu", "order.eu.*"), (LONG, "#")):
         page.get_by_role("button", name="Bind", exact=True).click()
         submit(dialog, "Bind", other=queue, key=key)
     graph = page.locator(".graph")
     expect(graph.get_by_role("link", name="eu (queue)")).to_be_visible()
     expect(graph.locator(".label").filter(has_text="order.eu.*")).to_be_visible()
+    expect(graph.get_by_role("link", name=f"{LONG} (queue)")).to_be_visible()
+    assert graph.locator(".box").evaluate_all(WIDER_THAN_BOX) == 0
 
     route = page.locator("[data-route]")
     page.get_by_label("Routing key").fill("order.us.new")
     page.get_by_role("button", name="Test").click()
-    expect(route).to_contain_text("The message would reach 1 queue: all.")
+    expect(route).to_contain_text(f"The message would reach 1 queue: {LONG}.")
     page.get_by_label("Routing key").fill("order.eu.new")
     page.get_by_role("button", name="Test").click()
     expect(route).to_contain_text("The message would reach 2 queues")
