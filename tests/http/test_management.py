@@ -572,6 +572,8 @@ def test_alarm_fails_its_health_checks_and_blocks_publishing(
             answer = api.ask("GET", path)
             assert (answer.status, answer.json["reason"]) == (503, "low on memory")
             assert answer.json["alarms"] == [{"node": "test", "resource": "memory"}]
+        jobs = api.ask("GET", "health/checks/jobs")
+        assert (jobs.status, jobs.json["reason"]) == (503, "low on memory")
         assert api.get("nodes/test")["mem_alarm"] is True
         body = {"routing_key": "q", "payload": "x"}
         assert api.post("exchanges/%2F/amq.default/publish", body).status == 503

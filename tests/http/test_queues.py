@@ -10,6 +10,7 @@ import pika
 import pytest
 
 from leveret.testing.broker import RunningBroker, broker
+from leveret.testing.disk import FakeDisk
 
 LOGIN = {"Authorization": "Basic " + b64encode(b"guest:guest").decode()}
 
@@ -84,6 +85,16 @@ def test_queue_has_the_fields_that_clients_read(server: RunningBroker) -> None:
     assert queue["messages_unacked"] == queue["messages_unacknowledged"]
     assert queue["message_bytes"] == 6 + 2 + 5
     assert queue["message_stats"]["publish"] == 3
+
+
+def test_only_a_durable_queue_is_on_disk() -> None:
+    with broker(http=True, disk=FakeDisk()) as server:
+        connection = pika.BlockingConnection(pika.URLParameters(server.url))
+        for name in ("durable", "transient"):
+            connection.channel().queue_declare(name, durable=name == "durable")
+        found = [queue["durability"] for queue in ask(server, "/api/queues")[1]]
+        connection.close()
+    assert found == ["sync", "none"]
 
 
 def test_queues_are_listed_as_bare_arrays(server: RunningBroker) -> None:

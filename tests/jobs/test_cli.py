@@ -138,7 +138,7 @@ def test_the_data_directory_of_a_node_stands_for_a_token(tmp_path: Path) -> None
         )
     assert refused.returncode == nowhere.returncode == 1
     assert refused.stderr.startswith("leveret jobs: a token is needed: give --token or set ")
-    assert nowhere.stderr == f"leveret jobs: {mistyped} is not the data directory of a node\n"
+    assert f"{mistyped} is not the data directory of a node" in nowhere.stderr
 
 
 def test_no_service_is_one_line(tmp_path: Path) -> None:

@@ -15,6 +15,12 @@ from tests.page.browser import Reader, asked
 
 pytestmark = pytest.mark.compiled_only("the calls behind the page are tested in both forms")
 
+LONG = "orders.europe.germany.billing"  # the name of a queue
+WIDER_THAN_BOX = """(boxes) => boxes
+  .map((box) => [box.querySelector("text").getBBox(), box.querySelector("rect").getBBox()])
+  .filter(([text, rect]) => text.x + text.width > rect.width)
+  .length"""
+
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RunningBroker]:
@@ -41,22 +47,24 @@ def test_an_exchange_is_declared_bound_drawn_and_tried(
     dialog = page.get_by_role("dialog")
     with pika.BlockingConnection(pika.URLParameters(server.url)) as connection:
         connection.channel().queue_declare("eu")
-        connection.channel().queue_declare("all")
+        connection.channel().queue_declare(LONG)
     reader.open("#/exchanges", "/exchanges")
     page.get_by_role("button", name="Declare an exchange").click()
     submit(dialog, "Declare", name="orders", type="topic")
     expect(page.get_by_role("heading", level=1)).to_have_text("orders")
-    for queue, key in (("eu", "order.eu.*"), ("all", "#")):
+    for queue, key in (("eu", "order.eu.*"), (LONG, "#")):
         page.get_by_role("button", name="Bind", exact=True).click()
         submit(dialog, "Bind", other=queue, key=key)
     graph = page.locator(".graph")
     expect(graph.get_by_role("link", name="eu (queue)")).to_be_visible()
     expect(graph.locator(".label").filter(has_text="order.eu.*")).to_be_visible()
+    expect(graph.get_by_role("link", name=f"{LONG} (queue)")).to_be_visible()
+    assert graph.locator(".box").evaluate_all(WIDER_THAN_BOX) == 0
 
     route = page.locator("[data-route]")
     page.get_by_label("Routing key").fill("order.us.new")
     page.get_by_role("button", name="Test").click()
-    expect(route).to_contain_text("The message would reach 1 queue: all.")
+    expect(route).to_contain_text(f"The message would reach 1 queue: {LONG}.")
     page.get_by_label("Routing key").fill("order.eu.new")
     page.get_by_role("button", name="Test").click()
     expect(route).to_contain_text("The message would reach 2 queues")
@@ -315,6 +323,23 @@ def test_an_empty_queue_without_consumers_is_calm(reader: Reader, server: Runnin
     explanation = reader.page.locator("[data-explanation]")
     expect(explanation).to_contain_text("There are no messages.")
     expect(explanation).not_to_have_class(re.compile("warn"))
+
+
+def test_a_consumer_that_holds_up_a_queue_is_listed_once(
+    reader: Reader, server: RunningBroker
+) -> None:
+    with pika.BlockingConnection(pika.URLParameters(server.url)) as connection:
+        channel = connection.channel()
+        channel.queue_declare("full")
+        channel.basic_qos(prefetch_count=1)
+        channel.basic_consume("full", lambda *_: None, consumer_tag="slow")
+        for _ in range(2):
+            channel.basic_publish("", "full", b"x")
+        channel.queue_declare("full", passive=True)  # the broker has both messages
+        reader.open("#/queues/%2F/full", "/queues/:vhost/:name")
+        explanation = reader.page.locator("[data-explanation]")
+        expect(explanation.locator("[data-code=unacked]")).to_be_visible()
+        expect(explanation.locator("li li")).to_have_text(re.compile("^slow on .*1 of 1"))
 
 
 def test_users_are_listed_with_their_vhosts_and_lose_permissions_only_after_a_question(

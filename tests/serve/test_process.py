@@ -167,14 +167,20 @@ def test_port_that_is_taken_is_one_line_and_exit_code_one(tmp_path: Path) -> Non
             assert port in done.stderr
 
 
-@pytest.mark.parametrize("below", ["", "below"])
-def test_a_data_directory_that_cannot_be_is_named(tmp_path: Path, below: str) -> None:
+@pytest.mark.parametrize(
+    ("below", "reason"), [("", "it is a file"), ("below", "a part of this path is a file")]
+)
+def test_a_data_directory_that_cannot_be_is_one_line(
+    tmp_path: Path, below: str, reason: str
+) -> None:
     file = tmp_path / "file"
     file.write_text("no directory")
     done = run_serve("--data", str(file / below))
     assert (done.returncode, done.stdout) == (1, "")
-    assert f"leveret serve: cannot start: {file / below}: " in done.stderr
-    assert "Traceback" not in done.stderr
+    assert done.stderr == (
+        f"leveret serve: cannot start: {file / below}: {reason}; "
+        "choose a data directory that this user can write to (--data)\n"
+    )
 
 
 def test_a_host_that_nobody_knows_is_named(tmp_path: Path) -> None:

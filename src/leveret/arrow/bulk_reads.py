@@ -47,8 +47,8 @@ from leveret.errors import CorruptionError, LeveretError
 
 log = logging.getLogger(__name__)
 
-READS_MAX: Final = 8  # concurrent reads; each may take about 30 MB of its worker's memory
-WORKERS_MAX: Final = 4  # each takes 170 MB
+READS_MAX: Final = 8  # concurrent reads; a large one takes up to 90 MB of its worker's memory
+WORKERS_MAX: Final = 4  # each takes about 70 MB, and more for large reads
 USER_READS_MAX: Final = 6  # of one user, so that others find a place
 WAIT_S: Final = 30.0  # wait for a running read to end
 BEGIN_S: Final = 120.0  # wait for the first rows: a new worker has to load pyarrow first

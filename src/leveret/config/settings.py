@@ -43,7 +43,7 @@ class Settings:
     )
     durability: str = _option(
         "sync",
-        "When a message counts as safe. sync: it is on disk. os: the operating system has it, so"
+        "When a message is safe. sync: it is on disk. os: the operating system has it, so"
         " a power loss can lose confirmed messages. No other option turns syncs off.",
         choices=("sync", "os"),
     )
@@ -98,7 +98,7 @@ class Settings:
     tls_login_san_type: str = _option(
         "dns",
         "The type of subject alternative name that is the user name. The first name of this type"
-        " counts.",
+        " is used.",
         choices=("dns", "email", "uri", "ip"),
     )
     node: str = _option(
@@ -126,7 +126,7 @@ class Settings:
         metavar="SECRET",
     )
     cluster_secret_file: Path | None = _file(
-        "File with the secret of the cluster. Line breaks at its end do not count."
+        "File with the secret of the cluster. Line breaks at its end are ignored."
     )
     cluster_tls: bool = _option(
         False,
@@ -263,7 +263,7 @@ class Settings:
     )
     oauth2_username_claims: str = _option(
         "sub,client_id",
-        "Claims that can hold the user name. The first one in the token counts.",
+        "Claims that can hold the user name. The first one in the token is used.",
         metavar="CLAIM,…",
     )
     oauth2_scope_prefix: str | None = _option(

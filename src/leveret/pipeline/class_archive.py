@@ -20,7 +20,7 @@ from typing import Final
 
 from leveret.clock import Clock
 
-WRITE_S: Final = 7200.0  # from a first start, or a start that writes the archive, to the next one
+WRITE_S: Final = 600.0  # from a first start, or a start that writes the archive, to the next one
 # Variables that put folders with files on the class path. No archive can be made of these.
 _CLASS_PATHS: Final = ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_DIST_CLASSPATH")
 _SILENT: Final = "-Xlog:disable -Xlog:all=error:stderr"  # no warnings about single classes

@@ -67,17 +67,6 @@ def read_jobs(
     return _read(spark, split_shards(dsns, condition, part_rows), columns, condition)
 
 
-def read_all_rows(
-    spark: SparkSession,
-    dsns: Sequence[str],
-    where: str = "TRUE",
-    columns: Sequence[str] = COLUMNS,
-    part_rows: int = PART_ROWS,
-) -> DataFrame:
-    """Return all rows of all shards, including copies of topics that are being moved."""
-    return _read(spark, split_shards(dsns, where, part_rows), columns, where)
-
-
 def copy_ahead(
     spark: SparkSession, parts: list[CopyRange], batch_rows: int, rate: float | None
 ) -> int:

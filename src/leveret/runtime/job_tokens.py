@@ -11,8 +11,8 @@ with the user's password. The permissions of the user are looked up at each call
 
 A token is verified with the secret or the public key of the settings, and only with the algorithm
 of that key type. If neither is set, a secret in the data directory is used. The node or
-`leveret jobs token` makes that secret at the first need. The nodes of a cluster derive it from the
-secret of the cluster, so that each of them accepts the tokens of the others.
+`leveret jobs` makes that secret at the first need. The nodes of a cluster derive it from the secret
+of the cluster, so that each of them accepts the tokens of the others.
 """
 
 import contextlib
@@ -27,6 +27,7 @@ from leveret.auth import JobAccess, User, UserDirectory
 from leveret.clock import Clock
 from leveret.config.settings import Settings
 from leveret.errors import ConfigError, TokenRefusedError
+from leveret.storage.disk import LOCK_FILE
 
 SECRET_FILE: Final = "jobs-secret"
 SECRET_CHARACTERS_MIN: Final = 32
@@ -192,6 +193,16 @@ def secret_in(folder: Path | None) -> str:
     if len(found) < SECRET_CHARACTERS_MIN:
         raise ConfigError(f"{path}: it has fewer than {SECRET_CHARACTERS_MIN} characters")
     return found
+
+
+def secret_of_node(folder: Path) -> str:
+    """Return the secret in the data directory of a node, for commands.
+
+    Raises ConfigError if no node has used the directory: a mistyped name must not create one.
+    """
+    if not any((folder / name).exists() for name in (SECRET_FILE, LOCK_FILE)):
+        raise ConfigError(f"{folder} is not the data directory of a node that has been started")
+    return secret_in(folder)
 
 
 def put_cluster_secret(folder: Path, cluster_secret: bytes) -> None:

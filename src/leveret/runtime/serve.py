@@ -18,6 +18,8 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from pathlib import Path
+from typing import Final
 
 from leveret import build_info
 from leveret.addresses import shown_address
@@ -28,13 +30,19 @@ from leveret.runtime import logs
 from leveret.runtime.clustered import ClusteredNode
 from leveret.runtime.loop import loop_factory
 from leveret.runtime.node import Node
-from leveret.storage.disk import Disk
+from leveret.storage.disk import LOCK_FILE, Disk
 
 log = logging.getLogger(__name__)
 
 # A full collection visits every message object: with a million messages it blocked the loop for
 # 171 ms at the default thresholds. The core's objects form no cycles, so rare collections suffice.
 GC_THRESHOLDS = (100_000, 50, 1000)
+# Faults of a path whose own text does not say what is wrong with a data directory.
+_PATH_FAULTS: Final = {
+    errno.EEXIST: "it is a file",
+    errno.ENOTDIR: "a part of this path is a file",
+    errno.ENOENT: "it cannot be created there",
+}
 
 
 def serve(settings: Settings) -> int:
@@ -122,7 +130,12 @@ def _reason(fault: OSError, settings: Settings) -> str:
     if isinstance(fault, socket.gaierror):
         return f"host is {settings.host}: {reason}"
     if fault.filename is not None:
-        return f"{os.fsdecode(fault.filename)}: {reason}"
+        path = Path(os.fsdecode(fault.filename))
+        data = settings.data
+        if path not in (data, *data.parents, data / LOCK_FILE):
+            return f"{path}: {reason}"
+        reason = _PATH_FAULTS.get(fault.errno or 0, reason)
+        return f"{path}: {reason}; choose a data directory that this user can write to (--data)"
     if fault.errno == errno.EADDRINUSE:
         return f"{reason}; stop the program that uses it, or choose another port"
     return reason

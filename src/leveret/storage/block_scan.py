@@ -15,7 +15,7 @@ mark `synced`, a removal marker, the known commit index, or a valid block furthe
 reaches. A valid block close behind shows nothing, because a power loss in the middle of a sync can
 keep a block and lose the one before it. If the bytes were synced, this member has lost blocks that
 it may have acknowledged: it may not vote until a leader has sent them again. The log before them is
-kept (`lost_from`), unless it cannot be recovered any more (`needs_copy`).
+kept, unless it cannot be recovered any more (`needs_copy`).
 
 `scan_blocks` changes nothing. `tidy_end` removes the invalid end that it found.
 """
@@ -81,7 +81,6 @@ class BlockScan:
         self.effects: list[Effect] = []  # effects of all blocks from the start on
         self.cut_bytes = 0  # bytes of a torn write at the end
         self.lost = ""  # why this member has lost blocks; empty: it has not
-        self.lost_from = 0  # the first lost block, if the log before it can be used
         self.needs_copy = False  # the log cannot be used: this node needs the leader's directory
         # Files after the last block, which `tidy_end` removes.
         self.extra_files: list[int] = []
@@ -115,7 +114,6 @@ def scan_blocks(disk: Disk, committed: int) -> BlockScan:
     _finish(disk, walk, scan, names)
     if scan.last_index < witness and not scan.lost:
         scan.lost = f"block {witness} was on disk, but the log ends with block {scan.last_index}"
-        scan.lost_from = scan.last_index + 1
     if not scan.files and (scan.lost or scan.last_index):
         return _needs_copy(scan.lost or "no block of the log is left")
     scan.committed = max(min(committed, scan.last_index), scan.base_index)
@@ -237,7 +235,6 @@ def _read_file(
         scan.cut_bytes = size - at
     else:
         scan.lost = f"{log_name(int(walk.file))} is damaged at byte {at}, after block {last}"
-        scan.lost_from = last + 1
     return False
 
 

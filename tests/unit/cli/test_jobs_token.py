@@ -20,10 +20,11 @@ def asked(*words: str, **env: str) -> tuple[int, str]:
 
 
 def test_a_token_is_signed_by_the_secret_of_the_data_directory(tmp_path: Path) -> None:
-    data = str(tmp_path / "new")
+    data = str(tmp_path)
+    (tmp_path / "lock").touch()  # a node has used the directory
     code, token = asked("--data", data, "-n", "a", "-n", "b", "--expires", "12h")
     assert code == 0
-    file = tmp_path / "new" / "jobs-secret"
+    file = tmp_path / "jobs-secret"
     assert file.stat().st_mode & 0o777 == 0o600
     claims = jwt.decode(token.strip(), file.read_text().strip(), algorithms=["HS256"])
     assert claims["namespaces"] == ["a", "b"]
@@ -31,7 +32,15 @@ def test_a_token_is_signed_by_the_secret_of_the_data_directory(tmp_path: Path) -
     before = file.read_text()
     assert asked("--data", data, "-n", "a")[0] == 0
     assert file.read_text() == before
-    assert os.listdir(tmp_path / "new") == ["jobs-secret"]
+    assert sorted(os.listdir(tmp_path)) == ["jobs-secret", "lock"]
+
+
+def test_a_mistyped_data_directory_is_refused_and_not_made(tmp_path: Path) -> None:
+    mistyped = tmp_path / "typo"
+    code, said = asked("--data", str(mistyped), "-n", "a")
+    assert code == 1
+    assert "is not the data directory of a node" in said
+    assert not mistyped.exists()
 
 
 def test_a_secret_of_the_settings_signs_instead(tmp_path: Path) -> None:

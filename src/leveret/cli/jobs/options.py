@@ -95,16 +95,12 @@ def _create_token(data: Path | None, secret: str) -> str:
 
     Nodes with a `jobs_token_secret` do not use the secret in their data directories.
     """
-    from leveret.runtime.job_tokens import ALL, SECRET_FILE, make_token, secret_in
-    from leveret.storage.disk import LOCK_FILE
+    from leveret.runtime.job_tokens import ALL, make_token, secret_of_node
 
-    if secret:
-        return make_token(secret, [ALL], "cli", Clock().now_ms(), _TOKEN_LIFETIME_S)
-    assert data is not None
-    # The first token creates the secret file. A mistyped directory must not get one.
-    if not any((data / name).exists() for name in (SECRET_FILE, LOCK_FILE)):
-        raise ConfigError(f"{data} is not the data directory of a node")
-    return make_token(secret_in(data), [ALL], "cli", Clock().now_ms(), _TOKEN_LIFETIME_S)
+    if not secret:
+        assert data is not None
+        secret = secret_of_node(data)
+    return make_token(secret, [ALL], "cli", Clock().now_ms(), _TOKEN_LIFETIME_S)
 
 
 def to_row(found: object) -> Row:

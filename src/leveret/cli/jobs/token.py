@@ -60,13 +60,11 @@ def token(
         ),
     ] = "",
 ) -> None:
-    """Print a new token. It is signed with the secret in a data directory, which is created if
-    it is missing.
-    """
-    from leveret.runtime.job_tokens import make_token, now_ms, secret_in
+    """Print a new token, signed with the secret in the data directory of a node."""
+    from leveret.runtime.job_tokens import make_token, now_ms, secret_of_node
 
     try:
-        secret = secret or secret_in(data)
+        secret = secret or secret_of_node(data)
     except ConfigError as fault:
         typer.echo(f"leveret jobs token: {fault}", err=True)
         raise typer.Exit(1) from None

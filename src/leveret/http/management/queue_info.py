@@ -198,7 +198,7 @@ def queue_info(node: NodeView, rates: RateSamples, now_ms: int, queue: Queue) ->
         message_bytes_ready=ready_bytes,
         message_bytes_unacknowledged=unacked_bytes,
         memory=queue.memory_bytes(),
-        durability=node.durability,
+        durability=node.durability if queue.durable else "none",
         message_stats=with_rates(QueueStats, counts, details),
         policy=queue.policy,
         operator_policy=queue.operator_policy,

@@ -358,13 +358,18 @@ class ShardsStore:
 
     async def stats(self, namespace: str | None) -> list[TopicStats]:
         """Return statistics of every topic that has jobs or that this node has served."""
+
+        def is_asked(topic: TopicName) -> bool:
+            is_up = any(each.is_up and self._routes.is_on(topic, each) for each in self._shards)
+            return is_up and (namespace is None or topic[0] == namespace)
+
         if self._redis.is_up:
             for topic in await self._redis.buffers():
-                if namespace is None or topic[0] == namespace:
+                if is_asked(topic):
                     flush = partial(self._updater.flush, topic)
                     await self._try_to("flush for the statistics", flush)
             for topic in await self._redis.prefetched_topics():
-                if namespace is None or topic[0] == namespace:
+                if is_asked(topic):
                     write = partial(self._prefetcher.write_notes, topic)
                     await self._try_to("write notes for the statistics", write)
         given = self._tables.given_time()

@@ -176,7 +176,7 @@ function drawBox(node, place, vhost, isReached) {
         transform: `translate(${place.x} ${place.y})`,
       },
       svg("rect", { width: BOX_W, height: BOX_H, rx: node.kind === "queue" ? 6 : 21 }),
-      svg("text", { x: 14, y: 18 }, cut(shown, 22)),
+      svg("text", { x: 14, y: 18 }, cut(shown, 20)),
       " ", // between two words for screen readers
       svg("text", { class: "kind", x: 14, y: 33 }, kind),
       svg("title", null, `${shown} (${kind})`),

@@ -14,6 +14,7 @@ export function explanation(found) {
     : found.moving
       ? "Messages are moving."
       : "No messages are moving.";
+  const shown = new Set(); // consumers that an earlier reason lists
   return h(
     "div",
     { class: `note ${kind}`, "data-explanation": true },
@@ -23,21 +24,27 @@ export function explanation(found) {
         "ul",
         null,
         found.reasons.map((reason) =>
-          h("li", { "data-code": reason.code }, reason.text, holders(reason.details)),
+          h("li", { "data-code": reason.code }, reason.text, holders(reason.details, shown)),
         ),
       ),
   );
 }
 
-/** List the consumers that hold messages, with links to their connections. */
-function holders(details) {
-  const found = details?.holders ?? (details?.holder ? [details.holder] : []);
-  if (!Array.isArray(found) || found.length === 0) return null;
+/** List the consumers that hold messages, with links to their connections. Each is listed once. */
+function holders(details, shown) {
+  const all = details?.holders ?? (details?.holder ? [details.holder] : []);
+  const found = all.filter((holder) => !shown.has(consumerKey(holder))).slice(0, 10);
+  if (found.length === 0) return null;
+  for (const holder of found) shown.add(consumerKey(holder));
   return h(
     "ul",
     null,
-    found.slice(0, 10).map((holder) => h("li", null, holderText(holder))),
+    found.map((holder) => h("li", null, holderText(holder))),
   );
+}
+
+function consumerKey({ connection, channel, consumer_tag }) {
+  return JSON.stringify([connection, channel, consumer_tag]);
 }
 
 function holds({ unacked, prefetch }) {

@@ -90,12 +90,12 @@ function drawParts(node) {
     h(
       "div",
       { class: "states", "aria-hidden": "true" },
-      h("span", { class: "ready", style: share(held) }),
-      h("span", { class: "scheduled", style: share(rest) }),
+      h("span", { class: "buffers", style: share(held) }),
+      h("span", { class: "program", style: share(rest) }),
     ),
     figures([
-      [[h("span", { class: "key ready", "aria-hidden": "true" }), "Messages and buffers"], bytes(held)],
-      [[h("span", { class: "key scheduled", "aria-hidden": "true" }), "Program and definitions"], bytes(rest)],
+      [[h("span", { class: "key buffers", "aria-hidden": "true" }), "Messages and buffers"], bytes(held)],
+      [[h("span", { class: "key program", "aria-hidden": "true" }), "Program and definitions"], bytes(rest)],
     ]),
     h(
       "p",
