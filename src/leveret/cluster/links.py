@@ -13,6 +13,7 @@ Sending never blocks. Data that cannot be sent now is dropped and counted: Raft 
 
 import asyncio
 import logging
+from collections import Counter
 from os import urandom
 from random import Random
 from typing import Final
@@ -395,9 +396,11 @@ class Links:
             return link
         strangers = [other for other in self._others if not other.is_dialed]
         if len(strangers) >= STRANGERS_MAX:
-            # The oldest has had its time: nobody can keep members out by holding connections.
-            del self._others[strangers[0]]  # one that fails in TLS is never told to be closed
-            strangers[0].abort("too many strangers")
+            # Nobody can keep members out: the oldest of the host with the most has had its time.
+            crowded = Counter(_host(other.address) for other in strangers).most_common(1)[0][0]
+            oldest = next(other for other in strangers if _host(other.address) == crowded)
+            del self._others[oldest]  # one that fails in TLS is never told to be closed
+            oldest.abort("too many strangers")
         self._others[link] = None
         return link
 

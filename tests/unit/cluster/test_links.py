@@ -607,6 +607,18 @@ async def test_the_oldest_stranger_makes_room_for_the_newest() -> None:
 
 
 @played
+async def test_the_strangers_of_a_crowded_host_leave_room_for_those_of_others() -> None:
+    one = End(1)
+    async with ends(one):
+        other = cast(Link, one.links._accept())
+        other.address = "10.0.0.9:40000"
+        for port in range(2 * STRANGERS_MAX):
+            cast(Link, one.links._accept()).address = f"10.0.0.1:{port}"
+        assert other in one.links._others
+        assert len(one.links._others) == STRANGERS_MAX
+
+
+@played
 async def test_a_link_that_was_given_up_before_it_was_made_ends_at_once() -> None:
     one = End(1)
     link = Link(one.links, Listening(one.card(), SECRET, bytes(NONCE_BYTES)))
