@@ -60,7 +60,7 @@ def token(
         ),
     ] = "",
 ) -> None:
-    """Print a new token, signed with the secret in the data directory of a node."""
+    """Print a new token. It is signed with the secret in the data directory of a node."""
     from leveret.runtime.job_tokens import make_token, now_ms, secret_of_node
 
     try:
