@@ -39,10 +39,10 @@ async def _limit_connections(dsn: str, limit: int) -> str:
     return dsn.replace("leveret@", f"few_{database}@")
 
 
-def test_a_refused_connection_leaves_those_that_work(deployment: Deployment) -> None:
+def test_a_refused_connection_leaves_those_that_work(new_deployment: Deployment) -> None:
     async def main() -> None:
-        limited = [await _limit_connections(dsn, 2) for dsn in deployment.dsns]
-        async with deployment.at(dsns=limited).node() as store:
+        limited = [await _limit_connections(dsn, 2) for dsn in new_deployment.dsns]
+        async with new_deployment.at(dsns=limited).node() as store:
             await store.enqueue([new(f"t{n}") for n in range(30)])
             calls = (store.dequeue("n", f"t{n}", 1, None, 0) for n in range(30))
             found = await asyncio.gather(*calls)
