@@ -227,20 +227,33 @@ def test_a_queue_may_be_deleted_while_somebody_waits(
     assert api.take(TOPIC)["attempt"] == 2
 
 
+async def lose_lead(*arguments: object) -> list[object]:
+    """Dequeue in a node that loses the lead while a call waits."""
+    if arguments[-1] == 0:  # the time to wait
+        return []
+    raise LeadLostError("another node leads now: try again")
+
+
 def test_a_waiting_dequeue_is_told_that_its_node_lost_the_lead(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def lose(*arguments: object) -> list[object]:
-        if arguments[-1] == 0:  # the time to wait
-            return []
-        raise LeadLostError("another node leads now: try again")
-
     with monkeypatch.context() as patch:
-        patch.setattr(EmbeddedStore, "dequeue", lose)
+        patch.setattr(EmbeddedStore, "dequeue", lose_lead)
         where = {"namespace": api.namespace, "topic": TOPIC, "limit": 1, "wait": WAIT_S}
         answer = api.get("/dequeue", **where)
     assert answer.status == 503
     assert answer.body["detail"] == "another node leads now: try again"
+
+
+def test_acks_are_told_if_no_job_can_be_taken_after_them(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.enqueue(TOPIC, b"")
+    job = api.take(TOPIC)
+    with monkeypatch.context() as patch:
+        patch.setattr(EmbeddedStore, "dequeue", lose_lead)
+        answer = api.ack_and_dequeue(TOPIC, job, limit=1, wait=WAIT_S)
+    assert (answer.status, answer.body) == (200, {"acked": [{"outcome": "done"}], "jobs": []})
 
 
 def test_a_full_topic_takes_nothing_of_a_batch(api: Api, channel: Any) -> None:

@@ -289,6 +289,8 @@ async def _in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) ->
         return await asyncio.shield(task)
     except asyncio.CancelledError:
         await asyncio.wait((task,))
+        if not task.cancelled():
+            task.exception()  # of a copy that was given up: nobody needs it
         raise
 
 

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leveret.auth import READ, WRITE
-from leveret.errors import JobsError, JobsInvalidError, LeveretError
+from leveret.errors import JobsInvalidError, LeveretError
 from leveret.http.framework.operations import Access, Operation, Query, whole_body
 from leveret.http.framework.responses import json_response
 from leveret.http.jobs.access import (
@@ -113,7 +113,7 @@ async def ack_and_dequeue(call: Call) -> Response:
     found = await _settle_each(call, done, _acked, READ) if done else []
     try:
         jobs = await _take(call, wanted)
-    except JobsError as fault:
+    except (LeveretError, CallRefusedError) as fault:
         if not done:
             raise
         log.info("no job is taken after an ack: %s", fault)

@@ -138,7 +138,8 @@ class AsyncClient:
     ) -> tuple[list[Outcome], list[Job]]:
         """Settle jobs as done, then lease the next ones of a topic, as `dequeue` does.
 
-        It is one round trip instead of two. Return the outcome of each ack, and the new jobs.
+        It is one round trip instead of two. Return the outcome of each ack, and the new jobs. The
+        call is not repeated: if its answer is lost, it is not known whether the jobs are acked.
         """
         given = namespace or self.namespace
         call = calls.ack_and_dequeue(jobs, given, topic, limit, wait_s, lease_s)
