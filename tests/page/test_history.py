@@ -1,7 +1,8 @@
 """Charts open with the history that the broker keeps."""
 
+import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pika
@@ -69,14 +70,21 @@ def test_charts_begin_with_an_hour(reader: Reader, server: RunningBroker) -> Non
 def test_a_rate_that_is_not_known_is_not_shown_as_zero(reader: Reader) -> None:
     page = reader.page
     page.route("**/history", lambda route: route.fulfill(status=404, json={"reason": "none"}))
-    page.route("**/api/overview", without_rates)
+    page.route("**/api/overview", never_known())
     page.reload()
     rate = page.locator("[data-rate=publish]").first
     expect(rate).to_have_text("–")
 
 
-def without_rates(route: Route) -> None:
-    found: Any = route.fetch().json()
-    stats = found["message_stats"]
-    found["message_stats"] = {k: v for k, v in stats.items() if not k.endswith("_details")}
-    route.fulfill(json=found)
+def never_known() -> Callable[[Route], None]:
+    """Return a broker that reports no rates, and whose counters go back each time it is asked."""
+    asked = itertools.count()
+
+    def answer(route: Route) -> None:
+        found: Any = route.fetch().json()
+        stats = found["message_stats"]
+        counters = {name for name in stats if not name.endswith("_details")}
+        found["message_stats"] = dict.fromkeys(counters, 1_000_000 - next(asked))
+        route.fulfill(json=found)
+
+    return answer

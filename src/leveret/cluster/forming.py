@@ -45,12 +45,14 @@ NEWCOMER: Final = 4  # next_number:u32 card             a follower to the leader
 DRAIN: Final = 5  # empty                               any node to the one to be drained
 REVIVE: Final = 6  # empty                              any node to a drained one
 REPORT: Final = 7  # see `leveret.cluster.reports`      a follower to the leader
+MAY_LEAD: Final = 8  # empty                            the leader to a node that shall lead
 
 ADMIT_S: Final = 5.0
 NEWCOMER_S: Final = 2.0  # how often a follower tells the leader about a new node
 COMMAND_S: Final = 15.0  # until an operator gets an answer
 FREE_S: Final = 4.0  # of it, for another change to end
 DONE_S: Final = 8.0  # of it, for the change itself
+MAY_LEAD_S: Final = 2.0  # of it, for the node that shall lead to agree
 RETRY_S: Final = 0.05
 _NUMBER_BYTES: Final = 4
 
@@ -60,6 +62,7 @@ class FormingHost(Protocol):
 
     links: Links
     chance: Random
+    is_drained: bool
 
     @property
     def host(self) -> RaftHost | None:
@@ -290,6 +293,8 @@ class Forming:
             self._start(self._serve(self._do(kind, payload.decode(errors="replace")), answer))
         elif kind in (DRAIN, REVIVE):
             self._start(self._serve(self._set_drained(kind == DRAIN), answer))
+        elif kind == MAY_LEAD:
+            self._on_may_lead(answer)
         else:
             answer(False, f"node {self._node.card().name} does not know this request: upgrade it")
 
@@ -371,11 +376,17 @@ class Forming:
         target = self._number_of(host, name) if name else int(host.raft.best_successor())
         if target == NOBODY:
             raise ClusterError("no other node that votes is alive, so none can lead")
-        if name and host.raft.is_member_drained(target):
-            raise ClusterError(
-                f"node {name} is drained: run `leveret ctl cluster revive {name}` first"
-            )
+        if name:
+            # Ask it: a heartbeat may not have told yet that it was drained or revived.
+            await self._node.links.request(name, MAY_LEAD, b"", MAY_LEAD_S)
         return await self._hand_over(host, target)
+
+    def _on_may_lead(self, answer: Answer) -> None:
+        name = self._node.card().name
+        if self._node.is_drained:
+            answer(False, f"node {name} is drained: run `leveret ctl cluster revive {name}` first")
+        else:
+            answer(True, "")
 
     async def _hand_over(self, host: RaftHost, target: int) -> str:
         await self._when_free(lambda: host.transfer(target))

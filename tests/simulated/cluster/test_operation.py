@@ -4,6 +4,7 @@ from functools import partial
 
 from leveret.cluster.faults import DEGRADED, NOTE, STOPPED, Fault, find_faults
 from leveret.cluster.member import ClusterMember
+from leveret.cluster.raft.members import NOBODY
 from tests.simulated.cluster.machine import Machine, member_of
 from tests.simulated.cluster.world import CheckedSchedule, World, other_than, started
 
@@ -33,10 +34,32 @@ def test_a_drained_leader_hands_over_and_does_not_lead_again(schedule: CheckedSc
     )
     said = world.command(asked.name, partial(ClusterMember.revive, name=first.name))
     assert said == f"node {first.name} may lead again"
-    schedule.run_for(1)  # for a heartbeat that tells the leader
     world.command(asked.name, partial(ClusterMember.lead, name=first.name))
     world.until(lambda: world.is_led_by(first))
     world.calm()
+
+
+def test_the_leader_knows_at_once_who_is_drained(schedule: CheckedSchedule) -> None:
+    world, leader = started(schedule, "a", "b", "c")
+    world.until(world.is_even)
+    name = other_than(world, leader).name
+    world.command(leader.name, partial(ClusterMember.drain, name=name))
+    said = world.command(leader.name, partial(ClusterMember.lead, name=name))
+    assert said.startswith(f"refused: node {name} is drained")
+    schedule.run_for(1)  # for a heartbeat that tells the leader
+    world.command(leader.name, partial(ClusterMember.revive, name=name))
+    said = world.command(leader.name, partial(ClusterMember.lead, name=name))
+    assert said == f"node {name} takes the lead"
+
+
+def test_a_node_that_is_not_reached_is_not_let_to_lead(schedule: CheckedSchedule) -> None:
+    world, leader = started(schedule, "a", "b", "c")
+    world.until(world.is_even)
+    name = other_than(world, leader).name
+    world.network.cut(leader.name, name)
+    said = world.command(leader.name, partial(ClusterMember.lead, name=name))
+    assert said == f"refused: node {name} did not answer within 2 s"
+    assert world.is_led_by(leader)
 
 
 def test_a_leader_goes_on_after_a_hand_over_that_was_given_up(schedule: CheckedSchedule) -> None:
@@ -44,7 +67,10 @@ def test_a_leader_goes_on_after_a_hand_over_that_was_given_up(schedule: CheckedS
     world.until(world.is_even)
     target = other_than(world, leader)
     world.network.cut(leader.name, target.name)
-    world.command(leader.name, partial(ClusterMember.lead, name=target.name))
+    host = member_of(leader).host
+    assert host is not None
+    host.transfer(member_of(target).card().number)
+    world.until(lambda: host.raft.transfer_target == NOBODY)
     # No block is under way whose commit could wake the log, and no client sends anything.
     assert world.is_led_by(leader)
     assert leader.resumed == 1
