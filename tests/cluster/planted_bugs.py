@@ -391,10 +391,10 @@ BUGS: Final = (
         "promote_dead",
     ),
     Bug(
-        "a node whose removal is not committed asks for no votes",
+        "a node that is no voter, but needed, asks for no votes",
         "state.py",
-        "return is_removal_open and log.members_at(self.commit).is_voter(self.node)",
-        "return False",
-        "removed_and_needed",
+        " or self.ticks < self.wanted_until",
+        "",
+        "non_voter_needed",
     ),
 )

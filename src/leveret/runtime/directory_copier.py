@@ -124,6 +124,9 @@ class DirectoryCopier:
         self._tasks: dict[str, asyncio.Task[int]] = {}  # one copy for each peer
         # A copy that was given up holds the lock of its peer until its files are closed.
         self._locks: dict[str, asyncio.Lock] = {}
+        # All copies to this node use the same file names, so only one is received at a time.
+        self._sender = ""  # the node that has sent the last offer
+        self._receive_lock = asyncio.Lock()
 
     def copy_to(self, peer: str, done: Callable[[int], None]) -> None:
         """Begin a copy; call `done` with its last block, or 0 if it failed."""
@@ -141,8 +144,7 @@ class DirectoryCopier:
                 self.on_lost(peer)
                 return
         if isinstance(message, Offer):
-            offer = message
-            self._begin(peer, lambda peer: self._receive(peer, offer))
+            self._on_offer(peer, message)
             return
         inbox = self._inboxes.get(peer)
         if inbox is None:
@@ -152,6 +154,15 @@ class DirectoryCopier:
             self.on_lost(peer)
             return
         inbox.put_nowait(message)
+
+    def _on_offer(self, peer: str, offer: Offer) -> None:
+        """Begin to receive a copy. It replaces one that an earlier leader has not finished."""
+        if self._sender not in ("", peer) and self._sender in self._tasks:
+            self._post_refusal(self._sender, f"node {peer} leads now, and sends a copy")
+            self.on_lost(self._sender)
+        self._sender = peer
+        task = self._begin(peer, lambda peer: self._receive(peer, offer))
+        task.add_done_callback(_last_block)
 
     def on_drained(self, peer: str) -> None:
         """Do nothing: the window of a copy bounds what waits for a connection."""
@@ -228,6 +239,10 @@ class DirectoryCopier:
 
     async def _receive(self, peer: str, offer: Offer) -> int:
         """Receive a copy of the directory, and follow with it; return its last block, or 0."""
+        async with self._receive_lock:
+            return await self._receive_alone(peer, offer)
+
+    async def _receive_alone(self, peer: str, offer: Offer) -> int:
         target = CopyTarget(self._disk)
         try:
             if len(offer.names) > FILES_MAX:

@@ -29,7 +29,7 @@ SEEDS = volume(30, 1)  # of each part
 COPY_S = 30.0  # simulated time for a copy: it begins within `ROLL_WAIT_S`, and is small
 # Seeds that have found a fault: times in the log that fell; a sync that failed in a copy; a removed
 # node that was added again; an error of a copy that was given up.
-KEPT = (4, 100_644, 103_270, 202_747)
+KEPT = (4, 100_644, 103_270, 202_747, 302_387)
 
 
 @pytest.fixture

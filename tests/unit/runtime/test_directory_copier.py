@@ -56,7 +56,8 @@ class Host:
         self.sent: list[bytes] = []
         self.source = Source()
         self.ends: list[int] = []  # of copies: the last block, or 0
-        self.copier = DirectoryCopier(FakeDisk(), self)
+        self.disk = FakeDisk()
+        self.copier = DirectoryCopier(self.disk, self)
 
     def copy(self) -> None:
         self.copier.copy_to("b", self.ends.append)
@@ -162,3 +163,28 @@ async def test_data_that_came_together_is_written_in_order_and_acknowledged() ->
     host.take(Begin("other"))  # the file before it is whole: this is the fault that is told
     await until(lambda: host.has_sent("Refuse"))
     assert b"the file other was not offered" in host.sent[-1]
+
+
+@played
+async def test_the_copy_of_a_new_leader_replaces_that_of_the_old_one() -> None:
+    host = Host()
+    host.take(OFFER)
+    await until(lambda: host.has_sent("Accept"))
+    host.take(Begin(log_name(7)))
+    host.copier.on_data("b", DATA + b"abc")
+    await until(lambda: host.has_sent("Ack"))
+    host.sent.clear()
+
+    def take_from_new(message: msgspec.Struct) -> None:
+        host.copier.on_data("c", msgspec.json.encode(message))
+
+    take_from_new(OFFER)
+    await until(lambda: host.has_sent("Accept"))
+    assert b"node c leads now" in host.sent[0]
+    take_from_new(Begin(log_name(7)))
+    host.copier.on_data("c", DATA + b"other")
+    host.copier.on_data("b", DATA + b"late")
+    take_from_new(End(5, crc32(b"other")))
+    take_from_new(Begin("unknown"))  # the file before it is whole: this is the fault that is told
+    await until(lambda: b"the file unknown was not offered" in host.sent[-1])
+    assert list(host.disk.contents().values()) == [b"other"]

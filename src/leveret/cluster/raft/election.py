@@ -11,6 +11,8 @@ date as its own. Its vote is synced before it leaves, and a candidate counts its
 A member that has lost blocks does not vote (`leveret.cluster.raft.stored`).
 """
 
+from typing import Final
+
 from mypy_extensions import i64
 
 from leveret.cluster.raft.members import NOBODY
@@ -26,6 +28,8 @@ from leveret.cluster.raft.messages import (
 )
 from leveret.cluster.raft.progress import Progress
 from leveret.cluster.raft.state import CANDIDATE, FOLLOWER, LEADER, PRE_CANDIDATE, State
+
+WANTED_TIMEOUTS: Final = 6  # a candidate asks again sooner, even if it is drained
 
 
 def start_pre_vote(state: State) -> None:
@@ -78,6 +82,8 @@ def on_pre_vote(state: State, message: Message) -> None:
     is_new = message.term > state.term
     is_fresh = state.log.is_up_to_date(message.index, message.log_term)
     is_free = state.hard.may_vote and not state.is_in_lease() and state.role != LEADER
+    if not is_fresh:
+        state.wanted_until = state.ticks + WANTED_TIMEOUTS * state.config.election_ticks
     reply = state.message(PRE_VOTE_REPLY, message.source)
     if is_new and is_fresh and is_free and not _goes_before(state, message):
         reply.term = message.term

@@ -67,6 +67,7 @@ class State:
         self.sync_ticks: i64 = 0  # for how long the oldest sync of this node is under way
         self.has_lost_link = False  # the link to the leader was closed, and no leader heard since
         self.is_drained = False  # an operator wants other members to lead
+        self.wanted_until: i64 = 0  # until then, a candidate with an older log may need this member
         # As leader.
         self.progress: dict[int, Progress] = {}
         self.uncommitted_bytes: i64 = 0  # size of all blocks in memory after `commit`
@@ -184,19 +185,17 @@ class State:
         return True
 
     def may_lead(self) -> bool:
-        """Return True if this member is a voter, and so may start an election.
+        """Return True if this member may start an election: it is a voter, or it is needed.
 
-        A member whose removal is not committed may start one, too (§4.2.2 of the Raft
-        dissertation): it may be the only living member that has everything a majority has. Its own
-        vote does not count then.
+        A candidate with an older log may count on the vote of this member, by other members than
+        those of this log: this log has a removal, or the other one has a promotion, that is not
+        committed. This member must refuse, so it may be the only one that can win (§4.2.2 of the
+        Raft dissertation). Its own vote does not count, and it leads only until a block of its
+        term is committed.
         """
         if not self.hard.may_vote or self.is_disk_late():
             return False
-        log = self.log
-        if log.members().is_voter(self.node):
-            return True
-        is_removal_open = log.members_index() > self.commit
-        return is_removal_open and log.members_at(self.commit).is_voter(self.node)
+        return self.log.members().is_voter(self.node) or self.ticks < self.wanted_until
 
     def is_active(self, progress: Progress) -> bool:
         """Return True if a follower was heard within the election timeout."""
