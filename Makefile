@@ -82,7 +82,7 @@ test-sources: venv test-packages lint tidy
 .PHONY: test-wheel
 test-wheel: wheel venv test-packages lint tidy types
 	@$(MAKE) setup
-	@$(MAKE) suite-compiled suite-jobs-bus suite-page
+	@$(MAKE) suite-compiled suite-jobs suite-bus suite-page suite-processes
 
 .PHONY: check
 check: venv lint types tidy ## Run the quick checks before a commit: format, lint, types, tidy, unit tests
@@ -117,17 +117,31 @@ suite-compiled-2:
 .PHONY: test-services
 test-services: setup test-packages suite-services ## Run the tests of jobs, event bus, page, clients, processes and Spark, with the servers they need
 
-.PHONY: suite-services suite-jobs-bus suite-page suite-spark
-suite-services: suite-jobs-bus suite-page suite-spark
+.PHONY: suite-services suite-jobs suite-bus suite-page suite-processes
+suite-services: suite-jobs suite-bus suite-page suite-processes suite-spark
 
-suite-jobs-bus:
-	@$(PYTEST) --form=compiled tests/jobs tests/bus
+suite-jobs:
+	@$(PYTEST) --form=compiled tests/jobs
+
+suite-bus:
+	@$(PYTEST) --form=compiled tests/bus
 
 suite-page:
-	@$(PYTEST) --form=compiled tests/page tests/install tests/clients tests/serve
+	@$(PYTEST) --form=compiled tests/page
 
+suite-processes:
+	@$(PYTEST) --form=compiled tests/install tests/clients tests/serve
+
+# Two processes, with a Spark session each: most of a test is a single thread that waits or plans.
+.PHONY: suite-spark suite-spark-1 suite-spark-2
 suite-spark:
-	@$(INTERPRETED) $(PYTEST) --form=interpreted tests/spark
+	@$(MAKE) -j --output-sync=target suite-spark-1 suite-spark-2
+
+suite-spark-1:
+	@$(INTERPRETED) $(PYTEST) --form=interpreted tests/spark/test_[a-k]*.py
+
+suite-spark-2:
+	@$(INTERPRETED) $(PYTEST) --form=interpreted tests/spark/test_[l-z]*.py
 
 .PHONY: test-packages
 test-packages: ## Install the system packages that some tests need (node, amqp-tools, valgrind, chromium …)
