@@ -161,9 +161,14 @@ def hand_over(storm: Storm, machine: SimulatedBroker) -> None:
 
 def hand_over_and_lose(storm: Storm, machine: SimulatedBroker) -> None:
     """Give the lead to a node that is killed before it can take it."""
-    hand_over(storm, machine)
-    if machine.loop is not None:
-        machine.kill()
+    leader = storm.leader()
+    if leader is None or leader.node is None or machine.member is None:
+        return
+    host = leader.node.member.host
+    if host is not None:
+        with contextlib.suppress(ClusterError):
+            host.transfer(machine.member.card().number)
+    machine.kill()
 
 
 def wipe(storm: Storm, machine: SimulatedBroker) -> None:
