@@ -5,6 +5,7 @@ python -m tests.simulated.cluster --seed 17        one run, with everything that
 """
 
 import argparse
+import gc
 import logging
 import time
 import traceback
@@ -25,6 +26,7 @@ def main() -> int:
     for number in range(arguments.seeds):
         if number and number % PROGRESS_EVERY == 0:
             print(f"{number} clusters so far, {failures} failed", flush=True)
+        gc.collect()  # the disks of a cluster are large
         if not _passes(arguments.first + number, is_loud=False):
             failures += 1
             if failures >= arguments.failures:
