@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from leveret.cli.ctl.status import show_status
+from leveret.cli.shared.management import ManagementClient
 from leveret.testing.broker import RunningBroker, broker
 from tests.http.management import Api, connected, part
 
@@ -575,6 +577,11 @@ def test_alarm_fails_its_health_checks_and_blocks_publishing(
         jobs = api.ask("GET", "health/checks/jobs")
         assert (jobs.status, jobs.json["reason"]) == (503, "low on memory")
         assert api.get("nodes/test")["mem_alarm"] is True
+        shown: list[str] = []
+        client = ManagementClient(server.http_url, None, None)
+        assert show_status(client, as_json=False, echo=shown.append) == 1
+        assert shown[1] == "health   low on memory"
+        assert shown[2].startswith("advice   publishers wait; find the queues that grow")
         body = {"routing_key": "q", "payload": "x"}
         assert api.post("exchanges/%2F/amq.default/publish", body).status == 503
     finally:

@@ -11,7 +11,7 @@ from playwright.sync_api import Locator, Route, expect
 
 from leveret.testing.broker import RunningBroker, broker
 from tests.http.asking import ask
-from tests.page.browser import Reader, asked
+from tests.page.browser import PHONE, Reader, asked
 
 pytestmark = pytest.mark.compiled_only("the calls behind the page are tested in both forms")
 
@@ -38,6 +38,23 @@ def submit(dialog: Locator, verb: str, **fields: str) -> None:
             field.fill(value)
     dialog.get_by_role("button", name=verb, exact=True).click()
     expect(dialog).to_have_count(0)
+
+
+def test_wide_graph_shows_its_exchange_first_on_a_phone(
+    reader: Reader, server: RunningBroker
+) -> None:
+    with pika.BlockingConnection(pika.URLParameters(server.url)) as connection:
+        channel = connection.channel()
+        channel.exchange_declare("inner", "topic")
+        channel.exchange_bind("inner", "amq.topic", "#")
+        channel.exchange_bind("amq.fanout", "inner", "#")
+    reader.show_as(PHONE, "light")
+    reader.open("#/exchanges/%2F/inner", "/exchanges/:vhost/:name")
+    graph = reader.page.locator(".graph")
+    reader.page.wait_for_function("() => document.querySelector('.graph').scrollLeft > 0")
+    expect(graph.get_by_role("link", name="inner (exchange)")).to_be_in_viewport(ratio=1)
+    with pika.BlockingConnection(pika.URLParameters(server.url)) as connection:
+        connection.channel().exchange_delete("inner")
 
 
 def test_an_exchange_is_declared_bound_drawn_and_tried(

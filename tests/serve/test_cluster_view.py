@@ -13,6 +13,8 @@ import pytest
 from cryptography.x509.oid import NameOID
 from pika.credentials import ExternalCredentials
 
+from leveret.cli.ctl.status import show_status
+from leveret.cli.shared.management import ManagementClient
 from leveret.testing import RunningCluster, cluster
 from leveret.testing.cluster import wait_until
 from leveret.testing.ports import HOST
@@ -225,5 +227,9 @@ def test_minority_answers_503_with_the_reason(trio: RunningCluster) -> None:
     assert "1 of 3 voters are reached, and 2 are needed" in msgspec.json.decode(body)["reason"]
     assert {one["node"] for one in get(trio, old, "/api/cluster")["faults"]} >= {"", *others}
     assert ask(trio, old, "/api/health/checks/alarms")[0] == 503
+    shown: list[str] = []
+    client = ManagementClient(f"http://{HOST}:{trio[old].http_port}", None, None)
+    assert show_status(client, as_json=False, echo=shown.append) == 1
+    assert not any("None" in line for line in shown)  # only a leader says its version
     trio.start(*others)
     trio.wait_for_members()

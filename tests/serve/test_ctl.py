@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from leveret.cli.app import make_app
+from leveret.http.insight.trace import PLACES_MAX
 from leveret.testing.broker import RunningBroker, broker
 
 pytestmark = pytest.mark.compiled_only("the command line and the calls behind it have one form")
@@ -75,7 +76,9 @@ def test_messages_are_published_seen_found_taken_and_dropped(server: RunningBrok
     assert [m["payload"] for m in found(server, "peek", "mail")] == ['{"n": 1}', "second"]
     (hit,) = found(server, "search", "mail", "--header", "tenant=a")
     assert hit["properties"]["message_id"] == "m1"
-    assert "ready in mail" in ctl(server, "trace", "m1")
+    assert f"ready in mail of vhost /, id {hit['id']}\n" in ctl(server, "trace", "m1")
+    assert "No queue holds the message now." in ctl(server, "trace", "m2")
+    assert "`leveret ctl trace` shows the ids" in ctl(server, "explain", "mail", "m1", code=1)
     assert "consumes" in ctl(server, "explain", "mail")
     ctl(server, "pause", "mail")
     assert "paused" in ctl(server, "explain", "mail")
@@ -84,6 +87,27 @@ def test_messages_are_published_seen_found_taken_and_dropped(server: RunningBrok
     assert found(server, "get", "mail", "--consume")[0]["payload"] == "second"
     assert "0 messages" in ctl(server, "purge", "mail")
     assert "no queue is bound" in ctl(server, "publish", "x", "-k", "nobody", code=1)
+
+
+def test_trace_follows_its_cursor_to_the_end(server: RunningBroker) -> None:
+    with pika.BlockingConnection(pika.URLParameters(server.url)) as connection:
+        channel = connection.channel()
+        channel.queue_declare("copies")
+        channel.confirm_delivery()
+        for _ in range(PLACES_MAX + 1):
+            channel.basic_publish("", "copies", b"", pika.BasicProperties(message_id="twin"))
+    assert ctl(server, "trace", "twin").count("ready in copies") == PLACES_MAX + 1
+    ctl(server, "delete", "queue", "copies")
+
+
+def test_properties_that_look_like_numbers_are_text(server: RunningBroker) -> None:
+    ctl(server, "declare", "queue", "numbers")
+    ctl(server, "publish", "x", "-k", "numbers", "-p", "message_id=5", "-p", "expiration=600000",
+        "-p", "priority=3")  # fmt: skip
+    (hit,) = found(server, "search", "numbers", "--property", "message_id=5")
+    wanted = {"message_id": "5", "expiration": "600000", "priority": 3}
+    assert wanted.items() <= hit["properties"].items()
+    ctl(server, "delete", "queue", "numbers")
 
 
 def test_unacked_messages_name_their_holder(server: RunningBroker) -> None:

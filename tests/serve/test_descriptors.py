@@ -54,7 +54,8 @@ def test_clients_cannot_take_the_descriptors_that_files_and_http_need(tmp_path: 
         finally:
             node.kill()
     text = errors.read_text()
-    assert "too many open files" in text
+    assert "only 64 files may be open, and each client needs one: raise the limit" in text
+    assert "the node has too many open files: raise its limit" in text
     assert not re.search(r"level=error|Traceback", text)
 
 

@@ -54,3 +54,21 @@ def test_same_seed_gives_the_same_run(seed: int) -> None:
         seen = repr((schedule.now_s, schedule.events_run, sorted(accounts.delivered.items())))
         digests.append(hashlib.sha256(seen.encode()).hexdigest())
     assert digests[0] == digests[1]
+
+
+def test_idle_node_notices_a_disk_that_other_programs_fill(
+    seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Schedule(seed) as schedule:
+        node = SimulatedNode(Network(schedule), "a")
+        node.start()
+        schedule.run_for(60)
+        caplog.clear()
+        node.disk.capacity_bytes = node.disk.used_bytes()
+        schedule.run_for(60)
+        (alarm,) = (record.message for record in caplog.records)
+        assert alarm.startswith("alarm on: publishers are blocked: the disk of the data directory")
+        assert "free space on it" in alarm
+        node.disk.capacity_bytes = None
+        schedule.run_for(2)
+        assert caplog.records[-1].message == "alarm off"

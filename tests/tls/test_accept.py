@@ -72,6 +72,26 @@ def test_clients_in_their_handshake_are_counted(server: Pair, loop: str, port: s
                 assert secured.version() in ("TLSv1.2", "TLSv1.3")
 
 
+@pytest.mark.parametrize(
+    ("first", "reason"),
+    [
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01", "the client begins TLS on amqp_port: it must use"),
+        (b"GET / HTTP/1.1\r\n", "the client does not speak AMQP 0-9-1"),
+    ],
+)
+def test_client_of_another_protocol_is_logged_once(
+    caplog: pytest.LogCaptureFixture, first: bytes, reason: str
+) -> None:
+    with broker() as running:
+        for _ in range(3):
+            with socket.create_connection((running.host, running.port), 60) as client:
+                client.sendall(first)
+                while client.recv(100):
+                    pass
+    (line,) = [one.message for one in caplog.records if "a connection was refused" in one.message]
+    assert reason in line
+
+
 @pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
 def test_failed_handshake_is_logged_with_its_reason(server: Pair, loop: str) -> None:
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -85,7 +105,7 @@ def test_failed_handshake_is_logged_with_its_reason(server: Pair, loop: str) -> 
             assert running.node.amqps_address is not None
             with socket.create_connection(running.node.amqps_address, 60) as client:
                 client.sendall(b"AMQP\x00\x00\x09\x01")
-                while "the TLS handshake failed: WRONG_VERSION_NUMBER" not in lines.get(timeout=60):
+                while "failed: the client does not speak TLS" not in lines.get(timeout=60):
                     pass
     finally:
         logger.removeHandler(handler)

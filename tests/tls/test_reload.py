@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 import pika
@@ -171,8 +172,39 @@ def test_key_with_a_password(server: Pair, tmp_path: Path) -> None:
     Certificates(replace(settings, tls_key_pass=Secret("hare")))
 
 
-def test_files_that_cannot_be_used_are_named(server: Pair, authority: TestAuthority) -> None:
+def test_files_that_cannot_be_used_are_named_with_the_reason(
+    server: Pair, authority: TestAuthority
+) -> None:
+    absent = server.cert.parent / "absent"
     other = authority.server()
-    for cert, key in ((server.cert, other.key), (server.cert.parent / "absent", server.key)):
-        with pytest.raises(ConfigError, match=cert.name):
+    for cert, key, text in (
+        (server.cert, other.key, f"{server.cert}, .*: the private key does not belong to the cert"),
+        (absent, server.key, f"^{absent}: cannot be used for TLS: No such file or directory"),
+        (server.cert, None, f"^{server.cert}: .*: a file has no certificate or no private key"),
+    ):
+        with pytest.raises(ConfigError, match=text):
             Certificates(Settings(amqps_port=0, tls_cert=cert, tls_key=key))
+
+
+@pytest.mark.parametrize(
+    ("today", "text"),
+    [
+        ("2019-12-31", "is not valid yet"),
+        ("2020-01-02", ""),
+        ("2099-12-17", ""),
+        ("2099-12-19", "expires soon"),
+        ("2100-01-02", "has expired"),
+    ],
+)
+def test_log_warns_of_the_dates_of_a_certificate_once_a_day(
+    files: Pair, watch: Watch, caplog: pytest.LogCaptureFixture, today: str, text: str
+) -> None:
+    settings = Settings(amqps_port=0, tls_cert=files.cert, tls_key=files.key)
+    now_ms = int(datetime.fromisoformat(f"{today}T00:00:00Z").timestamp()) * 1000
+    certificates = Certificates(settings, watch, lambda: now_ms)
+    for _ in range(50):  # an hour apart
+        watch.now_s += 3600
+        certificates.dialing()
+    found = [record.message for record in caplog.records]
+    assert len(found) == (3 if text else 0)
+    assert all(f"the certificate {files.cert} {text}" in message for message in found)

@@ -14,11 +14,18 @@ from typing import Final
 from mypy_extensions import i64
 
 from leveret.addresses import is_loopback, network_of
-from leveret.amqp.connection_base import GONE_EARLY, OPENED, ConnectionBase, ConnectionLimits
+from leveret.amqp.connection_base import (
+    GONE_EARLY,
+    NOT_AMQP,
+    OPENED,
+    TLS_WITHOUT_TLS,
+    ConnectionBase,
+    ConnectionLimits,
+)
+from leveret.listening.refusals import NO_DESCRIPTORS
 
 LOCAL_DESCRIPTORS: Final = 8
 
-NO_DESCRIPTORS: Final = "the node has too many open files"
 TOO_MANY_UNOPENED: Final = "its address has too many connections that are not open yet"
 
 
@@ -60,3 +67,5 @@ class Admission:
         """Uncount a connection that was opened, or that ended before."""
         if event == OPENED or event == GONE_EARLY:
             self.leave(connection.host)
+            if connection.end_reason == NOT_AMQP or connection.end_reason == TLS_WITHOUT_TLS:
+                self._note_refusal(connection.end_reason, connection.host)

@@ -16,7 +16,7 @@ from mypy_extensions import i64
 
 from leveret.amqp.channel import BODY, HEADER, METHOD, Channel
 from leveret.amqp.closing import close_channel, fail, fail_held, force_close, on_channel_close
-from leveret.amqp.connection_base import AmqpFront
+from leveret.amqp.connection_base import NOT_AMQP, TLS_WITHOUT_TLS, AmqpFront
 from leveret.amqp.connection_state import (
     AWAIT_HEADER,
     CLOSED,
@@ -29,7 +29,13 @@ from leveret.amqp.connection_state import (
 )
 from leveret.amqp.dispatch import dispatch
 from leveret.amqp.frame_errors import bad_end, expected_content, too_large, unknown_frame
-from leveret.amqp.handshake import PROTOCOL_HEADER, PROTOCOL_HEADER_0_9, on_login, send_start
+from leveret.amqp.handshake import (
+    PROTOCOL_HEADER,
+    PROTOCOL_HEADER_0_9,
+    TLS_HANDSHAKE,
+    on_login,
+    send_start,
+)
 from leveret.amqp.heartbeat import beat
 from leveret.amqp.methods import (
     BASIC_ACK,
@@ -175,20 +181,21 @@ class Connection(ConnectionState):
         """Check the first eight octets. Return where the frames begin, or -1."""
         if len(data) < len(PROTOCOL_HEADER):
             if not PROTOCOL_HEADER.startswith(data) and not PROTOCOL_HEADER_0_9.startswith(data):
-                self._refuse_protocol()
+                self._refuse_protocol(data)
                 return -1
             self.needed = len(PROTOCOL_HEADER)
             return 0
         head = data[: len(PROTOCOL_HEADER)]
         if head != PROTOCOL_HEADER and head != PROTOCOL_HEADER_0_9:
-            self._refuse_protocol()
+            self._refuse_protocol(data)
             return -1
         self.state = STARTING
         send_start(self)
         return len(PROTOCOL_HEADER)
 
-    def _refuse_protocol(self) -> None:
+    def _refuse_protocol(self, data: bytes) -> None:
         """Send the supported protocol header, as AMQP demands, and hang up."""
+        self.note_end(TLS_WITHOUT_TLS if data[:1] == TLS_HANDSHAKE else NOT_AMQP)
         self.send_raw(PROTOCOL_HEADER)
         self.state = CLOSED
         self.drop = True

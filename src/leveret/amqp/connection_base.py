@@ -46,6 +46,10 @@ OPENED: Final = "connection opened"
 CLOSED: Final = "connection closed"
 GONE_EARLY: Final = "connection ended before it was opened"
 
+# Reasons why a connection is refused at its first octets.
+NOT_AMQP: Final = "the client does not speak AMQP 0-9-1"
+TLS_WITHOUT_TLS: Final = "the client begins TLS on amqp_port: it must use amqps_port"
+
 _DELIVER: Final = b"\x00\x3c\x00\x3c"
 
 

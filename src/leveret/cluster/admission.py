@@ -80,8 +80,9 @@ def _require_member(members: Members, peer: Card) -> None:
         raise _refused(
             LOST_DATA,
             f"node {peer.name} is a member of the cluster with another data directory than it has "
-            f"now: bring its directory back, or run `leveret ctl cluster remove {peer.name}` to "
-            "let it join again without its data",
+            "now: bring its directory back; start a new node with another --node; if the data of "
+            f"{peer.name} are lost, run `leveret ctl cluster remove {peer.name}` to let it join "
+            "again without them",
         )
     if member is not None:
         return

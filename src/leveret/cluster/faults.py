@@ -127,7 +127,7 @@ def _of_leading(status: ClusterStatus) -> Iterator[Fault]:
     is_cut_off = raft.role == "leader" and status.voters_spare < 0  # it soon ceases to lead
     if raft.leader and not is_cut_off:
         return
-    away = [member.name for member in status.members if not member.is_connected]
+    away = sorted(member.name for member in status.members if not member.is_connected)
     if status.voters_spare >= 0:
         advice = "wait a few seconds; if none leads then, look at the logs of all nodes"
     else:

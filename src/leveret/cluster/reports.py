@@ -26,7 +26,6 @@ class Reports:
 
     def __init__(self, links: Links, loop: asyncio.AbstractEventLoop) -> None:
         self.make: Callable[[], bytes] | None = None  # called in a thread; None: send no reports
-        self.on_kept: Callable[[str], None] | None = None  # a new report of a node is here
         self._links = links
         self._loop = loop
         self._newest: dict[str, tuple[float, bytes]] = {}  # time of arrival and report, by name
@@ -63,8 +62,6 @@ class Reports:
             return
         self._newest[peer] = self._loop.time(), report
         answer(True, "")
-        if self.on_kept is not None:
-            self.on_kept(peer)
 
     def newest(self, name: str) -> bytes:
         """Return the report of another node; empty if it has not sent one lately."""

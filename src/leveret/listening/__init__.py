@@ -5,15 +5,17 @@
 - `Client`        the true address of a client
 - `Relayed`       a client of another node
 - `Networks`      a set of addresses and networks, such as the trusted proxies
+- `NO_DESCRIPTORS`  the reason of a refusal for want of descriptors
 - `Refusals`      logs refused clients without filling the log
 """
 
 from leveret.listening.acceptor import Acceptor, Admission, bound_sockets
 from leveret.listening.clients import Client, Relayed
 from leveret.listening.networks import Networks
-from leveret.listening.refusals import Refusals
+from leveret.listening.refusals import NO_DESCRIPTORS, Refusals
 
 __all__ = [
+    "NO_DESCRIPTORS",
     "Acceptor",
     "Admission",
     "Client",

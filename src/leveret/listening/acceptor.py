@@ -33,6 +33,16 @@ PREPARING_MAX: Final = 512  # sockets in a PROXY header or TLS handshake, for ea
 BATCH: Final = 16  # sockets that are accepted before other work gets a turn
 RETRY_S: Final = 0.1  # wait after a failed accept: there are no descriptors or no memory
 STOP_S: Final = 0.2  # for clients to get their protocols at a stop
+# Reasons of OpenSSL in plain words. SSLV3 and TLSV1 in its names say nothing about the version.
+_TLS_REASONS: Final = {
+    "WRONG_VERSION_NUMBER": "the client does not speak TLS",
+    "HTTP_REQUEST": "the client does not speak TLS",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the client says that the certificate has expired",
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "the client does not accept the certificate",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "the client does not accept the certificate",
+    "TLSV1_ALERT_UNKNOWN_CA": "the client does not trust the authority of the certificate",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client shows no certificate (tls_verify)",
+}
 
 MakeProtocol = Callable[[Client], asyncio.BaseProtocol]
 
@@ -178,7 +188,8 @@ class Acceptor:
         except (ConnectionError, ssl.SSLEOFError):  # the client is gone, or too slow
             return False
         except OSError as fault:  # ssl.SSLError is one
-            reason = getattr(fault, "reason", None) or fault.strerror
+            reason = str(getattr(fault, "reason", None) or fault.strerror)
+            reason = _TLS_REASONS.get(reason, reason)
             self._refusals.note(f"the TLS handshake failed: {reason}", client.host)
             return False
         return True

@@ -8,6 +8,9 @@ import time
 from typing import Final
 
 REPORT_S: Final = 60.0  # least time between two lines with the same reason
+NO_DESCRIPTORS: Final = (
+    "the node has too many open files: raise its limit (`ulimit -n`, LimitNOFILE of systemd)"
+)
 
 
 class Refusals:

@@ -5,6 +5,9 @@ files are checked for changes at a handshake, at most once in `LOOK_S`, and on S
 loaded into a new context, which takes over only if all files are sound. A broken file changes
 nothing and is reported once. Existing connections keep their certificates.
 
+The log has a warning if a certificate has expired, is not valid yet or expires within `WARN_S`. The
+dates are checked when files are loaded, and at a handshake once a day.
+
 There are no session tickets, because connections of a broker last long.
 """
 
@@ -16,17 +19,26 @@ from pathlib import Path
 from typing import Any, Final
 
 from leveret.auth.certificates import NameRule
+from leveret.clock import Clock
 from leveret.config.settings import Settings
 from leveret.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 1.0
+WARN_S: Final = 14 * 86_400
+_DATES_S: Final = 86_400  # between two checks of the dates
 _VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 _VERIFY: Final = {
     "none": ssl.CERT_NONE,
     "optional": ssl.CERT_OPTIONAL,
     "required": ssl.CERT_REQUIRED,
+}
+_REASONS: Final = {
+    "KEY_VALUES_MISMATCH": "the private key does not belong to the certificate",
+    "KEY_TYPE_MISMATCH": "the private key does not belong to the certificate",
+    "NO_CERTIFICATE_ASSIGNED": "the private key does not belong to the certificate",
+    "": "a file has no certificate or no private key as PEM, or tls_key_pass is wrong",
 }
 
 # For each file: modification time, size, and inode, because a new file may replace the old one.
@@ -36,11 +48,17 @@ Stamps = tuple[tuple[int, int, int], ...]
 class Certificates:
     """The TLS contexts of one node."""
 
-    def __init__(self, settings: Settings, now_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        now_s: Callable[[], float] = time.monotonic,
+        now_ms: Callable[[], int] | None = None,
+    ) -> None:
         """Load the files. Raises ConfigError if they cannot be used."""
         assert settings.tls_cert is not None
         self._settings = settings
         self._now_s = now_s
+        self._now_ms = now_ms if now_ms is not None else Clock().now_ms
         paths = (settings.tls_cert, settings.tls_key, settings.tls_ca)
         self._paths = [path for path in paths if path is not None]
         self._stamps = self._look()
@@ -52,6 +70,7 @@ class Certificates:
         self.http = self._listening("none", lambda: self._plain)
         # Other nodes must show a certificate of the same authority, in both directions.
         self.links = self._listening("required", lambda: self._peers)
+        self._warn_of_dates()
 
     @property
     def name_rule(self) -> NameRule | None:
@@ -63,8 +82,28 @@ class Certificates:
 
     def ends(self) -> list[tuple[str, int]]:
         """Return the certificate files, each with its expiry time in milliseconds since 1970."""
+        return [(path, end_s * 1000) for path, _, end_s in self._validity()]
+
+    def _validity(self) -> list[tuple[str, int, int]]:
+        """Return the certificate files, each with the times in s from and until it is valid."""
         paths = (self._settings.tls_cert, self._settings.tls_ca)
-        return [(str(path), _end_ms(path)) for path in paths if path is not None]
+        return [(str(path), *_validity_s(path)) for path in paths if path is not None]
+
+    def _warn_of_dates(self) -> None:
+        self._dates_due_s = self._now_s() + _DATES_S
+        now_s = self._now_ms() // 1000
+        for path, begin_s, end_s in self._validity():
+            if not end_s:
+                continue
+            if end_s <= now_s:
+                text = "the certificate %s has expired, and clients refuse it: renew it"
+            elif end_s <= now_s + WARN_S:
+                text = "the certificate %s expires soon: renew it"
+            elif begin_s > now_s:
+                text = "the certificate %s is not valid yet: check the clock of this machine"
+            else:
+                continue
+            log.warning(text, path, extra={"facts": {"from": _day(begin_s), "until": _day(end_s)}})
 
     def reload(self) -> bool:
         """Load the files again. Log an error and return False if they cannot be used."""
@@ -77,6 +116,7 @@ class Certificates:
         self._verified, self._plain = loaded
         self._peers, self._dialing = links
         log.info("the TLS certificates were reloaded")
+        self._warn_of_dates()
         return True
 
     def dialing(self) -> ssl.SSLContext:
@@ -91,6 +131,8 @@ class Certificates:
         self._looked_s = now_s
         if self._look() != self._stamps:
             self.reload()
+        elif now_s >= self._dates_due_s:
+            self._warn_of_dates()
 
     def _look(self) -> Stamps:
         return tuple(_stamp(path) for path in self._paths)
@@ -134,9 +176,14 @@ class Certificates:
         )
 
     def _unusable(self, fault: Exception) -> ConfigError:
+        for path in self._paths:  # the fault of a missing file does not name it
+            try:
+                path.open("rb").close()
+            except OSError as found:
+                return ConfigError(f"{path}: cannot be used for TLS: {found.strerror}")
         names = ", ".join(map(str, self._paths))
-        reason = getattr(fault, "reason", None) or getattr(fault, "strerror", None) or fault
-        return ConfigError(f"{names}: cannot be used for TLS: {reason}")
+        reason = str((fault.reason or "") if isinstance(fault, ssl.SSLError) else fault)
+        return ConfigError(f"{names}: cannot be used for TLS: {_REASONS.get(reason, reason)}")
 
     def _listening(self, verify: str, current: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
         """Return the context of a listener, which hands each handshake to the current context."""
@@ -166,11 +213,16 @@ def _stamp(path: Path) -> tuple[int, int, int]:
     return (found.st_mtime_ns, found.st_size, found.st_ino)
 
 
-def _end_ms(path: Path) -> int:
-    """Return when the first certificate of a file expires; 0 if it cannot be read."""
+def _day(time_s: int) -> str:
+    return time.strftime("%Y-%m-%d", time.gmtime(time_s))
+
+
+def _validity_s(path: Path) -> tuple[int, int]:
+    """Return from and until when the first certificate of a file is valid; zeros: unreadable."""
     try:
         # The standard library has no public function that reads a certificate.
         found: dict[str, str] = ssl._ssl._test_decode_cert(str(path))  # type: ignore[attr-defined]
     except OSError:
-        return 0
-    return int(ssl.cert_time_to_seconds(found["notAfter"]) * 1000)
+        return 0, 0
+    begin, end = found["notBefore"], found["notAfter"]
+    return int(ssl.cert_time_to_seconds(begin)), int(ssl.cert_time_to_seconds(end))

@@ -1,16 +1,17 @@
 """Facts that a node reports about its cluster and itself, in every role."""
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from leveret import __version__
 from leveret.clock import Clock
-from leveret.cluster.faults import NodeCondition, find_faults, find_own_faults, find_reasons
+from leveret.cluster.faults import NOTE, NodeCondition, find_faults, find_reasons
 from leveret.cluster.member import ClusterMember, NodeSettings
 from leveret.config.settings import Settings, memory_high_bytes
 from leveret.decode_errors import DECODE_ERRORS
@@ -19,6 +20,8 @@ from leveret.runtime.machine import read_machine
 from leveret.runtime.memory_alarm import machine_bytes
 
 log = logging.getLogger(__name__)
+
+LOOK_S: Final = 5.0  # between two looks for faults; a fault that passes sooner is not logged
 
 
 class ClusterFacts:
@@ -37,7 +40,10 @@ class ClusterFacts:
         self.count_clients: Callable[[], int] = int  # AMQP connections that this node relays
         self.disk_fault = ""  # why the log of a node that follows cannot be written now
         self.open_secret_file = ""  # the secret file, if other users of the machine may read it
-        self._logged: set[tuple[str, str]] = set()  # name and advice of reported faults
+        # Faults at the last call of `log_faults`, and those that are logged: node and advice
+        self._last_faults: set[tuple[str, str]] = set()
+        self._logged_faults: set[tuple[str, str]] = set()
+        self._watching: asyncio.TimerHandle | None = None
 
     def note_leader(self, leader: str) -> None:
         """Note which node leads now; empty: none is known."""
@@ -70,8 +76,14 @@ class ClusterFacts:
 
     def _conditions(self) -> list[NodeCondition]:
         """Return the condition of this node, then of all others that have reported lately."""
-        others = [self._condition_of(one.name) for one in self.nodes()]
-        return [self._own_condition(), *(one for one in others if one is not None)]
+        return [self._own_condition(), *self._other_conditions()]
+
+    def _other_conditions(self) -> list[NodeCondition]:
+        """Return the conditions that the leader knows. Another node may have old reports."""
+        if self.leader != self.cluster.name:
+            return []
+        found = [self._condition_of(one.name) for one in self.nodes()]
+        return [one for one in found if one is not None]
 
     def _own_condition(self) -> NodeCondition:
         return NodeCondition(
@@ -94,17 +106,35 @@ class ClusterFacts:
             open_secret_file=report.open_secret_file,
         )
 
-    def log_report(self, name: str) -> None:
-        """Log the faults in the new report of a node, each once until it is gone."""
-        condition = self._condition_of(name)
-        if condition is None:
-            return
-        faults = list(find_own_faults(condition, self._own_condition()))
-        now = {(name, fault.advice) for fault in faults}
-        for fault in faults:
-            if (name, fault.advice) not in self._logged:
-                log.warning("%s: %s", fault.fault, fault.advice)
-        self._logged = {one for one in self._logged if one[0] != name} | now
+    def watch(self) -> None:
+        """Look for faults now and every `LOOK_S`, and log them."""
+        self.log_faults()
+        self._watching = asyncio.get_running_loop().call_later(LOOK_S, self.watch)
+
+    def end_watch(self) -> None:
+        """Look for faults no more."""
+        if self._watching is not None:
+            self._watching.cancel()
+
+    def log_faults(self) -> None:
+        """Log each fault that has lasted since the last call, once until it is gone.
+
+        Left out are the refusals of links and the faults of this node's own disk and files, which
+        are logged where they are found.
+        """
+        status = replace(self.member.status(), refusals={})
+        own = NodeCondition(self.cluster.name, __version__)
+        faults = {
+            (fault.node, fault.advice): fault
+            for fault in find_faults(status, [own, *self._other_conditions()])
+        }
+        lasting = self._last_faults.intersection(faults)
+        for key, fault in faults.items():
+            if key in lasting and key not in self._logged_faults:
+                level = logging.INFO if fault.severity == NOTE else logging.WARNING
+                log.log(level, "%s: %s", fault.fault, fault.advice)
+        self._logged_faults = lasting
+        self._last_faults = set(faults)
 
     def metrics(self) -> str:
         """Return the metrics of a node that follows, in Prometheus's text format."""

@@ -119,9 +119,9 @@ class ClusterNode(ClusterFacts):
             tick_s=self.settings.cluster_election_timeout_ms / 1000 / ELECTION_TICKS,
         )
         self.member.reports.make = self.report
-        self.member.reports.on_kept = self.log_report
         self._roles = loop.create_task(self._run_roles(), name="cluster-roles")
         await self.member.start(host, port)
+        self.watch()
 
     def _follow(self, loop: asyncio.AbstractEventLoop, state: RaftState) -> FollowingLog:
         following = FollowingLog(self._disk, loop, state, self._clock.now_ms)
@@ -161,6 +161,7 @@ class ClusterNode(ClusterFacts):
 
     def on_end(self, reason: str) -> None:
         """End the node: its member has failed, or was removed."""
+        self.end_watch()
         self._term = 0
         self._open = None
         self._changes.tell()
@@ -465,6 +466,7 @@ class ClusterNode(ClusterFacts):
 
     async def stop(self) -> None:
         """Hand the lead over, if this node leads, and stop."""
+        self.end_watch()
         if self._open is not None:
             with contextlib.suppress(ClusterError, TimeoutError):
                 async with asyncio.timeout(HAND_OVER_S):

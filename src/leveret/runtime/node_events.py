@@ -16,9 +16,15 @@ from leveret.runtime.memory_alarm import MEMORY_REASON
 from leveret.runtime.turns import TurnRunner
 from leveret.storage.store import DISK_FULL
 
-log = logging.getLogger("leveret.runtime.node")
+log = logging.getLogger(__name__)
 
 ALARM_PAUSE_S: Final = 0.25  # between two checks of the alarms, for parts of the node that publish
+_CAUSES: Final = {
+    MEMORY_REASON: "messages and buffers take more memory than memory_high; find the queues that "
+    "grow with `leveret ctl queues`",
+    DISK_FULL: "the disk of the data directory has less free space than disk_free_min, or cannot "
+    "be written; free space on it",
+}
 
 
 class NodeEvents:
@@ -61,7 +67,7 @@ class NodeEvents:
 
     def _set_alarm(self, reason: str, is_on: bool) -> None:
         self.publish(f"alarm.{'set' if is_on else 'cleared'}", {"resource": reason})
-        text = "alarm on: publishers are blocked" if is_on else "alarm off"
+        text = f"alarm on: publishers are blocked: {_CAUSES[reason]}" if is_on else "alarm off"
         log.warning(text, extra={"facts": {"reason": reason}})
         if is_on:
             self._front.alarms.append(reason)

@@ -19,7 +19,14 @@ from typing import Final
 from leveret.auth.certificates import NameRule, tls_peer
 from leveret.cluster.errors import ClusterError
 from leveret.cluster.relay import AMQPS, CertificateNames, RelayHead, attach
-from leveret.listening import Acceptor, Client, Networks, Refusals, bound_sockets
+from leveret.listening import (
+    NO_DESCRIPTORS,
+    Acceptor,
+    Client,
+    Networks,
+    Refusals,
+    bound_sockets,
+)
 from leveret.runtime.relays import Relayed, RelayEnd, Relays
 
 log = logging.getLogger(__name__)
@@ -29,7 +36,6 @@ PREPARE_S: Final = 10.0  # for a PROXY header and for the TLS handshake
 TLS_SHUTDOWN_S: Final = 1.0
 WAITING_MAX: Final = 1024  # clients that wait for a leader, or for their connection to it
 
-NO_DESCRIPTORS: Final = "the node has too many open files"
 TOO_MANY: Final = "too many clients wait for a leader"
 
 # Find the server of a client: a protocol of this node, or the leader. Raises ClusterError.

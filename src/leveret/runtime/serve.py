@@ -37,6 +37,7 @@ log = logging.getLogger(__name__)
 # A full collection visits every message object: with a million messages it blocked the loop for
 # 171 ms at the default thresholds. The core's objects form no cycles, so rare collections suffice.
 GC_THRESHOLDS = (100_000, 50, 1000)
+DESCRIPTORS_FEW: Final = 1024  # a node that may open fewer files warns
 # Faults of a path whose own text does not say what is wrong with a data directory.
 _PATH_FAULTS: Final = {
     errno.EEXIST: "it is a file",
@@ -62,7 +63,7 @@ async def _serve(settings: Settings) -> int:
     try:
         await node.start(on_recovered=lambda: _stop_on_signals(stopping))
     except OSError as fault:
-        sys.stderr.write(f"leveret serve: cannot start: {_reason(fault, settings)}\n")
+        sys.stderr.write(f"leveret serve: cannot start: {start_fault(fault, settings)}\n")
         return 1
     except (ConfigError, StorageError) as fault:
         sys.stderr.write(f"leveret serve: cannot start: {fault}\n")
@@ -92,7 +93,7 @@ async def _serve_in_cluster(settings: Settings) -> int:
         clustered = ClusteredNode(settings, Clock())
         await clustered.start()
     except OSError as fault:
-        sys.stderr.write(f"leveret serve: cannot start: {_reason(fault, settings)}\n")
+        sys.stderr.write(f"leveret serve: cannot start: {start_fault(fault, settings)}\n")
         return 1
     except LeveretError as fault:
         sys.stderr.write(f"leveret serve: cannot start: {fault}\n")
@@ -124,7 +125,7 @@ async def _say_ready_in_cluster(clustered: ClusteredNode) -> None:
         sys.stdout.flush()
 
 
-def _reason(fault: OSError, settings: Settings) -> str:
+def start_fault(fault: OSError, settings: Settings) -> str:
     """Return which file or address cannot be used, and why."""
     reason = fault.strerror or str(fault)
     if isinstance(fault, socket.gaierror):
@@ -134,6 +135,8 @@ def _reason(fault: OSError, settings: Settings) -> str:
         data = settings.data
         if path not in (data, *data.parents, data / LOCK_FILE):
             return f"{path}: {reason}"
+        if fault.errno == errno.EACCES and os.path.exists(data):
+            return f"{path}: {reason}; give {data} and its files to the user of the node (chown -R)"
         reason = _PATH_FAULTS.get(fault.errno or 0, reason)
         return f"{path}: {reason}; choose a data directory that this user can write to (--data)"
     if fault.errno == errno.EADDRINUSE:
@@ -163,6 +166,12 @@ def _raise_descriptor_limit() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    if 0 <= hard < DESCRIPTORS_FEW:
+        log.warning(
+            "only %d files may be open, and each client needs one: raise the limit "
+            "(`ulimit -Hn`, LimitNOFILE of systemd)",
+            hard,
+        )
 
 
 def _stop_on_signals(stopping: asyncio.Event) -> None:

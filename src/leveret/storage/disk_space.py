@@ -6,8 +6,9 @@ that consuming alone frees space. When there is enough space, the reserve is mad
 
 The alarm is on while a block cannot be written, while the reserve is missing, and while less than
 `free_min_bytes` are free. Free space is checked when blocks are written, at most every `CHECK_S`.
-While the alarm is on, it is also checked every `RECHECK_S`, so that the alarm ends by itself. The
-same check notices that the data directory was removed or replaced (`on_missing`).
+It is also checked every `RECHECK_S` while the alarm is on, so that the alarm ends by itself, and
+every `IDLE_CHECK_S` otherwise, because other programs fill disks too. The same check notices that
+the data directory was removed or replaced (`on_missing`).
 """
 
 import asyncio
@@ -24,6 +25,7 @@ log = logging.getLogger(__name__)
 RESERVE_BYTES: Final = 8 * 1024 * 1024
 CHECK_S: Final = 0.1
 RECHECK_S: Final = 0.5
+IDLE_CHECK_S: Final = 10.0
 
 
 class DiskReserve:
@@ -94,6 +96,7 @@ class DiskAlarm:
         self.is_on = False  # the alarm is on
         self._next_check_s = 0.0  # loop time
         self._recheck: asyncio.TimerHandle | None = None
+        self._has_stopped = False
 
     def note_written(self) -> None:
         """Note that a block is on disk."""
@@ -111,12 +114,12 @@ class DiskAlarm:
             self.on_missing()
         if not self.is_stuck:
             self._reserve.make()
-        is_short = self.is_stuck or not self._reserve.is_held or self._is_low()
-        if is_short and self._recheck is None:
-            self._recheck = self._loop.call_later(RECHECK_S, self._on_recheck)
-        if is_short != self.is_on:
-            self.is_on = is_short
-            self._on_change(is_short)
+        was_short = self.is_on
+        self.is_on = self.is_stuck or not self._reserve.is_held or self._is_low()
+        if self._recheck is None or (self.is_on and not was_short):
+            self._check_later()
+        if self.is_on != was_short:
+            self._on_change(self.is_on)
 
     def _is_low(self) -> bool:
         try:
@@ -124,11 +127,19 @@ class DiskAlarm:
         except OSError:  # free space that cannot be read is not relied on
             return True
 
+    def _check_later(self) -> None:
+        if self._recheck is not None:
+            self._recheck.cancel()
+        if not self._has_stopped:
+            delay_s = RECHECK_S if self.is_on else IDLE_CHECK_S
+            self._recheck = self._loop.call_later(delay_s, self._on_recheck)
+
     def _on_recheck(self) -> None:
         self._recheck = None
         self.check()
 
     def stop(self) -> None:
+        self._has_stopped = True
         if self._recheck is not None:
             self._recheck.cancel()
 

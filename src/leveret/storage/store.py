@@ -253,11 +253,6 @@ class Store:
 
     def _on_disk_alarm(self, is_short: bool) -> None:
         self.log.is_disk_short = is_short
-        log.warning(
-            "disk space is short: publishers are blocked"
-            if is_short
-            else "disk space is sufficient again"
-        )
         self._on_alarm(is_short)
 
     def _on_committed(self, block: int) -> None:

@@ -95,6 +95,7 @@ Who = Annotated[str, typer.Argument(help="The user.")]
 Pattern = Annotated[
     str, typer.Option(help="Regular expression for names of queues and exchanges; empty = none.")
 ]
+KeyPattern = Annotated[str, typer.Option(help="Regular expression for routing keys.")]
 
 
 @permission.command("set")
@@ -131,8 +132,8 @@ def set_topic_permission(
     output: Output,
     name: Who,
     exchange: Annotated[str, typer.Argument(help="The topic exchange.")],
-    write: Pattern = ".*",
-    read: Pattern = ".*",
+    write: KeyPattern = ".*",
+    read: KeyPattern = ".*",
     vhost: Vhost = "/",
 ) -> None:
     """Limit the routing keys of a user for a topic exchange."""
@@ -141,7 +142,9 @@ def set_topic_permission(
     output.done(f"topic permissions of user {name} for {exchange} are set")
 
 
-Operator = Annotated[bool, typer.Option("--operator", help="Use an operator policy.")]
+Operator = Annotated[
+    bool, typer.Option("--operator", help="It is an operator policy, which limits other policies.")
+]
 
 
 def _policy_path(is_operator: bool, vhost: str, name: str) -> str:

@@ -86,7 +86,7 @@ def revive(broker: ManagementClient, output: Output, node: Node) -> None:
 @app.command()
 def rescue(
     data: Annotated[Path, typer.Option("--data", help="The data directory of a stopped node.")],
-    yes: Annotated[bool, typer.Option("--yes", help="Do it without a question.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     as_json: Json = False,
 ) -> None:
     """Make a stopped node a cluster of one. Only if the majority of its cluster is lost for good.

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from leveret.cli.ctl.objects import parse_pairs
+from leveret.cli.ctl.objects import parse_pairs, parse_properties
 from leveret.cli.shared.management import ManagementClient, RefusedError, quote_path
 from leveret.cli.shared.options import Vhost
 from leveret.cli.shared.output import Output, Row, broker_command, format_time
@@ -63,7 +63,7 @@ def publish(
 ) -> None:
     """Publish one message. A persistent message is on disk when the command returns."""
     data = file.read_bytes() if file is not None else _read_body(body)
-    properties = {"delivery_mode": 2 if persistent else 1, **parse_pairs(property_)}
+    properties = {"delivery_mode": 2 if persistent else 1, **parse_properties(property_)}
     if header:
         properties["headers"] = parse_pairs(header)
     message = {
@@ -128,7 +128,7 @@ def make_filter(
     if headers:
         found["headers"] = parse_pairs(headers)
     if properties:
-        found["properties"] = parse_pairs(properties)
+        found["properties"] = parse_properties(properties)
     if json_paths:
         found["json"] = parse_pairs(json_paths)
     if text is not None:
@@ -199,7 +199,9 @@ def explain(
     broker: ManagementClient,
     output: Output,
     queue: Queue,
-    message: Annotated[str | None, typer.Argument(help="Id of one message.")] = None,
+    message: Annotated[
+        str | None, typer.Argument(help="Id of one message, as `peek` and `trace` show it.")
+    ] = None,
     vhost: Vhost = "/",
 ) -> None:
     """Explain why a queue or one message is not delivered."""
@@ -265,16 +267,27 @@ def trace(
     if vhost is not None:
         query += f"&vhost={quote_path(vhost)}"
     found = broker.get(f"/api/trace{query}")
+    while found["cursor"] is not None:  # an answer ends after a while, or after many places
+        more = broker.get(f"/api/trace{query}&cursor={quote_path(found['cursor'])}")
+        for field in ("places", "events"):
+            more[field] = found[field] + more[field]
+        more["scanned"] += found["scanned"]
+        found = more
+    found["events"].sort(key=lambda event: event["time_ms"])
     if output.as_json:
         output.facts(found)
         return
     for place in found["places"]:
-        typer.echo(f"{place['state']} in {place['queue']} of vhost {place['vhost']}")
+        where = f"{place['queue']} of vhost {place['vhost']}"
+        typer.echo(f"{place['state']} in {where}, id {place['id']}")
     for event in found["events"]:
         when = format_time(event["time_ms"])
         typer.echo(f"{when}  {event['event']}  {event.get('queue') or ''}")
     if not found["places"] and not found["events"]:
-        typer.echo("The message was not found.")
+        typer.echo(
+            "No queue holds the message now. What happened to it is known only if a queue or "
+            "exchange on its way has x-remember."
+        )
 
 
 @broker_command

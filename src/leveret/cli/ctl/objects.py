@@ -1,7 +1,7 @@
 """Commands of `leveret ctl` for queues, exchanges, bindings, vhosts and connections."""
 
 import json
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -29,6 +29,8 @@ AutoDelete = Annotated[
 ]
 IfUnused = Annotated[bool, typer.Option("--if-unused", help="Delete only if unused.")]
 
+_NOT_TEXT: Final = ("headers", "delivery_mode", "priority", "timestamp")  # properties
+
 
 def parse_pairs(given: list[str] | None) -> dict[str, Any]:
     """Parse KEY=VALUE pairs. A value that is not valid JSON is text."""
@@ -40,6 +42,16 @@ def parse_pairs(given: list[str] | None) -> dict[str, Any]:
         try:
             found[name] = json.loads(text)
         except ValueError:
+            found[name] = text
+    return found
+
+
+def parse_properties(given: list[str] | None) -> dict[str, Any]:
+    """Parse KEY=VALUE pairs of AMQP properties. Most are text, even if they look like numbers."""
+    found = parse_pairs(given)
+    for pair in given or ():
+        name, _, text = pair.partition("=")
+        if name not in _NOT_TEXT and not isinstance(found[name], str):
             found[name] = text
     return found
 

@@ -22,6 +22,12 @@ _DURABILITY_TEXTS: Final = {
     "os": "a power failure can lose confirmed messages (durability os)",
     "none": "nothing is stored",
 }
+# What an operator can do about the reason of a failed health check.
+_ADVICE: Final = {
+    "low on memory": "publishers wait; find the queues that grow: leveret ctl list queues "
+    "--sort messages_ready --reverse",
+    "low on disk": "publishers wait; free space on the disk of the data directory",
+}
 
 
 @dataclass(frozen=True)
@@ -86,11 +92,16 @@ def show_status(broker: ManagementClient, *, as_json: bool, echo: Callable[[str]
         echo(json.dumps({"health": health, "version": version}, indent=2))
     else:
         echo(f"node     {health.get('node')}")
-        echo(f"health   {health.get('reason') or health.get('status')}")
+        reason = str(health.get("reason") or health.get("status"))
+        echo(f"health   {reason}")
+        for fault in reason.split("; "):
+            if fault in _ADVICE:
+                echo(f"advice   {_ADVICE[fault]}")
         if health.get("jobs"):
             echo(f"jobs     {_jobs_fault(broker)}")
         echo(f"safe     {_DURABILITY_TEXTS.get(str(health.get('durability')), 'unknown')}")
-        echo(f"version  {version.get('version')} ({version.get('form')})")
+        if version.get("version"):  # without a leader, a node of a cluster does not answer
+            echo(f"version  {version.get('version')} ({version.get('form')})")
     return 0 if health.get("status") == "ok" else 1
 
 

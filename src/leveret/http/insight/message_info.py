@@ -99,5 +99,6 @@ def message_id(queue: Queue, seq: int) -> str:
 def parse_id(text: str) -> int:
     """Return an id as a number. Answer 400 if it is not a number."""
     if not (text.isascii() and text.isdigit()) or len(text) > _ID_DIGITS_MAX:
-        raise HTTPException(400, f"the id of a message is a number, not {text[:40]!r}")
+        advice = "`leveret ctl trace` shows the ids of a message by its message_id property"
+        raise HTTPException(400, f"the id of a message is a number, not {text[:40]!r}: {advice}")
     return min(int(text), _ID_MAX)

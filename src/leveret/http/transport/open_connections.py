@@ -16,14 +16,13 @@ from collections.abc import Callable
 from typing import Final
 
 from leveret.addresses import is_loopback, network_of
-from leveret.listening import Networks, Refusals
+from leveret.listening import NO_DESCRIPTORS, Networks, Refusals
 
 log = logging.getLogger(__name__)
 
 RESERVED: Final = 64  # places for local clients and for health checks
 HEALTH_PATH: Final = b"/api/health"  # and everything below it
 
-NO_DESCRIPTORS: Final = "the node has too many open files"
 TOO_MANY: Final = "there are too many HTTP connections"
 TOO_MANY_OF_ADDRESS: Final = "its address has too many HTTP connections"
 

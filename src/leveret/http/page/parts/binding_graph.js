@@ -55,8 +55,12 @@ export function drawBindingGraph(host, { vhost, name, bindings, reached }) {
     layout.left > 0 &&
       h("p", { class: "soft" }, `${layout.left} more bindings are not drawn. The table lists all of them.`),
   );
-  // If the graph is wider than the window, scroll to the exchange itself.
-  if (isNew) host.firstElementChild.scrollLeft = places.get(`exchange:${name}`).x * SCALE_MIN - 8;
+  // If the graph is wider than the window, scroll to the exchange itself. The view is in the page at
+  // the next frame.
+  if (isNew) {
+    const x = places.get(`exchange:${name}`).x * SCALE_MIN - 8;
+    requestAnimationFrame(() => host.firstElementChild.scrollTo({ left: x }));
+  }
 }
 
 function isOnPath(node, name, reached) {
