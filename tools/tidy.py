@@ -28,6 +28,7 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
         "decode_errors": "",
         "shortened": "",
         "clock": "",
+        "buffered_protocol": "",
         "slices": "",
         "addresses": "",
         "listening": "addresses",
@@ -48,7 +49,7 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
         "definitions": "errors patterns wire engine auth",
         "arrow": "errors wire journal engine storage",
         "embedded": "errors clock engine",
-        "amqp": "errors addresses listening wire engine auth",
+        "amqp": "errors addresses buffered_protocol listening wire engine auth",
         "amqp_client": "errors wire amqp",
         "perf": "errors charts wire amqp amqp_client",
         "tasks": "errors slices engine auth",
@@ -59,7 +60,7 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
         "jobs": "errors decode_errors http_client job_model",
         "job_service": "errors decode_errors clock checksum histogram wire engine job_model",
         "bus": "errors clock histogram http_client http_post",
-        "cluster": "errors",
+        "cluster": "errors buffered_protocol",
         "lake": "errors",
         "pipeline": "errors clock charts lake wire arrow jobs job_model job_service",
         "pyspark_leveret": "errors http_client lake wire amqp amqp_client arrow",
@@ -90,7 +91,7 @@ ORDER_INSIDE: Final = {
     "health_port|outbox_relay|publishing|returned_message settling consuming bus "
     "sync|testing|webhook",
     "charts": "axes|style charts drawing page",
-    "cluster": "errors raft host_owner|relay|warning_limiter handshake|host|owner "
+    "cluster": "errors raft host_owner|relay|warning_limiter handshake|host|link_owner|owner "
     "admission|link|peers|status faults|requests links forming reports member",
     "jobs": "client worker",
     "job_service": "backoff|cron|limits|list_cursor|report|snowflake store embedded|shards",
@@ -106,6 +107,8 @@ EDGE: Final = (
     "leveret.amqp.heavy_turns",
     "leveret.amqp.sockets",
     "leveret.cluster.host",
+    "leveret.cluster.link",
+    "leveret.runtime.cluster_logs",
     "leveret.runtime.turns",
     "leveret.storage.follower_log",
     "leveret.storage.job_writer",

@@ -9,7 +9,7 @@ import contextlib
 import logging
 import ssl
 from collections.abc import Callable
-from typing import Protocol, cast
+from typing import Protocol
 
 from leveret.amqp.admission import Admission
 from leveret.amqp.closing import force_close
@@ -17,6 +17,7 @@ from leveret.amqp.connection import Connection
 from leveret.amqp.connection_base import AmqpFront, ConnectionBase
 from leveret.amqp.sockets import AmqpProtocol, Sockets
 from leveret.auth.certificates import NameRule, TlsPeer
+from leveret.buffered_protocol import adapted
 from leveret.listening import Acceptor, Client, Networks, Refusals, Relayed, bound_sockets
 
 log = logging.getLogger(__name__)
@@ -95,19 +96,15 @@ class AmqpServer:
 
     def make_protocol(self, client: Client) -> asyncio.BaseProtocol:
         """Return the protocol for the connection of a client that was admitted."""
-        return self._adapted(AmqpProtocol(self._sockets, client))
+        return adapted(AmqpProtocol(self._sockets, client), self._loop)
 
     def make_relayed(self, relayed: Relayed, tls: TlsPeer | None) -> asyncio.BaseProtocol:
         """Return the protocol for a client of another node that was admitted.
 
         `tls` is the TLS session of the client with that node.
         """
-        return self._adapted(AmqpProtocol(self._sockets, relayed.client, relayed, tls))
-
-    def _adapted(self, protocol: AmqpProtocol) -> asyncio.BaseProtocol:
-        if isinstance(self._loop, asyncio.BaseEventLoop):
-            return _Adapter(protocol)
-        return cast(asyncio.BaseProtocol, protocol)  # uvloop needs the methods, not the base class
+        protocol = AmqpProtocol(self._sockets, relayed.client, relayed, tls)
+        return adapted(protocol, self._loop)
 
     def close(self, connection: Connection, reason: str) -> None:
         """Close one connection."""
@@ -147,31 +144,3 @@ class AmqpServer:
                 await asyncio.wait_for(self._drained.wait(), drain_s)
         for protocol in list(self.protocols.values()):
             protocol.abort()
-
-
-class _Adapter(asyncio.BufferedProtocol):
-    """Wraps an AmqpProtocol for asyncio's own loops, which check the base class."""
-
-    def __init__(self, protocol: AmqpProtocol) -> None:
-        self._protocol = protocol
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._protocol.connection_made(transport)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._protocol.connection_lost(exc)
-
-    def pause_writing(self) -> None:
-        self._protocol.pause_writing()
-
-    def resume_writing(self) -> None:
-        self._protocol.resume_writing()
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self._protocol.get_buffer(sizehint)
-
-    def buffer_updated(self, nbytes: int) -> None:
-        self._protocol.buffer_updated(nbytes)
-
-    def eof_received(self) -> bool:
-        return self._protocol.eof_received()

@@ -167,6 +167,13 @@ class RaftHost:
     def may_append(self) -> bool:
         return self._leader_log is not None and self.raft.may_append()
 
+    def is_full(self) -> bool:
+        """Return True while the leader's log must make no block.
+
+        Too much is not committed, or this member does not lead, or it hands the lead over.
+        """
+        return self.raft.is_full() or not self.may_append
+
     @property
     def committed(self) -> int:
         """The last block that is committed, and on this disk."""

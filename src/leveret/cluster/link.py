@@ -12,12 +12,12 @@ A `Link` is an asyncio protocol, not a task. It decodes frames in its own buffer
 as lists of pieces, so that large blocks are never joined. Memory is bounded whatever the peer does:
 a frame has a size limit, and frames to a peer that does not read are dropped whole and counted,
 which Raft tolerates. A peer that breaks the format, or is silent for too long, loses only its
-connection.
+connection. It is compiled, because every block passes it on each node.
 """
 
 import asyncio
 import socket
-from typing import Final, Protocol, cast
+from typing import Final, cast
 
 from leveret.cluster.errors import LinkRefusedError
 from leveret.cluster.handshake import (
@@ -30,6 +30,7 @@ from leveret.cluster.handshake import (
     Handshake,
     Listening,
 )
+from leveret.cluster.link_owner import LinkOwner
 from leveret.cluster.raft.codec import (
     FRAME_BYTES_MAX,
     MESSAGES,
@@ -38,7 +39,7 @@ from leveret.cluster.raft.codec import (
     encode_frames,
 )
 from leveret.cluster.raft.messages import Message
-from leveret.cluster.relay import RelayHead, take_head
+from leveret.cluster.relay import take_head
 from leveret.errors import FieldSyntaxError, FrameError, ProtocolError
 
 HANDSHAKE_S: Final = 5.0
@@ -66,41 +67,10 @@ REFUSED: Final = "refused: "  # how the reason of a connection that this node re
 _PING_FRAME: Final = b"\0\0\0\1\0"
 
 
-class Owner(Protocol):
-    """Accepts or refuses links, and handles what they receive."""
+class Link:
+    """One connection: has the methods of an asyncio.BufferedProtocol."""
 
-    def check_peer(self, link: "Link") -> None:
-        """Raise `LinkRefusedError` if the node that has shown its card may not connect."""
-
-    def on_open(self, link: "Link") -> None:
-        """Handle the end of the handshake."""
-
-    def on_messages(self, link: "Link", messages: list[Message], size_bytes: int) -> None:
-        """Handle a frame of Raft messages."""
-
-    def on_request(self, link: "Link", number: int, kind: int, payload: bytes) -> None:
-        """Handle a request of the peer."""
-
-    def on_answer(self, link: "Link", number: int, is_done: bool, text: str) -> None:
-        """Handle the answer to a request of this node."""
-
-    def on_data(self, link: "Link", data: bytes) -> None:
-        """Handle bytes of the owner of the other node."""
-
-    def on_drained(self, link: "Link") -> None:
-        """Handle that DATA can be sent again."""
-
-    def on_relay(self, link: "Link", head: RelayHead, rest: bytes) -> None:
-        """Take over a connection that another node relays. It is paused."""
-
-    def on_closed(self, link: "Link", reason: str) -> None:
-        """Handle the end of a connection; the reason is empty if it needs no log line."""
-
-
-class Link(asyncio.BufferedProtocol):
-    """One connection."""
-
-    def __init__(self, owner: Owner, handshake: Handshake, target: str = "") -> None:
+    def __init__(self, owner: LinkOwner["Link"], handshake: Handshake, target: str = "") -> None:
         self._owner = owner
         self._handshake = handshake
         self._target = target  # the name of the node that is dialed

@@ -18,6 +18,7 @@ from os import urandom
 from random import Random
 from typing import Final
 
+from leveret.buffered_protocol import adapted
 from leveret.cluster.admission import name_twice, other_node
 from leveret.cluster.errors import ClusterError, LinkRefusedError
 from leveret.cluster.handshake import (
@@ -89,7 +90,7 @@ class Links:
     async def start(self, host: str, port: int) -> None:
         context = self._tls.listening if self._tls is not None else None
         self._server = await self._loop.create_server(
-            self._accept,
+            lambda: adapted(self._accept(), self._loop),
             host,
             port,
             ssl=context,
@@ -389,7 +390,7 @@ class Links:
 
     # Listening
 
-    def _accept(self) -> asyncio.BaseProtocol:
+    def _accept(self) -> Link:
         link = Link(self, Listening(self._owner.card(), self._secret, urandom(NONCE_BYTES)))
         if self._has_stopped:
             link.abort("")  # accepted just before the end
@@ -466,9 +467,8 @@ class Links:
     async def _connect(self, link: Link, address: Address) -> None:
         context = self._tls.dialing() if self._tls is not None else None
         await self._loop.create_connection(
-            lambda: link,
-            address.host,
-            address.port,
+            lambda: adapted(link, self._loop),
+            *(address.host, address.port),
             ssl=context,
             server_hostname=address.host if context else None,
         )

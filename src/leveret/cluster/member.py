@@ -246,11 +246,6 @@ class ClusterMember:
         return self.host is not None and self.host.may_append
 
     @property
-    def is_full(self) -> bool:
-        """True if so much is not committed that publishers must wait."""
-        return self.host is not None and self.host.raft.is_full()
-
-    @property
     def next_index(self) -> int:
         return int(self._require_host().raft.log.last_index) + 1
 

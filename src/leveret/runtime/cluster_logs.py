@@ -2,10 +2,13 @@
 
 - `FollowingLog`  while another node leads: writes the blocks of the leader
 - `LeadingLog`    while this node leads: its broker's own log, which writes by itself
+
+It is compiled, because every block passes it.
 """
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 from leveret.cluster.raft.block import MEMBERS, Block
 from leveret.cluster.raft.members import decode_members
@@ -69,7 +72,7 @@ class FollowingLog:
         self.log.commit_to(index)
 
     def read_blocks(self, first: int, last: int, bytes_max: int, done: Blocks) -> None:
-        self.log.read_blocks(first, last, bytes_max, lambda found: done(_blocks(first, found)))
+        self.log.read_blocks(first, last, bytes_max, partial(_on_read, first, done))
 
     def close(self) -> None:
         """Finish all writes. Blocks until that is done."""
@@ -87,7 +90,7 @@ class LeadingLog:
         self._log.commit_to(index)
 
     def read_blocks(self, first: int, last: int, bytes_max: int, done: Blocks) -> None:
-        self._reader.read_blocks(first, last, bytes_max, lambda found: done(_blocks(first, found)))
+        self._reader.read_blocks(first, last, bytes_max, partial(_on_read, first, done))
 
     def append_members(self, members: bytes) -> None:
         """Make a block of members behind all blocks so far."""
@@ -100,6 +103,10 @@ class LeadingLog:
     def close(self) -> None:
         """Stop reading. The log itself belongs to the broker."""
         self._reader.close()
+
+
+def _on_read(first: int, done: Blocks, found: list[FoundBlock]) -> None:
+    done(_blocks(first, found))
 
 
 def _blocks(first: int, found: list[FoundBlock]) -> list[Block]:

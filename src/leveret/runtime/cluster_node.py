@@ -374,11 +374,13 @@ class ClusterNode(ClusterFacts):
         self._clock.raise_to(self._following.log.last_ms)
         self._following = None
         self._disk.release()  # the store of the broker locks it again, without a wait in between
+        host = self.member.host
+        assert host is not None
         replication = Replication(
             term,
             append=self._append,
-            on_synced=self.member.on_written,
-            is_full=self._is_full,
+            on_synced=host.on_written,  # the busy calls go to the host, which is compiled
+            is_full=host.is_full,
             terms=self._terms,
             members=self._members,
         )
@@ -450,11 +452,9 @@ class ClusterNode(ClusterFacts):
         self.member.begin_again(following.stored(), following)
 
     def _append(self, number: int, term: int, kind: int, data: bytes) -> None:
-        assert self.member.term == term
-        self.member.append(number, kind, data)
-
-    def _is_full(self) -> bool:
-        return self.member.is_full or not self.member.may_append
+        host = self.member.host
+        assert host is not None and host.raft.term == term
+        host.append(number, kind, data)
 
     def _terms(self) -> list[tuple[int, int]]:
         assert self.member.host is not None

@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from leveret.checksum import crc32
 from leveret.errors import CorruptionError
 from leveret.storage.block_records import skip_blocks, stamped_kind, stamped_term
 from leveret.storage.blocks import (
@@ -19,6 +18,7 @@ from leveret.storage.blocks import (
     HEAD_BYTES,
     check_head,
     first_block,
+    is_block,
 )
 from leveret.storage.disk import Disk, DiskFile
 from leveret.storage.file_names import log_name, numbers
@@ -186,16 +186,6 @@ class BlockCursor:
             self._start = self.at
             at = 0
         return self._data[at : at + size]
-
-
-def is_block(data: bytes, index: int) -> bool:
-    """Return True if `data` is the whole block of this number, and nothing else."""
-    return (
-        len(data) > BLOCK_HEAD_BYTES
-        and int.from_bytes(data[:4], "big") == len(data) - BLOCK_HEAD_BYTES
-        and int.from_bytes(data[8:16], "big") == index
-        and crc32(memoryview(data)[8:]) == int.from_bytes(data[4:8], "big")
-    )
 
 
 def read_first_block(disk: Disk, number: int) -> int:

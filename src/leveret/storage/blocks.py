@@ -69,3 +69,13 @@ def block_end(data: bytes, at: int, number: int) -> int:
         return 0
     crc = int.from_bytes(data[at + 4 : at + 8], "big")
     return end if crc32(memoryview(data)[at + 8 : end]) == crc else 0
+
+
+def is_block(data: bytes, index: int) -> bool:
+    """Return True if `data` is the whole block of this number, and nothing else."""
+    return (
+        len(data) > BLOCK_HEAD_BYTES
+        and int.from_bytes(data[:4], "big") == len(data) - BLOCK_HEAD_BYTES
+        and int.from_bytes(data[8:16], "big") == index
+        and crc32(memoryview(data)[8:]) == int.from_bytes(data[4:8], "big")
+    )

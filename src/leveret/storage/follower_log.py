@@ -29,7 +29,7 @@ from leveret.journal.records import (
     TRIM,
     encode_stamp,
 )
-from leveret.storage.block_reader import BlockReader, FoundBlock, is_block, locate_block
+from leveret.storage.block_reader import BlockReader, FoundBlock, locate_block
 from leveret.storage.block_records import (
     ROLL_EFFECT,
     Effect,
@@ -49,7 +49,7 @@ from leveret.storage.block_scan import (
     scan_blocks,
     tidy_end,
 )
-from leveret.storage.blocks import BLOCK_HEAD_BYTES, HEAD_BYTES, encode_block_head
+from leveret.storage.blocks import BLOCK_HEAD_BYTES, HEAD_BYTES, encode_block_head, is_block
 from leveret.storage.checkpoint import remove_logs, settle_roll
 from leveret.storage.directory_copy import finish_install
 from leveret.storage.disk import Disk, DiskFile, is_temporary

@@ -84,7 +84,8 @@ class JobWriter:
 
     def _resume(self, job: WriteJob) -> None:
         """Do the steps of a job that are not done yet. After a full disk this continues the job."""
-        remove_logs(self._disk, job.removable_now, job.number - (not job.is_written))
+        if job.removable_now:
+            remove_logs(self._disk, job.removable_now, job.number - (not job.is_written))
         if job.new_file and not job.is_next_created:
             self._begin_file(job, job.new_file)
         if not job.is_written:

@@ -291,7 +291,8 @@ class Log:
         journal.synced_definitions = max(journal.synced_definitions, job.definitions)
         journal.release_now(job.released)
         self._note_done(job)
-        self._segments.forget(job.dropped)
+        if job.dropped:
+            self._segments.forget(job.dropped)
         for chunk in job.chunks:
             chunk.owner.on_written(chunk)
         for done in job.on_rolled:

@@ -237,8 +237,8 @@ class Machine:
 
     def publish(self, data: bytes) -> None:
         """Let the leader's log make a block, if there is a leader's log."""
-        member = self.member
-        if self._is_leading and member is not None and member.may_append and not member.is_full:
+        host = None if self.member is None else self.member.host
+        if self._is_leading and host is not None and not host.is_full():
             assert self.loop is not None
             self.loop.run_inside(lambda: self._append(NORMAL, data))
 

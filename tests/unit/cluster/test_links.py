@@ -15,6 +15,7 @@ from typing import cast
 
 import pytest
 
+from leveret.buffered_protocol import adapted
 from leveret.cluster.admission import removed, require_welcome
 from leveret.cluster.errors import ClusterError, LinkRefusedError
 from leveret.cluster.handshake import (
@@ -610,10 +611,10 @@ async def test_the_oldest_stranger_makes_room_for_the_newest() -> None:
 async def test_the_strangers_of_a_crowded_host_leave_room_for_those_of_others() -> None:
     one = End(1)
     async with ends(one):
-        other = cast(Link, one.links._accept())
+        other = one.links._accept()
         other.address = "10.0.0.9:40000"
         for port in range(2 * STRANGERS_MAX):
-            cast(Link, one.links._accept()).address = f"10.0.0.1:{port}"
+            one.links._accept().address = f"10.0.0.1:{port}"
         assert other in one.links._others
         assert len(one.links._others) == STRANGERS_MAX
 
@@ -623,7 +624,8 @@ async def test_a_link_that_was_given_up_before_it_was_made_ends_at_once() -> Non
     one = End(1)
     link = Link(one.links, Listening(one.card(), SECRET, bytes(NONCE_BYTES)))
     link.abort("too many strangers")
-    server = await asyncio.get_running_loop().create_server(lambda: link, HOST, 0)
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: adapted(link, loop), HOST, 0)
     reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
     with contextlib.suppress(ConnectionResetError):
         assert await reader.read() == b""
