@@ -466,11 +466,10 @@ class Links:
 
     async def _connect(self, link: Link, address: Address) -> None:
         context = self._tls.dialing() if self._tls is not None else None
+        name = address.host if context else None
+        protocol = adapted(link, self._loop)
         await self._loop.create_connection(
-            lambda: adapted(link, self._loop),
-            *(address.host, address.port),
-            ssl=context,
-            server_hostname=address.host if context else None,
+            lambda: protocol, address.host, address.port, ssl=context, server_hostname=name
         )
 
     # Time
