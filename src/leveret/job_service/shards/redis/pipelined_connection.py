@@ -68,12 +68,15 @@ class PipelinedConnection:
 
     async def _connect(self) -> None:
         """Connect, and send the commands that wait."""
+        connection = self._pool.make_connection()
         try:
             async with asyncio.timeout(self._deadline_s):
-                connection = self._pool.make_connection()
                 await connection.connect()
                 self.run = await _run_of(connection)
+                if connection._reader.at_eof():  # `_Link` would not see the end any more
+                    raise ConnectionLost(_CLOSED)
         except BaseException as fault:
+            connection._close()
             is_error = isinstance(fault, Exception)
             self._fail(fault if is_error else ConnectionLost("the store was closed"))
             if not is_error:
