@@ -54,6 +54,16 @@ class Snowflakes:
         assert self._time <= TIME_MAX, "the time of the clock does not fit into an id"
         return (self._time << _TIME_SHIFT) | (self.node << SEQUENCE_BITS) | self._sequence
 
+    def next_many(self, count: int, now_ms: int) -> list[int]:
+        """Return so many new ids, as `next` would make them one after the other."""
+        ids: list[int] = []
+        while len(ids) < count:
+            first = self.next(now_ms)
+            more = min(count - len(ids) - 1, SEQUENCE_MAX - self._sequence)
+            ids.extend(range(first, first + more + 1))
+            self._sequence += more
+        return ids
+
 
 def time_ms_of(id: int) -> int:
     """Return the time in an id: when it was made, unless ids had run ahead."""

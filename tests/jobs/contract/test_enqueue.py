@@ -45,6 +45,25 @@ def test_a_batch_may_be_for_several_topics(api: Api) -> None:
     assert [api.take("a")["id"], api.take("b")["id"]] == answer.body
 
 
+@pytest.mark.parametrize("more", [{}, {"fair_key": "f"}], ids=["plain", "fair"])
+def test_each_job_of_a_batch_keeps_its_fields(
+    api: Api, service: Service, more: dict[str, str]
+) -> None:
+    due = datetime.fromtimestamp(service.now_ms() // 1000 + HOUR_S, UTC)
+    times = [due.replace(microsecond=ms * 1000).isoformat() for ms in (1, 999)]
+    items = [
+        api.item(TOPIC, b"", deliver_after=times[1], priority=-7, **more),
+        api.item(TOPIC, b"\x00,{}'NULL", priority=2**31 - 1, **more),
+        api.item(TOPIC, b"z" * 5_000, deliver_after=times[0], **more),
+    ]
+    jobs = [api.job(TOPIC, id) for id in api.call("POST", "/enqueue", items).body]
+    assert [job["state"] for job in jobs] == ["scheduled", "ready", "scheduled"]
+    assert [job["priority"] for job in jobs] == [-7, 2**31 - 1, 0]
+    assert [payload(job) for job in jobs] == [b"", b"\x00,{}'NULL", b"z" * 5_000]
+    dues = [datetime.fromisoformat(jobs[n]["deliver_after"]) for n in (2, 0)]
+    assert dues == [datetime.fromisoformat(time) for time in times]
+
+
 def test_lower_priorities_come_first_and_equal_ones_as_they_came(api: Api) -> None:
     wanted = [2**31 - 1, 7, -(2**31), 0, -1, 7, 255, 256, -(2**31) + 1, 0]
     ids = [api.enqueue(TOPIC, b"", priority=priority)[0] for priority in wanted]

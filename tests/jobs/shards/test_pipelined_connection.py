@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 import redis
 from redis.asyncio import ConnectionPool
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import BusyLoadingError, RedisError, ResponseError
 
 from leveret.job_service.shards.redis.pipelined_connection import (
-    IDLE_S,
     PipelinedConnection,
     encode_array_head,
     encode_words,
@@ -118,9 +117,34 @@ def test_a_connection_that_was_closed_while_idle_is_not_used(own_redis: RedisSer
         await line.ask(command(b"PING"))
         own_redis.end()
         own_redis.start()
-        await asyncio.sleep(IDLE_S)
+        for _ in range(2):
+            await asyncio.sleep(0)  # the event loop reads the end of the connection
         assert await line.ask(command(b"ECHO", b"again")) == b"again"
         await line.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_connection_that_cannot_be_used_is_closed() -> None:
+    """Redis accepts the connection, and is still loading its data."""
+    ended = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65_536):
+            writer.write(b"+OK\r\n" * data.count(b"SETINFO"))
+            if b"INFO\r\n$6\r\nserver" in data:
+                writer.write(b"-LOADING Redis is loading the dataset in memory\r\n")
+        writer.close()
+        ended.set()
+
+    async def scenario() -> None:
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+            line = line_to(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0")
+            fault = await outcome(line, command(b"PING"))
+            assert isinstance(fault, BusyLoadingError)
+            async with asyncio.timeout(WITHIN_S):
+                await ended.wait()
+            await line.close()
 
     asyncio.run(scenario())
 

@@ -11,6 +11,7 @@ class Shard:
 
     def __init__(self) -> None:
         self.asked: list[list[int]] = []
+        self.answered = 0  # statements that were carried out to the end
 
     async def work(self, key: str, requests: list[int]) -> list[int]:
         self.asked.append(requests)
@@ -18,6 +19,7 @@ class Shard:
         await asyncio.sleep(0)
         if 13 in requests:
             raise ValueError("13")
+        self.answered += 1
         return [request * 2 for request in requests]
 
 
@@ -27,7 +29,6 @@ def test_those_who_come_meanwhile_share_the_next_statement() -> None:
         gathering = Batcher(shard.work, 3)
         async with asyncio.TaskGroup() as group:
             first = group.create_task(gathering.ask("t", 1))
-            await asyncio.sleep(0)
             await asyncio.sleep(0)
             rest = await asyncio.gather(*(gathering.ask("t", number) for number in (2, 3, 4, 5)))
         assert (first.result(), rest) == (2, [4, 6, 8, 10])
@@ -41,9 +42,9 @@ def test_a_fault_is_told_to_those_who_shared_it_and_to_no_other() -> None:
     async def script() -> None:
         shard = Shard()
         gathering = Batcher(shard.work, 2)
-        requests = (gathering.ask("t", number) for number in (1, 13, 3))
+        requests = (gathering.ask("t", number) for number in (1, 13, 3))  # the first is alone
         found = await asyncio.gather(*requests, return_exceptions=True)
-        assert [type(each) for each in found] == [ValueError, ValueError, int]
+        assert [type(each) for each in found] == [int, ValueError, ValueError]
 
     asyncio.run(script())
 
@@ -61,6 +62,36 @@ def test_a_caller_that_gave_up_is_not_asked_for() -> None:
             gone.cancel()
         assert (first.result(), stays.result()) == (2, 6)
         assert 2 not in [request for requests in shard.asked for request in requests]
+
+    asyncio.run(script())
+
+
+def test_work_of_a_caller_that_may_leave_goes_on_without_it() -> None:
+    async def script() -> None:
+        shard = Shard()
+        gathering = Batcher(shard.work, 9)
+        async with asyncio.TaskGroup() as group:
+            gone = group.create_task(gathering.ask("t", 1, may_leave=True))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            gone.cancel()
+            stays = group.create_task(gathering.ask("t", 2))
+        assert (stays.result(), shard.asked, shard.answered) == (4, [[1], [2]], 2)
+
+    asyncio.run(script())
+
+
+def test_a_cancelled_caller_leaves_the_others_their_answers() -> None:
+    async def script() -> None:
+        shard = Shard()
+        gathering = Batcher(shard.work, 9)
+        async with asyncio.TaskGroup() as group:
+            gone = group.create_task(gathering.ask("t", 1))
+            stays = group.create_task(gathering.ask("t", 2))
+            await asyncio.sleep(0)
+            gone.cancel()
+        assert (stays.result(), shard.asked, shard.answered) == (4, [[1], [2]], 1)
+        assert await gathering.ask("t", 3) == 6
 
     asyncio.run(script())
 

@@ -37,3 +37,11 @@ def test_headers_of_jobs_in_a_row_are_those_of_their_envelopes(now_ms: int) -> N
             id = first_of(at_ms) + number
             expected = make_envelope(one, id, at_ms).header(len(one.payload))
             assert made.header(one, id, at_ms) == expected
+
+
+def test_headers_of_a_batch_are_those_of_its_jobs() -> None:
+    jobs = [job(), job(b"yy"), job(priority=7), job(deliver_after_ms=NOW_MS + 1), job(b"z")]
+    ids = [first_of(NOW_MS) + number for number in range(len(jobs))]
+    made = NewHeaders().plain_headers(jobs, ids, NOW_MS)
+    each = zip(jobs, ids, strict=True)
+    assert made == [make_envelope(one, id, NOW_MS).header(len(one.payload)) for one, id in each]

@@ -50,6 +50,16 @@ def test_a_full_millisecond_borrows_from_the_next() -> None:
     assert ids.ahead_ms(NOW_MS + 1) == 0
 
 
+def test_many_ids_are_those_that_would_be_made_one_after_the_other(seed: int) -> None:
+    chance = random.Random(seed)
+    one, many = Snowflakes(1), Snowflakes(1)
+    now_ms = NOW_MS
+    for _ in range(30):
+        now_ms += chance.choice((0, 0, 1, 3, -2))
+        count = chance.choice((0, 1, 100, SEQUENCE_MAX, SEQUENCE_MAX + 2, 2 * SEQUENCE_MAX + 5))
+        assert many.next_many(count, now_ms) == [one.next(now_ms) for _ in range(count)], seed
+
+
 def test_after_a_restart_ids_lie_beyond_the_floor_although_the_clock_went_back() -> None:
     before = Snowflakes(1)
     last = [before.next(NOW_MS) for _ in range(10)][-1]

@@ -25,8 +25,12 @@ class IdGenerator:
 
     def next(self, now_ms: int) -> int:
         """Return a new id, above all earlier ones."""
-        id = self._snowflakes.next(now_ms)
+        return self.next_many(1, now_ms)[0]
+
+    def next_many(self, count: int, now_ms: int) -> list[int]:
+        """Return so many new ids, each above all earlier ones."""
+        ids = self._snowflakes.next_many(count, now_ms)
         if self._snowflakes.last_ms >= self._reserved_ms:
             self._reserved_ms = self._snowflakes.last_ms + AHEAD_MS
             self._register.put(KIND, FLOOR, str(self._reserved_ms))
-        return id
+        return ids

@@ -28,21 +28,35 @@ class NewHeaders:
         """Return the content header of a new job."""
         if job.fair_key is not None or job.idempotency_key is not None:
             return make_envelope(job, id, now_ms).header(len(job.payload))
-        text = b"%d" % id
+        return self.plain_headers([job], [id], now_ms)[0]
+
+    def plain_headers(self, jobs: list[NewJob], ids: list[int], now_ms: int) -> list[bytes]:
+        """Return the content headers of new jobs without keys."""
         created = now_ms.to_bytes(8, "big")
-        after_ms = job.deliver_after_ms
-        after = after_ms.to_bytes(8, "big") if after_ms > now_ms else created
-        key = (now_ms // 1000, job.priority, len(text))
-        if key != self._key:
-            whole = make_envelope(job, id, now_ms).header(len(job.payload))
-            if now_ms >= _TIME_MS_MIN and len(text) >= _ID_DIGITS_MIN:
-                self._key, self._parts = key, _parts(whole, text, created, after)
-            return whole
-        begin, first, second, third, fourth, end = self._parts
-        size = len(job.payload).to_bytes(8, "big")
-        return b"".join(
-            (begin, size, first, text, second, created, third, after, fourth, text, end)
-        )
+        second = now_ms // 1000
+        found: list[bytes] = []
+        for job, id in zip(jobs, ids, strict=True):
+            text = b"%d" % id
+            after_ms = job.deliver_after_ms
+            after = after_ms.to_bytes(8, "big") if after_ms > now_ms else created
+            if (second, job.priority, len(text)) == self._key:
+                begin, first, middle, third, fourth, end = self._parts
+                size = len(job.payload).to_bytes(8, "big")
+                parts = begin, size, first, text, middle, created, third, after, fourth, text, end
+                found.append(b"".join(parts))
+            else:
+                found.append(self._make_template(job, id, now_ms, text, created, after))
+        return found
+
+    def _make_template(
+        self, job: NewJob, id: int, now_ms: int, text: bytes, created: bytes, after: bytes
+    ) -> bytes:
+        """Return the header of a job, encoded in full; it is the template of the next ones."""
+        whole = make_envelope(job, id, now_ms).header(len(job.payload))
+        if now_ms >= _TIME_MS_MIN and len(text) >= _ID_DIGITS_MIN:
+            self._key = (now_ms // 1000, job.priority, len(text))
+            self._parts = _parts(whole, text, created, after)
+        return whole
 
 
 def _parts(whole: bytes, text: bytes, created: bytes, after: bytes) -> list[bytes]:

@@ -8,11 +8,12 @@ class RateLimits:
 
     def __init__(self, per_second: int) -> None:
         self._per_second = per_second  # 0: no limit
+        self.is_limited = per_second > 0
         self._buckets: dict[str, tuple[float, int]] = {}  # tokens, and the time of that count
 
     def take(self, counts: dict[str, int], now_ms: int) -> None:
         """Take tokens for a batch, by namespace; JobsRateLimitError where there are too few."""
-        if not self._per_second:
+        if not self.is_limited:
             return
         left = {name: self._left(name, now_ms) for name in counts}
         for name, tokens in left.items():

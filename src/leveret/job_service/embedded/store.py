@@ -8,6 +8,7 @@ key.
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -97,10 +98,8 @@ class EmbeddedStore:
         if alarms:
             raise JobsFullError(f"no job can be enqueued now: {'; '.join(alarms)}")
         with self._host.turn():
-            counts: dict[str, int] = {}
-            for job in jobs:
-                counts[job.namespace] = counts.get(job.namespace, 0) + 1
-            self._rates.take(counts, self._now_ms)
+            if self._rates.is_limited:
+                self._rates.take(Counter(job.namespace for job in jobs), self._now_ms)
             found = self._put_all(jobs)
             self._unsafe.update(found.ids)
         try:
@@ -111,18 +110,38 @@ class EmbeddedStore:
 
     def _put_all(self, jobs: list[NewJob]) -> Enqueued:
         """Write all jobs, or none where one of them does not fit."""
-        topics = [self._topic(job.namespace, job.topic) for job in jobs]
-        _require_room(topics, jobs)
+        groups: dict[tuple[str, str], list[NewJob]] = {}
+        for job in jobs:
+            groups.setdefault((job.namespace, job.topic), []).append(job)
+        topics = {name: self._topic(*name) for name in groups}
+        for name, group in groups.items():
+            _require_room(topics[name], group)
         now_ms = self._now_ms
+        if all(job.idempotency_key is None and job.fair_key is None for job in jobs):
+            return Enqueued(self._put_plain(topics, jobs, now_ms), 0)
         ids: list[int] = []
         known = 0
-        for topic, job in zip(topics, jobs, strict=True):
+        for job in jobs:
+            topic = topics[job.namespace, job.topic]
             key, first = job.idempotency_key, None
             if key is not None:
                 first = idempotency_keys.first_id(topic.vhost, key, now_ms)
                 known += first is not None
             ids.append(self._put(topic, job, now_ms) if first is None else first)
         return Enqueued(ids, known)
+
+    def _put_plain(
+        self, topics: dict[tuple[str, str], Topic], jobs: list[NewJob], now_ms: int
+    ) -> list[int]:
+        """Write jobs without keys; return their ids."""
+        ids = self._ids.next_many(len(jobs), now_ms)
+        headers = self._headers.plain_headers(jobs, ids, now_ms)
+        if len(topics) == 1:
+            next(iter(topics.values())).put_plain(jobs, headers)
+            return ids
+        for job, header in zip(jobs, headers, strict=True):
+            topics[job.namespace, job.topic].put_plain([job], [header])
+        return ids
 
     def _put(self, topic: Topic, job: NewJob, now_ms: int) -> int:
         id = self._ids.next(now_ms)
@@ -406,15 +425,10 @@ class EmbeddedStore:
             fairness.open_fair_lines(queue)
 
 
-def _require_room(topics: list[Topic], jobs: list[NewJob]) -> None:
-    """Raise JobsFullError unless every queue has room for its jobs of the batch."""
-    counts: dict[Topic, tuple[int, int]] = {}
-    for topic, job in zip(topics, jobs, strict=True):
-        count, size = counts.get(topic, (0, 0))
-        counts[topic] = (count + 1, size + len(job.payload))
-    for topic, (count, size) in counts.items():
-        if not topic.has_room(count, size):
-            raise JobsFullError(f"the topic {topic.queue.name} is full")
+def _require_room(topic: Topic, jobs: list[NewJob]) -> None:
+    """Raise JobsFullError unless the queue of a topic has room for jobs."""
+    if not topic.has_room(len(jobs), sum([len(job.payload) for job in jobs])):
+        raise JobsFullError(f"the topic {topic.queue.name} is full")
 
 
 def _stats(topic: Topic) -> TopicStats:

@@ -106,6 +106,13 @@ class Topic:
             self._open_fair_lines()
         return self._push(header, job.payload, job.priority, job.deliver_after_ms)
 
+    def put_plain(self, jobs: list[NewJob], headers: list[bytes]) -> None:
+        """Write new jobs without fair keys. The queue has room for them."""
+        for job, header in zip(jobs, headers, strict=True):
+            is_taken = self._push(header, job.payload, job.priority, job.deliver_after_ms)
+            assert is_taken, "there was room for it"
+        self.enqueued += len(jobs)
+
     def put(self, envelope: Envelope, payload: bytes) -> bool:
         """Write a job again as ready or scheduled; False where the queue refuses it."""
         if envelope.fair_key is not None:

@@ -1,8 +1,8 @@
 """Batches equal calls of concurrent callers into one statement.
 
 While a statement of a topic is on its way, new calls wait; the next statement serves all of them. A
-lone caller does not wait. The fixed cost of a statement, its transaction and its sync, is then
-shared by all callers.
+lone caller does not wait, and needs no task. The fixed cost of a statement, its transaction and its
+sync, is then shared by all callers.
 
 Jobs that were handed out to a caller that has gone meanwhile come back when their leases end, as if
 the answer had been lost on the wire.
@@ -34,16 +34,36 @@ class Batcher(Generic[Key, Request, Answer]):
         self._work = work
         self._requests_max = requests_max  # of one statement
         self._waiting: dict[Key, list[tuple[Request, asyncio.Future[Answer]]]] = {}
-        self._workers: dict[Key, asyncio.Task[None]] = {}
+        # Keys with a statement on its way, and the task that serves them; None: a lone caller does.
+        self._busy: dict[Key, asyncio.Task[None] | None] = {}
 
-    async def ask(self, key: Key, request: Request) -> Answer:
-        """Return the answer to a request, or raise the error of the work."""
-        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+    async def ask(self, key: Key, request: Request, *, may_leave: bool = False) -> Answer:
+        """Return the answer to a request, or raise the error of the work.
+
+        `may_leave`: the caller may be cancelled. A task of its own does the work then, so that no
+        statement is broken off.
+        """
+        is_busy = key in self._busy
+        if not is_busy and not may_leave:
+            return await self._serve_one(key, request)
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Answer] = loop.create_future()
         self._waiting.setdefault(key, []).append((request, answer))
-        if key not in self._workers:
-            work = asyncio.get_running_loop().create_task(self._serve(key))
-            self._workers[key] = work
+        if not is_busy:
+            self._busy[key] = loop.create_task(self._serve(key))
         return await answer
+
+    async def _serve_one(self, key: Key, request: Request) -> Answer:
+        """Serve a lone caller in its own task. A task serves the callers that come meanwhile."""
+        self._busy[key] = None
+        try:
+            (answer,) = await self._work(key, [request])
+            return answer
+        finally:
+            if key in self._waiting:
+                self._busy[key] = asyncio.get_running_loop().create_task(self._serve(key))
+            else:
+                del self._busy[key]
 
     async def _serve(self, key: Key) -> None:
         try:
@@ -53,7 +73,7 @@ class Batcher(Generic[Key, Request, Answer]):
                     self._waiting[key] = rest
                 await self._serve_some(key, [each for each in some if not each[1].done()])
         finally:
-            del self._workers[key]
+            del self._busy[key]
 
     async def _serve_some(
         self, key: Key, some: list[tuple[Request, "asyncio.Future[Answer]"]]
@@ -99,8 +119,10 @@ class ClaimBatcher:
         self._claim = claim
         self._batcher = Batcher(self._do_all, CALLERS_MAX)
 
-    async def claim(self, topic: TopicName, limit: int, lease_ms: int | None) -> list[LeasedJob]:
-        return await self._batcher.ask((topic, lease_ms), limit)
+    async def claim(
+        self, topic: TopicName, limit: int, lease_ms: int | None, *, may_leave: bool
+    ) -> list[LeasedJob]:
+        return await self._batcher.ask((topic, lease_ms), limit, may_leave=may_leave)
 
     async def _do_all(
         self, key: tuple[TopicName, int | None], limits: list[int]

@@ -60,7 +60,8 @@ class Dequeuer:
             if self.is_draining:
                 raise JobsDrainingError("the service is stopping")
             event = self._signals.signal_for(topic)
-            found = await self._claims.claim(topic, limit, lease_ms)
+            # The client of a call that waits may disconnect.
+            found = await self._claims.claim(topic, limit, lease_ms, may_leave=wait_ms > 0)
             left_s = end_s - loop.time()
             if found or left_s <= 0:
                 return found

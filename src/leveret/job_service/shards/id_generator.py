@@ -60,7 +60,7 @@ class IdGenerator:
             raise JobsUnavailableError("this node has lost the lease of its node number")
         if flakes.ahead_ms(now_ms) > self._settings.node_lease_ms // 4:
             raise JobsUnavailableError("this node makes ids too fast: they run ahead of the clock")
-        return [flakes.next(now_ms) for _ in range(count)]
+        return flakes.next_many(count, now_ms)
 
     async def watch(self) -> None:
         """Renew the lease, or lease a new number, until cancelled. Log each cause once."""

@@ -1,6 +1,7 @@
 """Writes jobs to the table of a shard, and reads rows of it as jobs."""
 
 import json
+from collections.abc import Sequence
 from datetime import datetime
 from random import Random
 from typing import Any
@@ -15,10 +16,24 @@ from leveret.job_service.shards.settings import ShardsSettings
 from leveret.job_service.shards.shard import Shard
 from leveret.job_service.shards.timestamps import to_ms, to_timestamp
 
+_TIMES = (
+    "ARRAY(SELECT 'epoch'::TIMESTAMPTZ + g.ms * INTERVAL '1 ms'"
+    " FROM unnest(${}::TEXT::BIGINT[]) WITH ORDINALITY AS g(ms, n) ORDER BY g.n)"
+)
 _PUT = (
     "SELECT job_id, first_id FROM leveret_put($1::BIGINT[], $2::TEXT[], $3::TEXT[], $4::INT[],"
     " $5::INT[], $6::TIMESTAMPTZ[], $7::TIMESTAMPTZ[], $8::TEXT[], $9::TEXT[], $10::BYTEA[],"
     " coalesce($11, now()), coalesce($11, now()) + $12 * INTERVAL '1 ms', $13)"
+)
+# Jobs of one topic without keys, as most are. asyncpg checks each element of an array by Python
+# code, so that the numbers come as text, and the times in milliseconds.
+_PUT_PLAIN = (
+    "SELECT job_id, first_id FROM leveret_put($1::TEXT::BIGINT[],"
+    " array_fill($2::TEXT, ARRAY[$5::INT]), array_fill($3::TEXT, ARRAY[$5::INT]),"
+    " array_fill($4::INT, ARRAY[$5::INT]), $6::TEXT::INT[],"
+    f" {_TIMES.format(7)}, {_TIMES.format(8)}, array_fill(NULL::TEXT, ARRAY[$5::INT]),"
+    " array_fill(NULL::TEXT, ARRAY[$5::INT]), $9::BYTEA[],"
+    " coalesce($10, now()), coalesce($10, now()) + $11 * INTERVAL '1 ms', $12)"
 )
 # The states of the API. A prefetched job (`leased`) is ready: no worker is known to have it.
 _STATES = {"leased": "ready", "processing": "leased"}
@@ -46,6 +61,9 @@ class Tables:
         Return, by the id of a job whose key is taken, the id of the first job with that key.
         """
         jobs = sorted(jobs, key=lambda job: job.id)
+        if _are_plain(jobs):
+            await self._put_plain(shard, jobs)
+            return {}
         rows = await shard.fetch(
             _PUT,
             [job.id for job in jobs],
@@ -64,6 +82,23 @@ class Tables:
         )
         return {row["job_id"]: row["first_id"] for row in rows}
 
+    async def _put_plain(self, shard: Shard, jobs: list[BufferedJob]) -> None:
+        topic = jobs[0].namespace, jobs[0].topic
+        await shard.fetch(
+            _PUT_PLAIN,
+            _array([job.id for job in jobs]),
+            *topic,
+            to_signed(slot_of(topic)),
+            len(jobs),
+            _array([job.priority for job in jobs]),
+            _array([_after_ms(job) for job in jobs]),
+            _array([job.created_ms for job in jobs]),
+            [job.payload for job in jobs],
+            self.given_time(),
+            self.settings.keys_kept_ms,
+            shard.index in self.forced,
+        )
+
     async def undo(self, shard: Shard, jobs: list[BufferedJob]) -> None:
         """Take jobs back, also before they have come."""
         await shard.fetch(
@@ -75,10 +110,31 @@ class Tables:
         )
 
 
-def _after(job: BufferedJob) -> datetime | None:
+def _are_plain(jobs: list[BufferedJob]) -> bool:
+    """Return whether all jobs are of one topic, and none has a key."""
+    namespace, topic = jobs[0].namespace, jobs[0].topic
+    return all(
+        job.topic == topic
+        and job.namespace == namespace
+        and job.idempotency_key is None
+        and job.fair_key is None
+        for job in jobs
+    )
+
+
+def _array(numbers: Sequence[int | None]) -> str:
+    """Return an array of PostgreSQL as text."""
+    return f"{{{','.join(['NULL' if each is None else str(each) for each in numbers])}}}"
+
+
+def _after_ms(job: BufferedJob) -> int | None:
     """Return when a job is due; None for a job that was due when it was enqueued."""
-    is_due = job.deliver_after_ms <= job.created_ms
-    return None if is_due else to_timestamp(job.deliver_after_ms)
+    return None if job.deliver_after_ms <= job.created_ms else job.deliver_after_ms
+
+
+def _after(job: BufferedJob) -> datetime | None:
+    after_ms = _after_ms(job)
+    return None if after_ms is None else to_timestamp(after_ms)
 
 
 def read_leased_job(row: Any) -> LeasedJob:

@@ -2,7 +2,7 @@
 
 Commands that come while others are on their way wait, and are sent together after the answers to
 the others. The fixed cost of a command, two system calls and a deadline, is then shared by all
-callers. A lone command does not wait.
+callers. A lone command does not wait, and is sent without a task of its own.
 
 No command is ever sent twice. When the connection fails or the deadline passes, every waiting
 command fails: it is not known which of them Redis has carried out.
@@ -14,16 +14,20 @@ run for which it was made, and is not sent to another.
 
 import asyncio
 import re
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+import hiredis
+from redis.asyncio.connection import DefaultParser
 from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import ResponseError
 
 COMMANDS_MAX: Final = 256  # sent together
 BYTES_MAX: Final = 16 * 1024 * 1024  # sent together, unless a single command is larger
 _RUN: Final = re.compile(rb"run_id:(\w+)")
-IDLE_S: Final = 0.1  # idle time after which the connection is checked before it is used
+_NOT_WHOLE: Final = object()  # hiredis: the answer has not come completely
+_CLOSED: Final = "the connection was closed"
 
 PendingCommand = tuple[bytes, bytes, "asyncio.Future[Any]"]  # the command, its run or b"", answer
 
@@ -34,10 +38,10 @@ class PipelinedConnection:
     def __init__(self, pool: Any, deadline_s: float) -> None:
         self._pool = pool  # makes connections: address, login, TLS
         self._deadline_s = deadline_s
-        self._connection: Any = None
+        self._link: _Link | None = None
         self._waiting: list[PendingCommand] = []
-        self._worker: asyncio.Task[None] | None = None
-        self._used_s = 0.0  # when the last answer came, by the clock of the event loop
+        self._connecting: asyncio.Task[None] | None = None
+        self._late: asyncio.TimerHandle | None = None  # set while commands are on their way
         self.run = b""  # the run of Redis that the last connection has reached; empty: not known
 
     async def ask(self, command: bytes, run: bytes = b"") -> Any:
@@ -48,33 +52,50 @@ class PipelinedConnection:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()
         self._waiting.append((command, run, answer))
-        if self._worker is None:
-            self._worker = loop.create_task(self._serve())
+        if self._link is not None:
+            if self._late is None:
+                self._send(self._link)
+        elif self._connecting is None:
+            self._connecting = loop.create_task(self._connect())
         return await answer
 
     async def close(self) -> None:
         """Close the connection; waiting commands fail."""
-        if self._worker is not None:
-            self._worker.cancel()
-            await asyncio.wait([self._worker])
-        await self._drop()
+        if self._connecting is not None:
+            self._connecting.cancel()
+            await asyncio.wait([self._connecting])
+        self._fail(ConnectionLost("the store was closed"))
 
-    async def _serve(self) -> None:
-        some: list[PendingCommand] = []
+    async def _connect(self) -> None:
+        """Connect, and send the commands that wait."""
+        connection = self._pool.make_connection()
         try:
-            while self._waiting:
-                some = self._next()
-                async with asyncio.timeout(self._deadline_s):
-                    await self._exchange(some)
+            async with asyncio.timeout(self._deadline_s):
+                await connection.connect()
+                self.run = await _run_of(connection)
+                if connection._reader.at_eof():  # `_Link` would not see the end any more
+                    raise ConnectionLost(_CLOSED)
         except BaseException as fault:
-            await self._drop()
-            some += self._waiting
-            self._waiting = []
-            _fail(some, fault)
-            if not isinstance(fault, Exception):
+            connection._close()
+            is_error = isinstance(fault, Exception)
+            self._fail(fault if is_error else ConnectionLost("the store was closed"))
+            if not is_error:
                 raise
+        else:
+            self._link = _Link(connection, self._on_answered, self._fail)
+            self._send(self._link)
         finally:
-            self._worker = None
+            self._connecting = None
+
+    def _send(self, link: "_Link") -> None:
+        """Send the commands that wait, as many as may be sent together."""
+        while self._waiting:
+            some = self._of_this_run(self._next())
+            if some:
+                loop = asyncio.get_running_loop()
+                self._late = loop.call_later(self._deadline_s, self._fail, TimeoutError())
+                link.send(some)
+                return
 
     def _next(self) -> list[PendingCommand]:
         count = size = 0
@@ -86,22 +107,6 @@ class PipelinedConnection:
         some, self._waiting = self._waiting[:count], self._waiting[count:]
         return some
 
-    async def _exchange(self, some: list[PendingCommand]) -> None:
-        connection = await self._connected()
-        some = self._of_this_run(some)
-        commands = [command for command, _, _ in some]
-        await connection.send_packed_command(commands, check_health=False)
-        for _, _, answer in some:
-            try:
-                found = await connection.read_response(disconnect_on_error=False)
-            except ResponseError as refusal:
-                if not answer.done():
-                    answer.set_exception(refusal)
-            else:
-                if not answer.done():
-                    answer.set_result(found)
-        self._used_s = asyncio.get_running_loop().time()
-
     def _of_this_run(self, some: list[PendingCommand]) -> list[PendingCommand]:
         """Refuse commands for another run of Redis; return the others."""
         if all(not run or run == self.run for _, run, _ in some):
@@ -111,28 +116,95 @@ class PipelinedConnection:
                 answer.set_exception(ResponseError("Redis has been restarted"))
         return [each for each in some if not each[1] or each[1] == self.run]
 
-    async def _connected(self) -> Any:
-        if self._connection is not None:
-            idle_s = asyncio.get_running_loop().time() - self._used_s
-            if idle_s < IDLE_S or await self._is_open():
-                return self._connection
-            await self._drop()
-        self._connection = self._pool.make_connection()
-        await self._connection.connect()
-        self.run = await _run_of(self._connection)
-        return self._connection
+    def _on_answered(self, link: "_Link") -> None:
+        """Go on after all commands that were sent are answered."""
+        self._end_wait()
+        self._send(link)
 
-    async def _is_open(self) -> bool:
-        """Return whether the connection is open: it has nothing to read then, not even its end."""
+    def _end_wait(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+    def _fail(self, fault: BaseException) -> None:
+        """Close the connection; all commands fail."""
+        self._end_wait()
+        link, self._link = self._link, None
+        waiting, self._waiting = self._waiting, []
+        answers = [answer for _, _, answer in waiting]
+        if link is not None:
+            answers += link.close()
+        for answer in answers:
+            if not answer.done():
+                answer.set_exception(fault)
+                answer.exception()  # retrieved, so that asyncio does not log it
+
+
+class _Link(asyncio.Protocol):
+    """The connection as a protocol of asyncio.
+
+    The library connects, with its login and TLS, and then gives up its transport: its own streams
+    cost a third of the time of an enqueue.
+    """
+
+    def __init__(
+        self,
+        connection: Any,
+        on_answered: Callable[["_Link"], None],
+        on_failed: Callable[[BaseException], None],
+    ) -> None:
+        self._connection = connection
+        self._on_answered = on_answered
+        self._on_failed = on_failed
+        self._answers: deque[asyncio.Future[Any]] = deque()  # of the commands on their way
+        self._reader = hiredis.Reader(
+            replyError=DefaultParser.parse_error, notEnoughData=_NOT_WHOLE
+        )
+        self._transport: asyncio.Transport = connection._writer.transport
+        self._transport.set_protocol(self)
+        self._is_closed = False
+
+    def send(self, some: list[PendingCommand]) -> None:
+        self._answers.extend([answer for _, _, answer in some])
+        self._transport.write(b"".join([command for command, _, _ in some]))
+
+    def data_received(self, data: bytes) -> None:
+        reader, answers = self._reader, self._answers
         try:
-            return not await self._connection.can_read_destructive()
-        except (ConnectionLost, OSError):
-            return False
+            reader.feed(data)
+            while answers and (found := reader.gets()) is not _NOT_WHOLE:
+                if isinstance(found, ConnectionLost):  # Redis is loading, or refuses the client
+                    raise found
+                answer = answers.popleft()
+                if answer.done():
+                    continue
+                if isinstance(found, ResponseError):
+                    answer.set_exception(found)
+                else:
+                    answer.set_result(found)
+        except (ConnectionLost, hiredis.HiredisError) as fault:
+            self._lose(fault)
+            return
+        if not answers and not self._is_closed:
+            self._on_answered(self)
 
-    async def _drop(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            await connection.disconnect(nowait=True)
+    def eof_received(self) -> None:
+        self._lose(ConnectionLost(_CLOSED))
+
+    def connection_lost(self, fault: Exception | None) -> None:
+        self._lose(fault or ConnectionLost(_CLOSED))
+
+    def _lose(self, fault: Exception) -> None:
+        if not self._is_closed:
+            self._on_failed(fault)
+
+    def close(self) -> "list[asyncio.Future[Any]]":
+        """Close the connection; return the answers that have not come."""
+        self._is_closed = True
+        self._transport.abort()
+        self._connection._close()
+        answers, self._answers = list(self._answers), deque()
+        return answers
 
 
 async def _run_of(connection: Any) -> bytes:
@@ -144,14 +216,6 @@ async def _run_of(connection: Any) -> bytes:
         return b""
     found = _RUN.search(text if isinstance(text, bytes) else str(text).encode())
     return found[1] if found else b""
-
-
-def _fail(some: list[PendingCommand], fault: BaseException) -> None:
-    shown = fault if isinstance(fault, Exception) else ConnectionLost("the store was closed")
-    for _, _, answer in some:
-        if not answer.done():
-            answer.set_exception(shown)
-            answer.exception()  # retrieved, so that asyncio does not log it
 
 
 def encode_words(words: Iterable[bytes]) -> bytes:

@@ -68,6 +68,8 @@ class RedisClient:
         self.health: Final = ServerHealth(self.name, is_skew_measured=not settings.is_time_given)
         self.on_up: Callable[[], Awaitable[None]] | None = None
         self._pipelined = PipelinedConnection(pool, settings.deadline_s)
+        # Large answers and long scripts, which no enqueue shall wait for.
+        self._background = PipelinedConnection(pool, settings.deadline_s)
         self._push: Final = _Script(load_script("push"), 1)
         self._push_with_keys: Final = _Script(load_script("push_with_keys"), 2)
         self._pop: Final = _Script(load_script("pop_prefetched"), 2)
@@ -75,7 +77,7 @@ class RedisClient:
         self._count_waiting: Final = _Script(load_script("count_waiting"), 4)
         self._take_back: Final = _Script(load_script("take_back_prefetched"), 1)
         self._remove_noted: Any = self._redis.register_script(load_script("remove_noted"))
-        self._trim: Any = self._redis.register_script(load_script("remove_flushed"))
+        self._trim: Final = _Script(load_script("remove_flushed"), 3)
         self._rate: Any = self._redis.register_script(load_script("count_rate"))
         self._renew: Any = self._redis.register_script(load_script("renew_node_number"))
         self._forget: Any = self._redis.register_script(load_script("forget_keys"))
@@ -149,6 +151,7 @@ class RedisClient:
     async def close(self) -> None:
         self.health.is_up = False
         await self._pipelined.close()
+        await self._background.close()
         await self._redis.aclose()
         await self._redis.connection_pool.disconnect()
 
@@ -188,16 +191,21 @@ class RedisClient:
         self, script: "_Script", words: Sequence[bytes], run: bytes = b""
     ) -> list[bytes]:
         """Run a script on the pipelined connection; load it where Redis does not have it."""
+        answer: list[bytes] = await self._run_on(self._pipelined, script, words, run)
+        return answer
+
+    async def _run_on(
+        self, line: PipelinedConnection, script: "_Script", words: Sequence[bytes], run: bytes = b""
+    ) -> Any:
         command = script.command(words)
         try:
             try:
-                answer: list[bytes] = await self._pipelined.ask(command, run)
+                return await line.ask(command, run)
             except NoScriptError:  # nothing was done
                 await self._ask(self._redis.script_load(script.text))
-                answer = await self._pipelined.ask(command, run)
+                return await line.ask(command, run)
         except Exception as error:
             raise self._error_of(error) from error
-        return answer
 
     async def rate(self, namespace: str, jobs: int, most: int) -> int:
         """Count jobs against a limit; return 0, or in how many ms to try again."""
@@ -236,12 +244,21 @@ class RedisClient:
         size = 0
         while len(found) < most and size < FLUSH_BYTES:
             end = min(len(found) + FLUSH_READ, most) - 1
-            key = redis_keys.buffer_key(*topic)
-            some: list[bytes] = await self._ask(self._redis.lrange(key, len(found), end))
+            some = await self._read_list(_buffer_names(topic)[0], len(found), end)
             found += some
             size += sum(map(len, some))
             if len(some) < FLUSH_READ:
                 break
+        return found
+
+    async def _read_list(self, key: bytes, start: int, end: int) -> list[bytes]:
+        words = b"LRANGE", key, b"%d" % start, b"%d" % end
+        try:
+            found: list[bytes] = await self._background.ask(
+                encode_array_head(len(words)) + encode_words(words)
+            )
+        except Exception as error:
+            raise self._error_of(error) from error
         return found
 
     async def trim(self, topic: TopicName, ids: list[int], priority: int | None) -> bool:
@@ -250,10 +267,11 @@ class RedisClient:
         `priority` is that of the most urgent removed job that is ready. Return whether a less
         urgent job is prefetched.
         """
-        shown = "" if priority is None else priority
-        arguments = [_member(topic), shown, *(encode_id(id) for id in ids)]
-        keys = [redis_keys.buffer_key(*topic), redis_keys.BUFFERS, redis_keys.queue_key(*topic)]
-        return bool(await self._ask(self._trim(keys=keys, args=arguments)))
+        buffer, member = _buffer_names(topic)
+        shown = b"" if priority is None else b"%d" % priority
+        words = [buffer, _BUFFERS, _prefetch_names(topic)[0], member, shown]
+        words += [encode_id(id) for id in ids]
+        return bool(await self._run_on(self._background, self._trim, words))
 
     @property
     def run(self) -> bytes:
