@@ -3,7 +3,9 @@
 from pathlib import Path
 
 import pika
+import pytest
 
+from leveret.auth.user_directory import DirectoryUser
 from tests.http.asking import ask
 from tests.http.test_leases import channel, serving, take
 
@@ -43,3 +45,21 @@ def test_only_queues_that_remember_can_be_named(tmp_path: Path) -> None:
         assert ask(url, "GET", f"{PATH}?queue=plain")[0] == 404
         assert ask(url, "GET", f"{PATH}?queue=lives")[0] == 404
         assert ask(url, "GET", f"{PATH}?queue=nothing")[0] == 404
+
+
+def test_permissions_of_queues_that_remember_nothing_are_not_looked_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A vhost may have 100,000 of them, and nobody else is served meanwhile."""
+    asked: list[str] = []
+
+    def note(user: DirectoryUser, permission: str, vhost: str, what: str, name: str) -> bool:
+        asked.append(name)
+        return True
+
+    with serving(tmp_path) as url, channel(url) as opened:
+        opened.queue_declare("plain")
+        opened.queue_declare("q", arguments={"x-remember": "lives"})
+        monkeypatch.setattr(DirectoryUser, "may", note)
+        assert len(ask(url, "GET", PATH)[1]["queues"]) == 1
+    assert asked == ["q"]

@@ -11,11 +11,13 @@ import json
 import socket
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from http.client import HTTPConnection
 
 from leveret.testing import RunningBroker, broker
 from tests.compat import wire
-from tests.compat.client import Connection, Method, NoAnswerError, connect, is_method
+from tests.compat.client import Connection, Handshake, Method, NoAnswerError, connect, is_method
 
 MIB = 1024 * 1024
 KIB = 1024
@@ -55,7 +57,7 @@ def test_unfinished_messages_of_many_connections_take_bounded_memory() -> None:
     peers = 20
     with broker(memory_high=8 * MIB) as server:
         limits = server.node.front.limits
-        limits.finisher_idle_ms = limits.unfinished_wait_ms = 200
+        limits.finisher_slow_ms = limits.unfinished_wait_ms = 200
         connections = [connect(server.host, server.port) for _ in range(peers)]
         threads = []
         for connection in connections:
@@ -120,6 +122,79 @@ def test_large_messages_of_many_connections_all_get_through() -> None:
         assert server.node.front.unfinished_bytes == 0
         for connection in connections:
             connection.close()
+
+
+def begin_message(connection: Connection, parts: int) -> None:
+    """Send the first parts of a message of 4 MiB, as far as the broker or its socket takes them."""
+    connection.channel()
+    connection.socket.sendall(head_of_publish(4 * MIB))
+    threading.Thread(target=send_parts, args=(connection, parts), daemon=True).start()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + WITHIN_S
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.005)
+
+
+def is_begun(server: RunningBroker, size: int) -> bool:
+    """Return True if the broker has so many bytes, or reads no further from a connection."""
+    is_held = any(each.is_held for each in list(server.node.amqp.protocols))
+    return is_held or server.node.front.unfinished_bytes >= size
+
+
+def is_confirmed(connection: Connection, size: int) -> bool:
+    channel = connection.channel()
+    channel.call("confirm.select")
+    channel.publish("", "nowhere", b"x" * size)
+    return is_method(channel.next(WITHIN_S), "basic.ack")
+
+
+def test_unfinished_messages_of_one_user_leave_room_for_others() -> None:
+    with broker(memory_high=8 * MIB, http=True) as server:
+        front = server.node.front
+        front.limits.finisher_slow_ms = front.limits.unfinished_wait_ms = 600_000
+        allowed = {"configure": "", "write": ".*", "read": ""}
+        assert ask(server, "PUT", "/api/users/hoarder", {"password": "h", "tags": ""})[0] == 201
+        assert ask(server, "PUT", "/api/permissions/%2F/hoarder", allowed)[0] == 201
+        login = Handshake(user="hoarder", password="h")
+        with contextlib.ExitStack() as stack:
+            for size in (20 * 64 * KIB, 40 * 64 * KIB):
+                hoarder = connect(server.host, server.port, login)
+                stack.callback(hoarder.drop)
+                begin_message(hoarder, 20)
+                wait_until(partial(is_begun, server, size))
+            other = stack.enter_context(contextlib.closing(connect(server.host, server.port)))
+            assert is_confirmed(other, 256 * KIB)
+            assert front.unfinished_of.keys() == {"hoarder"}
+        wait_until(lambda: not front.unfinished_of)
+
+
+def test_slow_finisher_is_closed() -> None:
+    with broker(memory_high=8 * MIB) as server:
+        limits = server.node.front.limits
+        limits.finisher_slow_ms, limits.unfinished_wait_ms = 200, 600_000
+        slow = connect(server.host, server.port)
+        begin_message(slow, 33)
+        wait_until(lambda: server.node.front.unfinished_bytes == 33 * 64 * KIB)
+        ended = threading.Event()
+
+        def trickle() -> None:
+            with contextlib.suppress(OSError):
+                while not ended.wait(0.01):
+                    slow.socket.sendall(wire.frame(wire.BODY, 1, b"x"))
+
+        thread = threading.Thread(target=trickle)
+        thread.start()
+        try:
+            with contextlib.closing(connect(server.host, server.port)) as other:
+                assert is_confirmed(other, MIB)
+            assert _first_close([slow]).fields["reply_code"] == 506
+        finally:
+            ended.set()
+            thread.join()
+            slow.drop()
 
 
 def test_http_publishes_and_jobs_raise_the_alarm_and_are_refused() -> None:

@@ -12,9 +12,10 @@ import pytest
 from leveret.amqp.channel import Channel
 from leveret.amqp.sockets import QUOTA_BYTES
 from leveret.engine.commands.settling import SETTLED_MAX
+from leveret.engine.exchanges.exchange import Exchange
 from leveret.engine.turns.turn import WORK_MAX
 from leveret.errors import PreconditionFailedError
-from tests.compat.client import Method
+from tests.compat.client import Method, is_method
 from tests.protocol.stage import Peer, Stage, closes, method, publish
 from tests.protocol.test_flow import Line, opened, opened_on, receive
 
@@ -83,6 +84,38 @@ def test_change_of_the_prefetch_limit_counts_the_consumers_that_it_wakes() -> No
     answers = answers_by_turn(peer, method(1, "basic.qos", prefetch_count=1) * 1_000)
     assert sum(answers) == 1_000
     assert max(answers) * CONSUMERS <= 100 * WORK_MAX
+
+
+@pytest.mark.parametrize("deleted", ["queue", "exchange"])
+def test_deletion_counts_the_bindings_that_it_removes(deleted: str) -> None:
+    peer = peer_with_channel()
+    for number in range(4):
+        peer.feed(method(1, "queue.declare", queue=f"q{number}"))
+        peer.feed(method(1, "exchange.declare", exchange=f"e{number}", type="direct"))
+        for key in range(WORK_MAX // 4):
+            fields = {"queue": f"q{number}", "exchange": f"e{number}", "routing_key": f"{key}"}
+            peer.feed(method(1, "queue.bind", **fields))
+    peer.take()
+    frames = {
+        "queue": [method(1, "queue.delete", queue=f"q{number}") for number in range(4)],
+        "exchange": [method(1, "exchange.delete", exchange=f"e{number}") for number in range(4)],
+    }
+    answers = answers_by_turn(peer, b"".join(frames[deleted] * 2))
+    assert sum(answers) == 8
+    assert max(answers) == 4
+
+
+@pytest.mark.interpreted_only("compiled code cannot be patched")
+def test_unbind_does_not_look_at_the_other_bindings(monkeypatch: pytest.MonkeyPatch) -> None:
+    peer = peer_with_channel()
+    names = {"queue": "q", "exchange": "amq.direct"}
+    for key in ("a", "b"):
+        peer.feed(method(1, "queue.bind", **names, routing_key=key))
+    peer.take()
+    monkeypatch.delattr(Exchange, "bindings_to")
+    for key in ("a", "b"):
+        peer.feed(method(1, "queue.unbind", **names, routing_key=key))
+    assert [is_method(event, "queue.unbind-ok") for event in peer.take()] == [True, True]
 
 
 async def read_from_again(*lines: Line) -> None:

@@ -23,7 +23,16 @@ from mypy_extensions import i16, i32, i64, u8
 
 from leveret.amqp.methods import FRAME_BODY, FRAME_BYTES_BEFORE_LOGIN, FRAME_END, FRAME_OVERHEAD
 from leveret.amqp.writer import MethodWriter, signed16
-from leveret.auth import CONFIGURE, READ, WRITE, Authenticator, Credentials, Refusal, User
+from leveret.auth import (
+    ADMINISTRATOR,
+    CONFIGURE,
+    READ,
+    WRITE,
+    Authenticator,
+    Credentials,
+    Refusal,
+    User,
+)
 from leveret.auth.certificates import TlsPeer
 from leveret.engine.broker import Broker
 from leveret.engine.commands.dead_letter import counted_header
@@ -70,7 +79,9 @@ class ConnectionLimits:
         # Limit for all connections together. Above it, one connection at a time may continue.
         self.unfinished_total_max: i64 = 1_073_741_824
         self.unfinished_wait_ms: i64 = 60_000  # then the connections that wait are closed
-        self.finisher_idle_ms: i64 = 10_000  # then the one that may continue is closed as silent
+        self.finisher_slow_ms: i64 = (
+            10_000  # then the one that may continue is closed if it is slow
+        )
         self.consumer_max_per_channel: i64 = 10_000
         self.transaction_steps_max: i64 = 50_000  # for one commit; see `Channel.require_steps`
         self.consumer_timeout_ms: i64 = 1_800_000
@@ -97,6 +108,7 @@ class AmqpFront:
         self.token = token  # makes 22 random characters, for names that the broker chooses
         self.server_properties: dict[str, object] = {}
         self.unfinished_bytes: i64 = 0  # incomplete messages and transactions of all connections
+        self.unfinished_of: dict[str, int] = {}  # the same of each user
         self.dirty: list[ConnectionBase] = []  # connections with output, or to be closed
         self.alarms: list[
             str
@@ -105,9 +117,20 @@ class AmqpFront:
             _ignore  # event, connection, reason
         )
 
-    def is_unfinished_over(self) -> bool:
-        """Return True if the incomplete messages of all connections take too much memory."""
-        return self.unfinished_bytes > self.limits.unfinished_total_max
+    def is_unfinished_over(self, user: User | None) -> bool:
+        """Return True if the incomplete messages of all users, or of this one, take too much.
+
+        One user may have half of the memory for them, so that a hostile one leaves room for all
+        others. Administrators may have all of it.
+        """
+        most = self.limits.unfinished_total_max
+        if self.unfinished_bytes <= most >> 1:
+            return False
+        if self.unfinished_bytes > most:
+            return True
+        if user is None or ADMINISTRATOR in user.tags:
+            return False
+        return self.unfinished_of.get(user.identity, 0) > most >> 1
 
 
 def _ignore(event: str, connection: "ConnectionBase", why: str) -> None:
@@ -185,6 +208,11 @@ class ConnectionBase(Outlet):
         """Count bytes of incomplete messages and open transactions. A negative size uncounts."""
         self.unfinished_bytes += size
         self.front.unfinished_bytes += size
+        if size != 0 and self.user is not None:
+            shares = self.front.unfinished_of
+            held = shares.pop(self.user.identity, 0) + size
+            if held != 0:
+                shares[self.user.identity] = held
 
     def mark(self) -> None:
         """Note that this connection has output or must be closed at the end of the turn."""

@@ -2,19 +2,25 @@
 
 One connection at a time may continue: the finisher. So incomplete messages become complete one
 after the other, and take at most `unfinished_total_max` bytes and one message. The next connection
-takes over when the message of the finisher is complete. A finisher that sends nothing for
-`finisher_idle_ms` is closed, and so is a connection that has waited for `unfinished_wait_ms`. So
-no connection waits for ever.
+takes over when the message of the finisher is complete. A finisher that sends less than
+`BYTES_PER_MS` for `finisher_slow_ms` is closed, and so is a connection that has waited for
+`unfinished_wait_ms`. So no connection waits for ever.
+
+The same holds for the connections of one user who has more than a share of that memory. At most
+one user can be above it while the sum is not, so one finisher is enough.
 """
 
 import asyncio
 from collections.abc import Callable
+from typing import Final
 
 from mypy_extensions import i64
 
 from leveret.amqp.closing import refuse_unfinished
 from leveret.amqp.connection import Connection
 from leveret.amqp.connection_base import AmqpFront
+
+BYTES_PER_MS: Final = 64  # the slowest rate of a finisher
 
 
 class Finisher:
@@ -27,8 +33,8 @@ class Finisher:
         self._loop = loop
         self._turn_soon = turn_soon
         self._current: Connection | None = None
-        self._heard_s = 0.0  # loop time at which the finisher was last seen to send something
-        self._heard_bytes: i64 = 0  # bytes that the finisher had sent at `_heard_s`
+        self._checked_s = 0.0  # loop time at which the finisher was last found fast enough
+        self._checked_bytes: i64 = 0  # bytes that the finisher had sent at `_checked_s`
         self._since: dict[Connection, float] = {}  # loop times at which the others began to wait
 
     def is_current(self, connection: Connection) -> bool:
@@ -37,27 +43,36 @@ class Finisher:
 
     def admits(self, connection: Connection) -> bool:
         """Return True if the connection may be read from."""
-        if connection.unfinished_bytes == 0 or not self._front.is_unfinished_over():
+        if connection.unfinished_bytes == 0 or not self._front.is_unfinished_over(connection.user):
             self.forget(connection)
             return True
         now_s = self._loop.time()
         current = self._current
-        if current is None or current is connection or current.unfinished_bytes == 0:
-            self._current = connection
-            self._heard_s = now_s
+        if current is None or current is connection or not self._has_to_finish(current):
+            if current is not connection:
+                self._current = connection
+                self._note_checked(connection, now_s)
             self._since.pop(connection, None)
             return True
         limits = self._front.limits
-        if current.received_bytes != self._heard_bytes:
-            self._heard_bytes = current.received_bytes
-            self._heard_s = now_s
-        elif now_s - self._heard_s > float(limits.finisher_idle_ms) / 1000:
-            self._refuse(current)
+        if now_s - self._checked_s > float(limits.finisher_slow_ms) / 1000:
+            sent = current.received_bytes - self._checked_bytes
+            if sent < limits.finisher_slow_ms * BYTES_PER_MS:
+                self._refuse(current)
+            self._note_checked(current, now_s)
         began_s = self._since.setdefault(connection, now_s)
         if now_s - began_s > float(limits.unfinished_wait_ms) / 1000:
             self._refuse(connection)
             return True
         return False
+
+    def _has_to_finish(self, current: Connection) -> bool:
+        """Return True while the finisher has an incomplete message, and memory is short for it."""
+        return current.unfinished_bytes != 0 and self._front.is_unfinished_over(current.user)
+
+    def _note_checked(self, finisher: Connection, now_s: float) -> None:
+        self._checked_s = now_s
+        self._checked_bytes = finisher.received_bytes
 
     def _refuse(self, connection: Connection) -> None:
         refuse_unfinished(connection)

@@ -16,8 +16,8 @@ memory. The broker treats a publishing connection like this:
   times as much as one.
 - While the log has much to write, the connection waits for the disk.
 - While an alarm is on, the connection waits for its end, and is told so (`connection.blocked`).
-- While the incomplete messages of all connections take too much memory, one of their connections
-  at a time continues (`finisher`).
+- While the incomplete messages of all connections, or of one user, take too much memory, one of
+  their connections at a time continues (`finisher`).
 
 Any other connection that fills the buffer of a read rests for one iteration of the loop: a flood of
 small frames must not keep the loop from the other connections. Connections whose turns do much work
@@ -153,12 +153,12 @@ class AmqpProtocol:
             if (
                 self._read_bytes >= self._quota_bytes
                 or self._front.alarms
-                or self._front.is_unfinished_over()
+                or self._front.is_unfinished_over(connection.user)
             ):
                 self._pause()
         elif connection.unfinished_bytes != 0:
             server.note_received(size)
-            if self._front.alarms or self._front.is_unfinished_over():
+            if self._front.alarms or self._front.is_unfinished_over(connection.user):
                 self._pause()
         elif size >= QUOTA_BYTES and not self._transport.is_closing():
             self._is_resting = True

@@ -43,6 +43,10 @@ class User:
     def tags(self) -> tuple[str, ...]:
         return self._tags
 
+    def is_stale(self, now_ms: int) -> bool:
+        """Return True if the login must be repeated: the user was changed, or the token expired."""
+        return 0 < self.expires_ms <= now_ms
+
     def may_open(self, vhost: str) -> bool:
         """Return True if the user may open a vhost."""
         return True

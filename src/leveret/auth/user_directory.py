@@ -47,6 +47,10 @@ class DirectoryUser(User):
     def __init__(self, directory: "UserDirectory", name: str) -> None:
         super().__init__(name)
         self._directory = directory
+        self._account = directory.users.get(name)
+
+    def is_stale(self, now_ms: int) -> bool:
+        return self._directory.users.get(self.name) is not self._account
 
     @property
     def tags(self) -> tuple[str, ...]:

@@ -164,6 +164,10 @@ class Exchange(Target):
             count += 1
         return count
 
+    def has_bindings_to(self, target: Target) -> bool:
+        """Return True if a binding leads to a target."""
+        return target in self._newest
+
     def bindings_to(self, target: Target) -> list[Binding]:
         """Return all bindings to a target, in order of creation."""
         found: list[Binding] = []

@@ -52,7 +52,7 @@ def remove_binding(
         vhost.log(encode_binding_deletion(vhost.name, undone))
     if vhost.turn.listens:
         note_binding(vhost.turn, "binding.deleted", vhost.name, undone)
-    if not exchange.bindings_to(target):
+    if not exchange.has_bindings_to(target):
         _forget_source(vhost, exchange, target)
     _remove_if_unused(vhost, exchange)
 
@@ -63,7 +63,9 @@ def remove_bindings_to(vhost: VhostState, target: Target) -> None:
         if vhost.turn.listens:
             for binding in exchange.bindings_to(target):
                 note_binding(vhost.turn, "binding.deleted", vhost.name, binding)
-        vhost.binding_count -= exchange.remove_target(target)
+        count = exchange.remove_target(target)
+        vhost.binding_count -= count
+        vhost.turn.work += count
         _remove_if_unused(vhost, exchange)
 
 
@@ -76,6 +78,7 @@ def remove_exchange(vhost: VhostState, exchange: Exchange) -> None:
     note_deleted(vhost.turn, "exchange.deleted", vhost.name, exchange.name)
     if exchange.durable:
         vhost.log(encode_exchange_deletion(vhost.name, exchange.name))
+    vhost.turn.work += len(exchange.bindings)
     for binding in exchange.bindings.values():
         _forget_source(vhost, exchange, binding.target)
     if exchange.deduplication is not None:

@@ -192,13 +192,30 @@ async def _admit(request: Request, operation: Operation) -> None:
     if access is Access.PUBLIC or access is Access.JOB_TOKEN:
         return
     user = await login(request)
-    request.state.user = user
     set_actor(request, user.identity, user)
-    if access is not Access.ANY_USER and _TAGS[access].isdisjoint(user.tags):
-        raise HTTPException(401, _REFUSALS[access])
+    _take_user(request, user, access)
     request.app.state.request_shares.take(request, user)
     if operation.body is not None:
         request.scope[WHOLE_BODY] = await whole_body(request, operation.body_bytes_max)
+        await require_current_user(request)
+
+
+def _take_user(request: Request, user: User, access: Access) -> None:
+    """Put the user into the state of the request. Answer 401 if the user lacks the tag."""
+    request.state.user = user
+    request.state.access = access
+    if access is not Access.ANY_USER and _TAGS[access].isdisjoint(user.tags):
+        raise HTTPException(401, _REFUSALS[access])
+
+
+async def require_current_user(request: Request) -> None:
+    """Log in again if the user was changed or deleted while the request waited for something.
+
+    A slow body may take minutes. A user who is deleted meanwhile must not make another one.
+    """
+    user: User = request.state.user
+    if user.is_stale(node_of(request).now_ms()):
+        _take_user(request, await login(request), request.state.access)
 
 
 def set_actor(request: Request, identity: str, user: User | None) -> None:

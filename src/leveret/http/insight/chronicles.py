@@ -140,6 +140,8 @@ def _queues(request: Request, vhost: Vhost) -> list[tuple[Queue, str]]:
         if queue is None:
             raise NotFoundError(f"no queue '{name}' in vhost '{vhost.name}'")
         stream = _chronicle_stream(queue)
+        if stream is None and not names:  # most queues: no permission is looked up for them
+            continue
         may_read = user.may(READ, vhost.name, "queue", name)
         if stream is not None and may_read:
             found.append((queue, stream))
@@ -159,6 +161,8 @@ def _chronicle_stream(queue: Queue) -> str | None:
 
 def _add_unacked(copies: list[_Copies], sessions: list[Session], vhost: Vhost) -> None:
     """Add the messages in flight, by queue."""
+    if not copies:
+        return
     by_slot = {int(one.queue.slot): one for one in copies}
     for session in sessions:
         for message in [*session.unacked.messages(), *session.undecided()]:

@@ -34,7 +34,7 @@ from leveret.errors import (
 )
 from leveret.http.framework.login import login
 from leveret.http.framework.node import NodeView
-from leveret.http.framework.operations import body_holder, set_actor
+from leveret.http.framework.operations import body_holder, set_actor, whole_body
 from leveret.http.framework.request_parts import node_of
 from leveret.job_service.store import Store
 from leveret.shortened import shortened
@@ -95,6 +95,14 @@ class Call:
         self.store = store
         self.access = access
         self._vhosts = node_of(request).broker.vhosts
+
+    async def whole_body(self, bytes_max: int) -> bytes:
+        """Return the body. Check the access again if its user has changed meanwhile."""
+        data = await whole_body(self.request, bytes_max)
+        user = self.access.user
+        if user is not None and user.is_stale(self.now_ms()):
+            self.access = await _access_of(self.request)
+        return data
 
     def now_ms(self) -> int:
         return node_of(self.request).now_ms()

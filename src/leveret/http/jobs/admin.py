@@ -16,7 +16,6 @@ from leveret.http.framework.operations import (
     Access,
     Operation,
     Query,
-    whole_body,
 )
 from leveret.http.framework.request_parts import node_of, part_of, user_of
 from leveret.http.framework.responses import ErrorBody, json_response
@@ -155,7 +154,7 @@ async def delete_dead(call: Call) -> Response:
 
 
 async def _dead_jobs_of(call: Call) -> tuple[DeadJobsBody, list[int] | None]:
-    body: DeadJobsBody = decode_body(await whole_body(call.request, OBJECT_BYTES_MAX), DeadJobsBody)
+    body: DeadJobsBody = decode_body(await call.whole_body(OBJECT_BYTES_MAX), DeadJobsBody)
     limits.require_topic(body.namespace, body.topic)
     call.require(body.namespace, body.topic + DEAD_SUFFIX, READ)
     if body.ids is None:
@@ -179,9 +178,7 @@ async def get_settings(call: Call) -> Response:
 
 @job_call
 async def put_settings(call: Call) -> Response:
-    settings: TopicSettings = decode_body(
-        await whole_body(call.request, OBJECT_BYTES_MAX), TopicSettings
-    )
+    settings: TopicSettings = decode_body(await call.whole_body(OBJECT_BYTES_MAX), TopicSettings)
     namespace, topic = _topic_of(call)
     call.require(namespace, topic, CONFIGURE)
     limits.require_settings(settings)
@@ -238,7 +235,7 @@ def _with_next(schedule: Schedule, now_ms: int) -> Schedule:
 @job_call
 async def put_schedule(call: Call) -> Response:
     namespace, name = _schedule_of(call)
-    schedule: Schedule = decode_body(await whole_body(call.request, BODY_BYTES_MAX), Schedule)
+    schedule: Schedule = decode_body(await call.whole_body(BODY_BYTES_MAX), Schedule)
     for field, given, expected in (
         ("namespace", schedule.namespace, namespace),
         ("name", schedule.name, name),

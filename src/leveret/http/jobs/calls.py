@@ -17,7 +17,7 @@ from starlette.responses import Response
 
 from leveret.auth import READ, WRITE
 from leveret.errors import JobsInvalidError, LeveretError
-from leveret.http.framework.operations import Access, Operation, Query, whole_body
+from leveret.http.framework.operations import Access, Operation, Query
 from leveret.http.framework.responses import json_response
 from leveret.http.jobs.access import (
     CLIENT_GONE,
@@ -74,9 +74,7 @@ Action = Callable[[Call, SettleBody, list[Handle]], Awaitable[list[tuple[Outcome
 
 @job_call
 async def enqueue(call: Call) -> Response:
-    items: list[NewJobBody] = decode_body(
-        await whole_body(call.request, BODY_BYTES_MAX), list[NewJobBody]
-    )
+    items: list[NewJobBody] = decode_body(await call.whole_body(BODY_BYTES_MAX), list[NewJobBody])
     jobs = [item.job() for item in items]
     limits.require_batch(jobs, call.now_ms())
     for (namespace, topic), index in _first_of_each(jobs).items():
@@ -108,8 +106,8 @@ async def ack_and_dequeue(call: Call) -> Response:
     If the jobs are acked and no job can be taken, answer the outcomes without a job. The next call
     tells the reason.
     """
+    done = decode_body(await call.whole_body(BODY_BYTES_MAX), list[SettleBody])
     wanted = _wanted_jobs(call)
-    done = decode_body(await whole_body(call.request, BODY_BYTES_MAX), list[SettleBody])
     found = await _settle_each(call, done, _acked, READ) if done else []
     try:
         jobs = await _take(call, wanted)
@@ -253,7 +251,7 @@ async def settle(call: Call, act: Action, *permissions: str) -> Response:
 
     Answer 403 if the call lacks one of the permissions on a topic.
     """
-    body = decode_body(await whole_body(call.request, BODY_BYTES_MAX), ONE_OR_MANY)
+    body = decode_body(await call.whole_body(BODY_BYTES_MAX), ONE_OR_MANY)
     if isinstance(body, list):
         found = await _settle_each(call, body, act, *permissions)
         return json_response([settle_result(*one) for one in found], status=_batch_status(found))

@@ -7,10 +7,11 @@ arguments. Clients read the key and send it back; they never compute it.
 """
 
 from base64 import urlsafe_b64encode
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
+from itertools import chain, repeat
 from typing import Any, Final, NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 from zlib import crc32
 
 import msgspec
@@ -45,6 +46,7 @@ from leveret.wire.tables import Table, encode_table, plain_table
 
 QUEUE_KIND: Final = "q"
 EXCHANGE_KIND: Final = "e"
+_ANY_BYTES: Final = "surrogateescape"  # names may have bytes that are not UTF-8
 
 
 class BindingInfo(msgspec.Struct):
@@ -66,8 +68,13 @@ class NewBinding(msgspec.Struct):
     arguments: dict[str, Any] = {}
 
 
+# The name of a vhost, and a binding of it. A queue stands for its binding to the default exchange.
+# A list of entries is made in one go, and may be long: an entry costs far less than its row.
+Entry = tuple[str, Binding | Queue]
+
+
 class BindingRow(NamedTuple):
-    """One binding, before it is converted to JSON."""
+    """The fields of one binding."""
 
     vhost: str
     source: str
@@ -79,7 +86,7 @@ class BindingRow(NamedTuple):
 
 def properties_key(routing_key: str, arguments: Table) -> str:
     """Return the key that identifies a binding between its source and destination."""
-    key = quote(routing_key.encode("utf-8", "surrogateescape"), safe="").replace("~", "%7E")
+    key = quote(routing_key.encode("utf-8", _ANY_BYTES), safe="").replace("~", "%7E")
     if not arguments:
         return key or "~"
     canonical = encode_table({name: arguments[name] for name in sorted(arguments)})
@@ -87,7 +94,8 @@ def properties_key(routing_key: str, arguments: Table) -> str:
     return f"{key}~{urlsafe_b64encode(digest).decode().rstrip('=')}"
 
 
-def binding_info(bound: BindingRow) -> BindingInfo:
+def binding_info(entry: Entry) -> BindingInfo:
+    bound = _row(entry)
     return BindingInfo(
         printable(bound.source),
         printable(bound.vhost),
@@ -99,61 +107,52 @@ def binding_info(bound: BindingRow) -> BindingInfo:
     )
 
 
-def _bound(vhost: Vhost, binding: Binding) -> BindingRow:
+def _row(entry: Entry) -> BindingRow:
+    vhost, bound = entry
+    if isinstance(bound, Queue):
+        return BindingRow(vhost, "", True, bound.name, bound.name, {})
     return BindingRow(
-        vhost.name,
-        binding.source,
-        binding.is_queue,
-        binding.target.name,
-        binding.routing_key,
-        binding.arguments,
+        vhost, bound.source, bound.is_queue, bound.target.name, bound.routing_key, bound.arguments
     )
 
 
-def _default(vhost: Vhost, queue: str) -> BindingRow:
-    """Return the binding of a queue to the default exchange, which every queue has."""
-    return BindingRow(vhost.name, "", True, queue, queue, {})
+def bindings_in(vhost: Vhost) -> Iterator[Entry]:
+    """Return all bindings of a vhost."""
+    bindings = (each.bindings.values() for each in vhost.exchanges.values())
+    return _entries(vhost, chain(vhost.queues.values(), chain.from_iterable(bindings)))
 
 
-def bindings_in(vhost: Vhost) -> Iterator[BindingRow]:
-    """Yield all bindings of a vhost."""
-    for name in vhost.queues:
-        yield _default(vhost, name)
-    for exchange in vhost.exchanges.values():
-        for binding in exchange.bindings.values():
-            yield _bound(vhost, binding)
+def bindings_from(vhost: Vhost, source: str) -> Iterator[Entry]:
+    """Return the bindings from one exchange."""
+    queues = () if source else vhost.queues.values()
+    return _entries(vhost, chain(queues, vhost.exchange(source).bindings.values()))
 
 
-def bindings_from(vhost: Vhost, source: str) -> Iterator[BindingRow]:
-    """Yield the bindings from one exchange."""
-    if not source:
-        for name in vhost.queues:
-            yield _default(vhost, name)
-    for binding in vhost.exchange(source).bindings.values():
-        yield _bound(vhost, binding)
+def bindings_to(vhost: Vhost, target: Target) -> Iterator[Entry]:
+    """Return the bindings to one queue or exchange."""
+    queues = (target,) if isinstance(target, Queue) else ()
+    sources = vhost.sources.get(target, {}).values()
+    bindings = (exchange.bindings_to(target) for exchange in sources)
+    return _entries(vhost, chain(queues, chain.from_iterable(bindings)))
 
 
-def bindings_to(vhost: Vhost, target: Target) -> Iterator[BindingRow]:
-    """Yield the bindings to one queue or exchange."""
-    if isinstance(target, Queue):
-        yield _default(vhost, target.name)
-    for exchange in vhost.sources.get(target, {}).values():
-        for binding in exchange.bindings_to(target):
-            yield _bound(vhost, binding)
+def _entries(vhost: Vhost, found: Iterable[Binding | Queue]) -> Iterator[Entry]:
+    return zip(repeat(vhost.name), found)
 
 
-async def answer_bindings(request: Request, found: Iterator[BindingRow]) -> Response:
+async def answer_bindings(request: Request, found: Iterable[Entry]) -> Response:
     return await answer_list(request, list(found), _name, binding_info)
 
 
-def _name(bound: BindingRow) -> str:
+def _name(entry: Entry) -> str:
     """Return the text that `name` is compared with: bindings have no name, but a destination."""
-    return printable(bound.destination)
+    bound = entry[1]
+    return printable(bound.name if isinstance(bound, Queue) else bound.target.name)
 
 
 async def list_bindings(request: Request) -> Response:
-    vhosts = listed_vhosts(request)
-    return await answer_bindings(request, (b for vhost in vhosts for b in bindings_in(vhost)))
+    found = map(bindings_in, listed_vhosts(request))
+    return await answer_bindings(request, chain.from_iterable(found))
 
 
 async def list_source_bindings(request: Request) -> Response:
@@ -186,18 +185,21 @@ def _pair(request: Request, vhost: Vhost) -> tuple[str, Target | None]:
     raise HTTPException(404, "Not Found")
 
 
-def _between(request: Request, vhost: Vhost) -> list[BindingRow]:
+def _between(request: Request, vhost: Vhost) -> Iterable[Entry]:
     source, target = _pair(request, vhost)
-    if target is None:
-        return []
-    return [bound for bound in bindings_to(vhost, target) if bound.source == source]
+    if not source and isinstance(target, Queue):
+        return _entries(vhost, (target,))
+    exchange = vhost.exchanges.get(source)
+    if target is None or exchange is None:
+        return ()
+    return _entries(vhost, exchange.bindings_to(target))
 
 
 async def list_pair(request: Request) -> Response:
-    return await answer_bindings(request, iter(_between(request, seen_vhost(request))))
+    return await answer_bindings(request, _between(request, seen_vhost(request)))
 
 
-def _named(request: Request, vhost: Vhost) -> BindingRow:
+def _named(request: Request, vhost: Vhost) -> Entry:
     """Return the binding that the path names by its properties key, encoded once or twice.
 
     RabbitMQ: the path may also have the routing key, with characters such as `*` unencoded.
@@ -207,9 +209,15 @@ def _named(request: Request, vhost: Vhost) -> BindingRow:
     wanted = {raw, decoded}
     if "~" not in decoded:
         wanted.add(properties_key(decoded, {}))
-    for bound in _between(request, vhost):
-        if properties_key(bound.routing_key, bound.arguments) in wanted:
-            return bound
+    # There may be 1,000,000 bindings: only those with the right routing key get a properties key.
+    keys = {decoded, *(unquote(key.partition("~")[0], errors=_ANY_BYTES) for key in wanted)}
+    for entry in _between(request, vhost):
+        bound = entry[1]
+        key = bound.name if isinstance(bound, Queue) else bound.routing_key
+        if key in keys:
+            row = _row(entry)
+            if properties_key(row.routing_key, row.arguments) in wanted:
+                return entry
     raise HTTPException(404, "Not Found")
 
 
@@ -242,7 +250,7 @@ async def create_binding(request: Request) -> Response:
 
 async def delete_binding(request: Request) -> Response:
     vhost = used_vhost(request)
-    bound = _named(request, vhost)
+    bound = _row(_named(request, vhost))
     _, target = _pair(request, vhost)
     assert target is not None
     _require_binding(request, vhost, bound.source, target, bound.routing_key)

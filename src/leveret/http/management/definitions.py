@@ -17,7 +17,13 @@ from starlette.responses import Response
 from leveret.definitions.exporting import Row, categories, categories_of, document_head
 from leveret.definitions.importing import Importer
 from leveret.http.framework.bodies import change_response, read_object, vhost_not_found
-from leveret.http.framework.operations import Access, Operation, Query, whole_body
+from leveret.http.framework.operations import (
+    Access,
+    Operation,
+    Query,
+    require_current_user,
+    whole_body,
+)
 from leveret.http.framework.permissions import owner_name
 from leveret.http.framework.request_parts import node_of, part_of, user_of
 from leveret.http.framework.responses import encode_json
@@ -87,6 +93,7 @@ async def _import(request: Request, vhost: str | None) -> Response:
     importer = Importer(node.definitions, node.directory, document, vhost, owner=owner)
     await asyncio.to_thread(importer.hash_passwords)
     await run_in_slices(importer.check())
+    await require_current_user(request)
     await run_in_slices(importer.steps(), node.turn)
     await wait_for_policies(node)
     await node.synced()

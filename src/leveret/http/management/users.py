@@ -26,7 +26,13 @@ from leveret.auth.limits import MAX_CHANNELS, MAX_CONNECTIONS, USER_LIMIT
 from leveret.auth.permissions import require_patterns
 from leveret.errors import NotFoundError, PreconditionFailedError
 from leveret.http.framework.node import NodeView
-from leveret.http.framework.operations import BODY_BYTES_MAX, Access, Operation, body_of
+from leveret.http.framework.operations import (
+    BODY_BYTES_MAX,
+    Access,
+    Operation,
+    body_of,
+    require_current_user,
+)
 from leveret.http.framework.request_parts import node_of, part_of, user_of
 from leveret.http.framework.responses import json_response
 
@@ -111,6 +117,7 @@ async def put_user(request: Request) -> Response:
     body = await body_of(request, UserBody)
     tags = _tags(body)
     password = await _password(body)
+    await require_current_user(request)
     node = node_of(request)
     name = part_of(request, "user")
     _require_grantable(node, body)

@@ -148,6 +148,8 @@ class HttpConnection(HttpToolsProtocol):
             return
         self._limit_body(len(data))
         if self._head_bytes != 0:
+            if self._has_head:
+                self.open_connections.note_sending(self._place)
             self._wait_s(self.timeout_keep_alive if self._has_head else self._head_by_s - now_s)
         if not self._has_head and self._head_bytes > HEAD_BYTES_MAX:
             self.send_400_response("The head of the request is too long.")
@@ -225,7 +227,6 @@ class HttpConnection(HttpToolsProtocol):
         if len(self.pipeline) >= PIPELINED_MAX:
             self.transport.abort()
             return
-        self.open_connections.note_busy(self._place)
         app = self.app
         if self._has_too_many_headers:
             self.app = _refuse_headers
@@ -248,6 +249,8 @@ class HttpConnection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._has_head = False
         self._head_bytes = self._body_bytes = 0
+        if not self.cycle.response_complete:
+            self.open_connections.note_busy(self._place)
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
@@ -255,8 +258,12 @@ class HttpConnection(HttpToolsProtocol):
             if each.response_complete:
                 each.body = bytearray()  # a refused request leaves it unread
         super().on_response_complete()
-        if not self.pipeline and not self.transport.is_closing():
+        if not self._waits_for_answer() and not self.transport.is_closing():
             self.open_connections.note_idle(self._place)
+
+    def _waits_for_answer(self) -> bool:
+        """Return True if a complete request has no complete answer."""
+        return any(not (each.response_complete or each.more_body) for each in self._cycles)
 
     def _take_body(self, data: bytes) -> None:
         assert self._head is not None

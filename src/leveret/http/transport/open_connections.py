@@ -1,10 +1,11 @@
 """Limit the open HTTP connections: in all, of one address, and by descriptors.
 
-A connection is idle while no request of it waits for an answer: between two requests, and while its
-first request is arriving. A connection that is one too many closes the connection that has been
+A connection is idle while no complete request of it waits for an answer: between two requests, and
+while a request is arriving. A connection that is one too many closes the connection that has been
 idle longest, of the same address if the address has reached its limit. So clients that connect and
-send nothing cannot keep others out. If no connection is idle, the new one is refused, with two
-exceptions in `RESERVED` further places:
+send nothing, or send slowly, cannot keep others out. Each part of a body begins a new idle
+time, so that an upload is not closed first. If no connection is idle, the new one is refused, with
+two exceptions in `RESERVED` further places:
 
 - a client of this machine is served as usual;
 - a client of another machine gets answers to health checks alone, and 503 for everything else.
@@ -126,6 +127,12 @@ class OpenConnections:
     def note_busy(self, place: Place) -> None:
         self._idle.pop(place, None)
         place.network.idle.pop(place, None)
+
+    def note_sending(self, place: Place) -> None:
+        """Note that a part of a body has arrived."""
+        if place in self._idle:
+            self._idle.move_to_end(place)
+            place.network.idle.move_to_end(place)
 
     def serves(self, place: Place, path: bytes) -> bool:
         """Return False for a request that must be refused, because it came in a reserved place."""
