@@ -74,6 +74,14 @@ def test_former_administrator_cannot_make_users(
     assert ask(server, "GET", "/api/users/backdoor")[0] == 404
 
 
+def test_former_administrator_cannot_restore(server: RunningBroker) -> None:
+    make_user(server, "administrator")
+    data = bytes(1024)  # no archive: the broker would answer 400
+    with admitted(server, "POST", "/api/restore/%2F/copied", BASIC, len(data)) as client:
+        assert ask(server, "DELETE", "/api/users/ann")[0] == 204
+        assert status_after(client, data) == 401
+
+
 def test_user_who_is_changed_and_keeps_the_tag_is_served(server: RunningBroker) -> None:
     make_user(server, "administrator")
     body = {"password_hash": HASH, "tags": "administrator,x"}

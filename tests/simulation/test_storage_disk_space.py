@@ -1,5 +1,6 @@
 """The disk alarm: on while free space is below the limit, off by itself."""
 
+from leveret.storage.disk_space import IDLE_CHECK_S, RECHECK_S
 from leveret.testing.disk import FakeDisk
 from tests.simulation.storage_stage import Client, StorageStage
 
@@ -41,7 +42,7 @@ def test_alarm_ends_by_itself_when_consuming_has_freed_enough() -> None:
     stage.run_timers()
     stage.run_timers()
     assert stage.alarms == [True, False]
-    assert stage.loop.waiting() == []  # nothing checks the disk any more
+    assert [timer.delay_s for timer in stage.loop.waiting()] == [IDLE_CHECK_S]
     stage.stop()
 
 
@@ -64,11 +65,11 @@ def test_alarm_is_on_from_the_start_where_room_is_short() -> None:
     stage.stop()
 
 
-def test_node_without_a_limit_and_with_room_never_looks_again() -> None:
-    stage = StorageStage(FakeDisk(capacity_bytes=CAPACITY), file_bytes=FILE)
-    client = Client(stage)
-    client.declare("q")
-    client.publish("q", BODY)
-    assert stage.alarms == []
-    assert stage.loop.waiting() == []
+def test_node_that_writes_nothing_notices_a_disk_that_others_fill() -> None:
+    stage, _ = short_stage(FakeDisk(capacity_bytes=CAPACITY))
+    assert [timer.delay_s for timer in stage.loop.waiting()] == [IDLE_CHECK_S]
+    stage.disk.capacity_bytes = FREE_MIN
+    stage.run_timers()
+    assert stage.alarms == [True]
+    assert [timer.delay_s for timer in stage.loop.waiting()] == [RECHECK_S]
     stage.stop()

@@ -3,24 +3,7 @@
 import asyncio
 import time
 
-from leveret.histogram import Histogram
-from leveret.runtime.loop_watch import LAG_BOUNDS_S, PROBE_S, LoopWatch
-
-
-class Seen(Histogram):
-    """Tells of each measurement."""
-
-    def __init__(self) -> None:
-        super().__init__(LAG_BOUNDS_S)
-        self.has_one = asyncio.Event()
-
-    def observe(self, value: float) -> None:
-        super().observe(value)
-        self.has_one.set()
-
-    async def one(self) -> None:
-        await self.has_one.wait()
-        self.has_one.clear()
+from leveret.runtime.loop_watch import PROBE_S, LoopWatch
 
 
 class Turns:
@@ -30,20 +13,21 @@ class Turns:
         self.number = 0
 
 
-def watch_of(turns: Turns) -> tuple[LoopWatch, Seen]:
+def watch_of(turns: Turns) -> tuple[LoopWatch, asyncio.Semaphore]:
+    """Return a watch, and what to acquire for each measurement."""
     watch = LoopWatch(asyncio.get_running_loop(), lambda: turns.number)
-    seen = Seen()
-    watch.lags = seen
+    measured = asyncio.Semaphore(0)
+    watch.on_probe = measured.release
     watch.arm()
-    return watch, seen
+    return watch, measured
 
 
 def test_a_loop_that_stands_still_is_seen() -> None:
     async def run() -> float:
-        _, seen = watch_of(Turns())
+        watch, measured = watch_of(Turns())
         time.sleep(PROBE_S + 0.05)  # noqa: ASYNC251
-        await seen.one()
-        return seen.highest
+        await measured.acquire()
+        return watch.lags.highest
 
     assert asyncio.run(run()) >= 0.04
 
@@ -51,11 +35,11 @@ def test_a_loop_that_stands_still_is_seen() -> None:
 def test_an_idle_broker_has_no_timer() -> None:
     async def run() -> list[bool]:
         turns = Turns()
-        watch, seen = watch_of(turns)
+        watch, measured = watch_of(turns)
         turns.number += 1  # a turn while it waits: it goes on
         armed = []
         for _ in range(2):
-            await seen.one()
+            await measured.acquire()
             await asyncio.sleep(0)
             armed.append(watch.is_armed)
         return armed

@@ -19,7 +19,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from leveret.errors import CorruptionError, NewerFormatError
-from leveret.http.framework.operations import Access, Operation
+from leveret.http.framework.operations import Access, Operation, require_current_user
 from leveret.http.framework.permissions import vhost_of
 from leveret.http.framework.request_parts import node_of, part_of
 from leveret.http.framework.responses import json_response
@@ -68,10 +68,17 @@ async def restore_queue(request: Request) -> Response:
     vhost = vhost_of(request)
     name = part_of(request, "queue")
     try:
-        count = await node_of(request).backups.restore(vhost, name, request.stream())
+        count = await node_of(request).backups.restore(vhost, name, _pieces(request))
     except (CorruptionError, NewerFormatError) as fault:  # the archive, not the disk
         raise HTTPException(400, str(fault)) from fault
     return json_response(RestoreResult(name, count))
+
+
+async def _pieces(request: Request) -> AsyncIterator[bytes]:
+    """Yield the body in pieces. Answer 401 if the user loses the right meanwhile."""
+    async for piece in request.stream():
+        await require_current_user(request)
+        yield piece
 
 
 def _stream(pieces: AsyncIterator[bytes], name: str) -> Response:
