@@ -117,7 +117,7 @@ suite-compiled-2:
 .PHONY: test-services
 test-services: setup test-packages suite-services ## Run the tests of jobs, event bus, page, clients, processes and Spark, with the servers they need
 
-.PHONY: suite-services suite-jobs suite-bus suite-page suite-processes
+.PHONY: suite-services suite-jobs suite-bus suite-page suite-processes suite-spark
 suite-services: suite-jobs suite-bus suite-page suite-processes suite-spark
 
 suite-jobs:
@@ -132,16 +132,8 @@ suite-page:
 suite-processes:
 	@$(PYTEST) --form=compiled tests/install tests/clients tests/serve
 
-# Two processes, with a Spark session each: most of a test is a single thread that waits or plans.
-.PHONY: suite-spark suite-spark-1 suite-spark-2
 suite-spark:
-	@$(MAKE) -j --output-sync=target suite-spark-1 suite-spark-2
-
-suite-spark-1:
-	@$(INTERPRETED) $(PYTEST) --form=interpreted tests/spark/test_[a-k]*.py
-
-suite-spark-2:
-	@$(INTERPRETED) $(PYTEST) --form=interpreted tests/spark/test_[l-z]*.py
+	@$(INTERPRETED) $(PYTEST) --form=interpreted tests/spark
 
 .PHONY: test-packages
 test-packages: ## Install the system packages that some tests need (node, amqp-tools, valgrind, chromium …)
