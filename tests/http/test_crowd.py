@@ -22,7 +22,7 @@ UNFINISHED_BODY = (
     b"PUT /api/vhosts/v HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n"
     b"Authorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\n\r\n"
 )
-WAITING = b"GET /dequeue?namespace=n&topic=t&wait=60 HTTP/1.1\r\nHost: localhost\r\n"
+WAITING = b"GET /dequeue?namespace=n&topic=t&limit=1&wait=60 HTTP/1.1\r\nHost: localhost\r\n"
 JOB = {"namespace": "n", "topic": "t", "payload": ""}
 
 
