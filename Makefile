@@ -23,6 +23,8 @@ HALF := cluster contract planted simulated simulation
 # processes, and do not depend on the form of the broker; tests/compat speaks AMQP with both forms. So they
 # run once, as suites in parallel with the others.
 SERVICES := jobs bus page spark install clients serve
+# HTTP and TLS are not compiled, so their tests run on the compiled form of the rest alone.
+NOT_COMPILED := http oauth2 tls
 FIRST_HALF := $(addprefix tests/,$(HALF))
 SECOND_HALF := $(patsubst %,--ignore=tests/%,$(HALF) $(SERVICES))
 # Corrupted frames, and requests for each operation of the HTTP API; the suite sends fewer.
@@ -99,7 +101,7 @@ suite-interpreted-1:
 	@$(INTERPRETED) $(PYTEST) --form=interpreted $(FIRST_HALF)
 
 suite-interpreted-2:
-	@$(INTERPRETED) $(PYTEST) --form=interpreted $(SECOND_HALF)
+	@$(INTERPRETED) $(PYTEST) --form=interpreted $(SECOND_HALF) $(NOT_COMPILED:%=--ignore=tests/%)
 
 .PHONY: test-compiled
 test-compiled: setup suite-compiled suite-services ## Run the whole suite on the compiled form
