@@ -79,9 +79,7 @@ class ConnectionLimits:
         # Limit for all connections together. Above it, one connection at a time may continue.
         self.unfinished_total_max: i64 = 1_073_741_824
         self.unfinished_wait_ms: i64 = 60_000  # then the connections that wait are closed
-        self.finisher_slow_ms: i64 = (
-            10_000  # then the one that may continue is closed if it is slow
-        )
+        self.finisher_slow_ms: i64 = 10_000  # then the one that continues is closed if it is slow
         self.consumer_max_per_channel: i64 = 10_000
         self.transaction_steps_max: i64 = 50_000  # for one commit; see `Channel.require_steps`
         self.consumer_timeout_ms: i64 = 1_800_000

@@ -22,7 +22,7 @@ _DURABILITY_TEXTS: Final = {
     "os": "a power failure can lose confirmed messages (durability os)",
     "none": "nothing is stored",
 }
-# What an operator can do about the reason of a failed health check.
+# Advice for the reasons of a failed health check.
 _ADVICE: Final = {
     "low on memory": "publishers wait; find the queues that grow: leveret ctl list queues "
     "--sort messages_ready --reverse",
