@@ -110,11 +110,13 @@ EDGE: Final = (
     "leveret.cluster.link",
     "leveret.runtime.cluster_logs",
     "leveret.runtime.turns",
+    "leveret.storage.disk",
     "leveret.storage.follower_log",
     "leveret.storage.job_writer",
     "leveret.storage.log",
     "leveret.storage.replicated_log",
     "leveret.storage.store",
+    "leveret.storage.writer_thread",
 )
 # Libraries that only the named parts may import, so that they can be replaced there.
 ONLY_IN: Final = {

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from leveret.storage.blocks import HEAD_BYTES
-from leveret.storage.file_names import segments_by_stream
+from leveret.storage.file_names import index_name, log_name, segments_by_stream
 from leveret.storage.raft_state import RaftState, read_raft_state
 from leveret.testing.disk import FakeDisk
 from tests.simulation.follower_stage import Block, Follower, HandDisk, Leader
@@ -154,3 +154,26 @@ def test_follower_keeps_what_it_has_synced_and_nothing_else(seed: int) -> None:
     run = _Run(seed)
     for _ in range(STEPS):
         run.step()
+
+
+class _KeepsFiles(Random):
+    """A source of chance for a leader that removes no log file."""
+
+    def random(self) -> float:
+        return 0.9
+
+
+def test_follower_makes_an_index_of_a_full_file_when_the_next_file_is_full() -> None:
+    leader = Leader(_KeepsFiles(1))
+    follower = Follower(HandDisk())
+    for _ in range(3):
+        leader.add_kind("messages")
+        leader.add_kind("roll")
+    follower.write(leader.blocks)
+    follower.run()
+    follower.log.commit_to(leader.last)
+    follower.run()
+    assert follower.faults == []
+    names = follower.disk.contents()
+    assert [number for number in (1, 2, 3, 4) if log_name(number) in names] == [1, 2, 3, 4]
+    assert [number for number in (1, 2, 3, 4) if index_name(number) in names] == [1, 2]

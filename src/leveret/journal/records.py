@@ -41,7 +41,7 @@ unknown bytes at the end of every record, except for MESSAGE, which ends with th
 from typing import Final
 
 from librt.strings import BytesWriter, read_i32_be, write_i32_be, write_i64_be
-from mypy_extensions import i32, i64
+from mypy_extensions import i32, i64, u8
 
 from leveret.errors import CorruptionError
 
@@ -88,7 +88,7 @@ SPILLED: Final = 0
 
 def write_head(writer: BytesWriter, kind: i64, size: i64) -> None:
     """Write kind and payload size of a record."""
-    writer.append(kind)
+    writer.append(u8(kind))
     write_i32_be(writer, i32(size))
 
 
@@ -109,7 +109,7 @@ def encode_stamp(time_ms: i64, term: i64, block_kind: i64) -> bytes:
     write_head(writer, STAMP, STAMP_BYTES - RECORD_HEAD_BYTES)
     write_i64_be(writer, time_ms)
     write_i64_be(writer, term)
-    writer.append(block_kind)
+    writer.append(u8(block_kind))
     return writer.getvalue()
 
 
@@ -128,4 +128,4 @@ def write_copy(
     write_i64_be(writer, expires_ms)
     write_i64_be(writer, due_ms)
     write_i32_be(writer, i32(priority))
-    writer.append(flags & 0xFF)
+    writer.append(u8(flags & 0xFF))

@@ -13,6 +13,9 @@ block follows them, and damage if one does.
 
 from typing import Final
 
+from librt.strings import read_i32_be, read_i64_be
+from mypy_extensions import i64
+
 from leveret.checksum import crc32
 from leveret.errors import CorruptionError, NewerFormatError
 
@@ -71,11 +74,12 @@ def block_end(data: bytes, at: int, number: int) -> int:
     return end if crc32(memoryview(data)[at + 8 : end]) == crc else 0
 
 
-def is_block(data: bytes, index: int) -> bool:
+def is_block(data: bytes, index: i64) -> bool:
     """Return True if `data` is the whole block of this number, and nothing else."""
+    size: i64 = len(data) - BLOCK_HEAD_BYTES
     return (
-        len(data) > BLOCK_HEAD_BYTES
-        and int.from_bytes(data[:4], "big") == len(data) - BLOCK_HEAD_BYTES
-        and int.from_bytes(data[8:16], "big") == index
-        and crc32(memoryview(data)[8:]) == int.from_bytes(data[4:8], "big")
+        size > 0
+        and i64(read_i32_be(data, 0)) & 0xFFFFFFFF == size
+        and read_i64_be(data, 8) == index
+        and crc32(memoryview(data)[8:]) == i64(read_i32_be(data, 4)) & 0xFFFFFFFF
     )

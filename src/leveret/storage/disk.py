@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from mypy_extensions import mypyc_attr
+
 from leveret.errors import StorageError
 from leveret.storage.writer_thread import Job, JobThread, WriterThread
 
@@ -77,6 +79,7 @@ def lock_folder(folder: Path) -> list[int]:
     return held
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class DiskFile:
     """An open file."""
 
@@ -140,6 +143,7 @@ class DiskFile:
         os.close(self._fd)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Disk:
     """The data directory."""
 

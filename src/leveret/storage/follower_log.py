@@ -393,7 +393,8 @@ class FollowerLog:
             self._state.commit = index
             write_raft_state(self._disk, self._state)
         kept = listed_files(records)
-        older = [file for file in self._files if file.number == number - 1]
+        # Most files are empty soon after they are full, so an index is made one file later.
+        older = [file for file in self._files if file.number == number - 2]
         if older and older[0].number in kept:
             index_full_file(self._disk, older[0].number, older[0].first)
         settle_roll(self._disk, number, kept)

@@ -16,17 +16,21 @@ left alone: a start may then miss a cut, and marks every message as redelivered.
 import contextlib
 from typing import Final
 
+from leveret.checksum import crc32
 from leveret.errors import CorruptionError
 from leveret.journal.records import BLOCK, RECORD_HEAD_BYTES
-from leveret.storage.blocks import encode_block_head, encode_head
+from leveret.storage.blocks import encode_head
 from leveret.storage.checkpoint import ONLY_BLOCK, read_file, read_whole
 from leveret.storage.disk import Disk, DiskFile
 from leveret.storage.file_names import SYNCED
 
 _FILE: Final = 0  # the number in the head
-_HEAD: Final = encode_head(_FILE)
 _NUMBER_BYTES: Final = 8
 _RECORD_HEAD: Final = bytes((BLOCK,)) + _NUMBER_BYTES.to_bytes(4, "big")
+# The parts of the mark that are the same for each block that it names.
+_SIZE: Final = RECORD_HEAD_BYTES + _NUMBER_BYTES
+_HEAD_AND_SIZE: Final = encode_head(_FILE) + _SIZE.to_bytes(4, "big")
+_CHECKED: Final = ONLY_BLOCK.to_bytes(8, "big") + _RECORD_HEAD
 
 
 class SyncedMark:
@@ -51,9 +55,8 @@ class SyncedMark:
     def note(self, block: int) -> None:
         """Write the number of a block that is on disk."""
         if self._file is not None:
-            record = _RECORD_HEAD + block.to_bytes(_NUMBER_BYTES, "big")
-            head = encode_block_head([record], ONLY_BLOCK)
-            self._file.write_hint(_HEAD + head + record)
+            checked = _CHECKED + block.to_bytes(_NUMBER_BYTES, "big")
+            self._file.write_hint(_HEAD_AND_SIZE + crc32(checked).to_bytes(4, "big") + checked)
 
     def clear(self) -> None:
         """Name no block. This needs no space on the disk."""

@@ -31,17 +31,17 @@ class WriterThread(Generic[Job]):
     def __init__(self, name: str, do: Callable[[Job], None]) -> None:
         self._do = do
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._worker = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        self._thread.start()
+        self._worker.start()
 
     def submit(self, job: Job) -> None:
         self._jobs.put(job)
 
     def finish(self) -> None:
         self._jobs.put(None)
-        self._thread.join()
+        self._worker.join()
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:

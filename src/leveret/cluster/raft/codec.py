@@ -16,7 +16,7 @@ messages, or raises `FrameError` or `FieldSyntaxError`.
 from typing import Final
 
 from librt.strings import BytesWriter
-from mypy_extensions import i64
+from mypy_extensions import i64, u8
 
 from leveret.cluster.raft.block import BLOCK_BYTES_MAX, BLOCK_HEAD_BYTES, MEMBERS, Block
 from leveret.cluster.raft.block import KIND_MAX as BLOCK_KIND_MAX
@@ -123,7 +123,7 @@ def _join_small(head: bytes, data: list[bytes]) -> list[bytes]:
 def _write_message(writer: BytesWriter, message: Message) -> None:
     kind = message.kind
     fields: i64 = FIELDS[kind]
-    writer.append(kind)
+    writer.append(u8(kind))
     write_u64(writer, message.term)
     if fields & _INDEX:
         write_u64(writer, message.index)
@@ -145,7 +145,7 @@ def _write_block(writer: BytesWriter, block: Block) -> None:
     data = block.data
     assert len(data) <= BLOCK_BYTES_MAX
     write_u64(writer, block.term)
-    writer.append(block.kind)
+    writer.append(u8(block.kind))
     write_u32(writer, len(data))
     if block.members is not None:
         write_bytes(writer, encode_members(block.members))
