@@ -61,10 +61,22 @@ class Tables:
         Return, by the id of a job whose key is taken, the id of the first job with that key.
         """
         jobs = sorted(jobs, key=lambda job: job.id)
+        later = [job.deliver_after_ms for job in jobs if job.deliver_after_ms > job.created_ms]
         if _are_plain(jobs):
             await self._put_plain(shard, jobs)
-            return {}
-        rows = await shard.fetch(
+            rows = []
+        else:
+            rows = await self._put_any(shard, jobs)
+        if later:
+            self.expect_due(shard, min(later))
+        return {row["job_id"]: row["first_id"] for row in rows}
+
+    def expect_due(self, shard: Shard, at_ms: int) -> None:
+        """Note when a job that was written to a shard is due there."""
+        shard.due.expect((at_ms - shard.health.server_time_ms(self.clock.now_ms())) / 1000)
+
+    async def _put_any(self, shard: Shard, jobs: list[BufferedJob]) -> list[Any]:
+        return await shard.fetch(
             _PUT,
             [job.id for job in jobs],
             [job.namespace for job in jobs],
@@ -80,7 +92,6 @@ class Tables:
             self.settings.keys_kept_ms,
             shard.index in self.forced,
         )
-        return {row["job_id"]: row["first_id"] for row in rows}
 
     async def _put_plain(self, shard: Shard, jobs: list[BufferedJob]) -> None:
         topic = jobs[0].namespace, jobs[0].topic
