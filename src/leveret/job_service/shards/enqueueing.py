@@ -83,7 +83,9 @@ class Enqueuer:
         """
         now_ms = self._tables.clock.now_ms()
         places, distinct = _distinct(jobs)
-        await self._require(distinct)
+        for topic in {(job.namespace, job.topic) for job in distinct}:
+            await self._routes.shard_of(topic).begin_use()
+        self._require(distinct)
         await self._count_rate(jobs)
         ids = self._id_generator.make_ids(len(distinct), now_ms)
         batch = [_buffered_job(job, id, now_ms) for job, id in zip(distinct, ids, strict=True)]
@@ -107,10 +109,9 @@ class Enqueuer:
         self._redis.require()
         raise AssertionError
 
-    async def _require(self, jobs: list[NewJob]) -> None:
+    def _require(self, jobs: list[NewJob]) -> None:
         for topic in {(job.namespace, job.topic) for job in jobs}:
             shard = self._routes.shard_of(topic)
-            await shard.begin_use()
             shard.require()
             shard.health.require_changes()
             shard.health.require_clock()

@@ -106,13 +106,17 @@ class Shard:
 
         So the call knows the clock of the shard, and whether it answers and takes changes.
         """
+        if not self.note_use():
+            async with self._probing:
+                if not self.note_use():
+                    await self._probe()
+
+    def note_use(self) -> bool:
+        """Note that a client's call needs the shard. Return whether it was probed lately."""
         if not self._is_used:
             self._is_used = True
             self._probe_wanted.set()
-        if asyncio.get_running_loop().time() - self._probed_s > self._fresh_s:
-            async with self._probing:
-                if asyncio.get_running_loop().time() - self._probed_s > self._fresh_s:
-                    await self._probe()
+        return asyncio.get_running_loop().time() - self._probed_s <= self._fresh_s
 
     @property
     def _fresh_s(self) -> float:
