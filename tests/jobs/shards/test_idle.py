@@ -224,3 +224,17 @@ def test_a_shard_that_went_away_during_a_rest_is_noticed(deployment: Deployment)
             assert shard_of(store)._listener is not before
 
     asyncio.run(main())
+
+
+def test_a_shard_that_fails_a_call_during_a_rest_is_probed_again(deployment: Deployment) -> None:
+    async def main() -> None:
+        async with deployment.node(settings=RESTING) as store:
+            await until_at_rest(store)
+            shard = shard_of(store)
+            used = shard._listener  # by a call that goes on, so that its loss tells nothing
+            shard._free.remove(used)
+            shard._open_breaker(TimeoutError())
+            await eventually(lambda: shard.is_up)
+            used.terminate()
+
+    asyncio.run(main())

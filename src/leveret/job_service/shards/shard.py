@@ -253,6 +253,7 @@ class Shard:
 
     def _open_breaker(self, error: BaseException) -> None:
         self.health.on_down(_reason(error))
+        self._probe_wanted.set()
         self._drop_connections()
         self.on_ready(None)  # waiting dequeues end with the cause
 
