@@ -50,8 +50,7 @@ async def until_at_rest(*stores: ShardsStore) -> None:
     """Return when nodes know of no due time, and the last measurement of the clock is too old."""
 
     def is_at_rest(shard: Shard) -> bool:
-        stale_s = asyncio.get_running_loop().time() - shard._probed_s
-        return shard.due.next_s == math.inf and shard._may_rest() and stale_s > shard._fresh_s
+        return shard.due.next_s == math.inf and shard._may_rest() and not shard.is_fresh
 
     await eventually(lambda: all(is_at_rest(each) for store in stores for each in store._shards))
 

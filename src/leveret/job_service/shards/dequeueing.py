@@ -72,7 +72,8 @@ class Dequeuer:
 
     async def _claim(self, topic: TopicName, limit: int, lease_ms: int | None) -> list[LeasedJob]:
         shard = self._routes.shard_of(topic)
-        await shard.begin_use()
+        shard.note_use()
+        await shard.freshen()
         shard.require()
         shard.health.require_clock()
         jobs: list[LeasedJob] = []

@@ -6,7 +6,7 @@ that loses its connection or exceeds its deadline opens the breaker. Its connect
 its state is unknown.
 
 A shard that is in use is probed regularly. A shard that is up and not used is left in peace until a
-client's call comes (`begin_use`), or the connection with the notifications is lost.
+client's call comes (`note_use`), or the connection with the notifications is lost.
 """
 
 import asyncio
@@ -101,26 +101,29 @@ class Shard:
         """Return whether the shard notifies this node of ready jobs."""
         return self._listener is not None and not self._listener.is_closed()
 
-    async def begin_use(self) -> None:
-        """Note that a client's call needs the shard; probe it first if that was long ago.
-
-        So the call knows the clock of the shard, and whether it answers and takes changes.
-        """
-        if not self.note_use():
-            async with self._probing:
-                if not self.note_use():
-                    await self._probe()
-
-    def note_use(self) -> bool:
-        """Note that a client's call needs the shard. Return whether it was probed lately."""
+    def note_use(self) -> None:
+        """Note a client's call: the shard is probed regularly while such calls come."""
         if not self._is_used:
             self._is_used = True
             self._probe_wanted.set()
-        return asyncio.get_running_loop().time() - self._probed_s <= self._fresh_s
 
     @property
-    def _fresh_s(self) -> float:
-        return FRESH_PROBES * self._settings.probe_s
+    def is_fresh(self) -> bool:
+        """Return whether the shard was probed lately, or is known to be down."""
+        if not self.is_up:
+            return True
+        fresh_s = FRESH_PROBES * self._settings.probe_s
+        return asyncio.get_running_loop().time() - self._probed_s <= fresh_s
+
+    async def freshen(self) -> None:
+        """Probe the shard unless that was done lately.
+
+        So a call knows the clock of the shard, and whether it answers and takes changes.
+        """
+        if not self.is_fresh:
+            async with self._probing:
+                if not self.is_fresh:
+                    await self._probe()
 
     async def fetch(self, sql: str, *arguments: object) -> list[Any]:
         """Return the rows of one statement, which is a transaction of its own."""
