@@ -33,13 +33,30 @@ _TOPICS_CACHED: Final = 1_024
 def require_batch(jobs: list[NewJob], now_ms: int) -> None:
     """Raise unless every job of a batch and the batch itself are within the limits."""
     require_within("", len(jobs), 1, BATCH_MAX, "the number of jobs in a batch")
+    namespace = topic = ""
+    latest_ms = now_ms + DELAY_MS_MAX
+    size = 0
     for index, job in enumerate(jobs):
-        try:
-            require_job(job, now_ms)
-        except JobsInvalidError as fault:
-            fault.item = index
-            raise
-    if sum([len(job.payload) for job in jobs]) > BATCH_BYTES_MAX:
+        bytes_of_job = len(job.payload)
+        size += bytes_of_job
+        # Most jobs are plain, and of the same topic as the job before. A call for each of them
+        # would take twice the time.
+        if (
+            job.topic != topic
+            or job.namespace != namespace
+            or not PRIORITY_MIN <= job.priority <= PRIORITY_MAX
+            or bytes_of_job > PAYLOAD_BYTES_MAX
+            or job.deliver_after_ms > latest_ms
+            or job.idempotency_key is not None
+            or job.fair_key is not None
+        ):
+            try:
+                require_job(job, now_ms)
+            except JobsInvalidError as fault:
+                fault.item = index
+                raise
+            namespace, topic = job.namespace, job.topic
+    if size > BATCH_BYTES_MAX:
         raise JobsInvalidError(f"the payloads of a batch have at most {BATCH_BYTES_MAX} bytes")
 
 

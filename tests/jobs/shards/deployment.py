@@ -23,7 +23,12 @@ from tools.services import Postgres
 WITHIN_S = 60.0
 # Short times, so that what waits for time does not make tests wait; no deadline a test depends on.
 QUICK = ShardsSettings(
-    probe_s=0.1, tick_s=0.1, sweep_after_s=0.4, flush_interval_ms=100, deadline_s=WITHIN_S
+    probe_s=0.1,
+    tick_s=0.1,
+    idle_s=5.0,
+    sweep_after_s=0.4,
+    flush_interval_ms=100,
+    deadline_s=WITHIN_S,
 )
 
 # Nothing happens in the background unless a call or a notification causes it.

@@ -101,7 +101,7 @@ def test_a_clock_that_is_set_right_again_is_noticed(deployment: Deployment) -> N
         async with deployment.node("a", clock) as store:
             shard = store._routes.shard_of(("n", "t"))
             off_ns[0] = 90 * 10**9
-            await eventually(lambda: bool(shard.health.skew_refusal()))
+            await shard.probe()
             assert "ahead of" in await refuses(store.enqueue([new()]))
             clock._now_ns -= off_ns[0]  # as after three minutes at half speed
             off_ns[0] = 0

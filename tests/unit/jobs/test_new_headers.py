@@ -39,9 +39,12 @@ def test_headers_of_jobs_in_a_row_are_those_of_their_envelopes(now_ms: int) -> N
             assert made.header(one, id, at_ms) == expected
 
 
-def test_headers_of_a_batch_are_those_of_its_jobs() -> None:
-    jobs = [job(), job(b"yy"), job(priority=7), job(deliver_after_ms=NOW_MS + 1), job(b"z")]
-    ids = [first_of(NOW_MS) + number for number in range(len(jobs))]
+@pytest.mark.parametrize("first", [first_of(NOW_MS), 10**18 - 4])
+def test_headers_of_a_batch_are_those_of_its_jobs(first: int) -> None:
+    """Also where the ids of the batch get a digit more."""
+    later = job(deliver_after_ms=NOW_MS + 1)
+    jobs = [job(), job(), job(), job(b"yy"), job(b"zz"), job(priority=7), job(), later, later]
+    ids = [first + number for number in range(len(jobs))]
     made = NewHeaders().plain_headers(jobs, ids, NOW_MS)
     each = zip(jobs, ids, strict=True)
     assert made == [make_envelope(one, id, NOW_MS).header(len(one.payload)) for one, id in each]

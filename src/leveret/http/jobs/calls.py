@@ -86,8 +86,11 @@ async def enqueue(call: Call) -> Response:
 def _first_of_each(jobs: list[NewJob]) -> dict[tuple[str, str], int]:
     """Return the index of the first job of each topic."""
     found: dict[tuple[str, str], int] = {}
+    namespace = topic = ""
     for index, job in enumerate(jobs):
-        found.setdefault((job.namespace, job.topic), index)
+        if job.topic != topic or job.namespace != namespace:  # than the job before
+            namespace, topic = job.namespace, job.topic
+            found.setdefault((namespace, topic), index)
     return found
 
 

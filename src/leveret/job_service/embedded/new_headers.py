@@ -33,19 +33,31 @@ class NewHeaders:
     def plain_headers(self, jobs: list[NewJob], ids: list[int], now_ms: int) -> list[bytes]:
         """Return the content headers of new jobs without keys."""
         created = now_ms.to_bytes(8, "big")
-        second = now_ms // 1000
         found: list[bytes] = []
-        for job, id in zip(jobs, ids, strict=True):
-            text = b"%d" % id
-            after_ms = job.deliver_after_ms
-            after = after_ms.to_bytes(8, "big") if after_ms > now_ms else created
-            if (second, job.priority, len(text)) == self._key:
-                begin, first, middle, third, fourth, end = self._parts
-                size = len(job.payload).to_bytes(8, "big")
-                parts = begin, size, first, text, middle, created, third, after, fourth, text, end
-                found.append(b"".join(parts))
-            else:
-                found.append(self._make_template(job, id, now_ms, text, created, after))
+        # Jobs that are alike have the same bytes around their two ids.
+        priority, size, due_ms, digits = 0, -1, 0, 0
+        begin, middle, end = b"", b"", b""
+        for number in range(len(jobs)):
+            job, text = jobs[number], str(ids[number]).encode()
+            after_ms = max(job.deliver_after_ms, now_ms)
+            if (
+                len(job.payload) != size
+                or job.priority != priority
+                or after_ms != due_ms
+                or len(text) != digits
+            ):
+                after = after_ms.to_bytes(8, "big")
+                if (now_ms // 1000, job.priority, len(text)) != self._key:
+                    found.append(
+                        self._make_template(job, ids[number], now_ms, text, created, after)
+                    )
+                    continue
+                priority, size, due_ms, digits = job.priority, len(job.payload), after_ms, len(text)
+                parts = self._parts
+                begin = parts[0] + size.to_bytes(8, "big") + parts[1]
+                middle = parts[2] + created + parts[3] + after + parts[4]
+                end = parts[5]
+            found.append(b"".join((begin, text, middle, text, end)))
         return found
 
     def _make_template(

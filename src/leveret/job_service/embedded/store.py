@@ -44,6 +44,7 @@ from leveret.job_service.embedded.job_lists import LEASED, list_leased, list_wai
 from leveret.job_service.embedded.job_search import find_job, find_jobs, find_leased_jobs
 from leveret.job_service.embedded.leases import Lease
 from leveret.job_service.embedded.new_headers import NewHeaders
+from leveret.job_service.embedded.plain_jobs import are_plain, payload_bytes
 from leveret.job_service.embedded.queued_jobs import cancel_job, deliver_job_now
 from leveret.job_service.embedded.rate_limits import RateLimits
 from leveret.job_service.embedded.schedules import Schedules
@@ -110,6 +111,8 @@ class EmbeddedStore:
 
     def _put_all(self, jobs: list[NewJob]) -> Enqueued:
         """Write all jobs, or none where one of them does not fit."""
+        if are_plain(jobs):
+            return self._put_plain(jobs)
         groups: dict[tuple[str, str], list[NewJob]] = {}
         for job in jobs:
             groups.setdefault((job.namespace, job.topic), []).append(job)
@@ -117,8 +120,6 @@ class EmbeddedStore:
         for name, group in groups.items():
             _require_room(topics[name], group)
         now_ms = self._now_ms
-        if all(job.idempotency_key is None and job.fair_key is None for job in jobs):
-            return Enqueued(self._put_plain(topics, jobs, now_ms), 0)
         ids: list[int] = []
         known = 0
         for job in jobs:
@@ -130,18 +131,14 @@ class EmbeddedStore:
             ids.append(self._put(topic, job, now_ms) if first is None else first)
         return Enqueued(ids, known)
 
-    def _put_plain(
-        self, topics: dict[tuple[str, str], Topic], jobs: list[NewJob], now_ms: int
-    ) -> list[int]:
-        """Write jobs without keys; return their ids."""
+    def _put_plain(self, jobs: list[NewJob]) -> Enqueued:
+        """Write jobs of one topic without keys."""
+        topic = self._topic(jobs[0].namespace, jobs[0].topic)
+        _require_room(topic, jobs)
+        now_ms = self._now_ms
         ids = self._ids.next_many(len(jobs), now_ms)
-        headers = self._headers.plain_headers(jobs, ids, now_ms)
-        if len(topics) == 1:
-            next(iter(topics.values())).put_plain(jobs, headers)
-            return ids
-        for job, header in zip(jobs, headers, strict=True):
-            topics[job.namespace, job.topic].put_plain([job], [header])
-        return ids
+        topic.put_plain(jobs, self._headers.plain_headers(jobs, ids, now_ms))
+        return Enqueued(ids, 0)
 
     def _put(self, topic: Topic, job: NewJob, now_ms: int) -> int:
         id = self._ids.next(now_ms)
@@ -427,7 +424,7 @@ class EmbeddedStore:
 
 def _require_room(topic: Topic, jobs: list[NewJob]) -> None:
     """Raise JobsFullError unless the queue of a topic has room for jobs."""
-    if not topic.has_room(len(jobs), sum([len(job.payload) for job in jobs])):
+    if not topic.has_room(len(jobs), payload_bytes(jobs)):
         raise JobsFullError(f"the topic {topic.queue.name} is full")
 
 

@@ -19,7 +19,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from leveret.engine.arguments.queue_arguments import JOB_PRIORITY
 from leveret.engine.broker import Broker
 from leveret.engine.commands.local_session import LocalSession
 from leveret.engine.commands.settling import ack_taken, close_session, give_back
@@ -45,6 +44,7 @@ from leveret.job_service.embedded.envelope import Envelope, read_envelope
 from leveret.job_service.embedded.host import Host
 from leveret.job_service.embedded.id_generator import IdGenerator
 from leveret.job_service.embedded.leases import Lease, Leases
+from leveret.job_service.embedded.plain_jobs import push_plain, pushed_priority
 from leveret.job_service.embedded.waiters import NextMessageConsumer, Waiter, Waiters
 from leveret.wire.tables import Table, field_of
 
@@ -52,7 +52,6 @@ RAN_OUT: Final = "the lease ran out"
 ENDED_KEPT: Final = (
     10_000  # jobs whose last lease has ended: their outcome is known without a search
 )
-_OCTET_MAX: Final = 255
 TOPIC_ARGUMENTS: Final[Table] = {
     "x-queue-type": field_of("classic"),
     "x-jobs": field_of(True),
@@ -108,9 +107,7 @@ class Topic:
 
     def put_plain(self, jobs: list[NewJob], headers: list[bytes]) -> None:
         """Write new jobs without fair keys. The queue has room for them."""
-        for job, header in zip(jobs, headers, strict=True):
-            is_taken = self._push(header, job.payload, job.priority, job.deliver_after_ms)
-            assert is_taken, "there was room for it"
+        push_plain(self.queue, self._address, jobs, headers)
         self.enqueued += len(jobs)
 
     def put(self, envelope: Envelope, payload: bytes) -> bool:
@@ -130,16 +127,11 @@ class Topic:
             header,
             payload,
             ttl_ms=NO_TTL,
-            priority=self._pushed_priority(priority),
+            priority=pushed_priority(self.queue, priority),
             flags=PERSISTENT,
             delay_ms=max(after_ms - self.queue.turn.now_ms, 0),
         )
         return outcome & QUEUED != 0
-
-    def _pushed_priority(self, priority: int) -> int:
-        if self.queue.settings.has_jobs:
-            return JOB_PRIORITY - priority
-        return max(0, min(-priority, _OCTET_MAX))
 
     def take(self, limit: int, lease_ms: int | None) -> list[LeasedJob]:
         """Lease the most urgent jobs."""

@@ -19,6 +19,7 @@ from leveret.job_service.shards.ready_signals import ReadySignals
 from leveret.job_service.shards.routing import ShardMap
 from leveret.job_service.shards.settings import WAIT_POLL_S
 from leveret.job_service.shards.tables import Tables, read_leased_job, urgency_of
+from leveret.job_service.shards.timestamps import to_ms
 from leveret.job_service.shards.topic_name import TopicName
 from leveret.job_service.snowflake import first_of
 
@@ -71,6 +72,8 @@ class Dequeuer:
 
     async def _claim(self, topic: TopicName, limit: int, lease_ms: int | None) -> list[LeasedJob]:
         shard = self._routes.shard_of(topic)
+        shard.note_use()
+        await shard.freshen()
         shard.require()
         shard.health.require_clock()
         jobs: list[LeasedJob] = []
@@ -119,7 +122,10 @@ class Dequeuer:
         rows = await self._ask(topic, statements.CLAIM, limit, lease_ms, fence, given)
         expired = sum(int(row["job_token"]) for row in rows if row["job_id"] is None)
         self._counters.of(topic).expired += expired
-        return sorted((row for row in rows if row["job_id"] is not None), key=urgency_of)
+        leased = sorted((row for row in rows if row["job_id"] is not None), key=urgency_of)
+        if leased:  # all until the same time
+            self._tables.expect_due(self._routes.shard_of(topic), to_ms(leased[0]["job_until"]))
+        return leased
 
     async def _ask(self, topic: TopicName, sql: str, *arguments: object) -> list[Any]:
         deadline_s = self._tables.settings.deadline_s

@@ -83,6 +83,8 @@ class Enqueuer:
         """
         now_ms = self._tables.clock.now_ms()
         places, distinct = _distinct(jobs)
+        for topic in {(job.namespace, job.topic) for job in distinct}:
+            await self._routes.shard_of(topic).freshen()
         self._require(distinct)
         await self._count_rate(jobs)
         ids = self._id_generator.make_ids(len(distinct), now_ms)
@@ -110,6 +112,7 @@ class Enqueuer:
     def _require(self, jobs: list[NewJob]) -> None:
         for topic in {(job.namespace, job.topic) for job in jobs}:
             shard = self._routes.shard_of(topic)
+            shard.note_use()
             shard.require()
             shard.health.require_changes()
             shard.health.require_clock()

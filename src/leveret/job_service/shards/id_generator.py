@@ -3,16 +3,17 @@
 Two nodes with the same number would make the same ids. A node leases its number in Redis and renews
 the lease. When the lease is over by the monotonic clock of this machine, no id is made until there
 is a new lease. The shards record the owner of each number too, since Redis may lose its data during
-a lease. A number is never given back early. The shards give it to the next owner when the lease is
-over by the clocks of both nodes, which may each differ by `CLOCK_SKEW_MS_MAX`. If Redis is down and
-slow mode is on, a shard leases the number; each shard has its own share of the numbers that Redis
-never leases.
+a lease. They are asked less often than Redis, and record the owner for longer. A number is never
+given back early. The shards give it to the next owner when the lease is over by the clocks of both
+nodes, which may each differ by `CLOCK_SKEW_MS_MAX`. If Redis is down and slow mode is on, a shard
+leases the number; each shard has its own share of the numbers that Redis never leases.
 
 The lease of a node number has nothing to do with the leases of jobs.
 """
 
 import asyncio
 import logging
+import math
 import uuid
 from random import Random
 from typing import Any, Final
@@ -44,6 +45,9 @@ class IdGenerator:
         self._snowflakes: Snowflakes | None = None
         self._shard: Shard | None = None  # the shard that leases our number, if Redis does not
         self._valid_until_s = 0.0  # by the clock of the event loop
+        # When each shard has recorded our number, by the clock of the event loop.
+        self._recorded_s: dict[int, float] = {}
+        self._has_left = False
 
     @property
     def node_number(self) -> int | None:
@@ -75,7 +79,19 @@ class IdGenerator:
                     log.warning("the lease of the node number is not renewed: %s", error)
                 cause = str(error)
 
+    async def leave(self) -> None:
+        """End the records of this node, which stops and makes no more ids."""
+        self._has_left = True
+        self._valid_until_s = 0.0
+        for shard in self._shards:
+            if shard.is_up:
+                await shard.fetch(
+                    "UPDATE node_ids SET expires_at = now() WHERE owner = $1", self._owner
+                )
+
     async def renew(self) -> None:
+        if self._has_left:
+            return
         if self._snowflakes is None or not self._is_valid():
             await self._lease()
         elif self._shard is not None:
@@ -87,7 +103,7 @@ class IdGenerator:
         asked_s = asyncio.get_running_loop().time()
         self._redis.require()
         if await self._redis.renew_node_number(number, self._owner, self._settings.node_lease_ms):
-            if await self._is_recorded(number):
+            if self._has_records(asked_s) or await self._is_recorded(number):
                 self._extend(asked_s)
                 return
         log.warning("the lease of node number %d was lost", number)
@@ -115,11 +131,18 @@ class IdGenerator:
                     return
         raise JobsUnavailableError("all node numbers are leased")
 
+    def _has_records(self, now_s: float) -> bool:
+        """Return whether the records of this node in all shards that answer last long enough."""
+        up = [shard.index for shard in self._shards if shard.is_up]
+        oldest_s = min((self._recorded_s.get(index, -math.inf) for index in up), default=-math.inf)
+        return now_s - oldest_s < self._settings.idle_s
+
     async def _is_recorded(self, number: int) -> bool:
         """Return True if every shard that answers has recorded this node as the owner.
 
         A shard that stalls counts as down, because it must not delay the others.
         """
+        self._recorded_s.clear()
         up = [shard for shard in self._shards if shard.is_up]
         asked = (self._record_in(shard, number) for shard in up)
         found = await asyncio.gather(*asked, return_exceptions=True)
@@ -155,6 +178,8 @@ class IdGenerator:
         raise JobsUnavailableError("no shard leases a node number to this node")
 
     async def _record_in(self, shard: Shard, number: int) -> bool:
+        """Record this node as the owner of a number, until a while after the next record is due."""
+        asked_s = asyncio.get_running_loop().time()
         rows: list[Any] = await shard.fetch(
             "INSERT INTO node_ids AS n VALUES ($1, $2, now() + $3 * INTERVAL '1 ms')"
             " ON CONFLICT (node) DO UPDATE SET owner = $2,"
@@ -162,9 +187,11 @@ class IdGenerator:
             " WHERE n.owner = $2 OR n.expires_at < now() - $4 * INTERVAL '1 ms' RETURNING node",
             number,
             self._owner,
-            self._settings.node_lease_ms,
+            self._settings.node_lease_ms + round(self._settings.idle_s * 1000),
             2 * CLOCK_SKEW_MS_MAX,
         )
+        if rows:
+            self._recorded_s[shard.index] = asked_s
         return bool(rows)
 
     async def _leave_shard(self, shard: Shard) -> None:

@@ -31,6 +31,7 @@ STEPS: Final = (
     "step_12_lost_logs",
     "step_13_prefetch",
     "step_14_settle",
+    "step_15_put_plain",
 )
 
 

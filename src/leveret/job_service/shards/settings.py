@@ -33,8 +33,9 @@ class ShardsSettings(msgspec.Struct, kw_only=True, frozen=True):
     prefetch_from: int = 20  # dequeues in a second from which a topic is busy; 0: never
     connections_max: int = 8  # to each shard
     deadline_s: float = 5.0  # of every call to Redis or a shard
-    probe_s: float = 0.5  # between two checks of a server that is down
-    tick_s: float = 0.5  # between two checks for due jobs
+    probe_s: float = 0.5  # between two checks of a server that is down or in use
+    tick_s: float = 0.5  # between two looks for due jobs, at least
+    idle_s: float = 45.0  # between two looks at a shard on which nothing happens
     sweep_after_s: float = 2.0  # a job that is not in its table by then is inserted from the log
     node_lease_ms: int = 15_000
     secret_digest: str = ""  # identifies the key of tokens, which all nodes share; empty: unchecked

@@ -89,6 +89,8 @@ class Settler:
             rows = await self._settle(topic, statements.NACK, handles, kept, delay_ms, drawn, given)
         outcomes = outcomes_of(rows)
         self._counters.of(topic).failed += outcomes.count(Outcome.DONE)
+        if not is_dead:  # the shard knows when they are due again, unless the caller has said so
+            self._routes.shard_of(topic).due.expect((delay_ms or 0) / 1000)
         await self.on_ready(topic)
         return outcomes
 
@@ -98,6 +100,8 @@ class Settler:
         given = self._tables.given_time()
         rows = await self._settle(topic, statements.EXTEND, handles, lease_ms, given)
         ends = [to_ms(row["until_at"]) if row["until_at"] else 0 for row in rows]
+        if any(ends):
+            self._tables.expect_due(self._routes.shard_of(topic), max(ends))
         return list(zip(outcomes_of(rows), ends, strict=True))
 
     async def cancel(self, topic: TopicName, ids: list[int]) -> list[Outcome]:

@@ -4,6 +4,9 @@ While a shard is known to be down, every call to it raises JobsUnavailableError 
 once. A probe brings it back when it answers again, is migrated and knows of the local log. A call
 that loses its connection or exceeds its deadline opens the breaker. Its connection is closed, since
 its state is unknown.
+
+A shard that is in use is probed regularly. A shard that is up and not used is left in peace until a
+client's call comes (`note_use`), or the connection with the notifications is lost.
 """
 
 import asyncio
@@ -16,10 +19,11 @@ import asyncpg
 import msgspec
 
 from leveret.errors import ConfigError, JobsError, JobsUnavailableError, NewerFormatError
+from leveret.job_service.shards.due_times import DueTimes
 from leveret.job_service.shards.migration import migrate
 from leveret.job_service.shards.server_health import ServerHealth, Time
 from leveret.job_service.shards.settings import ShardsSettings
-from leveret.job_service.shards.sql.loader import READY_CHANNEL, TOPIC_STOPPED
+from leveret.job_service.shards.sql.loader import DUE_CHANNEL, READY_CHANNEL, TOPIC_STOPPED
 from leveret.job_service.shards.timestamps import to_ms
 from leveret.job_service.shards.topic_name import TopicName
 from leveret.job_service.shards.transaction import DOWN_ERRORS, leaves_connection, transaction
@@ -29,6 +33,7 @@ Work = Callable[[Any], Awaitable[Answer]]
 
 FULL: Final = "its disk is full"
 FULL_KEPT_S: Final = 5.0  # for which a disk counts as full; flushes try again every half second
+FRESH_PROBES: Final = 10  # intervals of probes for which the result of one counts
 READ_ONLY: Final = "it is read-only, as a standby is"
 RETRIES: Final = 3  # of a transaction that PostgreSQL ended because of a conflict
 # A plan is made once for a connection, and must be good for a full table although it may be made
@@ -62,6 +67,11 @@ class Shard:
         self.name: Final = f"shard {index} ({_shown_address(dsn)})"
         self.health: Final = ServerHealth(self.name, is_skew_measured=not settings.is_time_given)
         self._is_migrated = False
+        self.due: Final = DueTimes()
+        self._is_used = True  # by a client's call, since the last probe
+        self._probed_s = 0.0  # when the last probe began, by the clock of the event loop
+        self._probe_wanted = asyncio.Event()
+        self._probing = asyncio.Lock()
         self._free: list[Any] = []
         self._used = 0  # connections that do work now
         self._freed = asyncio.Event()  # set when a connection becomes free
@@ -90,6 +100,30 @@ class Shard:
     def is_listening(self) -> bool:
         """Return whether the shard notifies this node of ready jobs."""
         return self._listener is not None and not self._listener.is_closed()
+
+    def note_use(self) -> None:
+        """Note a client's call: the shard is probed regularly while such calls come."""
+        if not self._is_used:
+            self._is_used = True
+            self._probe_wanted.set()
+
+    @property
+    def is_fresh(self) -> bool:
+        """Return whether the shard was probed lately, or is known to be down."""
+        if not self.is_up:
+            return True
+        fresh_s = FRESH_PROBES * self._settings.probe_s
+        return asyncio.get_running_loop().time() - self._probed_s <= fresh_s
+
+    async def freshen(self) -> None:
+        """Probe the shard unless that was done lately.
+
+        So a call knows the clock of the shard, and whether it answers and takes changes.
+        """
+        if not self.is_fresh:
+            async with self._probing:
+                if not self.is_fresh:
+                    await self._probe()
 
     async def fetch(self, sql: str, *arguments: object) -> list[Any]:
         """Return the rows of one statement, which is a transaction of its own."""
@@ -222,6 +256,7 @@ class Shard:
 
     def _open_breaker(self, error: BaseException) -> None:
         self.health.on_down(_reason(error))
+        self._probe_wanted.set()
         self._drop_connections()
         self.on_ready(None)  # waiting dequeues end with the cause
 
@@ -232,6 +267,11 @@ class Shard:
 
     async def probe(self) -> None:
         """Check the shard; open or close the breaker by the result."""
+        async with self._probing:
+            await self._probe()
+
+    async def _probe(self) -> None:
+        self._probed_s = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(self._settings.deadline_s):
                 await (self._ask() if self.is_up else self._come_up())
@@ -279,12 +319,22 @@ class Shard:
     async def _listen(self, connection: Any) -> None:
         """Get notifications of ready jobs by a connection; it still serves calls."""
         await connection.add_listener(READY_CHANNEL, self._on_notification)
+        await connection.add_listener(DUE_CHANNEL, self._on_due)
         connection.add_termination_listener(self._on_listener_lost)
         self._listener = connection
+        self.due.look_soon()
         self.on_ready(None)  # for notifications that were missed before
 
     def _on_listener_lost(self, _connection: Any) -> None:
+        self._probe_wanted.set()
+        self.due.look_soon()
         self.on_ready(None)  # waiting dequeues look by themselves until there is a new listener
+
+    def _on_due(self, _connection: Any, _pid: int, _channel: str, text: str) -> None:
+        try:
+            self.due.hear(int(text) / 1000)
+        except (ValueError, OverflowError):
+            log.warning("%s sent a notification that names no time: %.200s", self.name, text)
 
     def _on_notification(self, _connection: Any, _pid: int, _channel: str, text: str) -> None:
         try:
@@ -310,10 +360,19 @@ class Shard:
         self.health.note_write_refusal(READ_ONLY if is_read_only else FULL if is_full else "")
 
     async def watch(self) -> None:
-        """Probe until cancelled."""
+        """Probe while the shard is down or in use, until cancelled."""
         while True:
             await asyncio.sleep(self._settings.probe_s)
+            if self._may_rest():
+                await self._probe_wanted.wait()
+            self._probe_wanted.clear()
+            self._is_used = False
             await self.probe()
+
+    def _may_rest(self) -> bool:
+        if self._is_used or not (self.is_up and self.is_listening and self.is_stamped):
+            return False
+        return not (self.health.write_refusal or self.health.skew_refusal())
 
     def close(self) -> None:
         self.health.is_up = False

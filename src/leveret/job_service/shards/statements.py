@@ -1,10 +1,12 @@
-"""SQL statements of calls that serve one topic.
+"""SQL statements of calls that serve one topic, and of due times of all topics.
 
-The first two arguments are the namespace and the name of the topic. If the argument for the time is
-NULL, the shard uses its own clock.
+The first two arguments of a call are the namespace and the name of the topic. If the argument for
+the time is NULL, the shard uses its own clock.
 """
 
 from typing import Final
+
+from leveret.job_service.shards.sql.loader import DUE_CHANNEL
 
 CLAIM: Final = "SELECT * FROM leveret_claim($1, $2, $3, $4, $5, coalesce($6, now()))"
 PREFETCH: Final = "SELECT * FROM leveret_prefetch($1, $2, $3, $4, $5, coalesce($6, now()))"
@@ -26,6 +28,17 @@ EXTEND: Final = (
     "SELECT * FROM leveret_extend($1, $2, $3::BIGINT[], $4::BIGINT[], $5, coalesce($6, now()))"
 )
 DELIVER_NOW: Final = "SELECT * FROM leveret_deliver_now($1, $2, $3::BIGINT[], coalesce($4, now()))"
+# When the next job, lease or schedule of any topic is due; NULL: none is.
+DUE_IN_S: Final = (
+    "SELECT extract(epoch FROM least("
+    "(SELECT deliver_after FROM items WHERE status = 'scheduled'"
+    " ORDER BY deliver_after LIMIT 1),"
+    " (SELECT lease_expires_at FROM items WHERE status IN ('leased', 'processing')"
+    " ORDER BY lease_expires_at LIMIT 1),"
+    " (SELECT next_at FROM schedules WHERE NOT is_paused ORDER BY next_at LIMIT 1)"
+    ") - coalesce($1, now()))::FLOAT8 AS due_in_s"
+)
+TELL_DUE: Final = f"SELECT pg_notify('{DUE_CHANNEL}', $1)"  # to all nodes
 FIND: Final = (
     "SELECT *, coalesce($4, now()) AS asked_at FROM items"
     " WHERE (namespace || '') = $1 AND (topic || '') = $2 AND id = $3"

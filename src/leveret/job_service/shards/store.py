@@ -231,6 +231,7 @@ class ShardsStore:
                 await self._prefetcher.leave()
                 await self._drain()
                 await self._sweeper.leave()
+                await self._id_generator.leave()
         except (TimeoutError, JobsError) as error:
             left = len(self._wal.outstanding)
             down = ", ".join(shard.name for shard in self._shards if not shard.is_up) or error

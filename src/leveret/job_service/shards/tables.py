@@ -16,24 +16,17 @@ from leveret.job_service.shards.settings import ShardsSettings
 from leveret.job_service.shards.shard import Shard
 from leveret.job_service.shards.timestamps import to_ms, to_timestamp
 
-_TIMES = (
-    "ARRAY(SELECT 'epoch'::TIMESTAMPTZ + g.ms * INTERVAL '1 ms'"
-    " FROM unnest(${}::TEXT::BIGINT[]) WITH ORDINALITY AS g(ms, n) ORDER BY g.n)"
-)
 _PUT = (
     "SELECT job_id, first_id FROM leveret_put($1::BIGINT[], $2::TEXT[], $3::TEXT[], $4::INT[],"
     " $5::INT[], $6::TIMESTAMPTZ[], $7::TIMESTAMPTZ[], $8::TEXT[], $9::TEXT[], $10::BYTEA[],"
     " coalesce($11, now()), coalesce($11, now()) + $12 * INTERVAL '1 ms', $13)"
 )
 # Jobs of one topic without keys, as most are. asyncpg checks each element of an array by Python
-# code, so that the numbers come as text, and the times in milliseconds.
+# code, so that the numbers come as text.
 _PUT_PLAIN = (
-    "SELECT job_id, first_id FROM leveret_put($1::TEXT::BIGINT[],"
-    " array_fill($2::TEXT, ARRAY[$5::INT]), array_fill($3::TEXT, ARRAY[$5::INT]),"
-    " array_fill($4::INT, ARRAY[$5::INT]), $6::TEXT::INT[],"
-    f" {_TIMES.format(7)}, {_TIMES.format(8)}, array_fill(NULL::TEXT, ARRAY[$5::INT]),"
-    " array_fill(NULL::TEXT, ARRAY[$5::INT]), $9::BYTEA[],"
-    " coalesce($10, now()), coalesce($10, now()) + $11 * INTERVAL '1 ms', $12)"
+    "SELECT leveret_put_plain($1, $2, $3, $4::TEXT::BIGINT[], $5::TEXT::INT[],"
+    " $6::TEXT::BIGINT[], $7::TEXT::BIGINT[], $8::BYTEA[],"
+    " coalesce($9, now()), coalesce($9, now()) + $10 * INTERVAL '1 ms', $11)"
 )
 # The states of the API. A prefetched job (`leased`) is ready: no worker is known to have it.
 _STATES = {"leased": "ready", "processing": "leased"}
@@ -61,10 +54,22 @@ class Tables:
         Return, by the id of a job whose key is taken, the id of the first job with that key.
         """
         jobs = sorted(jobs, key=lambda job: job.id)
+        later = [job.deliver_after_ms for job in jobs if job.deliver_after_ms > job.created_ms]
         if _are_plain(jobs):
             await self._put_plain(shard, jobs)
-            return {}
-        rows = await shard.fetch(
+            rows = []
+        else:
+            rows = await self._put_any(shard, jobs)
+        if later:
+            self.expect_due(shard, min(later))
+        return {row["job_id"]: row["first_id"] for row in rows}
+
+    def expect_due(self, shard: Shard, at_ms: int) -> None:
+        """Note when a job that was written to a shard is due there."""
+        shard.due.expect((at_ms - shard.health.server_time_ms(self.clock.now_ms())) / 1000)
+
+    async def _put_any(self, shard: Shard, jobs: list[BufferedJob]) -> list[Any]:
+        return await shard.fetch(
             _PUT,
             [job.id for job in jobs],
             [job.namespace for job in jobs],
@@ -80,16 +85,14 @@ class Tables:
             self.settings.keys_kept_ms,
             shard.index in self.forced,
         )
-        return {row["job_id"]: row["first_id"] for row in rows}
 
     async def _put_plain(self, shard: Shard, jobs: list[BufferedJob]) -> None:
         topic = jobs[0].namespace, jobs[0].topic
         await shard.fetch(
             _PUT_PLAIN,
-            _array([job.id for job in jobs]),
             *topic,
             to_signed(slot_of(topic)),
-            len(jobs),
+            _array([job.id for job in jobs]),
             _array([job.priority for job in jobs]),
             _array([_after_ms(job) for job in jobs]),
             _array([job.created_ms for job in jobs]),

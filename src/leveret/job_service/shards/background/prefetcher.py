@@ -36,7 +36,9 @@ from leveret.job_service.shards.prefetched_job import (
 from leveret.job_service.shards.redis.redis_client import NOTES_MAX, RedisClient
 from leveret.job_service.shards.routing import ShardMap
 from leveret.job_service.shards.shard import Shard, TopicStoppedError
+from leveret.job_service.shards.sql.loader import PREFETCH_MARGIN_MS
 from leveret.job_service.shards.tables import Tables, urgency_of
+from leveret.job_service.shards.timestamps import to_ms
 from leveret.job_service.shards.topic_name import TopicName
 from leveret.job_service.snowflake import first_of
 
@@ -171,6 +173,8 @@ class Prefetcher:
             pause_s = DRAINED_S if rows else WINDOW_S
             self._drained_until_s[topic] = asyncio.get_running_loop().time() + pause_s
         if rows:
+            lease_ms_max = rows[0]["lease_ms_max"] + PREFETCH_MARGIN_MS
+            self._tables.expect_due(shard, to_ms(rows[0]["offered_until"]) + lease_ms_max)
             await self._list(topic, shard, run, sorted(rows, key=urgency_of))
 
     async def _list(self, topic: TopicName, shard: Shard, run: bytes, rows: list[Any]) -> None:
@@ -237,6 +241,8 @@ class Prefetcher:
                 list(tokens),
                 list(ends),
             )
+            first_ms = to_ms(min(ends)) + PREFETCH_MARGIN_MS
+            self._tables.expect_due(self._routes.shard_of(topic), first_ms)
             await self._redis.remove_noted(topic, notes)
 
     async def run(self, shard: Shard) -> None:

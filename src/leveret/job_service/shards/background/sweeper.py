@@ -30,8 +30,18 @@ SWEEP_JOBS: Final = 500
 PATIENCE: Final = 10  # factor on the age of swept jobs while a flusher is behind
 CLEAN_ROWS: Final = 10_000
 TURNS_EVERY_S: Final = 10.0  # between two looks for ranks of idle fair keys
-MAP_EVERY_S: Final = 10.0  # the shard map is read again, so that its copy in Redis stays fresh
-_FORGET_TURNS: Final = "SELECT leveret_forget_turns(coalesce($1, now()), $2)"
+# The marks above the floor are those of jobs that came lately.
+_FORGET: Final = (
+    "SELECT leveret_forget_marks($2)"
+    " + CASE WHEN $3 THEN leveret_forget_turns(coalesce($1, now()), $2) ELSE 0 END AS forgotten,"
+    " EXISTS (SELECT FROM flush_marks WHERE id >= (SELECT floor FROM floors)) AS is_busy,"
+    " EXISTS (SELECT FROM keys WHERE kept_until < coalesce($1, now())) AS has_old_keys"
+)
+_FORGET_KEYS: Final = (
+    "DELETE FROM keys WHERE (namespace, idempotency_key) IN ("
+    "SELECT k.namespace, k.idempotency_key FROM keys k WHERE k.kept_until < coalesce($1, now())"
+    " ORDER BY k.kept_until LIMIT $2)"
+)
 _ORIGIN: Final = (
     "SELECT floor_id, is_new FROM leveret_origin("
     "$1, $2, coalesce($3, now()), coalesce($3, now()) - $4 * INTERVAL '1 ms')"
@@ -51,7 +61,9 @@ class Sweeper:
         self._routes = routes
         self._tables = tables
         self._signals = signals
-        self._turns_due_s: dict[int, float] = {}  # by shard, by the clock of the event loop
+        # By shard, by the clock of the event loop.
+        self._turns_due_s: dict[int, float] = {}
+        self._report_due_s: dict[int, float] = {}
         self._has_left = False
         # By shard. Held while the log is reported: no report may follow the sign-off.
         self._reporting: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -64,9 +76,10 @@ class Sweeper:
             await asyncio.sleep(settings.sweep_after_s / 2)
             await self._try_to("swept to the end", partial(self.sweep, settings.sweep_after_s))
             for shard in self._shards:
-                if shard.is_up:
+                if shard.is_up and loop.time() >= self._report_due_s.get(shard.index, 0.0):
                     await self._try_to(f"reported to {shard.name}", partial(self._renew, shard))
-            if loop.time() - map_read_s >= MAP_EVERY_S:
+            # The copy of the shard map in Redis stays fresh.
+            if loop.time() - map_read_s >= settings.idle_s:
                 map_read_s = loop.time()
                 await self._try_to("compared with the shard map", self._routes.refresh)
 
@@ -166,28 +179,31 @@ class Sweeper:
         return self._wal.origin, self.low(), self._tables.given_time(), ORIGIN_KEPT_MS
 
     async def _renew(self, shard: Shard) -> None:
-        """Report the local log to a shard, so that it does not count as lost there."""
+        """Report the local log to a shard, so that it does not count as lost there.
+
+        A shard to which no jobs come is left in peace for a while.
+        """
         async with self._reporting[shard.index]:
             if self._has_left:
                 return
             await shard.fetch(_ORIGIN, *self._origin())
-        await self._clean(shard)
+        if not await self._clean(shard) and not self._wal.outstanding and not self._wal.undone:
+            now_s = asyncio.get_running_loop().time()
+            self._report_due_s[shard.index] = now_s + self._tables.settings.idle_s
 
-    async def _clean(self, shard: Shard) -> None:
-        """Delete some of the flush marks, keys and ranks that are not needed any more."""
-        await shard.fetch("SELECT leveret_forget_marks($1)", CLEAN_ROWS)
-        await shard.fetch(
-            "DELETE FROM keys WHERE (namespace, idempotency_key) IN ("
-            "SELECT k.namespace, k.idempotency_key FROM keys k"
-            " WHERE k.kept_until < coalesce($1, now())"
-            " ORDER BY k.kept_until LIMIT $2)",
-            self._tables.given_time(),
-            CLEAN_ROWS,
-        )
-        now_s = asyncio.get_running_loop().time()
-        if now_s >= self._turns_due_s.get(shard.index, 0.0):
+    async def _clean(self, shard: Shard) -> bool:
+        """Delete some of the flush marks, keys and ranks that are not needed any more.
+
+        Return whether there may be more of them soon.
+        """
+        now_s, given = asyncio.get_running_loop().time(), self._tables.given_time()
+        has_turns = now_s >= self._turns_due_s.get(shard.index, 0.0)
+        if has_turns:
             self._turns_due_s[shard.index] = now_s + TURNS_EVERY_S
-            await shard.fetch(_FORGET_TURNS, self._tables.given_time(), CLEAN_ROWS)
+        row = (await shard.fetch(_FORGET, given, CLEAN_ROWS, has_turns))[0]
+        if row["has_old_keys"]:
+            await shard.fetch(_FORGET_KEYS, given, CLEAN_ROWS)
+        return bool(row["forgotten"] or row["is_busy"] or row["has_old_keys"])
 
     async def leave(self) -> None:
         """Sign off from the shards: the log is empty and the node stops."""

@@ -1,9 +1,16 @@
-"""Handles due jobs, leases that ran out and due schedules. Every node does it."""
+"""Handles due jobs, leases that ran out and due schedules. Every node does it.
+
+A node sleeps until the next due time that it knows (`due_times.py`). It looks at a shard from time
+to time anyway: another node may have died before it told of a due time, or the clock of the shard
+may have been set. While the shard cannot notify this node, it looks regularly.
+"""
 
 import asyncio
 import logging
+import math
 
 from leveret.errors import JobsError
+from leveret.job_service.shards import statements
 from leveret.job_service.shards.background.prefetcher import Prefetcher
 from leveret.job_service.shards.counters import Counters
 from leveret.job_service.shards.ready_signals import ReadySignals
@@ -17,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class Ticker:
-    """Checks each shard regularly."""
+    """Looks at each shard when something is due."""
 
     def __init__(
         self,
@@ -37,19 +44,61 @@ class Ticker:
         self.is_draining = False  # schedules do not fire then
 
     async def run(self, shard: Shard) -> None:
-        """Check a shard until cancelled."""
+        """Handle what becomes due on a shard until cancelled."""
+        loop = asyncio.get_running_loop()
+        looked_s = loop.time()
         while True:
-            await asyncio.sleep(self._tables.settings.tick_s)
+            await self._wait(shard, looked_s)
+            looked_s = loop.time()
             if not shard.is_up:
                 continue
             try:
                 if not self._routes.is_loaded:
                     await self._routes.refresh()
-                await self.handle_due(shard)
+                await self._look(shard)
             except JobsError as error:
                 log.info("due jobs on %s have to wait: %s", shard.name, error)
+                shard.due.look_soon()
             except Exception:
                 log.exception("due jobs on %s could not be handled", shard.name)
+                shard.due.look_soon()
+
+    async def _wait(self, shard: Shard, looked_s: float) -> None:
+        """Wait until it is time for the next look. Tell other nodes of new due times meanwhile."""
+        settings, loop = self._tables.settings, asyncio.get_running_loop()
+        while True:
+            is_told = shard.is_up and shard.is_listening and not settings.is_time_given
+            latest_s = looked_s + (settings.idle_s if is_told else 0.0)
+            at_s = max(min(shard.due.next_s, latest_s), looked_s + settings.tick_s)
+            if loop.time() >= at_s:
+                return
+            if shard.due.is_news and loop.time() < shard.due.next_s < math.inf:
+                await self._tell(shard)
+            await shard.due.wait(at_s)
+
+    async def _tell(self, shard: Shard) -> None:
+        """Tell all nodes when the next job is due on a shard."""
+        shard.due.is_news = False
+        in_ms = round((shard.due.next_s - asyncio.get_running_loop().time()) * 1000)
+        try:
+            await shard.fetch(statements.TELL_DUE, str(in_ms))
+        except JobsError as error:  # the other nodes find it at their next look
+            log.info("other nodes are not told of a due time on %s: %s", shard.name, error)
+
+    async def _look(self, shard: Shard) -> None:
+        """Handle everything that is due on a shard now, and ask when more will be."""
+        shard.due.forget()
+        due_in_s = await self._ask(shard)
+        if due_in_s is not None and due_in_s <= 0:
+            await self.handle_due(shard)
+            due_in_s = await self._ask(shard)
+        if due_in_s is not None:
+            shard.due.hear(due_in_s)
+
+    async def _ask(self, shard: Shard) -> float | None:
+        rows = await shard.fetch(statements.DUE_IN_S, self._tables.given_time())
+        due_in_s: float | None = rows[0]["due_in_s"]
+        return due_in_s
 
     async def handle_due(self, shard: Shard) -> None:
         """Handle everything that is due on a shard now."""

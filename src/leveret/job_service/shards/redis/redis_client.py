@@ -270,7 +270,7 @@ class RedisClient:
         buffer, member = _buffer_names(topic)
         shown = b"" if priority is None else b"%d" % priority
         words = [buffer, _BUFFERS, _prefetch_names(topic)[0], member, shown]
-        words += [encode_id(id) for id in ids]
+        words.append(b"".join([encode_id(id) for id in ids]))
         return bool(await self._run_on(self._background, self._trim, words))
 
     @property

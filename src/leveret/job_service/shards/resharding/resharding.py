@@ -28,7 +28,7 @@ from leveret.job_service.shards.sql.loader import GATE_LOCK
 from leveret.job_service.shards.topic_name import TopicName
 
 RESHARD_LOCK: Final = 0x4C56_0003  # advisory lock of the process that changes the number of shards
-NODES_WITHIN_S: Final = 20.0  # a node that was stopped stays recorded so long
+NODES_WITHIN_S: Final = 65.0  # a node that was killed stays recorded so long
 POLL_S: Final = 0.25
 _SIZES: Final = "SELECT namespace, topic, count(*) AS n, sum(octet_length(payload)) AS b FROM items"
 _NAMES: Final = "SELECT DISTINCT namespace, topic, 1 AS n, 0 AS b FROM items"

@@ -41,6 +41,7 @@ from leveret.job_service.shards.resharding.row_sync import (
 from leveret.job_service.shards.resharding.shard_reader import connect
 from leveret.job_service.shards.routing import slot_of, to_signed
 from leveret.job_service.shards.sql.loader import GATE_LOCK
+from leveret.job_service.shards.statements import TELL_DUE
 from leveret.job_service.shards.topic_name import TopicName
 
 DEADLINE_S: Final = 600.0  # of one statement
@@ -144,6 +145,7 @@ class TopicMover:
                 await self._set_state(shard, topic, "moved")
         await self._set_state(current, topic, "live")
         await self.databases[current].execute("SELECT leveret_notify($1, $2)", *topic)
+        await self.databases[current].execute(TELL_DUE, "0")  # its rows may be due at any time
 
     async def clean(self, topic: TopicName) -> int:
         """Delete rows of a topic on shards that it has left; return how many."""

@@ -30,6 +30,7 @@ PREFETCH_BYTES_MAX: Final = 256 * 1024  # payloads that are leased ahead at a ti
 PREFETCH_LEASE_MS_MAX: Final = 60_000  # jobs under longer leases are not prefetched
 GATE_LOCK: Final = 0x4C56_0002  # advisory lock: shared by every function that changes items
 READY_CHANNEL: Final = "leveret_ready"  # notifications of topics that have ready jobs
+DUE_CHANNEL: Final = "leveret_due"  # notifications of due times, in ms from now
 TOPIC_STOPPED: Final = "LV001"  # SQLSTATE: the topic is being moved, or lives on another shard
 
 

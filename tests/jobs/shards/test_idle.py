@@ -1,0 +1,243 @@
+"""Nodes at rest cost PostgreSQL no transactions, and still handle in time what becomes due.
+
+No test can pass by a regular look at the shards: the next one is an hour away.
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Callable
+
+import pytest
+from msgspec import structs
+
+from leveret.clock import Clock
+from leveret.errors import JobsUnavailableError
+from leveret.job_model import Schedule, TopicSettings
+from leveret.job_service.shards import ShardsStore
+from leveret.job_service.shards.resharding.topic_mover import open_mover
+from leveret.job_service.shards.shard import Shard
+from tests.jobs.shards.deployment import (
+    QUICK,
+    TOPIC,
+    WITHIN_S,
+    Deployment,
+    abandon,
+    begin_to_wait,
+    eventually,
+    handles,
+    new,
+    refuses,
+)
+
+pytestmark = pytest.mark.compiled_only("the store is the same in both forms")
+
+HOUR_MS = 3_600_000
+SOON_MS = 1_500
+RESTING = structs.replace(QUICK, idle_s=3600.0)
+
+
+def shard_of(store: ShardsStore) -> Shard:
+    return store._routes.shard_of(TOPIC)
+
+
+async def until_known(*stores: ShardsStore) -> None:
+    """Return when nodes know of a due time of the topic's shard."""
+    await eventually(lambda: all(shard_of(each).due.next_s < math.inf for each in stores))
+
+
+async def until_at_rest(*stores: ShardsStore) -> None:
+    """Return when nodes know of no due time, and the last measurement of the clock is too old."""
+
+    def is_at_rest(shard: Shard) -> bool:
+        return shard.due.next_s == math.inf and shard._may_rest() and not shard.is_fresh
+
+    await eventually(lambda: all(is_at_rest(each) for store in stores for each in store._shards))
+
+
+async def cut_off(deployment: Deployment) -> None:
+    """Close all connections of all nodes."""
+    await deployment.rows(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND application_name = 'leveret jobs'"
+    )
+
+
+def test_idle_nodes_cause_no_transactions(deployment: Deployment) -> None:
+    async def is_quiet() -> bool:
+        before = await deployment.last_statement()
+        await asyncio.sleep(10 * RESTING.tick_s)
+        return await deployment.last_statement() == before
+
+    async def main() -> None:
+        async with deployment.two_nodes(settings=RESTING) as (_, other):
+            waiting = await begin_to_wait(other)
+            await eventually(is_quiet)
+            waiting.cancel()
+
+    asyncio.run(main())
+
+
+def test_an_idle_node_hands_out_a_delayed_job_that_another_node_took(
+    deployment: Deployment,
+) -> None:
+    async def main() -> None:
+        async with deployment.two_nodes(settings=RESTING) as (here, other):
+            waiting = await begin_to_wait(other)
+            await until_at_rest(here, other)
+            due_ms = here._tables.clock.now_ms() + SOON_MS
+            await here.enqueue([new(deliver_after_ms=due_ms)])
+            (job,) = await asyncio.wait_for(waiting, WITHIN_S)
+            assert job.deliver_after_ms == due_ms
+            assert other._tables.clock.now_ms() >= due_ms
+
+    asyncio.run(main())
+
+
+def test_other_nodes_learn_when_a_delayed_job_is_due(deployment: Deployment) -> None:
+    async def main() -> None:
+        async with deployment.two_nodes(settings=RESTING) as (here, other):
+            await until_at_rest(here, other)
+            due_ms = here._tables.clock.now_ms() + HOUR_MS
+            await here.enqueue([new(deliver_after_ms=due_ms)])
+            await until_known(here, other)
+            in_s = shard_of(other).due.next_s - asyncio.get_running_loop().time()
+            assert HOUR_MS / 2 < in_s * 1000 < HOUR_MS + SOON_MS
+
+    asyncio.run(main())
+
+
+def test_a_lease_that_a_dead_node_gave_runs_out(deployment: Deployment) -> None:
+    async def main() -> None:
+        async with deployment.node("b", settings=RESTING) as other:
+            here = await deployment.started("a", settings=RESTING)
+            await here.enqueue([new()])
+            await until_at_rest(here, other)
+
+            async def is_told() -> bool:
+                ready = "SELECT FROM items WHERE status = 'ready'"  # the first node was that slow
+                return shard_of(other).due.next_s < math.inf or bool(await deployment.rows(ready))
+
+            assert await here.dequeue(*TOPIC, 1, SOON_MS, 0)
+            await eventually(is_told)
+            await abandon(here)
+            (job,) = await other.dequeue(*TOPIC, 1, None, int(WITHIN_S * 1000))
+            assert job.attempt == 2
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("delay_ms", [HOUR_MS, None])
+def test_other_nodes_learn_when_a_failed_job_is_due(
+    deployment: Deployment, delay_ms: int | None
+) -> None:
+    async def main() -> None:
+        async with deployment.two_nodes(settings=RESTING) as (here, other):
+            slowly = TopicSettings(backoff_ms=HOUR_MS, backoff_ms_max=HOUR_MS)
+            await here.set_settings(*TOPIC, slowly)
+            await here.enqueue([new()])
+            (job,) = await here.dequeue(*TOPIC, 1, HOUR_MS // 10, 0)
+            await until_known(here, other)
+            for store in (here, other):  # as if the lease had run out without a look
+                shard_of(store).due.forget()
+            await here.nack(*TOPIC, handles([job]), "again", delay_ms)
+            await until_known(here, other)
+
+    asyncio.run(main())
+
+
+def test_nodes_learn_of_extended_leases_and_of_schedules(deployment: Deployment) -> None:
+    async def main() -> None:
+        async with deployment.two_nodes(settings=RESTING) as (here, other):
+            await until_at_rest(here, other)
+            await here.set_schedule(
+                Schedule(name="daily", namespace="n", topic="t", cron="0 0 * * *", payload=b"x")
+            )
+            await until_known(here, other)
+            await here.delete_schedule("n", "daily")
+            await here.enqueue([new()])
+            (job,) = await here.dequeue(*TOPIC, 1, HOUR_MS, 0)
+            for store in (here, other):
+                shard_of(store).due.forget()
+            await here.extend(*TOPIC, handles([job]), HOUR_MS // 2)
+            await until_known(here, other)
+
+    asyncio.run(main())
+
+
+def test_a_node_whose_notifications_were_lost_looks_when_it_gets_them_again(
+    deployment: Deployment,
+) -> None:
+    async def main() -> None:
+        async with deployment.node(settings=RESTING) as store:
+            waiting = await begin_to_wait(store)
+            await until_at_rest(store)
+            await store.enqueue([new(deliver_after_ms=store._tables.clock.now_ms() + HOUR_MS)])
+            await eventually(lambda: not store._wal.outstanding)
+            await until_known(store)
+            await deployment.rows("UPDATE items SET deliver_after = now() - INTERVAL '1 s'")
+            await cut_off(deployment)
+            assert await asyncio.wait_for(waiting, WITHIN_S)
+
+    asyncio.run(main())
+
+
+def test_a_shard_learns_of_due_times_of_a_topic_that_moved_there(deployment: Deployment) -> None:
+    async def main() -> None:
+        async with deployment.node(settings=RESTING) as store:
+            await store.enqueue([new(deliver_after_ms=store._tables.clock.now_ms() + HOUR_MS)])
+            await eventually(lambda: not store._wal.outstanding)
+            (target,) = (each for each in store._shards if each is not shard_of(store))
+            await eventually(lambda: target.due.next_s == math.inf)
+            async with open_mover(deployment.dsns) as mover:
+                await mover.move(TOPIC, target.index)
+            await eventually(lambda: target.due.next_s < math.inf)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "call",
+    [lambda store: store.enqueue([new()]), lambda store: store.dequeue(*TOPIC, 1, None, 0)],
+    ids=["enqueue", "dequeue"],
+)
+def test_a_call_after_a_rest_measures_the_clock_first(
+    deployment: Deployment, call: Callable[[ShardsStore], Awaitable[object]]
+) -> None:
+    offset_s = 0.0
+    clock = Clock(lambda: time.time_ns() + round(offset_s * 1e9))
+
+    async def main() -> None:
+        nonlocal offset_s
+        async with deployment.node(clock=clock, settings=RESTING) as store:
+            await until_at_rest(store)
+            offset_s = 7200.0
+            assert "ahead of" in await refuses(call(store), JobsUnavailableError)
+
+    asyncio.run(main())
+
+
+def test_a_shard_that_went_away_during_a_rest_is_noticed(deployment: Deployment) -> None:
+    async def main() -> None:
+        async with deployment.node(settings=RESTING) as store:
+            await until_at_rest(store)
+            before = shard_of(store)._listener
+            await cut_off(deployment)
+            await eventually(lambda: shard_of(store).is_listening)
+            assert shard_of(store)._listener is not before
+
+    asyncio.run(main())
+
+
+def test_a_shard_that_fails_a_call_during_a_rest_is_probed_again(deployment: Deployment) -> None:
+    async def main() -> None:
+        async with deployment.node(settings=RESTING) as store:
+            await until_at_rest(store)
+            shard = shard_of(store)
+            used = shard._listener  # by a call that goes on, so that its loss tells nothing
+            shard._free.remove(used)
+            shard._open_breaker(TimeoutError())
+            await eventually(lambda: shard.is_up)
+            used.terminate()
+
+    asyncio.run(main())
