@@ -8,13 +8,17 @@ same `Request`, and writes the answer in one piece. All other requests, malforme
 to uvicorn as if there were no fast path.
 
 It handles one request at a time. Bytes that arrive during a call wait, up to a limit.
+
+A quick call (`http/jobs/quick_calls.py`) also does without a task, if the whole request has arrived
+with a token and no header that a browser or a proxy adds. The leader of a cluster has none: its
+answers wait for a commit.
 """
 
 import asyncio
 import logging
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
@@ -27,7 +31,9 @@ from leveret.errors import LeadLostError
 from leveret.http.framework.body_budget import BodyBudget
 from leveret.http.framework.operations import WHOLE_BODY, Handler
 from leveret.http.framework.request_counts import CLIENT_GONE, RequestCounts
-from leveret.http.jobs.access import maybe_body_holder
+from leveret.http.framework.sites import HOST_CHARS_MAX
+from leveret.http.jobs.access import authorization_of, maybe_body_holder
+from leveret.http.jobs.quick_calls import QUICK_CALLS
 from leveret.http.transport.common_headers import CommonHeaders
 
 BODY_BYTES_MAX: Final = 1024 * 1024  # uvicorn passes on a larger body in pieces
@@ -39,6 +45,19 @@ _ODD_VALUE: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _TARGET: Final = re.compile(rb"[!-~]+")
 # Headers that change how the message or the connection works: uvicorn handles them.
 _LEFT_TO_UVICORN: Final = frozenset((b"transfer-encoding", b"expect", b"upgrade"))
+# A request with any other header may come from a browser or through a proxy.
+_OF_QUICK_CALLS: Final = frozenset(
+    (
+        b"accept",
+        b"accept-encoding",
+        b"authorization",
+        b"connection",
+        b"content-length",
+        b"content-type",
+        b"host",
+        b"user-agent",
+    )
+)
 _METHODS: Final = (b"GET", b"POST")
 _PHRASES: Final = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() for s in HTTPStatus}
 
@@ -56,6 +75,8 @@ class Head(NamedTuple):
     headers: list[tuple[bytes, bytes]]
     body_start: int
     body_length: int
+    host: str = ""  # the Host header, if the request may be a quick call
+    token: str = ""  # its token, if the request may be a quick call
 
 
 def maybe_head(data: bytes, paths: Mapping[bytes, object]) -> Head | None:
@@ -82,7 +103,12 @@ def _head(data: bytes) -> Head | None:
         return None
     path, _, query = words[1].partition(b"?")
     start = len(data) + len(_END_OF_HEAD)
-    return Head(words[0].decode("latin-1"), path.decode(), query, headers, start, length)
+    head = Head(words[0].decode("latin-1"), path.decode(), query, headers, start, length)
+    scheme, token = authorization_of(headers)
+    if scheme != "bearer" or not {name for name, _ in headers} <= _OF_QUICK_CALLS:
+        return head
+    host = dict(headers)[b"host"][:HOST_CHARS_MAX].decode("latin-1").lower()
+    return head._replace(host=host, token=token)
 
 
 def _headers(lines: list[bytes]) -> list[tuple[bytes, bytes]] | None:
@@ -134,6 +160,26 @@ class FastPath:
     def maybe_holder(self, head: Head) -> str | None:
         """Return who holds the rest of a body; None if the client may not send it yet."""
         return maybe_body_holder(self._app.state.node, head.headers)
+
+    def begin(self, head: Head, body: bytes, send: Callable[[bytes], None]) -> bool:
+        """Begin a quick call; call `send` with its answer. Return False to decline it."""
+        state = self._app.state
+        call = QUICK_CALLS.get((head.method, head.path)) if head.token else None
+        if call is None or state.node.cluster is not None or not state.own_names.is_own(head.host):
+            return False
+        began_s = time.perf_counter()
+
+        def respond(response: Response) -> None:
+            self._requests.running -= 1
+            took_s = time.perf_counter() - began_s
+            self._requests.note(head.method, response.status_code, took_s)
+            send(self._encode(response))
+
+        self._requests.running += 1
+        is_begun = call(state.node, head.token, body, respond)
+        if not is_begun:
+            self._requests.running -= 1
+        return is_begun
 
     async def answer(self, scope: dict[str, Any], body: bytes, gone: asyncio.Event) -> bytes | None:
         """Return the bytes of the answer to one request, and count the request.
