@@ -1,4 +1,4 @@
-"""Quick calls: which requests they answer, and that their answers equal those of uvicorn."""
+"""Calls with a token: which are quick calls, and that their answers equal those of uvicorn."""
 
 import json
 import re
@@ -61,10 +61,16 @@ class Peer:
         self._answers.close()
         self._socket.close()
 
-    def request(self, body: bytes, more: str = "", token: str | None = None) -> bytes:
+    def request(
+        self,
+        body: bytes,
+        more: str = "",
+        token: str | None = None,
+        line: str = "POST /enqueue",
+    ) -> bytes:
         login = f"Authorization: Bearer {self.token if token is None else token}\r\n"
         host = "" if "Host:" in more else "Host: x\r\n"
-        head = f"POST /enqueue HTTP/1.1\r\n{host}{login}{PLAIN}{more}"
+        head = f"{line} HTTP/1.1\r\n{host}{login}{PLAIN}{more}"
         return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
     def ask(self, body: bytes, more: str = "", token: str | None = None) -> Answer:
@@ -156,6 +162,32 @@ def test_a_node_with_an_alarm_refuses_quick_calls_as_others(
     assert begun == [True]
     assert quick == usual
     assert quick[0] == 503
+
+
+@pytest.mark.parametrize("host", ["Host: x\r\n", "Host: evil.example\r\n"])
+@pytest.mark.parametrize(
+    ("line", "body"),
+    [
+        ("GET /dequeue?namespace=lane&topic=none", b""),
+        ("GET /dequeue?namespace=other&topic=none", b""),
+        ("GET /dequeue?namespace=lane", b""),
+        ("POST /dequeue?namespace=lane&topic=none", b"[]"),
+        ("GET /enqueue", b""),
+        ("POST /ack", b"[]"),
+        ("POST /ack", b'{"namespace": "lane", "topic": "none", "id": 1}'),
+        ("POST /nack", b'[{"namespace": "lane", "topic": "none", "id": 1}]'),
+        ("POST /extend", b'{"namespace": "lane", "topic": "none", "id": 1, "lease": -1}'),
+    ],
+)
+def test_other_calls_with_a_token_get_the_same_answer_as_from_uvicorn(
+    peer: Peer, line: str, body: bytes, host: str
+) -> None:
+    answers = []
+    for more in ("", TO_UVICORN):
+        peer.send(peer.request(body, host + more, line=line))
+        answers.append(peer.answer())
+    assert answers[0] == answers[1]
+    assert (answers[0][0] == 421) is ("evil" in host)
 
 
 def test_requests_behind_a_quick_call_are_answered_in_order(peer: Peer, begun: list[bool]) -> None:

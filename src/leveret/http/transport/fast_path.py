@@ -29,7 +29,8 @@ from starlette.responses import Response
 
 from leveret.errors import LeadLostError
 from leveret.http.framework.body_budget import BodyBudget
-from leveret.http.framework.operations import WHOLE_BODY, Handler
+from leveret.http.framework.node import NodeView
+from leveret.http.framework.operations import WHOLE_BODY, Endpoint
 from leveret.http.framework.request_counts import CLIENT_GONE, RequestCounts
 from leveret.http.framework.sites import HOST_CHARS_MAX
 from leveret.http.jobs.access import authorization_of, maybe_body_holder
@@ -46,7 +47,7 @@ _TARGET: Final = re.compile(rb"[!-~]+")
 # Headers that change how the message or the connection works: uvicorn handles them.
 _LEFT_TO_UVICORN: Final = frozenset((b"transfer-encoding", b"expect", b"upgrade"))
 # A request with any other header may come from a browser or through a proxy.
-_OF_QUICK_CALLS: Final = frozenset(
+_PLAIN_HEADERS: Final = frozenset(
     (
         b"accept",
         b"accept-encoding",
@@ -75,8 +76,8 @@ class Head(NamedTuple):
     headers: list[tuple[bytes, bytes]]
     body_start: int
     body_length: int
-    host: str = ""  # the Host header, if the request may be a quick call
-    token: str = ""  # its token, if the request may be a quick call
+    host: str = ""  # the Host header, if the request has a token and plain headers
+    token: str = ""  # the token, if the request has plain headers
 
 
 def maybe_head(data: bytes, paths: Mapping[bytes, object]) -> Head | None:
@@ -105,7 +106,7 @@ def _head(data: bytes) -> Head | None:
     start = len(data) + len(_END_OF_HEAD)
     head = Head(words[0].decode("latin-1"), path.decode(), query, headers, start, length)
     scheme, token = authorization_of(headers)
-    if scheme != "bearer" or not {name for name, _ in headers} <= _OF_QUICK_CALLS:
+    if scheme != "bearer" or not {name for name, _ in headers} <= _PLAIN_HEADERS:
         return head
     host = dict(headers)[b"host"][:HOST_CHARS_MAX].decode("latin-1").lower()
     return head._replace(host=host, token=token)
@@ -149,7 +150,7 @@ class FastPath:
     """The endpoints of the fast path, shared by all connections."""
 
     def __init__(
-        self, app: Starlette, endpoints: Mapping[bytes, Handler], requests: RequestCounts
+        self, app: Starlette, endpoints: Mapping[bytes, Endpoint], requests: RequestCounts
     ) -> None:
         self.endpoints = endpoints
         self.bodies: BodyBudget = app.state.bodies
@@ -163,9 +164,9 @@ class FastPath:
 
     def begin(self, head: Head, body: bytes, send: Callable[[bytes], None]) -> bool:
         """Begin a quick call; call `send` with its answer. Return False to decline it."""
-        state = self._app.state
-        call = QUICK_CALLS.get((head.method, head.path)) if head.token else None
-        if call is None or state.node.cluster is not None or not state.own_names.is_own(head.host):
+        node: NodeView = self._app.state.node
+        call = QUICK_CALLS.get((head.method, head.path))
+        if call is None or node.cluster is not None or not self._is_plain(head):
             return False
         began_s = time.perf_counter()
 
@@ -176,12 +177,18 @@ class FastPath:
             send(self._encode(response))
 
         self._requests.running += 1
-        is_begun = call(state.node, head.token, body, respond)
+        is_begun = call(node, head.token, body, respond)
         if not is_begun:
             self._requests.running -= 1
         return is_begun
 
-    async def answer(self, scope: dict[str, Any], body: bytes, gone: asyncio.Event) -> bytes | None:
+    def _is_plain(self, head: Head) -> bool:
+        """Return True if a request has a token, and no page of another site can have caused it."""
+        return head.token != "" and bool(self._app.state.own_names.is_own(head.host))
+
+    async def answer(
+        self, head: Head, scope: dict[str, Any], body: bytes, gone: asyncio.Event
+    ) -> bytes | None:
         """Return the bytes of the answer to one request, and count the request.
 
         Return None if the connection has to be closed without an answer: the node has lost the lead
@@ -191,7 +198,7 @@ class FastPath:
         status = CLIENT_GONE
         self._requests.running += 1
         try:
-            response = await self._response(scope, body, gone)
+            response = await self._response(head, scope, body, gone)
             status = response.status_code
         except LeadLostError:
             return None
@@ -200,12 +207,16 @@ class FastPath:
             self._requests.note(scope["method"], status, time.perf_counter() - began_s)
         return self._encode(response)
 
-    async def _response(self, scope: dict[str, Any], body: bytes, gone: asyncio.Event) -> Response:
+    async def _response(
+        self, head: Head, scope: dict[str, Any], body: bytes, gone: asyncio.Event
+    ) -> Response:
         scope["app"] = self._app
         scope[WHOLE_BODY] = body
         request = Request(scope, _Body(body, gone).receive)
         try:
-            found = await self.endpoints[scope["raw_path"]](request)
+            endpoint = self.endpoints[scope["raw_path"]]
+            handler = endpoint.maybe_handler(head.method) if self._is_plain(head) else None
+            found = await (handler or endpoint.answer)(request)
             await self._app.state.node.tellable()
         except LeadLostError:
             raise

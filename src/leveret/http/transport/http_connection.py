@@ -318,7 +318,7 @@ class HttpConnection(HttpToolsProtocol):
         body = bytes(self._body[: head.body_length])
         del self._body[: head.body_length]
         try:
-            answer = await self.fast_path.answer(self._scope_of(head), body, gone)
+            answer = await self.fast_path.answer(head, self._scope_of(head), body, gone)
             if answer is None:
                 self.transport.abort()
                 return

@@ -233,8 +233,9 @@ class EmbeddedStore:
                     lease = Outcome.DONE
                 outcomes.append(lease)
             found.serve_waiters()
-        if Outcome.DONE in outcomes:
-            await self._host.synced()
+            synced = self._host.begin_sync() if Outcome.DONE in outcomes else None
+        if synced is not None:
+            await synced
         ids = [handle.id for handle in handles]
         open_ids = [id for id, outcome in zip(ids, outcomes, strict=True) if outcome is None]
         existing = await self._existing(found, open_ids) if open_ids else set()
