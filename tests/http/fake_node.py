@@ -50,6 +50,9 @@ class NoBackups:
 class NoJobs:
     """A jobs service that was never used."""
 
+    def maybe_store(self) -> Any:
+        return None
+
     async def store(self) -> Any:
         raise NotImplementedError
 

@@ -21,7 +21,7 @@ from leveret.http.framework import assets, manual, openapi
 from leveret.http.framework.body_budget import BodyBudget
 from leveret.http.framework.listing import with_list_query
 from leveret.http.framework.node import NodeView
-from leveret.http.framework.operations import Access, Handler, Operation, endpoints_of, routes_of
+from leveret.http.framework.operations import Access, Endpoint, Operation, endpoints_of, routes_of
 from leveret.http.framework.rates import RateSamples
 from leveret.http.framework.request_shares import RequestShares, WaitingCalls
 from leveret.http.framework.responses import (
@@ -137,10 +137,10 @@ def make_app(node: NodeView) -> Starlette:
     return app
 
 
-def fast_path_endpoints() -> dict[bytes, Handler]:
+def fast_path_endpoints() -> dict[bytes, Endpoint]:
     """Return the endpoints of the fast path: the same ones that Starlette calls."""
     found = endpoints_of(OPERATIONS)
-    return {path.encode(): found[path].answer for path in _FAST_PATHS}
+    return {path.encode(): found[path] for path in _FAST_PATHS}
 
 
 async def get_health(request: Request) -> Response:

@@ -111,6 +111,10 @@ class AnswerReader:
 
     def feed(self, data: bytes) -> Answer | None:
         """Return the answer when it is whole. BadAnswerError: it is not HTTP, or is too large."""
+        if self._head is None and not self._data:
+            answer = self._maybe_whole(data)
+            if answer is not None:
+                return answer
         self._data += data
         if self._head is None:
             self._head = maybe_take_head(self._data)
@@ -126,6 +130,19 @@ class AnswerReader:
         if self._head.length == UNTIL_CLOSE or len(self._data) < size:
             return None
         return self._end(bytes(self._data[:size]), len(self._data) == size)
+
+    def _maybe_whole(self, data: bytes) -> Answer | None:
+        """Return a short answer that came in one piece, as is usual; None if it is another."""
+        end = data.find(_END_OF_HEAD)
+        if not 0 <= end <= _CACHED_BYTES_MAX:
+            return None
+        head = _cached_head(data[:end])
+        start = end + len(_END_OF_HEAD)
+        size = len(data) - start
+        if head.status < 200 or size != head.length or size > self._body_bytes_max:
+            return None
+        self._head = head
+        return self._end(data[start:], is_exact=True)
 
     def feed_end(self) -> Answer | None:
         """The server has closed the connection; return the answer that ends by that, if any."""

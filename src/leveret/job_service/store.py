@@ -22,6 +22,7 @@ The contract suite tests these rules:
 - A call that the store cannot serve raises a `JobsError` and has changed nothing.
 """
 
+from collections.abc import Callable
 from typing import Protocol
 
 from leveret.job_model import (
@@ -36,6 +37,8 @@ from leveret.job_model import (
     TopicStats,
 )
 from leveret.job_service.report import StoreReport
+
+OnEnqueued = Callable[[Enqueued | Exception], None]
 
 
 class Store(Protocol):
@@ -52,6 +55,13 @@ class Store(Protocol):
 
     async def enqueue(self, jobs: list[NewJob]) -> Enqueued:
         """Keep all jobs, or none; report how many were known by their idempotency keys."""
+
+    def begin_enqueue(self, jobs: list[NewJob], on_done: OnEnqueued) -> bool:
+        """Begin `enqueue` without a task; call `on_done` with its result or error.
+
+        Return False, with nothing changed, if `enqueue` has to be called. Raise an error that is
+        known at once.
+        """
 
     async def dequeue(
         self, namespace: str, topic: str, limit: int, lease_ms: int | None, wait_ms: int

@@ -59,6 +59,8 @@ class JobsHost(Protocol):
 
     async def synced(self) -> None: ...
 
+    def begin_sync(self) -> "asyncio.Future[None]": ...
+
     def sessions(self) -> list[Session]: ...
 
 
@@ -87,6 +89,10 @@ class NodeJobs:
         kinds = self._host.broker.register.kinds()
         if settings.jobs_postgres or any(kind in kinds for kind in _AT_START):
             await self.store()
+
+    def maybe_store(self) -> Any:
+        """Return the store of jobs; None if no call has opened it."""
+        return self._store
 
     async def store(self) -> Any:
         """Return the store of jobs; the first call opens it."""
@@ -219,6 +225,7 @@ class _EmbeddedHost:
         self.now_ms = host.now_ms
         self.turn = host.turn
         self.synced = host.synced
+        self.begin_sync = host.begin_sync
         self.alarms = host.alarms
         self.sessions = host.sessions
 

@@ -6,6 +6,7 @@ parts of the node and starts or stops none of them. Answers are computed at each
 cached.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
@@ -153,6 +154,9 @@ class HttpNodeView:
 
     async def synced(self) -> None:
         await self._sync_barrier.wait()
+
+    def begin_sync(self) -> "asyncio.Future[None]":
+        return self._sync_barrier.begin_wait()
 
     async def tellable(self) -> None:
         await self._sync_barrier.wait_to_tell()

@@ -1,7 +1,7 @@
 """Wait for the log, for callers that are not channels: HTTP requests and backups."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
 from leveret.engine.broker import Broker
@@ -34,6 +34,14 @@ class SyncBarrier:
         """Return when all changes so far are on disk. Raises StorageError if the log failed."""
         if self._store is not None:
             await self._syncs.wait()
+
+    def begin_wait(self) -> "asyncio.Future[None]":
+        """Begin `wait` inside a turn, which is waited for too. Return the future of its end."""
+        if self._store is not None:
+            return self._syncs.begin_in_turn()
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        return done
 
     async def wait_long(self) -> None:
         """Do as `wait`, however long it takes."""
@@ -77,25 +85,29 @@ class _SharedWaits:
         self._store = store
         self._register = register
         self._within_s = within_s
-        self._joined: list[asyncio.Future[bool]] = []  # callers of this pass
-        self._waiting: set[asyncio.Future[bool]] = set()  # callers of all passes
+        self._joined: list[asyncio.Future[None]] = []  # callers of this pass
+        self._waiting: set[asyncio.Future[None]] = set()  # callers of all passes
         self._fault: LeveretError | None = None  # nobody can wait any more
 
     async def wait(self) -> None:
         self._require_open()
-        loop = asyncio.get_running_loop()
         if not self._joined:
-            loop.call_soon(self._begin)
-        done: asyncio.Future[bool] = loop.create_future()
+            asyncio.get_running_loop().call_soon(self._begin)
+        done = self._new_caller()
         self._joined.append(done)
+        await done
+
+    def begin_in_turn(self) -> "asyncio.Future[None]":
+        """Begin the wait of one caller, inside a turn."""
+        self._require_open()
+        done = self._new_caller()
+        self._register_callers([done])
+        return done
+
+    def _new_caller(self) -> "asyncio.Future[None]":
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.add(done)
-        try:
-            is_safe = await done
-        finally:
-            self._waiting.discard(done)
-        if not is_safe:
-            self._require_open()
-            raise StorageError(self._store.why_unsafe())
+        return done
 
     def _require_open(self) -> None:
         if self._fault is not None:
@@ -104,39 +116,46 @@ class _SharedWaits:
     def end(self, fault: LeveretError) -> None:
         """Raise an error in all callers, and in later ones."""
         self._fault = fault
-        _fail(self._waiting, fault)
+        self._fail(list(self._waiting), fault)
 
     def _begin(self) -> None:
         """Begin the wait of the callers that have joined."""
         callers, self._joined = self._joined, []
         if self._fault is not None:
             return
-        timer = self._start_timer(callers)
+        try:
+            self._turns.begin()
+            try:
+                self._register_callers(callers)
+            finally:
+                self._turns.end()
+        except Exception as fault:
+            self._fail(callers, fault)
+
+    def _register_callers(self, callers: list["asyncio.Future[None]"]) -> None:
+        timer: asyncio.TimerHandle | None = None
 
         def tell(is_safe: bool) -> None:
             if timer is not None:
                 timer.cancel()
+            if not is_safe:
+                self._fail(callers, self._fault or StorageError(self._store.why_unsafe()))
+                return
+            self._waiting.difference_update(callers)
             for done in callers:
                 if not done.done():
-                    done.set_result(is_safe)
+                    done.set_result(None)
 
-        try:
-            self._turns.begin()
-            try:
-                self._register(SyncWaiter(self._broker.turn, tell))
-            finally:
-                self._turns.end()
-        except Exception as fault:
-            _fail(callers, fault)
+        self._register(SyncWaiter(self._broker.turn, tell))
+        if self._within_s is not None:
+            loop = asyncio.get_running_loop()
+            timer = loop.call_later(self._within_s, self._fail_late, callers)
 
-    def _start_timer(self, callers: list[asyncio.Future[bool]]) -> asyncio.TimerHandle | None:
-        if self._within_s is None:
-            return None
-        late = StorageError(f"not on disk within {self._within_s:.0f} s")
-        return asyncio.get_running_loop().call_later(self._within_s, _fail, callers, late)
+    def _fail_late(self, callers: list["asyncio.Future[None]"]) -> None:
+        self._fail(callers, StorageError(f"not on disk within {self._within_s:.0f} s"))
 
-
-def _fail(callers: Iterable[asyncio.Future[bool]], fault: Exception) -> None:
-    for done in callers:
-        if not done.done():
-            done.set_exception(fault)
+    def _fail(self, callers: list["asyncio.Future[None]"], fault: Exception) -> None:
+        self._waiting.difference_update(callers)
+        for done in callers:
+            if not done.done():
+                done.set_exception(fault)

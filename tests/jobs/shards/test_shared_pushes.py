@@ -9,8 +9,10 @@ import pytest
 import redis
 
 from leveret.errors import JobsUnavailableError
+from leveret.job_model import Enqueued
 from leveret.job_service.shards.batching import CALLERS_MAX
-from tests.jobs.shards.deployment import QUIET, Deployment, drain, hold_flushers, new
+from leveret.job_service.shards.store import ShardsStore
+from tests.jobs.shards.deployment import QUIET, Deployment, drain, hold_flushers, is_whole, new
 from tools.services import RedisServer
 
 pytestmark = pytest.mark.compiled_only("the store is the same in both forms")
@@ -55,5 +57,74 @@ def test_single_jobs_that_share_a_push_are_refused_together_by_a_full_buffer(
             assert all("is full" in str(each) for each in shared)
             await store.enqueue([new(payload=b"kept")])
             assert await drain(store, "t") == [b"0", b"kept"]
+
+    asyncio.run(main())
+
+
+def begin(store: ShardsStore, payload: bytes) -> "asyncio.Future[Enqueued | Exception]":
+    """Begin to enqueue a job without a task; return the future of its outcome."""
+    outcome: asyncio.Future[Enqueued | Exception] = asyncio.get_running_loop().create_future()
+    assert store.begin_enqueue([new(payload=payload)], outcome.set_result)
+    return outcome
+
+
+def test_a_lone_job_needs_no_task_and_others_share_the_next_push(deployment: Deployment) -> None:
+    async def main() -> None:
+        async with deployment.node(settings=QUIET) as store:
+            hold_flushers(store)
+            first = begin(store, b"first")
+            assert not store.begin_enqueue([new(payload=b"x")], print), "the topic is busy"
+            await store.enqueue([new(payload=b"second")])
+            found = await first
+            assert isinstance(found, Enqueued)
+            assert not store.begin_enqueue([new(idempotency_key="k")], print), "it has a key"
+            assert await drain(store, "t") == [b"first", b"second"]
+            assert is_whole(store)
+
+    asyncio.run(main())
+
+
+def test_a_job_that_needs_no_task_is_pushed_again_if_redis_lost_the_script(
+    deployment: Deployment, redis_server: RedisServer
+) -> None:
+    async def main() -> None:
+        async with deployment.node(settings=QUIET) as store:
+            with closing(redis.Redis(port=redis_server.port)) as client:
+                client.script_flush()
+            found = await begin(store, b"kept")
+            assert isinstance(found, Enqueued)
+            assert await drain(store, "t") == [b"kept"]
+            assert is_whole(store)
+
+    asyncio.run(main())
+
+
+def test_a_job_that_needs_no_task_is_taken_back_if_its_push_fails(deployment: Deployment) -> None:
+    small = msgspec.structs.replace(QUIET, buffer_max=2)
+
+    async def main() -> None:
+        async with deployment.node(settings=small) as store:
+            hold_flushers(store)
+            assert isinstance(await begin(store, b"kept"), Enqueued)
+            lost = begin(store, b"lost")  # Redis may have it, so the shard must refuse it
+            store._redis._pipelined._fail(ConnectionResetError("cut off"))
+            assert "cut off" in str(await lost)
+            await store._redis.probe()
+            assert not store._wal.unanswered
+            assert await drain(store, "t") == [b"kept"]
+
+    asyncio.run(main())
+
+
+def test_a_job_that_needs_no_task_is_refused_by_a_full_buffer(deployment: Deployment) -> None:
+    small = msgspec.structs.replace(QUIET, buffer_max=1)
+
+    async def main() -> None:
+        async with deployment.node(settings=small) as store:
+            hold_flushers(store)
+            assert isinstance(await begin(store, b"kept"), Enqueued)
+            assert "is full" in str(await begin(store, b"refused"))
+            assert not store._wal.unanswered
+            assert await drain(store, "t") == [b"kept"]
 
     asyncio.run(main())

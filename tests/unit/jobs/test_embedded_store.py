@@ -34,6 +34,9 @@ class SlowHost:
     async def synced(self) -> None:
         await self.on_disk.wait()
 
+    def begin_sync(self) -> "asyncio.Future[None]":
+        return asyncio.get_running_loop().create_task(self.synced())
+
     def alarms(self) -> list[str]:
         return []
 

@@ -255,6 +255,9 @@ class Metrics(Protocol):
 class Jobs(Protocol):
     """The jobs service."""
 
+    def maybe_store(self) -> Any:
+        """Return the store of jobs as `store` does; None if no call has opened it."""
+
     async def store(self) -> Any:
         """Return the store of jobs (`leveret.job_service.store.Store`); the first call opens it.
 

@@ -138,6 +138,13 @@ class Endpoint:
         finally:
             request.app.state.request_shares.give_back(request)
 
+    def maybe_handler(self, method: str) -> Handler | None:
+        """Return the handler of a method, if it checks the access itself and is not audited."""
+        operation = self._operations.get(method)
+        if operation is None or operation.access is not Access.JOB_TOKEN:
+            return None
+        return None if operation.is_export or operation.is_audited else operation.handler
+
     async def answer(self, request: Request) -> ASGIApp:
         """Return the response to a request. Raise errors, which the application answers."""
         require_own_site(request)

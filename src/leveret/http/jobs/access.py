@@ -43,7 +43,7 @@ MEDIA: Final = "application/problem+json"
 RETRY_AFTER_S: Final = 1  # if nothing else is known
 CLIENT_GONE: Final = 499  # the client has disconnected
 _CLIENT_GONE_TITLE: Final = "Client Gone"
-_INTERNAL_ERROR: Final = "internal error; see the log of the node"
+INTERNAL_ERROR: Final = "internal error; see the log of the node"
 _CHALLENGE: Final = 'Bearer realm="jobs"'
 _BAD_TOKEN: Final = 'Bearer realm="jobs", error="invalid_token"'
 
@@ -87,25 +87,17 @@ class CallRefusedError(HTTPException):
         self.item = item
 
 
-class Call:
-    """A call that was admitted."""
+class Caller:
+    """A client that was admitted, and its rights."""
 
-    def __init__(self, request: Request, store: Store, access: JobAccess) -> None:
-        self.request = request
+    def __init__(self, node: NodeView, store: Store, access: JobAccess) -> None:
         self.store = store
         self.access = access
-        self._vhosts = node_of(request).broker.vhosts
-
-    async def whole_body(self, bytes_max: int) -> bytes:
-        """Return the body. Check the access again if its user has changed meanwhile."""
-        data = await whole_body(self.request, bytes_max)
-        user = self.access.user
-        if user is not None and user.is_stale(self.now_ms()):
-            self.access = await _access_of(self.request)
-        return data
+        self._node = node
+        self._vhosts = node.broker.vhosts
 
     def now_ms(self) -> int:
-        return node_of(self.request).now_ms()
+        return self._node.now_ms()
 
     def require_namespace(self, namespace: str, item: int | None = None) -> None:
         """Answer 403 unless the call may use a namespace."""
@@ -140,6 +132,22 @@ class Call:
         )
 
 
+class Call(Caller):
+    """A request of a client that was admitted."""
+
+    def __init__(self, request: Request, store: Store, access: JobAccess) -> None:
+        super().__init__(node_of(request), store, access)
+        self.request = request
+
+    async def whole_body(self, bytes_max: int) -> bytes:
+        """Return the body. Check the access again if its user has changed meanwhile."""
+        data = await whole_body(self.request, bytes_max)
+        user = self.access.user
+        if user is not None and user.is_stale(self.now_ms()):
+            self.access = await _access_of(self.request)
+        return data
+
+
 JobHandler = Callable[[Call], Awaitable[Response]]
 
 
@@ -157,7 +165,7 @@ def job_call(handler: JobHandler) -> Callable[[Request], Awaitable[Response]]:
         except HTTPException as fault:
             return problem(fault.status_code, fault.detail, headers=dict(fault.headers or {}))
         except LeveretError as fault:
-            return _error_response(fault)
+            return error_response(fault)
 
     return answer
 
@@ -173,7 +181,7 @@ def with_problem_bodies(first_parts: frozenset[str], usual: ErrorHandler) -> Err
             return await usual(request, fault)
         if isinstance(fault, HTTPException):
             return problem(fault.status_code, fault.detail, headers=dict(fault.headers or {}))
-        return problem(500, _INTERNAL_ERROR)
+        return problem(500, INTERNAL_ERROR)
 
     return answer
 
@@ -184,7 +192,7 @@ def first_part(path: str) -> str:
 
 async def _access_of(request: Request) -> JobAccess:
     """Return the access of the client. Answer 401 without a valid token or login."""
-    scheme, sent = _authorization(request.scope["headers"])
+    scheme, sent = authorization_of(request.scope["headers"])
     if scheme == "basic":
         user = await login(request)
         if ADMINISTRATOR not in user.tags:
@@ -192,7 +200,12 @@ async def _access_of(request: Request) -> JobAccess:
         return JobAccess(frozenset(), user)
     if scheme != "bearer" or not sent:
         raise HTTPException(401, "a token is needed", {"WWW-Authenticate": _CHALLENGE})
-    access = node_of(request).jobs.access(sent)
+    return token_access(node_of(request), sent)
+
+
+def token_access(node: NodeView, token: str) -> JobAccess:
+    """Return the access that a token gives. Answer 401 or 403 if it gives none."""
+    access = node.jobs.access(token)
     if access.user is not None and MANAGEMENT_TAGS.isdisjoint(access.user.tags):
         raise HTTPException(403, "the user has lost the tag that a token needs")
     return access
@@ -200,7 +213,7 @@ async def _access_of(request: Request) -> JobAccess:
 
 def maybe_body_holder(node: NodeView, headers: list[tuple[bytes, bytes]]) -> str | None:
     """Return who holds the body of a request with a valid token. The rest of it may be read."""
-    scheme, sent = _authorization(headers)
+    scheme, sent = authorization_of(headers)
     if scheme != "bearer":
         return None
     try:
@@ -210,7 +223,7 @@ def maybe_body_holder(node: NodeView, headers: list[tuple[bytes, bytes]]) -> str
     return body_holder(access.identity, access.user)
 
 
-def _authorization(headers: list[tuple[bytes, bytes]]) -> tuple[str, str]:
+def authorization_of(headers: list[tuple[bytes, bytes]]) -> tuple[str, str]:
     """Return the scheme in lower case and the credentials; both are empty without the header."""
     for name, value in headers:
         if name == b"authorization":
@@ -219,7 +232,8 @@ def _authorization(headers: list[tuple[bytes, bytes]]) -> tuple[str, str]:
     return "", ""
 
 
-def _error_response(fault: LeveretError) -> Response:
+def error_response(fault: LeveretError) -> Response:
+    """Return the problem document for an error."""
     status = next((code for kind, code in _STATUSES if isinstance(fault, kind)), 500)
     headers: dict[str, str] = {}
     if status == 401:

@@ -23,6 +23,7 @@ from leveret.http.jobs.access import (
     CLIENT_GONE,
     MEDIA,
     Call,
+    Caller,
     CallRefusedError,
     Problem,
     job_call,
@@ -44,6 +45,7 @@ from leveret.job_model import (
     BATCH_BYTES_MAX,
     BATCH_MAX,
     DEQUEUE_DEFAULT,
+    Enqueued,
     Handle,
     LeasedJob,
     NewJob,
@@ -74,12 +76,21 @@ Action = Callable[[Call, SettleBody, list[Handle]], Awaitable[list[tuple[Outcome
 
 @job_call
 async def enqueue(call: Call) -> Response:
-    items: list[NewJobBody] = decode_body(await call.whole_body(BODY_BYTES_MAX), list[NewJobBody])
+    jobs = new_jobs(call, await call.whole_body(BODY_BYTES_MAX))
+    return enqueued_response(await call.store.enqueue(jobs))
+
+
+def new_jobs(caller: Caller, data: bytes) -> list[NewJob]:
+    """Return the jobs in a body. Raise if they break a limit, or the caller may not use a topic."""
+    items: list[NewJobBody] = decode_body(data, list[NewJobBody])
     jobs = [item.job() for item in items]
-    limits.require_batch(jobs, call.now_ms())
+    limits.require_batch(jobs, caller.now_ms())
     for (namespace, topic), index in _first_of_each(jobs).items():
-        call.require_use(namespace, topic, WRITE, index)
-    found = await call.store.enqueue(jobs)
+        caller.require_use(namespace, topic, WRITE, index)
+    return jobs
+
+
+def enqueued_response(found: Enqueued) -> Response:
     return json_response(found.ids, headers={KNOWN: str(found.known)})
 
 

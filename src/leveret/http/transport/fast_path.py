@@ -8,13 +8,17 @@ same `Request`, and writes the answer in one piece. All other requests, malforme
 to uvicorn as if there were no fast path.
 
 It handles one request at a time. Bytes that arrive during a call wait, up to a limit.
+
+A quick call (`http/jobs/quick_calls.py`) also does without a task, if the whole request has arrived
+with a token and no header that a browser or a proxy adds. The leader of a cluster has none: its
+answers wait for a commit.
 """
 
 import asyncio
 import logging
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
@@ -25,9 +29,12 @@ from starlette.responses import Response
 
 from leveret.errors import LeadLostError
 from leveret.http.framework.body_budget import BodyBudget
-from leveret.http.framework.operations import WHOLE_BODY, Handler
+from leveret.http.framework.node import NodeView
+from leveret.http.framework.operations import WHOLE_BODY, Endpoint
 from leveret.http.framework.request_counts import CLIENT_GONE, RequestCounts
-from leveret.http.jobs.access import maybe_body_holder
+from leveret.http.framework.sites import HOST_CHARS_MAX
+from leveret.http.jobs.access import authorization_of, maybe_body_holder
+from leveret.http.jobs.quick_calls import QUICK_CALLS
 from leveret.http.transport.common_headers import CommonHeaders
 
 BODY_BYTES_MAX: Final = 1024 * 1024  # uvicorn passes on a larger body in pieces
@@ -39,6 +46,19 @@ _ODD_VALUE: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _TARGET: Final = re.compile(rb"[!-~]+")
 # Headers that change how the message or the connection works: uvicorn handles them.
 _LEFT_TO_UVICORN: Final = frozenset((b"transfer-encoding", b"expect", b"upgrade"))
+# A request with any other header may come from a browser or through a proxy.
+_PLAIN_HEADERS: Final = frozenset(
+    (
+        b"accept",
+        b"accept-encoding",
+        b"authorization",
+        b"connection",
+        b"content-length",
+        b"content-type",
+        b"host",
+        b"user-agent",
+    )
+)
 _METHODS: Final = (b"GET", b"POST")
 _PHRASES: Final = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() for s in HTTPStatus}
 
@@ -56,6 +76,8 @@ class Head(NamedTuple):
     headers: list[tuple[bytes, bytes]]
     body_start: int
     body_length: int
+    host: str = ""  # the Host header, if the request has a token and plain headers
+    token: str = ""  # the token, if the request has plain headers
 
 
 def maybe_head(data: bytes, paths: Mapping[bytes, object]) -> Head | None:
@@ -82,7 +104,12 @@ def _head(data: bytes) -> Head | None:
         return None
     path, _, query = words[1].partition(b"?")
     start = len(data) + len(_END_OF_HEAD)
-    return Head(words[0].decode("latin-1"), path.decode(), query, headers, start, length)
+    head = Head(words[0].decode("latin-1"), path.decode(), query, headers, start, length)
+    scheme, token = authorization_of(headers)
+    if scheme != "bearer" or not {name for name, _ in headers} <= _PLAIN_HEADERS:
+        return head
+    host = dict(headers)[b"host"][:HOST_CHARS_MAX].decode("latin-1").lower()
+    return head._replace(host=host, token=token)
 
 
 def _headers(lines: list[bytes]) -> list[tuple[bytes, bytes]] | None:
@@ -123,7 +150,7 @@ class FastPath:
     """The endpoints of the fast path, shared by all connections."""
 
     def __init__(
-        self, app: Starlette, endpoints: Mapping[bytes, Handler], requests: RequestCounts
+        self, app: Starlette, endpoints: Mapping[bytes, Endpoint], requests: RequestCounts
     ) -> None:
         self.endpoints = endpoints
         self.bodies: BodyBudget = app.state.bodies
@@ -135,7 +162,33 @@ class FastPath:
         """Return who holds the rest of a body; None if the client may not send it yet."""
         return maybe_body_holder(self._app.state.node, head.headers)
 
-    async def answer(self, scope: dict[str, Any], body: bytes, gone: asyncio.Event) -> bytes | None:
+    def begin(self, head: Head, body: bytes, send: Callable[[bytes], None]) -> bool:
+        """Begin a quick call; call `send` with its answer. Return False to decline it."""
+        node: NodeView = self._app.state.node
+        call = QUICK_CALLS.get((head.method, head.path))
+        if call is None or node.cluster is not None or not self._is_plain(head):
+            return False
+        began_s = time.perf_counter()
+
+        def respond(response: Response) -> None:
+            self._requests.running -= 1
+            took_s = time.perf_counter() - began_s
+            self._requests.note(head.method, response.status_code, took_s)
+            send(self._encode(response))
+
+        self._requests.running += 1
+        is_begun = call(node, head.token, body, respond)
+        if not is_begun:
+            self._requests.running -= 1
+        return is_begun
+
+    def _is_plain(self, head: Head) -> bool:
+        """Return True if a request has a token, and no page of another site can have caused it."""
+        return head.token != "" and bool(self._app.state.own_names.is_own(head.host))
+
+    async def answer(
+        self, head: Head, scope: dict[str, Any], body: bytes, gone: asyncio.Event
+    ) -> bytes | None:
         """Return the bytes of the answer to one request, and count the request.
 
         Return None if the connection has to be closed without an answer: the node has lost the lead
@@ -145,7 +198,7 @@ class FastPath:
         status = CLIENT_GONE
         self._requests.running += 1
         try:
-            response = await self._response(scope, body, gone)
+            response = await self._response(head, scope, body, gone)
             status = response.status_code
         except LeadLostError:
             return None
@@ -154,12 +207,16 @@ class FastPath:
             self._requests.note(scope["method"], status, time.perf_counter() - began_s)
         return self._encode(response)
 
-    async def _response(self, scope: dict[str, Any], body: bytes, gone: asyncio.Event) -> Response:
+    async def _response(
+        self, head: Head, scope: dict[str, Any], body: bytes, gone: asyncio.Event
+    ) -> Response:
         scope["app"] = self._app
         scope[WHOLE_BODY] = body
         request = Request(scope, _Body(body, gone).receive)
         try:
-            found = await self.endpoints[scope["raw_path"]](request)
+            endpoint = self.endpoints[scope["raw_path"]]
+            handler = endpoint.maybe_handler(head.method) if self._is_plain(head) else None
+            found = await (handler or endpoint.answer)(request)
             await self._app.state.node.tellable()
         except LeadLostError:
             raise

@@ -12,6 +12,7 @@ A client that ends its side counts as gone: its waiting login is forgotten, and 
 """
 
 import asyncio
+from collections.abc import Coroutine
 from typing import Any, Final
 
 from starlette.types import Receive, Scope, Send
@@ -115,7 +116,34 @@ class HttpConnection(HttpToolsProtocol):
             self._parse(data)
             return
         self._head = head
-        self._take_body(data[head.body_start :])
+        body = data[head.body_start :]
+        if not (len(body) == head.body_length and self._is_quick(head, body)):
+            self._take_body(body)
+
+    def _is_quick(self, head: Head, body: bytes) -> bool:
+        """Begin a quick call. Return False if a task must answer the request."""
+        self._gone = asyncio.Event()
+        if not self.fast_path.begin(head, body, self._send):
+            self._gone = None
+            return False
+        if self._gone is not None:  # it has no answer yet
+            self._unset_keepalive_if_required()
+            self.open_connections.note_busy(self._place)
+        return True
+
+    def _send(self, answer: bytes) -> None:
+        """Send the answer of a quick call."""
+        self._release_body()
+        if not self.transport.is_closing():
+            self.transport.write(answer)
+        if self.flow.write_paused:
+            self._run(self._next_when_drained())
+        else:
+            self._next()
+
+    async def _next_when_drained(self) -> None:
+        await self.flow.drain()
+        self._next()
 
     def _has_room(self, head: Head, size: int) -> bool:
         """Reserve memory for the body. Return False if uvicorn shall read it, after the login."""
@@ -276,17 +304,21 @@ class HttpConnection(HttpToolsProtocol):
         elif len(self._body) >= self._head.body_length:
             self._gone = asyncio.Event()
             self.open_connections.note_busy(self._place)
-            task = self.loop.create_task(self._answer(self._head, self._gone))
-            self.tasks.add(task)
-            task.add_done_callback(self.tasks.discard)
+            self._run(self._answer(self._head, self._gone))
         else:
             self._wait_s(min(self.timeout_keep_alive, self._body_by_s - self.loop.time()))
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a task that a stop of the server waits for."""
+        task = self.loop.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
 
     async def _answer(self, head: Head, gone: asyncio.Event) -> None:
         body = bytes(self._body[: head.body_length])
         del self._body[: head.body_length]
         try:
-            answer = await self.fast_path.answer(self._scope_of(head), body, gone)
+            answer = await self.fast_path.answer(head, self._scope_of(head), body, gone)
             if answer is None:
                 self.transport.abort()
                 return

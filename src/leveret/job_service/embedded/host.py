@@ -1,5 +1,6 @@
 """The interface of the node that the embedded store needs."""
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
@@ -28,6 +29,9 @@ class Host(Protocol):
 
     async def synced(self) -> None:
         """Return when all commands so far are on disk; StorageError where that fails."""
+
+    def begin_sync(self) -> "asyncio.Future[None]":
+        """Begin `synced` inside a `turn`, whose commands count too."""
 
     def alarms(self) -> Sequence[str]:
         """Return the active alarms, each as a sentence."""

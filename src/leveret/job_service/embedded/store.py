@@ -50,6 +50,7 @@ from leveret.job_service.embedded.rate_limits import RateLimits
 from leveret.job_service.embedded.schedules import Schedules
 from leveret.job_service.embedded.topic import TOPIC_ARGUMENTS, Topic
 from leveret.job_service.report import StoreReport
+from leveret.job_service.store import OnEnqueued
 
 SETTINGS: Final = "job-topic"  # kind of the entries in the register
 _encode: Final = msgspec.json.Encoder().encode
@@ -94,19 +95,42 @@ class EmbeddedStore:
         return vhost is None or topic not in vhost.queues
 
     async def enqueue(self, jobs: list[NewJob]) -> Enqueued:
-        self._require_open()
-        alarms = self._host.alarms()
-        if alarms:
-            raise JobsFullError(f"no job can be enqueued now: {'; '.join(alarms)}")
+        self._require_ready()
         with self._host.turn():
-            if self._rates.is_limited:
-                self._rates.take(Counter(job.namespace for job in jobs), self._now_ms)
-            found = self._put_all(jobs)
-            self._unsafe.update(found.ids)
+            found = self._put_unsafe(jobs)
         try:
             await self._host.synced()
         finally:
             self._unsafe.difference_update(found.ids)
+        return found
+
+    def begin_enqueue(self, jobs: list[NewJob], on_done: OnEnqueued) -> bool:
+        self._require_ready()
+        with self._host.turn():
+            found = self._put_unsafe(jobs)
+            synced = self._host.begin_sync()
+
+        def on_synced(synced: "asyncio.Future[None]") -> None:
+            self._unsafe.difference_update(found.ids)
+            fault = synced.exception()
+            on_done(found if not isinstance(fault, Exception) else fault)
+
+        synced.add_done_callback(on_synced)
+        return True
+
+    def _require_ready(self) -> None:
+        """Raise unless jobs can be enqueued now."""
+        self._require_open()
+        alarms = self._host.alarms()
+        if alarms:
+            raise JobsFullError(f"no job can be enqueued now: {'; '.join(alarms)}")
+
+    def _put_unsafe(self, jobs: list[NewJob]) -> Enqueued:
+        """Write jobs, inside a turn. They are not on disk yet."""
+        if self._rates.is_limited:
+            self._rates.take(Counter(job.namespace for job in jobs), self._now_ms)
+        found = self._put_all(jobs)
+        self._unsafe.update(found.ids)
         return found
 
     def _put_all(self, jobs: list[NewJob]) -> Enqueued:
@@ -206,8 +230,9 @@ class EmbeddedStore:
                     lease = Outcome.DONE
                 outcomes.append(lease)
             found.serve_waiters()
-        if Outcome.DONE in outcomes:
-            await self._host.synced()
+            synced = self._host.begin_sync() if Outcome.DONE in outcomes else None
+        if synced is not None:
+            await synced
         ids = [handle.id for handle in handles]
         open_ids = [id for id, outcome in zip(ids, outcomes, strict=True) if outcome is None]
         existing = await self._existing(found, open_ids) if open_ids else set()

@@ -55,15 +55,27 @@ class Batcher(Generic[Key, Request, Answer]):
 
     async def _serve_one(self, key: Key, request: Request) -> Answer:
         """Serve a lone caller in its own task. A task serves the callers that come meanwhile."""
-        self._busy[key] = None
+        self.begin_alone(key)
         try:
             (answer,) = await self._work(key, [request])
             return answer
         finally:
-            if key in self._waiting:
-                self._busy[key] = asyncio.get_running_loop().create_task(self._serve(key))
-            else:
-                del self._busy[key]
+            self.end_alone(key)
+
+    def is_busy(self, key: Key) -> bool:
+        """Return whether a statement of a key is on its way."""
+        return key in self._busy
+
+    def begin_alone(self, key: Key) -> None:
+        """Let callers wait: a lone caller has its own statement on its way."""
+        self._busy[key] = None
+
+    def end_alone(self, key: Key) -> None:
+        """Serve the callers that came while a lone caller had its statement on its way."""
+        if key in self._waiting:
+            self._busy[key] = asyncio.get_running_loop().create_task(self._serve(key))
+        else:
+            del self._busy[key]
 
     async def _serve(self, key: Key) -> None:
         try:

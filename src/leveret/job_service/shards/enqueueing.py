@@ -12,8 +12,8 @@ taken back:
   delivered.
 
 Concurrent calls that enqueue one small job each to the same topic share a record and a push
-(`batching.py`). A lone call does not wait. If the record or the push fails, all of these calls
-fail.
+(`batching.py`). A lone call does not wait, and needs no task (`begin`). If the record or the push
+fails, all of these calls fail.
 
 Idempotency keys are set in Redis in the same step as the push. Redis knows all keys unless it lost
 its data. In that case (`mqueue:keys`) the shards are asked first.
@@ -24,10 +24,10 @@ import logging
 from collections import Counter
 from functools import partial
 from itertools import zip_longest
-from typing import Final
+from typing import Any, Final
 
 from leveret.errors import JobsError, JobsRateLimitError, JobsUnavailableError
-from leveret.job_model import NewJob
+from leveret.job_model import Enqueued, NewJob
 from leveret.job_service.shards.batching import CALLERS_MAX, Batcher
 from leveret.job_service.shards.buffered_job import BufferedJob, encode_job
 from leveret.job_service.shards.id_generator import IdGenerator
@@ -39,11 +39,13 @@ from leveret.job_service.shards.timestamps import to_ms
 from leveret.job_service.shards.topic_name import TopicName
 from leveret.job_service.shards.wal import Wal
 from leveret.job_service.snowflake import EPOCH_MS, first_of
+from leveret.job_service.store import OnEnqueued
 
 OUTSTANDING_MAX: Final = 1_000_000  # jobs of this node that are not in their tables yet
 FORGOTTEN_MAX: Final = 100_000  # keys of failed calls that Redis must still delete
 PUSH_TRIES: Final = 4
 SHARED_BYTES_MAX: Final = 64 * 1024  # payload of a job that shares its push with other calls
+_PUSHED: Final = [b"ok"]  # the answer of push.lua
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +76,7 @@ class Enqueuer:
         self._id_generator = id_generator
         self._to_forget: list[KnownKey] = []
         self._singles = Batcher(self._buffer_singles, CALLERS_MAX)
+        self._failed_pushes: set[asyncio.Task[None]] = set()
         self._keys_past_redis = False  # keys were written in slow mode that Redis does not know
 
     async def enqueue(self, jobs: list[NewJob]) -> tuple[list[int], int]:
@@ -97,10 +100,65 @@ class Enqueuer:
         new = sum(id == own for id, own in zip(given, ids, strict=True))
         return [given[place] for place in places], len(jobs) - new
 
+    def begin(self, job: NewJob, on_done: OnEnqueued) -> bool:
+        """Begin to enqueue a job without a task; call `on_done` at the end.
+
+        Return False if `enqueue` has to be called: only a lone call for a small job without a key
+        needs no task.
+        """
+        topic = (job.namespace, job.topic)
+        settings = self._tables.settings
+        if (
+            not _is_small(job)
+            or settings.rate_max is not None
+            or self._wal.is_synced_first
+            or not self._redis.is_up
+            or self._singles.is_busy(topic)
+        ):
+            return False
+        self._require([job])
+        now_ms = self._tables.clock.now_ms()
+        (id,) = self._id_generator.make_ids(1, now_ms)
+        buffered = _buffered_job(job, id, now_ms)
+        raw = encode_job(buffered)
+        self._wal.append([buffered], [raw], asyncio.get_running_loop().time())
+        self._wal.unanswered.add(id)  # the sweeper leaves it alone
+        self._singles.begin_alone(topic)
+        pushed = self._redis.begin_push(buffered, raw)
+        pushed.add_done_callback(partial(self._on_pushed, buffered, raw, on_done))
+        return True
+
+    def _on_pushed(
+        self, job: BufferedJob, raw: bytes, on_done: OnEnqueued, pushed: "asyncio.Future[Any]"
+    ) -> None:
+        self._singles.end_alone((job.namespace, job.topic))
+        if pushed.exception() is None and pushed.result() == _PUSHED:
+            self._wal.unanswered.discard(job.id)
+            on_done(Enqueued([job.id], 0))
+            return
+        task = asyncio.get_running_loop().create_task(
+            self._finish_push(job, raw, on_done, pushed), name="failed push"
+        )
+        self._failed_pushes.add(task)
+        task.add_done_callback(self._failed_pushes.discard)
+
+    async def _finish_push(
+        self, job: BufferedJob, raw: bytes, on_done: OnEnqueued, pushed: "asyncio.Future[Any]"
+    ) -> None:
+        """Finish a push that `begin` has sent: try again, or take the job back."""
+        try:
+            ids = await self._push_logged([job], [raw], job.created_ms, pushed)
+        except Exception as fault:
+            on_done(fault)
+        else:
+            on_done(Enqueued(ids, 0))
+        finally:
+            self._wal.unanswered.discard(job.id)
+
     async def _write(self, batch: list[BufferedJob], now_ms: int) -> list[int]:
         """Return the id of each job, or of the first job with its key."""
         if self._redis.is_up:
-            if _may_share(batch):
+            if len(batch) == 1 and _is_small(batch[0]):
                 job = batch[0]
                 return [await self._singles.ask((job.namespace, job.topic), job)]
             return await self._buffer(batch, now_ms)
@@ -136,11 +194,21 @@ class Enqueuer:
     async def _buffer(self, batch: list[BufferedJob], now_ms: int) -> list[int]:
         raw = [encode_job(job) for job in batch]
         self._wal.append(batch, raw, asyncio.get_running_loop().time())
+        return await self._push_logged(batch, raw, now_ms)
+
+    async def _push_logged(
+        self,
+        batch: list[BufferedJob],
+        raw: list[bytes],
+        now_ms: int,
+        begun: "asyncio.Future[Any] | None" = None,
+    ) -> list[int]:
+        """Push jobs that are in the log; take them back if that fails. `begun`: see `_push`."""
         try:
             if self._wal.is_synced_first:
                 pushed = await self._push_and_sync(batch, raw, now_ms)
             else:
-                pushed = await self._push(batch, raw, now_ms)
+                pushed = await self._push(batch, raw, now_ms, begun)
         except BufferFullError:
             self._drop(batch)
             raise
@@ -165,15 +233,25 @@ class Enqueuer:
             raise pushed
         return pushed
 
-    async def _push(self, batch: list[BufferedJob], raw: list[bytes], now_ms: int) -> list[int]:
-        """Return the id of each job, or of the first job with its key."""
+    async def _push(
+        self,
+        batch: list[BufferedJob],
+        raw: list[bytes],
+        now_ms: int,
+        begun: "asyncio.Future[Any] | None" = None,
+    ) -> list[int]:
+        """Return the id of each job, or of the first job with its key.
+
+        `begun`: the answer to the first command, which was sent before.
+        """
         given: dict[int, int] = {}
         todo, is_checked = list(zip(batch, raw, strict=True)), False
         for _ in range(PUSH_TRIES):
             jobs = [job for job, _ in todo]
             word, *found = await self._redis.push(
-                jobs, [data for _, data in todo], now_ms, is_checked
+                jobs, [data for _, data in todo], now_ms, is_checked, begun
             )
+            begun = None
             if word == b"ask":
                 await self._look_up_keys(jobs)
                 is_checked = True
@@ -335,11 +413,9 @@ def _distinct(jobs: list[NewJob]) -> tuple[list[int], list[NewJob]]:
     return places, distinct
 
 
-def _may_share(batch: list[BufferedJob]) -> bool:
-    """Return whether a batch is one small job without a key."""
-    if len(batch) > 1:
-        return False
-    return batch[0].idempotency_key is None and len(batch[0].payload) <= SHARED_BYTES_MAX
+def _is_small(job: NewJob | BufferedJob) -> bool:
+    """Return whether a job is small and has no key."""
+    return job.idempotency_key is None and len(job.payload) <= SHARED_BYTES_MAX
 
 
 def _buffered_job(job: NewJob, id: int, now_ms: int) -> BufferedJob:

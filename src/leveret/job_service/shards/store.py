@@ -58,6 +58,7 @@ from leveret.job_service.shards.tables import (
 from leveret.job_service.shards.timestamps import to_ms
 from leveret.job_service.shards.topic_name import TopicName
 from leveret.job_service.shards.wal import Wal
+from leveret.job_service.store import OnEnqueued
 
 POLL_S: Final = 0.05  # between two tries to drain
 
@@ -279,13 +280,29 @@ class ShardsStore:
             return Enqueued([], 0)
         ids, known = await self._enqueuer.enqueue(jobs)
         for topic, count in Counter([(job.namespace, job.topic) for job in jobs]).items():
-            self._counters.of(topic).enqueued += count
-            if self._redis.is_up:
-                urgent = min(job.priority for job in jobs if (job.namespace, job.topic) == topic)
-                self._updater.flusher_of(topic).signal(topic, urgent)
-            else:
-                self._signals.notify(topic)
+            urgent = min(job.priority for job in jobs if (job.namespace, job.topic) == topic)
+            self._note_enqueued(topic, count, urgent)
         return Enqueued(ids, known)
+
+    def _note_enqueued(self, topic: TopicName, count: int, urgent: int) -> None:
+        """Count new jobs of a topic, and plan their flush. `urgent` is their first priority."""
+        self._counters.of(topic).enqueued += count
+        if self._redis.is_up:
+            self._updater.flusher_of(topic).signal(topic, urgent)
+        else:
+            self._signals.notify(topic)
+
+    def begin_enqueue(self, jobs: list[NewJob], on_done: OnEnqueued) -> bool:
+        if self._is_draining or len(jobs) != 1:
+            return False
+        (job,) = jobs
+
+        def on_enqueued(found: Enqueued | Exception) -> None:
+            if isinstance(found, Enqueued):
+                self._note_enqueued((job.namespace, job.topic), 1, job.priority)
+            on_done(found)
+
+        return self._enqueuer.begin(job, on_enqueued)
 
     async def dequeue(
         self, namespace: str, topic: str, limit: int, lease_ms: int | None, wait_ms: int

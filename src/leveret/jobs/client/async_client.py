@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from leveret.http_client.answers import Answer
 from leveret.http_client.async_connections import CONNECTIONS_MAX, AsyncConnectionPool
+from leveret.http_client.deadlines import Deadline, Deadlines
 from leveret.http_client.tokens import AsyncTokenRenewal, AsyncTokenSource
 from leveret.job_model import Enqueued, Outcome, Schedule
 from leveret.jobs.client import calls
@@ -49,6 +50,7 @@ class AsyncClient:
         self._address = find_service(url, tls)
         self._tokens = AsyncTokenRenewal(make_encoder(self._address, given), source)
         self._timeout_s = timeout_s
+        self._deadlines = Deadlines()
         self._connections = AsyncConnectionPool(self._address, connections_max)
 
     async def __aenter__(self) -> "AsyncClient":
@@ -65,6 +67,7 @@ class AsyncClient:
     def close(self) -> None:
         """Close the idle connections, and each other connection after its call."""
         self._connections.close()
+        self._deadlines.close()
 
     async def enqueue(
         self,
@@ -269,14 +272,21 @@ class AsyncClient:
     async def send_call(self, call: Call[T]) -> T:
         """Send a call of `calls`. Send it again where that is harmless, until the deadline."""
         limit_s = self._timeout_s + call.wait_s
+        deadline = self._deadlines.begin(limit_s)
         try:
-            async with asyncio.timeout(limit_s) as deadline:
-                return await self._until_done(call, deadline)
-        except TimeoutError as fault:
-            text = f"{self._address.shown} did not answer within {limit_s:.1f} s"
-            raise CallTimeoutError(text) from fault
+            found = await self._until_done(call, deadline)
+        except asyncio.CancelledError as fault:
+            if self._deadlines.end(deadline):
+                text = f"{self._address.shown} did not answer within {limit_s:.1f} s"
+                raise CallTimeoutError(text) from fault
+            raise
+        except BaseException:
+            self._deadlines.end(deadline)
+            raise
+        self._deadlines.end(deadline)
+        return found
 
-    async def _until_done(self, call: Call[T], deadline: asyncio.Timeout) -> T:
+    async def _until_done(self, call: Call[T], deadline: Deadline) -> T:
         encoder = await self._tokens.current()
         may_renew = self._tokens.can_renew()
         tries, is_unsure = 0, False
@@ -291,7 +301,7 @@ class AsyncClient:
                 may_renew = False
                 encoder = await self._tokens.renew(encoder)
             except CallError as fault:
-                left_s = (deadline.when() or 0.0) - asyncio.get_running_loop().time()
+                left_s = deadline.at_s - asyncio.get_running_loop().time()
                 pause_s = maybe_pause_s(fault, call, tries, left_s)
                 if pause_s is None:
                     raise

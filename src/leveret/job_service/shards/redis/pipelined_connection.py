@@ -49,6 +49,10 @@ class PipelinedConnection:
 
         A command for a run that has ended is not sent: ResponseError.
         """
+        return await self.begin(command, run)
+
+    def begin(self, command: bytes, run: bytes = b"") -> "asyncio.Future[Any]":
+        """Begin `ask` without a task; return the future of the answer."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()
         self._waiting.append((command, run, answer))
@@ -57,7 +61,7 @@ class PipelinedConnection:
                 self._send(self._link)
         elif self._connecting is None:
             self._connecting = loop.create_task(self._connect())
-        return await answer
+        return answer
 
     async def close(self) -> None:
         """Close the connection; waiting commands fail."""

@@ -53,6 +53,7 @@ class RedisClient:
 
     def __init__(self, url: str, settings: ShardsSettings, clock: Time) -> None:
         self._settings = settings
+        self._buffer_max: Final = b"%d" % settings.buffer_max
         self._clock = clock
         parts = urlsplit(url)
         self.name: Final = f"redis ({parts.hostname or 'local'}:{parts.port or 6379})"
@@ -156,27 +157,40 @@ class RedisClient:
         await self._redis.connection_pool.disconnect()
 
     async def push(
-        self, jobs: list[BufferedJob], raw: list[bytes], now_ms: int, is_checked: bool
+        self,
+        jobs: list[BufferedJob],
+        raw: list[bytes],
+        now_ms: int,
+        is_checked: bool,
+        begun: "asyncio.Future[Any] | None" = None,
     ) -> list[bytes]:
         """Buffer a batch, or nothing of it. Return the answer of push.lua or push_with_keys.lua.
 
-        `raw` has the bytes of each job. `is_checked`: PostgreSQL was asked for the keys.
+        `raw` has the bytes of each job. `is_checked`: PostgreSQL was asked for the keys. `begun`:
+        `begin_push` has sent the command.
         """
         if any(job.idempotency_key is not None for job in jobs):
             return await self._push_keyed(jobs, raw, now_ms, is_checked)
         topics: dict[TopicName, list[bytes]] = {}
         for job, data in zip(jobs, raw, strict=True):
             topics.setdefault((job.namespace, job.topic), []).append(data)
-        words = [_BUFFERS, b"%d" % self._settings.buffer_max]
+        words = [_BUFFERS, self._buffer_max]
         for topic, some in topics.items():
             words += (*_buffer_names(topic), b"%d" % len(some), *some)
-        return await self._run(self._push, words)
+        return await self._run(self._push, words, begun=begun)
+
+    def begin_push(self, job: BufferedJob, raw: bytes) -> "asyncio.Future[Any]":
+        """Send the command that buffers one job without a key. `push` handles its failure."""
+        names = _buffer_names((job.namespace, job.topic))
+        return self._pipelined.begin(
+            self._push.command((_BUFFERS, self._buffer_max, *names, b"1", raw))
+        )
 
     async def _push_keyed(
         self, jobs: list[BufferedJob], raw: list[bytes], now_ms: int, is_checked: bool
     ) -> list[bytes]:
         words = [_BUFFERS, redis_keys.KEYS_SINCE.encode()]
-        words += (b"%d" % self._settings.buffer_max, b"%d" % now_ms, b"%d" % is_checked)
+        words += (self._buffer_max, b"%d" % now_ms, b"%d" % is_checked)
         for job, data in zip(jobs, raw, strict=True):
             key, kept_ms = "", 0
             if job.idempotency_key is not None:
@@ -188,19 +202,28 @@ class RedisClient:
         return await self._run(self._push_with_keys, words)
 
     async def _run(
-        self, script: "_Script", words: Sequence[bytes], run: bytes = b""
+        self,
+        script: "_Script",
+        words: Sequence[bytes],
+        run: bytes = b"",
+        begun: "asyncio.Future[Any] | None" = None,
     ) -> list[bytes]:
         """Run a script on the pipelined connection; load it where Redis does not have it."""
-        answer: list[bytes] = await self._run_on(self._pipelined, script, words, run)
+        answer: list[bytes] = await self._run_on(self._pipelined, script, words, run, begun)
         return answer
 
     async def _run_on(
-        self, line: PipelinedConnection, script: "_Script", words: Sequence[bytes], run: bytes = b""
+        self,
+        line: PipelinedConnection,
+        script: "_Script",
+        words: Sequence[bytes],
+        run: bytes = b"",
+        begun: "asyncio.Future[Any] | None" = None,
     ) -> Any:
         command = script.command(words)
         try:
             try:
-                return await line.ask(command, run)
+                return await (line.ask(command, run) if begun is None else begun)
             except NoScriptError:  # nothing was done
                 await self._ask(self._redis.script_load(script.text))
                 return await line.ask(command, run)

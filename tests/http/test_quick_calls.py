@@ -1,0 +1,212 @@
+"""Calls with a token: which are quick calls, and that their answers equal those of uvicorn."""
+
+import json
+import re
+import socket
+from base64 import b64encode
+from collections.abc import Iterator
+
+import pytest
+
+from leveret.http.framework.node import NodeView
+from leveret.http.jobs import quick_calls
+from leveret.http.jobs.quick_calls import QUICK_CALLS, Respond
+from leveret.testing.broker import RunningBroker, broker
+
+Answer = tuple[int, dict[str, str], bytes]
+ENQUEUE = ("POST", "/enqueue")
+# A request with an Expect header goes to uvicorn, even if the header has no effect.
+TO_UVICORN = "Expect: nothing\r\n"
+PLAIN = "Accept: application/json\r\nUser-Agent: test\r\nContent-Type: application/json\r\n"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RunningBroker]:
+    with broker(http=True) as found:
+        yield found
+
+
+@pytest.fixture
+def peer(server: RunningBroker) -> Iterator["Peer"]:
+    found = Peer(server)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def begun(peer: "Peer", monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Return a list of the requests that are offered: True if it was taken as a quick call."""
+    found: list[bool] = []
+
+    def note(node: NodeView, token: str, body: bytes, respond: Respond) -> bool:
+        is_begun = quick_calls.enqueue(node, token, body, respond)
+        found.append(is_begun)
+        return is_begun
+
+    monkeypatch.setitem(QUICK_CALLS, ENQUEUE, note)
+    peer.ask(job())  # the first call opens the store
+    found.clear()
+    return found
+
+
+class Peer:
+    """A client with a token for the namespace `lane`."""
+
+    def __init__(self, server: RunningBroker) -> None:
+        self.token = server.node.jobs.sign(["lane"], "test", 3600)
+        self._socket = socket.create_connection((server.host, server.http_port), 20)
+        self._answers = self._socket.makefile("rb")
+
+    def close(self) -> None:
+        self._answers.close()
+        self._socket.close()
+
+    def request(
+        self,
+        body: bytes,
+        more: str = "",
+        token: str | None = None,
+        line: str = "POST /enqueue",
+    ) -> bytes:
+        login = f"Authorization: Bearer {self.token if token is None else token}\r\n"
+        host = "" if "Host:" in more else "Host: x\r\n"
+        head = f"{line} HTTP/1.1\r\n{host}{login}{PLAIN}{more}"
+        return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+    def ask(self, body: bytes, more: str = "", token: str | None = None) -> Answer:
+        self.send(self.request(body, more, token))
+        return self.answer()
+
+    def send(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
+    def answer(self) -> Answer:
+        status = int(self._answers.readline().split()[1])
+        headers: dict[str, str] = {}
+        while (line := self._answers.readline().decode().rstrip("\r\n")) != "":
+            name, value = re.split(": ?", line.lower(), maxsplit=1)
+            headers[name] = value
+        headers.pop("date")
+        return status, headers, self._answers.read(int(headers["content-length"]))
+
+
+def job(topic: str = "t", namespace: str = "lane", **more: object) -> bytes:
+    item = {"namespace": namespace, "topic": topic, "payload": b64encode(b"x").decode(), **more}
+    return json.dumps([item]).encode()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [job(), job(priority=3, fair_key="f"), job(deliver_after="2100-01-01T00:00:00Z")],
+    ids=["plain", "priority and fair key", "much too late"],
+)
+def test_good_and_refused_jobs_get_the_same_answer_as_from_uvicorn(
+    peer: Peer, begun: list[bool], body: bytes
+) -> None:
+    quick, usual = peer.ask(body), peer.ask(body, TO_UVICORN)
+    assert begun == [quick[0] == 200]
+    if quick[0] == 200:
+        quick, usual = with_ids_counted(quick), with_ids_counted(usual)
+    assert quick == usual
+
+
+def with_ids_counted(answer: Answer) -> Answer:
+    status, headers, body = answer
+    return status, headers, b"%d ids" % len(json.loads(body))
+
+
+@pytest.mark.parametrize(
+    "body", [b"nonsense", b"[]", job("t" * 300), job("amq.own"), job(namespace="other"), job(a=1)]
+)
+def test_bad_requests_are_declined_and_refused_as_by_uvicorn(
+    peer: Peer, begun: list[bool], body: bytes
+) -> None:
+    quick, usual = peer.ask(body), peer.ask(body, TO_UVICORN)
+    assert begun == [False]
+    assert quick == usual
+    assert quick[0] in (400, 403)
+
+
+def test_a_token_that_is_wrong_is_refused_as_by_uvicorn(peer: Peer, begun: list[bool]) -> None:
+    quick, usual = (peer.ask(job(), more, token="wrong") for more in ("", TO_UVICORN))
+    assert begun == [False]
+    assert quick == usual
+    assert quick[0] == 401
+
+
+@pytest.mark.parametrize(
+    ("more", "status"),
+    [
+        ("Origin: http://evil.example\r\n", 403),
+        ("Sec-Fetch-Site: cross-site\r\n", 403),
+        ("X-Forwarded-For: 10.0.0.1\r\n", 200),
+        ("Host: evil.example\r\n", 421),
+    ],
+)
+def test_requests_of_browsers_and_proxies_are_no_quick_calls(
+    peer: Peer, begun: list[bool], more: str, status: int
+) -> None:
+    assert peer.ask(job(), more)[0] == status
+    assert begun == []
+
+
+def test_a_node_with_an_alarm_refuses_quick_calls_as_others(
+    server: RunningBroker, peer: Peer, begun: list[bool]
+) -> None:
+    alarms = server.node.front.alarms
+    alarms.append("memory")
+    try:
+        quick, usual = peer.ask(job()), peer.ask(job(), TO_UVICORN)
+    finally:
+        alarms.remove("memory")
+    assert begun == [True]
+    assert quick == usual
+    assert quick[0] == 503
+
+
+@pytest.mark.parametrize("host", ["Host: x\r\n", "Host: evil.example\r\n"])
+@pytest.mark.parametrize(
+    ("line", "body"),
+    [
+        ("GET /dequeue?namespace=lane&topic=none", b""),
+        ("GET /dequeue?namespace=other&topic=none", b""),
+        ("GET /dequeue?namespace=lane", b""),
+        ("POST /dequeue?namespace=lane&topic=none", b"[]"),
+        ("GET /enqueue", b""),
+        ("POST /ack", b"[]"),
+        ("POST /ack", b'{"namespace": "lane", "topic": "none", "id": 1}'),
+        ("POST /nack", b'[{"namespace": "lane", "topic": "none", "id": 1}]'),
+        ("POST /extend", b'{"namespace": "lane", "topic": "none", "id": 1, "lease": -1}'),
+    ],
+)
+def test_other_calls_with_a_token_get_the_same_answer_as_from_uvicorn(
+    peer: Peer, line: str, body: bytes, host: str
+) -> None:
+    answers = []
+    for more in ("", TO_UVICORN):
+        peer.send(peer.request(body, host + more, line=line))
+        answers.append(peer.answer())
+    assert answers[0] == answers[1]
+    assert (answers[0][0] == 421) is ("evil" in host)
+
+
+def test_requests_behind_a_quick_call_are_answered_in_order(peer: Peer, begun: list[bool]) -> None:
+    """The second request may arrive while the first one waits for the disk."""
+    for _ in range(5):
+        peer.send(peer.request(job("line")))
+        peer.send(peer.request(b"nonsense"))
+        assert [peer.answer()[0] for _ in range(2)] == [200, 400]
+
+
+def test_quick_calls_are_counted_and_leave_no_body_behind(
+    server: RunningBroker, peer: Peer, begun: list[bool]
+) -> None:
+    requests = server.node.view.metrics.requests
+    before = requests.counts.get(("POST", 200), 0)
+    peer.ask(job("counted"))
+    peer.ask(b"nonsense")
+    assert begun == [True, False]
+    assert requests.counts["POST", 200] == before + 1
+    assert requests.running == 0
+    assert server.node.http is not None
+    assert server.node.http.buffered_bytes() == 0
