@@ -51,7 +51,7 @@ class LateLoad(StreamLoad):
         self._note()
 
 
-@pytest.mark.parametrize("number", range(volume(6, 2)))
+@pytest.mark.parametrize("number", range(volume(6, 1)))
 @pytest.mark.parametrize("ending", ["killed", "power lost", "either"])
 def test_every_prefix_with_all_commits_is_a_state_of_the_log(
     seed: int, number: int, ending: str
