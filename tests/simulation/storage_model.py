@@ -8,7 +8,6 @@ the last block that was found, and that block must not be older than the last co
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from random import Random
 from typing import Final, cast
@@ -56,6 +55,11 @@ class Entry:
         self.due_ms = 0  # 0 = ready
         self.deaths = 0
 
+    def copied(self) -> Entry:
+        copy = Entry.__new__(Entry)
+        copy.__dict__.update(self.__dict__)
+        return copy
+
 
 class Queued:
     """A queue of the model."""
@@ -63,6 +67,12 @@ class Queued:
     def __init__(self) -> None:
         self.entries: dict[bytes, Entry] = {}
         self.mark = -1  # the last delivered place
+
+    def copied(self) -> Queued:
+        copy = Queued()
+        copy.entries = {body: entry.copied() for body, entry in self.entries.items()}
+        copy.mark = self.mark
+        return copy
 
     def order(self) -> list[Entry]:
         """Return the ready messages, then the scheduled ones by due time."""
@@ -81,6 +91,12 @@ class Streamed:
         self.bodies: list[bytes] = []  # by offset, including bodies that retention has removed
         self.cursors: dict[str, int] = {}
 
+    def copied(self) -> Streamed:
+        copy = Streamed(self.life)
+        copy.bodies = self.bodies.copy()
+        copy.cursors = self.cursors.copy()
+        return copy
+
 
 class State:
     """Everything durable."""
@@ -91,9 +107,18 @@ class State:
         self.bound: set[str] = set()  # transient queues bound to "fan"
         self.streams: dict[str, Streamed] = {}
 
+    def copied(self) -> State:
+        """Return a copy. `copy.deepcopy` takes a quarter of the CPU time of a crash test."""
+        copy = State()
+        copy.queues = {name: queue.copied() for name, queue in self.queues.items()}
+        copy.held = [entry.copied() for entry in self.held]
+        copy.bound = self.bound.copy()
+        copy.streams = {name: stream.copied() for name, stream in self.streams.items()}
+        return copy
+
     def after_start(self) -> State:
         """Return the state after the node ends and starts again."""
-        left = copy.deepcopy(self)
+        left = self.copied()
         left.held = [e for e in left.held if e.persistent]
         for queue in left.queues.values():
             queue.entries = {e.body: e for e in queue.entries.values() if e.persistent}
@@ -131,7 +156,7 @@ class Load:
         self._confirms_seen = 0
         self._flying = []
         self._seen_block = stage.store.log.taken_block
-        self.states = {self._seen_block: copy.deepcopy(self.state)}
+        self.states = {self._seen_block: self.state.copied()}
         self._let_pass(0)  # messages that became due meanwhile
 
     def define(self) -> None:
@@ -230,7 +255,7 @@ class Load:
         taken = self.stage.store.log.taken_block
         while self._seen_block < taken:
             self._seen_block += 1
-            self.states[self._seen_block] = copy.deepcopy(self.state)
+            self.states[self._seen_block] = self.state.copied()
         for event in self._definer.take():
             if name_of(event) == "connection.close":  # the log cannot be written
                 self._asked.clear()

@@ -15,6 +15,7 @@ from leveret.engine.commands.picking import Lookup, plan
 from leveret.engine.insight.peek import peek
 from leveret.engine.queues.queue import Queue
 from leveret.testing.disk import FakeDisk
+from tests.forms import volume
 from tests.simulation.storage_stage import Client, StorageStage, positions_by_file
 
 WINDOW: Final = 4
@@ -170,7 +171,7 @@ class Story:
 
 @pytest.mark.parametrize("is_durable", [True, False])
 @pytest.mark.parametrize("kind", sorted(KINDS))
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", range(volume(3, 1)))
 def test_picked_messages_move_and_the_rest_stays(
     seed: int, number: int, kind: str, is_durable: bool
 ) -> None:

@@ -28,7 +28,7 @@ from tests.protocol.stage import START_MS, Event, Peer, Stage, method, publish
 from tests.simulation.model import PARKED, Asked, Channel, Consumer, Message, Model, Rules, Seen
 
 STEPS = 2000
-ROUNDS = volume(4, 2)
+ROUNDS = volume(4, 1)
 SOURCES = ("a", "b", "c")
 DEAD = {name: f"{name}.dead" for name in SOURCES}
 CHANNELS = (1, 2, 3)

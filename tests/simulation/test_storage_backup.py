@@ -1,6 +1,5 @@
 """A backup at any moment of a random load holds exactly the state of that moment."""
 
-import copy
 from random import Random
 
 import pytest
@@ -61,7 +60,7 @@ def test_backup_of_a_node_is_its_state_at_the_roll(part: int, seed: int, leads: 
         load = loaded(rng.randrange(1 << 30), rng.randrange(150), begun)
         stage = load.stage
         backups: list[tuple[NodeBackup, State]] = []
-        state = copy.deepcopy(load.state)
+        state = load.state.copied()
 
         def on_rolled(
             number: int,
@@ -97,7 +96,7 @@ def test_backup_of_a_queue_is_its_state_at_that_moment(name: str, seed: int) -> 
         load = loaded(rng.randrange(1 << 30), 60 + rng.randrange(200))
         stage = load.stage
         vhost = stage.broker.vhost("/")
-        state = copy.deepcopy(load.state.queues[name])
+        state = load.state.queues[name].copied()
         flying = [m for peer in stage.peers for c in peer.channels.values()
                   for m in c.unacked.messages()]  # fmt: skip
         snapshot = QueueSnapshot(vhost, vhost.queues[name], flying)

@@ -14,7 +14,7 @@ GENERATIONS = 4
 STEPS = 120
 
 
-@pytest.mark.parametrize("number", range(volume(6, 2)))
+@pytest.mark.parametrize("number", range(volume(6, 1)))
 @pytest.mark.parametrize("ending", ["killed", "power lost", "either"])
 def test_what_was_confirmed_is_there_and_nothing_else(seed: int, number: int, ending: str) -> None:
     rng = Random(f"{seed} {number} {ending}")
@@ -36,7 +36,7 @@ def test_what_was_confirmed_is_there_and_nothing_else(seed: int, number: int, en
         disk = _check_survivor(load, survivor, moment, file_bytes)
 
 
-@pytest.mark.parametrize("number", range(volume(5, 2)))
+@pytest.mark.parametrize("number", range(volume(5, 1)))
 @pytest.mark.parametrize("ending", ["killed", "power lost", "either"])
 def test_sparse_files_are_compacted_and_nothing_is_lost(
     seed: int, number: int, ending: str

@@ -48,8 +48,8 @@ CUTS = range(0, SLICES, 8 if build_info.is_compiled() else 16)
 # Six of sixteen places around the ends of blocks; three in the interpreted form. There are four
 # places at each end, and these slices have all of them.
 ENDS = range(0, SLICES, 3 if build_info.is_compiled() else 7)
-BIT_SLICES = 32
-# One bit of each second byte; of each fourth byte, another one, in the interpreted form.
+BIT_SLICES = volume(32, 96)
+# One bit of each second byte; of each twelfth byte in the interpreted form.
 BITS = (0, 18) if build_info.is_compiled() else (9,)
 FIRST_LOG = "0000000000000001.log"
 
@@ -315,7 +315,7 @@ def _fate(log: Written, found: RecoveryResult, broker: Broker, at: int, whole: i
 def test_no_wrong_body_is_delivered_whatever_bit_was_turned(part: int) -> None:
     log = sixteen_kib()
     want = {entry.body for entry in log.state(len(log.ends) - 1).queues["plain"].entries.values()}
-    for bit in range(part * 31, len(log.log) * 8, 31 * 4):
+    for bit in range(part * 31, len(log.log) * 8, 31 * volume(4, 12)):
         disk = log.with_log(log.log)
         disk.flip(FIRST_LOG, bit)
         try:

@@ -12,7 +12,7 @@ from tests.forms import volume
 from tests.simulation.damage import Fault, check_fault, check_start_fault, lie, operations
 
 PARTS = 4
-STRIDE = volume(6, 18)  # every sixth operation in the compiled form
+STRIDE = volume(6, 36)  # every sixth operation in the compiled form
 
 
 @pytest.mark.parametrize("part", range(PARTS))

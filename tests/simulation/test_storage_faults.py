@@ -8,6 +8,7 @@ import pytest
 from leveret.errors import StorageError
 from leveret.testing.disk import SYNC, WRITE, FakeDisk
 from tests.compat.client import Method
+from tests.forms import volume
 from tests.protocol.stage import closes, method, publish
 from tests.simulation.storage_model import Load, check, found_in
 from tests.simulation.storage_stage import PERSISTENT, Client, StorageStage, bodies_in
@@ -317,7 +318,7 @@ def test_power_lost_while_a_full_disk_is_freed_loses_nothing() -> None:
         stage.run_timers()
     assert stage.alarms == [True, False]
     for moment in range(first, stage.disk.moment + 1):
-        for seed in range(3):
+        for seed in range(volume(3, 1)):
             again = StorageStage(stage.disk.crash(Random(seed), moment), reserve_bytes=RESERVE)
             assert again.found.losses == []
             assert bodies_in(again, "kept") == [b"kept"], (moment, seed)
@@ -383,7 +384,7 @@ def test_full_disk_holds_no_more_files_open_than_before() -> None:
     assert disk.counts["create"] + disk.counts["open"] == disk.counts["close"]
 
 
-@pytest.mark.parametrize("number", range(20))
+@pytest.mark.parametrize("number", range(volume(20, 7)))
 def test_disk_that_forgets_what_was_synced_is_never_passed_over_in_silence(
     seed: int, number: int
 ) -> None:

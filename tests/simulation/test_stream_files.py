@@ -8,6 +8,7 @@ import pytest
 from leveret.errors import StorageError
 from leveret.storage.blocks import HEAD_BYTES
 from leveret.testing.disk import FakeDisk
+from tests.forms import volume
 from tests.protocol.stage import publish
 from tests.simulation.storage_model import read_all
 from tests.simulation.storage_stage import PERSISTENT, Client, StorageStage
@@ -226,7 +227,8 @@ def test_no_bit_of_a_segment_that_was_turned_goes_unnoticed(seed: int) -> None:
     rng = Random(seed)
     for name in segments(disk):
         bits = len(disk.content(name)) * 8
-        for bit in [*range(HEAD_BYTES * 8), *range(rng.randrange(200), bits, 200)]:
+        head = range(0, HEAD_BYTES * 8, volume(1, 3))
+        for bit in [*head, *range(rng.randrange(200), bits, volume(200, 600))]:
             outcomes[_with_bit(disk, name, bit, want)] += 1
     assert set(outcomes) <= {"reported", "unharmed", "refused"}, outcomes
     assert outcomes["reported"] > outcomes["unharmed"] + outcomes["refused"], outcomes

@@ -16,6 +16,7 @@ from leveret.engine.insight.walk import Walk, WalkCursor
 from leveret.engine.queues.queue import Queue
 from leveret.engine.turns.session import Session
 from leveret.testing.disk import FakeDisk
+from tests.forms import volume
 from tests.simulation.storage_stage import Client, StorageStage
 
 KINDS: dict[str, dict[str, object]] = {
@@ -161,7 +162,7 @@ class Commands:
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", range(volume(3, 1)))
 def test_a_message_that_stays_is_seen_once_however_the_queue_changes(
     kind: str, number: int, seed: int
 ) -> None:

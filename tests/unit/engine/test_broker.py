@@ -83,6 +83,7 @@ def test_many_that_are_due_at_one_time_are_one_wake_up() -> None:
     assert (queue.ready.count, len(queue.scheduled)) == (500, 0)
 
 
+@pytest.mark.compiled_only("so many take long on the sources, and do the same there")
 def test_a_large_purge_is_freed_over_several_wake_ups() -> None:
     client = Client()
     client.queue("q")

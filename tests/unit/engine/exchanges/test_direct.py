@@ -1,5 +1,7 @@
 """Direct exchanges."""
 
+import pytest
+
 from leveret.engine.exchanges.direct import DirectExchange
 from leveret.engine.target import Target
 from tests.unit.engine.exchanges.stage import bind, matched, queues, unbind
@@ -31,6 +33,7 @@ def test_binding_that_differs_in_arguments_only_keeps_the_queue_bound() -> None:
     assert matched(exchange, "k") == ["q"]
 
 
+@pytest.mark.compiled_only("so many take long on the sources, and do the same there")
 def test_hundred_thousand_removed_bindings_leave_nothing_behind() -> None:
     exchange = DirectExchange("x")
     targets = queues(1000)

@@ -74,6 +74,7 @@ def test_work_grows_with_the_words_when_a_pattern_has_many_hashes() -> None:
     assert steps[3] <= 400 * trie.count_nodes()
 
 
+@pytest.mark.compiled_only("so many take long on the sources, and do the same there")
 def test_hundred_thousand_plain_patterns_do_not_add_to_the_work() -> None:
     patterns = [f"a{number % 100}.b{number}.c" for number in range(100_000)]
     small = trie_of(patterns[:100])
@@ -83,6 +84,7 @@ def test_hundred_thousand_plain_patterns_do_not_add_to_the_work() -> None:
     assert large.steps == small.steps == 3
 
 
+@pytest.mark.compiled_only("so many take long on the sources, and do the same there")
 def test_hundred_thousand_patterns_behind_one_hash_do_not_add_to_the_work() -> None:
     trie = trie_of([f"#.b{number}" for number in range(100_000)])
     assert walk(trie, "x.y.b77777") == ["#.b77777"]

@@ -58,6 +58,7 @@ def state_of(stage: StorageStage, queue: Queue) -> tuple[object, ...]:
     return lines, scheduled, held, counts, stats, journal, checkpoint_records(stage.broker, 0)
 
 
+@pytest.mark.compiled_only("so many take long on the sources; test_walk_against_model has fewer")
 @pytest.mark.parametrize("arguments", [{}, {"x-max-priority": 3}, {"x-queue-type": "quorum"}])
 def test_walk_over_ten_thousand_messages_leaves_no_trace(arguments: dict[str, object]) -> None:
     stage = StorageStage(FakeDisk(), window=500)
