@@ -25,7 +25,7 @@ from leveret.shovels import ShovelManager
 from leveret.slices import Slices
 from leveret.tasks import Tasks
 
-DESCRIPTORS_KEPT: Final = 64  # file descriptors that clients cannot take
+DESCRIPTORS_KEPT: Final = 512  # file descriptors for files alone, and as many for HTTP
 
 
 @dataclass(frozen=True)
