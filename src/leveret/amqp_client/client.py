@@ -43,7 +43,7 @@ from leveret.amqp.methods import (
 from leveret.amqp.reader import MethodReader
 from leveret.amqp.writer import MethodWriter
 from leveret.amqp_client.uri import AmqpUri
-from leveret.errors import ClosedByPeerError, ClosedError, LeveretError
+from leveret.errors import ClosedByPeerError, ClosedError, LeveretError, system_reason
 from leveret.wire.tables import Table, table_of
 
 # Returns the addresses of a host that a connection may go to.
@@ -134,11 +134,17 @@ class AmqpClient(asyncio.Protocol):
         self._heartbeat: asyncio.TimerHandle | None = None
 
     async def connect(self) -> None:
-        """Log in and open the channel. Raise OSError, TimeoutError or ClosedError."""
+        """Log in and open the channel. Raise ConnectionError, TimeoutError or ClosedError."""
         uri = self._uri
-        async with asyncio.timeout(uri.timeout_s):
-            await self._connect()
-            await self._shake_hands()
+        where = f"{uri.host}:{uri.port}"
+        try:
+            async with asyncio.timeout(uri.timeout_s):
+                await self._connect()
+                await self._shake_hands()
+        except TimeoutError as fault:
+            raise TimeoutError(f"{where}: {system_reason(fault)}") from fault
+        except OSError as fault:
+            raise ConnectionError(f"{where}: {system_reason(fault)}") from fault
         await self.open_channel()
 
     async def _connect(self) -> None:
