@@ -299,6 +299,9 @@ class NodeView(Protocol):
     def now_ms(self) -> int:
         """Return the time of the node."""
 
+    def clock_fault(self) -> str:
+        """Return that the machine's time was set back before the start; empty if it was not."""
+
     def machine(self) -> Machine:
         """Return the resources that the node uses."""
 
