@@ -45,6 +45,12 @@ The text of an error explains it, and matches RabbitMQ's text where clients read
 codes: `leveret.amqp.reply_codes` and `leveret.http.framework.responses` map classes to numbers.
 """
 
+import os
+import re
+from typing import Final
+
+_ERRNO: Final = re.compile(r"\[Errno (\d+)\]")
+
 
 class LeveretError(Exception):
     """Base of all errors that a user can catch."""
@@ -177,3 +183,22 @@ class ClosedByPeerError(ClosedError):
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
         self.code = code
+
+
+def system_reason(fault: Exception) -> str:
+    """Return the text of an error without the number of the system.
+
+    asyncio replaces the text where a connection is refused, and joins the errors of several
+    addresses of a host to one without a number.
+    """
+    if not isinstance(fault, OSError):
+        return str(fault) or type(fault).__name__
+    if fault.filename is not None:
+        return f"{os.fsdecode(fault.filename)}: {fault.strerror}"
+    if isinstance(fault, ConnectionError) and fault.errno:
+        return os.strerror(fault.errno)
+    if fault.errno is None and (found := _ERRNO.search(str(fault))) is not None:
+        return os.strerror(int(found[1]))
+    if isinstance(fault, TimeoutError) and not fault.errno:
+        return str(fault) or "no answer in time"
+    return fault.strerror or str(fault) or type(fault).__name__

@@ -164,6 +164,9 @@ class FakeNode:
     def certificates(self) -> tuple[tuple[str, int], ...]:
         return ()
 
+    def clock_fault(self) -> str:
+        return ""
+
     def alarms(self) -> tuple[str, ...]:
         return self._alarms
 

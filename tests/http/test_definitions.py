@@ -266,6 +266,14 @@ POLICY = {"vhost": "/", "name": "p", "pattern": "a", "definition": {"nope": 1}}
         ),
         ({"queues": [QUEUE, {**QUEUE, "name": ""}]}, "a queue must have a name"),
         (
+            {"queues": [QUEUE, {**QUEUE, "arguments": {"x-max-length": 4}}]},
+            "queues: /, x is in the document twice, with different values",
+        ),
+        (
+            {"users": [USER, USER, {**USER, "tags": "monitoring"}]},
+            "users: u is in the document twice, with different values",
+        ),
+        (
             {"exchanges": [{"name": "x", "vhost": "/", "type": "odd"}]},
             "unknown exchange type 'odd'",
         ),
@@ -345,8 +353,22 @@ def test_file_of_a_form_is_imported(server: RunningBroker) -> None:
     body = b"\r\n".join(lines)
     assert ask(server, "POST", "/api/definitions", body, headers=headers) == (204, None)
     assert ask(server, "GET", "/api/vhosts/from%20a%20form")[0] == 200
-    empty = ask(server, "POST", "/api/definitions", b"--cut--\r\n", headers=headers)
-    assert reason(empty) == (400, "the form has no field 'file'")
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        b"--cut--\r\n",
+        b"--cut\r\nContent-Disposition: form-data " + b"(" * 5_000 + b"\r\n\r\n{}\r\n--cut--",
+        b'--cut\r\nContent-Disposition: form-data; name="a"\r\n\r\n\r\n' * 10_000 + b"--cut--",
+        b'--cut\r\nContent-Disposition: form-data; name="file"\r\n\r\n{}',  # no end
+    ],
+    ids=["empty", "nested comments", "many fields", "no end"],
+)
+def test_a_form_without_a_file_is_refused(server: RunningBroker, form: bytes) -> None:
+    headers = {"Content-Type": 'multipart/form-data; boundary="cut"'}
+    found = ask(server, "POST", "/api/definitions", form, headers=headers)
+    assert reason(found) == (400, "the form has no field 'file'")
 
 
 def test_definitions_file_is_imported_at_start() -> None:

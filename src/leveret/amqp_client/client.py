@@ -34,6 +34,7 @@ from leveret.amqp.methods import (
     CONNECTION_TUNE_OK,
     CONNECTION_UNBLOCKED,
     FRAME_BODY,
+    FRAME_BYTES_MIN,
     FRAME_END,
     FRAME_HEADER,
     FRAME_HEARTBEAT,
@@ -43,7 +44,7 @@ from leveret.amqp.methods import (
 from leveret.amqp.reader import MethodReader
 from leveret.amqp.writer import MethodWriter
 from leveret.amqp_client.uri import AmqpUri
-from leveret.errors import ClosedByPeerError, ClosedError, LeveretError
+from leveret.errors import ClosedByPeerError, ClosedError, LeveretError, system_reason
 from leveret.wire.tables import Table, table_of
 
 # Returns the addresses of a host that a connection may go to.
@@ -52,7 +53,12 @@ Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 ANSWER_TIMEOUT_S: Final = 30.0  # for one call
 CLOSE_TIMEOUT_S: Final = 2.0
 FRAME_BYTES_MAX: Final = 131_072
-BODY_BYTES_MAX: Final = 1 << 30
+BODY_BYTES_MAX: Final = 512 << 20
+# A peer that sends tiny frames without end must not hold the event loop: the client rests after so
+# many frames of one read.
+FRAMES_PER_READ: Final = 2_000
+REST_S: Final = 0.002
+UNREAD_BYTES_MAX: Final = 8 << 20  # sent, and not read by the peer; then the connection ends
 
 _PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
 _HEARTBEAT: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
@@ -116,7 +122,9 @@ class AmqpClient(asyncio.Protocol):
         self._listener = listener
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._unread = b""  # the start of a frame that is not complete
+        self._unread = b""  # the start of a frame that is not complete; during a rest, frames too
+        self._is_paused = False  # the listener takes no more deliveries
+        self._rest: asyncio.TimerHandle | None = None
         self._frame_bytes_max = FRAME_BYTES_MAX
         self._is_lost = False
         self._is_full = False  # the write buffer of the transport is full
@@ -134,11 +142,17 @@ class AmqpClient(asyncio.Protocol):
         self._heartbeat: asyncio.TimerHandle | None = None
 
     async def connect(self) -> None:
-        """Log in and open the channel. Raise OSError, TimeoutError or ClosedError."""
+        """Log in and open the channel. Raise ConnectionError, TimeoutError or ClosedError."""
         uri = self._uri
-        async with asyncio.timeout(uri.timeout_s):
-            await self._connect()
-            await self._shake_hands()
+        where = f"{uri.host}:{uri.port}"
+        try:
+            async with asyncio.timeout(uri.timeout_s):
+                await self._connect()
+                await self._shake_hands()
+        except TimeoutError as fault:
+            raise TimeoutError(f"{where}: {system_reason(fault)}") from fault
+        except OSError as fault:
+            raise ConnectionError(f"{where}: {system_reason(fault)}") from fault
         await self.open_channel()
 
     async def _connect(self) -> None:
@@ -170,6 +184,8 @@ class AmqpClient(asyncio.Protocol):
         tune = await self._wait_for(CONNECTION_TUNE)
         tune.short()
         self._frame_bytes_max = min(tune.long() or FRAME_BYTES_MAX, FRAME_BYTES_MAX)
+        if self._frame_bytes_max < FRAME_BYTES_MIN:
+            raise ClosedError(f"the broker takes frames of {self._frame_bytes_max} bytes only")
         offered_s = tune.short()
         heartbeat_s = min(offered_s, uri.heartbeat_s) if offered_s and uri.heartbeat_s else 0
         tune_ok = MethodWriter(CONNECTION_TUNE_OK).short(_CHANNEL).long(self._frame_bytes_max)
@@ -225,8 +241,11 @@ class AmqpClient(asyncio.Protocol):
         return self._is_lost
 
     def send(self, method: MethodWriter) -> None:
-        """Send a method that has no answer."""
+        """Send a method that has no answer. End the connection if the peer reads nothing."""
         self._send(method, _CHANNEL)
+        if self._is_full and not self._is_lost and self._transport is not None:
+            if self._transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
+                self._end(ClosedError("the broker does not read what it is sent"))
 
     def publish(
         self, exchange: str, routing_key: str, header: bytes, body: bytes, mandatory: bool
@@ -252,14 +271,24 @@ class AmqpClient(asyncio.Protocol):
 
     def pause(self) -> None:
         """Stop reading from the socket."""
-        if self._transport is not None and not self._is_lost:
-            self._transport.pause_reading()
+        self._is_paused = True
+        self._start_or_stop_reading()
 
     def resume(self) -> None:
         """Read from the socket again."""
-        if self._transport is not None and not self._is_lost:
-            self._received_s = self._loop.time()
-            self._transport.resume_reading()
+        self._is_paused = False
+        self._received_s = self._loop.time()
+        self._start_or_stop_reading()
+
+    def _start_or_stop_reading(self) -> None:
+        transport = self._transport
+        if transport is None or self._is_lost:
+            return
+        is_wanted = not self._is_paused and self._rest is None
+        if is_wanted and not transport.is_reading():
+            transport.resume_reading()
+        elif not is_wanted and transport.is_reading():
+            transport.pause_reading()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # A cast, because uvloop's transport is no subclass of asyncio's.
@@ -277,12 +306,23 @@ class AmqpClient(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._received_s = self._loop.time()
-        if self._unread:
-            data = self._unread + data
+        if self._rest is not None:  # TLS may hand over what it had read before
+            self._unread += data
+            return
+        self._read(self._unread + data if self._unread else data)
+
+    def _read(self, data: bytes) -> None:
+        """Handle frames until one is incomplete, or there were many: then rest, and go on."""
         try:
             self._unread = data[self._read_frames(data) :]
         except LeveretError as fault:
             self._end(fault)
+
+    def _on_rested(self) -> None:
+        self._rest = None
+        if not self._is_lost:
+            self._read(self._unread)
+            self._start_or_stop_reading()
 
     def _on_heartbeat(self, interval_s: int) -> None:
         """Send a heartbeat, and end if the broker sent nothing for two intervals.
@@ -303,8 +343,9 @@ class AmqpClient(asyncio.Protocol):
         if self._is_lost:
             return
         self._is_lost = True
-        if self._heartbeat is not None:
-            self._heartbeat.cancel()
+        for timer in (self._heartbeat, self._rest):
+            if timer is not None:
+                timer.cancel()
         if self._transport is not None:
             self._transport.abort() if fault is not None else self._transport.close()
         if self._answer is not None and not self._answer.done():
@@ -313,9 +354,15 @@ class AmqpClient(asyncio.Protocol):
             self._listener.on_lost(fault)
 
     def _read_frames(self, data: bytes) -> int:
-        """Handle the complete frames. Return the index of the incomplete one."""
+        """Handle complete frames. Return the index of the first one that is left."""
         at = 0
+        count = 0
         while len(data) - at >= _FRAME_HEAD_BYTES and not self._is_lost:
+            if count == FRAMES_PER_READ:
+                self._rest = self._loop.call_later(REST_S, self._on_rested)
+                self._start_or_stop_reading()
+                break
+            count += 1
             kind = data[at]
             size = int.from_bytes(data[at + 3 : at + 7], "big")
             if size > self._frame_bytes_max or kind not in (
@@ -344,6 +391,8 @@ class AmqpClient(asyncio.Protocol):
                 raise ClosedError("the broker sent a message that is too large")
             self._on_content()
         elif kind == FRAME_BODY:
+            if not payload:  # without end, it would hold memory and the loop
+                raise ClosedError("the broker sent an empty part of a message")
             self._parts.append(payload)
             self._missing_bytes -= len(payload)
             self._on_content()

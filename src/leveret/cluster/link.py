@@ -40,7 +40,7 @@ from leveret.cluster.raft.codec import (
 )
 from leveret.cluster.raft.messages import Message
 from leveret.cluster.relay import take_head
-from leveret.errors import FieldSyntaxError, FrameError, ProtocolError
+from leveret.errors import FieldSyntaxError, FrameError, ProtocolError, system_reason
 
 HANDSHAKE_S: Final = 5.0
 # A frame that has reached this gets no more messages: the peer works on the first of them sooner.
@@ -215,7 +215,8 @@ class Link:
             self._deadline.cancel()
         was_open, self.is_open = self.is_open, False
         if not self._reason:
-            self._reason = str(exc) if exc else ("" if was_open else "it closed the connection")
+            at_end = "" if was_open else "it closed the connection"
+            self._reason = system_reason(exc) if exc else at_end
         for future in (self.opened, self.closed):
             if not future.done():
                 future.set_result(None)

@@ -41,6 +41,7 @@ from leveret.cluster.raft.messages import Message
 from leveret.cluster.relay import RelayHead
 from leveret.cluster.requests import Requests
 from leveret.cluster.warning_limiter import WarningLimiter
+from leveret.errors import system_reason
 
 log = logging.getLogger(__name__)
 
@@ -274,10 +275,8 @@ class Links:
                 await self._connect(link, address)
                 await asyncio.shield(link.opened)
         except (OSError, TimeoutError, ValueError) as fault:
-            reason = str(fault) or "no answer"
-            raise ClusterError(f"node {link.peer} cannot be reached at {address}: {reason}") from (
-                None
-            )
+            text = f"node {link.peer} cannot be reached at {address}: {system_reason(fault)}"
+            raise ClusterError(text) from None
 
     # Events of links
 
@@ -459,7 +458,7 @@ class Links:
         except Exception as fault:
             # Any error, such as an unknown host name or an unreadable certificate, may be repaired
             # later. This task must go on, because no other one dials this node.
-            self._warn(link, f"{address} cannot be reached: {str(fault) or type(fault).__name__}")
+            self._warn(link, f"{address} cannot be reached: {system_reason(fault)}")
         else:
             return True
         return False

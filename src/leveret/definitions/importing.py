@@ -94,6 +94,7 @@ class Importer:
             "bindings": partial(self._check_object, checker.check_binding),
         }
         yield from self._each(handlers)
+        yield from self._document.require_distinct()
         checker.require_room(self._queue_limits())
 
     def steps(self) -> Iterator[None]:

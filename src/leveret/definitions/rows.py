@@ -1,11 +1,25 @@
 """Read the rows of a document of definitions."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from leveret.definitions.definitions import Definitions
 from leveret.errors import PreconditionFailedError
 
 Row = dict[str, object]
+
+# The fields that identify a row. A binding has none: its whole row does.
+_KEYS: Final = {
+    "users": ("name",),
+    "vhosts": ("name",),
+    "permissions": ("vhost", "user"),
+    "exchanges": ("vhost", "name"),
+    "topic_permissions": ("vhost", "user", "exchange"),
+    "global_parameters": ("name",),
+    "policies": ("vhost", "name"),
+    "parameters": ("vhost", "component", "name"),
+    "queues": ("vhost", "name"),
+}
 
 
 class Document:
@@ -20,6 +34,23 @@ class Document:
 
     def rows(self, category: str) -> list[Row]:
         return self._rows.get(category, [])
+
+    def require_distinct(self) -> Iterator[None]:
+        """Check that no two rows give different values to one object. Raises as `text` does."""
+        for category, fields in _KEYS.items():
+            known: dict[tuple[object, ...], Row] = {}
+            for row in self.rows(category):
+                key = tuple(row.get(name) for name in fields if not self._is_ignored(name))
+                if known.setdefault(key, row) != row:
+                    shown = ", ".join(map(str, key))
+                    raise PreconditionFailedError(
+                        f"{category}: {shown} is in the document twice, with different values"
+                    )
+                yield
+
+    def _is_ignored(self, field: str) -> bool:
+        """Return True for the vhost of a row in a document of one vhost."""
+        return field == "vhost" and self._vhost is not None
 
     def vhost_of(self, row: Row, definitions: Definitions) -> str:
         """Return the vhost of a row. Raises PreconditionFailedError if no import makes it exist."""

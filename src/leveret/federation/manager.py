@@ -25,7 +25,7 @@ from leveret.engine.exchanges.federation_upstream import FEDERATION_UPSTREAM
 from leveret.engine.queues.queue import Queue
 from leveret.engine.target import Target
 from leveret.engine.vhosts.vhost import Vhost
-from leveret.errors import LeveretError, NotFoundError, PreconditionFailedError
+from leveret.errors import LeveretError, NotFoundError, PreconditionFailedError, system_reason
 from leveret.federation.upstreams import (
     POLICY_KEYS,
     UPSTREAM,
@@ -398,7 +398,7 @@ async def _finish(
             key.name,
             key.vhost,
             key.upstream,
-            str(fault) or "no answer in time",
+            system_reason(fault),
         )
 
 

@@ -80,6 +80,7 @@ class Health(msgspec.Struct, omit_defaults=True):
     durability: str  # "sync", or "os": a loss of power loses confirmed messages
     reason: str = ""  # why it failed; left out when ok
     jobs: str = ""  # "failed" if a server of the jobs service does not answer; left out when ok
+    clock: str = ""  # that the machine's time was set back before the start; left out when ok
 
 
 class Version(msgspec.Struct):
@@ -148,7 +149,7 @@ async def get_health(request: Request) -> Response:
     reason = "; ".join(node.alarms())
     jobs = "failed" if node.jobs.report().faults() else ""  # names of servers need a login
     status = "failed" if reason else "ok"
-    body = Health(status, node.node_name, node.durability, reason, jobs)
+    body = Health(status, node.node_name, node.durability, reason, jobs, node.clock_fault())
     return json_response(body, status=503 if reason else 200)
 
 

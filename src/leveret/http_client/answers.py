@@ -20,6 +20,8 @@ from leveret.http_client.errors import BadAnswerError
 HEAD_BYTES_MAX: Final = 64 * 1024
 BODY_BYTES_MAX: Final = 256 * 1024 * 1024
 CHUNK_LINE_BYTES_MAX: Final = 4_096
+INTERIM_MAX: Final = 16  # answers such as 100 Continue at a time
+_LENGTH_DIGITS_MAX: Final = 18
 CHUNKED: Final = -1
 UNTIL_CLOSE: Final = -2
 _END_OF_HEAD: Final = b"\r\n\r\n"
@@ -70,7 +72,7 @@ _cached_head: Final = lru_cache(_CACHED_HEADS)(_head)
 
 def maybe_take_head(data: bytearray) -> AnswerHead | None:
     """Take the head of an answer off `data`; None until it is whole."""
-    while True:
+    for _ in range(INTERIM_MAX):
         end = data.find(_END_OF_HEAD)
         if end < 0 or end > HEAD_BYTES_MAX:
             if len(data) > HEAD_BYTES_MAX:
@@ -81,6 +83,7 @@ def maybe_take_head(data: bytearray) -> AnswerHead | None:
         head = _cached_head(text) if end <= _CACHED_BYTES_MAX else _head(text)
         if head.status >= 200:  # the answer follows after 100 Continue and the like
             return head
+    raise BadAnswerError("the server sends interim answers and no final one")
 
 
 def maybe_read_chunk_size(data: bytearray) -> tuple[int, int] | None:
@@ -176,7 +179,7 @@ class AnswerReader:
 
 
 def _read_status(line: str) -> tuple[int, str]:
-    if not line.startswith("HTTP/1.") or not line[9:12].isdigit():
+    if not line.startswith("HTTP/1.") or not line[9:12].isdecimal():
         raise BadAnswerError("the server does not speak HTTP/1.1")
     return int(line[9:12]), line[13:]
 
@@ -189,6 +192,6 @@ def _body_length(status: int, headers: dict[str, str]) -> int:
     text = headers.get("content-length")
     if text is None:
         return UNTIL_CLOSE
-    if not (text.isascii() and text.isdecimal()):
+    if not (text.isascii() and text.isdecimal() and len(text) <= _LENGTH_DIGITS_MAX):
         raise BadAnswerError("the length of the answer cannot be read")
     return int(text)

@@ -10,10 +10,11 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, cast
 
+from leveret.errors import system_reason
 from leveret.http_client.address import Address
 from leveret.http_client.answers import BODY_BYTES_MAX, Answer, AnswerReader
 from leveret.http_client.connections import is_readable
-from leveret.http_client.errors import BadAnswerError, UnreachableError, system_reason
+from leveret.http_client.errors import BadAnswerError, UnreachableError
 
 # Returns the addresses of a host that a connection may go to.
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]

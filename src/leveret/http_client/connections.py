@@ -15,9 +15,10 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
+from leveret.errors import system_reason
 from leveret.http_client.address import Address
 from leveret.http_client.answers import BODY_BYTES_MAX, Answer, AnswerReader
-from leveret.http_client.errors import CallTimeoutError, UnreachableError, system_reason
+from leveret.http_client.errors import CallTimeoutError, UnreachableError
 from leveret.http_client.streamed_answer import READ_BYTES, StreamedAnswer
 
 IDLE_MAX: Final = 32  # connections kept for later calls

@@ -7,8 +7,6 @@ CallError                   the call did not do what it was asked to do
 └── NotAuthenticatedError   401: the server refuses the login, or there is no token
 """
 
-import os
-
 from leveret.errors import LeveretError
 
 
@@ -48,10 +46,3 @@ class NotAuthenticatedError(CallError):
 def reason_without_address(fault: CallError, shown: str) -> str:
     """Return the text of an error for a sentence that has named the address already."""
     return str(fault).removeprefix(shown).lstrip(": ")
-
-
-def system_reason(fault: Exception) -> str:
-    """Return the text of a system error. asyncio replaces it where a connection is refused."""
-    if isinstance(fault, ConnectionError) and fault.errno:
-        return os.strerror(fault.errno)
-    return getattr(fault, "strerror", None) or str(fault) or type(fault).__name__

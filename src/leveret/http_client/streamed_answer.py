@@ -7,6 +7,7 @@ import io
 import socket
 from typing import Final
 
+from leveret.errors import system_reason
 from leveret.http_client.answers import (
     CHUNKED,
     UNTIL_CLOSE,
@@ -18,7 +19,6 @@ from leveret.http_client.errors import (
     BadAnswerError,
     CallTimeoutError,
     UnreachableError,
-    system_reason,
 )
 
 READ_BYTES: Final = 256 * 1024

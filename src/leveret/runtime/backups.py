@@ -146,7 +146,7 @@ class _Restoring:
         self._vhost = vhost
         self._name = name
         self._reader = ArchiveReader()
-        self._file = b""
+        self._file = bytearray()
         self._queue: Queue | None = None
         self._is_new = False
         self._tables: list[Table] = []
@@ -164,8 +164,8 @@ class _Restoring:
             if len(self._file) > MEMBER_BYTES_MAX:
                 raise CorruptionError("a file of the backup is too large")
             if part.is_last:
-                tables, kept = read_log(self._file, part.name)
-                self._file = b""
+                tables, kept = read_log(bytes(self._file), part.name)
+                self._file.clear()
                 self._tables.extend(tables)
                 found.append(kept)
         return found
@@ -175,7 +175,10 @@ class _Restoring:
 
     def push(self, kept: list[BackedUpMessage], at: int) -> int:
         """Push as many messages as fit into one turn. Return the index of the next one."""
-        queue = self._declared()
+        try:
+            queue = self._declared()
+        except KeyError as fault:
+            raise CorruptionError(f"a definition of the backup has no {fault}") from fault
         now_ms = self._vhost.turn.now_ms
         size = 0
         end = min(len(kept), at + TURN_MESSAGES)

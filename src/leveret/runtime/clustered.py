@@ -13,13 +13,12 @@ from leveret.config.settings import Settings
 from leveret.errors import ConfigError
 from leveret.http.framework.node import Listener
 from leveret.listening import Networks
-from leveret.runtime import machine
 from leveret.runtime.certificates import Certificates
 from leveret.runtime.cluster_node import ClusterNode
 from leveret.runtime.job_tokens import put_cluster_secret
 from leveret.runtime.public_listeners import PublicListeners
 from leveret.storage.blocks import VERSION
-from leveret.storage.disk import Disk
+from leveret.storage.disk import Disk, descriptors_max
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +45,8 @@ class ClusteredNode:
         if self._certificates is not None:
             self.node.certificates = self._certificates.ends
         proxies = Networks(settings.amqp_trusted_proxies)
-        descriptors_end = max(0, machine.descriptors_max() - DESCRIPTORS_KEPT)
+        files_max = descriptors_max()
+        descriptors_end = files_max - min(files_max // 4, DESCRIPTORS_KEPT)
         rule = self._certificates.name_rule if self._certificates is not None else None
         self._listeners = PublicListeners(
             self.node.find_server, self.node.relays, descriptors_end, proxies, rule

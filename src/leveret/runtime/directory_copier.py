@@ -24,7 +24,7 @@ import msgspec
 from leveret.checksum import crc32
 from leveret.cluster.errors import ClusterError
 from leveret.decode_errors import DECODE_ERRORS
-from leveret.errors import LeveretError, StorageError
+from leveret.errors import LeveretError, StorageError, system_reason
 from leveret.storage.directory_copy import CopySource, CopyTarget
 from leveret.storage.disk import Disk
 
@@ -211,7 +211,7 @@ class DirectoryCopier:
             await _Sending(self, peer, inbox, source).run(self._host.term_of(source.index))
             log.info("node %s has the copy, up to block %d", peer, source.index)
         except (OSError, TimeoutError, LeveretError) as fault:
-            reason = str(fault) or "no answer"
+            reason = system_reason(fault)
             log.warning("the copy for node %s has failed: %s", peer, reason)
             self._post_refusal(peer, reason)
             return 0
@@ -257,7 +257,7 @@ class DirectoryCopier:
             log.info("this node has a copy of the directory of node %s", peer)
             self.post(peer, Done())
         except (OSError, TimeoutError, LeveretError) as fault:
-            reason = str(fault) or "the other node was silent"
+            reason = system_reason(fault)
             log.warning("the copy from node %s has failed: %s", peer, reason)
             self._post_refusal(peer, reason)
             return 0

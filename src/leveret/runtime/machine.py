@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from leveret.http.framework.node import Machine
+from leveret.storage.disk import descriptors_max
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
@@ -24,14 +25,6 @@ def descriptors_used() -> int:
     with contextlib.suppress(OSError):
         return len(os.listdir("/proc/self/fd"))
     return 0
-
-
-def descriptors_max() -> int:
-    try:
-        import resource
-    except ImportError:  # Windows has no such limit
-        return 0
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def context_switches() -> int:

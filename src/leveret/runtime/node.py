@@ -176,6 +176,8 @@ class Node:
                 found = await self._recover_in_steps(self._store, is_wanted)
             self.recovered_facts = {"messages": found.messages, "log_files": len(found.files)}
             is_long = sum(found.files.values()) >= FILE_BYTES
+            if fault := self.view.clock_fault():
+                log.warning("%s", fault)
             del found  # it holds the place of each message in the log
             if is_long:
                 give_back_memory()

@@ -35,6 +35,7 @@ from leveret.shovels import ShovelManager
 from leveret.storage.store import Store
 from leveret.tasks import Tasks
 
+CLOCK_BEHIND_MS = 60_000  # a start that finds a log so far in the future warns
 NO_STORE = "none"  # the durability of a node without a data directory
 
 
@@ -95,6 +96,16 @@ class HttpNodeView:
     @property
     def durability(self) -> str:
         return self._store.durability if self._store is not None else NO_STORE
+
+    def clock_fault(self) -> str:
+        behind_ms = self._store.last_ms - self._clock.now_ms() if self._store is not None else 0
+        if behind_ms < CLOCK_BEHIND_MS:
+            return ""
+        minutes = behind_ms // 60_000
+        return (
+            f"the machine's time is {minutes} min before the newest entry of the log: expiries, "
+            f"delays and leases from before that entry come up to {minutes} min late"
+        )
 
     @property
     def product_version(self) -> str:

@@ -38,6 +38,8 @@ log = logging.getLogger(__name__)
 # 171 ms at the default thresholds. The core's objects form no cycles, so rare collections suffice.
 GC_THRESHOLDS = (100_000, 50, 1000)
 DESCRIPTORS_FEW: Final = 1024  # a node that may open fewer files warns
+DESCRIPTORS_MIN: Final = 64  # with fewer, HTTP refuses its first client: an idle node uses 20
+RAISE_DESCRIPTORS: Final = "raise the limit (`ulimit -Hn`, LimitNOFILE of systemd)"
 # Faults of a path whose own text does not say what is wrong with a data directory.
 _PATH_FAULTS: Final = {
     errno.EEXIST: "it is a file",
@@ -49,12 +51,24 @@ _PATH_FAULTS: Final = {
 def serve(settings: Settings) -> int:
     """Run a node in this thread. Return the exit code of the process."""
     logs.configure(settings.log_level, settings.log_format)
+    descriptors = _raise_descriptor_limit()
+    if 0 <= descriptors < DESCRIPTORS_MIN:
+        sys.stderr.write(
+            f"leveret serve: cannot start: only {descriptors} files may be open, and a node needs "
+            f"at least {DESCRIPTORS_MIN}: {RAISE_DESCRIPTORS}\n"
+        )
+        return 1
+    if 0 <= descriptors < DESCRIPTORS_FEW:
+        log.warning(
+            "only %d files may be open, and each client needs one: %s",
+            descriptors,
+            RAISE_DESCRIPTORS,
+        )
     with asyncio.Runner(loop_factory=loop_factory(settings.event_loop)) as runner:
         return runner.run(_serve(settings))
 
 
 async def _serve(settings: Settings) -> int:
-    _raise_descriptor_limit()
     if settings.cluster_listen:
         return await _serve_in_cluster(settings)
     stopping = asyncio.Event()
@@ -157,21 +171,16 @@ def _log_start(node: Node) -> None:
     log.info("the node has started", extra={"facts": facts})
 
 
-def _raise_descriptor_limit() -> None:
-    """Raise the limit of descriptors to its maximum: each connection needs one."""
+def _raise_descriptor_limit() -> int:
+    """Raise the limit of descriptors to its maximum and return it; -1 if there is none."""
     try:
         import resource
     except ImportError:  # Windows has no such limit
-        return
+        return -1
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    if 0 <= hard < DESCRIPTORS_FEW:
-        log.warning(
-            "only %d files may be open, and each client needs one: raise the limit "
-            "(`ulimit -Hn`, LimitNOFILE of systemd)",
-            hard,
-        )
+    return hard
 
 
 def _stop_on_signals(stopping: asyncio.Event) -> None:

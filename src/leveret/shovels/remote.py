@@ -30,6 +30,7 @@ from leveret.shovels.targets import TargetCheck
 from leveret.wire.tables import Table, table_of
 
 INBOX_MAX: Final = 1000  # deliveries not passed on yet; then reading pauses
+INBOX_BYTES_MAX: Final = 16 << 20  # of their bodies: a peer may ignore the prefetch count
 
 _PASSIVE: Final = 1
 QUEUE_DURABLE: Final = 2  # flags of queue.declare
@@ -52,6 +53,7 @@ class RemoteSource(ShovelSource, ClientListener):
         self._uri = uri
         self._name = name
         self._waiting = 0  # deliveries not passed on yet
+        self._waiting_bytes = 0
 
     async def open(self, listener: ShovelListener) -> None:
         settings = self._settings
@@ -106,9 +108,13 @@ class RemoteSource(ShovelSource, ClientListener):
             self._client.send(MethodWriter(BASIC_NACK).longlong(tag).octet(0))
 
     def request_more(self) -> None:
-        if self._waiting >= INBOX_MAX:
+        if self._is_full():
             self._client.resume()
         self._waiting = 0
+        self._waiting_bytes = 0
+
+    def _is_full(self) -> bool:
+        return self._waiting >= INBOX_MAX or self._waiting_bytes >= INBOX_BYTES_MAX
 
     def recheck(self) -> None:
         self._check.require(self._uri)
@@ -119,7 +125,8 @@ class RemoteSource(ShovelSource, ClientListener):
 
     def on_delivery(self, delivery: Delivery) -> None:
         self._waiting += 1
-        if self._waiting == INBOX_MAX:
+        self._waiting_bytes += len(delivery.body)
+        if self._is_full():
             self._client.pause()
         self._listener.on_delivery(delivery)
 

@@ -18,7 +18,7 @@ from typing import Final
 
 from leveret.amqp_client.client import Delivery
 from leveret.engine.turns.session import Session
-from leveret.errors import LeveretError
+from leveret.errors import LeveretError, system_reason
 from leveret.shovels.interfaces import ShovelListener, ShovelSource, ShovelTarget
 from leveret.shovels.local import LocalSource, LocalTarget
 from leveret.shovels.local_node import LocalNode
@@ -86,7 +86,7 @@ class Shovel(ShovelStatus, ShovelListener):
                 await self._run_once()
                 return
             except (LeveretError, OSError, TimeoutError) as fault:
-                self._set_state(TERMINATED, str(fault) or "no answer in time")
+                self._set_state(TERMINATED, system_reason(fault))
                 where = f"{self.kind} '{self.name}' in vhost '{self.vhost}'"
                 log.warning("%s: %s", where, self.reason)
             if self.settings.reconnect_s == 0:

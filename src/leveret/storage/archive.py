@@ -78,7 +78,7 @@ class ArchiveReader:
         self._left = 0  # bytes of the current member that are still to come
         self._skip = 0  # padding bytes that are still to come
         self._is_first = False
-        self._json = b""
+        self._json = bytearray()
         self._crc = 0
         self._size = 0
         self._files: dict[str, dict[str, int]] = {}
@@ -122,7 +122,7 @@ class ArchiveReader:
             info = tarfile.TarInfo.frombuf(head, "utf-8", "strict")
         except (tarfile.HeaderError, ValueError) as fault:
             raise CorruptionError("this is not a backup, or it is damaged") from fault
-        if not _NAME.fullmatch(info.name) or not info.isfile():
+        if not _NAME.fullmatch(info.name) or not info.isfile() or info.size < 0:
             raise CorruptionError(f"a backup has no member {info.name!r}")
         if not self.facts and info.name != FIRST:
             raise CorruptionError("this is not a backup")
@@ -155,10 +155,10 @@ class ArchiveReader:
     def _note(self, name: str) -> None:
         try:
             found = json.loads(self._json)
-        except ValueError:
+        except (ValueError, RecursionError):
             found = None
-        self._json = b""
-        if not isinstance(found, dict):
+        self._json.clear()
+        if not isinstance(found, dict) or not isinstance(found.get("format", 0), int):
             raise CorruptionError(f"{name} of the backup cannot be read")
         if name == LAST:
             if found.get("files") != self._files:

@@ -8,6 +8,7 @@ nothing: the operating system writes at its own pace, and a power loss loses unw
 import errno
 import fcntl
 import os
+import resource
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -32,6 +33,11 @@ def is_full(fault: OSError) -> bool:
 def is_temporary(fault: OSError) -> bool:
     """Return True if the fault can pass by itself: a full disk, or too many open files."""
     return is_full(fault) or fault.errno in (errno.EMFILE, errno.ENFILE)
+
+
+def descriptors_max() -> int:
+    """Return how many files this process may have open; 0 if there is no limit."""
+    return max(0, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
 def make_folder(folder: Path, *, syncs: bool = True) -> None:

@@ -40,6 +40,7 @@ from leveret.storage.disk import Disk, DiskFile
 from leveret.storage.file_names import log_name, numbers
 from leveret.storage.log_reader import LogReader
 from leveret.storage.message_records import CopyFields, distance_to_message, make_message
+from leveret.wire.properties import parse_traits
 from leveret.wire.tables import Table, decode_table
 
 QUEUE: Final = "queue"
@@ -235,4 +236,7 @@ def _kept(data: bytes, at: int, stop: int) -> BackedUpMessage:
         origin = at - distance_to_message(payload)
         start = origin + RECORD_HEAD_BYTES
         payload = data[start : start + int.from_bytes(data[origin + 1 : start], "big")]
-    return BackedUpMessage(make_message(copy, payload), int(copy.due_ms))
+    message = make_message(copy, payload)
+    if parse_traits(message.header).body_size != len(message.body):
+        raise CorruptionError("a message of the backup has another size than its header says")
+    return BackedUpMessage(message, int(copy.due_ms))

@@ -13,11 +13,13 @@ from typing import Final
 from leveret.errors import CorruptionError, StorageError
 from leveret.journal.chunks import WrittenChunk
 from leveret.storage.blocks import HEAD_BYTES, check_head, encode_head
-from leveret.storage.disk import Disk, DiskFile
+from leveret.storage.disk import Disk, DiskFile, descriptors_max
 from leveret.storage.file_names import segment_name
 from leveret.storage.segments import DiskSegmentStore
 
 OPEN_MAX: Final = 128  # open files at once, for reading and for writing each
+# Both together take a sixteenth of all descriptors, so that many streams leave some for clients.
+OPEN_SHARE: Final = 32
 
 Key = tuple[int, int]  # stream, first offset of the segment
 
@@ -31,6 +33,8 @@ class SegmentFiles:
     def __init__(self, disk: Disk) -> None:
         self.store = DiskSegmentStore(self.read)
         self._disk = disk
+        files_max = descriptors_max()
+        self._open_max = min(OPEN_MAX, files_max // OPEN_SHARE) if files_max else OPEN_MAX
         self._writers: OrderedDict[Key, DiskFile] = OrderedDict()
         self._readers: OrderedDict[Key, DiskFile] = OrderedDict()
         self._unsynced: set[Key] = set()
@@ -52,7 +56,7 @@ class SegmentFiles:
             else:
                 file = self._disk.open(name)
             self._writers[key] = file
-            if len(self._writers) > OPEN_MAX:
+            if len(self._writers) > self._open_max:
                 self._close_one()
         else:
             self._writers.move_to_end(key)
@@ -104,7 +108,7 @@ class SegmentFiles:
         if file is None:
             file = self._open(key)
             self._readers[key] = file
-            if len(self._readers) > OPEN_MAX:
+            if len(self._readers) > self._open_max:
                 self._readers.popitem(last=False)[1].close()
         else:
             self._readers.move_to_end(key)

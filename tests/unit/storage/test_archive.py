@@ -1,9 +1,11 @@
 """The archive of a backup, read as a stream."""
 
+import tarfile
+
 import pytest
 
 from leveret.errors import CorruptionError, NewerFormatError
-from leveret.storage.archive import ArchiveReader, ArchiveWriter
+from leveret.storage.archive import FIRST, LAST, ArchiveReader, ArchiveWriter, _whole
 
 FILES = {"0000000000000001.log": b"a" * 1000, "0000000000000002.log": b"", "x.index": b"b" * 512}
 
@@ -60,6 +62,30 @@ def test_names_that_lead_elsewhere_are_refused(name: str) -> None:
 def test_other_files_are_refused() -> None:
     with pytest.raises(CorruptionError, match="not a backup"):
         read(b"PK\x03\x04" * 200, 4096)
+
+
+@pytest.mark.parametrize(
+    ("at", "text"),
+    [
+        (0, b'{"format": "one"}'),
+        (0, b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"),
+        (-1, b"[" * 100_000 + b"]" * 100_000),
+    ],
+    ids=["format", "nested facts", "nested notes"],
+)
+def test_damaged_notes_are_refused(at: int, text: bytes) -> None:
+    members = [(FIRST, b'{"format": 1}'), (LAST, b"{}")]
+    members[at] = (members[at][0], text)
+    with pytest.raises(CorruptionError, match="cannot be read"):
+        read(b"".join(_whole(*member) for member in members), 1 << 20)
+
+
+def test_a_member_of_negative_size_is_refused() -> None:
+    info = tarfile.TarInfo(FIRST)
+    info.size = -1
+    head = info.tobuf(tarfile.GNU_FORMAT)
+    with pytest.raises(CorruptionError, match="no member"):
+        read(head + bytes(512), 4096)
 
 
 def test_later_format_is_refused_in_one_sentence() -> None:

@@ -262,7 +262,7 @@ def trace(
     message_id: Annotated[str, typer.Argument(help="The message_id property of the message.")],
     vhost: Annotated[str | None, typer.Option("--vhost", help="Only this vhost.")] = None,
 ) -> None:
-    """Show which queues hold a message, and its life events."""
+    """Show which queues hold a message, and its life events. Exit code 1 if there are none."""
     query = f"?message_id={quote_path(message_id)}"
     if vhost is not None:
         query += f"&vhost={quote_path(vhost)}"
@@ -276,18 +276,24 @@ def trace(
     found["events"].sort(key=lambda event: event["time_ms"])
     if output.as_json:
         output.facts(found)
-        return
+    else:
+        _print_trace(found)
+    if not found["places"] and not found["events"]:
+        typer.echo(
+            "leveret ctl: no queue holds the message now; what happened to it is known only if a "
+            "queue or exchange on its way has x-remember",
+            err=True,
+        )
+        raise typer.Exit(1)
+
+
+def _print_trace(found: Row) -> None:
     for place in found["places"]:
         where = f"{place['queue']} of vhost {place['vhost']}"
         typer.echo(f"{place['state']} in {where}, id {place['id']}")
     for event in found["events"]:
         when = format_time(event["time_ms"])
         typer.echo(f"{when}  {event['event']}  {event.get('queue') or ''}")
-    if not found["places"] and not found["events"]:
-        typer.echo(
-            "No queue holds the message now. What happened to it is known only if a queue or "
-            "exchange on its way has x-remember."
-        )
 
 
 @broker_command

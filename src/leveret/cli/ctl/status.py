@@ -99,6 +99,8 @@ def show_status(broker: ManagementClient, *, as_json: bool, echo: Callable[[str]
                 echo(f"advice   {_ADVICE[fault]}")
         if health.get("jobs"):
             echo(f"jobs     {_jobs_fault(broker)}")
+        if health.get("clock"):
+            echo(f"clock    {health['clock']}")
         echo(f"safe     {_DURABILITY_TEXTS.get(str(health.get('durability')), 'unknown')}")
         if version.get("version"):  # without a leader, a node of a cluster does not answer
             echo(f"version  {version.get('version')} ({version.get('form')})")

@@ -25,7 +25,7 @@ from leveret.shovels import ShovelManager
 from leveret.slices import Slices
 from leveret.tasks import Tasks
 
-DESCRIPTORS_KEPT: Final = 64  # file descriptors that clients cannot take
+DESCRIPTORS_KEPT: Final = 512  # file descriptors for files alone, and as many for HTTP
 
 
 @dataclass(frozen=True)
@@ -301,6 +301,9 @@ class NodeView(Protocol):
 
     def now_ms(self) -> int:
         """Return the time of the node."""
+
+    def clock_fault(self) -> str:
+        """Return that the machine's time was set back before the start; empty if it was not."""
 
     def machine(self) -> Machine:
         """Return the resources that the node uses."""

@@ -5,9 +5,8 @@ the document as a JSON body, or as the field `file` of a form, which is how web 
 """
 
 import asyncio
+import re
 from collections.abc import Iterator
-from email import policy
-from email.parser import BytesParser
 from typing import Any, Final
 
 from starlette.exceptions import HTTPException
@@ -31,6 +30,11 @@ from leveret.http.management.policies import wait_for_policies
 from leveret.slices import run_in_slices
 
 DOCUMENT_BYTES_MAX: Final = 64 * 1024 * 1024
+FORM_FIELDS_MAX: Final = 100  # further fields of a form are not read
+_BOUNDARY: Final = re.compile(r'boundary=(?:"([^"]+)"|([^\s;]+))', re.IGNORECASE)
+_FILE_FIELD: Final = re.compile(
+    rb'^content-disposition:[^\r\n]*[;\s]name="?file"?[;\s]', re.IGNORECASE | re.MULTILINE
+)
 
 
 async def export_all(request: Request) -> Response:
@@ -102,12 +106,12 @@ async def _import(request: Request, vhost: str | None) -> Response:
 
 def _file_of(kind: str, data: bytes) -> bytes:
     """Return the field `file` of a form."""
-    document_head = f"Content-Type: {kind}\r\n\r\n".encode("latin-1", "replace")
-    form = BytesParser(policy=policy.HTTP).parsebytes(document_head + data)
-    for part in form.iter_parts():
-        if part.get_param("name", header="content-disposition") == "file":
-            payload = part.get_payload(decode=True)
-            if isinstance(payload, bytes):
+    boundary = _BOUNDARY.search(kind)
+    if boundary is not None:
+        edge = f"\r\n--{boundary[1] or boundary[2]}".encode("latin-1", "replace")
+        for part in (b"\r\n" + data).split(edge, FORM_FIELDS_MAX + 1)[1:-1]:
+            head, _, payload = part.partition(b"\r\n\r\n")
+            if _FILE_FIELD.search(head + b"\r\n"):
                 return payload
     raise HTTPException(400, "the form has no field 'file'")
 
