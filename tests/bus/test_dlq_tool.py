@@ -106,6 +106,7 @@ def test_list_shows_how_each_ended(letters: Stage) -> None:
     assert row["target"] == letters.layout.queue
     assert row["body"] == '{"order": {"id": 1}}'
     table = dlq(letters, "list").stdout
+    assert re.search(r" retries +died_at +target ", table)
     assert re.search(r"m1 +501 +error 1 +10 ", table)
 
 

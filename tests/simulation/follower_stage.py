@@ -26,7 +26,7 @@ from leveret.journal.records import (
     encode_stamp,
 )
 from leveret.storage.blocks import HEAD_BYTES, encode_block_head, encode_head
-from leveret.storage.file_names import log_name, segment_name
+from leveret.storage.file_names import RAFT, log_name, segment_name
 from leveret.storage.follower_log import open_follower
 from leveret.storage.raft_state import RaftState, read_raft_state
 from leveret.storage.writer_thread import JobThread
@@ -38,6 +38,15 @@ Job = TypeVar("Job")
 
 SEGMENT_BYTES = 500
 STREAMS = (7, 8)
+
+
+def without_membership(disk: FakeDisk) -> FakeDisk:
+    """Return a disk with the same files and a real thread, which a single node may use."""
+    made = FakeDisk()
+    for name, content in disk.contents().items():
+        if name != RAFT:
+            made.put(name, content)
+    return made
 
 
 class HandThread(Generic[Job]):

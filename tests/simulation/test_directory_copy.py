@@ -12,7 +12,7 @@ from leveret.storage.file_names import COPY_ENDING, INSTALL, log_name, numbers
 from leveret.storage.raft_state import RaftState, read_raft_state, write_raft_state
 from leveret.storage.synced_mark import read_mark
 from leveret.testing.disk import FakeDisk
-from tests.simulation.follower_stage import Follower, HandDisk, Leader
+from tests.simulation.follower_stage import Follower, HandDisk, Leader, without_membership
 from tests.simulation.replicated_stage import MEMBERS, InlineDisk, ReplicatedStage
 from tests.simulation.storage_stage import Client, StorageStage, bodies_in
 
@@ -224,11 +224,11 @@ def test_mixed_directory_is_refused_by_a_plain_start() -> None:
     target.install(
         source.number, source.index, [f.name for f in source.files], RaftState("test", 2, "uid")
     )
-    expected = bodies_in(StorageStage(_plain(disk)), "q")
+    expected = bodies_in(StorageStage(without_membership(disk)), "q")
     assert len(expected) > 10
     whole = 0
     for moment in range(began, disk.moment + 1):
-        plain = _plain(disk.killed(moment))
+        plain = without_membership(disk.killed(moment))
         has_log = any(name.endswith(".log") for name in plain.names())
         try:
             started = StorageStage(plain)
@@ -239,14 +239,6 @@ def test_mixed_directory_is_refused_by_a_plain_start() -> None:
             whole += 1
         started.abandon()
     assert whole
-
-
-def _plain(disk: FakeDisk) -> FakeDisk:
-    """Return a disk with the same files and a real thread."""
-    made = FakeDisk()
-    for name, content in disk.contents().items():
-        made.put(name, content)
-    return made
 
 
 def test_copy_goes_on_with_the_files_that_are_missing() -> None:

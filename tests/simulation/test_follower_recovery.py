@@ -7,8 +7,11 @@ from random import Random
 import pytest
 
 from leveret.engine.checkpoint import checkpoint_records
+from leveret.errors import StorageError
+from leveret.storage.raft_state import RaftState, write_raft_state
+from leveret.storage.repair import repair
 from leveret.testing.disk import FakeDisk
-from tests.simulation.follower_stage import Block, Follower, HandDisk
+from tests.simulation.follower_stage import Block, Follower, HandDisk, without_membership
 from tests.simulation.replicated_stage import Given, InlineDisk, ReplicatedStage
 from tests.simulation.storage_stage import Client, StorageStage, bodies_in
 
@@ -79,13 +82,6 @@ class _Pair:
         assert self.follower.faults == []
 
 
-def _plain(disk: FakeDisk) -> FakeDisk:
-    made = FakeDisk()
-    for name, content in disk.contents().items():
-        made.put(name, content)
-    return made
-
-
 def _state(disk: FakeDisk) -> list[object]:
     """Recover a directory, and return everything that a client could see."""
     stage = StorageStage(disk)
@@ -118,4 +114,22 @@ def test_directory_of_a_follower_recovers_to_the_state_of_its_leader(seed: int) 
         assert own[name] == leader[name], name
     assert {n for n in leader if n.endswith(".segment")} <= set(own)
     pair.follower.log.close()
-    assert _state(_plain(pair.follower.disk)) == _state(_plain(pair.stage.disk))
+    alone = without_membership(pair.follower.disk)
+    assert _state(alone) == _state(without_membership(pair.stage.disk))
+
+
+def test_directory_of_a_member_is_refused_without_its_cluster() -> None:
+    disk = FakeDisk()
+    client = Client(StorageStage(disk))
+    client.declare("q")
+    client.publish("q", b"agreed")
+    client.stage.stop()
+    write_raft_state(disk, RaftState("6f1d", 2, "uid"))
+    before = disk.contents()
+    with pytest.raises(StorageError, match="a node of cluster 6f1d: start it with the --cluster"):
+        StorageStage(disk)
+    with pytest.raises(StorageError, match="a node of cluster 6f1d"):
+        repair(disk)
+    assert repair(disk, dry_run=True).is_whole
+    assert disk.contents() == before
+    assert bodies_in(StorageStage(without_membership(disk)), "q") == [b"agreed"]

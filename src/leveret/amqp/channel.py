@@ -431,36 +431,9 @@ class Channel(Session):
         assert tracer is not None
         tracer.on_deliveries(self.outlet, self.number, messages)
 
-    def send_confirms(self) -> None:
-        self._confirm_through(self.publish_seq)
-
-    def on_synced(self, seq: i64) -> None:
-        self._confirm_through(seq)
-
-    def on_unsafe(self, seq: i64) -> None:
-        if not self.closed and seq > self.confirmed_seq:
-            self.refused = [later for later in self.refused if later > seq]
-            self._confirm(BASIC_NACK, seq)
-
-    def _confirm_through(self, last: i64) -> None:
-        """Confirm all publishes up to `last`: one ack, and a nack for each refused publish."""
-        if self.closed:
-            return
-        refused = self.refused
-        while refused and refused[0] <= last:
-            seq: i64 = refused.pop(0)
-            if seq - 1 > self.confirmed_seq:
-                self._confirm(BASIC_ACK, seq - 1)
-            self._confirm(BASIC_NACK, seq)
-        if last > self.confirmed_seq:
-            self._confirm(BASIC_ACK, last)
-
-    def _confirm(self, method: i64, seq: i64) -> None:
-        multiple = seq > self.confirmed_seq + 1
-        self.confirmed_seq = seq
-        self.connection.send(
-            self.number, MethodWriter(method).longlong(seq).octet(1 if multiple else 0)
-        )
+    def send_confirm(self, first: i64, last: i64, is_taken: bool) -> None:
+        method = MethodWriter(BASIC_ACK if is_taken else BASIC_NACK)
+        self.connection.send(self.number, method.longlong(last).octet(1 if last > first else 0))
 
     def send_ended(self, consumer: Consumer) -> None:
         if self.closed:

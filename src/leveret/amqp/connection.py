@@ -30,7 +30,6 @@ from leveret.amqp.connection_state import (
 from leveret.amqp.dispatch import dispatch
 from leveret.amqp.frame_errors import bad_end, expected_content, too_large, unknown_frame
 from leveret.amqp.handshake import (
-    PROTOCOL_HEADER,
     PROTOCOL_HEADER_0_9,
     TLS_HANDSHAKE,
     on_login,
@@ -47,6 +46,7 @@ from leveret.amqp.methods import (
     FRAME_HEADER,
     FRAME_METHOD,
     FRAME_OVERHEAD,
+    PROTOCOL_HEADER,
 )
 from leveret.amqp.rare_frames import on_other_frame, on_unexpected
 from leveret.amqp.reader import MethodReader

@@ -1,6 +1,8 @@
-"""The numbers of AMQP 0-9-1: frame types, methods (class << 16 | method), frame sizes."""
+"""The numbers of AMQP 0-9-1: header, frame types, methods (class << 16 | method), frame sizes."""
 
 from typing import Final
+
+PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"  # the first bytes of a client
 
 FRAME_METHOD: Final = 1
 FRAME_HEADER: Final = 2

@@ -40,6 +40,7 @@ from leveret.amqp.methods import (
     FRAME_HEARTBEAT,
     FRAME_METHOD,
     FRAME_OVERHEAD,
+    PROTOCOL_HEADER,
 )
 from leveret.amqp.reader import MethodReader
 from leveret.amqp.writer import MethodWriter
@@ -60,7 +61,6 @@ FRAMES_PER_READ: Final = 2_000
 REST_S: Final = 0.002
 UNREAD_BYTES_MAX: Final = 8 << 20  # sent, and not read by the peer; then the connection ends
 
-_PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
 _HEARTBEAT: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 _FRAME_HEAD_BYTES: Final = 7
 _CHANNEL: Final = 1
@@ -173,7 +173,7 @@ class AmqpClient(asyncio.Protocol):
 
     async def _shake_hands(self) -> None:
         uri = self._uri
-        self._write(_PROTOCOL_HEADER)
+        self._write(PROTOCOL_HEADER)
         start = await self._wait_for(CONNECTION_START)
         start.short()  # version of the protocol
         self.server_properties = start.table()

@@ -22,6 +22,7 @@ REDRIVE_COUNT: Final = "x-redrive-count"
 DEATH_HISTORY: Final = "x-death-history"  # an x-death that the broker must not continue
 ORIGINAL_EXCHANGE: Final = "x-original-exchange"  # to which the event was published
 ORIGINAL_ROUTING_KEY: Final = "x-original-routing-key"
+ORIGINAL_USER: Final = "x-original-user-id"  # a copy may not carry the user id of another user
 DIED_AT: Final = "x-died-at"  # when it became a dead letter; x-death has only first deaths
 UNANSWERED_COUNT: Final = "x-unanswered-count"  # deliveries that came back without an answer
 COPY_COUNT: Final = "x-copy-count"  # copies that the bus made, one of the other

@@ -25,7 +25,6 @@ PERSISTENT: Final = 2
 DELAY_S_MAX: Final = bus_headers.COUNT_MAX // 1000
 # CC and BCC, and the headers that quorum queues add to a delivery.
 _NOT_COPIED: Final = ("CC", "BCC", *bus_headers.DELIVERY_COUNTS)
-_ORIGINAL_USER: Final = "x-original-user-id"
 
 
 @dataclass(frozen=True)
@@ -114,7 +113,7 @@ def copy_of_message(
     """Copy a received message with other headers. The copy is mandatory: a queue must take it."""
     kept = {name: value for name, value in headers.items() if name not in _NOT_COPIED}
     if properties.user_id:
-        kept[_ORIGINAL_USER] = properties.user_id
+        kept[bus_headers.ORIGINAL_USER] = properties.user_id
     changed = copy_properties(
         properties,
         headers=kept,

@@ -4,16 +4,13 @@ Recovery calls `load` when the register and all queues are known, before the mes
 are in force before the first delivery.
 """
 
-import json
-from typing import Final
-
-from leveret.definitions.limits import USER_LIMIT, VHOST_LIMIT, LimitDefinitions
+from leveret.auth.limits import USER_LIMIT, VHOST_LIMIT
+from leveret.definitions.limits import LimitDefinitions
 from leveret.definitions.parameters import CLUSTER_NAME, Parameters
 from leveret.definitions.policies import OPERATOR_POLICY, POLICY, PolicyDefinitions
 from leveret.definitions.vhosts import VhostDefinitions
 from leveret.engine.broker import Broker
-
-PAUSED: Final = "paused"  # kind of register entries for paused queues; the key is vhost and name
+from leveret.engine.vhosts.pausing import forget_pauses
 
 
 class Definitions:
@@ -77,10 +74,7 @@ class Definitions:
         self.operator_policies.forget_vhost(name)
         self.vhost_limits.forget(name)
         self.parameters.forget_vhost(name)
-        register = self.broker.register
-        for key in list(register.entries(PAUSED)):
-            if json.loads(key)[0] == name:
-                register.drop(PAUSED, key)
+        forget_pauses(self.broker.register, name)
 
 
 def attach_definitions(broker: Broker) -> None:

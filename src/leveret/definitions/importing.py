@@ -18,7 +18,7 @@ from leveret.auth.hashes import PasswordHash, hash_password, read_hash
 from leveret.auth.users import parse_tags, require_valid
 from leveret.definitions import checks
 from leveret.definitions.definitions import Definitions
-from leveret.definitions.limits import QUEUES
+from leveret.definitions.limits import MAX_QUEUES
 from leveret.definitions.object_checker import ObjectChecker
 from leveret.definitions.object_importer import put_binding, put_exchange, put_queue
 from leveret.definitions.parameters import VHOST_LIMITS, require_global, require_settable
@@ -254,7 +254,7 @@ class Importer:
             component, vhost, _ = self._parameter(row)
             values = row.get("value")
             if component == VHOST_LIMITS and isinstance(values, dict):
-                limits[vhost] = values.get(QUEUES, -1)
+                limits[vhost] = values.get(MAX_QUEUES, -1)
         return limits
 
 

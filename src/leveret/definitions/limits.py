@@ -11,24 +11,23 @@ import json
 from collections.abc import Iterator
 from typing import Final
 
+from leveret.auth.limits import MAX_CHANNELS, MAX_CONNECTIONS, USER_LIMIT, VHOST_LIMIT
 from leveret.definitions import checks
 from leveret.engine.broker import Broker
 from leveret.errors import PreconditionFailedError
 
-VHOST_LIMIT: Final = "vhost_limit"
-USER_LIMIT: Final = "user_limit"
-QUEUES: Final = "max-queues"
+MAX_QUEUES: Final = "max-queues"
 
 OF_VHOST: Final[dict[str, checks.Check]] = {
-    "max-connections": checks.integer_fault,
-    QUEUES: checks.integer_fault,
+    MAX_CONNECTIONS: checks.integer_fault,
+    MAX_QUEUES: checks.integer_fault,
 }
 OF_USER: Final[dict[str, checks.Check]] = {
-    "max-connections": checks.integer_fault,
-    "max-channels": checks.integer_fault,
+    MAX_CONNECTIONS: checks.integer_fault,
+    MAX_CHANNELS: checks.integer_fault,
 }
 
-Values = dict[str, object]
+Values = dict[str, int]
 
 
 class LimitDefinitions:
@@ -91,5 +90,4 @@ class LimitDefinitions:
     def _apply(self, owner: str) -> None:
         vhost = self._broker.vhosts.get(owner)
         if self._kind == VHOST_LIMIT and vhost is not None:
-            most = (self.get(owner) or {}).get(QUEUES, -1)
-            vhost.queues_max = max(most, -1) if isinstance(most, int) else -1
+            vhost.queues_max = max((self.get(owner) or {}).get(MAX_QUEUES, -1), -1)

@@ -65,16 +65,6 @@ class Snowflakes:
         return ids
 
 
-def time_ms_of(id: int) -> int:
-    """Return the time in an id: when it was made, unless ids had run ahead."""
-    return (id >> _TIME_SHIFT) + EPOCH_MS
-
-
 def first_of(time_ms: int) -> int:
     """Return the lowest id of a time."""
     return (time_ms - EPOCH_MS) << _TIME_SHIFT
-
-
-def node_of(id: int) -> int:
-    """Return the number of the node that made an id."""
-    return (id >> SEQUENCE_BITS) & NODE_MAX

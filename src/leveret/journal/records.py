@@ -8,7 +8,8 @@
     GONE     = queue:u64 (first:u64 last:u64)*     settled messages, as runs of sequence numbers
     RETURNED = queue:u64 seq:u64 returns:u32 failures:u32 due_ms:u64
                                                    a message came back
-    MARK     = queue:u64 delivered:u64             messages up to this one may have been delivered
+    MARK     = queue:u64 delivered:i64             messages up to this one may have been delivered;
+                                                   -1: none
     BLOCK    = number:u64                          in a checkpoint: the last block before it
     FILES    = (file:u64 size:u64)*                in a checkpoint: the log files older than it
     END      =                                     the node has stopped in order
@@ -31,11 +32,11 @@
 
     copy     = queue:u64 seq:u64 expires_ms:u64 due_ms:u64 priority:i32 flags:u8
     content  = address header_size:u32 header body
-    address  = keys:u32 shown:u32 exchange:shortstr routing_key:shortstr key:longstr*
+    address  = keys:u32 shown:u32 exchange:shortstr routing_key:shortstr key:longstr{keys - 1}
 
-Numbers are big-endian. `keys` is the number of routing keys, `shown` the number of keys that
-consumers may see: keys from CC, not from BCC. A record may be longer than shown here. Readers skip
-unknown bytes at the end of every record, except for MESSAGE, which ends with the body.
+Numbers are big-endian. `keys` counts the routing key and the keys from CC and BCC; consumers may
+see the first `shown` of them, which leaves out BCC. A record may be longer than shown here. Readers
+skip unknown bytes at the end of every record, except for MESSAGE, which ends with the body.
 """
 
 from typing import Final

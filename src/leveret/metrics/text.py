@@ -1,11 +1,7 @@
 """Formats names, labels and numbers for Prometheus's text format."""
 
-from typing import Final
-
 from leveret.histogram import Histogram
 from leveret.metrics.queue_lines import escaped
-
-MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 Labels = dict[str, str]
 Number = int | float

@@ -39,6 +39,7 @@ from leveret.amqp.methods import (
     EXCHANGE_DELETE,
     EXCHANGE_DELETE_OK,
     FRAME_METHOD,
+    PROTOCOL_HEADER,
     QUEUE_BIND,
     QUEUE_BIND_OK,
     QUEUE_DECLARE,
@@ -58,7 +59,6 @@ _CLIENT_PROPERTIES = table_of({"capabilities": {"authentication_failure_close": 
 ANSWER_S: Final = 10.0  # time limit for the answer to a call
 # From 128 KiB on, malloc maps and unmaps pages for each read, which doubles a consumer's CPU time.
 READ_BYTES: Final = 114_688
-_PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
 _DURABLE: Final = 2
 _NO_ACK: Final = 2
 _NO_WAIT: Final = 1
@@ -165,7 +165,7 @@ class Client:
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def _shake_hands(self, load: Load) -> None:
-        self.send(_PROTOCOL_HEADER)
+        self.send(PROTOCOL_HEADER)
         self._wait_for(CONNECTION_START)
         secret = f"\0{load.user}\0{load.password}".encode()
         start_ok = MethodWriter(CONNECTION_START_OK).table(_CLIENT_PROPERTIES).short_string("PLAIN")

@@ -13,6 +13,7 @@ from functools import partial
 from leveret.cluster.raft.block import MEMBERS, Block
 from leveret.cluster.raft.members import decode_members
 from leveret.cluster.raft.stored import HardState, Stored
+from leveret.errors import ConfigError
 from leveret.journal.cluster_records import maybe_stamp
 from leveret.journal.records import RECORD_HEAD_BYTES, STAMP_BYTES
 from leveret.storage.block_reader import BlockReader, FoundBlock
@@ -45,6 +46,17 @@ class FollowingLog:
     def stored(self) -> Stored:
         """Return the state with which the Raft member begins."""
         return _stored(self.state, self.scan)
+
+    def require_node(self, name: str) -> None:
+        """Close the log and raise ConfigError if the directory belongs to another node."""
+        number = self.state.number
+        named = [m.members[number].name for _, m in self.stored().members if m.has(number)]
+        if named and named[-1] != name:
+            self.close()
+            raise ConfigError(
+                f"the data directory belongs to node {named[-1]}, not to node {name}: "
+                "correct --node or --data"
+            )
 
     def make_block(self, index: int, term: int, kind: int, payload: bytes) -> bytes:
         """Encode a block that the log itself makes. Its time is not before the newest block's."""

@@ -101,6 +101,7 @@ class ClusterNode(ClusterFacts):
             write_raft_state(self._disk, state)
         self._copier = DirectoryCopier(self._disk, self)
         following = self._follow(loop, state)
+        following.require_node(self.cluster.name)
         stored = following.stored()
         self.member = ClusterMember(
             self.cluster,

@@ -16,7 +16,7 @@ The members are bytes that the cluster encodes. Nothing here looks into them.
 import struct
 from typing import Final
 
-from leveret.errors import CorruptionError, NewerFormatError
+from leveret.errors import CorruptionError, NewerFormatError, StorageError
 from leveret.storage.checkpoint import read_whole, write_whole
 from leveret.storage.disk import Disk
 from leveret.storage.file_names import RAFT
@@ -117,6 +117,22 @@ def read_raft_state(disk: Disk) -> RaftState | None:
     state.commit = commit
     state.members = members
     return state
+
+
+def require_no_member(disk: Disk) -> None:
+    """Raise StorageError if the directory belongs to a member of a cluster.
+
+    A node that writes without the other members loses the list of members, which is in the log. As
+    a member it could then lead alone, and replace blocks on which the others have agreed.
+    """
+    state = read_raft_state(disk)
+    if state is not None and state.cluster_id:
+        raise StorageError(
+            f"the directory belongs to a node of cluster {state.cluster_id}: start it with the "
+            "--cluster options of that node; damaged blocks then come from the other nodes; if "
+            "they are lost, run `leveret ctl cluster rescue`; to leave the cluster, restore a "
+            "backup into another directory"
+        )
 
 
 def _text(content: bytes, at: int) -> tuple[bytes, int]:

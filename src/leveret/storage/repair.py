@@ -33,6 +33,7 @@ from leveret.storage.file_names import (
 )
 from leveret.storage.log_reader import LogReader
 from leveret.storage.queue_recovery import QueueRestoration
+from leveret.storage.raft_state import require_no_member
 from leveret.storage.recovery import Recovery
 from leveret.storage.recovery_result import RecoveryResult
 from leveret.storage.segment_files import SegmentFiles
@@ -109,6 +110,8 @@ def repair(
     """
     disk.prepare()
     try:
+        if not dry_run:
+            require_no_member(disk)
         report, broker, found = _examine(disk, prepare)
         if not dry_run and not report.is_sound:
             _mend(disk, report, broker, found)

@@ -22,7 +22,7 @@ from typing import Final
 from leveret.engine.broker import Broker
 from leveret.engine.checkpoint import checkpoint_records
 from leveret.engine.turns.turn import SessionBase
-from leveret.errors import CorruptionError
+from leveret.errors import CorruptionError, StorageError
 from leveret.journal.journal import Journal
 from leveret.storage.backup import NodeBackup, open_members, open_replicated_members
 from leveret.storage.compaction import SPARSE_PERCENT, Compactor
@@ -31,6 +31,7 @@ from leveret.storage.disk import Disk, is_temporary
 from leveret.storage.disk_space import RESERVE_BYTES, DiskAlarm, DiskReserve
 from leveret.storage.log import FILE_BYTES, Log
 from leveret.storage.log_reader import LogReader
+from leveret.storage.raft_state import require_no_member
 from leveret.storage.recovery import Recovery, recover
 from leveret.storage.recovery_result import RecoveryResult
 from leveret.storage.replicated_log import ReplicatedLog
@@ -108,6 +109,12 @@ class Store:
         if self.durability == OS:
             log.warning("durability is os: nothing is synced, and a power loss loses messages")
         self.disk.prepare()
+        if replication is None:
+            try:
+                require_no_member(self.disk)
+            except StorageError:
+                self.disk.release()
+                raise
         reserve = DiskReserve(self.disk, reserve_bytes)
         reserve.find()
         self.disk_alarm = DiskAlarm(self.disk, reserve, loop, free_min_bytes, self._on_disk_alarm)

@@ -23,7 +23,7 @@ from leveret.job_service.shards import ShardsStore, dead_jobs
 from leveret.job_service.shards.migration import STEPS
 from leveret.job_service.shards.settings import WAIT_POLL_S
 from leveret.job_service.shards.sql.loader import CLOCK_SKEW_MS_MAX, LOST_AFTER_MS
-from leveret.job_service.snowflake import node_of
+from leveret.job_service.snowflake import NODE_MAX, SEQUENCE_BITS
 from leveret.testing import ManualClock
 from tests.jobs.shards.deployment import (
     QUICK,
@@ -80,7 +80,7 @@ def test_every_node_has_a_number_of_its_own(deployment: Deployment) -> None:
             assert len(numbers) == 2
             found = await first.enqueue([new()] * 5), await second.enqueue([new()] * 5)
             ids = found[0].ids + found[1].ids
-            assert {node_of(id) for id in ids} == numbers
+            assert {id >> SEQUENCE_BITS & NODE_MAX for id in ids} == numbers
 
     asyncio.run(main())
 

@@ -4,8 +4,11 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
 from leveret.engine.turns.session import Session
 from leveret.engine.vhosts.vhost import Vhost
+from leveret.errors import JobsUnavailableError, LeadLostError, StorageError
 from leveret.job_model import Handle, NewJob
 from leveret.job_service.embedded import dead_jobs
 from leveret.job_service.embedded.store import EmbeddedStore
@@ -21,6 +24,7 @@ class SlowHost:
         self.stage = Stage()
         self.broker = self.stage.broker
         self.on_disk = asyncio.Event()
+        self.fault: StorageError | None = None  # of the log
 
     def now_ms(self) -> int:
         return self.stage.now_ms
@@ -33,6 +37,8 @@ class SlowHost:
 
     async def synced(self) -> None:
         await self.on_disk.wait()
+        if self.fault is not None:
+            raise self.fault
 
     def begin_sync(self) -> "asyncio.Future[None]":
         return asyncio.get_running_loop().create_task(self.synced())
@@ -89,3 +95,15 @@ def test_all_of_the_dead_are_changed_in_slices_that_reach_the_disk() -> None:
 
     for change in ("redrive", "delete_dead"):
         asyncio.run(script(change))
+
+
+def test_a_stop_fails_if_the_log_fails_and_not_if_another_node_leads() -> None:
+    async def script(fault: StorageError) -> None:
+        host = SlowHost()
+        host.fault = fault
+        host.on_disk.set()
+        await EmbeddedStore(host).stop(60)
+
+    asyncio.run(script(LeadLostError("another node leads now: try again")))
+    with pytest.raises(JobsUnavailableError, match="no sync"):
+        asyncio.run(script(StorageError("no sync")))

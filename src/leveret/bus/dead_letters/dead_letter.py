@@ -18,7 +18,6 @@ from leveret.bus.lossless_properties import LosslessProperties, copy_properties
 
 # Headers that quorum queues add to every delivery (RabbitMQ 3), or to a requeued message.
 QUORUM_COUNTS: Final = bus_headers.DELIVERY_COUNTS
-_ORIGINAL_USER: Final = "x-original-user-id"
 # Headers that a redrive leaves out: old routing, and counts that the broker adds.
 _NOT_REDRIVEN: Final = ("CC", "BCC", *QUORUM_COUNTS)
 
@@ -98,5 +97,5 @@ class DeadLetter:
         headers = bus_headers.redrive_headers(kept, queue, continues=continues, reset=reset)
         # A broker closes the channel if the user id is not that of the connection.
         if self.properties.user_id:
-            headers[_ORIGINAL_USER] = self.properties.user_id
+            headers[bus_headers.ORIGINAL_USER] = self.properties.user_id
         return copy_properties(self.properties, headers=headers, user_id=None)

@@ -9,11 +9,11 @@ import typer
 from leveret.cli.jobs.options import Topic, jobs_command, to_row
 from leveret.cli.shared.output import Output, Row
 from leveret.clock import Clock
+from leveret.job_model import STATES
 from leveret.jobs.client.client import Client
 from leveret.jobs.client.errors import CallError, NotAllowedError, NotAuthenticatedError
 from leveret.jobs.client.topics import TopicStats
 
-_STATES: Final = ("ready", "scheduled", "leased", "dead")
 _COUNTS: Final = ("enqueued", "handed_out", "acked", "failed", "expired")
 _DEAD: Final = ("id", "attempts", "failed_at", "error", "payload")
 _RATES: Final = {  # columns of `top` → field of TopicStats
@@ -34,7 +34,7 @@ def stats(client: Client, output: Output, all_namespaces: AllNamespaces = False)
     """Show the topics. Counts jobs by state, and shows the age of the oldest ready job."""
     found = client.stats(namespace=None if all_namespaces else client.namespace)
     rows = [_row(each, Clock().now_ms()) for each in found]
-    output.table(rows, ("namespace", "topic", *_STATES, "oldest", *_COUNTS))
+    output.table(rows, ("namespace", "topic", *STATES, "oldest", *_COUNTS))
     for line in _not_counted(rows):
         typer.echo(f"leveret jobs: {line}", err=True)
 
@@ -193,7 +193,7 @@ class TopicRates:
         table = Table(box=None, pad_edge=False)
         table.add_column("namespace", no_wrap=True)
         table.add_column("topic", no_wrap=True)
-        numbers = (*_STATES, "oldest", *_RATES)
+        numbers = (*STATES, "oldest", *_RATES)
         for name in numbers:
             table.add_column(name, justify="right", no_wrap=True, min_width=len(name))
         names = ("namespace", "topic", *numbers)

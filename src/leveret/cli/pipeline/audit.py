@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from leveret.cli.pipeline.options import pipeline_command, show_progress
+from leveret.cli.pipeline.options import UNITS_S, pipeline_command, show_progress
 from leveret.cli.shared.options import print_json
 from leveret.cli.shared.output import Output
 from leveret.errors import ConfigError
@@ -13,7 +13,6 @@ from leveret.pipeline.environment import Environment
 
 FAULTS_FOUND: Final = 3  # exit code; 1 means that the audit could not run
 FAULTS_SHOWN: Final = 100
-_UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _AGE: Final = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
 
 
@@ -67,7 +66,7 @@ def parse_age(text: str) -> float:
         raise ConfigError(
             f"'{text}' is not an age: use seconds, or a number followed by s, m, h or d"
         )
-    return float(found[1]) * _UNITS_S[found[2] or "s"]
+    return float(found[1]) * UNITS_S[found[2] or "s"]
 
 
 def _show(output: Output, found: Any) -> None:

@@ -39,6 +39,7 @@ Token = Annotated[
     ),
 ]
 # delta-rs writes an error and its causes as lines, with red arrows.
+UNITS_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}  # of ages and windows
 _ARROW: Final = re.compile("\x1b\\[31m↳\x1b\\[0m")
 SHARED_OPTIONS: Final[dict[str, tuple[Any, Any]]] = {
     "url": (Url, DEFAULT_URL),

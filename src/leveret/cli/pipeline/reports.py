@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from leveret.cli.pipeline.options import Token, pipeline_command
+from leveret.cli.pipeline.options import UNITS_S, Token, pipeline_command
 from leveret.cli.shared.options import print_json
 from leveret.cli.shared.output import Output
 from leveret.clock import Clock
@@ -15,7 +15,6 @@ from leveret.lake.layout import replace_file
 from leveret.pipeline.environment import Environment, without_login
 from leveret.pipeline.time_options import parse_time_option
 
-UNITS_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 WINDOWS_S: Final = (1, 31 * 86_400)
 REPORTS: Final = "reports"
 

@@ -47,7 +47,6 @@ _HEADINGS: Final = {
     "queue.vhost": "vhost",
     "queue.name": "queue",
     "channel_details.name": "channel",
-    "time_ms": "time",
 }
 _TIME_SUFFIXES: Final = ("connected_at", "_at_ms", "time_ms")
 
@@ -77,8 +76,7 @@ class Output:
         names = list(columns)
         for name in names:
             is_number = bool(rows) and all(_is_number(field_at(row, name)) for row in rows)
-            heading = _HEADINGS.get(name, name)
-            table.add_column(heading, justify="right" if is_number else "left", no_wrap=True)
+            table.add_column(_heading(name), justify="right" if is_number else "left", no_wrap=True)
         for row in rows:
             style = "red" if row.get("messages_damaged") else None
             table.add_row(*(_shown(field_at(row, name), name) for name in names), style=style)
@@ -93,9 +91,9 @@ class Output:
         if self.as_json:
             print_json(found)
             return
-        width = max((len(name) for name in found), default=0)
+        width = max((len(_heading(name)) for name in found), default=0)
         for name, value in found.items():
-            typer.echo(f"{name:<{width}}  {_shown(value, name)}")
+            typer.echo(f"{_heading(name):<{width}}  {_shown(value, name)}")
 
     def done(self, text: str, found: object = None) -> None:
         """Print that the command succeeded: `text`, or `found` as JSON."""
@@ -160,6 +158,13 @@ def field_at(row: Row, name: str) -> Any:
     for part in name.split("."):
         found = found.get(part) if isinstance(found, dict) else None
     return found
+
+
+def _heading(name: str) -> str:
+    """Return the heading of a field. A time loses its unit, because a date is shown."""
+    if name.endswith(_TIME_SUFFIXES):
+        return name.removesuffix("_ms")
+    return _HEADINGS.get(name, name)
 
 
 def format_time(time_ms: int) -> str:

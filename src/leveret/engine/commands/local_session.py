@@ -63,32 +63,8 @@ class LocalSession(Session):
             if isinstance(holder, Consumer) and holder.no_ack:
                 message.holder = None
 
-    def send_confirms(self) -> None:
-        self._confirm_through(self.publish_seq)
-
-    def on_synced(self, seq: i64) -> None:
-        self._confirm_through(seq)
-
-    def on_unsafe(self, seq: i64) -> None:
-        if not self.closed and seq > self.confirmed_seq:
-            self.refused = [later for later in self.refused if later > seq]
-            self._confirm(seq, False)
-
-    def _confirm_through(self, last: i64) -> None:
-        if self.closed:
-            return
-        refused = self.refused
-        while refused and refused[0] <= last:
-            seq: i64 = refused.pop(0)
-            if seq - 1 > self.confirmed_seq:
-                self._confirm(seq - 1, True)
-            self._confirm(seq, False)
-        if last > self.confirmed_seq:
-            self._confirm(last, True)
-
-    def _confirm(self, seq: i64, is_taken: bool) -> None:
-        self.confirmed_seq = seq
-        self._on_confirm(seq, is_taken)
+    def send_confirm(self, first: i64, last: i64, is_taken: bool) -> None:
+        self._on_confirm(last, is_taken)
 
     def send_ended(self, consumer: Consumer) -> None:
         if not self.closed:

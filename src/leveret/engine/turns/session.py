@@ -86,6 +86,39 @@ class Session(SessionBase):
         """Return messages that an uncommitted transaction has settled: they are in flight."""
         return []
 
+    def send_confirms(self) -> None:
+        self._confirm_through(self.publish_seq)
+
+    def on_synced(self, seq: i64) -> None:
+        self._confirm_through(seq)
+
+    def on_unsafe(self, seq: i64) -> None:
+        if not self.closed and seq > self.confirmed_seq:
+            self.refused = [later for later in self.refused if later > seq]
+            self._confirm(seq, is_taken=False)
+
+    def _confirm_through(self, last: i64) -> None:
+        """Confirm all publishes up to `last`: one ack, and a nack for each refused publish."""
+        if self.closed:
+            return
+        refused = self.refused
+        while refused and refused[0] <= last:
+            seq: i64 = refused.pop(0)
+            if seq - 1 > self.confirmed_seq:
+                self._confirm(seq - 1, is_taken=True)
+            self._confirm(seq, is_taken=False)
+        if last > self.confirmed_seq:
+            self._confirm(last, is_taken=True)
+
+    def _confirm(self, seq: i64, *, is_taken: bool) -> None:
+        first = self.confirmed_seq + 1
+        self.confirmed_seq = seq
+        self.send_confirm(first, seq, is_taken)
+
+    def send_confirm(self, first: i64, last: i64, is_taken: bool) -> None:
+        """Tell the peer that its publishes from `first` to `last` are taken, or are refused."""
+        raise NotImplementedError
+
     def send_ended(self, consumer: "Consumer") -> None:
         """Tell the peer that the broker ended a consumer."""
         raise NotImplementedError

@@ -41,6 +41,13 @@ def forget_pause(register: Register, queue: Queue) -> None:
     register.drop(PAUSED, _key(queue))
 
 
+def forget_pauses(register: Register, vhost: str) -> None:
+    """Remove the entries of all queues of a vhost that is deleted."""
+    for key in list(register.entries(PAUSED)):
+        if json.loads(key)[0] == vhost:
+            register.drop(PAUSED, key)
+
+
 def load_pauses(register: Register, queues: list[Queue | None]) -> None:
     """Pause queues after a start, as the register says. Remove entries of missing queues."""
     entries = list(register.entries(PAUSED))

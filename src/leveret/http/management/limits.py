@@ -21,14 +21,14 @@ class VhostLimits(msgspec.Struct):
     """The limits of one vhost."""
 
     vhost: str
-    value: dict[str, object]
+    value: dict[str, int]
 
 
 class UserLimits(msgspec.Struct):
     """The limits of one user."""
 
     user: str
-    value: dict[str, object]
+    value: dict[str, int]
 
 
 class LimitBody(msgspec.Struct):

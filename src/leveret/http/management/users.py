@@ -5,7 +5,6 @@ thread, because hashing is slow on purpose.
 """
 
 import asyncio
-import json as plain_json
 from typing import Final
 
 import msgspec
@@ -22,7 +21,7 @@ from leveret.auth import (
     parse_tags,
     read_hash,
 )
-from leveret.auth.limits import MAX_CHANNELS, MAX_CONNECTIONS, USER_LIMIT
+from leveret.auth.limits import MAX_CHANNELS, MAX_CONNECTIONS
 from leveret.auth.permissions import require_patterns
 from leveret.errors import NotFoundError, PreconditionFailedError
 from leveret.http.framework.node import NodeView
@@ -178,13 +177,12 @@ def seen_account(request: Request) -> Account:
 
 
 def _info(node: NodeView, account: Account) -> UserInfo:
-    limits = node.broker.register.get(USER_LIMIT, account.name)
     return UserInfo(
         account.name,
         account.password.text,
         account.password.algorithm,
         list(account.tags),
-        plain_json.loads(limits) if limits is not None else {},
+        node.definitions.user_limits.get(account.name) or {},
     )
 
 
@@ -220,12 +218,10 @@ def _require_grantable(node: NodeView, body: UserBody) -> None:
 
 def _put_limits(node: NodeView, name: str, limits: UserLimitsBody) -> None:
     """Set the given limits; others are unchanged."""
-    register = node.broker.register
-    kept = plain_json.loads(register.get(USER_LIMIT, name) or "{}")
     given = {MAX_CONNECTIONS: limits.max_connections, MAX_CHANNELS: limits.max_channels}
-    kept.update({limit: n for limit, n in given.items() if n is not None})
-    if kept:
-        register.put(USER_LIMIT, name, plain_json.dumps(kept))
+    for limit, number in given.items():
+        if number is not None:
+            node.definitions.user_limits.put_one(name, limit, number)
 
 
 OPERATIONS: Final = (

@@ -23,6 +23,7 @@ from leveret.errors import (
     JobsFullError,
     JobsInvalidError,
     JobsUnavailableError,
+    LeadLostError,
     StorageError,
 )
 from leveret.job_model import (
@@ -83,6 +84,8 @@ class EmbeddedStore:
         try:
             async with asyncio.timeout(deadline_s):
                 await self._host.synced()
+        except LeadLostError:
+            return  # answered calls are committed, and calls that wait get this error
         except (StorageError, TimeoutError) as fault:
             raise JobsUnavailableError(f"the log of this node: {fault}") from fault
 

@@ -340,7 +340,7 @@ class Enqueuer:
             raw = [encode_job(job) for job in new]
             self._wal.append(new, raw, asyncio.get_running_loop().time())
             try:
-                for shard, jobs in self._by_shard(new):
+                for shard, jobs in self._routes.by_shard(new):
                     given.update(await self._tables.put(shard, jobs))
             except JobsError as error:
                 await self._take_back(new)
@@ -379,13 +379,6 @@ class Enqueuer:
         except JobsUnavailableError:
             self._to_forget = keys + self._to_forget
             raise
-
-    def _by_shard(self, jobs: list[BufferedJob]) -> list[tuple[Shard, list[BufferedJob]]]:
-        found: dict[int, list[BufferedJob]] = {}
-        for job in jobs:
-            shard = self._routes.shard_of((job.namespace, job.topic))
-            found.setdefault(shard.index, []).append(job)
-        return [(self._shards[index], jobs) for index, jobs in found.items()]
 
 
 def by_topic(jobs: list[BufferedJob]) -> dict[TopicName, list[BufferedJob]]:

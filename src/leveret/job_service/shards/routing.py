@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 from leveret.errors import JobsUnavailableError
+from leveret.job_service.shards.buffered_job import BufferedJob
 from leveret.job_service.shards.redis.redis_client import RedisClient
 from leveret.job_service.shards.shard import Shard, TopicStoppedError
 from leveret.job_service.shards.topic_name import TopicName
@@ -74,6 +75,14 @@ class ShardMap:
                 f"the topic {topic[1]} is on shard {index}, which this node was not given"
             )
         return self._shards[index]
+
+    def by_shard(self, jobs: list[BufferedJob]) -> list[tuple[Shard, list[BufferedJob]]]:
+        """Return jobs, which may be of several topics, by the shard of their topic."""
+        found: dict[int, list[BufferedJob]] = {}
+        for job in jobs:
+            shard = self.shard_of((job.namespace, job.topic))
+            found.setdefault(shard.index, []).append(job)
+        return [(self._shards[index], jobs) for index, jobs in found.items()]
 
     def is_on(self, topic: TopicName, shard: Shard) -> bool:
         """Return whether a topic is on a shard, also if this node lacks the shard of the topic."""

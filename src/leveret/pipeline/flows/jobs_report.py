@@ -13,6 +13,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 
 from leveret.charts.axes import parse_time_s
+from leveret.job_model import STATES
 from leveret.jobs.client.client import Client
 from leveret.pipeline.report_rows import collect_rows
 from leveret.pipeline.shards import read_jobs
@@ -60,7 +61,7 @@ def report_over_http(
         oldest_s = one.oldest_ready_s
         topics.append(
             {
-                **{state: getattr(one, state) for state in transforms.STATES},
+                **{state: getattr(one, state) for state in STATES},
                 "namespace": one.namespace,
                 "topic": one.topic,
                 "oldest_ready": None if oldest_s is None else _text(oldest_s),
@@ -103,7 +104,7 @@ def _count_dead(
 
 
 def _sums(topics: list[dict[str, Any]]) -> dict[str, Any]:
-    return {state: sum(row[state] for row in topics) for state in transforms.STATES}
+    return {state: sum(row[state] for row in topics) for state in STATES}
 
 
 def _age_s(now: datetime, since_s: float) -> float:

@@ -9,6 +9,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
+from leveret.job_model import STATES
+
 # The columns that a query has to read: no payloads.
 COLUMNS: Final = (
     "id",
@@ -20,7 +22,6 @@ COLUMNS: Final = (
     "attempts",
     "failures",
 )
-STATES: Final = ("ready", "scheduled", "leased", "dead")
 ERROR_MAX: Final = 300  # characters of the first line that are kept
 _FAILURES: Final = "array<struct<attempt:bigint,time_ms:bigint,error:string>>"
 

@@ -122,7 +122,7 @@ class Sweeper:
 
     async def _put(self, ids: list[int]) -> None:
         for some in _pieces(self._wal, ids):
-            for shard, jobs in self._by_shard(some):
+            for shard, jobs in self._routes.by_shard(some):
                 if shard.is_up:
                     await self._put_to(shard, jobs)
 
@@ -148,13 +148,6 @@ class Sweeper:
                     undo = partial(self._tables.undo, jobs=jobs)
                     await self._routes.reach(topic, undo, self._tables.settings.deadline_s)
                     self._wal.settle(job.id for job in jobs)
-
-    def _by_shard(self, jobs: list[BufferedJob]) -> list[tuple[Shard, list[BufferedJob]]]:
-        found: dict[int, list[BufferedJob]] = {}
-        for job in jobs:
-            shard = self._routes.shard_of((job.namespace, job.topic))
-            found.setdefault(shard.index, []).append(job)
-        return [(self._shards[index], jobs) for index, jobs in found.items()]
 
     def low(self) -> int:
         """Return an id below all that this node may still insert."""
