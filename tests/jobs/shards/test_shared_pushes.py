@@ -12,7 +12,7 @@ from leveret.errors import JobsUnavailableError
 from leveret.job_model import Enqueued
 from leveret.job_service.shards.batching import CALLERS_MAX
 from leveret.job_service.shards.store import ShardsStore
-from tests.jobs.shards.deployment import QUIET, Deployment, drain, hold_flushers, is_whole, new
+from tests.jobs.shards.deployment import QUIET, Deployment, drain, hold_flushers, new
 from tools.services import RedisServer
 
 pytestmark = pytest.mark.compiled_only("the store is the same in both forms")
@@ -68,18 +68,38 @@ def begin(store: ShardsStore, payload: bytes) -> "asyncio.Future[Enqueued | Exce
     return outcome
 
 
-def test_a_lone_job_needs_no_task_and_others_share_the_next_push(deployment: Deployment) -> None:
+def test_jobs_that_need_no_task_share_the_push_after_that_of_the_first(
+    deployment: Deployment, redis_server: RedisServer
+) -> None:
     async def main() -> None:
         async with deployment.node(settings=QUIET) as store:
             hold_flushers(store)
-            first = begin(store, b"first")
-            assert not store.begin_enqueue([new(payload=b"x")], print), "the topic is busy"
-            await store.enqueue([new(payload=b"second")])
-            found = await first
-            assert isinstance(found, Enqueued)
+            await store.enqueue([new(payload=b"first")])
+            before = scripts_run(redis_server)
+            found = await asyncio.gather(*[begin(store, b"%d" % number) for number in range(5)])
+            assert all(isinstance(each, Enqueued) for each in found)
+            assert scripts_run(redis_server) - before == 2
             assert not store.begin_enqueue([new(idempotency_key="k")], print), "it has a key"
-            assert await drain(store, "t") == [b"first", b"second"]
-            assert is_whole(store)
+            assert not store._wal.unanswered
+            assert await drain(store, "t") == [b"first", *(b"%d" % n for n in range(5))]
+
+    asyncio.run(main())
+
+
+def test_jobs_that_need_no_task_and_share_a_push_are_refused_together(
+    deployment: Deployment,
+) -> None:
+    small = msgspec.structs.replace(QUIET, buffer_max=3)
+
+    async def main() -> None:
+        async with deployment.node(settings=small) as store:
+            hold_flushers(store)
+            outcomes = [begin(store, b"%d" % number) for number in range(5)]
+            first, *shared = await asyncio.gather(*outcomes)
+            assert isinstance(first, Enqueued)
+            assert all("is full" in str(each) for each in shared)
+            assert not store._wal.unanswered
+            assert await drain(store, "t") == [b"0"]
 
     asyncio.run(main())
 
@@ -94,7 +114,6 @@ def test_a_job_that_needs_no_task_is_pushed_again_if_redis_lost_the_script(
             found = await begin(store, b"kept")
             assert isinstance(found, Enqueued)
             assert await drain(store, "t") == [b"kept"]
-            assert is_whole(store)
 
     asyncio.run(main())
 

@@ -43,15 +43,18 @@ class Batcher(Generic[Key, Request, Answer]):
         `may_leave`: the caller may be cancelled. A task of its own does the work then, so that no
         statement is broken off.
         """
-        is_busy = key in self._busy
-        if not is_busy and not may_leave:
+        if not self.is_busy(key) and not may_leave:
             return await self._serve_one(key, request)
+        return await self.join(key, request)
+
+    def join(self, key: Key, request: Request) -> "asyncio.Future[Answer]":
+        """Return the future of the answer to a request, which a task of its own serves."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Answer] = loop.create_future()
         self._waiting.setdefault(key, []).append((request, answer))
-        if not is_busy:
+        if not self.is_busy(key):
             self._busy[key] = loop.create_task(self._serve(key))
-        return await answer
+        return answer
 
     async def _serve_one(self, key: Key, request: Request) -> Answer:
         """Serve a lone caller in its own task. A task serves the callers that come meanwhile."""

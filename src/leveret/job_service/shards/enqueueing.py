@@ -12,8 +12,8 @@ taken back:
   delivered.
 
 Concurrent calls that enqueue one small job each to the same topic share a record and a push
-(`batching.py`). A lone call does not wait, and needs no task (`begin`). If the record or the push
-fails, all of these calls fail.
+(`batching.py`). A lone call does not wait. These calls need no task (`begin`). If the record or the
+push fails, all of these calls fail.
 
 Idempotency keys are set in Redis in the same step as the push. Redis knows all keys unless it lost
 its data. In that case (`mqueue:keys`) the shards are asked first.
@@ -103,8 +103,7 @@ class Enqueuer:
     def begin(self, job: NewJob, on_done: OnEnqueued) -> bool:
         """Begin to enqueue a job without a task; call `on_done` at the end.
 
-        Return False if `enqueue` has to be called: only a lone call for a small job without a key
-        needs no task.
+        Return False if `enqueue` has to be called: only a small job without a key needs no task.
         """
         topic = (job.namespace, job.topic)
         settings = self._tables.settings
@@ -113,13 +112,17 @@ class Enqueuer:
             or settings.rate_max is not None
             or self._wal.is_synced_first
             or not self._redis.is_up
-            or self._singles.is_busy(topic)
         ):
             return False
         self._require([job])
         now_ms = self._tables.clock.now_ms()
         (id,) = self._id_generator.make_ids(1, now_ms)
         buffered = _buffered_job(job, id, now_ms)
+        if self._singles.is_busy(topic):
+            self._wal.unanswered.add(id)
+            shared = self._singles.join(topic, buffered)
+            shared.add_done_callback(partial(self._on_shared_push, id, on_done))
+            return True
         raw = encode_job(buffered)
         self._wal.append([buffered], [raw], asyncio.get_running_loop().time())
         self._wal.unanswered.add(id)  # the sweeper leaves it alone
@@ -127,6 +130,16 @@ class Enqueuer:
         pushed = self._redis.begin_push(buffered, raw)
         pushed.add_done_callback(partial(self._on_pushed, buffered, raw, on_done))
         return True
+
+    def _on_shared_push(self, id: int, on_done: OnEnqueued, pushed: "asyncio.Future[int]") -> None:
+        self._wal.unanswered.discard(id)
+        fault = pushed.exception()
+        if fault is None:
+            on_done(Enqueued([id], 0))
+        elif isinstance(fault, Exception):
+            on_done(fault)
+        else:
+            on_done(JobsUnavailableError("the store was closed"))
 
     def _on_pushed(
         self, job: BufferedJob, raw: bytes, on_done: OnEnqueued, pushed: "asyncio.Future[Any]"
