@@ -17,6 +17,9 @@ from leveret.http.jobs.access import INTERNAL_ERROR, Caller, error_response, pro
 from leveret.http.jobs.calls import enqueued_response, new_jobs
 from leveret.job_model import Enqueued
 
+# A larger body may hold many jobs. If the store declines them, the body is decoded twice.
+BODY_BYTES_MAX: Final = 4_096
+
 log = logging.getLogger(__name__)
 
 Respond = Callable[[Response], None]
@@ -26,7 +29,7 @@ QuickCall = Callable[[NodeView, str, bytes, Respond], bool]
 
 def enqueue(node: NodeView, token: str, body: bytes, respond: Respond) -> bool:
     store = node.jobs.maybe_store()
-    if store is None:
+    if store is None or len(body) > BODY_BYTES_MAX:
         return False
     try:
         jobs = new_jobs(Caller(node, store, token_access(node, token)), body)
