@@ -75,7 +75,7 @@ _LATE_COMPILING: Final = (
     " -XX:Tier4BackEdgeThreshold=400000"
 )
 # For a fast start: one shuffle partition, no adaptive plans, no Java code generated for a query (a
-# tenth of the CPU time of the tests), a JVM that compiles little.
+# tenth of the CPU time of the tests), plans without checks, a JVM that compiles little.
 QUICK_SETTINGS: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
@@ -84,6 +84,9 @@ QUICK_SETTINGS: Final = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.constraintPropagation.enabled": "false",
+    "spark.sql.lightweightPlanChangeValidation": "false",
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 
