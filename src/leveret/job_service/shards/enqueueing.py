@@ -103,7 +103,8 @@ class Enqueuer:
     def begin(self, job: NewJob, on_done: OnEnqueued) -> bool:
         """Begin to enqueue a job without a task; call `on_done` at the end.
 
-        Return False if `enqueue` has to be called: only a small job without a key needs no task.
+        Return False if `enqueue` has to be called: only a small job without a key, for a shard
+        that was probed lately, needs no task.
         """
         topic = (job.namespace, job.topic)
         settings = self._tables.settings
@@ -112,6 +113,7 @@ class Enqueuer:
             or settings.rate_max is not None
             or self._wal.is_synced_first
             or not self._redis.is_up
+            or not self._routes.shard_of(topic).is_fresh
         ):
             return False
         self._require([job])
@@ -133,19 +135,18 @@ class Enqueuer:
 
     def _on_shared_push(self, id: int, on_done: OnEnqueued, pushed: "asyncio.Future[int]") -> None:
         self._wal.unanswered.discard(id)
-        fault = pushed.exception()
-        if fault is None:
-            on_done(Enqueued([id], 0))
-        elif isinstance(fault, Exception):
-            on_done(fault)
-        else:
+        if pushed.cancelled():
             on_done(JobsUnavailableError("the store was closed"))
+            return
+        fault = pushed.exception()
+        assert fault is None or isinstance(fault, Exception)
+        on_done(Enqueued([id], 0) if fault is None else fault)
 
     def _on_pushed(
         self, job: BufferedJob, raw: bytes, on_done: OnEnqueued, pushed: "asyncio.Future[Any]"
     ) -> None:
         self._singles.end_alone((job.namespace, job.topic))
-        if pushed.exception() is None and pushed.result() == _PUSHED:
+        if not pushed.cancelled() and not pushed.exception() and pushed.result() == _PUSHED:
             self._wal.unanswered.discard(job.id)
             on_done(Enqueued([job.id], 0))
             return
