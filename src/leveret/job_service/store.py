@@ -22,9 +22,11 @@ The contract suite tests these rules:
 - A call that the store cannot serve raises a `JobsError` and has changed nothing.
 """
 
+import asyncio
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
+from leveret.errors import JobsUnavailableError
 from leveret.job_model import (
     Enqueued,
     Handle,
@@ -39,6 +41,16 @@ from leveret.job_model import (
 from leveret.job_service.report import StoreReport
 
 OnEnqueued = Callable[[Enqueued | Exception], None]
+
+
+def tell_end(on_done: OnEnqueued, found: Enqueued, end: "asyncio.Future[Any]") -> None:
+    """Tell that jobs are enqueued, if what `begin_enqueue` waited for has ended without a fault."""
+    if end.cancelled():
+        on_done(JobsUnavailableError("the store was closed"))
+        return
+    fault = end.exception()
+    assert fault is None or isinstance(fault, Exception)
+    on_done(found if fault is None else fault)
 
 
 class Store(Protocol):

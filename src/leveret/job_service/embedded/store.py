@@ -51,7 +51,7 @@ from leveret.job_service.embedded.rate_limits import RateLimits
 from leveret.job_service.embedded.schedules import Schedules
 from leveret.job_service.embedded.topic import TOPIC_ARGUMENTS, Topic
 from leveret.job_service.report import StoreReport
-from leveret.job_service.store import OnEnqueued
+from leveret.job_service.store import OnEnqueued, tell_end
 
 SETTINGS: Final = "job-topic"  # kind of the entries in the register
 _encode: Final = msgspec.json.Encoder().encode
@@ -115,8 +115,7 @@ class EmbeddedStore:
 
         def on_synced(synced: "asyncio.Future[None]") -> None:
             self._unsafe.difference_update(found.ids)
-            fault = synced.exception()
-            on_done(found if not isinstance(fault, Exception) else fault)
+            tell_end(on_done, found, synced)
 
         synced.add_done_callback(on_synced)
         return True

@@ -39,7 +39,7 @@ from leveret.job_service.shards.timestamps import to_ms
 from leveret.job_service.shards.topic_name import TopicName
 from leveret.job_service.shards.wal import Wal
 from leveret.job_service.snowflake import EPOCH_MS, first_of
-from leveret.job_service.store import OnEnqueued
+from leveret.job_service.store import OnEnqueued, tell_end
 
 OUTSTANDING_MAX: Final = 1_000_000  # jobs of this node that are not in their tables yet
 FORGOTTEN_MAX: Final = 100_000  # keys of failed calls that Redis must still delete
@@ -135,12 +135,7 @@ class Enqueuer:
 
     def _on_shared_push(self, id: int, on_done: OnEnqueued, pushed: "asyncio.Future[int]") -> None:
         self._wal.unanswered.discard(id)
-        if pushed.cancelled():
-            on_done(JobsUnavailableError("the store was closed"))
-            return
-        fault = pushed.exception()
-        assert fault is None or isinstance(fault, Exception)
-        on_done(Enqueued([id], 0) if fault is None else fault)
+        tell_end(on_done, Enqueued([id], 0), pushed)
 
     def _on_pushed(
         self, job: BufferedJob, raw: bytes, on_done: OnEnqueued, pushed: "asyncio.Future[Any]"
