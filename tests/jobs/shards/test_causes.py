@@ -133,6 +133,8 @@ def test_a_shard_that_is_made_read_only_is_told(
 
     async def main() -> None:
         async with apart.node() as store:
+            # No probe comes to a shard at rest: a statement of the node itself finds out.
+            await eventually(lambda: all(shard._may_rest() for shard in store._shards))
             try:
                 await set_read_only("on")
                 await eventually(lambda: bool(store.report().faults()))

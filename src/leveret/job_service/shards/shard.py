@@ -185,6 +185,9 @@ class Shard:
             if isinstance(error, asyncpg.DiskFullError):
                 self._full_until_s = asyncio.get_running_loop().time() + FULL_KEPT_S
                 self.health.note_write_refusal(FULL)
+            elif isinstance(error, asyncpg.ReadOnlySQLTransactionError):
+                self.health.note_write_refusal(READ_ONLY)
+                self._probe_wanted.set()  # probes find out when that is over
             else:
                 log.warning("%s refuses a statement: %s", self.name, error)
             raise JobsUnavailableError(f"{self.name} refuses: {_reason(error)}") from error
