@@ -9,6 +9,7 @@ one is killed each second. Times are of the monotonic clock, which all processes
 
 import base64
 import http.client
+import itertools
 import json
 import os
 import random
@@ -19,6 +20,7 @@ from typing import Any, Final
 TOPICS: Final = ("refunds", "mails", "reports", "thumbnails")
 NAMESPACE: Final = "chaos"
 CALL_S: Final = 20.0
+FRESH_MAX: Final = 100  # topics; workers find the last jobs of a run by asking each topic
 
 
 class Actor:
@@ -64,7 +66,14 @@ def topics(actor: Actor) -> list[str]:
     """Return the fixed topics and, with the option `fresh`, one more for each second."""
     begun = actor.options.get("fresh")
     fresh = 0 if begun is None else int(time.monotonic() - float(begun))
-    return [*TOPICS, *(f"fresh{number}" for number in range(fresh))]
+    return [*TOPICS, *(f"fresh{number}" for number in range(min(fresh, FRESH_MAX)))]
+
+
+def next_topic(actor: Actor, calls: int) -> str:
+    """Return a topic by chance; at the end of the run each in turn, so that none is left out."""
+    some = topics(actor)
+    is_over = os.path.exists(actor.options["over"])
+    return some[calls % len(some)] if is_over else actor.chance.choice(some)
 
 
 def produce(actor: Actor) -> None:
@@ -95,8 +104,8 @@ def work(actor: Actor) -> None:
     """Take jobs, do them, and tell."""
     lease_s = float(actor.options["lease"])
     wait_s = 0.05 if "fresh" in actor.options else 0.5
-    while True:
-        topic = actor.chance.choice(topics(actor))
+    for calls in itertools.count():
+        topic = next_topic(actor, calls)
         asked = time.monotonic()
         path = f"/dequeue?namespace={NAMESPACE}&topic={topic}&limit=5&wait={wait_s}&lease={lease_s}"
         status, jobs = actor.call("GET", path)
