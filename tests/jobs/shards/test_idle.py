@@ -50,7 +50,8 @@ async def until_at_rest(*stores: ShardsStore) -> None:
     """Return when nodes know of no due time, and the last measurement of the clock is too old."""
 
     def is_at_rest(shard: Shard) -> bool:
-        return shard.due.next_s == math.inf and shard._may_rest() and not shard.is_fresh
+        may_rest = shard._may_rest() and not shard._probing.locked()
+        return shard.due.next_s == math.inf and may_rest and not shard.is_fresh
 
     await eventually(lambda: all(is_at_rest(each) for store in stores for each in store._shards))
 
@@ -218,6 +219,23 @@ def test_a_call_after_a_rest_measures_the_clock_first(
             await until_at_rest(store)
             offset_s = 7200.0
             assert "ahead of" in await refuses(call(store), JobsUnavailableError)
+
+    asyncio.run(main())
+
+
+def test_calls_at_the_same_time_after_a_rest_wait_for_the_same_measurement(
+    deployment: Deployment,
+) -> None:
+    offset_s = 0.0
+    clock = Clock(lambda: time.time_ns() + round(offset_s * 1e9))
+
+    async def main() -> None:
+        nonlocal offset_s
+        async with deployment.node(clock=clock, settings=RESTING) as store:
+            await until_at_rest(store)
+            offset_s = 7200.0
+            calls = [refuses(store.enqueue([new()]), JobsUnavailableError) for _ in range(3)]
+            assert all("ahead of" in text for text in await asyncio.gather(*calls))
 
     asyncio.run(main())
 

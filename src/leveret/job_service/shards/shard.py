@@ -69,7 +69,7 @@ class Shard:
         self._is_migrated = False
         self.due: Final = DueTimes()
         self._is_used = True  # by a client's call, since the last probe
-        self._probed_s = 0.0  # when the last probe began, by the clock of the event loop
+        self._probed_s = 0.0  # when the last complete probe began, by the clock of the event loop
         self._probe_wanted = asyncio.Event()
         self._probing = asyncio.Lock()
         self._free: list[Any] = []
@@ -274,7 +274,7 @@ class Shard:
             await self._probe()
 
     async def _probe(self) -> None:
-        self._probed_s = asyncio.get_running_loop().time()
+        began_s = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(self._settings.deadline_s):
                 await (self._ask() if self.is_up else self._come_up())
@@ -283,6 +283,7 @@ class Shard:
         except (ConfigError, NewerFormatError) as error:
             self.refusal = error
             self._open_breaker(error)
+        self._probed_s = began_s  # set at the end: calls that come meanwhile wait for the result
 
     async def _ask(self) -> None:
         connection = self._maybe_free()
