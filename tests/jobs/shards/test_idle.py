@@ -273,3 +273,20 @@ def test_a_shard_that_fails_a_call_during_a_rest_is_probed_again(deployment: Dep
             used.terminate()
 
     asyncio.run(main())
+
+
+def test_a_disk_that_was_full_for_a_statement_during_a_rest_is_probed_again(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("leveret.job_service.shards.shard.FULL_KEPT_S", 0.0)
+
+    async def main() -> None:
+        async with deployment.node(settings=RESTING) as store:
+            await until_at_rest(store)
+            shard = shard_of(store)
+            refused = shard.fetch("DO $$ BEGIN RAISE disk_full; END $$")
+            assert "refuses" in await refuses(refused, JobsUnavailableError)
+            assert shard.health.write_refusal
+            await eventually(lambda: not shard.health.write_refusal)
+
+    asyncio.run(main())
