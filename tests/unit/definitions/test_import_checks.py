@@ -146,3 +146,10 @@ def test_existing_queue_of_another_type_is_kept() -> None:
     vhost.declare_queue("log", durable=True, arguments=table_of(STREAM))
     take(broker, queues=[queue("log"), queue("new", remember="log")])
     assert list(vhost.queues) == ["there", "log", "new"]
+
+
+def test_a_limit_of_more_than_64_bits_limits_nothing() -> None:
+    broker, vhost = node()
+    take(broker, parameters=[max_queues(2**70)])
+    take(broker, queues=[queue("new")])
+    assert {"there", "new"} == set(vhost.queues)
