@@ -53,6 +53,7 @@ Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 
 ANSWER_TIMEOUT_S: Final = 30.0  # for one call
 CLOSE_TIMEOUT_S: Final = 2.0
+UNREAD_S: Final = 60.0  # for a broker to read the rest after `close`; then its connection is cut
 FRAME_BYTES_MAX: Final = 131_072
 BODY_BYTES_MAX: Final = 512 << 20
 # A peer that sends tiny frames without end must not hold the event loop: the client rests after so
@@ -224,6 +225,9 @@ class AmqpClient(asyncio.Protocol):
             with contextlib.suppress(TimeoutError, LeveretError):
                 async with asyncio.timeout(CLOSE_TIMEOUT_S):
                     await self._wait_for(CONNECTION_CLOSE_OK)
+            if self._transport is not None and self._transport.get_write_buffer_size():
+                # The socket stays open until the broker has read everything, but not without end.
+                self._loop.call_later(UNREAD_S, self._transport.abort)
         self._end(None)
 
     @property

@@ -39,6 +39,7 @@ class Transport(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.is_open = True
+        self.has_ended = asyncio.Event()
         self.unread_bytes = 0
         self._is_reading = True
 
@@ -57,8 +58,12 @@ class Transport(asyncio.Transport):
     def get_write_buffer_size(self) -> int:
         return self.unread_bytes
 
+    def close(self) -> None:
+        """Wait for the other end to read everything."""
+
     def abort(self) -> None:
         self.is_open = False
+        self.has_ended.set()
 
 
 class Listener(ClientListener):
@@ -174,6 +179,22 @@ def test_a_broker_that_reads_no_acks_is_left() -> None:
         client.send(ack)
         assert str(listener.fault) == "the broker does not read what it is sent"
         assert not transport.is_open
+
+    asyncio.run(run())
+
+
+def test_a_broker_that_reads_nothing_does_not_keep_a_closed_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for limit in ("CLOSE_TIMEOUT_S", "UNREAD_S"):
+        monkeypatch.setattr(f"leveret.amqp_client.client.{limit}", 0.0)
+
+    async def run() -> None:
+        client, transport = connected(Listener())
+        transport.unread_bytes = 1
+        await client.close()
+        async with asyncio.timeout(WITHIN_S):
+            await transport.has_ended.wait()
 
     asyncio.run(run())
 
