@@ -153,3 +153,18 @@ def test_a_limit_of_more_than_64_bits_limits_nothing() -> None:
     take(broker, parameters=[max_queues(2**70)])
     take(broker, queues=[queue("new")])
     assert {"there", "new"} == set(vhost.queues)
+
+
+def test_a_document_of_one_vhost_may_name_an_object_for_several_vhosts() -> None:
+    broker, vhost = node()
+    definitions = Definitions(broker, "hare", "4.3.0")
+    directory = UserDirectory(broker.register, lambda: 1)
+    rows = [{"vhost": name, **queue("new", max_length=5)} for name in ("a", "b")]
+    importer = Importer(definitions, directory, {"queues": rows}, "/", owner="guest")
+    deque(importer.check(), maxlen=0)
+    deque(importer.steps(), maxlen=0)
+    assert list(vhost.queues) == ["there", "new"]
+    rows[1] = {"vhost": "b", **queue("new", max_length=6)}
+    importer = Importer(definitions, directory, {"queues": rows}, "/", owner="guest")
+    with pytest.raises(PreconditionFailedError, match="queues: new is in the document twice"):
+        deque(importer.check(), maxlen=0)
