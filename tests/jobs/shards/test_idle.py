@@ -188,6 +188,20 @@ def test_a_node_whose_notifications_were_lost_looks_when_it_gets_them_again(
     asyncio.run(main())
 
 
+def test_a_node_goes_on_if_it_could_not_tell_the_others(deployment: Deployment) -> None:
+    async def main() -> None:
+        async with deployment.node(settings=RESTING) as store:
+            await until_at_rest(store)
+            due = shard_of(store).due
+            due.expect(1e306)  # no notification can hold it
+            await eventually(lambda: not due.is_news)
+            await store.enqueue([new(deliver_after_ms=store._tables.clock.now_ms() + SOON_MS)])
+            await eventually(lambda: not store._wal.outstanding)
+            await eventually(lambda: is_woken(deployment))
+
+    asyncio.run(main())
+
+
 def test_a_shard_learns_of_due_times_of_a_topic_that_moved_there(deployment: Deployment) -> None:
     async def main() -> None:
         async with deployment.node(settings=RESTING) as store:
