@@ -53,6 +53,7 @@ Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 
 ANSWER_TIMEOUT_S: Final = 30.0  # for one call
 CLOSE_TIMEOUT_S: Final = 2.0
+UNREAD_S: Final = 60.0  # for a broker to read the rest after `close`; then its connection is cut
 FRAME_BYTES_MAX: Final = 131_072
 BODY_BYTES_MAX: Final = 512 << 20
 # A peer that sends tiny frames without end must not hold the event loop: the client rests after so
@@ -132,10 +133,10 @@ class AmqpClient(asyncio.Protocol):
         # The methods that answer the running call, and its result.
         self._expected: tuple[int, ...] = ()
         self._answer: asyncio.Future[MethodReader] | None = None
-        # The message that is being received: method, content header, parts of the body.
+        # The message that is being received: method, content header, start of the body.
         self._method: MethodReader | None = None
         self._header: bytes | None = None
-        self._parts: list[bytes] = []
+        self._body = bytearray()  # a list of tiny parts would take many times the memory
         self._missing_bytes = 0
         self.server_properties: Table = {}
         self._received_s = self._loop.time()
@@ -224,6 +225,9 @@ class AmqpClient(asyncio.Protocol):
             with contextlib.suppress(TimeoutError, LeveretError):
                 async with asyncio.timeout(CLOSE_TIMEOUT_S):
                     await self._wait_for(CONNECTION_CLOSE_OK)
+            if self._transport is not None and self._transport.get_write_buffer_size():
+                # The socket stays open until the broker has read everything, but not without end.
+                self._loop.call_later(UNREAD_S, self._transport.abort)
         self._end(None)
 
     @property
@@ -385,26 +389,29 @@ class AmqpClient(asyncio.Protocol):
         if kind == FRAME_METHOD:
             self._on_method(int.from_bytes(payload[:4], "big"), MethodReader(payload))
         elif kind == FRAME_HEADER:
+            if self._header is not None:  # further messages would extend the body without end
+                raise ClosedError("the broker sent a message inside another one")
             self._header = payload
             self._missing_bytes = int.from_bytes(payload[4:12], "big")
             if self._missing_bytes > BODY_BYTES_MAX:
                 raise ClosedError("the broker sent a message that is too large")
-            self._on_content()
+            self._on_content(b"")
         elif kind == FRAME_BODY:
             if not payload:  # without end, it would hold memory and the loop
                 raise ClosedError("the broker sent an empty part of a message")
-            self._parts.append(payload)
             self._missing_bytes -= len(payload)
-            self._on_content()
+            self._on_content(payload)
 
-    def _on_content(self) -> None:
-        """Give the message to the listener if all of its body is here."""
+    def _on_content(self, part: bytes) -> None:
+        """Add a part to the body. Give the message to the listener if all of it is here."""
         if self._missing_bytes > 0:
+            self._body += part
             return
-        method, header = self._method, self._header
-        body = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        method, header, body = self._method, self._header, part
+        if self._body:
+            body = bytes(self._body) + part
+            self._body = bytearray()
         self._method = self._header = None
-        self._parts = []
         if method is None or header is None or self._missing_bytes < 0:
             raise ClosedError("the broker sent content that belongs to no method")
         if method.data[:4] == BASIC_RETURN.to_bytes(4, "big"):

@@ -17,6 +17,7 @@ from leveret.engine.broker import Broker
 from leveret.errors import PreconditionFailedError
 
 MAX_QUEUES: Final = "max-queues"
+_COUNT_MAX: Final = 2**63 - 1  # the engine counts in 64 bits; RabbitMQ takes any number
 
 OF_VHOST: Final[dict[str, checks.Check]] = {
     MAX_CONNECTIONS: checks.integer_fault,
@@ -90,4 +91,5 @@ class LimitDefinitions:
     def _apply(self, owner: str) -> None:
         vhost = self._broker.vhosts.get(owner)
         if self._kind == VHOST_LIMIT and vhost is not None:
-            vhost.queues_max = max((self.get(owner) or {}).get(MAX_QUEUES, -1), -1)
+            most = (self.get(owner) or {}).get(MAX_QUEUES, -1)
+            vhost.queues_max = min(max(most, -1), _COUNT_MAX)

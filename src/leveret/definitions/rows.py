@@ -39,8 +39,8 @@ class Document:
         """Check that no two rows give different values to one object. Raises as `text` does."""
         for category, fields in _KEYS.items():
             known: dict[tuple[object, ...], Row] = {}
-            for row in self.rows(category):
-                key = tuple(row.get(name) for name in fields if not self._is_ignored(name))
+            for row in map(self._without_vhost, self.rows(category)):
+                key = tuple(row[name] for name in fields if name in row)
                 if known.setdefault(key, row) != row:
                     shown = ", ".join(map(str, key))
                     raise PreconditionFailedError(
@@ -48,9 +48,11 @@ class Document:
                     )
                 yield
 
-    def _is_ignored(self, field: str) -> bool:
-        """Return True for the vhost of a row in a document of one vhost."""
-        return field == "vhost" and self._vhost is not None
+    def _without_vhost(self, row: Row) -> Row:
+        """Leave out the vhost of a row in a document of one vhost, which ignores it."""
+        if self._vhost is None:
+            return row
+        return {name: value for name, value in row.items() if name != "vhost"}
 
     def vhost_of(self, row: Row, definitions: Definitions) -> str:
         """Return the vhost of a row. Raises PreconditionFailedError if no import makes it exist."""

@@ -33,7 +33,8 @@ _TOPICS_CACHED: Final = 1_024
 def require_batch(jobs: list[NewJob], now_ms: int) -> None:
     """Raise unless every job of a batch and the batch itself are within the limits."""
     require_within("", len(jobs), 1, BATCH_MAX, "the number of jobs in a batch")
-    namespace = topic = ""
+    namespace: str | None = None
+    topic: str | None = None
     latest_ms = now_ms + DELAY_MS_MAX
     size = 0
     for index, job in enumerate(jobs):

@@ -133,7 +133,7 @@ class _SharedWaits:
             self._fail(callers, fault)
 
     def _register_callers(self, callers: list["asyncio.Future[None]"]) -> None:
-        timer: asyncio.TimerHandle | None = None
+        timer = self._start_timer(callers)
 
         def tell(is_safe: bool) -> None:
             if timer is not None:
@@ -146,10 +146,12 @@ class _SharedWaits:
                 if not done.done():
                     done.set_result(None)
 
-        self._register(SyncWaiter(self._broker.turn, tell))
-        if self._within_s is not None:
-            loop = asyncio.get_running_loop()
-            timer = loop.call_later(self._within_s, self._fail_late, callers)
+        self._register(SyncWaiter(self._broker.turn, tell))  # may call `tell` at once
+
+    def _start_timer(self, callers: list["asyncio.Future[None]"]) -> asyncio.TimerHandle | None:
+        if self._within_s is None:
+            return None
+        return asyncio.get_running_loop().call_later(self._within_s, self._fail_late, callers)
 
     def _fail_late(self, callers: list["asyncio.Future[None]"]) -> None:
         self._fail(callers, StorageError(f"not on disk within {self._within_s:.0f} s"))

@@ -193,6 +193,12 @@ def test_a_bad_item_is_named_by_index_and_field(api: Api, field: str, value: Any
     assert api.dequeue(TOPIC) == []
 
 
+def test_a_first_item_with_empty_names_is_refused(api: Api) -> None:
+    """Items are compared with the one before; this one has none."""
+    batch = [{**api.item("", b""), "namespace": ""}]
+    assert refused(api.call("POST", "/enqueue", batch), "namespace", 0)
+
+
 def test_a_field_that_nobody_knows_is_refused(api: Api) -> None:
     batch = [api.item(TOPIC, b""), {**api.item(TOPIC, b""), "prioriti": 1}]
     assert refused(api.call("POST", "/enqueue", batch), "prioriti", 1)

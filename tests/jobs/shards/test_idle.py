@@ -50,7 +50,8 @@ async def until_at_rest(*stores: ShardsStore) -> None:
     """Return when nodes know of no due time, and the last measurement of the clock is too old."""
 
     def is_at_rest(shard: Shard) -> bool:
-        return shard.due.next_s == math.inf and shard._may_rest() and not shard.is_fresh
+        may_rest = shard._may_rest() and not shard._probing.locked()
+        return shard.due.next_s == math.inf and may_rest and not shard.is_fresh
 
     await eventually(lambda: all(is_at_rest(each) for store in stores for each in store._shards))
 
@@ -187,6 +188,20 @@ def test_a_node_whose_notifications_were_lost_looks_when_it_gets_them_again(
     asyncio.run(main())
 
 
+def test_a_node_goes_on_if_it_could_not_tell_the_others(deployment: Deployment) -> None:
+    async def main() -> None:
+        async with deployment.node(settings=RESTING) as store:
+            await until_at_rest(store)
+            due = shard_of(store).due
+            due.expect(1e306)  # no notification can hold it
+            await eventually(lambda: not due.is_news)
+            await store.enqueue([new(deliver_after_ms=store._tables.clock.now_ms() + SOON_MS)])
+            await eventually(lambda: not store._wal.outstanding)
+            await eventually(lambda: is_woken(deployment))
+
+    asyncio.run(main())
+
+
 def test_a_shard_learns_of_due_times_of_a_topic_that_moved_there(deployment: Deployment) -> None:
     async def main() -> None:
         async with deployment.node(settings=RESTING) as store:
@@ -222,6 +237,23 @@ def test_a_call_after_a_rest_measures_the_clock_first(
     asyncio.run(main())
 
 
+def test_calls_at_the_same_time_after_a_rest_wait_for_the_same_measurement(
+    deployment: Deployment,
+) -> None:
+    offset_s = 0.0
+    clock = Clock(lambda: time.time_ns() + round(offset_s * 1e9))
+
+    async def main() -> None:
+        nonlocal offset_s
+        async with deployment.node(clock=clock, settings=RESTING) as store:
+            await until_at_rest(store)
+            offset_s = 7200.0
+            calls = [refuses(store.enqueue([new()]), JobsUnavailableError) for _ in range(3)]
+            assert all("ahead of" in text for text in await asyncio.gather(*calls))
+
+    asyncio.run(main())
+
+
 def test_a_call_without_a_task_is_declined_after_a_rest(deployment: Deployment) -> None:
     async def main() -> None:
         async with deployment.node(settings=RESTING) as store:
@@ -253,5 +285,22 @@ def test_a_shard_that_fails_a_call_during_a_rest_is_probed_again(deployment: Dep
             shard._open_breaker(TimeoutError())
             await eventually(lambda: shard.is_up)
             used.terminate()
+
+    asyncio.run(main())
+
+
+def test_a_disk_that_was_full_for_a_statement_during_a_rest_is_probed_again(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("leveret.job_service.shards.shard.FULL_KEPT_S", 0.0)
+
+    async def main() -> None:
+        async with deployment.node(settings=RESTING) as store:
+            await until_at_rest(store)
+            shard = shard_of(store)
+            refused = shard.fetch("DO $$ BEGIN RAISE disk_full; END $$")
+            assert "refuses" in await refuses(refused, JobsUnavailableError)
+            assert shard.health.write_refusal
+            await eventually(lambda: not shard.health.write_refusal)
 
     asyncio.run(main())

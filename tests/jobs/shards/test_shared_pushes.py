@@ -12,7 +12,15 @@ from leveret.errors import JobsUnavailableError
 from leveret.job_model import Enqueued
 from leveret.job_service.shards.batching import CALLERS_MAX
 from leveret.job_service.shards.store import ShardsStore
-from tests.jobs.shards.deployment import QUIET, Deployment, drain, hold_flushers, new
+from tests.jobs.shards.deployment import (
+    QUIET,
+    TOPIC,
+    WITHIN_S,
+    Deployment,
+    drain,
+    hold_flushers,
+    new,
+)
 from tools.services import RedisServer
 
 pytestmark = pytest.mark.compiled_only("the store is the same in both forms")
@@ -145,5 +153,25 @@ def test_a_job_that_needs_no_task_is_refused_by_a_full_buffer(deployment: Deploy
             assert "is full" in str(await begin(store, b"refused"))
             assert not store._wal.unanswered
             assert await drain(store, "t") == [b"kept"]
+
+    asyncio.run(main())
+
+
+def test_jobs_are_answered_although_their_topic_moves_to_a_shard_of_other_nodes(
+    deployment: Deployment,
+) -> None:
+    async def main() -> None:
+        async with deployment.node(settings=QUIET) as store:
+            hold_flushers(store)
+            first = begin(store, b"first")
+            second = asyncio.get_running_loop().create_task(store.enqueue([new(payload=b"second")]))
+            await asyncio.sleep(0)  # it waits for the push now
+            moved = store._routes._overrides
+            moved[TOPIC] = len(store._shards)  # as another process has written it
+            async with asyncio.timeout(WITHIN_S):
+                assert isinstance(await first, Enqueued)
+                assert (await second).known == 0
+            moved.clear()
+            assert await drain(store, "t") == [b"first", b"second"]
 
     asyncio.run(main())

@@ -146,3 +146,25 @@ def test_existing_queue_of_another_type_is_kept() -> None:
     vhost.declare_queue("log", durable=True, arguments=table_of(STREAM))
     take(broker, queues=[queue("log"), queue("new", remember="log")])
     assert list(vhost.queues) == ["there", "log", "new"]
+
+
+def test_a_limit_of_more_than_64_bits_limits_nothing() -> None:
+    broker, vhost = node()
+    take(broker, parameters=[max_queues(2**70)])
+    take(broker, queues=[queue("new")])
+    assert {"there", "new"} == set(vhost.queues)
+
+
+def test_a_document_of_one_vhost_may_name_an_object_for_several_vhosts() -> None:
+    broker, vhost = node()
+    definitions = Definitions(broker, "hare", "4.3.0")
+    directory = UserDirectory(broker.register, lambda: 1)
+    rows = [{"vhost": name, **queue("new", max_length=5)} for name in ("a", "b")]
+    importer = Importer(definitions, directory, {"queues": rows}, "/", owner="guest")
+    deque(importer.check(), maxlen=0)
+    deque(importer.steps(), maxlen=0)
+    assert list(vhost.queues) == ["there", "new"]
+    rows[1] = {"vhost": "b", **queue("new", max_length=6)}
+    importer = Importer(definitions, directory, {"queues": rows}, "/", owner="guest")
+    with pytest.raises(PreconditionFailedError, match="queues: new is in the document twice"):
+        deque(importer.check(), maxlen=0)

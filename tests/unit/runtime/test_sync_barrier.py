@@ -160,6 +160,17 @@ class _Uncommitted:
         self.asked.set()
 
 
+class _CommittedMeanwhile(_Uncommitted):
+    """A store of a leader whose block is committed before the callers begin to wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._blocks = [7, 0]
+
+    def block_to_await(self) -> int:
+        return self._blocks.pop(0)
+
+
 class _Turns:
     def begin(self) -> None:
         pass
@@ -185,5 +196,17 @@ def test_callers_learn_at_once_that_the_node_leads_no_more(
                 await waiting
             with pytest.raises(LeadLostError):
                 await wait(barrier)
+
+    asyncio.run(scenario())
+
+
+def test_a_wait_that_ends_at_once_leaves_no_timer() -> None:
+    async def scenario() -> None:
+        store = cast(Store, _CommittedMeanwhile())
+        barrier = SyncBarrier(Broker(1), cast(TurnRunner, _Turns()), store)
+        async with asyncio.timeout(WITHIN_S):
+            await barrier.wait_to_tell()
+        loop: Any = asyncio.get_running_loop()
+        assert [timer for timer in loop._scheduled if not timer.cancelled()] == []
 
     asyncio.run(scenario())

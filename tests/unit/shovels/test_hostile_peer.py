@@ -1,6 +1,7 @@
 """A broker that sends more than it should, or reads nothing: the client stays fair and small."""
 
 import asyncio
+import tracemalloc
 from typing import Any, cast
 
 import pytest
@@ -38,6 +39,7 @@ class Transport(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.is_open = True
+        self.has_ended = asyncio.Event()
         self.unread_bytes = 0
         self._is_reading = True
 
@@ -56,8 +58,12 @@ class Transport(asyncio.Transport):
     def get_write_buffer_size(self) -> int:
         return self.unread_bytes
 
+    def close(self) -> None:
+        """Wait for the other end to read everything."""
+
     def abort(self) -> None:
         self.is_open = False
+        self.has_ended.set()
 
 
 class Listener(ClientListener):
@@ -102,17 +108,60 @@ def test_many_small_frames_are_read_in_slices() -> None:
     asyncio.run(run())
 
 
+def begin_delivery(client: AmqpClient, body_size: int) -> None:
+    """Let the broker send the start of a message."""
+    deliver = MethodWriter(BASIC_DELIVER).short_string("").longlong(1).octet(0)
+    deliver.short_string("").short_string("k")
+    client.data_received(_frame(FRAME_METHOD, 1, deliver.payload()))
+    client.data_received(_frame(FRAME_HEADER, 1, encode_header(Properties(), body_size)))
+
+
 def test_an_empty_part_of_a_message_ends_the_connection() -> None:
     async def run() -> None:
         listener = Listener()
         client, transport = connected(listener)
-        deliver = MethodWriter(BASIC_DELIVER).short_string("").longlong(1).octet(0)
-        deliver.short_string("").short_string("k")
-        client.data_received(_frame(FRAME_METHOD, 1, deliver.payload()))
-        client.data_received(_frame(FRAME_HEADER, 1, encode_header(Properties(), 10)))
+        begin_delivery(client, 10)
         client.data_received(_frame(FRAME_BODY, 1, b""))
         assert str(listener.fault) == "the broker sent an empty part of a message"
         assert not transport.is_open
+
+    asyncio.run(run())
+
+
+def test_a_message_inside_another_one_ends_the_connection() -> None:
+    async def run() -> None:
+        listener = Listener()
+        client, transport = connected(listener)
+        begin_delivery(client, 10)
+        client.data_received(_frame(FRAME_BODY, 1, b"a part"))
+        begin_delivery(client, 10)
+        assert str(listener.fault) == "the broker sent a message inside another one"
+        assert not transport.is_open
+
+    asyncio.run(run())
+
+
+def test_a_message_in_tiny_parts_takes_no_more_memory_than_its_size() -> None:
+    size = 20_000
+    part = _frame(FRAME_BODY, 1, b"xy")
+    whole: list[bytes] = []
+
+    class Receiver(ClientListener):
+        def on_delivery(self, delivery: Delivery) -> None:
+            whole.append(delivery.body)
+
+    async def run() -> None:
+        client, _ = connected(Receiver())
+        begin_delivery(client, size)
+        tracemalloc.start()
+        try:
+            for _ in range(size // 2 - 1):
+                client.data_received(part)
+            assert tracemalloc.get_traced_memory()[0] < 2 * size
+        finally:
+            tracemalloc.stop()
+        client.data_received(part)
+        assert whole == [b"xy" * (size // 2)]
 
     asyncio.run(run())
 
@@ -130,6 +179,22 @@ def test_a_broker_that_reads_no_acks_is_left() -> None:
         client.send(ack)
         assert str(listener.fault) == "the broker does not read what it is sent"
         assert not transport.is_open
+
+    asyncio.run(run())
+
+
+def test_a_broker_that_reads_nothing_does_not_keep_a_closed_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for limit in ("CLOSE_TIMEOUT_S", "UNREAD_S"):
+        monkeypatch.setattr(f"leveret.amqp_client.client.{limit}", 0.0)
+
+    async def run() -> None:
+        client, transport = connected(Listener())
+        transport.unread_bytes = 1
+        await client.close()
+        async with asyncio.timeout(WITHIN_S):
+            await transport.has_ended.wait()
 
     asyncio.run(run())
 

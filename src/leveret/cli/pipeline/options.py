@@ -38,8 +38,8 @@ Token = Annotated[
         help="Token for the jobs service. Default: a token for the login.",
     ),
 ]
-# delta-rs writes an error and its causes as lines, with red arrows.
 UNITS_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}  # of ages and windows
+# delta-rs writes an error and its causes as lines, with red arrows.
 _ARROW: Final = re.compile("\x1b\\[31m↳\x1b\\[0m")
 SHARED_OPTIONS: Final[dict[str, tuple[Any, Any]]] = {
     "url": (Url, DEFAULT_URL),

@@ -97,7 +97,8 @@ def enqueued_response(found: Enqueued) -> Response:
 def _first_of_each(jobs: list[NewJob]) -> dict[tuple[str, str], int]:
     """Return the index of the first job of each topic."""
     found: dict[tuple[str, str], int] = {}
-    namespace = topic = ""
+    namespace: str | None = None
+    topic: str | None = None
     for index, job in enumerate(jobs):
         if job.topic != topic or job.namespace != namespace:  # than the job before
             namespace, topic = job.namespace, job.topic

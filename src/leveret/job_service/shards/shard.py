@@ -6,7 +6,8 @@ that loses its connection or exceeds its deadline opens the breaker. Its connect
 its state is unknown.
 
 A shard that is in use is probed regularly. A shard that is up and not used is left in peace until a
-client's call comes (`note_use`), or the connection with the notifications is lost.
+client's call comes (`note_use`), a statement fails, or the connection with the notifications is
+lost.
 """
 
 import asyncio
@@ -69,7 +70,7 @@ class Shard:
         self._is_migrated = False
         self.due: Final = DueTimes()
         self._is_used = True  # by a client's call, since the last probe
-        self._probed_s = 0.0  # when the last probe began, by the clock of the event loop
+        self._probed_s = 0.0  # when the last complete probe began, by the clock of the event loop
         self._probe_wanted = asyncio.Event()
         self._probing = asyncio.Lock()
         self._free: list[Any] = []
@@ -184,13 +185,17 @@ class Shard:
             # The shard answers, but is full, read-only or lacks a permission: other calls may work.
             if isinstance(error, asyncpg.DiskFullError):
                 self._full_until_s = asyncio.get_running_loop().time() + FULL_KEPT_S
-                self.health.note_write_refusal(FULL)
+                self._note_write_refusal(FULL)
             elif isinstance(error, asyncpg.ReadOnlySQLTransactionError):
-                self.health.note_write_refusal(READ_ONLY)
-                self._probe_wanted.set()  # probes find out when that is over
+                self._note_write_refusal(READ_ONLY)
             else:
                 log.warning("%s refuses a statement: %s", self.name, error)
             raise JobsUnavailableError(f"{self.name} refuses: {_reason(error)}") from error
+
+    def _note_write_refusal(self, cause: str) -> None:
+        """Note why a statement was refused. Probes find out when that is over."""
+        self.health.note_write_refusal(cause)
+        self._probe_wanted.set()
 
     async def _with_connection(self, work: Work[Answer]) -> Answer:
         connection = await self._take_connection()
@@ -274,7 +279,7 @@ class Shard:
             await self._probe()
 
     async def _probe(self) -> None:
-        self._probed_s = asyncio.get_running_loop().time()
+        began_s = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(self._settings.deadline_s):
                 await (self._ask() if self.is_up else self._come_up())
@@ -283,6 +288,7 @@ class Shard:
         except (ConfigError, NewerFormatError) as error:
             self.refusal = error
             self._open_breaker(error)
+        self._probed_s = began_s  # set at the end: calls that come meanwhile wait for the result
 
     async def _ask(self) -> None:
         connection = self._maybe_free()

@@ -287,10 +287,13 @@ class ShardsStore:
     def _note_enqueued(self, topic: TopicName, count: int, urgent: int) -> None:
         """Count new jobs of a topic, and plan their flush. `urgent` is their first priority."""
         self._counters.of(topic).enqueued += count
-        if self._redis.is_up:
-            self._updater.flusher_of(topic).signal(topic, urgent)
-        else:
+        if not self._redis.is_up:
             self._signals.notify(topic)
+            return
+        try:
+            self._updater.flusher_of(topic).signal(topic, urgent)
+        except JobsUnavailableError as error:  # the topic has moved during the call
+            log.info("new jobs of %s are left to the flushers of other nodes: %s", topic[1], error)
 
     def begin_enqueue(self, jobs: list[NewJob], on_done: OnEnqueued) -> bool:
         if self._is_draining or len(jobs) != 1:

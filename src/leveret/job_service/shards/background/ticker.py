@@ -79,11 +79,13 @@ class Ticker:
     async def _tell(self, shard: Shard) -> None:
         """Tell all nodes when the next job is due on a shard."""
         shard.due.is_news = False
-        in_ms = round((shard.due.next_s - asyncio.get_running_loop().time()) * 1000)
+        in_s = shard.due.next_s - asyncio.get_running_loop().time()
         try:
-            await shard.fetch(statements.TELL_DUE, str(in_ms))
+            await shard.fetch(statements.TELL_DUE, str(round(in_s * 1000)))
         except JobsError as error:  # the other nodes find it at their next look
             log.info("other nodes are not told of a due time on %s: %s", shard.name, error)
+        except Exception:
+            log.exception("other nodes could not be told of a due time on %s", shard.name)
 
     async def _look(self, shard: Shard) -> None:
         """Handle everything that is due on a shard now, and ask when more will be."""
