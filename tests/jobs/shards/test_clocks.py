@@ -55,6 +55,22 @@ def test_jobs_of_a_node_with_a_wrong_clock_are_ready_at_once(
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("off_s", [-50, 50])
+@pytest.mark.parametrize(("due_in_s", "state"), [(45, "scheduled"), (-45, "ready")])
+def test_a_job_that_a_node_with_a_wrong_clock_took_is_due_at_its_time(
+    deployment: Deployment, off_s: float, due_in_s: int, state: str
+) -> None:
+    async def main() -> None:
+        async with deployment.node(clock=clock_off_by(off_s)) as wrong:
+            due_ms = Clock().now_ms() + due_in_s * 1000
+            (id,) = (await wrong.enqueue([new(deliver_after_ms=due_ms)])).ids
+            found = await wrong.find("n", "t", id)
+            assert found is not None and found.state == state
+            assert (found.deliver_after_ms == due_ms) == (state == "scheduled")
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize(("off_s", "side"), [(-2 * HOUR_S, "behind"), (2 * HOUR_S, "ahead of")])
 def test_a_node_beyond_the_bound_neither_leases_nor_enqueues(
     deployment: Deployment, off_s: float, side: str

@@ -19,6 +19,7 @@ from leveret.job_service.shards.resharding.topic_mover import open_mover
 from leveret.job_service.shards.shard import Shard
 from tests.jobs.shards.deployment import (
     QUICK,
+    QUIET,
     TOPIC,
     WITHIN_S,
     Deployment,
@@ -29,6 +30,8 @@ from tests.jobs.shards.deployment import (
     new,
     refuses,
 )
+from tests.proxy import proxy
+from tools.services import Postgres
 
 pytestmark = pytest.mark.compiled_only("the store is the same in both forms")
 
@@ -271,6 +274,32 @@ def test_a_shard_that_went_away_during_a_rest_is_noticed(deployment: Deployment)
             before = shard._listener
             await cut_off(deployment)
             await eventually(lambda: shard.is_listening and shard._listener is not before)
+
+    asyncio.run(main())
+
+
+def test_a_listener_that_the_network_lost_without_a_word_is_replaced(
+    deployment: Deployment, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with proxy(postgres.port) as line:
+            dsns = [dsn.replace(f":{postgres.port}/", f":{line.port}/") for dsn in deployment.dsns]
+            settings = structs.replace(QUIET, probe_s=0.1, idle_s=0.2)
+            async with deployment.at(dsns=dsns).node(settings=settings) as store:
+                shard = shard_of(store)
+                both = asyncio.Barrier(
+                    2
+                )  # of two connections, so that one need not be the listener
+
+                async def work(_connection: object) -> None:
+                    await both.wait()
+
+                await asyncio.gather(shard.run(work), shard.run(work))
+                before = shard._listener
+                short = structs.replace(settings, deadline_s=2.0)
+                monkeypatch.setattr(shard, "_settings", short)
+                line.silence(before._transport.get_extra_info("sockname")[1])
+                await eventually(lambda: shard.is_listening and shard._listener is not before)
 
     asyncio.run(main())
 

@@ -10,8 +10,10 @@ import redis
 from msgspec import structs
 
 from leveret.job_model import Schedule, TopicSettings
+from leveret.job_service.shards import schedules
 from tests.jobs.shards.deployment import (
     QUICK,
+    QUIET,
     WITHIN_S,
     Deployment,
     drain,
@@ -20,6 +22,7 @@ from tests.jobs.shards.deployment import (
     refuses,
     topic_on,
 )
+from tests.proxy import proxy
 from tools.services import Postgres, RedisServer
 
 pytestmark = pytest.mark.compiled_only("the store is the same in both forms")
@@ -74,6 +77,43 @@ def test_a_shard_that_is_down_stops_neither_keys_nor_schedules_nor_settings_of_o
             other_postgres.start()
             await eventually(lambda: store._shards[1].is_up)
             await store.stop(WITHIN_S)
+
+    asyncio.run(main())
+
+
+def test_a_schedule_that_waits_for_a_silent_redis_does_not_hold_its_shard(
+    deployment: Deployment,
+    redis_server: RedisServer,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    due = "UPDATE schedules SET next_at = now() - INTERVAL '1 s'"
+
+    async def main() -> None:
+        async with proxy(redis_server.port) as line:
+            there = deployment.redis_url.replace(f":{redis_server.port}/", f":{line.port}/")
+            async with deployment.at(redis_url=there).node(settings=QUIET) as store:
+                shard = store._routes.shard_of(("n", HERE))
+                await store.set_schedule(
+                    Schedule(name="s", namespace="n", topic=HERE, cron="0 3 * * *")
+                )
+                await deployment.rows(due)
+                monkeypatch.setattr(schedules, "PATIENCE", 0.0)
+                line.stall()
+                await store._schedules.fire(shard)
+                await store._schedules.fire(shard)
+                assert shard.is_up
+                line.flow()
+                monkeypatch.undo()
+                await store._schedules.fire(shard)
+                assert await drain(store, HERE) == [b""]
+
+                store._redis.health.on_down("it is gone")
+                await deployment.rows(due)
+                for _ in range(3):
+                    await store._schedules.fire(shard)
+                told = [each.getMessage() for each in caplog.records]
+                assert sum("the schedule s of n could not fire" in each for each in told) == 1
 
     asyncio.run(main())
 

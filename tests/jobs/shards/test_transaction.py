@@ -8,6 +8,7 @@ import pytest
 from msgspec import structs
 
 from leveret.errors import JobsUnavailableError
+from leveret.job_service.shards.shard import KEEPALIVE_S
 from leveret.job_service.shards.transaction import transaction
 from tests.jobs.shards.deployment import QUIET, WITHIN_S, Deployment, refuses
 from tests.proxy import proxy
@@ -106,5 +107,36 @@ def test_a_statement_that_is_refused_rolls_back_and_keeps_the_connection(
                 return await connection.fetchval("SELECT to_regclass('undone')") is None
 
             assert await shard.run(is_undone)
+
+    asyncio.run(main())
+
+
+def test_a_read_that_took_too_long_leaves_a_connection_that_works(deployment: Deployment) -> None:
+    async def main() -> None:
+        async with deployment.node(settings=QUIET) as store:
+            shard = store._shards[0]
+            reason = await refuses(shard.fetch_within(10, "SELECT pg_sleep(3600)"))
+            assert reason == f"{shard.name} has too many jobs to count in 10 ms"
+            free = list(shard._free)
+            assert [await each.fetchval(ONE) for each in free] == [1] * len(free)
+            assert shard.is_up
+
+    asyncio.run(main())
+
+
+def test_postgresql_ends_what_a_frozen_node_has_begun(deployment: Deployment) -> None:
+    """Otherwise its locks would stop the other nodes as long as it is frozen."""
+
+    async def main() -> None:
+        async with deployment.node(settings=QUIET) as store:
+            shard = store._shards[0]
+            wanted = await shard.fetch(
+                "SELECT name, setting::INT FROM pg_settings"
+                " WHERE name IN ('idle_in_transaction_session_timeout', 'statement_timeout')"
+            )
+            deadline_ms = round(QUIET.deadline_s * 1000)
+            assert [row["setting"] for row in wanted] == [deadline_ms, deadline_ms]
+            idle = await shard.fetch("SHOW tcp_keepalives_idle")
+            assert int(idle[0]["tcp_keepalives_idle"]) == KEEPALIVE_S
 
     asyncio.run(main())

@@ -34,6 +34,7 @@ from leveret.job_service.shards.id_generator import IdGenerator
 from leveret.job_service.shards.redis.redis_client import RedisClient
 from leveret.job_service.shards.routing import ShardMap
 from leveret.job_service.shards.shard import Shard
+from leveret.job_service.shards.sql.loader import PREFETCH_MARGIN_MS
 from leveret.job_service.shards.tables import Tables
 from leveret.job_service.shards.timestamps import to_ms
 from leveret.job_service.shards.topic_name import TopicName
@@ -91,7 +92,7 @@ class Enqueuer:
         self._require(distinct)
         await self._count_rate(jobs)
         ids = self._id_generator.make_ids(len(distinct), now_ms)
-        batch = [_buffered_job(job, id, now_ms) for job, id in zip(distinct, ids, strict=True)]
+        batch = self._buffered_jobs(distinct, ids, now_ms)
         self._wal.unanswered.update(ids)  # the sweeper leaves them alone
         try:
             given = await self._write(batch, now_ms)
@@ -119,7 +120,8 @@ class Enqueuer:
         self._require([job])
         now_ms = self._tables.clock.now_ms()
         (id,) = self._id_generator.make_ids(1, now_ms)
-        buffered = _buffered_job(job, id, now_ms)
+        health = self._routes.shard_of(topic).health
+        buffered = _buffered_job(job, id, health.server_time_ms(now_ms))
         if self._singles.is_busy(topic):
             self._wal.unanswered.add(id)
             shared = self._singles.join(topic, buffered)
@@ -163,6 +165,16 @@ class Enqueuer:
             on_done(Enqueued(ids, 0))
         finally:
             self._wal.unanswered.discard(job.id)
+
+    def _buffered_jobs(self, jobs: list[NewJob], ids: list[int], now_ms: int) -> list[BufferedJob]:
+        """Return jobs with the time of their shard: the clock of the node may be wrong."""
+        found, times = [], dict[TopicName, int]()
+        for job, id in zip(jobs, ids, strict=True):
+            topic = job.namespace, job.topic
+            if topic not in times:
+                times[topic] = self._routes.shard_of(topic).health.server_time_ms(now_ms)
+            found.append(_buffered_job(job, id, times[topic]))
+        return found
 
     async def _write(self, batch: list[BufferedJob], now_ms: int) -> list[int]:
         """Return the id of each job, or of the first job with its key."""
@@ -421,12 +433,15 @@ def _is_small(job: NewJob | BufferedJob) -> bool:
 
 
 def _buffered_job(job: NewJob, id: int, now_ms: int) -> BufferedJob:
+    after_ms = job.deliver_after_ms
+    if after_ms <= now_ms - PREFETCH_MARGIN_MS:
+        after_ms = now_ms  # a later time is left to the shard, which knows better what time it is
     return BufferedJob(
         id,
         job.namespace,
         job.topic,
         job.priority,
-        max(job.deliver_after_ms, now_ms),
+        after_ms,
         now_ms,
         job.idempotency_key,
         job.fair_key,

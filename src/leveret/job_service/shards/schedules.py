@@ -4,11 +4,16 @@ A schedule is on the shard of its topic. The node that finds it due locks its ro
 with an idempotency key made of its name and time, and sets the next time. If the node dies in
 between, another node gets the lock, and the key prevents a second job. A schedule that missed times
 while no node was up fires once.
+
+The lock is on one server and the job goes to another, which may be silent. So an enqueue that takes
+long goes on without the lock, and a later look finds its end.
 """
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 from leveret.errors import JobsError, JobsUnavailableError
@@ -18,10 +23,13 @@ from leveret.job_service.shards.resharding.shard_reader import IS_COUNTED
 from leveret.job_service.shards.shard import Shard
 from leveret.job_service.shards.tables import Tables
 from leveret.job_service.shards.timestamps import to_ms, to_timestamp
+from leveret.job_service.shards.topic_name import TopicName
 from leveret.job_service.shards.transaction import transaction
 
 Rows = list[Any]
 FIRED_MAX: Final = 100  # in one transaction
+PATIENCE: Final = 0.5  # share of the deadline of a shard for which its transaction waits for jobs
+CAUSES_MAX: Final = 10_000  # schedules that could not fire, whose causes are kept
 _NOW: Final = "SELECT coalesce($1::TIMESTAMPTZ, now())"
 _LIST: Final = f"SELECT * FROM schedules j WHERE namespace = $1 AND {IS_COUNTED}"
 _SET: Final = (
@@ -52,6 +60,9 @@ class Schedules:
         self._shards = shards
         self._tables = tables
         self._enqueue = enqueue
+        # Enqueues under way, by namespace and idempotency key.
+        self._begun: dict[tuple[str, str | None], asyncio.Task[Enqueued]] = {}
+        self._causes: dict[TopicName, str] = {}  # why a schedule could not fire, as was logged
 
     async def list(self, namespace: str) -> list[Schedule]:
         """Return the schedules on the shards that answer."""
@@ -131,11 +142,13 @@ class Schedules:
                 now_ms = await self._now_ms(connection)
                 rows = await connection.fetch(_DUE, self._tables.given_time(), FIRED_MAX)
                 for row in rows:
-                    await self._fire_one(connection, row, now_ms)
+                    await self._fire_one(connection, row, now_ms, until_s)
 
+        until_s = asyncio.get_running_loop().time() + PATIENCE * self._tables.settings.deadline_s
         await shard.run(work)
 
-    async def _fire_one(self, connection: Any, row: Any, now_ms: int) -> None:
+    async def _fire_one(self, connection: Any, row: Any, now_ms: int, until_s: float) -> None:
+        name = row["namespace"], row["name"]
         due_ms = to_ms(row["next_at"])
         job = NewJob(
             namespace=row["namespace"],
@@ -145,16 +158,45 @@ class Schedules:
             idempotency_key=f"schedule {row['name']} {due_ms}",
         )
         try:
-            await self._enqueue([job])
+            is_enqueued = await self._enqueue_until(until_s, job)
         except JobsError as error:  # it stays due; other schedules do not wait for it
-            log.warning("the schedule %s could not fire: %s", row["name"], error)
+            self._log_cause(name, str(error))
             return
+        if not is_enqueued:
+            return
+        self._causes.pop(name, None)
         await connection.execute(
             "UPDATE schedules SET next_at = $3 WHERE namespace = $1 AND name = $2",
-            row["namespace"],
-            row["name"],
+            *name,
             _next_at(Cron(row["cron"], row["timezone"]), now_ms),
         )
+
+    async def _enqueue_until(self, until_s: float, job: NewJob) -> bool:
+        """Enqueue a job. Return False if that takes longer; the enqueue goes on."""
+        key = job.namespace, job.idempotency_key
+        task = self._begun.get(key)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(_awaited(self._enqueue([job])))
+            self._begun[key] = task
+            task.add_done_callback(partial(self._on_end, key))
+        left_s = max(until_s - asyncio.get_running_loop().time(), 0.0)
+        done, _ = await asyncio.wait([task], timeout=left_s)
+        if done:
+            task.result()
+        return bool(done)
+
+    def _on_end(self, key: tuple[str, str | None], task: "asyncio.Task[Enqueued]") -> None:
+        del self._begun[key]
+        if not task.cancelled():
+            task.exception()  # retrieved, so that asyncio does not log it
+
+    def _log_cause(self, name: TopicName, cause: str) -> None:
+        """Log why a schedule could not fire, once for each new cause: it is tried again soon."""
+        if self._causes.get(name) != cause:
+            log.warning("the schedule %s of %s could not fire: %s", name[1], name[0], cause)
+        if len(self._causes) >= CAUSES_MAX:
+            self._causes.clear()
+        self._causes[name] = cause
 
     async def _now_ms(self, connection: Any) -> int:
         """Return the time of the shard, in a transaction."""
@@ -164,6 +206,10 @@ class Schedules:
 def _next_at(cron: Cron, now_ms: int) -> datetime | None:
     next_ms = cron.next_ms(now_ms)
     return None if next_ms is None else to_timestamp(next_ms)
+
+
+async def _awaited(enqueuing: Awaitable[Enqueued]) -> Enqueued:
+    return await enqueuing
 
 
 async def _delete(shard: Shard, namespace: str, name: str) -> bool:

@@ -7,7 +7,8 @@ its state is unknown.
 
 A shard that is in use is probed regularly. A shard that is up and not used is left in peace until a
 client's call comes (`note_use`), a statement fails, or the connection with the notifications is
-lost.
+lost. From time to time it is probed anyway. The probes use the connection with the notifications,
+because the network may lose it without a word.
 """
 
 import asyncio
@@ -48,6 +49,9 @@ SERVER_SETTINGS: Final = {
     "jit": "off",
     "plan_cache_mode": "force_generic_plan",
 }
+KEEPALIVE_S: Final = 60  # of silence, after which PostgreSQL asks whether a node is still there
+KEEPALIVE_RETRY_S: Final = 10
+KEEPALIVE_RETRIES: Final = 3
 _CONFLICT_ERRORS: Final = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 
 log = logging.getLogger(__name__)
@@ -242,6 +246,13 @@ class Shard:
                 return connection
         return None
 
+    def _maybe_listener(self) -> Any | None:
+        """Return the connection with the notifications if it is free."""
+        if not self.is_listening or self._listener not in self._free:
+            return None
+        self._free.remove(self._listener)
+        return self._listener
+
     def _put_back(self, connection: Any) -> None:
         """Make a connection free. The listener is used last: a long statement delays its news."""
         self._free.insert(0 if connection is self._listener else len(self._free), connection)
@@ -249,7 +260,9 @@ class Shard:
     async def _connect(self) -> Any:
         try:
             return await asyncpg.connect(
-                self._dsn, server_settings=SERVER_SETTINGS, timeout=self._settings.deadline_s
+                self._dsn,
+                server_settings=_session_settings(self._settings.deadline_s),
+                timeout=self._settings.deadline_s,
             )
         except asyncpg.ProtocolViolationError as error:
             if "startup parameter" in str(error):  # so PgBouncer refuses the settings
@@ -291,7 +304,7 @@ class Shard:
         self._probed_s = began_s  # set at the end: calls that come meanwhile wait for the result
 
     async def _ask(self) -> None:
-        connection = self._maybe_free()
+        connection = self._maybe_listener() or self._maybe_free()
         if connection is None:
             if self._used:
                 return  # all connections are in use: their calls will find out
@@ -373,10 +386,18 @@ class Shard:
         while True:
             await asyncio.sleep(self._settings.probe_s)
             if self._may_rest():
-                await self._probe_wanted.wait()
+                await self._rest()
             self._probe_wanted.clear()
             self._is_used = False
             await self.probe()
+
+    async def _rest(self) -> None:
+        """Wait for a reason to probe, or until a probe is due anyway."""
+        try:
+            async with asyncio.timeout(self._settings.idle_s):
+                await self._probe_wanted.wait()
+        except TimeoutError:
+            pass
 
     def _may_rest(self) -> bool:
         if self._is_used or not (self.is_up and self.is_listening and self.is_stamped):
@@ -390,6 +411,23 @@ class Shard:
 
 def _ignore(topic: TopicName | None) -> None:
     pass
+
+
+def _session_settings(deadline_s: float) -> dict[str, str]:
+    """Return the settings of a session.
+
+    A node may freeze or lose its network at any moment, also in a transaction, and its locks would
+    stop the other nodes. So PostgreSQL ends its statements and transactions after its deadline.
+    """
+    deadline = f"{round(deadline_s * 1000)}ms"
+    return {
+        **SERVER_SETTINGS,
+        "idle_in_transaction_session_timeout": deadline,
+        "statement_timeout": deadline,
+        "tcp_keepalives_count": str(KEEPALIVE_RETRIES),
+        "tcp_keepalives_idle": str(KEEPALIVE_S),
+        "tcp_keepalives_interval": str(KEEPALIVE_RETRY_S),
+    }
 
 
 def _shown_address(dsn: str) -> str:

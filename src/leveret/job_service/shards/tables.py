@@ -54,7 +54,7 @@ class Tables:
         Return, by the id of a job whose key is taken, the id of the first job with that key.
         """
         jobs = sorted(jobs, key=lambda job: job.id)
-        later = [job.deliver_after_ms for job in jobs if job.deliver_after_ms > job.created_ms]
+        later = [after_ms for job in jobs if (after_ms := _after_ms(job)) is not None]
         if _are_plain(jobs):
             await self._put_plain(shard, jobs)
             rows = []
@@ -132,7 +132,7 @@ def _array(numbers: Sequence[int | None]) -> str:
 
 def _after_ms(job: BufferedJob) -> int | None:
     """Return when a job is due; None for a job that was due when it was enqueued."""
-    return None if job.deliver_after_ms <= job.created_ms else job.deliver_after_ms
+    return None if job.deliver_after_ms == job.created_ms else job.deliver_after_ms
 
 
 def _after(job: BufferedJob) -> datetime | None:

@@ -29,6 +29,8 @@ DOWN_ERRORS: Final = (
 
 def leaves_connection(error: BaseException) -> bool:
     """Return whether a connection can still be used after an error."""
+    if isinstance(error, asyncpg.QueryCanceledError):  # one of OperatorInterventionError
+        return True
     return isinstance(error, asyncpg.PostgresError) and not isinstance(error, DOWN_ERRORS)
 
 
