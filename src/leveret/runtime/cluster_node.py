@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final
 
@@ -253,6 +253,9 @@ class ClusterNode(ClusterFacts):
     def is_serving(self) -> bool:
         """True if this node leads, and serves clients with its own broker."""
         return self._open is not None
+
+    def alarms(self) -> Sequence[str]:
+        return self._open.view.alarms() if self._open is not None else ()
 
     # Copies of the directory
 
