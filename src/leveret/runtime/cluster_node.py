@@ -330,6 +330,10 @@ class ClusterNode(ClusterFacts):
         assert self.member.host is not None
         return int(self.member.host.raft.log.term(index))
 
+    def follows(self, peer: str) -> bool:
+        """Return True if this node follows another one as its leader."""
+        return self._following is not None and self.leader == peer
+
     def may_install(self, index: int, term: int) -> bool:
         """Return True if a copy that ends with this block may replace the log of this node."""
         return self._following is not None and self.member.may_install(index, term)
