@@ -6,9 +6,12 @@ LeveretError
     ├── BusyError               a limit is reached, or a change is under way
     ├── ChangeRefusedError      a change of the members that is not possible
     └── LinkRefusedError        a node refuses the connection of another; says why
+
+ProtocolError
+└── FalseMessageError           a message contradicts the facts that this node has
 """
 
-from leveret.errors import LeveretError
+from leveret.errors import LeveretError, ProtocolError
 
 
 class ClusterError(LeveretError):
@@ -38,3 +41,10 @@ class LinkRefusedError(ClusterError):
         super().__init__(reason)
         self.code = code
         self.by_peer = by_peer  # True if the other node refused, False if this one did
+
+
+class FalseMessageError(ProtocolError):
+    """A message of another node contradicts the facts that this node has. It has changed nothing.
+
+    It ends the connection with that node, and not this node, which others rely on.
+    """

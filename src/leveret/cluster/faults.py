@@ -40,6 +40,9 @@ class NodeCondition:
     clock_ahead_ms: int = 0  # of its clock, compared with the node that answers
     disk_fault: str = ""  # why its log cannot be written now; empty: it can
     open_secret_file: str = ""  # its secret file, if other users of its machine may read it
+    leads: bool = False
+    is_disk_short: bool = False  # less space is free than disk_free_min
+    is_memory_short: bool = False  # messages hold more memory than memory_high
 
 
 def find_faults(status: ClusterStatus, conditions: Sequence[NodeCondition] = ()) -> list[Fault]:
@@ -66,6 +69,7 @@ def find_own_faults(node: NodeCondition, other: NodeCondition) -> Iterator[Fault
             f"node {name} cannot write its log ({node.disk_fault}), so it confirms nothing",
             "free space on its disk; it goes on by itself, and nothing is lost",
         )
+    yield from _find_shortages(node)
     if abs(node.clock_ahead_ms) > CLOCK_MS_MAX:
         way = "ahead of" if node.clock_ahead_ms > 0 else "behind"
         yield Fault(
@@ -92,6 +96,26 @@ def find_own_faults(node: NodeCondition, other: NodeCondition) -> Iterator[Fault
             name,
             f"node {name} runs {version}, and node {other.name} version {other.version}",
             "finish the upgrade: run the same version on all nodes",
+        )
+
+
+def _find_shortages(node: NodeCondition) -> Iterator[Fault]:
+    name = node.name
+    if node.is_disk_short and not node.disk_fault:
+        what = f"the disk of node {name} has less free space than disk_free_min"
+        if node.leads:
+            what += ", and it leads, so publishers wait"
+            advice = "free space on it; a node whose disk has twice this space takes the lead"
+        else:
+            advice = "free space on it, because publishers have to wait if this node leads"
+        yield Fault(DEGRADED, name, what, advice)
+    if node.is_memory_short:
+        yield Fault(
+            DEGRADED,
+            name,
+            f"node {name} leads and holds more messages in memory than memory_high allows, so "
+            "publishers wait",
+            "let consumers take messages, or give the nodes more memory",
         )
 
 

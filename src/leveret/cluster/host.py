@@ -21,7 +21,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from leveret.cluster.errors import BusyError
+from leveret.cluster.errors import BusyError, FalseMessageError
 from leveret.cluster.host_owner import Done, HostOwner, LeaderLog, LogReader, MemberLog
 from leveret.cluster.raft.block import MEMBERS, TERM, Block
 from leveret.cluster.raft.core import Raft
@@ -30,6 +30,7 @@ from leveret.cluster.raft.messages import Message
 from leveret.cluster.raft.ready import ReadRequest, Ready
 from leveret.cluster.raft.state import LEADER
 from leveret.cluster.raft.stored import HardState
+from leveret.errors import ProtocolError
 
 log = logging.getLogger(__name__)
 
@@ -76,14 +77,28 @@ class RaftHost:
         self.raft.tick(self.sync_ticks())
 
     def on_messages(self, messages: list[Message]) -> None:
+        """Handle messages of another member. Raise a `ProtocolError` by the first false one."""
         if self.has_ended:
             return
         try:
             for message in messages:
+                self._require_sound(message)
                 self.raft.step(message)
-            self._pump()
+        except ProtocolError:
+            self._run(_do_nothing)  # the messages before it count
+            raise
         except Exception as fault:
             self._on_bug(fault)
+            return
+        self._run(_do_nothing)
+
+    def _require_sound(self, message: Message) -> None:
+        """Raise `FalseMessageError` if a block was damaged on its way, or is another one."""
+        if self._member_log is not None:
+            for block in message.blocks:
+                fault = self._member_log.block_fault(block)
+                if fault:
+                    raise FalseMessageError(fault)
 
     def on_link_lost(self, number: int) -> None:
         self._run(partial(self.raft.on_link_lost, number))
@@ -366,3 +381,7 @@ class RaftHost:
         if seen is None or seen[0] is not now or seen[1] is not committed:
             self._members = now, committed
             self._owner.on_members()
+
+
+def _do_nothing() -> None:
+    """Do nothing: the work that follows an input is wanted."""

@@ -38,6 +38,9 @@ class MemberLog(LogReader, Protocol):
         `ClusterMember.fail`.
         """
 
+    def block_fault(self, block: Block) -> str:
+        """Return why a block that has arrived must not be written; empty if it is sound."""
+
     def write_identity(self, cluster: bytes, number: int, members: bytes, done: Done) -> None:
         """Write and sync which cluster this node belongs to, its number, and the first members."""
 

@@ -54,6 +54,8 @@ REQUEST_BYTES_MAX: Final = 64 * 1024
 BUFFER_BYTES: Final = 256 * 1024
 BULK_BUFFER_BYTES: Final = 2 * DATA_BYTES_MAX  # with less, each frame would need a new buffer
 STRANGER_BUFFER_BYTES: Final = 4 * 1024
+GROWN_BUFFER_BYTES: Final = 16 * 1024 * 1024  # for a large frame, until half of it is filled
+GROWTH: Final = 4  # then the buffer gets so many times the bytes that have come
 assert FRAME_BYTES_FULL < FRAME_BYTES_MAX
 
 PING: Final = 0
@@ -330,13 +332,16 @@ class Link:
         wanted = SIZE_BYTES
         if end - at >= SIZE_BYTES:
             wanted += int.from_bytes(self._buffer[at : at + SIZE_BYTES], "big")
-        if wanted > len(self._buffer):
-            # The rest of the frame is received into its place.
-            grown = memoryview(bytearray(wanted))
-            grown[: end - at] = self._buffer[at:end]
+        part_bytes, room = end - at, len(self._buffer)
+        if wanted > room and (room < GROWN_BUFFER_BYTES or 2 * part_bytes > room):
+            # The rest of the frame is received into its place. A buffer of the largest size takes
+            # half a second to make, so it grows with the bytes that come, not with a bare size.
+            size = min(wanted, max(GROWN_BUFFER_BYTES, GROWTH * part_bytes))
+            grown = memoryview(bytearray(size))
+            grown[:part_bytes] = self._buffer[at:end]
             self._buffer = grown
-            at, end = 0, end - at
-        elif at + max(wanted, BUFFER_BYTES // 2) > len(self._buffer):
+            at, end = 0, part_bytes
+        elif at > 0 and at + max(wanted, BUFFER_BYTES // 2) > room:
             part = bytes(self._buffer[at:end])
             self._buffer[: len(part)] = part
             at, end = 0, len(part)

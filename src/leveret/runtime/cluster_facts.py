@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Final
 
@@ -11,17 +11,22 @@ import msgspec
 
 from leveret import __version__
 from leveret.clock import Clock
+from leveret.cluster.errors import ClusterError
 from leveret.cluster.faults import NOTE, NodeCondition, find_faults, find_reasons
 from leveret.cluster.member import ClusterMember, NodeSettings
 from leveret.config.settings import Settings, memory_high_bytes
 from leveret.decode_errors import DECODE_ERRORS
 from leveret.http.framework.node import ClusterNodeFacts, Listener, Machine, NodeReport
+from leveret.http.management.nodes import LOW_ON_DISK, LOW_ON_MEMORY, has_disk_alarm
 from leveret.runtime.machine import read_machine
 from leveret.runtime.memory_alarm import machine_bytes
 
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 5.0  # between two looks for faults; a fault that passes sooner is not logged
+# A node takes the lead from one with a short disk if it has so many times the space of its limit.
+ROOM_FACTOR: Final = 2
+HAND_OVER_PAUSE_S: Final = 60.0  # between two such hand-overs, because the first may have failed
 
 
 class ClusterFacts:
@@ -44,6 +49,13 @@ class ClusterFacts:
         self._last_faults: set[tuple[str, str]] = set()
         self._logged_faults: set[tuple[str, str]] = set()
         self._watching: asyncio.TimerHandle | None = None
+        self._was_disk_short = False  # at the last look, while this node led
+        self._handing_over: asyncio.Task[None] | None = None
+        self._handed_over_s = -HAND_OVER_PAUSE_S
+
+    def alarms(self) -> Sequence[str]:
+        """Return why publishers wait: the resources that this node is low on while it leads."""
+        return ()
 
     def note_leader(self, leader: str) -> None:
         """Note which node leads now; empty: none is known."""
@@ -91,6 +103,9 @@ class ClusterFacts:
             __version__,
             disk_fault=self.disk_fault,
             open_secret_file=self.open_secret_file,
+            leads=self.leader == self.cluster.name,
+            is_disk_short=LOW_ON_DISK in self.alarms(),
+            is_memory_short=LOW_ON_MEMORY in self.alarms(),
         )
 
     def _condition_of(self, name: str) -> NodeCondition | None:
@@ -104,17 +119,51 @@ class ClusterFacts:
             clock_ahead_ms=ahead_ms if report.now_ms else 0,
             disk_fault=report.disk_fault,
             open_secret_file=report.open_secret_file,
+            is_disk_short=has_disk_alarm(report),
         )
 
     def watch(self) -> None:
-        """Look for faults now and every `LOOK_S`, and log them."""
+        """Look for faults now and every `LOOK_S`. Log them, and leave the lead by a short disk."""
         self.log_faults()
+        was_short, self._was_disk_short = self._was_disk_short, LOW_ON_DISK in self.alarms()
+        if was_short and self._was_disk_short:
+            self._leave_lead()
         self._watching = asyncio.get_running_loop().call_later(LOOK_S, self.watch)
 
     def end_watch(self) -> None:
         """Look for faults no more."""
         if self._watching is not None:
             self._watching.cancel()
+        if self._handing_over is not None:
+            self._handing_over.cancel()
+
+    def _leave_lead(self) -> None:
+        """Let a node lead whose disk has room. Publishers wait for the disk of this one."""
+        loop = asyncio.get_running_loop()
+        target = self._find_roomier()
+        if target and loop.time() - self._handed_over_s >= HAND_OVER_PAUSE_S:
+            self._handed_over_s = loop.time()
+            log.warning("the disk of this node is nearly full, so node %s shall lead", target)
+            self._handing_over = loop.create_task(self._hand_over_to(target))
+
+    def _find_roomier(self) -> str:
+        """Return the node with most free space that may lead; empty if none has enough."""
+        best, best_bytes = "", -1
+        for one in self.nodes():
+            report = self.report_of(one.name) if one.name != self.cluster.name else None
+            if report is None or report.disk_fault or one.is_drained:
+                continue
+            free_bytes = report.machine.disk_free_bytes
+            has_room = free_bytes >= ROOM_FACTOR * report.machine.disk_limit_bytes
+            if has_room and one.is_running and one.is_voter and free_bytes > best_bytes:
+                best, best_bytes = one.name, free_bytes
+        return best
+
+    async def _hand_over_to(self, name: str) -> None:
+        try:
+            await self.member.lead(name)
+        except ClusterError as reason:
+            log.warning("node %s does not lead: %s", name, reason)
 
     def log_faults(self) -> None:
         """Log each fault that has lasted since the last call, once until it is gone.

@@ -20,7 +20,7 @@ from leveret.storage.block_reader import BlockReader, FoundBlock
 from leveret.storage.block_scan import BlockScan
 from leveret.storage.blocks import BLOCK_HEAD_BYTES
 from leveret.storage.disk import Disk
-from leveret.storage.follower_log import open_follower
+from leveret.storage.follower_log import block_fault, open_follower
 from leveret.storage.raft_state import RaftState
 from leveret.storage.replicated_log import ReplicatedLog
 
@@ -72,6 +72,10 @@ class FollowingLog:
             [(int(b.index), int(b.term), int(b.kind), b.data) for b in blocks],
             done,
         )
+
+    def block_fault(self, block: Block) -> str:
+        """Return why a block that has arrived must not be written; empty if it is sound."""
+        return block_fault(int(block.index), int(block.term), int(block.kind), block.data)
 
     def write_identity(self, cluster: bytes, number: int, members: bytes, done: Done) -> None:
         """Write and sync which cluster this node belongs to, its number, and the first members."""

@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final
 
@@ -254,6 +254,9 @@ class ClusterNode(ClusterFacts):
         """True if this node leads, and serves clients with its own broker."""
         return self._open is not None
 
+    def alarms(self) -> Sequence[str]:
+        return self._open.view.alarms() if self._open is not None else ()
+
     # Copies of the directory
 
     def send_data(self, peer: str, *pieces: bytes) -> bool:
@@ -326,6 +329,10 @@ class ClusterNode(ClusterFacts):
         """Return the term of a block."""
         assert self.member.host is not None
         return int(self.member.host.raft.log.term(index))
+
+    def follows(self, peer: str) -> bool:
+        """Return True if this node follows another one as its leader."""
+        return self._following is not None and self.leader == peer
 
     def may_install(self, index: int, term: int) -> bool:
         """Return True if a copy that ends with this block may replace the log of this node."""

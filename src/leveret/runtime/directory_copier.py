@@ -107,6 +107,9 @@ class CopyHost(Protocol):
     def term_of(self, index: int) -> int:
         """Return the term of a block."""
 
+    def follows(self, peer: str) -> bool:
+        """Return True if this node follows another one as its leader."""
+
     def may_install(self, index: int, term: int) -> bool:
         """Return True if a copy that ends with this block may replace the log of this node."""
 
@@ -157,6 +160,11 @@ class DirectoryCopier:
 
     def _on_offer(self, peer: str, offer: Offer) -> None:
         """Begin to receive a copy. It replaces one that an earlier leader has not finished."""
+        if not self._host.follows(peer):
+            # The copy would replace the directory of this node. The leader offers it again.
+            log.warning("node %s does not lead, so its copy is refused", peer)
+            self._post_refusal(peer, "only the node that leads may send a copy")
+            return
         if self._sender not in ("", peer) and self._sender in self._tasks:
             self._post_refusal(self._sender, f"node {peer} leads now, and sends a copy")
             self.on_lost(self._sender)

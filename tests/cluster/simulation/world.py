@@ -4,6 +4,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from leveret.cluster.errors import FalseMessageError
 from leveret.cluster.raft.block import NORMAL, ROLL
 from leveret.cluster.raft.members import Members
 from tests.cluster.simulation.checks import ViolationError, require
@@ -130,7 +131,7 @@ class World(Stage):
         failure: Exception | None = None
         try:
             self._run()
-        except (ViolationError, AssertionError) as found:
+        except (ViolationError, AssertionError, FalseMessageError) as found:
             failure = found
         return Result(
             seed=self.seed,

@@ -24,7 +24,7 @@ A command that a member refuses prints why.
 
 from collections.abc import Callable
 
-from leveret.cluster.errors import ClusterError
+from leveret.cluster.errors import ClusterError, FalseMessageError
 from leveret.cluster.raft.block import MEMBERS, NORMAL, TERM, Block
 from leveret.cluster.raft.config import Config
 from leveret.cluster.raft.core import Raft
@@ -62,7 +62,7 @@ class Theatre:
             command(*words)
         except ClusterError as refusal:
             self.out.append(f"refused: {refusal}")
-        except AssertionError as failure:
+        except (AssertionError, FalseMessageError) as failure:
             self.out.append(f"assertion failed: {failure}")
         return self.out
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from leveret.cluster.errors import ClusterError
+from leveret.cluster.errors import ClusterError, FalseMessageError
 from leveret.cluster.host_owner import Blocks, Done
 from leveret.cluster.member import ClusterMember, Directory, NodeSettings
 from leveret.cluster.peers import Address
@@ -27,6 +27,7 @@ SECRET: Final = b"a secret of all nodes"
 SYNC_S: Final = (0.0005, 0.01)
 RECOVERY_S: Final = 0.3
 READ_S: Final = 0.01
+DAMAGED: Final = b"damaged on its way"
 
 
 class CheckedMember(ClusterMember):
@@ -41,6 +42,14 @@ class CheckedMember(ClusterMember):
         for message in messages:
             checker.on_send(self.host.raft, message, self.host.sync_ticks())
         super().send(target, messages)
+
+    def on_messages(self, peer: str, messages: list[Message], size_bytes: int) -> None:
+        try:
+            super().on_messages(peer, messages, size_bytes)
+        except FalseMessageError as fault:
+            if not self.machine.hears_lies:
+                self.machine.world.schedule.faults.append(f"{self.machine.name}: {fault}")
+            raise
 
     def make_config(self) -> Config:
         config = super().make_config()
@@ -70,6 +79,7 @@ class Machine:
         self.loop: NodeLoop | None = None  # None: no process runs
         self.member: CheckedMember | None = None
         self.hang_until_s = 0.0
+        self.hears_lies = False  # the test sends false messages
         self.ended = ""  # why the member has ended
         self.published = 0
         self.resumed = 0  # hand-overs after which this leader was told to go on
@@ -215,6 +225,9 @@ class Machine:
         for block in blocks:
             self.write_block(block)
         self._sync_later(done)
+
+    def block_fault(self, block: Block) -> str:
+        return "a damaged block" if block.data == DAMAGED else ""
 
     def write_identity(self, cluster: bytes, number: int, members: bytes, done: Done) -> None:
         def written() -> None:

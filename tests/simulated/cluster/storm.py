@@ -27,7 +27,9 @@ from unittest.mock import patch
 
 from leveret.auth import hashes
 from leveret.checksum import crc32
-from leveret.cluster.errors import ClusterError
+from leveret.cluster.errors import ClusterError, FalseMessageError
+from leveret.cluster.member import ClusterMember
+from leveret.cluster.raft.messages import Message
 from leveret.storage.block_reader import BlockReader
 from leveret.storage.block_records import stamped_ms
 from tests.simulated.clients import (
@@ -77,6 +79,9 @@ class Storm:
         quick_hashes = patch.object(hashes, "_COST_LOG2", 1)  # they take most of a run otherwise
         quick_hashes.start()
         self.schedule.at_end.append(quick_hashes.stop)
+        strict = patch.object(ClusterMember, "on_messages", self._strict(ClusterMember.on_messages))
+        strict.start()
+        self.schedule.at_end.append(strict.stop)
         self.rng = self.schedule.rng
         shape = Random(seed)  # what kind of run this is
         self.network = Network(self.schedule)
@@ -103,6 +108,20 @@ class Storm:
         self._last_file: dict[str, int] = {}  # of each node: where the last message was found
         self.wiped: SimulatedBroker | None = None  # is being replaced
         self.is_calm = False  # processes that have ended are started again
+
+    def _strict(self, take: Callable[..., None]) -> Callable[..., None]:
+        """Let a false message end the run. A node only ends the connection."""
+
+        def strict(
+            member: ClusterMember, peer: str, messages: list[Message], size_bytes: int
+        ) -> None:
+            try:
+                take(member, peer, messages, size_bytes)
+            except FalseMessageError as fault:
+                self.schedule.faults.append(f"a message of node {peer}: {fault}")
+                raise
+
+        return strict
 
     # The cluster
 

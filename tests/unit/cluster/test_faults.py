@@ -39,6 +39,24 @@ def test_full_disk_says_why_nothing_is_confirmed() -> None:
     assert "free space on its disk" in fault.advice
 
 
+def test_short_disk_says_that_publishers_wait_if_the_node_leads() -> None:
+    fault = only(NodeCondition("b", "2.0", is_disk_short=True))
+    assert fault.severity == DEGRADED
+    assert fault.fault == "the disk of node b has less free space than disk_free_min"
+    fault = only(NodeCondition("b", "2.0", leads=True, is_disk_short=True))
+    assert fault.fault.endswith("disk_free_min, and it leads, so publishers wait")
+
+
+def test_full_disk_is_told_once() -> None:
+    only(NodeCondition("b", "2.0", disk_fault="No space left on device", is_disk_short=True))
+
+
+def test_short_memory_says_that_publishers_wait() -> None:
+    fault = only(NodeCondition("b", "2.0", leads=True, is_memory_short=True))
+    assert fault.severity == DEGRADED
+    assert fault.fault.endswith("so publishers wait")
+
+
 @pytest.mark.parametrize(
     ("ahead_ms", "text"),
     [

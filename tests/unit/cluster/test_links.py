@@ -29,7 +29,13 @@ from leveret.cluster.handshake import (
     Dialing,
     Listening,
 )
-from leveret.cluster.link import BUFFER_BYTES, DATA_BYTES_MAX, WAITING_BYTES_MAX, Link
+from leveret.cluster.link import (
+    BUFFER_BYTES,
+    DATA_BYTES_MAX,
+    GROWN_BUFFER_BYTES,
+    WAITING_BYTES_MAX,
+    Link,
+)
 from leveret.cluster.links import STRANGERS_MAX, Links
 from leveret.cluster.peers import PACE, Address, Answer, Pace, Tls
 from leveret.cluster.raft.block import NORMAL, Block
@@ -239,6 +245,16 @@ async def test_frames_of_any_size_arrive_whole() -> None:
         for size in sizes:
             two.send(one, [append(2, 1, size)])
         assert [len((await one.next()).blocks[0].data) for _ in range(2 * len(sizes))] == sizes * 2
+
+
+@played
+async def test_frames_that_are_larger_than_a_grown_buffer_arrive_whole() -> None:
+    async with connected_pair() as (one, two):
+        for size in (3 * GROWN_BUFFER_BYTES, 7, GROWN_BUFFER_BYTES + 1):
+            message = append(2, 1, 0)
+            message.blocks = [Block(1, 5, NORMAL, Random(size).randbytes(size))]
+            two.send(one, [message])
+            assert (await one.next()).blocks[0].data == message.blocks[0].data
 
 
 @played
@@ -554,6 +570,20 @@ async def dialed(end: End, purpose: int) -> tuple[asyncio.StreamReader, asyncio.
         while not shake.is_done:
             writer.write(shake.feed(await reader.read(1000)))
     return reader, writer
+
+
+@played
+async def test_a_size_without_its_bytes_takes_little_memory() -> None:
+    one = End(1, pace=Pace(silent_s=60.0))
+    async with ends(one):
+        _, writer = await dialed(one, TALK)
+        await until(lambda: one.links.can_talk("b"))
+        (before,) = one.links.facts()
+        writer.write(FRAME_BYTES_MAX.to_bytes(4, "big") + bytes(1000))
+        await until(lambda: one.links.facts()[0].received_bytes == before.received_bytes + 1004)
+        link = one.links._open["b", TALK]
+        assert len(link._buffer) == GROWN_BUFFER_BYTES
+        writer.close()
 
 
 @played

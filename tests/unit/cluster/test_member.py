@@ -62,6 +62,9 @@ class Node:
             self.blocks[int(block.index)] = block
         self.loop.call_soon(done)
 
+    def block_fault(self, block: Block) -> str:
+        return ""
+
     def write_identity(self, cluster: bytes, number: int, members: bytes, done: Done) -> None:
         self.loop.call_soon(done)
 

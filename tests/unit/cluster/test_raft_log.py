@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from leveret.cluster.errors import FalseMessageError
 from leveret.cluster.raft.block import NORMAL, Block
 from leveret.cluster.raft.log import RaftLog
 from leveret.cluster.raft.stored import HardState, Stored
@@ -84,6 +85,14 @@ def test_log_is_what_a_list_of_all_blocks_says(seed: int) -> None:
         for _ in range(300):
             model.work(rng)
             model.check(rng)
+
+
+def test_blocks_that_are_committed_are_never_cut_off() -> None:
+    log = RaftLog(Stored(HardState()))
+    log.merge([Block(1, 1, NORMAL, b"a"), Block(2, 1, NORMAL, b"b")], 0)
+    with pytest.raises(FalseMessageError, match="block 2 of its log is not the one"):
+        log.merge([Block(2, 2, NORMAL, b"c")], 2)
+    assert (log.last_index, log.last_term()) == (2, 1)
 
 
 def test_terms_that_do_not_grow_are_no_table() -> None:

@@ -53,6 +53,7 @@ class Host:
 
     def __init__(self) -> None:
         self.is_connected = True
+        self.leaders = {"b", "c"}  # offers of these nodes are taken
         self.sent: list[bytes] = []
         self.source = Source()
         self.ends: list[int] = []  # of copies: the last block, or 0
@@ -81,6 +82,9 @@ class Host:
 
     def term_of(self, index: int) -> int:
         return OFFER.term
+
+    def follows(self, peer: str) -> bool:
+        return peer in self.leaders
 
     def may_install(self, index: int, term: int) -> bool:
         return True
@@ -188,3 +192,18 @@ async def test_the_copy_of_a_new_leader_replaces_that_of_the_old_one() -> None:
     take_from_new(Begin("unknown"))  # the file before it is whole: this is the fault that is told
     await until(lambda: b"the file unknown was not offered" in host.sent[-1])
     assert list(host.disk.contents().values()) == [b"other"]
+
+
+@played
+async def test_a_node_that_does_not_lead_cannot_send_a_copy_or_end_one() -> None:
+    host = Host()
+    host.take(OFFER)
+    host.take(Begin(OFFER.names[0]))
+    host.copier.on_data("b", DATA + b"abc")
+    await until(lambda: host.has_sent("Ack"))
+    host.sent.clear()
+    host.copier.on_data("stranger", msgspec.json.encode(OFFER))
+    assert b"only the node that leads may send a copy" in host.sent[0]
+    host.copier.on_data("b", DATA + b"def")
+    await until(lambda: host.has_sent("Ack"))
+    host.copier.stop()

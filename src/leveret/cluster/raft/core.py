@@ -10,12 +10,15 @@
 `replication`, `catch_up` and `membership`. This module dispatches inputs to them by kind and term,
 and keeps the order of the output.
 
-Asserts are Raft's own invariants. They stay on: a member that breaks one must stop.
+Asserts are Raft's own invariants. They stay on: a member that breaks one must stop. A message that
+cannot be true raises `FalseMessageError` before it changes anything: the other node is wrong.
 """
+
+from typing import Final
 
 from mypy_extensions import i64
 
-from leveret.cluster.errors import BusyError, NotLeaderError
+from leveret.cluster.errors import BusyError, FalseMessageError, NotLeaderError
 from leveret.cluster.raft import membership
 from leveret.cluster.raft.block import TERM, Block
 from leveret.cluster.raft.catch_up import end_copy
@@ -66,6 +69,10 @@ from leveret.cluster.raft.rng import Rng
 from leveret.cluster.raft.state import FOLLOWER, LEADER, State
 from leveret.cluster.raft.status import FollowerStatus, Status
 from leveret.cluster.raft.stored import Stored
+
+# An election raises the term by one. A false term that is followed stays for ever: later terms must
+# be higher, and the largest one ends all elections. This limit makes that take a billion messages.
+TERM_JUMP_MAX: Final = 1 << 32
 
 
 class Raft(State):
@@ -131,9 +138,11 @@ class Raft(State):
         return self.has_quorum(count)
 
     def step(self, message: Message) -> None:
-        """Handle a message of another member."""
+        """Handle a message of another member; raise `FalseMessageError` if it cannot be true."""
         if message.target != self.node or message.source == self.node:
             return
+        if message.term > self.term + TERM_JUMP_MAX:
+            raise FalseMessageError(f"term {message.term} cannot follow term {self.term}")
         if message.kind == PRE_VOTE:
             on_pre_vote(self, message)
             return
@@ -178,8 +187,8 @@ class Raft(State):
             on_append_refusal(self, message)
         elif kind == VOTE:
             on_vote(self, message)
-        else:
-            assert not is_of_leader(kind), "two leaders in one term"
+        elif is_of_leader(kind):
+            raise FalseMessageError(f"two nodes lead in term {self.term}, and one is this node")
 
     def _step_follower(self, message: Message) -> None:
         kind = message.kind
@@ -195,7 +204,8 @@ class Raft(State):
     def _on_leader(self, message: Message) -> None:
         """Handle a message of this term's leader."""
         if self.leader != message.source:
-            assert self.leader == NOBODY, "two leaders in one term"
+            if self.leader != NOBODY:
+                raise FalseMessageError(f"two other nodes lead in term {self.term}")
             self.become_follower(self.term, message.source)
         self.elapsed = 0
         kind = message.kind

@@ -20,6 +20,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from leveret.cluster.errors import FalseMessageError
 from leveret.cluster.raft.block import NORMAL, Block
 from leveret.cluster.raft.members import Members
 from leveret.cluster.raft.stored import Stored
@@ -139,7 +140,8 @@ class RaftLog:
 
         The block before the first one matches (§5.3), and so do all blocks up to `matched`.
 
-        Matching blocks stay, with all blocks after them: the message may be old, and the blocks
+        Raise `FalseMessageError` if a block that matches would be cut off. Matching blocks stay,
+        with all blocks after them: the message may be old, and the blocks
         after it may have been acknowledged since. Only a block of another term cuts the log.
         """
         at = 0
@@ -150,7 +152,11 @@ class RaftLog:
         first = blocks[at].index
         is_cut = first <= self.last_index
         if is_cut:
-            assert first > matched, "a block that matches the leader's log would be cut off"
+            if first <= matched:
+                raise FalseMessageError(
+                    f"block {first} of its log is not the one that it had before, or that was "
+                    "committed: has its data directory been replaced by an older one?"
+                )
             self._cut(first)
         while at < len(blocks):
             self._add(blocks[at])

@@ -8,6 +8,7 @@ block is committed when a majority of voters has synced it and it is of the lead
 
 from mypy_extensions import i64
 
+from leveret.cluster.errors import FalseMessageError
 from leveret.cluster.raft.block import Block
 from leveret.cluster.raft.catch_up import ask_read, begin_copy, check_read
 from leveret.cluster.raft.members import NOBODY
@@ -117,7 +118,11 @@ def on_append_reply(state: State, message: Message) -> bool:
     progress = _hear(state, message)
     if progress is None:
         return False
-    assert message.index <= state.log.last_index, "a follower has more than its leader"
+    if message.index > state.log.last_index:
+        raise FalseMessageError(
+            f"it has block {message.index}, and the log of its leader ends with block "
+            f"{state.log.last_index}"
+        )
     is_news = progress.on_match(message.index)
     if progress.state == PROBE:
         progress.to_replicate(state.ticks)
