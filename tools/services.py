@@ -11,6 +11,7 @@ import os
 import pwd
 import re
 import secrets
+import select
 import shutil
 import signal
 import subprocess
@@ -85,6 +86,7 @@ class Process:
         self.port = free_port()
         self.folder = Path(tempfile.mkdtemp(prefix="leveret-jobs-"))
         self._process: subprocess.Popen[bytes] | None = None
+        self._lives = -1  # the end of a pipe that closes when the last process of the server ends
 
     @property
     def pid(self) -> int:
@@ -98,10 +100,17 @@ class Process:
         raise NotImplementedError
 
     def start(self) -> None:
+        self._lives, held = os.pipe()
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                self.command(), stdout=log, stderr=log, cwd=self.folder, **self.privileges()
+                self.command(),
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                pass_fds=[held],
+                **self.privileges(),
             )
+        os.close(held)
         end = time.monotonic() + START_S
         while not self.answers():
             if time.monotonic() > end or self._process.poll() is not None:
@@ -112,11 +121,23 @@ class Process:
         return {}
 
     def end(self, number: int = signal.SIGKILL) -> None:
-        """Send a signal and wait for the end."""
+        """Send a signal and wait for the end of all processes of the server.
+
+        The children of a killed PostgreSQL end after it, and it does not start again before that.
+        """
         if self._process is not None:
             self._process.send_signal(number)
             self._process.wait(START_S)
             self._process = None
+            self._wait_for_children()
+
+    def _wait_for_children(self) -> None:
+        waiting = select.poll()
+        waiting.register(self._lives)
+        are_gone = waiting.poll(START_S * 1000)
+        os.close(self._lives)
+        if not are_gone:
+            raise RuntimeError("processes of the server still run")
 
     def restart(self, number: int = signal.SIGINT) -> None:
         self.end(number)

@@ -28,7 +28,7 @@ from leveret.bus import (
 from leveret.bus.idempotency import IdempotencyStore
 from leveret.clock import Clock
 from tests.bus.nodes import Node
-from tests.bus.stage import FAST, Placed, Seen, depth, pytestmark_bus
+from tests.bus.stage import FAST, WAIT_S, Placed, Seen, depth, pytestmark_bus
 
 pytestmark = pytestmark_bus
 HEARTBEAT_S = 3
@@ -110,6 +110,58 @@ async def test_stop_waits_for_running_handlers(node: Node, prefix: str) -> None:
     await stopping
     assert sorted(seen.all) == [0, 1], "no handler was begun after the stop"
     assert await depth(node.url, f"{prefix}.events") == 3
+
+
+async def test_a_probe_that_a_stop_overtakes_does_not_end_the_session(
+    node: Node, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a running handler could not ack, and its message would be handled twice."""
+    bus = Bus(node.url, layout_of(prefix), settings=FAST)
+    began, may_end = asyncio.Event(), asyncio.Event()
+    is_probing, may_probe = asyncio.Event(), asyncio.Event()
+
+    @bus.on(Placed)
+    async def work(event: Placed) -> None:
+        began.set()
+        await may_end.wait()
+
+    await bus.start()
+    await bus.publish(Placed(1))
+    await began.wait()
+    assert bus._consumer is not None
+    session = bus._consumer.connection.session
+    assert session is not None
+    probe = session.probe
+
+    async def late_probe() -> str:
+        is_probing.set()
+        await may_probe.wait()
+        return await probe()
+
+    monkeypatch.setattr(session, "probe", late_probe)
+    await is_probing.wait()
+    stopping = asyncio.get_running_loop().create_task(bus.stop())
+    consumers = session.channel.consumers  # type: ignore[attr-defined]
+    async with asyncio.timeout(WAIT_S):
+        while session.consumer_tag in consumers:  # noqa: ASYNC110 there is no event
+            await asyncio.sleep(0.01)
+    is_checked = asyncio.Event()
+    check = session.check
+
+    async def noted_check() -> str:
+        is_checked.set()
+        return await check()
+
+    monkeypatch.setattr(session, "check", noted_check)
+    may_probe.set()
+    async with asyncio.timeout(WAIT_S):
+        # A session that was lost is not checked again.
+        while not (is_checked.is_set() or session.is_lost):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    may_end.set()
+    await stopping
+    assert is_checked.is_set(), "the session was lost"
+    assert await depth(node.url, f"{prefix}.events") == 0
 
 
 async def test_stop_requeues_after_the_deadline(node: Node, prefix: str) -> None:

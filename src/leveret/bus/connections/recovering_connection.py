@@ -63,8 +63,11 @@ class BrokerSession:
 
     async def check(self) -> str:
         """Probe, and return errors of the probe as text too."""
-        if self.is_stopping:
-            return ""
+        reason = "" if self.is_stopping else await self._reason()
+        # A stop that began meanwhile has cancelled the consumer.
+        return "" if self.is_stopping else reason
+
+    async def _reason(self) -> str:
         try:
             return await self.probe()
         except Exception as fault:
