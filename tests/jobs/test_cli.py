@@ -111,7 +111,9 @@ def test_top_ends_if_the_token_is_refused(server: RunningBroker) -> None:
 
 def test_top_looks_once_without_a_terminal(server: RunningBroker, client: Client) -> None:
     client.enqueue("once", b"x")
-    assert "once" in jobs(server, "top")
+    shown = jobs(server, "top")
+    assert "once" in shown
+    assert shown.endswith("\n")
 
 
 def test_top_shows_rates_between_two_looks(server: RunningBroker, client: Client) -> None:

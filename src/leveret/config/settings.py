@@ -314,7 +314,7 @@ class Settings:
     jobs_sync: str = _option(
         "interval",
         "When the local log of jobs on Redis and PostgreSQL is synced. always: before each"
-        " answer. interval: every few milliseconds, because Redis holds a second copy. never: not"
+        " answer. interval: every 20 ms, because Redis holds a second copy. never: not"
         " at all.",
         choices=("always", "interval", "never"),
     )

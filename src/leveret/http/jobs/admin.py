@@ -282,7 +282,8 @@ async def _require_old_schedule(call: Call, namespace: str, name: str) -> None:
             call.require(namespace, old.topic, WRITE)
             is_known = True
     if not is_known and (missing := _missing(call)):
-        raise JobsUnavailableError(f"the schedule may be on a shard: {missing[MISSING]}")
+        down = missing[MISSING]
+        raise JobsUnavailableError(f"the schedule may be on a shard that is down: {down}")
 
 
 async def create_token(request: Request) -> Response:

@@ -108,7 +108,7 @@ def _first_of_each(jobs: list[NewJob]) -> dict[tuple[str, str], int]:
 @job_call
 async def dequeue(call: Call) -> Response:
     if call.request.method == "HEAD":  # its answer has no body: the jobs would be lost
-        raise HTTPException(405, "jobs are taken by GET", {"Allow": "GET, POST"})
+        raise HTTPException(405, "jobs are taken by GET or POST", {"Allow": "GET, POST"})
     jobs = await _take(call, _wanted_jobs(call))
     return json_response([leased_job_info(job) for job in jobs])
 
