@@ -135,8 +135,8 @@ class Settings:
     )
     cluster_election_timeout_ms: int = _option(
         1_000,
-        "Silence of the leader after which another node begins an election; by chance up to twice"
-        " as long. Set the same on all nodes, and more than their longest pauses.",
+        "Shortest silence of the leader after which another node begins an election. The longest is"
+        " twice as long. Set the same on all nodes, and more than their longest pauses.",
         unit="ms",
         low=300,
         high=60_000,
