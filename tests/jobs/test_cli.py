@@ -173,4 +173,4 @@ def test_operators_set_topics_and_schedules_and_look_at_one_job(tmp_path: Path) 
         assert run("unschedule", "nightly").returncode == 0
         assert json.loads(run("schedules").stdout) == []
         refused = run("dequeue", "refund", "--lease", "1000000")
-        assert "lease is from 0.1 to 43200 seconds, not 1000000" in refused.stderr
+        assert "lease must be from 0.1 to 43200 seconds, not 1000000" in refused.stderr

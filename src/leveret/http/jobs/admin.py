@@ -245,7 +245,7 @@ async def put_schedule(call: Call) -> Response:
     limits.require_topic(namespace, schedule.topic)
     limits.require_within("priority", schedule.priority, PRIORITY_MIN, PRIORITY_MAX)
     if len(schedule.payload) > PAYLOAD_BYTES_MAX:
-        raise JobsInvalidError(f"a payload has at most {PAYLOAD_BYTES_MAX} bytes", "payload")
+        raise JobsInvalidError(f"a payload can have at most {PAYLOAD_BYTES_MAX} bytes", "payload")
     if Cron(schedule.cron, schedule.timezone).next_ms(call.now_ms()) is None:
         raise JobsInvalidError("cron is never due", "cron")
     schedule.next_ms = None

@@ -344,7 +344,7 @@ def number_of(text: str | None, field: str, default: int) -> int:
     if text is None:
         return default
     if not (text.isascii() and text.isdecimal() and len(text) <= 19):
-        raise JobsInvalidError(f"{field} is a whole number, not {text}", field)
+        raise JobsInvalidError(f"{field} must be a whole number, not {text}", field)
     return int(text)
 
 
@@ -355,7 +355,7 @@ def duration_ms_of(text: str | None, field: str) -> int | None:
     try:
         return _duration_ms(float(text), field)
     except ValueError:
-        raise JobsInvalidError(f"{field} is a number of seconds, not {text}", field) from None
+        raise JobsInvalidError(f"{field} must be a number of seconds, not {text}", field) from None
 
 
 def _duration_ms(seconds: float | None, field: str) -> int | None:
@@ -364,7 +364,9 @@ def _duration_ms(seconds: float | None, field: str) -> int | None:
     try:
         return round(seconds * 1000)
     except (ValueError, OverflowError):
-        raise JobsInvalidError(f"{field} is a number of seconds, not {seconds}", field) from None
+        raise JobsInvalidError(
+            f"{field} must be a number of seconds, not {seconds}", field
+        ) from None
 
 
 TOPIC_QUERY: Final = (
