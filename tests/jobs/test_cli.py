@@ -111,7 +111,9 @@ def test_top_ends_if_the_token_is_refused(server: RunningBroker) -> None:
 
 def test_top_looks_once_without_a_terminal(server: RunningBroker, client: Client) -> None:
     client.enqueue("once", b"x")
-    assert "once" in jobs(server, "top")
+    shown = jobs(server, "top")
+    assert "once" in shown
+    assert shown.endswith("\n")
 
 
 def test_top_shows_rates_between_two_looks(server: RunningBroker, client: Client) -> None:
@@ -171,4 +173,4 @@ def test_operators_set_topics_and_schedules_and_look_at_one_job(tmp_path: Path) 
         assert run("unschedule", "nightly").returncode == 0
         assert json.loads(run("schedules").stdout) == []
         refused = run("dequeue", "refund", "--lease", "1000000")
-        assert "lease is from 0.1 to 43200 seconds, not 1000000" in refused.stderr
+        assert "lease must be from 0.1 to 43200 seconds, not 1000000" in refused.stderr

@@ -606,7 +606,7 @@ def test_two_tasks_of_a_topic_or_none_at_all_are_told_at_once() -> None:
     with pytest.raises(ValueError, match="has a task already"):
         worker.task("t")(one)
     for lease_s in (0.01, 43_201):
-        with pytest.raises(ValueError, match="a lease is from"):
+        with pytest.raises(ValueError, match="a lease must be from"):
             worker.task("u", lease_s=lease_s)
     with pytest.raises(ValueError, match="not an http"):
         Worker("ftp://x")

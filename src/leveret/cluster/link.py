@@ -65,6 +65,7 @@ DATA: Final = 4
 BYE: Final = 5
 
 REFUSED: Final = "refused: "  # how the reason of a connection that this node refuses begins
+REFUSED_BY_PEER: Final = "it refuses this node: "  # likewise, if the other node refuses it
 
 _PING_FRAME: Final = b"\0\0\0\1\0"
 
@@ -296,7 +297,7 @@ class Link:
         self.refusal = refusal.code
         if refusal.by_peer:
             self.is_refused_by_peer = True
-            self.close(f"it refuses this node: {refusal}")
+            self.close(f"{REFUSED_BY_PEER}{refusal}")
         else:
             self._write([self._handshake.refuse(refusal.code, str(refusal))])
             self.close(f"{REFUSED}{refusal}")

@@ -35,7 +35,7 @@ from leveret.cluster.handshake import (
     Dialing,
     Listening,
 )
-from leveret.cluster.link import HANDSHAKE_S, REFUSED, Link
+from leveret.cluster.link import HANDSHAKE_S, REFUSED, REFUSED_BY_PEER, Link
 from leveret.cluster.peers import PACE, Address, Facts, LinksOwner, Pace, Tls
 from leveret.cluster.raft.messages import Message
 from leveret.cluster.relay import RelayHead
@@ -376,7 +376,8 @@ class Links:
         if link.purpose == RELAY:
             return  # the caller of `open_relay` is told; the next relay may be taken
         if link.is_refused_by_peer:
-            self._owner.on_refused(name, link.refusal, reason)
+            sentence = reason.removeprefix(REFUSED_BY_PEER)
+            self._owner.on_refused(name, link.refusal, f"node {name} refuses this node: {sentence}")
         elif link.is_dialed and link.refusal == OTHER_NODE:
             self._owner.on_refused(name, OTHER_NODE, reason.removeprefix(REFUSED))
 

@@ -23,12 +23,13 @@ overrides the environment, and the environment overrides the file. `--config FIL
 
 ```toml
 host = "0.0.0.0"
-amqp_port = 5672
+default_pass = "correct horse battery staple"
 message_bytes_max = "64 MiB"
 ```
 
-Sizes may be given with a unit: `KB`, `MB`, `GB` (1000) or `KiB`, `MiB`, `GiB` (1024). All faults of
+Sizes may be given with a unit: `KB`, `MB`, `GB` (1000) or `KiB`, `MiB`, `GiB` (1024). All errors of
 all sources are reported together, and the node does not start until they are fixed.
+`leveret config check` reports them without a start, and `leveret config show` prints the settings.
 """
 
 

@@ -135,8 +135,8 @@ class Settings:
     )
     cluster_election_timeout_ms: int = _option(
         1_000,
-        "Silence of the leader after which another node begins an election; by chance up to twice"
-        " as long. Set the same on all nodes, and more than their longest pauses.",
+        "Shortest silence of the leader after which another node begins an election. The longest is"
+        " twice as long. Set the same on all nodes, and more than their longest pauses.",
         unit="ms",
         low=300,
         high=60_000,
@@ -314,7 +314,7 @@ class Settings:
     jobs_sync: str = _option(
         "interval",
         "When the local log of jobs on Redis and PostgreSQL is synced. always: before each"
-        " answer. interval: every few milliseconds, because Redis holds a second copy. never: not"
+        " answer. interval: every 20 ms, because Redis holds a second copy. never: not"
         " at all.",
         choices=("always", "interval", "never"),
     )

@@ -59,10 +59,12 @@ class Cron:
 
     def __init__(self, text: str, timezone: str = "UTC") -> None:
         if len(text.encode("utf-8", "replace")) > TEXT_BYTES_MAX:
-            raise JobsInvalidError(f"cron has at most {TEXT_BYTES_MAX} bytes", "cron")
+            raise JobsInvalidError(f"cron can have at most {TEXT_BYTES_MAX} bytes", "cron")
         fields = _NAMED.get(text.strip().lower(), text).lower().split()
         if len(fields) != len(_FIELDS):
-            raise JobsInvalidError("cron has five fields: minute hour day month weekday", "cron")
+            raise JobsInvalidError(
+                "cron must have five fields: minute hour day month weekday", "cron"
+            )
         sets = [_values(f, *rule) for f, rule in zip(fields, _FIELDS, strict=True)]
         self._minutes, self._hours = sorted(sets[0]), sorted(sets[1])
         self._days, self._months = sets[2], sets[3]
@@ -140,5 +142,5 @@ def _number(text: str, name: str, least: int, most: int, names: tuple[str, ...])
     if text in names:
         return names.index(text) + (1 if name == "month" else 0)
     if not text.isdecimal() or not least <= int(text) <= most:
-        raise JobsInvalidError(f"cron: {name} is from {least} to {most}, not {text}", "cron")
+        raise JobsInvalidError(f"cron: {name} must be from {least} to {most}, not {text}", "cron")
     return int(text)

@@ -58,7 +58,7 @@ def require_batch(jobs: list[NewJob], now_ms: int) -> None:
                 raise
             namespace, topic = job.namespace, job.topic
     if size > BATCH_BYTES_MAX:
-        raise JobsInvalidError(f"the payloads of a batch have at most {BATCH_BYTES_MAX} bytes")
+        raise JobsInvalidError(f"the payloads of a batch can have at most {BATCH_BYTES_MAX} bytes")
 
 
 def require_job(job: NewJob, now_ms: int) -> None:
@@ -66,10 +66,10 @@ def require_job(job: NewJob, now_ms: int) -> None:
     require_topic(job.namespace, job.topic)
     require_within("priority", job.priority, PRIORITY_MIN, PRIORITY_MAX)
     if len(job.payload) > PAYLOAD_BYTES_MAX:
-        raise JobsInvalidError(f"a payload has at most {PAYLOAD_BYTES_MAX} bytes", "payload")
+        raise JobsInvalidError(f"a payload can have at most {PAYLOAD_BYTES_MAX} bytes", "payload")
     if job.deliver_after_ms - now_ms > DELAY_MS_MAX:
         raise JobsInvalidError(
-            f"deliver_after is at most {DELAY_MS_MAX // 86_400_000} days ahead", "deliver_after"
+            f"deliver_after can be at most {DELAY_MS_MAX // 86_400_000} days ahead", "deliver_after"
         )
     if job.idempotency_key is not None:
         require_name("idempotency_key", job.idempotency_key)
@@ -85,10 +85,10 @@ def require_topic(namespace: str, topic: str) -> None:
     require_name("namespace", namespace)
     require_name("topic", topic)
     if topic.endswith(DEAD_SUFFIX):
-        raise JobsInvalidError(f"the name of a topic does not end in {DEAD_SUFFIX}", "topic")
+        raise JobsInvalidError(f"the name of a topic cannot end in {DEAD_SUFFIX}", "topic")
     if topic.startswith(_RESERVED):
         reserved = " or ".join(_RESERVED)
-        raise JobsInvalidError(f"the name of a topic does not begin with {reserved}", "topic")
+        raise JobsInvalidError(f"the name of a topic cannot begin with {reserved}", "topic")
 
 
 def require_name(field: str, name: str) -> None:
@@ -96,7 +96,7 @@ def require_name(field: str, name: str) -> None:
     if not name.isprintable():
         raise JobsInvalidError(f"{field} has characters that cannot be printed", field)
     if not 0 < len(name.encode("utf-8", "surrogatepass")) <= NAME_BYTES_MAX:
-        raise JobsInvalidError(f"{field} has 1 to {NAME_BYTES_MAX} bytes", field)
+        raise JobsInvalidError(f"{field} must have 1 to {NAME_BYTES_MAX} bytes", field)
 
 
 def require_lease(lease_ms: int | None) -> None:
@@ -115,7 +115,7 @@ def require_settings(settings: TopicSettings) -> None:
     require_within("backoff_ms_max", settings.backoff_ms_max, 0, BACKOFF_MS_MAX)
     require_within("lease_ms", settings.lease_ms, LEASE_MS_MIN, LEASE_MS_MAX)
     if not 0 <= settings.jitter <= 1:
-        raise JobsInvalidError("jitter is from 0 to 1", "jitter")
+        raise JobsInvalidError("jitter must be from 0 to 1", "jitter")
     if settings.concurrency_max is not None:
         require_within("concurrency_max", settings.concurrency_max, 0, CONCURRENCY_MAX)
 
@@ -124,10 +124,14 @@ def require_seconds(field: str, value_ms: int, least_ms: int, most_ms: int) -> N
     """Raise JobsInvalidError if a duration, which callers give in seconds, is out of range."""
     if not least_ms <= value_ms <= most_ms:
         least, most, value = (f"{ms / 1000:.12g}" for ms in (least_ms, most_ms, value_ms))
-        raise JobsInvalidError(f"{field} is from {least} to {most} seconds, not {value}", field)
+        raise JobsInvalidError(
+            f"{field} must be from {least} to {most} seconds, not {value}", field
+        )
 
 
 def require_within(field: str, value: int, least: int, most: int, what: str = "") -> None:
     """Raise unless a number is in its range."""
     if not least <= value <= most:
-        raise JobsInvalidError(f"{what or field} is from {least} to {most}, not {value}", field)
+        raise JobsInvalidError(
+            f"{what or field} must be from {least} to {most}, not {value}", field
+        )

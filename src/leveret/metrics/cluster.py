@@ -103,7 +103,7 @@ CLUSTER_FAMILIES: Final = (
     ClusterFamily(
         COUNTER,
         "leveret_raft_leader_changes_total",
-        "How often this node has seen another leader, itself included.",
+        "Changes of the leader that this node has seen, to itself included.",
         lambda facts: [({}, facts["leader_changes"])],
     ),
     ClusterFamily(GAUGE, "leveret_raft_role", "Always 1; the label names the role.", _role),
@@ -128,7 +128,7 @@ CLUSTER_FAMILIES: Final = (
     ClusterFamily(
         GAUGE,
         "leveret_raft_member_heard_seconds",
-        "Time since the leader has heard of a member; only on the leader.",
+        "Time since the leader last heard from a member; only on the leader.",
         _members("heard_s"),
     ),
 )

@@ -93,7 +93,8 @@ def dump(data: bytes, name: str, *, bodies: bool = False) -> Iterator[Entry]:
         if name.endswith(ending):
             yield from read(data, bodies)
             return
-    yield Entry(0, UNKNOWN, {"fault": "not a file of a data directory: its name ends otherwise"})
+    fault = f"not a file that dump can read: names of those end in {', '.join(FILE_KINDS)}"
+    yield Entry(0, UNKNOWN, {"fault": fault})
 
 
 def _blocks(data: bytes, bodies: bool) -> Iterator[Entry]:

@@ -129,9 +129,9 @@ def require_no_member(disk: Disk) -> None:
     if state is not None and state.cluster_id:
         raise StorageError(
             f"the directory belongs to a node of cluster {state.cluster_id}: start it with the "
-            "--cluster options of that node; damaged blocks then come from the other nodes; if "
-            "they are lost, run `leveret ctl cluster rescue`; to leave the cluster, restore a "
-            "backup into another directory"
+            "--cluster options of that node; then it also gets damaged blocks from the other "
+            "nodes; if the other nodes are lost, run `leveret ctl cluster rescue`; to leave the "
+            "cluster, restore a backup into another directory"
         )
 
 

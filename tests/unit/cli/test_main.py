@@ -35,7 +35,7 @@ def test_dump_of_a_file_that_is_not_of_a_broker_fails(tmp_path: Path) -> None:
     file.write_text("hello")
     done = leveret("ctl", "dump", str(file))
     assert (done.returncode, done.stdout) == (1, "")
-    assert "notes.txt is not a file of a data directory" in done.stderr
+    assert "notes.txt is not a file that dump can read" in done.stderr
 
 
 def test_reader_that_leaves_ends_a_command_without_a_word(tmp_path: Path) -> None:

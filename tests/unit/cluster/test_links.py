@@ -457,6 +457,8 @@ async def test_a_wrong_secret_is_refused_and_both_logs_say_so(
         await until(lambda: len(lines(caplog, f"it refuses this node: {text}")) > 0)
         assert not one.links.is_connected("b")
         await until(lambda: two.refused != [])
+        # The command `ctl cluster status` shows this sentence alone.
+        assert two.refused_at["a"].startswith(f"node a refuses this node: {text}")
 
 
 @played

@@ -138,7 +138,7 @@ def redrive(
 def drop(
     request: DlqRequest,
     everything: Annotated[
-        bool, typer.Option("--all", help="Delete all messages, if no filter is given.")
+        bool, typer.Option("--all", help="Required without a filter: delete all messages.")
     ] = False,
     limit: Limit = None,
     dry_run: DryRun = False,

@@ -18,7 +18,7 @@ Node = Annotated[str, typer.Argument(help="Name of the node.")]
 @app.command()
 @broker_command
 def status(broker: ManagementClient, output: Output) -> None:
-    """Show who leads and who follows. Also how far behind, and what to do about each fault.
+    """Show who leads and who follows. Also shows who is behind, and what to do about each fault.
 
     The exit code is 0 if the cluster is healthy, 3 if it serves clients but is degraded, 4 if it
     does not serve clients, and 1 if the node does not answer.
@@ -58,7 +58,7 @@ def _leader_view(broker: ManagementClient, asked: dict[str, Any]) -> dict[str, A
 @app.command()
 @broker_command
 def lead(broker: ManagementClient, output: Output, node: Node) -> None:
-    """Let a node lead. Clients reconnect to it or are relayed to it."""
+    """Let a node lead. Clients of the old leader reconnect."""
     output.done(broker.post("/api/cluster/lead", {"node": node})["message"])
 
 
@@ -72,7 +72,7 @@ def remove(broker: ManagementClient, output: Output, node: Node) -> None:
 @app.command()
 @broker_command
 def drain(broker: ManagementClient, output: Output, node: Node) -> None:
-    """Let a node lead only if no other one can, for maintenance. A new start ends this."""
+    """Let a node lead only if no other one can, for maintenance. A restart ends this."""
     output.done(broker.post("/api/cluster/drain", {"node": node})["message"])
 
 

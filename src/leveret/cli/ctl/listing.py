@@ -145,7 +145,7 @@ def queues(
     output: Output,
     vhost: Annotated[str | None, typer.Option("--vhost", help="Only this vhost.")] = None,
 ) -> None:
-    """List the queues and their damage. Same as `list queues`."""
+    """List the queues, with damaged messages. Same as `list queues`."""
     _print(output, "queues", _fetch(broker, "queues", vhost), None)
 
 

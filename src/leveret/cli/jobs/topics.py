@@ -31,7 +31,7 @@ AllNamespaces = Annotated[bool, typer.Option("--all", help=_ALL_HELP)]
 
 @jobs_command
 def stats(client: Client, output: Output, all_namespaces: AllNamespaces = False) -> None:
-    """Show the topics. Counts jobs by state, and shows the age of the oldest ready job."""
+    """Count the jobs of each topic by state. Also shows the age of the oldest ready job."""
     found = client.stats(namespace=None if all_namespaces else client.namespace)
     rows = [_row(each, Clock().now_ms()) for each in found]
     output.table(rows, ("namespace", "topic", *STATES, "oldest", *_COUNTS))
@@ -152,11 +152,13 @@ def _show_live(rates: "TopicRates", interval_s: float, count: int) -> None:
             except CallError as fault:
                 live.update(Text(str(fault)), refresh=True)
             if updates == count:
-                return
+                break
             try:
                 time.sleep(interval_s)
             except KeyboardInterrupt:
-                return
+                break
+    if not console.is_terminal:
+        console.line()  # Live ends the last line only on a terminal
 
 
 class TopicRates:

@@ -102,7 +102,7 @@ def latency(
     until: Until = None,
     html: Html = None,
 ) -> None:
-    """Show percentiles of latency. Time in queue, in flight and until the ack."""
+    """Show percentiles of latency. It is the time in queue, in flight and until the ack."""
     window_s = _parse_window(window)
     if stream is None and (queue is None or from_lake):
         raise typer.BadParameter("give the stream with the life events, or --queue")
@@ -151,7 +151,7 @@ def jobs_report(
     top: Top = 20,
     html: Html = None,
 ) -> None:
-    """Show jobs by topic and state. Also their age, retries, and the errors of dead jobs."""
+    """Show jobs by topic and state. Also shows their age, retries, and the errors of dead jobs."""
     now = datetime.fromtimestamp(Clock().now_ms() / 1000, UTC)
     dsns = [dsn for given in postgres or () for dsn in given.split()]
     if dsns:

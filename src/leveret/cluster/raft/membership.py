@@ -54,13 +54,15 @@ def plan_remove(state: State, node: i64) -> Members:
     members = state.log.members()
     if not members.has(node):
         raise ChangeRefusedError(f"node {node} is not a member")
+    name = members.members[int(node)].name or str(node)
     if members.voters == [int(node)]:
-        raise ChangeRefusedError("the last voter cannot go")
+        raise ChangeRefusedError(f"node {name} is the last voter, so it cannot be removed")
     after = members.without(node)
     alive = _count_alive(state, after)
     if alive < after.quorum():
         raise ChangeRefusedError(
-            f"without node {node}, {alive} of {len(after.voters)} voters are alive, no majority"
+            f"without node {name}, {alive} of {len(after.voters)} voters would be reached, and "
+            f"{after.quorum()} are needed: start the other nodes first"
         )
     return after
 

@@ -245,7 +245,7 @@ async def put_schedule(call: Call) -> Response:
     limits.require_topic(namespace, schedule.topic)
     limits.require_within("priority", schedule.priority, PRIORITY_MIN, PRIORITY_MAX)
     if len(schedule.payload) > PAYLOAD_BYTES_MAX:
-        raise JobsInvalidError(f"a payload has at most {PAYLOAD_BYTES_MAX} bytes", "payload")
+        raise JobsInvalidError(f"a payload can have at most {PAYLOAD_BYTES_MAX} bytes", "payload")
     if Cron(schedule.cron, schedule.timezone).next_ms(call.now_ms()) is None:
         raise JobsInvalidError("cron is never due", "cron")
     schedule.next_ms = None
@@ -282,7 +282,8 @@ async def _require_old_schedule(call: Call, namespace: str, name: str) -> None:
             call.require(namespace, old.topic, WRITE)
             is_known = True
     if not is_known and (missing := _missing(call)):
-        raise JobsUnavailableError(f"the schedule may be on a shard: {missing[MISSING]}")
+        down = missing[MISSING]
+        raise JobsUnavailableError(f"the schedule may be on a shard that is down: {down}")
 
 
 async def create_token(request: Request) -> Response:

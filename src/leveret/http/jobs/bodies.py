@@ -177,7 +177,7 @@ def id_of(value: Id, field: str = "id", item: int | None = None) -> int:
     if isinstance(value, str) and value.isascii() and value.isdecimal():
         value = int(value) if len(value) <= _DIGITS_MAX else ID_MAX + 1
     if not isinstance(value, int) or not 0 <= value <= ID_MAX:
-        raise JobsInvalidError(f"{field} is a whole number of at most 63 bits", field, item)
+        raise JobsInvalidError(f"{field} must be a whole number of at most 63 bits", field, item)
     return value
 
 

@@ -109,7 +109,7 @@ def _first_of_each(jobs: list[NewJob]) -> dict[tuple[str, str], int]:
 @job_call
 async def dequeue(call: Call) -> Response:
     if call.request.method == "HEAD":  # its answer has no body: the jobs would be lost
-        raise HTTPException(405, "jobs are taken by GET", {"Allow": "GET, POST"})
+        raise HTTPException(405, "jobs are taken by GET or POST", {"Allow": "GET, POST"})
     jobs = await _take(call, _wanted_jobs(call))
     return json_response([leased_job_info(job) for job in jobs])
 
@@ -345,7 +345,7 @@ def number_of(text: str | None, field: str, default: int) -> int:
     if text is None:
         return default
     if not (text.isascii() and text.isdecimal() and len(text) <= 19):
-        raise JobsInvalidError(f"{field} is a whole number, not {text}", field)
+        raise JobsInvalidError(f"{field} must be a whole number, not {text}", field)
     return int(text)
 
 
@@ -356,7 +356,7 @@ def duration_ms_of(text: str | None, field: str) -> int | None:
     try:
         return _duration_ms(float(text), field)
     except ValueError:
-        raise JobsInvalidError(f"{field} is a number of seconds, not {text}", field) from None
+        raise JobsInvalidError(f"{field} must be a number of seconds, not {text}", field) from None
 
 
 def _duration_ms(seconds: float | None, field: str) -> int | None:
@@ -365,7 +365,9 @@ def _duration_ms(seconds: float | None, field: str) -> int | None:
     try:
         return round(seconds * 1000)
     except (ValueError, OverflowError):
-        raise JobsInvalidError(f"{field} is a number of seconds, not {seconds}", field) from None
+        raise JobsInvalidError(
+            f"{field} must be a number of seconds, not {seconds}", field
+        ) from None
 
 
 TOPIC_QUERY: Final = (

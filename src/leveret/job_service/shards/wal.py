@@ -114,7 +114,7 @@ class Wal:
             return False
         magic, version, origin, checksum = _HEADER.unpack_from(data)
         if magic != MAGIC or checksum != crc32(data[: _HEADER.size - 4]):
-            raise CorruptionError(f"{path} does not begin as a log of jobs")
+            raise CorruptionError(f"{path} is not a log of jobs")
         if version > VERSION:
             raise NewerFormatError(f"{path} was written by a later version")
         self.origin = uuid.UUID(bytes=origin)

@@ -86,9 +86,11 @@ class Worker:
             wait_s=_WAIT_S,
         )
         if given.concurrency < 1:
-            raise ValueError("concurrency is at least 1")
+            raise ValueError("concurrency must be at least 1")
         if not LEASE_MS_MIN <= given.lease_s * 1000 <= LEASE_MS_MAX:
-            raise ValueError(f"a lease is from {LEASE_MS_MIN / 1000} s to {LEASE_MS_MAX / 1000} s")
+            raise ValueError(
+                f"a lease must be from {LEASE_MS_MIN / 1000} s to {LEASE_MS_MAX / 1000} s"
+            )
 
         def decorate(handler: AnyHandler) -> AnyHandler:
             key = (given.namespace, topic)
