@@ -174,3 +174,5 @@ def test_operators_set_topics_and_schedules_and_look_at_one_job(tmp_path: Path) 
         assert json.loads(run("schedules").stdout) == []
         refused = run("dequeue", "refund", "--lease", "1000000")
         assert "lease must be from 0.1 to 43200 seconds, not 1000000" in refused.stderr
+        refused = run("topic", "refund", "--lease", "0.01")
+        assert "lease_s must be from 0.1 to 43200 seconds, not 0.01" in refused.stderr

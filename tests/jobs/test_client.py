@@ -205,6 +205,12 @@ def test_what_is_wrong_is_told_with_item_and_field(client: Client) -> None:
     assert (raised.value.item, raised.value.field) == (1, "topic")
     with pytest.raises(InvalidCallError, match="priority"):
         client.enqueue("t", b"", priority=1 << 40)
+    for value in (-1.0, float("nan"), float("inf")):
+        with pytest.raises(
+            InvalidCallError, match="backoff_s is from 0 to 2592000 seconds"
+        ) as raised:
+            client.set_settings("t", TopicSettings(backoff_s=value))
+        assert raised.value.field == "backoff_s"
 
 
 def test_tokens_are_needed_and_cover_namespaces(server: RunningBroker, client: Client) -> None:

@@ -30,6 +30,19 @@ def test_a_topic_has_settings_with_named_defaults(api: Api) -> None:
     assert (api.get(path).body["retries_max"], api.get(path).body["jitter"]) == (3, 0.2)
 
 
+def test_a_setting_that_is_omitted_keeps_its_value(api: Api) -> None:
+    path = f"/topics/{api.namespace}/{TOPIC}"
+    api.set_topic(TOPIC, retries_max=3, concurrency_max=2, jitter=0)
+    api.set_topic(TOPIC, lease_ms=5_000)
+    api.set_topic(TOPIC)
+    kept = api.get(path).body
+    assert (kept["retries_max"], kept["concurrency_max"], kept["jitter"]) == (3, 2, 0)
+    api.set_topic(TOPIC, concurrency_max=None)
+    changed = api.get(path).body
+    assert (changed["retries_max"], changed["concurrency_max"]) == (3, None)
+    assert changed["lease_ms"] == 5_000
+
+
 def test_the_lease_of_a_topic_holds_where_none_is_asked_for(api: Api, service: Service) -> None:
     api.set_topic(TOPIC, lease_ms=300)
     api.enqueue(TOPIC, b"")

@@ -282,6 +282,45 @@ def test_a_redis_cluster_is_refused_with_a_sentence(deployment: Deployment) -> N
         server.remove()
 
 
+def test_the_address_of_a_sentinel_is_refused_with_a_sentence(deployment: Deployment) -> None:
+    class Sentinel(RedisServer):
+        def command(self) -> list[str]:
+            settings = self.folder / "sentinel.conf"
+            settings.write_text(f"bind 127.0.0.1\nport {self.port}\n")
+            return [super().command()[0], str(settings), "--sentinel"]
+
+    server = Sentinel()
+
+    async def main() -> None:
+        store = deployment.at(redis_url=server.url).store()
+        await store.start()
+        assert "Redis Sentinel is not supported" in store.report().not_ready()[0]
+        await store.stop(WITHIN_S)
+
+    try:
+        server.start()
+        asyncio.run(main())
+    finally:
+        server.remove()
+
+
+def test_a_node_leases_a_number_as_soon_as_redis_is_there(
+    deployment: Deployment, own_redis: RedisServer
+) -> None:
+    """Not only when the next renewal is due, which is in a quarter of an hour here."""
+
+    async def main() -> None:
+        own_redis.end()
+        slowly = msgspec.structs.replace(QUICK, node_lease_ms=3_600_000)
+        store = deployment.at(redis_url=own_redis.url).store(settings=slowly)
+        await store.start()
+        own_redis.start()
+        await eventually(lambda: store._id_generator.node_number is not None)
+        await store.stop(WITHIN_S)
+
+    asyncio.run(main())
+
+
 def test_a_user_of_redis_with_few_rights_is_enough(
     deployment: Deployment, own_redis: RedisServer
 ) -> None:

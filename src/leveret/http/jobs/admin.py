@@ -28,6 +28,7 @@ from leveret.http.jobs.bodies import (
     SettleBody,
     SettleResult,
     TokenInfo,
+    TopicChanges,
     decode_body,
     id_of,
     job_info,
@@ -178,10 +179,16 @@ async def get_settings(call: Call) -> Response:
 
 @job_call
 async def put_settings(call: Call) -> Response:
-    settings: TopicSettings = decode_body(await call.whole_body(OBJECT_BYTES_MAX), TopicSettings)
+    changes: TopicChanges = decode_body(await call.whole_body(OBJECT_BYTES_MAX), TopicChanges)
     namespace, topic = _topic_of(call)
     call.require(namespace, topic, CONFIGURE)
-    limits.require_settings(settings)
+    given = changes.given()
+    limits.require_settings(TopicSettings(**given))
+    if len(given) < len(TopicSettings.__struct_fields__):
+        kept = await call.store.settings(namespace, topic)
+        settings = structs.replace(kept, **given)
+    else:
+        settings = TopicSettings(**given)
     await call.store.set_settings(namespace, topic, settings)
     return Response(status_code=204)
 
@@ -397,8 +404,8 @@ OPERATIONS: Final = (
         "PUT",
         _TOPIC,
         put_settings,
-        "Set the settings of a topic.",
-        body=TopicSettings,
+        "Change settings of a topic; those that are omitted keep their values.",
+        body=TopicChanges,
         status=204,
         is_audited=True,
     ),

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType, structs
 
 from leveret import job_model
 from leveret.decode_errors import DECODE_ERRORS
@@ -122,6 +122,20 @@ class DeadJobsBody(msgspec.Struct, forbid_unknown_fields=True):
     namespace: str
     topic: str
     ids: list[Id] | None = None
+
+
+class TopicChanges(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """Settings of a topic that are changed; the others keep their values."""
+
+    retries_max: int | UnsetType = UNSET
+    backoff_ms: int | UnsetType = UNSET
+    backoff_ms_max: int | UnsetType = UNSET
+    jitter: float | UnsetType = UNSET
+    lease_ms: int | UnsetType = UNSET
+    concurrency_max: int | UnsetType | None = UNSET  # None: no limit
+
+    def given(self) -> dict[str, Any]:
+        return {name: value for name, value in structs.asdict(self).items() if value is not UNSET}
 
 
 class RedriveResult(msgspec.Struct):

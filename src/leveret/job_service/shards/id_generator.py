@@ -67,10 +67,15 @@ class IdGenerator:
         return flakes.next_many(count, now_ms)
 
     async def watch(self) -> None:
-        """Renew the lease, or lease a new number, until cancelled. Log each cause once."""
+        """Renew the lease, or lease a new number, until cancelled. Log each cause once.
+
+        Without a lease no job can be enqueued. So a number is leased soon after Redis is back.
+        """
         cause = ""  # why the last try failed
+        renewed_s = self._settings.node_lease_ms / 4000
         while True:
-            await asyncio.sleep(self._settings.node_lease_ms / 4000)
+            lost_s = min(self._settings.probe_s, renewed_s)
+            await asyncio.sleep(renewed_s if self._is_valid() else lost_s)
             try:
                 await self.renew()
                 cause = ""

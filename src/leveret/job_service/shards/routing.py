@@ -3,8 +3,8 @@
 A topic is on shard `FNV32a(namespace + topic) % N` unless the table `shard_map` of the first shard
 says otherwise. N is in the first shard too (`map_state`). The first node writes the number of its
 databases there, and `leveret pipeline reshard` changes it. A node that was given more databases
-uses them as the map says. A node that was given fewer refuses the topics of the shards that it
-lacks.
+uses them as the map says. A node that was given fewer does not start. If it could not read the map
+then, it refuses the topics of the shards that it lacks.
 
 When a topic has moved (`topic_mover.py`), or N has changed, the shard that a node asks refuses, and
 the node reads the map again. No node can act on an old map.
@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from typing import Any, Final, TypeVar
 
-from leveret.errors import JobsUnavailableError
+from leveret.errors import ConfigError, JobsUnavailableError
 from leveret.job_service.shards.buffered_job import BufferedJob
 from leveret.job_service.shards.redis.redis_client import RedisClient
 from leveret.job_service.shards.shard import Shard, TopicStoppedError
@@ -75,6 +75,18 @@ class ShardMap:
                 f"the topic {topic[1]} is on shard {index}, which this node was not given"
             )
         return self._shards[index]
+
+    def require_shards(self) -> None:
+        """Raise ConfigError if the map names shards that this node was not given."""
+        given = len(self._shards)
+        used = max(self._count, *(index + 1 for index in self._overrides.values()), given)
+        if used > given:
+            missing = ", ".join(str(index) for index in range(given, used))
+            raise ConfigError(
+                f"jobs_postgres: the other nodes use {used} databases, and this node was given"
+                f" {given}: it lacks shard {missing}; give every node the same databases in the"
+                " same order"
+            )
 
     def by_shard(self, jobs: list[BufferedJob]) -> list[tuple[Shard, list[BufferedJob]]]:
         """Return jobs, which may be of several topics, by the shard of their topic."""

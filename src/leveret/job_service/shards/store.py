@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from msgspec.structs import astuple
 
-from leveret.errors import JobsDrainingError, JobsError, JobsUnavailableError
+from leveret.errors import ConfigError, JobsDrainingError, JobsError, JobsUnavailableError
 from leveret.job_model import (
     Enqueued,
     Handle,
@@ -175,7 +175,8 @@ class ShardsStore:
         """Recover the jobs of the local log, and start the background tasks.
 
         A node starts even if servers are down: calls for their topics are refused. Raise
-        ConfigError if a database is another shard than its place in the options says.
+        ConfigError if a database is another shard than its place in the options says, or is
+        missing.
         """
         self._started_s = asyncio.get_running_loop().time()
         self._wal.open()
@@ -187,6 +188,11 @@ class ShardsStore:
                 await self._close()
                 raise shard.refusal
         await self._try_to("read the shard map", self._routes.refresh)
+        try:
+            self._routes.require_shards()
+        except ConfigError:
+            await self._close()
+            raise
         await self._try_to("sweep the local log", self._sweep_all)
         await self._try_to("lease a node number", self._id_generator.renew)
         for shard in self._shards:

@@ -3,11 +3,19 @@
 The HTTP API has milliseconds. `settings_of`, `settings_body` and `stats_of` convert.
 """
 
+from typing import Final
+
 import msgspec
 
 from leveret import job_model
+from leveret.jobs.client.errors import InvalidCallError
 
-_MS: float = 1000.0
+_MS: Final = 1000.0
+_LIMITS_MS: Final = (
+    ("backoff_s", 0, job_model.BACKOFF_MS_MAX),
+    ("backoff_s_max", 0, job_model.BACKOFF_MS_MAX),
+    ("lease_s", job_model.LEASE_MS_MIN, job_model.LEASE_MS_MAX),
+)
 
 
 class TopicSettings(msgspec.Struct, kw_only=True):
@@ -52,7 +60,16 @@ def settings_of(found: job_model.TopicSettings) -> TopicSettings:
 
 
 def settings_body(wanted: TopicSettings) -> job_model.TopicSettings:
-    """Convert settings for the HTTP API."""
+    """Convert settings for the HTTP API.
+
+    Raise InvalidCallError for a time out of range: the service would name it in milliseconds.
+    """
+    for field, least_ms, most_ms in _LIMITS_MS:
+        time_s: float = getattr(wanted, field)
+        if not least_ms <= time_s * _MS <= most_ms:
+            limits = f"from {least_ms / _MS:.12g} to {most_ms / _MS:.12g} seconds"
+            text = f"{field} must be {limits}, not {time_s:.12g}"
+            raise InvalidCallError(text, 400, None, field)
     return job_model.TopicSettings(
         retries_max=wanted.retries_max,
         backoff_ms=round(wanted.backoff_s * _MS),

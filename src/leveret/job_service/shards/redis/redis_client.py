@@ -21,7 +21,7 @@ from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from leveret.errors import JobsUnavailableError
 from leveret.job_model import WAIT_MS_MAX
-from leveret.job_service.shards.addresses import CLUSTER
+from leveret.job_service.shards.addresses import CLUSTER, SENTINEL
 from leveret.job_service.shards.buffered_job import BufferedJob, encode_id
 from leveret.job_service.shards.redis import keys as redis_keys
 from leveret.job_service.shards.redis.pipelined_connection import (
@@ -112,14 +112,14 @@ class RedisClient:
         asked_ms = self._clock.now_ms()
         try:
             async with asyncio.timeout(self._settings.deadline_s):
+                if not self.is_up:
+                    await self._require_single()  # first: a Sentinel does not tell the time
                 seconds, microseconds = await self._redis.time()
                 server_ms = seconds * 1000 + microseconds // 1000
                 self.health.note_time(asked_ms, self._clock.now_ms(), server_ms)
                 await self._try_to_write()
-                if not self.is_up:
-                    await self._require_single()
-                    if self.on_up is not None:
-                        await self.on_up()
+                if not self.is_up and self.on_up is not None:
+                    await self.on_up()
         except (RedisError, OSError, TimeoutError, JobsUnavailableError) as error:
             self.health.on_down(_cause(error))
             return
@@ -135,13 +135,14 @@ class RedisClient:
         self.health.note_write_refusal(refusal)
 
     async def _require_single(self) -> None:
-        """Raise if the server is part of a Redis Cluster: scripts touch keys of several slots."""
+        """Raise if the server is a Sentinel, or part of a Cluster: scripts touch several slots."""
         try:
             facts: dict[str, object] = await self._redis.info("server")
         except ResponseError:  # this user of Redis may not call INFO
             return
-        if facts.get("redis_mode", "standalone") != "standalone":
-            raise JobsUnavailableError(CLUSTER)
+        mode = facts.get("redis_mode", "standalone")
+        if mode != "standalone":
+            raise JobsUnavailableError(SENTINEL if mode == "sentinel" else CLUSTER)
 
     async def watch(self) -> None:
         """Probe until cancelled."""
