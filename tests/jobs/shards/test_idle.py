@@ -243,6 +243,22 @@ def test_a_shard_that_went_away_during_a_rest_is_noticed(deployment: Deployment)
     asyncio.run(main())
 
 
+def test_a_disk_that_was_full_during_a_rest_is_looked_at_again(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("leveret.job_service.shards.shard.FULL_KEPT_S", 0.0)
+    full = "DO $$ BEGIN RAISE disk_full USING MESSAGE = 'no space left'; END $$"
+
+    async def main() -> None:
+        async with deployment.node(settings=RESTING) as store:
+            await until_at_rest(store)
+            shard = shard_of(store)
+            assert "no space left" in await refuses(shard.fetch(full))
+            await eventually(lambda: not shard.health.write_refusal)
+
+    asyncio.run(main())
+
+
 def test_a_shard_that_fails_a_call_during_a_rest_is_probed_again(deployment: Deployment) -> None:
     async def main() -> None:
         async with deployment.node(settings=RESTING) as store:

@@ -184,13 +184,16 @@ class Shard:
             # The shard answers, but is full, read-only or lacks a permission: other calls may work.
             if isinstance(error, asyncpg.DiskFullError):
                 self._full_until_s = asyncio.get_running_loop().time() + FULL_KEPT_S
-                self.health.note_write_refusal(FULL)
+                self._note_write_refusal(FULL)
             elif isinstance(error, asyncpg.ReadOnlySQLTransactionError):
-                self.health.note_write_refusal(READ_ONLY)
-                self._probe_wanted.set()  # probes find out when that is over
+                self._note_write_refusal(READ_ONLY)
             else:
                 log.warning("%s refuses a statement: %s", self.name, error)
             raise JobsUnavailableError(f"{self.name} refuses: {_reason(error)}") from error
+
+    def _note_write_refusal(self, cause: str) -> None:
+        self.health.note_write_refusal(cause)
+        self._probe_wanted.set()  # probes find out when that is over
 
     async def _with_connection(self, work: Work[Answer]) -> Answer:
         connection = await self._take_connection()
