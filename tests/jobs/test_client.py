@@ -207,7 +207,7 @@ def test_what_is_wrong_is_told_with_item_and_field(client: Client) -> None:
         client.enqueue("t", b"", priority=1 << 40)
     for value in (-1.0, float("nan"), float("inf")):
         with pytest.raises(
-            InvalidCallError, match="backoff_s is from 0 to 2592000 seconds"
+            InvalidCallError, match="backoff_s must be from 0 to 2592000 seconds"
         ) as raised:
             client.set_settings("t", TopicSettings(backoff_s=value))
         assert raised.value.field == "backoff_s"
