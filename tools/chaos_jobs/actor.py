@@ -10,14 +10,18 @@ one is killed each second. Times are of the monotonic clock, which all processes
 import base64
 import http.client
 import json
+import math
 import os
 import random
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any, Final
 
 TOPICS: Final = ("refunds", "mails", "reports", "thumbnails")
 NAMESPACE: Final = "chaos"
+OFTEN_S: Final = 100.0  # in which there is a new topic each second
+UNDONE: Final = ("ready", "scheduled", "leased")  # states in the statistics of a topic
 CALL_S: Final = 20.0
 
 
@@ -61,10 +65,33 @@ class Actor:
 
 
 def topics(actor: Actor) -> list[str]:
-    """Return the fixed topics and, with the option `fresh`, one more for each second."""
+    """Return the fixed topics and, with the option `fresh`, one more for each second.
+
+    Later they are fewer: the more topics there are, the longer takes a change of the shards.
+    """
     begun = actor.options.get("fresh")
-    fresh = 0 if begun is None else int(time.monotonic() - float(begun))
+    passed_s = 0.0 if begun is None else time.monotonic() - float(begun)
+    fresh = int(min(passed_s, math.sqrt(passed_s * OFTEN_S)))
     return [*TOPICS, *(f"fresh{number}" for number in range(fresh))]
+
+
+def topics_in_turn(actor: Actor) -> Iterator[str]:
+    """Yield topics to take jobs from: at random, and after the last enqueue those that have jobs.
+
+    On a busy machine a run lasts long and has a thousand topics. At random, the last jobs of some
+    topics would wait for minutes for a worker.
+    """
+    while True:
+        left = topics_with_jobs(actor) if os.path.exists(actor.options["over"]) else []
+        yield from left or [actor.chance.choice(topics(actor))]
+
+
+def topics_with_jobs(actor: Actor) -> list[str]:
+    """Return topics that have jobs; none if that is not known."""
+    status, found = actor.call("GET", f"/stats?namespace={NAMESPACE}")
+    if status != 200:
+        return []
+    return [each["topic"] for each in found if any(each[state] for state in UNDONE)]
 
 
 def produce(actor: Actor) -> None:
@@ -95,8 +122,7 @@ def work(actor: Actor) -> None:
     """Take jobs, do them, and tell."""
     lease_s = float(actor.options["lease"])
     wait_s = 0.05 if "fresh" in actor.options else 0.5
-    while True:
-        topic = actor.chance.choice(topics(actor))
+    for topic in topics_in_turn(actor):
         asked = time.monotonic()
         path = f"/dequeue?namespace={NAMESPACE}&topic={topic}&limit=5&wait={wait_s}&lease={lease_s}"
         status, jobs = actor.call("GET", path)
