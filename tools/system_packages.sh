@@ -4,7 +4,7 @@
 #   tools/system_packages.sh PYTHON venv       Python's module venv
 #   tools/system_packages.sh PYTHON build      venv, C compiler, Python's headers
 #   tools/system_packages.sh PYTHON clients    node, npm, amqp-tools: clients that the tests use
-#   tools/system_packages.sh PYTHON browser    chromium: it looks at the page
+#   tools/system_packages.sh PYTHON browser    Chromium without windows: it looks at the page
 #   tools/system_packages.sh PYTHON jobs       PostgreSQL and Redis: a store of jobs
 #   tools/system_packages.sh PYTHON spark      Java: it runs Spark
 #   tools/system_packages.sh PYTHON guard      valgrind: it counts instructions
@@ -41,7 +41,7 @@ sys.exit(not pathlib.Path(sysconfig.get_path("include"), "Python.h").exists())' 
         need amqp-publish amqp-tools
         ;;
     browser)
-        need chromium chromium
+        command -v chromium >/dev/null || need chromium-headless-shell chromium-headless-shell
         ;;
     jobs)
         need postgres postgresql
