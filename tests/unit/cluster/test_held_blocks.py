@@ -1,5 +1,7 @@
 """Blocks that a leader holds back from a follower that no commit needs."""
 
+import pytest
+
 from leveret.cluster.raft.messages import APPEND
 from leveret.cluster.raft.state import LEADER
 from tests.unit.cluster.trio import Trio
@@ -79,13 +81,19 @@ def test_many_or_large_blocks_are_not_held_back() -> None:
     assert sizes(trio, 3) == [2]
 
 
-def test_nothing_is_held_back_from_the_next_leader() -> None:
+@pytest.mark.parametrize("target", [2, 3])
+def test_nothing_is_held_back_during_a_hand_over(target: int) -> None:
     trio = holding()
     append(trio, b"x")
     assert sizes(trio, 3) == []
-    trio.leader.raft.transfer(3)
+    leader = trio.leader
+    leader.raft.transfer(target)
+    leader_sent = leader.work()
+    assert [len(m.blocks) for m in leader_sent if m.kind == APPEND and m.target == 3] == [1]
+    for message in leader_sent:
+        trio.raft(message.target).step(message)
     trio.run()
-    assert trio.raft(3).role == LEADER
+    assert trio.raft(target).role == LEADER
 
 
 def test_nothing_is_held_back_if_both_followers_are_needed() -> None:

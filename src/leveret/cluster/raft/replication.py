@@ -68,8 +68,8 @@ def _may_hold(state: State, node: i64, progress: Progress) -> bool:
     unsent = log.last_index + 1 - progress.next
     if unsent <= 0 or unsent >= config.held_count_max or progress.state != REPLICATE:
         return False
-    if progress.next < log.window_first or node == state.transfer_target:
-        return False
+    if progress.next < log.window_first or state.transfer_target != NOBODY:
+        return False  # the next leader would have to send again what was held back
     if log.bytes_between(progress.next - 1, log.last_index) >= config.held_bytes_max:
         return False
     count: i64 = 0
