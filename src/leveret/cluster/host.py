@@ -35,6 +35,9 @@ from leveret.errors import ProtocolError
 log = logging.getLogger(__name__)
 
 TICK_S: Final = 0.1  # ten ticks are the shortest election timeout
+# For this long, blocks are held back from a follower that no commit needs. If the other followers
+# hang, a commit takes so much longer once.
+HELD_S: Final = 0.005
 
 
 class RaftHost:
@@ -46,11 +49,14 @@ class RaftHost:
         member_log: MemberLog | None,
         owner: HostOwner,
         now_s: Callable[[], float],
+        call_later: Callable[[float, Callable[[], None]], object],
         tick_s: float = TICK_S,
     ) -> None:
         self.raft = raft
         self._owner = owner
         self._now_s = now_s
+        self._call_later = call_later
+        self._is_send_due = False  # a timer will send the blocks that are held back
         self._tick_s = tick_s
         self._member_log = member_log
         self._leader_log: LeaderLog | None = None
@@ -99,6 +105,10 @@ class RaftHost:
                 fault = self._member_log.block_fault(block)
                 if fault:
                     raise FalseMessageError(fault)
+
+    def _send_held(self) -> None:
+        self._is_send_due = False
+        self._run(self.raft.send_held)
 
     def on_link_lost(self, number: int) -> None:
         self._run(partial(self.raft.on_link_lost, number))
@@ -246,6 +256,9 @@ class RaftHost:
         messages = raft.take_messages()
         if messages:
             self._send(messages)
+        if raft.has_held and not self._is_send_due:
+            self._is_send_due = True
+            self._call_later(HELD_S, self._send_held)
         for request in raft.take_reads():
             self._read(request)
         for target in raft.take_copies():

@@ -155,7 +155,9 @@ class ClusterMember:
         raft = Raft(self.make_config(), stored, self.chance.getrandbits(30))
         raft.set_drained(self.is_drained)
         member_log, self._member_log = self._member_log, None
-        self.host = RaftHost(raft, member_log, self, self._loop.time, self._tick_s)
+        self.host = RaftHost(
+            raft, member_log, self, self._loop.time, self._loop.call_later, self._tick_s
+        )
         self.on_members()
 
     def make_config(self) -> Config:

@@ -82,6 +82,7 @@ class Theatre:
     def _open(self, node: int, commit: int = 0) -> None:
         self.disks[node].lose()
         config = Config(node)
+        config.held_count_max = 0
         config.window_bytes_max = 0
         config.promote_lag_max = 2
         self.rafts[node] = Raft(config, self.disks[node].durable.stored(commit), node)

@@ -2,10 +2,17 @@
 
 import asyncio
 
+from leveret.cluster.host import TICK_S
 from leveret.cluster.member import ClusterMember
 from leveret.cluster.relay import AMQP, RelayHead, attach
-from tests.simulated.cluster.machine import member_of
+from tests.simulated.cluster.machine import Machine, member_of
 from tests.simulated.cluster.world import CheckedSchedule, other_than, started
+
+
+def last_index(machine: Machine) -> int:
+    host = member_of(machine).host
+    assert host is not None
+    return int(host.raft.log.last_index)
 
 
 def test_three_nodes_commit_blocks_and_agree(schedule: CheckedSchedule) -> None:
@@ -14,6 +21,19 @@ def test_three_nodes_commit_blocks_and_agree(schedule: CheckedSchedule) -> None:
     schedule.run_for(5)
     world.calm()
     assert len(world.confirmed) > 100
+
+
+def test_blocks_that_are_held_back_follow_long_before_the_next_tick(
+    schedule: CheckedSchedule,
+) -> None:
+    world, leader = started(schedule, "a", "b", "c")
+    world.until(world.is_even)
+    for _ in range(5):
+        began_s = schedule.now_s
+        leader.publish(b"x")
+        world.until(lambda: len({last_index(each) for each in world.machines.values()}) == 1)
+        assert schedule.now_s - began_s < TICK_S / 2
+        schedule.run_for(TICK_S)
 
 
 def test_a_killed_leader_is_replaced_at_once(schedule: CheckedSchedule) -> None:

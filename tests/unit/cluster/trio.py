@@ -25,6 +25,7 @@ class Host:
 
     def __init__(self, node: int, stored: Stored, **limits: int) -> None:
         config = Config(node)
+        config.held_count_max = 0
         for name, value in limits.items():
             setattr(config, name, value)
         self.raft = Raft(config, stored, node)

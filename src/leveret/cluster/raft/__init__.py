@@ -21,6 +21,7 @@ Duties of the host, after every input:
 4. Write and sync blocks that it has given to `append`, in their order, and call `on_synced()`.
 5. Answer each `take_reads()` by `on_read()`, and each `take_copies()` by `on_copied()` or
    `on_copy_failed()`.
+6. Call `send_held()` soon after `has_held` has become True.
 
 A failed sync ends the member and is never tried again. This package reads no clock, file or socket.
 Its only randomness is seeded (`Rng`).

@@ -35,6 +35,9 @@ class Config:
         # Limits for blocks in flight to one follower.
         self.inflight_count_max: i64 = 256
         self.inflight_bytes_max: i64 = 16 * _MIB
+        # Blocks that are held back from a follower that no commit needs. With more, they are sent.
+        self.held_count_max: i64 = 16
+        self.held_bytes_max: i64 = 256 * 1024
         # Committed blocks in memory for followers that lag. Beyond it they are fed from files.
         self.window_bytes_max: i64 = 32 * _MIB
         # Blocks that are not committed. Beyond it the host stops reading from publishers.

@@ -63,6 +63,7 @@ from leveret.cluster.raft.replication import (
     on_heartbeat,
     on_heartbeat_reply,
     on_read,
+    send_held,
     trim_window,
 )
 from leveret.cluster.raft.rng import Rng
@@ -120,6 +121,7 @@ class Raft(State):
             if self.transfer_elapsed >= self.config.election_ticks:
                 self.transfer_target = NOBODY
                 self.counters.transfers_failed += 1
+        self.send_held()
         self.heartbeat_elapsed += 1
         if self.is_holding():
             return
@@ -362,6 +364,11 @@ class Raft(State):
         messages = self.unsent
         self.unsent = []
         return messages
+
+    def send_held(self) -> None:
+        """Send the blocks that were held back. The host calls this soon after `has_held`."""
+        if self.role == LEADER and self.has_held:
+            send_held(self)
 
     def take_reads(self) -> list[ReadRequest]:
         """Return the reads from log files that followers need."""

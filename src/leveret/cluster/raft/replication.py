@@ -31,14 +31,61 @@ from leveret.cluster.raft.state import LEADER, State
 
 def broadcast_append(state: State) -> None:
     """Send every follower the blocks that it lacks, within its limits."""
+    state.has_held = False
     for node, progress in state.progress.items():
         if node != state.node:
             send_appends(state, node, progress)
 
 
+def send_held(state: State) -> None:
+    """Send the blocks that were held back."""
+    for node, progress in state.progress.items():
+        if node != state.node:
+            _send_all(state, node, progress)
+
+
 def send_appends(state: State, node: i64, progress: Progress) -> None:
+    """Send a follower the blocks that it lacks, or hold them back."""
+    if _may_hold(state, node, progress):
+        state.has_held = True
+    else:
+        _send_all(state, node, progress)
+
+
+def _send_all(state: State, node: i64, progress: Progress) -> None:
     while _send_append(state, node, progress, may_be_empty=False):
         pass
+
+
+def _may_hold(state: State, node: i64, progress: Progress) -> bool:
+    """Return True if a follower may get its next blocks a little later, with more behind them.
+
+    It writes and syncs them at once then, which saves most of its work. A majority commits
+    without it while enough other voters are ahead of it. If they fall silent, it gets ahead of
+    them when the held blocks are sent, and nothing is held back from it any more.
+    """
+    log = state.log
+    config = state.config
+    unsent = log.last_index + 1 - progress.next
+    if unsent <= 0 or unsent >= config.held_count_max or progress.state != REPLICATE:
+        return False
+    if progress.next < log.window_first or state.transfer_target != NOBODY:
+        return False  # the next leader would have to send again what was held back
+    if log.bytes_between(progress.next - 1, log.last_index) >= config.held_bytes_max:
+        return False
+    count: i64 = 0
+    for voter in log.members().voters:
+        if voter == state.node or _is_ahead(state, voter, node, progress.match):
+            count += 1
+    return state.has_quorum(count)
+
+
+def _is_ahead(state: State, voter: i64, node: i64, match: i64) -> bool:
+    """Return True if blocks go to a voter before they go to a follower with this `match`."""
+    other = state.progress.get(int(voter))
+    if voter == node or other is None or other.state != REPLICATE:
+        return False
+    return other.match > match or (other.match == match and voter < node)
 
 
 def _send_append(state: State, node: i64, progress: Progress, may_be_empty: bool) -> bool:

@@ -70,6 +70,7 @@ class State:
         self.wanted_until: i64 = 0  # until then, a candidate with an older log may need this member
         # As leader.
         self.progress: dict[int, Progress] = {}
+        self.has_held = False  # blocks are held back from a follower: `replication.send_held`
         self.uncommitted_bytes: i64 = 0  # size of all blocks in memory after `commit`
         self.transfer_target: i64 = NOBODY
         self.transfer_elapsed: i64 = 0
@@ -161,6 +162,7 @@ class State:
         self.progress.clear()
         self.reads = []
         self.copies = []
+        self.has_held = False
         self.transfer_target = NOBODY
 
     def is_in_lease(self) -> bool:
