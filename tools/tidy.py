@@ -91,8 +91,9 @@ ORDER_INSIDE: Final = {
     "health_port|outbox_relay|publishing|returned_message settling consuming bus "
     "sync|testing|webhook",
     "charts": "axes|style charts drawing page",
-    "cluster": "errors raft host_owner|relay|warning_limiter handshake|host|link_owner|owner "
-    "admission|link|peers|status faults|requests links forming reports member",
+    "cluster": "errors raft host_owner|relay|relay_slots|warning_limiter "
+    "handshake|host|link_owner|owner admission|link|peers|status faults|requests links forming "
+    "reports member",
     "jobs": "client worker",
     "job_service": "backoff|cron|limits|list_cursor|report|snowflake store embedded|shards",
 }

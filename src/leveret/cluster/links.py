@@ -39,6 +39,7 @@ from leveret.cluster.link import HANDSHAKE_S, REFUSED, REFUSED_BY_PEER, Link
 from leveret.cluster.peers import PACE, Address, Facts, LinksOwner, Pace, Tls
 from leveret.cluster.raft.messages import Message
 from leveret.cluster.relay import RelayHead
+from leveret.cluster.relay_slots import RelaySlots
 from leveret.cluster.requests import Requests
 from leveret.cluster.warning_limiter import WarningLimiter
 from leveret.errors import system_reason
@@ -52,7 +53,7 @@ REFUSED_RETRY_S: Final = 5.0  # an operator has to change something first
 SECOND_DIAL_S: Final = 2.0  # the node whose name sorts first leaves this time to the other
 STOP_S: Final = 5.0
 BACKLOG: Final = 1024  # clients that a whole node relays connect again together
-STRANGERS_MAX: Final = 64  # connections whose handshake is not done
+STRANGERS_MAX: Final = 256  # connections whose handshake is not done
 
 
 class Links:
@@ -78,6 +79,7 @@ class Links:
         self._others: dict[Link, None] = {}  # every other link that is not gone, the oldest first
         self._dialing: dict[str, list[asyncio.Task[None]]] = {}
         self._requests = Requests()
+        self._relay_slots = RelaySlots()
         self._server: asyncio.Server | None = None
         self._watch: asyncio.TimerHandle | None = None
         self._watched_s = self._loop.time()
@@ -271,7 +273,7 @@ class Links:
     async def _connect_relay(self, link: Link, address: Address) -> None:
         self._others[link] = None
         try:
-            async with asyncio.timeout(CONNECT_S + HANDSHAKE_S):
+            async with self._relay_slots, asyncio.timeout(CONNECT_S + HANDSHAKE_S):
                 await self._connect(link, address)
                 await asyncio.shield(link.opened)
         except (OSError, TimeoutError, ValueError) as fault:

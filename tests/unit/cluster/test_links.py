@@ -42,6 +42,7 @@ from leveret.cluster.raft.block import NORMAL, Block
 from leveret.cluster.raft.codec import FRAME_BYTES_MAX
 from leveret.cluster.raft.messages import APPEND, HEARTBEAT, Message
 from leveret.cluster.relay import AMQPS, HTTP, CertificateNames, RelayHead, attach
+from leveret.cluster.relay_slots import OPENING_MAX
 from leveret.config.settings import Settings
 from leveret.runtime.certificates import Certificates
 from tests.proxy import Proxy, proxy
@@ -250,7 +251,7 @@ async def test_frames_of_any_size_arrive_whole() -> None:
 @played
 async def test_frames_that_are_larger_than_a_grown_buffer_arrive_whole() -> None:
     async with connected_pair() as (one, two):
-        for size in (3 * GROWN_BUFFER_BYTES, 7, GROWN_BUFFER_BYTES + 1):
+        for size in (GROWN_BUFFER_BYTES * 3 // 2, 7, GROWN_BUFFER_BYTES + 1):
             message = append(2, 1, 0)
             message.blocks = [Block(1, 5, NORMAL, Random(size).randbytes(size))]
             two.send(one, [message])
@@ -423,6 +424,22 @@ async def test_a_relay_is_refused_where_nobody_leads_or_can_be_reached() -> None
             await two.links.open_relay("c", head)
         assert not [*one.links._others, *two.links._others]
         assert two.refused == []  # it is no fault of the cluster: another node may lead by now
+
+
+@played
+async def test_a_relay_waits_while_many_others_are_opened() -> None:
+    async with connected_pair() as (one, two):
+        slots = two.links._relay_slots
+        for _ in range(OPENING_MAX):
+            await slots.__aenter__()
+        opening = asyncio.get_running_loop().create_task(two.links.open_relay("a", HEAD))
+        await until(lambda: len(slots._waiting) == 1)
+        assert not one.links._others
+        await slots.__aexit__()
+        transport, rest = await opening
+        attach(transport, Client(), rest)
+        assert len(slots._waiting) == 0
+        transport.close()
 
 
 @pytest.mark.parametrize("rest", [b"\x7f\xff\xff\xff", b"\0\0\0\2\x09\0", b"\0\0\0\5\0\0abc"])

@@ -1,0 +1,35 @@
+"""Slots for opening relays: a limit, the newest first, and none is lost."""
+
+import asyncio
+
+from leveret.cluster.relay_slots import OPENING_MAX, RelaySlots
+from tests.unit.cluster.played import played
+
+
+async def hold(slots: RelaySlots, number: int, inside: list[int], go: asyncio.Event) -> None:
+    async with slots:
+        inside.append(number)
+        await go.wait()
+
+
+@played
+async def test_newest_task_comes_first_and_a_cancelled_one_leaves_its_slot() -> None:
+    slots, inside, go = RelaySlots(), list[int](), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    tasks = [loop.create_task(hold(slots, number, inside, go)) for number in range(OPENING_MAX + 3)]
+    await asyncio.sleep(0)
+    assert inside == list(range(OPENING_MAX))
+    tasks[-2].cancel()  # while it waits
+    tasks[0].cancel()  # its slot goes to the newest one
+    await asyncio.sleep(0)
+    tasks[-1].cancel()  # the slot has come, and the task does not run yet
+    await asyncio.wait(tasks[-2:])
+    await asyncio.sleep(0)
+    assert inside[OPENING_MAX:] == [OPENING_MAX]
+    go.set()
+    ended = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [each is None for each in ended].count(True) == OPENING_MAX
+    async with asyncio.TaskGroup() as group:  # all slots are free again
+        for number in range(OPENING_MAX):
+            group.create_task(hold(slots, number, inside, go))
+    assert len(inside) == 2 * OPENING_MAX + 1
