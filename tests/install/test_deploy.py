@@ -63,6 +63,13 @@ def test_alerts_use_metrics_that_exist() -> None:
     assert len({rule["alert"] for rule in rules()}) == len(rules())
 
 
+def test_alerts_cover_the_faults_of_the_jobs_service() -> None:
+    watched = {name for rule in rules() for name in METRIC.findall(rule["expr"])}
+    faults = ("server_up", "server_takes_changes", "clock_skew_seconds", "flush_lag_seconds")
+    assert {f"leveret_jobs_{name}" for name in faults} <= watched
+    assert {"leveret_jobs", "leveret_jobs_oldest_ready_age_seconds"} <= watched
+
+
 def test_alerts_of_the_documents_are_those_of_the_rules() -> None:
     page = (ROOT / "docs" / "metrics.md").read_text()
     [shown] = re.findall(r"^```yaml\n(- alert.*?)^```", page, re.M | re.S)

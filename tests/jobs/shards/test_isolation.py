@@ -181,6 +181,35 @@ def test_a_stalled_shard_does_not_cost_the_node_its_number(deployment: Deploymen
     asyncio.run(main())
 
 
+def test_a_shard_that_stalls_fails_neither_keys_nor_lists_of_others(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = structs.replace(QUIET, deadline_s=1.0)
+
+    async def main() -> None:
+        async with deployment.node(settings=QUIET) as store:
+            keyed = new(HERE, idempotency_key="k")
+            (first,) = (await store.enqueue([keyed])).ids
+            stalled = store._shards[1]
+            blocker = await asyncpg.connect(deployment.dsns[1], timeout=WITHIN_S)
+            async with blocker.transaction():
+                await blocker.execute("LOCK TABLE flush_marks IN ACCESS EXCLUSIVE MODE")
+                monkeypatch.setattr(stalled, "_settings", short)
+                assert (await store.enqueue([keyed])).ids == [first]
+            monkeypatch.undo()
+            await stalled.probe()
+            async with blocker.transaction():
+                await blocker.execute("LOCK TABLE schedules IN ACCESS EXCLUSIVE MODE")
+                monkeypatch.setattr(stalled, "_settings", short)
+                assert await store.schedules("n") == []
+            await blocker.close()
+            assert not stalled.is_up
+            monkeypatch.undo()
+            await stalled.probe()
+
+    asyncio.run(main())
+
+
 def test_ranks_of_idle_fair_keys_are_forgotten(deployment: Deployment) -> None:
     async def main() -> None:
         async with deployment.node() as store:

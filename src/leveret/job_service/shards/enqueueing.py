@@ -295,41 +295,51 @@ class Enqueuer:
 
         If a shard is down, its keys are not copied, and the next call asks again.
         """
-        until_ms = 0
-        up = self._up()
-        for shard in up:
-            rows = await shard.fetch("SELECT max(kept_until) AS until FROM keys")
-            until_ms = max(until_ms, to_ms(rows[0]["until"]) if rows[0]["until"] else 0)
+        rows, is_whole = await self._ask_up(batch, "SELECT max(kept_until) AS until FROM keys")
+        until_ms = max((to_ms(row["until"]) for row in rows if row["until"]), default=0)
         for namespace, key, id in await self._known_keys(batch):
             await self._redis.remember(namespace, key, id)
-        if len(up) == len(self._shards):
+        if is_whole:
             await self._redis.keys_since(until_ms)
 
-    def _up(self) -> list[Shard]:
-        """Return the shards that answer.
+    async def _ask_up(
+        self, batch: list[BufferedJob], sql: str, *arguments: object
+    ) -> tuple[list[Any], bool]:
+        """Return the rows of the shards that answer, and whether all of them do.
 
-        A key belongs to a namespace, but is usually used for one topic only. So a shard that is
-        down does not stop keys of topics on other shards.
+        A key belongs to a namespace, but is usually used for one topic only. So a shard that fails
+        stops only keys of its own topics: raise if it is the shard of a job in the batch.
         """
-        return [shard for shard in self._shards if shard.is_up]
+        homes = {self._routes.shard_of((job.namespace, job.topic)) for job in batch}
+        up = [shard for shard in self._shards if shard.is_up]
+        asked = (shard.fetch(sql, *arguments) for shard in up)
+        rows: list[Any] = []
+        is_whole = len(up) == len(self._shards)
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        for shard, answer in zip(up, answers, strict=True):
+            if not isinstance(answer, BaseException):
+                rows += answer
+            elif shard in homes or not isinstance(answer, JobsUnavailableError):
+                raise answer
+            else:
+                is_whole = False
+        return rows, is_whole
 
     async def _known_keys(self, batch: list[BufferedJob]) -> list[KnownKey]:
         keyed = [(job.namespace, job.idempotency_key) for job in batch if job.idempotency_key]
         if not keyed:
             return []
-        found: list[KnownKey] = []
-        for shard in self._up():
-            rows = await shard.fetch(
-                "SELECT k.namespace, k.idempotency_key, k.id FROM keys k"
-                " JOIN unnest($1::TEXT[], $2::TEXT[]) AS g(ns, key)"
-                " ON k.namespace = g.ns AND k.idempotency_key = g.key"
-                " WHERE k.kept_until > coalesce($3, now())",
-                [namespace for namespace, _ in keyed],
-                [key for _, key in keyed],
-                self._tables.given_time(),
-            )
-            found += [(row["namespace"], row["idempotency_key"], row["id"]) for row in rows]
-        return found
+        rows, _ = await self._ask_up(
+            batch,
+            "SELECT k.namespace, k.idempotency_key, k.id FROM keys k"
+            " JOIN unnest($1::TEXT[], $2::TEXT[]) AS g(ns, key)"
+            " ON k.namespace = g.ns AND k.idempotency_key = g.key"
+            " WHERE k.kept_until > coalesce($3, now())",
+            [namespace for namespace, _ in keyed],
+            [key for _, key in keyed],
+            self._tables.given_time(),
+        )
+        return [(row["namespace"], row["idempotency_key"], row["id"]) for row in rows]
 
     async def _forget_void(
         self, batch: list[BufferedJob], known: dict[int, int], now_ms: int
@@ -341,9 +351,9 @@ class Enqueuer:
         ids = [first for id, first in known.items() if first != id]
         oldest = first_of(max(now_ms - self._tables.settings.keys_kept_ms, EPOCH_MS))
         undone = {first for first in ids if first < oldest}
-        for shard in self._up() if ids else []:
-            rows = await shard.fetch(
-                "SELECT id FROM flush_marks WHERE id = ANY($1::BIGINT[]) AND is_undone", ids
+        if ids:
+            rows, _ = await self._ask_up(
+                batch, "SELECT id FROM flush_marks WHERE id = ANY($1::BIGINT[]) AND is_undone", ids
             )
             undone |= {row["id"] for row in rows}
         keyed = [(j.namespace, j.idempotency_key, known[j.id]) for j in batch if j.idempotency_key]

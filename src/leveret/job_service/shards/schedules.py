@@ -69,7 +69,10 @@ class Schedules:
         found: Rows = []
         for shard in self._shards:
             if shard.is_up:
-                found += await shard.fetch(_LIST, namespace)
+                try:
+                    found += await shard.fetch(_LIST, namespace)
+                except JobsUnavailableError as error:
+                    log.info("schedules on %s are not listed: %s", shard.name, error)
         # The last of several versions counts.
         newest = {row["name"]: row for row in sorted(found, key=lambda row: row["version"])}
         return [_schedule(newest[name]) for name in sorted(newest)]
