@@ -15,6 +15,7 @@ from leveret.http_client.address import Address
 from leveret.http_client.answers import BODY_BYTES_MAX, Answer, AnswerReader
 from leveret.http_client.connections import is_readable
 from leveret.http_client.errors import BadAnswerError, UnreachableError
+from leveret.http_client.places import Places
 
 # Returns the addresses of a host that a connection may go to.
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -117,12 +118,14 @@ class AsyncConnectionPool:
         self._cuts_bodies = cuts_bodies
         self._idle: deque[AsyncConnection] = deque()
         self._busy: set[AsyncConnection] = set()
-        self._free = asyncio.Semaphore(connections_max)
+        self._places = Places(connections_max)
         self._is_closed = False
 
     async def ask(self, request: bytes, *, on_new_connection: bool = False) -> Answer:
         """Send a request on an idle connection or a new one."""
-        async with self._free:
+        if not self._places.try_take():
+            await self._places.wait()
+        try:
             kept = None if on_new_connection else self._maybe_idle()
             connection = kept or await self._connect()
             self._busy.add(connection)
@@ -139,6 +142,8 @@ class AsyncConnectionPool:
             elif connection.is_open:
                 self._idle.append(connection)
             return answer
+        finally:
+            self._places.give_back()
 
     def _maybe_idle(self) -> AsyncConnection | None:
         while self._idle:

@@ -61,8 +61,10 @@ class AsyncTokenRenewal:
         self._encoder = encoder if source is None else None
         self._lock = asyncio.Lock()
 
-    async def current(self) -> RequestEncoder:
-        return self._encoder or await self.renew(None)
+    @property
+    def known(self) -> RequestEncoder | None:
+        """The current encoder; None if `renew` must make the first one."""
+        return self._encoder
 
     def can_renew(self) -> bool:
         return self._source is not None

@@ -56,7 +56,7 @@ class Snowflakes:
 
     def next_many(self, count: int, now_ms: int) -> list[int]:
         """Return so many new ids, as `next` would make them one after the other."""
-        ids: list[int] = []
+        ids = [self.next(now_ms)] if count == 1 else []
         while len(ids) < count:
             first = self.next(now_ms)
             more = min(count - len(ids) - 1, SEQUENCE_MAX - self._sequence)

@@ -56,6 +56,8 @@ from leveret.job_service import limits
 # Base64 needs four bytes for three; names and numbers are added.
 BODY_BYTES_MAX: Final = BATCH_BYTES_MAX * 4 // 3 + BATCH_MAX * 2_048
 ONE_OR_MANY: Final = SettleBody | list[SettleBody]
+_NEW_JOBS: Final = list[NewJobBody]
+_SETTLED: Final = list[SettleBody]
 _STATUSES: Final = {Outcome.UNKNOWN: 404, Outcome.STALE: 409}
 _DETAILS: Final = {
     Outcome.UNKNOWN: "there is no such job in this topic",
@@ -82,7 +84,7 @@ async def enqueue(call: Call) -> Response:
 
 def new_jobs(caller: Caller, data: bytes) -> list[NewJob]:
     """Return the jobs in a body. Raise if they break a limit, or the caller may not use a topic."""
-    items: list[NewJobBody] = decode_body(data, list[NewJobBody])
+    items: list[NewJobBody] = decode_body(data, _NEW_JOBS)
     jobs = [item.job() for item in items]
     limits.require_batch(jobs, caller.now_ms())
     for (namespace, topic), index in _first_of_each(jobs).items():
@@ -121,7 +123,7 @@ async def ack_and_dequeue(call: Call) -> Response:
     If the jobs are acked and no job can be taken, answer the outcomes without a job. The next call
     tells the reason.
     """
-    done = decode_body(await call.whole_body(BODY_BYTES_MAX), list[SettleBody])
+    done = decode_body(await call.whole_body(BODY_BYTES_MAX), _SETTLED)
     wanted = _wanted_jobs(call)
     found = await _settle_each(call, done, _acked, READ) if done else []
     try:

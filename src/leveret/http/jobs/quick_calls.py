@@ -9,12 +9,11 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from starlette.responses import Response
-
 from leveret.errors import LeveretError
 from leveret.http.framework.node import NodeView
+from leveret.http.framework.responses import encode_json
 from leveret.http.jobs.access import INTERNAL_ERROR, Caller, error_response, problem, token_access
-from leveret.http.jobs.calls import enqueued_response, new_jobs
+from leveret.http.jobs.calls import new_jobs
 from leveret.job_model import Enqueued
 
 # A larger body may hold many jobs. If the store declines them, the body is decoded twice.
@@ -22,7 +21,10 @@ BODY_BYTES_MAX: Final = 4_096
 
 log = logging.getLogger(__name__)
 
-Respond = Callable[[Response], None]
+# The headers of the answer to an enqueue, as `calls.enqueued_response` has them.
+_ENQUEUED: Final = b"jobs-known: %d\r\ncontent-length: %d\r\ncontent-type: application/json\r\n"
+
+Respond = Callable[[int, bytes, bytes], None]  # with the status, the header lines and the body
 # Begins a call with a token and a body. Returns False, with nothing changed, to decline it.
 QuickCall = Callable[[NodeView, str, bytes, Respond], bool]
 
@@ -37,21 +39,32 @@ def enqueue(node: NodeView, token: str, body: bytes, respond: Respond) -> bool:
         return False
 
     def on_done(found: Enqueued | Exception) -> None:
-        respond(enqueued_response(found) if isinstance(found, Enqueued) else _failure(found))
+        if isinstance(found, Enqueued):
+            ids = encode_json(found.ids)
+            respond(200, _ENQUEUED % (found.known or 0, len(ids)), ids)
+        else:
+            _respond_failure(respond, found)
 
     try:
         is_begun: bool = store.begin_enqueue(jobs, on_done)
     except Exception as fault:
-        respond(_failure(fault))
+        _respond_failure(respond, fault)
         return True
     return is_begun
 
 
-def _failure(fault: Exception) -> Response:
+def _respond_failure(respond: Respond, fault: Exception) -> None:
     if isinstance(fault, LeveretError):
-        return error_response(fault)
-    log.error("a request failed", exc_info=fault)
-    return problem(500, INTERNAL_ERROR)
+        response = error_response(fault)
+    else:
+        log.error("a request failed", exc_info=fault)
+        response = problem(500, INTERNAL_ERROR)
+    respond(response.status_code, header_lines(response.raw_headers), bytes(response.body))
+
+
+def header_lines(headers: list[tuple[bytes, bytes]]) -> bytes:
+    """Return headers as they are sent."""
+    return b"".join([b"%b: %b\r\n" % header for header in headers])
 
 
 QUICK_CALLS: Final[dict[tuple[str, str], QuickCall]] = {("POST", "/enqueue"): enqueue}

@@ -34,7 +34,7 @@ from leveret.http.framework.operations import WHOLE_BODY, Endpoint
 from leveret.http.framework.request_counts import CLIENT_GONE, RequestCounts
 from leveret.http.framework.sites import HOST_CHARS_MAX
 from leveret.http.jobs.access import authorization_of, maybe_body_holder
-from leveret.http.jobs.quick_calls import QUICK_CALLS
+from leveret.http.jobs.quick_calls import QUICK_CALLS, header_lines
 from leveret.http.transport.common_headers import CommonHeaders
 
 BODY_BYTES_MAX: Final = 1024 * 1024  # uvicorn passes on a larger body in pieces
@@ -170,11 +170,10 @@ class FastPath:
             return False
         began_s = time.perf_counter()
 
-        def respond(response: Response) -> None:
+        def respond(status: int, headers: bytes, body: bytes) -> None:
             self._requests.running -= 1
-            took_s = time.perf_counter() - began_s
-            self._requests.note(head.method, response.status_code, took_s)
-            send(self._encode(response))
+            self._requests.note(head.method, status, time.perf_counter() - began_s)
+            send(self._join(status, headers, body))
 
         self._requests.running += 1
         is_begun = call(node, head.token, body, respond)
@@ -239,13 +238,12 @@ class FastPath:
         return response
 
     def _encode(self, response: Response) -> bytes:
-        status = response.status_code
-        lines = [_PHRASES.get(status) or b"HTTP/1.1 %d \r\n" % status]
-        lines.append(self._common_headers.lines_now())
-        for name, value in response.raw_headers:
-            lines += (name, b": ", value, b"\r\n")
-        lines += (b"\r\n", bytes(response.body))
-        return b"".join(lines)
+        headers = header_lines(response.raw_headers)
+        return self._join(response.status_code, headers, bytes(response.body))
+
+    def _join(self, status: int, headers: bytes, body: bytes) -> bytes:
+        line = _PHRASES.get(status) or b"HTTP/1.1 %d \r\n" % status
+        return b"".join((line, self._common_headers.lines_now(), headers, b"\r\n", body))
 
 
 class _Body:

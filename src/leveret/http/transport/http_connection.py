@@ -84,6 +84,7 @@ class HttpConnection(HttpToolsProtocol):
     _holder = NO_HOLDER  # for whom it holds them
     _body_by_s = 0.0  # loop time by which the body on the fast path must be complete
     _head_by_s = 0.0  # loop time by which the head must be complete
+    _silent_by_s = 0.0  # loop time until which the client may be silent, although the timer fires
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -96,7 +97,8 @@ class HttpConnection(HttpToolsProtocol):
         self._cycles: list[RequestResponseCycle] = []  # requests without a complete answer
         self._head: Head | None = None  # head of the request on the fast path
         self._body = bytearray()  # its body so far; during the call, the bytes after it
-        self._gone: asyncio.Event | None = None  # set while a request of the fast path is answered
+        self._is_answering = False  # a request of the fast path is being answered
+        self._gone = asyncio.Event()  # set when the client has gone
         self._is_ending = False
         self._unread: asyncio.TimerHandle | None = None  # set while the client does not read
         host = self.client[0] if self.client is not None else ""
@@ -122,20 +124,19 @@ class HttpConnection(HttpToolsProtocol):
 
     def _is_quick(self, head: Head, body: bytes) -> bool:
         """Begin a quick call. Return False if a task must answer the request."""
-        self._gone = asyncio.Event()
+        self._is_answering = True
         if not self.fast_path.begin(head, body, self._send):
-            self._gone = None
+            self._is_answering = False
             return False
-        if self._gone is not None:  # it has no answer yet
-            self._unset_keepalive_if_required()
+        if self._is_answering:  # it has no answer yet
             self.open_connections.note_busy(self._place)
         return True
 
     def _send(self, answer: bytes) -> None:
         """Send the answer of a quick call."""
-        self._release_body()
         if not self.transport.is_closing():
             self.transport.write(answer)
+        self._release_body()
         if self.flow.write_paused:
             self._run(self._next_when_drained())
         else:
@@ -204,11 +205,22 @@ class HttpConnection(HttpToolsProtocol):
     def _wait_s(self, wait_s: float) -> None:
         """Close the connection unless the client sends something within this time."""
         self._unset_keepalive_if_required()
+        self._silent_by_s = 0.0
         self.timeout_keep_alive_task = self.loop.call_later(wait_s, self.timeout_keep_alive_handler)
 
-    def timeout_keep_alive_handler(self) -> None:
-        if self.flow.read_paused:  # the client cannot send: we do not read
+    def _wait_for_next(self) -> None:
+        """Wait for the next request. The timer stays set: for small calls, a new one is dear."""
+        if self.timeout_keep_alive_task is None:
             self._wait_s(self.timeout_keep_alive)
+        else:
+            self._silent_by_s = self.loop.time() + self.timeout_keep_alive
+
+    def timeout_keep_alive_handler(self) -> None:
+        left_s = self._silent_by_s - self.loop.time()
+        if self.flow.read_paused or self._is_answering:  # the client cannot send, or waits
+            self._wait_s(self.timeout_keep_alive)
+        elif left_s > 0:
+            self._wait_s(left_s)
         else:
             self._close()
 
@@ -295,16 +307,15 @@ class HttpConnection(HttpToolsProtocol):
 
     def _take_body(self, data: bytes) -> None:
         assert self._head is not None
-        self._unset_keepalive_if_required()
         self._body += data
-        if self._gone is not None:
+        if self._is_answering:
             # The next request waits. Reading goes on up to a limit, to notice a disconnect.
             if len(self._body) > _WAITING_BYTES_MAX:
                 self.flow.pause_reading()
         elif len(self._body) >= self._head.body_length:
-            self._gone = asyncio.Event()
+            self._is_answering = True
             self.open_connections.note_busy(self._place)
-            self._run(self._answer(self._head, self._gone))
+            self._run(self._answer(self._head))
         else:
             self._wait_s(min(self.timeout_keep_alive, self._body_by_s - self.loop.time()))
 
@@ -314,15 +325,15 @@ class HttpConnection(HttpToolsProtocol):
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
 
-    async def _answer(self, head: Head, gone: asyncio.Event) -> None:
+    async def _answer(self, head: Head) -> None:
         body = bytes(self._body[: head.body_length])
         del self._body[: head.body_length]
         try:
-            answer = await self.fast_path.answer(head, self._scope_of(head), body, gone)
+            answer = await self.fast_path.answer(head, self._scope_of(head), body, self._gone)
             if answer is None:
                 self.transport.abort()
                 return
-            if not gone.is_set() and not self.transport.is_closing():
+            if not self._gone.is_set() and not self.transport.is_closing():
                 self.transport.write(answer)
             if self.flow.write_paused:
                 await self.flow.drain()
@@ -351,14 +362,14 @@ class HttpConnection(HttpToolsProtocol):
 
     def _next(self) -> None:
         """Continue with the bytes that arrived during the call."""
-        self._head = self._gone = None
+        self._head, self._is_answering = None, False
         waiting, self._body = bytes(self._body), bytearray()
         if self.transport.is_closing():
             return
         if self._is_ending:
             self.transport.close()
             return
-        self._wait_s(self.timeout_keep_alive)
+        self._wait_for_next()
         self.open_connections.note_idle(self._place)
         self.flow.resume_reading()
         if waiting:
@@ -367,9 +378,8 @@ class HttpConnection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if not self._lost.done():
             self._lost.set_result(None)
-        if self._gone is not None:
-            self._gone.set()
-        else:
+        self._gone.set()
+        if not self._is_answering:
             self._release_body()
         for cycle in self._cycles:  # uvicorn informs only the last one
             cycle.disconnected = cycle.disconnected or not cycle.response_complete
@@ -380,7 +390,7 @@ class HttpConnection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def shutdown(self) -> None:
-        if self._gone is not None:
+        if self._is_answering:
             self._is_ending = True
         else:
             super().shutdown()

@@ -108,16 +108,18 @@ class Enqueuer:
         that was probed lately, needs no task.
         """
         topic = (job.namespace, job.topic)
-        settings = self._tables.settings
         if (
             not _is_small(job)
-            or settings.rate_max is not None
+            or self._tables.settings.rate_max is not None
             or self._wal.is_synced_first
             or not self._redis.is_up
-            or not self._routes.shard_of(topic).is_fresh
         ):
             return False
-        self._require([job])
+        shard = self._routes.shard_of(topic)
+        if not shard.is_fresh:
+            return False
+        self._require_shard(shard)
+        self._require_room(1)
         now_ms = self._tables.clock.now_ms()
         (id,) = self._id_generator.make_ids(1, now_ms)
         health = self._routes.shard_of(topic).health
@@ -190,14 +192,19 @@ class Enqueuer:
 
     def _require(self, jobs: list[NewJob]) -> None:
         for topic in {(job.namespace, job.topic) for job in jobs}:
-            shard = self._routes.shard_of(topic)
-            shard.note_use()
-            shard.require()
-            shard.health.require_changes()
-            shard.health.require_clock()
+            self._require_shard(self._routes.shard_of(topic))
         if not self._tables.settings.is_slow_mode:
             self._redis.require()
-        if len(self._wal.outstanding) + len(jobs) > OUTSTANDING_MAX:
+        self._require_room(len(jobs))
+
+    def _require_shard(self, shard: Shard) -> None:
+        shard.note_use()
+        shard.require()
+        shard.health.require_changes()
+        shard.health.require_clock()
+
+    def _require_room(self, count: int) -> None:
+        if len(self._wal.outstanding) + count > OUTSTANDING_MAX:
             raise JobsUnavailableError("too many jobs of this node are not in the shards yet")
 
     async def _count_rate(self, jobs: list[NewJob]) -> None:

@@ -307,9 +307,11 @@ class ShardsStore:
         (job,) = jobs
 
         def on_enqueued(found: Enqueued | Exception) -> None:
-            if isinstance(found, Enqueued):
-                self._note_enqueued((job.namespace, job.topic), 1, job.priority)
-            on_done(found)
+            try:
+                on_done(found)  # first, because the client waits
+            finally:
+                if isinstance(found, Enqueued):
+                    self._note_enqueued((job.namespace, job.topic), 1, job.priority)
 
         return self._enqueuer.begin(job, on_enqueued)
 

@@ -12,7 +12,6 @@ from datetime import datetime
 from types import TracebackType
 from typing import TypeVar
 
-from leveret.http_client.answers import Answer
 from leveret.http_client.async_connections import CONNECTIONS_MAX, AsyncConnectionPool
 from leveret.http_client.deadlines import Deadline, Deadlines
 from leveret.http_client.tokens import AsyncTokenRenewal, AsyncTokenSource
@@ -287,14 +286,17 @@ class AsyncClient:
         return found
 
     async def _until_done(self, call: Call[T], deadline: Deadline) -> T:
-        encoder = await self._tokens.current()
+        encoder = self._tokens.known or await self._tokens.renew(None)
         may_renew = self._tokens.can_renew()
         tries, is_unsure = 0, False
         while True:
             tries += 1
             try:
                 request = encoder.encode(call.method, call.path, call.body)
-                return call.result(await self._try(request), may_be_done=is_unsure)
+                answer = await self._connections.ask(request)
+                if answer.status >= 300:
+                    raise error_of(answer.status, answer.body, answer.headers.get("retry-after"))
+                return call.result(answer, may_be_done=is_unsure)
             except NotAuthenticatedError:  # the service did nothing
                 if not may_renew:
                     raise
@@ -307,9 +309,3 @@ class AsyncClient:
                     raise
                 is_unsure |= may_be_done(fault)
                 await asyncio.sleep(pause_s)
-
-    async def _try(self, request: bytes) -> Answer:
-        answer = await self._connections.ask(request)
-        if answer.status >= 300:
-            raise error_of(answer.status, answer.body, answer.headers.get("retry-after"))
-        return answer

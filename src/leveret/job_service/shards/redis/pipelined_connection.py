@@ -96,9 +96,9 @@ class PipelinedConnection:
         while self._waiting:
             some = self._of_this_run(self._next())
             if some:
+                link.send(some)
                 loop = asyncio.get_running_loop()
                 self._late = loop.call_later(self._deadline_s, self._fail, TimeoutError())
-                link.send(some)
                 return
 
     def _next(self) -> list[PendingCommand]:
