@@ -492,9 +492,8 @@ class Links:
 
     def _restart_silence(self) -> None:
         """Restart the silence of all links: this process itself was held up."""
-        now_s = self._loop.time()
         for link in self._open.values():
-            link.received_s = now_s
+            link.received_s = self._loop.time()
 
 
 def _host(address: str) -> str:
