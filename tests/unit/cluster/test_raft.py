@@ -493,3 +493,40 @@ def test_status_tells_where_followers_are() -> None:
     assert followers[2].match == 2
     assert followers[3].match == 1
     assert followers[3].heard_ticks > followers[2].heard_ticks
+
+
+def test_member_with_an_older_directory_notices_its_loss_and_gets_the_blocks_again() -> None:
+    trio = Trio()
+    trio.leader.append(b"x")
+    trio.tick()
+    member = trio.raft(2)
+    older = Stored(member.hard.copy())
+    older.last_index, older.commit = member.log.last_index, member.commit
+    older.terms, older.members = member.log.terms.rows(), [(0, founders(1, 2, 3))]
+    blocks = dict(trio.hosts[2].blocks)
+    for _ in range(3):
+        trio.leader.append(b"y")
+        trio.run()
+    trio.hosts[2] = Host(2, older)
+    trio.hosts[2].blocks = blocks
+    trio.leader.raft.on_link_lost(2)
+    heartbeat_ticks = trio.raft(1).config.heartbeat_ticks
+    trio.tick(heartbeat_ticks)
+    member = trio.raft(2)
+    assert (member.hard.losses, member.hard.may_vote) == (1, False)
+    trio.tick(4 * heartbeat_ticks)
+    assert member.log.last_index == trio.leader.raft.log.last_index
+    assert member.hard.may_vote
+    assert trio.leader.raft.progress[2].state == REPLICATE
+
+
+def test_loss_is_told_when_it_is_synced() -> None:
+    trio = Trio()
+    member = trio.raft(2)
+    message = Message(HEARTBEAT, 1, 2, member.term)
+    message.commit = member.log.last_index + 1
+    member.step(message)
+    assert member.take_messages() == []
+    trio.hosts[2].write()
+    (reply,) = member.take_messages()
+    assert (reply.kind, reply.context) == (HEARTBEAT_REPLY, 1)

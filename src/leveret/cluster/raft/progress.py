@@ -104,6 +104,8 @@ class Progress:
             return True
         if self.state == COPY or refused != self.next - 1:
             return False
+        if refused <= self.match:
+            return False  # it has lost a block that it had: the next heartbeat lets it notice
         self.next = max(min(refused, guess + 1), self.match + 1)
         self.is_paused = False
         return True

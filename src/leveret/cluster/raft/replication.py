@@ -27,6 +27,7 @@ from leveret.cluster.raft.messages import (
 from leveret.cluster.raft.progress import COPY, PROBE, REPLICATE, Progress
 from leveret.cluster.raft.ready import ReadRequest
 from leveret.cluster.raft.state import LEADER, State
+from leveret.cluster.raft.stored import UNKNOWN_PROMISE
 
 
 def broadcast_append(state: State) -> None:
@@ -328,6 +329,10 @@ def on_heartbeat(state: State, message: Message) -> None:
     """Answer the leader, and learn the commit index and the end of the leader's log."""
     state.commit_to(min(message.commit, state.matched))
     hard = state.hard
+    if message.context == hard.losses and message.commit > state.log.last_index:
+        # A leader tells each member of commits up to the last block that it has acknowledged. So
+        # the data directory was replaced by an older one.
+        hard.note_loss(UNKNOWN_PROMISE)
     if not hard.may_vote and message.context == hard.losses:
         # The leader has heard of the loss. No block that this member had acknowledged, and that
         # was or will be committed for it, is behind the end of the leader's log.
@@ -335,7 +340,10 @@ def on_heartbeat(state: State, message: Message) -> None:
     reply = state.message(HEARTBEAT_REPLY, message.source)
     reply.hint = DRAINED if state.is_drained else 0
     reply.context = hard.losses
-    state.send(reply)
+    if hard.losses == state.synced_hard.losses:
+        state.send(reply)
+    else:
+        state.send_synced(reply, 0)
 
 
 def maybe_vote_again(state: State) -> None:
