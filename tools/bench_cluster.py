@@ -71,7 +71,7 @@ class Bench:
         self._seconds = seconds
         self.rows: dict[str, list[Row]] = {}
         self.rival_rows: dict[str, list[Row]] = {}  # of RabbitMQ
-        self.relays: dict[str, list[float]] = {}  # CPU µs of a relayed message
+        self.relays: dict[str, list[float]] = {}  # CPU µs that a relayed message costs more
 
     def _view(self, name: str) -> Broker:
         """Return a node as the benchmark's parts want it."""
@@ -98,14 +98,15 @@ class Bench:
 
     def all_loads(self, rivals: dict[str, Broker]) -> None:
         """Run all loads, each on RabbitMQ, too, if there are nodes of it."""
-        leader, (follower, other) = self._nodes.leader, self._nodes.followers
+        leader, follower = self._nodes.leader, self._nodes.followers[0]
+        direct_us = {}
         for name in LOADS:
-            self.load(name, name, leader)
+            direct_us[name] = sum(self.load(name, name, leader).values())
             if rivals:
                 self.rival_load(name, rivals)
         for name in RELAYED:
-            cpu_us = self.load(f"{name}, at a follower", name, follower)
-            self.relays.setdefault(name, []).append(cpu_us[follower] - cpu_us[other])
+            all_us = sum(self.load(f"{name}, at a follower", name, follower).values())
+            self.relays.setdefault(name, []).append(all_us - direct_us[name])
 
     def gap(self, end: Callable[[str], None]) -> float:
         """Return the longest time between two confirms while `end` ends the leader."""
@@ -236,7 +237,7 @@ def main() -> None:
             hands.append(bench.gap(bench.hand_over))
         show(bench.rows, bench.rival_rows)
         for row, relays in bench.relays.items():
-            print(f"relay, {row}: {statistics.median(relays):.1f} µs of CPU a message")
+            print(f"relay, {row}: {statistics.median(relays):.1f} µs of CPU more a message")
         print(f"kill -9 of the leader to the next confirm: {statistics.median(kills):.2f} s")
         print(f"hand-over by SIGTERM, time without service: {statistics.median(hands):.2f} s")
         if options.backlog:
