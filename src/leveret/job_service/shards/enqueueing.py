@@ -122,8 +122,7 @@ class Enqueuer:
         self._require_room(1)
         now_ms = self._tables.clock.now_ms()
         (id,) = self._id_generator.make_ids(1, now_ms)
-        health = self._routes.shard_of(topic).health
-        buffered = _buffered_job(job, id, health.server_time_ms(now_ms))
+        buffered = _buffered_job(job, id, shard.health.server_time_ms(now_ms))
         if self._singles.is_busy(topic):
             self._wal.unanswered.add(id)
             shared = self._singles.join(topic, buffered)
