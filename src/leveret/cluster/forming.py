@@ -93,7 +93,7 @@ class Forming:
         # New nodes that followers have reported to this leader, and when.
         self._newcomers: dict[str, tuple[float, Card]] = {}
         self._told_s: dict[str, float] = {}  # when this follower reported a new node
-        self._uids: set[bytes] = set()  # of the members
+        self._numbers: dict[bytes, int] = {}  # of the members, by uid
         self._left: set[int] = set()  # incarnations of nodes that were removed
         self._tasks: set[asyncio.Task[None]] = set()
         # Tasks that wait for a commit, or for the end of a hand-over.
@@ -123,10 +123,11 @@ class Forming:
         """Note which connected nodes have left.
 
         The card of a link is as old as the link. A member that was new at that time still looks new
-        when it has been removed, and must not be added again.
+        when it has been removed, and must not be added again. But it may be added again if its
+        addition was undone: a later leader did not have that block.
         """
-        uids = {member.uid for member in members.members.values()}
-        gone, self._uids = self._uids - uids, uids
+        gone = {uid for uid, number in self._numbers.items() if _has_left(members, uid, number)}
+        self._numbers = {member.uid: number for number, member in members.members.items()}
         cards = self._node.links.cards().values()
         self._left |= {card.incarnation for card in cards if card.uid in gone}
 
@@ -431,6 +432,13 @@ class Forming:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _has_left(members: Members, uid: bytes, number: int) -> bool:
+    """Return whether an earlier member was removed. Its number is not given again then."""
+    if any(member.uid == uid for member in members.members.values()):
+        return False
+    return number < members.next_number and not members.has(number)
 
 
 def _has(members: Members, number: int) -> bool:

@@ -7,7 +7,7 @@ other happen. Then all faults end, and everything must become well within a time
     lost        every confirmed message is delivered
     invented    no message is delivered that nobody sent
     again       a message whose ack was committed by a transaction is not delivered again
-    order       the messages of one publisher are first delivered in their order
+    order       the messages of one connection are first delivered in their order
     offsets     an offset of the stream is the same message for ever
     blocks      a committed block is the same on all nodes for ever, and times never fall
     leaders     a term has at most one leader

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 
 from leveret.cluster.member import ClusterMember
-from tests.simulated.cluster.machine import member_of
+from tests.simulated.cluster.machine import Machine, member_of
 from tests.simulated.cluster.world import CheckedSchedule, World, other_than, started
 
 
@@ -107,6 +107,44 @@ def test_a_node_joins_a_leader_that_neither_lists_it_nor_is_listed(
         assert said in ("node d takes the lead", "node d leads already")
         world.until(lambda: world.is_led_by(world["d"]))
     assert world["e"].number == 5
+
+
+def test_a_node_whose_addition_was_undone_is_added_again(schedule: CheckedSchedule) -> None:
+    world, old = started(schedule, "a", "b", "c")
+    others = [machine for machine in world.machines.values() if machine is not old]
+    late = world.add("d", ["a", "b", "c", "d"])
+    for other in others:  # only the old leader meets the new node, and no other disk has that block
+        cut_off(world, other, late)
+        other.hang_until_s = schedule.now_s + 60.0
+    late.start()
+    world.until(lambda: names_in_log(old) == ["a", "b", "c", "d"])
+    for other in others:
+        cut_off(world, other, old)
+        other.lose_power()
+        other.hang_until_s = 0.0
+        other.start()
+    world.until(lambda: world.leader() not in (None, old))
+    world.network.heal()
+    for other in others:
+        cut_off(world, other, late)
+    world.until(lambda: names_in_log(old) == ["a", "b", "c"])
+    leader = world.leader()
+    assert leader is not None
+    world.until(lambda: "d" in names_in_log(leader))
+    world.network.heal()
+    world.until_voters("a", "b", "c", "d")
+    world.calm()
+
+
+def cut_off(world: World, one: Machine, other: Machine) -> None:
+    world.network.cut(one.name, other.name)
+    world.network.cut(other.name, one.name)
+
+
+def names_in_log(machine: Machine) -> list[str]:
+    """Return the members in the log of a node, committed or not."""
+    host = member_of(machine).host
+    return sorted(each.name for each in host.raft.log.members().members.values()) if host else []
 
 
 def test_a_removed_node_ends_and_its_number_is_never_given_again(
