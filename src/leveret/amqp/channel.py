@@ -435,6 +435,9 @@ class Channel(Session):
         method = MethodWriter(BASIC_ACK if is_taken else BASIC_NACK)
         self.connection.send(self.number, method.longlong(last).octet(1 if last > first else 0))
 
+    def on_send_fault(self) -> None:
+        self.connection.fail_internally()
+
     def send_ended(self, consumer: Consumer) -> None:
         if self.closed:
             return

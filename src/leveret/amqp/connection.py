@@ -15,7 +15,14 @@ from librt.strings import read_i16_be, read_i32_be, read_i64_be
 from mypy_extensions import i64
 
 from leveret.amqp.channel import BODY, HEADER, METHOD, Channel
-from leveret.amqp.closing import close_channel, fail, fail_held, force_close, on_channel_close
+from leveret.amqp.closing import (
+    close_channel,
+    fail,
+    fail_held,
+    fail_internally,
+    force_close,
+    on_channel_close,
+)
 from leveret.amqp.connection_base import NOT_AMQP, TLS_WITHOUT_TLS, AmqpFront
 from leveret.amqp.connection_state import (
     AWAIT_HEADER,
@@ -334,6 +341,10 @@ class Connection(ConnectionState):
         found = self.channels.get(channel)
         if found is not None and not found.is_closing:
             close_channel(self, found, reply_for(error), 0)
+
+    def fail_internally(self) -> None:
+        self.drop_output()  # it may end in the middle of a frame
+        fail_internally(self)
 
     def fail_held(self) -> None:
         fail_held(self)

@@ -412,6 +412,10 @@ class ConnectionBase(Outlet):
         """Close a channel with an error that no method of the peer caused."""
         raise NotImplementedError
 
+    def fail_internally(self) -> None:
+        """Drop the output of this turn and close the connection: a fault left it incomplete."""
+        raise NotImplementedError
+
     def fail_held(self) -> None:
         """Drop the held output and close the connection: its changes cannot be written."""
         raise NotImplementedError

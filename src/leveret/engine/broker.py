@@ -35,7 +35,7 @@ from leveret.engine.turns.loss_counts import (
     UNROUTED_DEATH,
 )
 from leveret.engine.turns.outcomes import CHAINED, CYCLED, QUEUE_FULL, UNROUTED
-from leveret.engine.turns.session import Consumer, Session
+from leveret.engine.turns.session import Consumer, Session, note_send_fault
 from leveret.engine.turns.turn import (
     DEATH_WORK,
     DELIVERY_LIMIT,
@@ -223,19 +223,28 @@ class Broker:
                 self._confine(one, fault)
 
     def perform(self) -> None:
-        """Let the fronts send the deliveries, cancellations and confirms of the turn."""
+        """Let the fronts send the deliveries, cancellations and confirms of the turn.
+
+        A fault ends the session that has it. The others get theirs.
+        """
         turn = self.turn
         if turn.deliveries:
             sessions = turn.deliveries
             turn.deliveries = []
             for session in sessions:
-                session.send_deliveries()
+                try:
+                    session.send_deliveries()
+                except Exception as fault:
+                    note_send_fault(turn, session, "deliveries", fault)
         if turn.ended:
             ended = turn.ended
             turn.ended = []
             for consumer in ended:
                 assert isinstance(consumer, Consumer)
-                consumer.session.send_ended(consumer)
+                try:
+                    consumer.session.send_ended(consumer)
+                except Exception as fault:
+                    note_send_fault(turn, consumer.session, "the end of a consumer", fault)
         if turn.confirms:
             confirms = turn.confirms
             turn.confirms = []
@@ -243,8 +252,11 @@ class Broker:
                 session.in_confirms = False
                 if session.unsynced_seq > session.confirmed_seq:
                     turn.unsynced.append(session)
-                else:
+                    continue
+                try:
                     session.send_confirms()
+                except Exception as fault:
+                    note_send_fault(turn, session, "confirms", fault)
 
     def _publish_events(self) -> None:
         """Publish the events of the turn."""

@@ -21,6 +21,7 @@ from typing import Final
 
 from leveret.engine.broker import Broker
 from leveret.engine.checkpoint import checkpoint_records
+from leveret.engine.turns.session import note_send_fault
 from leveret.engine.turns.turn import SessionBase
 from leveret.errors import CorruptionError, StorageError
 from leveret.journal.journal import Journal
@@ -209,9 +210,9 @@ class Store:
                 self.journal.synced_definitions = self.journal.definitions
             for session in unsynced:
                 if self.fault is not None:
-                    session.on_unsafe(session.publish_seq)
+                    self._tell_unsafe(session, session.publish_seq)
                 elif block <= self.log.committed_block:
-                    session.on_synced(session.publish_seq)
+                    self._tell_synced(session, session.publish_seq)
                 else:
                     self._waiting.append((block, session, session.publish_seq))
         self.log.start_writing()
@@ -270,7 +271,7 @@ class Store:
         waiting = self._waiting
         while waiting and waiting[0][0] <= block:
             _, session, seq = waiting.popleft()
-            session.on_synced(seq)
+            self._tell_synced(session, seq)
         if self.replicated is not None:
             self._release_output(block)
         # Also without waiting sessions: publishers may wait for the log to catch up.
@@ -283,7 +284,21 @@ class Store:
         holding = self._holding
         while holding and holding[0][0] <= block:
             _, session = holding.popleft()
-            session.on_synced(0)
+            self._tell_synced(session, 0)
+
+    def _tell_synced(self, session: SessionBase, seq: int) -> None:
+        """Tell one session. Its fault must not reach the other sessions, or stop the log."""
+        try:
+            session.on_synced(seq)
+        except Exception as fault:
+            note_send_fault(self._broker.turn, session, "confirms", fault)
+
+    def _tell_unsafe(self, session: SessionBase, seq: int) -> None:
+        """Tell one session, likewise."""
+        try:
+            session.on_unsafe(seq)
+        except Exception as fault:
+            note_send_fault(self._broker.turn, session, "nacks", fault)
 
     def _on_missing(self) -> None:
         """End all writing: a block in a removed file would be confirmed, and then lost."""
@@ -302,11 +317,11 @@ class Store:
         self.disk_alarm.is_stuck = True
         self.disk_alarm.check()
         for _, session, seq in self._waiting:
-            session.on_unsafe(seq)
+            self._tell_unsafe(session, seq)
         self._waiting.clear()
         if self.fault is not None:
             for _, session in self._holding:
-                session.on_unsafe(0)
+                self._tell_unsafe(session, 0)
             self._holding.clear()
         self._end_turn()
 

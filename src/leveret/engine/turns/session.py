@@ -124,6 +124,16 @@ class Session(SessionBase):
         raise NotImplementedError
 
 
+def note_send_fault(turn: Turn, session: SessionBase, what: str, fault: Exception) -> None:
+    """Note a fault in sending to one peer, and let its session end, so that others are served."""
+    name = session.outlet.name if isinstance(session, Session) else ""
+    turn.note_fault(f"sending {what} to connection '{name}'", fault)
+    try:
+        session.on_send_fault()
+    except Exception as second:
+        turn.note_fault(f"closing connection '{name}'", second)
+
+
 class Consumer(Holder):
     """A subscription of a session to a queue."""
 

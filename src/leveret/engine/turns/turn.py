@@ -95,6 +95,9 @@ class SessionBase(Timed):
         """Refuse the publishes up to this sequence number: they cannot be written."""
         raise NotImplementedError
 
+    def on_send_fault(self) -> None:
+        """Handle that deliveries or confirms could not be sent, by a fault of the broker."""
+
 
 class Tracer:
     """Interface to the firehose, which is called while at least one vhost is traced."""
