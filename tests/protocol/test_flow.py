@@ -8,7 +8,7 @@ from typing import Any, cast
 from leveret.amqp.sockets import QUOTA_BYTES, AmqpProtocol, Sockets
 from leveret.listening.clients import Client
 from tests.compat import wire
-from tests.protocol.stage import Stage, method, opening
+from tests.protocol.stage import Stage, method, opening, publish
 
 BEAT = wire.frame(wire.HEARTBEAT, 0, b"")
 
@@ -19,6 +19,11 @@ class Line:
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.sent = b""
+        self.fault: Exception | None = None  # of the next write
+        self.is_aborted = False
+
+    def abort(self) -> None:
+        self.is_aborted = True
 
     def pause_reading(self) -> None:
         self.calls.append("pause")
@@ -30,6 +35,8 @@ class Line:
         return False
 
     def write(self, data: bytes) -> None:
+        if self.fault is not None:
+            raise self.fault
         self.sent += data
 
     def writelines(self, pieces: list[bytes]) -> None:
@@ -98,3 +105,22 @@ def test_flood_of_small_frames_rests_for_one_iteration_of_the_loop() -> None:
             line.calls.clear()
 
     asyncio.run(flood())
+
+
+def test_fault_in_sending_ends_its_connection_and_the_others_get_their_output() -> None:
+    async def deliver() -> None:
+        broken, first = opened(asyncio.get_running_loop())
+        whole, second = opened_on(first)
+        queue = method(1, "queue.declare", queue="q")
+        receive(first, queue)
+        receive(second, queue)
+        for protocol in (first, second):
+            receive(protocol, method(1, "basic.consume", queue="q"))
+        broken.fault = MemoryError()
+        whole.sent = b""
+        receive(second, publish(1, "q", b"one") + publish(1, "q", b"two"))
+        assert broken.is_aborted
+        assert not whole.is_aborted
+        assert b"two" in whole.sent
+
+    asyncio.run(deliver())

@@ -177,7 +177,7 @@ class AmqpProtocol:
         self._read_on()
 
     def _fail(self) -> None:
-        log.exception("connection %s failed", self.connection.peer)
+        log.exception("connection %s is closed: handling its input failed", self.connection.peer)
         fail_internally(self.connection)
 
     def eof_received(self) -> bool:
@@ -418,9 +418,7 @@ class Sockets:
         self.protocols: dict[Connection, AmqpProtocol] = {}
         self.waiting: dict[AmqpProtocol, None] = {}  # paused by a long queue, the log or an alarm
         self.changed_users: set[str] = set()  # users whose open connections must be checked
-        self.name_rule: NameRule | None = (
-            None  # maps certificates to logins; None: they do not count
-        )
+        self.name_rule: NameRule | None = None  # which logins certificates give; None: none
         self.finisher = Finisher(front, loop, turn_soon)
         self.heavy_turns = HeavyTurns(loop)
         self._check: asyncio.TimerHandle | None = None
@@ -435,7 +433,11 @@ class Sockets:
                 assert isinstance(connection, Connection)
                 protocol = self.protocols.get(connection)
                 if protocol is not None:
-                    protocol.flush()
+                    try:
+                        protocol.flush()
+                    except Exception:  # the other connections get their output
+                        log.exception("connection %s is closed: sending failed", connection.peer)
+                        protocol.abort()
         if self.waiting:
             self._wake_waiting(WAKE_MAX)
         if self.changed_users:

@@ -144,8 +144,12 @@ class PasswordVerifier:
 
         if self.run_in_thread is None:
             on_checked(check.work())
-        else:
+            return
+        try:
             self.run_in_thread(check.work, on_checked)
+        except Exception:  # no thread could be started: the next check tries again
+            log.exception("a password could not be verified: the login is refused for now")
+            on_checked(None)
 
     def _remember(self, check: PasswordCheck, is_right: bool | None) -> None:
         if is_right:
@@ -173,7 +177,7 @@ def _tell(then: Answer, is_right: bool | None) -> None:
     try:
         then(is_right)
     except Exception:
-        log.exception("a login failed by an error of the broker")
+        log.exception("completing a login failed: its client has to log in again")
 
 
 def _decoy() -> PasswordHash:

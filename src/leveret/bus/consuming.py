@@ -155,7 +155,8 @@ class Consumer:
             self._settler.requeue(session, message)
             raise
         except Exception:
-            _log.exception("message %s is requeued after an error", message.delivery.message_id)
+            text = "handling message %s of queue %s failed: it is requeued"
+            _log.exception(text, message.delivery.message_id, message.delivery.queue)
             await pause(self._stopping, self._settings.backoff_s_max)
             self._settler.requeue(session, message)
 

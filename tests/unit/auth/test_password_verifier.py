@@ -163,3 +163,19 @@ def test_fault_of_one_asker_does_not_keep_the_answer_from_others() -> None:
     answers = asked(verifier, KEPT, "right")
     bench.do_one()
     assert answers == [True]
+
+
+def test_thread_that_cannot_start_refuses_one_check_and_the_next_one_tries_again() -> None:
+    bench = Bench()
+    faults = [RuntimeError("can't start new thread")]
+
+    def put(work: Work, told: Answer) -> None:
+        if faults:
+            raise faults.pop()
+        bench.put(work, told)
+
+    verifier = PasswordVerifier(put)
+    assert asked(verifier, KEPT, "right") == [None]
+    second = asked(verifier, KEPT, "right")
+    bench.do_one()
+    assert second == [True]
