@@ -86,7 +86,8 @@ def test_a_copy_is_rescued_when_the_majority_is_lost_for_good() -> None:
         assert asked.returncode == 1
         assert "nothing was changed: run it again with --yes" in asked.stderr
         old = [name for name in trio.nodes if name != left]
-        assert f"the nodes {', '.join(old)} are taken out of the cluster" in asked.stdout
+        assert "are taken out of the cluster" in asked.stdout
+        assert f"with their old directories: {', '.join(old)}" in asked.stdout
         done = ctl("rescue", "--data", str(trio[left].data), "--yes")
         assert done.returncode == 0, done.stderr
         assert f"node {left} is the cluster" in done.stdout

@@ -284,7 +284,9 @@ class BulkReads:
                 worker.take(peer)
                 return worker
             except OSError as fault:
-                log.warning("an Arrow worker has ended: %s", fault)
+                log.warning(
+                    "a process that encodes bulk reads has ended, another one starts: %s", fault
+                )
                 self._end(worker)
         raise ReadError(FAILED, "the worker process cannot be reached")
 

@@ -50,9 +50,9 @@ def find_faults(status: ClusterStatus, conditions: Sequence[NodeCondition] = ())
 
     The first condition is that of the node that answers.
     """
-    found = [*_of_forming(status), *_of_leading(status), *_of_this_node(status)]
+    found = [*_forming_faults(status), *_leadership_faults(status), *_disk_and_vote_faults(status)]
     for member in status.members:
-        found += _of_member(status, member)
+        found += _member_faults(status, member)
     for condition in conditions:
         found += find_own_faults(condition, conditions[0])
     order = (STOPPED, DEGRADED, NOTE)
@@ -131,7 +131,7 @@ def find_reasons(status: ClusterStatus, conditions: Sequence[NodeCondition] = ()
     return [f"{fault.fault[0].upper()}{fault.fault[1:]}: {fault.advice}." for fault in faults]
 
 
-def _of_forming(status: ClusterStatus) -> Iterator[Fault]:
+def _forming_faults(status: ClusterStatus) -> Iterator[Fault]:
     if status.waiting_for:
         yield Fault(
             STOPPED,
@@ -144,7 +144,7 @@ def _of_forming(status: ClusterStatus) -> Iterator[Fault]:
         yield Fault(DEGRADED, name, what, advice or f"look at the log of node {name}")
 
 
-def _of_leading(status: ClusterStatus) -> Iterator[Fault]:
+def _leadership_faults(status: ClusterStatus) -> Iterator[Fault]:
     raft = status.raft
     if raft is None:
         return
@@ -156,7 +156,7 @@ def _of_leading(status: ClusterStatus) -> Iterator[Fault]:
         advice = "wait a few seconds; if none leads then, look at the logs of all nodes"
     else:
         advice = (
-            f"start the nodes {', '.join(away)}, or mend the network; if they are lost for good, "
+            f"start {_nodes(away)}, or mend the network; if they are lost for good, "
             "stop this node and run `leveret ctl cluster rescue --data DIR`"
         )
     what = "the leader is cut off" if is_cut_off else "no node leads"
@@ -169,7 +169,12 @@ def _of_leading(status: ClusterStatus) -> Iterator[Fault]:
     )
 
 
-def _of_this_node(status: ClusterStatus) -> Iterator[Fault]:
+def _nodes(names: Sequence[str]) -> str:
+    """Return names as part of a sentence."""
+    return f"node {names[0]}" if len(names) == 1 else f"the nodes {', '.join(names)}"
+
+
+def _disk_and_vote_faults(status: ClusterStatus) -> Iterator[Fault]:
     raft = status.raft
     if raft is not None and raft.is_disk_late:
         yield Fault(
@@ -187,7 +192,7 @@ def _of_this_node(status: ClusterStatus) -> Iterator[Fault]:
         )
 
 
-def _of_member(status: ClusterStatus, member: MemberStatus) -> Iterator[Fault]:
+def _member_faults(status: ClusterStatus, member: MemberStatus) -> Iterator[Fault]:
     name = member.name
     if not member.is_connected:
         advice = (

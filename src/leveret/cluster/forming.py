@@ -37,10 +37,10 @@ from leveret.errors import ProtocolError
 
 log = logging.getLogger(__name__)
 
-# Requests between nodes
+# Requests between nodes: payload, sender and receiver
 ADMIT: Final = 1  # cluster:16 number:u32 members       the leader to a node that it has added
 REMOVE: Final = 2  # name                               any node to the leader, for an operator
-LEAD: Final = 3  # name; empty: the best one
+LEAD: Final = 3  # name; empty: the best node         any node to the leader, for an operator
 NEWCOMER: Final = 4  # next_number:u32 card             a follower to the leader, about a new node
 DRAIN: Final = 5  # empty                               any node to the one to be drained
 REVIVE: Final = 6  # empty                              any node to a drained one
@@ -49,10 +49,10 @@ MAY_LEAD: Final = 8  # empty                            the leader to a node tha
 
 ADMIT_S: Final = 5.0
 NEWCOMER_S: Final = 2.0  # how often a follower tells the leader about a new node
-COMMAND_S: Final = 15.0  # until an operator gets an answer
-FREE_S: Final = 4.0  # of it, for another change to end
-DONE_S: Final = 8.0  # of it, for the change itself
-MAY_LEAD_S: Final = 2.0  # of it, for the node that shall lead to agree
+COMMAND_S: Final = 15.0  # an operator gets an answer within this; it includes the next three
+FREE_S: Final = 4.0  # wait for the end of another change
+DONE_S: Final = 8.0  # wait until the change is committed
+MAY_LEAD_S: Final = 2.0  # wait for the consent of the node that shall lead
 RETRY_S: Final = 0.05
 _NUMBER_BYTES: Final = 4
 
@@ -109,7 +109,7 @@ class Forming:
         if host is None:
             self._maybe_create_cluster()
             return
-        self.look(host)
+        self.wake_waiting(host)
         if not host.is_leading:
             self._tell_leader(host)
         else:
@@ -422,7 +422,7 @@ class Forming:
         finally:
             self._waiting.remove(entry)
 
-    def look(self, host: RaftHost) -> None:
+    def wake_waiting(self, host: RaftHost) -> None:
         """Wake the tasks whose condition holds now."""
         for is_done, future in self._waiting:
             if not future.done() and is_done(host):

@@ -42,12 +42,12 @@ MESSAGE_BYTES_MAX: Final = 32 * 1024  # room for a card with the longest names
 _SIZE_BYTES: Final = 4
 
 # Purposes of a connection
-TALK: Final = 1  # messages that must not wait: heartbeats, new blocks, votes, replies
+TALK: Final = 1  # messages that must not wait: heartbeats, new blocks, votes, answers
 BULK: Final = 2  # copies of directories, which must not delay heartbeats
 RELAY: Final = 3  # the bytes of one client
 KEPT: Final = (TALK, BULK)  # are kept open between two nodes
 PURPOSES: Final = (TALK, BULK, RELAY)
-PURPOSE_NAMES: Final = {TALK: "talk", BULK: "bulk", RELAY: "relay"}
+PURPOSE_NAMES: Final = {TALK: "messages", BULK: "copies", RELAY: "a client"}  # in log lines
 
 HELLO: Final = 1
 CHALLENGE: Final = 2

@@ -229,8 +229,8 @@ class RaftHost:
             self._on_bug(fault)
 
     def _on_bug(self, fault: Exception) -> None:
-        log.error("the member of the cluster has failed", exc_info=fault)
-        self.fail(f"the member of the cluster has failed: {fault!r}")
+        log.error("Raft on this node has failed: please report this bug", exc_info=fault)
+        self.fail(f"Raft on this node has failed: {fault!r}")
 
     def _pump(self) -> None:
         """Do all work that the member asks for, until there is no more."""

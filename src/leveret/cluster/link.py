@@ -211,7 +211,7 @@ class Link:
     def resume_writing(self) -> None:
         self._is_write_paused = False
         if self.is_open:
-            self._owner.on_drained(self)
+            self._owner.on_writable(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._deadline is not None:
@@ -404,7 +404,7 @@ class Link:
         return self._send_frame([head, *pieces])
 
     def may_send_data(self) -> bool:
-        """Return False while much waits for the peer; `on_drained` tells when it is sent."""
+        """Return False while much waits for the peer; `on_writable` tells when it is sent."""
         return self.is_open and not self._is_write_paused
 
     def close_with_reason(self, refusal: LinkRefusedError) -> None:

@@ -29,7 +29,7 @@ class LinkOwner(Protocol[TakenLink]):
     def on_data(self, link: TakenLink, data: bytes) -> None:
         """Handle bytes of the owner of the other node."""
 
-    def on_drained(self, link: TakenLink) -> None:
+    def on_writable(self, link: TakenLink) -> None:
         """Handle that DATA can be sent again."""
 
     def on_relay(self, link: TakenLink, head: RelayHead, rest: bytes) -> None:

@@ -36,7 +36,7 @@ from leveret.cluster.handshake import (
     Listening,
 )
 from leveret.cluster.link import HANDSHAKE_S, REFUSED, REFUSED_BY_PEER, Link
-from leveret.cluster.peers import PACE, Address, Facts, LinksOwner, Pace, Tls
+from leveret.cluster.peers import PACE, Address, LinkFacts, LinksOwner, Pace, Tls
 from leveret.cluster.raft.messages import Message
 from leveret.cluster.relay import RelayHead
 from leveret.cluster.relay_slots import RelaySlots
@@ -203,10 +203,10 @@ class Links:
         """Frames that were dropped, because there was no link or no room in its buffer."""
         return self._dropped + sum(link.dropped for link in self._open.values())
 
-    def facts(self) -> list[Facts]:
+    def facts(self) -> list[LinkFacts]:
         """Return the connections that are open now."""
         return [
-            Facts(
+            LinkFacts(
                 peer=link.peer,
                 purpose=link.purpose,
                 incarnation=link.incarnation,
@@ -234,7 +234,7 @@ class Links:
         return link is not None and link.is_open and link.send_data(*pieces)
 
     def may_send_data(self, peer: str) -> bool:
-        """Return False if a sender of data has to wait for `on_drained`, or for a connection."""
+        """Return False if a sender of data has to wait for `on_writable`, or for a connection."""
         link = self._open.get((peer, BULK))
         return link is not None and link.may_send_data()
 
@@ -350,9 +350,9 @@ class Links:
         if not self._has_stopped:
             self._owner.on_data(link.peer, data)
 
-    def on_drained(self, link: Link) -> None:
+    def on_writable(self, link: Link) -> None:
         if link.purpose == BULK and not self._has_stopped:
-            self._owner.on_drained(link.peer)
+            self._owner.on_writable(link.peer)
 
     def on_relay(self, link: Link, head: RelayHead, rest: bytes) -> None:
         self._others.pop(link, None)
@@ -388,7 +388,7 @@ class Links:
         # A stranger chooses its name, so the lines about strangers are counted by their host.
         key = link.peer if link.is_dialed or link.is_proven else _host(link.address)
         level = self._warnings.level(key, reason)
-        log.log(level, "no connection with %s%s", link, f": {reason}" if reason else "")
+        log.log(level, "no connection with %s: %s", link, reason or "it was closed")
 
     # Listening
 

@@ -32,9 +32,9 @@ from leveret.cluster.reports import Reports
 from leveret.cluster.status import (
     ClusterStatus,
     ContactTimes,
-    describe,
     describe_cluster,
     describe_members,
+    describe_raft,
 )
 
 log = logging.getLogger(__name__)
@@ -370,9 +370,9 @@ class ClusterMember:
         if self._copier is not None:
             self._copier.on_data(peer, data)
 
-    def on_drained(self, peer: str) -> None:
+    def on_writable(self, peer: str) -> None:
         if self._copier is not None:
-            self._copier.on_drained(peer)
+            self._copier.on_writable(peer)
 
     def on_relay(self, transport: asyncio.Transport, head: RelayHead, rest: bytes) -> None:
         self._owner.on_relay(transport, head, rest)
@@ -391,23 +391,23 @@ class ClusterMember:
     def on_lead(self, term: int) -> None:
         log.info("node %s leads the cluster, term %d", self._card.name, term)
         self._contacts.note_leader(self._loop.time())
-        self._look()
+        self._wake_waiting()
         self._owner.on_lead(term)
 
     def on_follow(self, leader: int) -> None:
         name = self.name_of(leader)
         log.info("node %s leads the cluster" if name else "no node leads%s", name)
         self._contacts.note_leader(self._loop.time())
-        self._look()
+        self._wake_waiting()
         self._owner.on_follow(name)
 
     def on_commit(self, index: int) -> None:
-        self._look()
+        self._wake_waiting()
         self._owner.on_commit(index)
 
-    def _look(self) -> None:
+    def _wake_waiting(self) -> None:
         if self.host is not None:
-            self.forming.look(self.host)
+            self.forming.wake_waiting(self.host)
 
     def on_members(self) -> None:
         """Follow a change of the members: connect to new ones, disconnect removed ones."""
@@ -463,7 +463,8 @@ class ClusterMember:
                 try:
                     peers[member.name] = parse_address(member.address.decode())
                 except ValueError:
-                    log.warning("the address of node %s cannot be used", member.name)
+                    text = "node %s is not connected: its address %r is not host:port"
+                    log.warning(text, member.name, member.address.decode(errors="replace"))
         peers.update(self._settings.peers)
         peers.pop(self._card.name, None)
         return peers
@@ -476,7 +477,7 @@ class ClusterMember:
         if self.host is not None:
             now_s, seen = self._loop.time(), self._contacts
             core, can_talk = self.host.raft, self.links.can_talk
-            raft = describe(core, self.name_of, seen.leader_s(now_s))
+            raft = describe_raft(core, self.name_of, seen.leader_s(now_s))
             members = describe_members(core, can_talk, seen, now_s, self._tick_s)
         waiting_for = self.forming.waiting_for()
         return describe_cluster(

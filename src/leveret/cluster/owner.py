@@ -35,7 +35,7 @@ class DirectoryCopier(Protocol):
     def on_data(self, peer: str, data: bytes) -> None:
         """Handle data of the copier of another node."""
 
-    def on_drained(self, peer: str) -> None:
+    def on_writable(self, peer: str) -> None:
         """Handle that `Links.send_data` may go on."""
 
     def on_lost(self, peer: str) -> None:

@@ -50,7 +50,7 @@ class Tls:
 
 
 @dataclass(frozen=True)
-class Facts:
+class LinkFacts:
     """State and counters of one connection, for status pages and tests."""
 
     peer: str
@@ -98,7 +98,7 @@ class LinksOwner(Protocol):
     def on_data(self, peer: str, data: bytes) -> None:
         """Handle bytes that `send_data` of another node has sent."""
 
-    def on_drained(self, peer: str) -> None:
+    def on_writable(self, peer: str) -> None:
         """Handle that `send_data` may go on."""
 
     def on_relay(self, transport: asyncio.Transport, head: RelayHead, rest: bytes) -> None:

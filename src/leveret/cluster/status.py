@@ -89,7 +89,7 @@ class ContactTimes:
         return now_s - self._lost_s.get(name, self._began_s)
 
 
-def describe(raft: Raft, name_of: Callable[[int], str], leader_s: float) -> RaftStatus:
+def describe_raft(raft: Raft, name_of: Callable[[int], str], leader_s: float) -> RaftStatus:
     """Return the state of a member."""
     return RaftStatus(
         role=ROLE_NAMES[raft.role],

@@ -61,7 +61,7 @@ class Certificates:
         self._now_ms = now_ms if now_ms is not None else Clock().now_ms
         paths = (settings.tls_cert, settings.tls_key, settings.tls_ca)
         self._paths = [path for path in paths if path is not None]
-        self._stamps = self._look()
+        self._stamps = self._read_stamps()
         self._looked_s = now_s()
         # AMQP clients may be asked for certificates; HTTP clients log in with passwords.
         self._verified, self._plain = self._load()
@@ -107,7 +107,7 @@ class Certificates:
 
     def reload(self) -> bool:
         """Load the files again. Log an error and return False if they cannot be used."""
-        self._stamps = self._look()
+        self._stamps = self._read_stamps()
         try:
             loaded, links = self._load(), self._load_links()
         except ConfigError as fault:
@@ -129,12 +129,12 @@ class Certificates:
         if now_s - self._looked_s < LOOK_S:
             return
         self._looked_s = now_s
-        if self._look() != self._stamps:
+        if self._read_stamps() != self._stamps:
             self.reload()
         elif now_s >= self._dates_due_s:
             self._warn_of_dates()
 
-    def _look(self) -> Stamps:
+    def _read_stamps(self) -> Stamps:
         return tuple(_stamp(path) for path in self._paths)
 
     def _load(self) -> tuple[ssl.SSLContext, ssl.SSLContext]:

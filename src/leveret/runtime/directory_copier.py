@@ -153,7 +153,7 @@ class DirectoryCopier:
         if inbox is None:
             return  # the message belongs to a copy that was given up
         if inbox.qsize() > 4 * WINDOW_BYTES // SLICE_BYTES:
-            log.warning("node %s sends data beyond the window of a copy: copy given up", peer)
+            log.warning("node %s sends a copy faster than agreed: the copy is given up", peer)
             self.on_lost(peer)
             return
         inbox.put_nowait(message)
@@ -172,7 +172,7 @@ class DirectoryCopier:
         task = self._begin(peer, lambda peer: self._receive(peer, offer))
         task.add_done_callback(_last_block)
 
-    def on_drained(self, peer: str) -> None:
+    def on_writable(self, peer: str) -> None:
         """Do nothing: the window of a copy bounds what waits for a connection."""
 
     def on_lost(self, peer: str) -> None:
@@ -296,7 +296,7 @@ def _last_block(task: asyncio.Task[int]) -> int:
         return 0
     fault = task.exception()
     if fault is not None:
-        log.error("a copy has failed", exc_info=fault)
+        log.error("copying a data directory failed because of a bug", exc_info=fault)
         return 0
     return task.result()
 

@@ -183,7 +183,7 @@ class FollowerHttp(asyncio.Protocol):
         try:
             await work
         except Exception:
-            log.exception("a request failed")
+            log.exception("a request of %s failed: its connection is closed", self._client.host)
             self._transport.abort()
 
     def _stop_timer(self) -> None:

@@ -120,7 +120,7 @@ class PublicListeners:
             end.abort()
             return
         except Exception:  # a bug: nobody else would close the connection
-            log.exception("a client from %s finds no server", client.host)
+            log.exception("the connection of %s is closed because of a bug", client.host)
             end.abort()
             return
         finally:

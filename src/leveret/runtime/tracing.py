@@ -141,7 +141,8 @@ class SpanExporter:
         try:
             is_sent = self._export(batch)
         except Exception as fault:
-            log.warning("spans cannot be sent", extra={"facts": {"fault": type(fault).__name__}})
+            reason = f"{type(fault).__name__}: {fault}"
+            log.warning("%d spans were not sent to otel_endpoint: %s", len(batch), reason)
             is_sent = False
         if is_sent:
             self.exported += len(batch)

@@ -355,9 +355,13 @@ def _log_unwritable(fault: OSError) -> None:
 
 def _report(found: RecoveryResult) -> None:
     if found.cut_bytes:
-        log.warning("the log ended in %d bytes of a torn write: cut off", found.cut_bytes)
+        log.warning(
+            "the last write to the log was not complete: its %d bytes were removed", found.cut_bytes
+        )
     if found.is_mark_damaged:
-        log.warning("the file 'synced' is damaged: a missing end of the log would go unnoticed")
+        log.warning(
+            "the file 'synced' is damaged, so this start cannot notice a missing end of the log"
+        )
     for loss in found.losses:
         log.error("%s", loss)
     for damage in found.damage:

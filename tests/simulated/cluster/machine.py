@@ -371,7 +371,7 @@ class Copier:
         machine.world.copies += 1
         return image.last
 
-    def on_drained(self, peer: str) -> None:
+    def on_writable(self, peer: str) -> None:
         pass
 
     def on_lost(self, peer: str) -> None:

@@ -121,7 +121,7 @@ class End:
     def on_data(self, peer: str, data: bytes) -> None:
         self.data.put_nowait(data)
 
-    def on_drained(self, peer: str) -> None:
+    def on_writable(self, peer: str) -> None:
         self.drained.set()
 
     def on_relay(self, transport: asyncio.Transport, head: RelayHead, rest: bytes) -> None:

@@ -144,7 +144,7 @@ class _Broken(_Node):
 
 def test_bug_ends_the_connection_and_not_the_node(caplog: pytest.LogCaptureFixture) -> None:
     assert asyncio.run(_ask(_Broken(None), b"HEAD /metrics HTTP/1.1\r\n\r\n")) == b""
-    assert "a request failed" in caplog.text
+    assert "a request of 127.0.0.1 failed: its connection is closed" in caplog.text
 
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"

@@ -53,9 +53,10 @@ def _warning(report: RescueReport) -> Iterator[str]:
         yield f"it has lost blocks: {report.lost}"
     yield "messages that the cluster has confirmed after that block are lost"
     if report.others:
+        names = ", ".join(report.others)
         yield (
-            f"the nodes {', '.join(report.others)} are taken out of the cluster, and are refused "
-            "if they come back with their old directories"
+            f"these nodes are taken out of the cluster, and are refused if they come back with "
+            f"their old directories: {names}"
         )
     yield (
         "if the directory of another node is left, rescue the one with the highest term, and among "

@@ -57,7 +57,7 @@ def _respond_failure(respond: Respond, fault: Exception) -> None:
     if isinstance(fault, LeveretError):
         response = error_response(fault)
     else:
-        log.error("a request failed", exc_info=fault)
+        log.error("an enqueue failed because of a bug: please report it", exc_info=fault)
         response = problem(500, INTERNAL_ERROR)
     respond(response.status_code, header_lines(response.raw_headers), bytes(response.body))
 

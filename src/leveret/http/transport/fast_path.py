@@ -233,7 +233,8 @@ class FastPath:
         else:
             raise fault
         if kind is Exception:
-            log.error("a request failed", exc_info=fault)
+            text = "%s %s failed because of a bug: please report it"
+            log.error(text, request.method, request.url.path, exc_info=fault)
         response: Response = await handler(request, fault)
         return response
 
