@@ -23,13 +23,13 @@ def server() -> Iterator[RunningBroker]:
 def converted(monkeypatch: pytest.MonkeyPatch) -> list[bindings.Entry]:
     """The bindings that were converted since the begin of the test."""
     found: list[bindings.Entry] = []
-    convert = bindings._row
+    convert = bindings._binding_row
 
     def note(entry: bindings.Entry) -> bindings.BindingRow:
         found.append(entry)
         return convert(entry)
 
-    monkeypatch.setattr(bindings, "_row", note)
+    monkeypatch.setattr(bindings, "_binding_row", note)
     return found
 
 

@@ -38,10 +38,10 @@ CLUSTER_BUGS: Final = (
     Bug(
         "member counts a block that is not in its directory",
         "cluster/member.py",
-        "        self._begin(stored)\n        raft, host = before.raft",
+        "        self._begin_member(stored)\n        raft, host = before.raft",
         "        stored.last_index = before.raft.log.last_index\n"
         "        stored.terms = before.raft.log.terms.rows()\n"
-        "        self._begin(stored)\n        raft, host = before.raft",
+        "        self._begin_member(stored)\n        raft, host = before.raft",
         _FULL,
     ),
     Bug(

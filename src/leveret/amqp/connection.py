@@ -99,7 +99,7 @@ class Connection(ConnectionState):
             self._keep_early(data)
             return
         if self.is_full or self.has_rest:
-            self._keep(data)
+            self._keep_incomplete(data)
             return
         turn = self.front.broker.turn
         turn.outlet = self
@@ -137,11 +137,11 @@ class Connection(ConnectionState):
         """Keep bytes that arrive while the login is decided; drop bytes of a closed connection."""
         if self.state == CLOSED:
             return
-        self._keep(data)
+        self._keep_incomplete(data)
         if self._chunk_bytes > _EARLY_BYTES_MAX:
             self.hang_up()
 
-    def _keep(self, data: bytes) -> None:
+    def _keep_incomplete(self, data: bytes) -> None:
         if not self._chunks:
             self._chunk_bytes = 0
         self._chunks.append(data)

@@ -14,7 +14,7 @@ _PROTOCOL: Final = "{0,9,1}"  # RabbitMQ
 
 def tell_opened(connection: ConnectionBase) -> None:
     """Tell that a connection was opened."""
-    facts = _facts(connection)
+    facts = _connection_facts(connection)
     facts["protocol"] = _PROTOCOL
     facts["auth_mechanism"] = connection.mechanism
     facts["frame_max"] = int(connection.frame_max)
@@ -28,19 +28,21 @@ def tell_opened(connection: ConnectionBase) -> None:
 
 
 def tell_closed(connection: ConnectionBase) -> None:
-    note_event(connection.front.broker.turn, "connection.closed", facts_of(_facts(connection)))
+    note_event(
+        connection.front.broker.turn, "connection.closed", facts_of(_connection_facts(connection))
+    )
 
 
 def tell_channel(connection: ConnectionBase, number: i64, key: str) -> None:
     """Tell that a channel was opened or closed; `key` is the routing key of the event."""
-    facts = _facts(connection)
+    facts = _connection_facts(connection)
     facts["number"] = int(number)
     facts["connection"] = connection.name
     facts["name"] = f"{connection.name} ({number})"
     note_event(connection.front.broker.turn, key, facts_of(facts))
 
 
-def _facts(connection: ConnectionBase) -> dict[str, object]:
+def _connection_facts(connection: ConnectionBase) -> dict[str, object]:
     vhost = connection.vhost
     return {
         "name": connection.name,

@@ -132,10 +132,10 @@ class TokenAuthenticator(Authenticator):
         try:
             user = self._user(credentials.password)
         except TokenRefusedError as fault:
-            self._note(credentials, credentials.name, str(fault))
+            self._note_refusal(credentials, credentials.name, str(fault))
             then(Refusal(str(fault)))
         else:
-            self._note(credentials, user.identity)
+            self._note_refusal(credentials, user.identity)
             then(user)
 
     def renew(self, user: User, secret: str) -> User | None:
@@ -157,7 +157,7 @@ class TokenAuthenticator(Authenticator):
             raise TokenRefusedError("the token names a user with too long a name")
         return TokenUser(name, form.scopes(claims), expires_ms, self._directory)
 
-    def _note(self, credentials: Credentials, name: str, fault: str = "") -> None:
+    def _note_refusal(self, credentials: Credentials, name: str, fault: str = "") -> None:
         host, protocol = credentials.host, credentials.protocol
         self._directory.login_counts.count(host, name, protocol, succeeded=not fault)
         if fault or protocol != HTTP:  # over HTTP each request logs in: too many for the audit log

@@ -94,7 +94,7 @@ class PasswordVerifier:
         if check is not None:
             check.askers.append(then)
         else:
-            work = self._work(question)
+            work = self._work_of(question)
             check = PasswordCheck(network, question.user, question.digest, work, on_end)
             check.askers.append(then)
             self._open[question.digest] = check
@@ -116,7 +116,7 @@ class PasswordVerifier:
         if not check.askers and self._queue.remove(check):
             self._end(check, None)
 
-    def _work(self, question: Question) -> Work:
+    def _work_of(self, question: Question) -> Work:
         kept = question.kept
         is_slow = kept is not None and kept.is_slow
         compared = kept if kept is not None and is_slow else self._decoy
@@ -133,9 +133,9 @@ class PasswordVerifier:
             if check is None:
                 return
             self._is_running = True
-            self._run(check)
+            self._run_check(check)
 
-    def _run(self, check: PasswordCheck) -> None:
+    def _run_check(self, check: PasswordCheck) -> None:
         def on_checked(is_right: bool | None) -> None:
             self._is_running = False
             self._remember(check, is_right)

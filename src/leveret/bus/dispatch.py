@@ -159,7 +159,7 @@ class Dispatcher:
 
     def policy(self, delivery: Delivery) -> RetryPolicy:
         """Return the retry policy of a delivery."""
-        found = self._find(delivery)
+        found = self._find_handler(delivery)
         return RetryPolicy.of(self._layout) if found is None else found.policy
 
     async def handle(self, delivery: Delivery, threads: HandlerThreads) -> HandlerResult:
@@ -167,13 +167,13 @@ class Dispatcher:
         tracing.set_current(delivery.traceparent, delivery.headers.get(bus_headers.TRACESTATE))
         _threads.set(threads)
         if self.spans is None:
-            return await self._handle(delivery)
+            return await self._run_chain(delivery)
         with self.spans.handling(delivery) as span:
-            result = await self._handle(delivery)
+            result = await self._run_chain(delivery)
             set_outcome(span, result)
             return result
 
-    async def _handle(self, delivery: Delivery) -> HandlerResult:
+    async def _run_chain(self, delivery: Delivery) -> HandlerResult:
         try:
             return await self._chain(delivery)
         except BaseException as fault:
@@ -213,7 +213,7 @@ class Dispatcher:
 
     def _lease_s(self, delivery: Delivery) -> float:
         """Return a lease that lasts longer than the handler may."""
-        found = self._find(delivery)
+        found = self._find_handler(delivery)
         return (self._timeout_s if found is None else found.timeout_s) + LEASE_MARGIN_S
 
     async def _call_and_catch(self, delivery: Delivery) -> HandlerResult:
@@ -224,7 +224,7 @@ class Dispatcher:
             return self._result_of_error(delivery, fault)
 
     async def _call(self, delivery: Delivery) -> HandlerResult:
-        found = self._find(delivery)
+        found = self._find_handler(delivery)
         if found is None:
             return self._unknown_event(delivery)
         arguments: tuple[Any, ...] = (delivery,)
@@ -278,7 +278,7 @@ class Dispatcher:
             return SUCCESS
         raise PermanentError(f"no handler for {delivery.type or 'a message without a type'}")
 
-    def _find(self, delivery: Delivery) -> Registration | None:
+    def _find_handler(self, delivery: Delivery) -> Registration | None:
         found = self._handlers.get(delivery.type)
         if found is None and self._fallback is not None:
             return self._fallback

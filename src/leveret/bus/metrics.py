@@ -53,7 +53,7 @@ class BusMetrics:
             ("", {"outcome": "confirmed"}, self.confirmed),
             ("", {"outcome": "failed"}, self.failed),
         )
-        lines += self._lines(
+        lines += self._family_lines(
             "published_total",
             "counter",
             "Messages published, copies for retries and dead letters among them.",
@@ -63,15 +63,21 @@ class BusMetrics:
             ("", {"event": event, "outcome": outcome}, count)
             for (event, outcome), count in sorted(self._handled.items())
         )
-        lines += self._lines("handled_total", "counter", "Deliveries, by their outcome.", handled)
+        lines += self._family_lines(
+            "handled_total", "counter", "Deliveries, by their outcome.", handled
+        )
         times = "Time from the call of a handler to its answer."
-        lines += self._lines("handler_seconds", "histogram", times, self._time_samples())
+        lines += self._family_lines("handler_seconds", "histogram", times, self._time_samples())
         now: list[Sample] = [("", {}, running)]
-        lines += self._lines("handlers_running", "gauge", "Handlers that run now.", now)
+        lines += self._family_lines("handlers_running", "gauge", "Handlers that run now.", now)
         opened = [("", {"connection": name}, is_open) for name, (is_open, _) in sessions.items()]
-        lines += self._lines("connected", "gauge", "1 while the broker is connected.", opened)
+        lines += self._family_lines(
+            "connected", "gauge", "1 while the broker is connected.", opened
+        )
         counts = [("", {"connection": name}, count) for name, (_, count) in sessions.items()]
-        lines += self._lines("sessions_total", "counter", "Connections opened so far.", counts)
+        lines += self._family_lines(
+            "sessions_total", "counter", "Connections opened so far.", counts
+        )
         return "\n".join(lines) + "\n"
 
     def _time_samples(self) -> Iterator[Sample]:
@@ -82,7 +88,9 @@ class BusMetrics:
             yield "_sum", {"event": event}, times.sum
             yield "_count", {"event": event}, times.count
 
-    def _lines(self, name: str, kind: str, help_: str, samples: Iterable[Sample]) -> Iterator[str]:
+    def _family_lines(
+        self, name: str, kind: str, help_: str, samples: Iterable[Sample]
+    ) -> Iterator[str]:
         full = f"leveret_bus_{name}"
         yield f"# HELP {full} {help_}"
         yield f"# TYPE {full} {kind}"

@@ -66,7 +66,9 @@ class OutboxRelay:
     def start(self) -> None:
         """Begin to publish."""
         assert self._running is None
-        self._running = asyncio.get_running_loop().create_task(self._run(), name="outbox relay")
+        self._running = asyncio.get_running_loop().create_task(
+            self._relay_until_stopped(), name="outbox relay"
+        )
 
     async def stop(self, deadline_s: float) -> None:
         """Finish the messages that are being published, within the deadline."""
@@ -76,7 +78,7 @@ class OutboxRelay:
             self._running.cancel()
             await asyncio.wait({self._running})
 
-    async def _run(self) -> None:
+    async def _relay_until_stopped(self) -> None:
         while not self._stopping.is_set():
             try:
                 is_clean = not await self._has_lease() or await self._sweep()

@@ -84,10 +84,10 @@ class HandlerThreads:
         """Run a function in the acquired thread. Call `on_end` when it has really ended."""
         loop = asyncio.get_running_loop()
         running = self._executor.submit(call)
-        running.add_done_callback(functools.partial(self._end, loop, on_end))
+        running.add_done_callback(functools.partial(self._release_slot, loop, on_end))
         return asyncio.wrap_future(running)
 
-    def _end(
+    def _release_slot(
         self, loop: asyncio.AbstractEventLoop, on_end: Callable[[], None], _: "Future[Any]"
     ) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits

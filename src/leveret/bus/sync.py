@@ -96,7 +96,7 @@ class SyncBus:
             try:
                 self._call(self._bus.stop(deadline_s))
             finally:
-                self._end()
+                self._end_thread()
 
     def publish(self, event: object, options: PublishOptions | None = None) -> str:
         """Publish an event, wait for the confirm, and return the message id."""
@@ -193,7 +193,7 @@ class SyncBus:
         except concurrent.futures.CancelledError:
             raise NotConnectedError("the bus was stopped") from None
 
-    def _end(self) -> None:
+    def _end_thread(self) -> None:
         assert self._loop is not None and self._thread is not None
         loop, thread = self._loop, self._thread
         self._exit_on_terminate.reset()

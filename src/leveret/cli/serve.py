@@ -60,11 +60,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--config", metavar="FILE", help="TOML file with any of these options.")
     defaults = Settings()
     for name, option in options().items():
-        _add(parser, name, option, getattr(defaults, name))
+        _add_flag(parser, name, option, getattr(defaults, name))
     return parser
 
 
-def _add(parser: argparse.ArgumentParser, name: str, option: Option, default: object) -> None:
+def _add_flag(parser: argparse.ArgumentParser, name: str, option: Option, default: object) -> None:
     help_text = option.help if default in ("", None) else f"{option.help} Default: {default}."
     help_text = help_text.replace("%", "%%")
     if option.kind == "bool":

@@ -189,7 +189,7 @@ class Forming:
             if member is None:
                 if card.incarnation in self._left:
                     continue
-                self._add(host, card)
+                self._propose_member(host, card)
                 return True
             is_told = (name, card.incarnation) in self._admitted
             if member.uid == card.uid and not is_told and self._node.links.can_talk(name):
@@ -231,7 +231,7 @@ class Forming:
                 self._newcomers[card.name] = asyncio.get_running_loop().time(), card
         answer(True, "")
 
-    def _add(self, host: RaftHost, card: Card) -> None:
+    def _propose_member(self, host: RaftHost, card: Card) -> None:
         number = int(host.raft.log.members().next_number)
         if number > NUMBER_MAX:
             raise ChangeRefusedError(f"all {NUMBER_MAX} numbers of members were given")
@@ -291,7 +291,9 @@ class Forming:
         elif kind == NEWCOMER and len(payload) > _NUMBER_BYTES:
             self._on_newcomer(payload, answer)
         elif kind in (REMOVE, LEAD):
-            self._start(self._serve(self._do(kind, payload.decode(errors="replace")), answer))
+            self._start(
+                self._serve(self._lead_or_remove(kind, payload.decode(errors="replace")), answer)
+            )
         elif kind in (DRAIN, REVIVE):
             self._start(self._serve(self._set_drained(kind == DRAIN), answer))
         elif kind == MAY_LEAD:
@@ -313,7 +315,7 @@ class Forming:
         if host is None:
             raise ClusterError(f"this node is in no cluster: {self.waiting_for()}")
         if host.is_leading:
-            return await self._do(kind, name)
+            return await self._lead_or_remove(kind, name)
         leader = self._node.name_of(int(host.raft.leader))
         if not leader or leader == self._node.card().name:
             raise ClusterError("no node leads at the moment: try again")
@@ -349,7 +351,7 @@ class Forming:
         self._node.set_drained(True)
         return f"node {name} is drained: it does not lead until it is revived or started again"
 
-    async def _do(self, kind: int, name: str) -> str:
+    async def _lead_or_remove(self, kind: int, name: str) -> str:
         host = self._node.host
         if host is None or not host.is_leading:
             leader = "" if host is None else self._node.name_of(int(host.raft.leader))

@@ -175,7 +175,7 @@ class Handshake:
         self._data += data
         out = b""
         while not self.is_done:
-            body = self._next()
+            body = self._take_message()
             if body is None:
                 break
             out += self._on_message(body)
@@ -187,7 +187,7 @@ class Handshake:
         rest, self._data = self._data, b""
         return rest
 
-    def _next(self) -> bytes | None:
+    def _take_message(self) -> bytes | None:
         if len(self._data) < _SIZE_BYTES:
             return None
         size = Reader(self._data, 0, len(self._data)).u32()

@@ -241,11 +241,11 @@ class RaftHost:
         try:
             while self._must_pump and not self.has_ended:
                 self._must_pump = False
-                self._work()
+                self._pump_once()
         finally:
             self._is_pumping = False
 
-    def _work(self) -> None:
+    def _pump_once(self) -> None:
         raft = self.raft
         if self._member_log is not None:
             if raft.needs_term_block():
@@ -263,7 +263,7 @@ class RaftHost:
             self._read(request)
         for target in raft.take_copies():
             self._copy(target)
-        self._tell()
+        self._report_changes()
 
     def _write_term(self, member_log: MemberLog) -> None:
         raft = self.raft
@@ -347,7 +347,7 @@ class RaftHost:
 
     # Reports to the owner
 
-    def _tell(self) -> None:
+    def _report_changes(self) -> None:
         raft = self.raft
         if self._led_term and (raft.role != LEADER or raft.term != self._led_term):
             self._led_term = 0
@@ -356,9 +356,9 @@ class RaftHost:
             self._note_progress()
             self._leader = int(raft.leader)
             self._owner.on_follow(self._leader)
-        self._tell_commit()
-        self._tell_members()
-        self._tell_hand_over()
+        self._report_commit()
+        self._report_members()
+        self._report_hand_over()
         if raft.role == LEADER:
             if not self._led_term and self._member_log is not None:
                 if raft.has_committed_own_term():
@@ -370,7 +370,7 @@ class RaftHost:
             self._leader = int(raft.leader)
             self._owner.on_follow(self._leader)
 
-    def _tell_commit(self) -> None:
+    def _report_commit(self) -> None:
         index = int(self.raft.safe_index())
         if index > self._committed:
             self._committed = index
@@ -379,14 +379,14 @@ class RaftHost:
                 reader.commit_to(index)
             self._owner.on_commit(index)
 
-    def _tell_hand_over(self) -> None:
+    def _report_hand_over(self) -> None:
         """Let the leader's log go on after a hand-over that was given up."""
         was_handing_over = self._is_handing_over
         self._is_handing_over = self.raft.transfer_target != NOBODY
         if was_handing_over and self.may_append and self._leader_log is not None:
             self._leader_log.resume()
 
-    def _tell_members(self) -> None:
+    def _report_members(self) -> None:
         raft = self.raft
         seen = self._members
         now = raft.log.members()

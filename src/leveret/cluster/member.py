@@ -115,7 +115,7 @@ class ClusterMember:
     async def start(self, host: str, port: int) -> None:
         """Listen for other nodes, and begin. A node that was alone creates its cluster before."""
         if self._card.cluster:
-            self._begin(self._stored)
+            self._begin_member(self._stored)
         elif self._card.has_data:
             await self.forming.create_cluster()
         await self.links.start(host, port)
@@ -127,12 +127,12 @@ class ClusterMember:
 
     async def stop(self) -> None:
         """Close all connections in order. The owner may hand the lead over before."""
-        self._end()
+        self._stop_parts()
         await self.links.stop()
 
     def abort(self) -> None:
         """Close all connections at once."""
-        self._end()
+        self._stop_parts()
         self.links.abort()
 
     def fail(self, reason: str) -> None:
@@ -142,7 +142,7 @@ class ClusterMember:
         else:
             self.on_fault(reason)
 
-    def _end(self) -> None:
+    def _stop_parts(self) -> None:
         self._has_ended = True
         if self._timer is not None:
             self._timer.cancel()
@@ -151,7 +151,7 @@ class ClusterMember:
         self.forming.stop()
         self.reports.stop()
 
-    def _begin(self, stored: Stored) -> None:
+    def _begin_member(self, stored: Stored) -> None:
         raft = Raft(self.make_config(), stored, self.chance.getrandbits(30))
         raft.set_drained(self.is_drained)
         member_log, self._member_log = self._member_log, None
@@ -188,7 +188,7 @@ class ClusterMember:
                 self._stored.members = [(0, members)]
             for member in members.members.values():
                 self._names[int(member.number)] = member.name
-            self._begin(self._stored)
+            self._begin_member(self._stored)
             for name in self.links.cards():
                 if members.named(name) is None:
                     self.links.reconnect(name)  # its links know this node as a new one
@@ -202,7 +202,7 @@ class ClusterMember:
         stored.hard = self.host.raft.hard.copy()
         self.host.has_ended = True
         self._member_log = member_log
-        self._begin(stored)
+        self._begin_member(stored)
 
     def may_install(self, index: int, term: int) -> bool:
         """Return True if a copy that ends with this committed block may replace the log."""
@@ -233,7 +233,7 @@ class ClusterMember:
             return
         before.has_ended = True
         self._member_log = member_log
-        self._begin(stored)
+        self._begin_member(stored)
         raft, host = before.raft, self._require_host()
         leader = NOBODY if raft.leader == raft.node else raft.leader
         host.follow(max(raft.term, host.raft.term), leader)
@@ -428,7 +428,7 @@ class ClusterMember:
 
     def on_fault(self, reason: str) -> None:
         log.error("this node stops working in the cluster: %s", reason)
-        self._end()
+        self._stop_parts()
         self.links.abort()
         self._owner.on_end(reason)
 

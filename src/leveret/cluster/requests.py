@@ -44,13 +44,15 @@ class Requests:
 
     def on_closed(self, link: Link) -> None:
         """End the requests over a link that is lost."""
-        self._end([future for asked, future in self._waiting.values() if asked is link], link.peer)
+        self._fail_all(
+            [future for asked, future in self._waiting.values() if asked is link], link.peer
+        )
 
     def end(self) -> None:
         """End all requests: this node stops."""
-        self._end([future for _, future in self._waiting.values()], "")
+        self._fail_all([future for _, future in self._waiting.values()], "")
 
-    def _end(self, futures: list[asyncio.Future[str]], peer: str) -> None:
+    def _fail_all(self, futures: list[asyncio.Future[str]], peer: str) -> None:
         reason = f"the connection with node {peer} is lost" if peer else "this node stops"
         for future in futures:
             if not future.done():

@@ -45,7 +45,7 @@ def page() -> str:
 def _section(name: str, option: Option, default: object) -> str:
     lines = [f"## `{name}`", "", option.help, "", f"- flag: `{_flag(name, option)}`"]
     lines.append(f"- environment: `{env_name(name)}`")
-    lines.append(f"- default: {_shown(default)}{' ' + option.unit if option.unit else ''}")
+    lines.append(f"- default: {_shown_default(default)}{' ' + option.unit if option.unit else ''}")
     if option.choices:
         lines.append(f"- one of: {', '.join(f'`{choice}`' for choice in option.choices)}")
     elif option.low is not None:
@@ -60,7 +60,7 @@ def _flag(name: str, option: Option) -> str:
     return f"{flag} {option.metavar or option.unit.upper() or 'VALUE'}"
 
 
-def _shown(default: object) -> str:
+def _shown_default(default: object) -> str:
     if default is None:
         return "none"
     if isinstance(default, bool):

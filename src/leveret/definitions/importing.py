@@ -93,7 +93,7 @@ class Importer:
             "queues": partial(self._check_object, checker.check_queue),
             "bindings": partial(self._check_object, checker.check_binding),
         }
-        yield from self._each(handlers)
+        yield from self._each_entry(handlers)
         yield from self._document.require_distinct()
         checker.require_room(self._queue_limits())
 
@@ -111,9 +111,9 @@ class Importer:
             "queues": partial(self._put_object, put_queue),
             "bindings": partial(self._put_object, put_binding),
         }
-        yield from self._each(handlers)
+        yield from self._each_entry(handlers)
 
-    def _each(self, handlers: dict[str, Handler]) -> Iterator[None]:
+    def _each_entry(self, handlers: dict[str, Handler]) -> Iterator[None]:
         for category in ORDER:
             for row in self._document.rows(category):
                 handlers[category](row)

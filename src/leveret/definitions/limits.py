@@ -64,7 +64,7 @@ class LimitDefinitions:
         if self._kind == USER_LIMIT and faults:
             raise PreconditionFailedError(faults[0])  # RabbitMQ: without the heading
         checks.require_no_faults(faults)
-        self._keep(owner, dict(values) if isinstance(values, dict) else {})
+        self._keep_limits(owner, dict(values) if isinstance(values, dict) else {})
 
     def put_one(self, owner: str, name: str, value: object) -> None:
         """Set one limit. Raises PreconditionFailedError."""
@@ -74,14 +74,14 @@ class LimitDefinitions:
         """Delete one limit, if it is set."""
         values = self.get(owner)
         if values is not None and values.pop(name, None) is not None:
-            self._keep(owner, values)
+            self._keep_limits(owner, values)
 
     def forget(self, owner: str) -> None:
         """Delete all limits of a vhost or a user."""
         self._broker.register.drop(self._kind, owner)
         self._apply(owner)
 
-    def _keep(self, owner: str, values: Values) -> None:
+    def _keep_limits(self, owner: str, values: Values) -> None:
         if not values:
             self.forget(owner)
             return

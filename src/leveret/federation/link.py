@@ -77,8 +77,8 @@ class FederationLink(Shovel):
         what = EXCHANGE if isinstance(self.local, LocalExchange) else QUEUE
         return {"uri": field_of(shown_uri(uri)), what: field_of(self.local.name)}
 
-    def _begin(self, source: ShovelSource) -> None:
-        super()._begin(source)
+    def _begin_moving(self, source: ShovelSource) -> None:
+        super()._begin_moving(source)
         self.on_local_change()  # a change while the source was opened has not reached it
 
     def on_delivery(self, delivery: Delivery) -> None:

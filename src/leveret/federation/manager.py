@@ -203,12 +203,12 @@ class FederationManager:
             upstream = wanted.get(key)
             runner = self._runners[key]
             if upstream is None:
-                self._end(key, cleans_up=runner.upstream.cleans_up)
+                self._end_link(key, cleans_up=runner.upstream.cleans_up)
             elif upstream == runner.upstream and self._owner_of(key) == runner.owner:
                 del wanted[key]
             else:
                 is_other = _is_elsewhere(runner.upstream, upstream)
-                self._end(key, cleans_up=is_other and runner.upstream.cleans_up)
+                self._end_link(key, cleans_up=is_other and runner.upstream.cleans_up)
         for key, upstream in wanted.items():
             self._start(key, upstream)
 
@@ -283,7 +283,7 @@ class FederationManager:
         before = self._ending.get(key)
         runner.task = loop.create_task(_run(link, before), name=f"federation link {key.name}")
 
-    def _end(self, key: LinkKey, *, cleans_up: bool) -> None:
+    def _end_link(self, key: LinkKey, *, cleans_up: bool) -> None:
         runner = self._runners.pop(key)
         self._on_event("federation.link.removed", _facts(key))
         if runner.task is None:
@@ -305,7 +305,7 @@ class FederationManager:
         """End a link and start it again. Raise NotFoundError if there is none with this id."""
         for key, runner in self._runners.items():
             if key.vhost == vhost and _id(key) == id:
-                self._end(key, cleans_up=False)
+                self._end_link(key, cleans_up=False)
                 self._start(key, runner.upstream)
                 return
         raise NotFoundError(f"no federation link '{id}' in vhost '{vhost}'")
@@ -314,7 +314,7 @@ class FederationManager:
         """End all links. Their queues at the upstreams stay, so that no message is lost."""
         self._is_stopped = True
         for key in list(self._runners):
-            self._end(key, cleans_up=False)
+            self._end_link(key, cleans_up=False)
         if self._ending:
             await asyncio.wait(self._ending.values())
 

@@ -135,7 +135,7 @@ def upstreams_of(policy: Table, names: list[str], find: Lookup) -> list[Upstream
     if UPSTREAM in policy:
         elements = [{"upstream": str(policy[UPSTREAM].value)}]
     elif UPSTREAM_SET in policy:
-        elements = _of_set(str(policy[UPSTREAM_SET].value), names, find)
+        elements = _upstreams_of_set(str(policy[UPSTREAM_SET].value), names, find)
     elif UPSTREAM_PATTERN in policy:
         elements = _matching(str(policy[UPSTREAM_PATTERN].value), names)
     found: dict[str, Upstream] = {}
@@ -147,7 +147,7 @@ def upstreams_of(policy: Table, names: list[str], find: Lookup) -> list[Upstream
     return list(found.values())
 
 
-def _of_set(name: str, names: list[str], find: Lookup) -> list[Mapping[str, Any]]:
+def _upstreams_of_set(name: str, names: list[str], find: Lookup) -> list[Mapping[str, Any]]:
     elements = find(UPSTREAM_SET, name)
     if isinstance(elements, list):
         return [each for each in elements if isinstance(each, dict)]

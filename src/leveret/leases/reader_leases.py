@@ -141,9 +141,9 @@ class ReaderLeases:
             )
         if len(self._leases) >= LEASES_MAX:
             raise PreconditionFailedError(f"there are {LEASES_MAX} leases already")
-        return self._add(queue, reader, user)
+        return self._add_lease(queue, reader, user)
 
-    def _add(self, queue: Queue, reader: str, user: str) -> ReaderLease:
+    def _add_lease(self, queue: Queue, reader: str, user: str) -> ReaderLease:
         outlet = Outlet()
         outlet.name = f"lease '{reader}'"
         outlet.user_name = user
@@ -234,7 +234,7 @@ class ReaderLeases:
             # Its queue was deleted, and perhaps made again.
             self._broker.register.drop(KIND, key)
             return
-        lease = self._add(queue, reader, entry["user"])
+        lease = self._add_lease(queue, reader, entry["user"])
         lease.acked = entry["acked"]
         for number, runs in entry["epochs"]:
             lease.epochs[number] = self._hold(lease, epoch_of(number, runs))

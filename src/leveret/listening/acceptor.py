@@ -114,7 +114,7 @@ class Acceptor:
         """Accept the clients that wait, at most `BATCH`."""
         try:
             for _ in range(BATCH):
-                self._take(*listening.accept())
+                self._admit(*listening.accept())
         except (BlockingIOError, ConnectionError):  # none is left, or one was gone already
             pass
         except OSError as fault:
@@ -122,7 +122,7 @@ class Acceptor:
             self._loop.remove_reader(listening)
             self._retries[listening] = self._loop.call_later(RETRY_S, self._listen, listening)
 
-    def _take(self, accepted: socket.socket, address: tuple[str, int]) -> None:
+    def _admit(self, accepted: socket.socket, address: tuple[str, int]) -> None:
         accepted.setblocking(False)
         host = plain_host(address[0])
         peer = Client(host, address[1], is_loopback(host))

@@ -197,7 +197,7 @@ def _syncs(r: NodeTotals) -> Histogram | Samples:
     return log.sync_times if log is not None else ()
 
 
-def _of_log(what: str) -> Read:
+def _log_figure(what: str) -> Read:
     def read(r: NodeTotals) -> Number:
         log = r.sources.log()
         if log is None:
@@ -214,22 +214,22 @@ def _of_log(what: str) -> Read:
 
 
 _LOG: Final = (
-    node_family(COUNTER, "rabbitmq_io_sync_ops_total", "Syncs.", _of_log("syncs"), PERSISTER),
+    node_family(COUNTER, "rabbitmq_io_sync_ops_total", "Syncs.", _log_figure("syncs"), PERSISTER),
     node_family(
         COUNTER,
         "rabbitmq_io_sync_time_seconds_total",
         "Time to write and sync blocks.",
-        _of_log("time"),
+        _log_figure("time"),
         PERSISTER,
     ),
     node_family(
-        COUNTER, "rabbitmq_io_write_ops_total", "Blocks written.", _of_log("syncs"), PERSISTER
+        COUNTER, "rabbitmq_io_write_ops_total", "Blocks written.", _log_figure("syncs"), PERSISTER
     ),
     node_family(
         COUNTER,
         "rabbitmq_io_write_bytes_total",
         "Bytes of blocks written.",
-        _of_log("written"),
+        _log_figure("written"),
         PERSISTER,
     ),
     node_family(
@@ -238,8 +238,8 @@ _LOG: Final = (
         "Time to write and sync a block of the log.",
         _syncs,
     ),
-    node_family(GAUGE, "leveret_log_bytes", "Size of the log files.", _of_log("disk")),
-    node_family(GAUGE, "leveret_log_files", "Log files.", _of_log("files")),
+    node_family(GAUGE, "leveret_log_bytes", "Size of the log files.", _log_figure("disk")),
+    node_family(GAUGE, "leveret_log_files", "Log files.", _log_figure("files")),
 )
 
 

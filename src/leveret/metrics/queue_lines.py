@@ -66,7 +66,7 @@ def queue_value(queue: Queue, number: i64, now_ms: i64) -> i64:
     if number == OLDEST_READY_MS:
         came_ms = UNKNOWN if isinstance(queue, Stream) else queue.oldest_ready_ms()
         return max(0, now_ms - came_ms) if came_ms != UNKNOWN else LEFT_OUT
-    return _rest(queue, number)
+    return _rare_value(queue, number)
 
 
 def _depth(queue: Queue, number: i64) -> i64:
@@ -135,7 +135,7 @@ def _traffic(queue: Queue, number: i64) -> i64:
     return queue.got if number == GOT_ACK else queue.got_no_ack
 
 
-def _rest(queue: Queue, number: i64) -> i64:
+def _rare_value(queue: Queue, number: i64) -> i64:
     if number == SCHEDULED:
         return len(queue.scheduled)
     if number == STUCK:

@@ -99,7 +99,7 @@ class Scrape:
 
     async def aggregated(self) -> AsyncIterator[bytes]:
         """Yield sums over all objects."""
-        self._info(AGGREGATED)
+        self._info_lines(AGGREGATED)
         totals = await read_totals(self._sources, self._slices)
         for family in (*NODE_FAMILIES, *JOBS_FAMILIES, *traffic.SUMS_OF_CHANNELS):
             self._node_family(family, totals)
@@ -110,7 +110,7 @@ class Scrape:
 
     async def per_object(self) -> AsyncIterator[bytes]:
         """Yield lines for each object."""
-        self._info(PER_OBJECT)
+        self._info_lines(PER_OBJECT)
         totals = await read_totals(self._sources, self._slices)
         for family in (*NODE_FAMILIES, *JOBS_FAMILIES):
             self._node_family(family, totals)
@@ -132,7 +132,7 @@ class Scrape:
 
     async def detailed(self, groups: frozenset[str], filter: Filter) -> AsyncIterator[bytes]:
         """Yield the families of some groups, under RabbitMQ's names for this answer."""
-        self._info(DETAILED)
+        self._info_lines(DETAILED)
         all_families = (*NODE_FAMILIES, *JOBS_FAMILIES)
         node_families = [f for f in all_families if f.family.group in groups]
         if node_families:
@@ -174,7 +174,7 @@ class Scrape:
     def _write(self, text: str) -> None:
         self._out.write(text.encode())
 
-    def _info(self, endpoint: str) -> None:
+    def _info_lines(self, endpoint: str) -> None:
         facts = self._sources.facts
         for family, labels in (
             (node.BUILD_INFO, node.build_labels(facts.product_version)),

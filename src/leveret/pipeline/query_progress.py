@@ -58,17 +58,17 @@ class QueryMonitor:
         """Report progress until the query ends; raise the error that ended it."""
         try:
             while not query.awaitTermination(POLL_S):
-                self._note(query.recentProgress)
+                self._note_batches(query.recentProgress)
                 self._on_progress(self._progress())
         except StreamingQueryException:
-            self._note(query.recentProgress)
+            self._note_batches(query.recentProgress)
             raise
-        self._note(query.recentProgress)
+        self._note_batches(query.recentProgress)
         last = self._progress()
         self._on_progress(last)
         return last
 
-    def _note(self, batches: list[Any]) -> None:
+    def _note_batches(self, batches: list[Any]) -> None:
         for batch in batches:
             self._batches[batch["batchId"]] = batch["numInputRows"]
             if batch["sources"] and batch["sources"][0]["endOffset"]:

@@ -162,7 +162,7 @@ class FollowerHttp(asyncio.Protocol):
         if _NO_HEAD.search(self._data, new, size) or size > HEAD_BYTES_MAX:
             self._begin(self._relay())
         elif end >= 0:
-            self._begin(self._work(bytes(self._data[:size])))
+            self._begin(self._serve_request(bytes(self._data[:size])))
 
     def eof_received(self) -> bool:
         self._has_ended = True
@@ -196,7 +196,7 @@ class FollowerHttp(asyncio.Protocol):
         if self._task is not None:
             self._task.cancel()
 
-    async def _work(self, head: bytes) -> None:
+    async def _serve_request(self, head: bytes) -> None:
         lines = head.split(b"\r\n")
         parts = lines[0].decode("latin-1").split(" ")
         if len(parts) != 3:

@@ -33,7 +33,7 @@ class LogWriter:
         self._waiting_bytes = 0
         self._is_writing = False
         self._changed = threading.Condition()
-        thread = threading.Thread(target=self._run, name="leveret-log-lines", daemon=True)
+        thread = threading.Thread(target=self._write_lines, name="leveret-log-lines", daemon=True)
         thread.start()
         atexit.register(self.close)
 
@@ -56,7 +56,7 @@ class LogWriter:
         with self._changed:
             self._changed.wait_for(lambda: not self._lines and not self._is_writing, END_WITHIN_S)
 
-    def _run(self) -> None:
+    def _write_lines(self) -> None:
         while True:
             with self._changed:
                 self._is_writing = False

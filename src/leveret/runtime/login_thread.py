@@ -36,11 +36,13 @@ class LoginThread:
 
         def on_done(future: asyncio.Future[bool]) -> None:
             if not self._stopped:
-                self._tell(future, then)
+                self._hand_over_result(future, then)
 
         done.add_done_callback(on_done)
 
-    def _tell(self, future: asyncio.Future[bool], then: Callable[[bool | None], None]) -> None:
+    def _hand_over_result(
+        self, future: asyncio.Future[bool], then: Callable[[bool | None], None]
+    ) -> None:
         fault = future.exception()
         if fault is not None:
             log.error("verifying a password failed", exc_info=fault)

@@ -66,7 +66,9 @@ class SpanExporter:
         self._waiting: list[Span] = []
         self._wake = threading.Condition()
         self._is_stopped = False
-        self._thread = threading.Thread(target=self._run, name="leveret-spans", daemon=True)
+        self._thread = threading.Thread(
+            target=self._send_batches, name="leveret-spans", daemon=True
+        )
         self._thread.start()
 
     @property
@@ -125,7 +127,7 @@ class SpanExporter:
             self._wake.notify()
         self._thread.join(SEND_WITHIN_S)
 
-    def _run(self) -> None:
+    def _send_batches(self) -> None:
         while True:
             with self._wake:
                 while not self._waiting and not self._is_stopped:

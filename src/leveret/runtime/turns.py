@@ -51,13 +51,13 @@ class TurnRunner:
     def end(self) -> None:
         """Carry out the effects of the turn. A fault must not stop the timer."""
         try:
-            self._end()
+            self._carry_out()
         finally:
             due_ms = self._broker.timers.next_due_ms()
             if due_ms != NEVER and (self._timer_ms == NEVER or due_ms < self._timer_ms):
                 self._set_timer(due_ms)
 
-    def _end(self) -> None:
+    def _carry_out(self) -> None:
         broker = self._broker
         turn = broker.turn
         broker.end_turn()

@@ -69,7 +69,7 @@ class ShovelManager:
         """Start or end a shovel after its parameter was set or cleared."""
         if component != COMPONENT:
             return
-        self._end(vhost, name)
+        self._end_shovel(vhost, name)
         if value is not None:
             self._start(vhost, name, value, owner)
 
@@ -111,19 +111,19 @@ class ShovelManager:
     def restart(self, vhost: str, name: str) -> None:
         """End a shovel and start it again."""
         runner = self._runner(vhost, name)
-        self._end(vhost, name)
+        self._end_shovel(vhost, name)
         self._start(vhost, name, runner.value, runner.owner)
 
     async def delete(self, vhost: str, name: str) -> None:
         """End a shovel and clear its parameter."""
         self._runner(vhost, name)
         await self._clear(vhost, name)
-        self._end(vhost, name)
+        self._end_shovel(vhost, name)
 
     async def stop(self) -> None:
         """End all shovels; their parameters stay."""
         for vhost, name in list(self._runners):
-            self._end(vhost, name)
+            self._end_shovel(vhost, name)
         if self._ending:
             await asyncio.wait(self._ending)
 
@@ -141,11 +141,11 @@ class ShovelManager:
             self._on_state,
         )
         loop = asyncio.get_running_loop()
-        task = loop.create_task(self._run(shovel), name=f"shovel {name}")
+        task = loop.create_task(self._run_shovel(shovel), name=f"shovel {name}")
         self._runners[vhost, name] = _Runner(shovel, task, value, owner)
         self._on_state(shovel)
 
-    async def _run(self, shovel: ShovelStatus) -> None:
+    async def _run_shovel(self, shovel: ShovelStatus) -> None:
         try:
             await shovel.run()
         except Exception:
@@ -162,7 +162,7 @@ class ShovelManager:
             if runner is not None and runner.shovel is shovel:
                 self._forget(shovel.vhost, shovel.name)
 
-    def _end(self, vhost: str, name: str) -> None:
+    def _end_shovel(self, vhost: str, name: str) -> None:
         runner = self._runners.get((vhost, name))
         if runner is None:
             return

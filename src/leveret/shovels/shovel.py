@@ -111,7 +111,7 @@ class Shovel(ShovelStatus, ShovelListener):
             await target.open(self)
             await source.open(self)
             self._source = source
-            self._begin(source)
+            self._begin_moving(source)
             moving = asyncio.get_running_loop().create_task(self._move(source, target))
             await asyncio.wait({moving, self._lost}, return_when=asyncio.FIRST_COMPLETED)
             if self._lost.done():
@@ -127,7 +127,7 @@ class Shovel(ShovelStatus, ShovelListener):
             await source.close()
             await target.close()
 
-    def _begin(self, source: ShovelSource) -> None:
+    def _begin_moving(self, source: ShovelSource) -> None:
         self._set_state(RUNNING, None)
         if self.remaining is None and self.settings.delete_after != NEVER:
             after = self.settings.delete_after

@@ -101,14 +101,14 @@ class ArchiveReader:
             elif not self._name:
                 if len(data) - at < _TAR_BLOCK:
                     break
-                self._begin(data[at : at + _TAR_BLOCK])
+                self._begin_member(data[at : at + _TAR_BLOCK])
                 at += _TAR_BLOCK
                 if self._left == 0:
-                    parts.extend(self._take(b""))
+                    parts.extend(self._take_piece(b""))
             else:
                 piece = data[at : at + self._left]
                 at += len(piece)
-                parts.extend(self._take(piece))
+                parts.extend(self._take_piece(piece))
         self._pending = data[at:]
         return parts
 
@@ -117,7 +117,7 @@ class ArchiveReader:
         if not self.is_complete:
             raise CorruptionError("the backup is cut short")
 
-    def _begin(self, head: bytes) -> None:
+    def _begin_member(self, head: bytes) -> None:
         try:
             info = tarfile.TarInfo.frombuf(head, "utf-8", "strict")
         except (tarfile.HeaderError, ValueError) as fault:
@@ -133,7 +133,7 @@ class ArchiveReader:
         self._is_first = True
         self._crc = 0
 
-    def _take(self, piece: bytes) -> list[MemberPiece]:
+    def _take_piece(self, piece: bytes) -> list[MemberPiece]:
         name = self._name
         self._left -= len(piece)
         is_last = self._left == 0
@@ -143,7 +143,7 @@ class ArchiveReader:
         if name in (FIRST, LAST):
             self._json += piece
             if is_last:
-                self._note(name)
+                self._note_json(name)
             return []
         self._crc = crc32(piece, self._crc)
         if is_last:
@@ -152,7 +152,7 @@ class ArchiveReader:
         self._is_first = False
         return [part]
 
-    def _note(self, name: str) -> None:
+    def _note_json(self, name: str) -> None:
         try:
             found = json.loads(self._json)
         except (ValueError, RecursionError):

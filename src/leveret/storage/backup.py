@@ -197,13 +197,13 @@ def _unpack(reader: ArchiveReader, pieces: Iterable[bytes], root: Path) -> None:
     try:
         for piece in pieces:
             for part in reader.feed(piece):
-                file = _put(part, root, file)
+                file = _write_piece(part, root, file)
     finally:
         if file is not None:
             file.close()
 
 
-def _put(part: MemberPiece, root: Path, file: BinaryIO | None) -> BinaryIO | None:
+def _write_piece(part: MemberPiece, root: Path, file: BinaryIO | None) -> BinaryIO | None:
     if part.is_first:
         file = _create(root / part.name)
     assert file is not None

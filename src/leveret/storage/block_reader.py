@@ -53,7 +53,7 @@ class BlockReader:
         # File and offset of the block after the last one of a read, by the number of that block.
         # The next read of the same follower continues there.
         self._places: dict[int, tuple[int, int]] = {}
-        self._reader: JobThread[_ReadJob] = disk.make_thread("leveret-block-reader", self._do)
+        self._reader: JobThread[_ReadJob] = disk.make_thread("leveret-block-reader", self._do_read)
         self._is_started = False
 
     def read_blocks(
@@ -75,7 +75,7 @@ class BlockReader:
             self._is_started = False
             self._reader.finish()
 
-    def _do(self, job: _ReadJob) -> None:
+    def _do_read(self, job: _ReadJob) -> None:
         blocks: list[FoundBlock] = []
         try:
             blocks = self.read_now(job.first, job.last, job.bytes_max)

@@ -114,7 +114,7 @@ class Compactor(Timed):
             if self._is_sparse(file) and now_ms >= self._retry_at_ms.get(file, 0):
                 due_ms = self._stable_at_ms(file, now_ms)
                 if due_ms <= now_ms:
-                    self._begin(file)
+                    self._begin_file(file)
                     self._broker.timers.arm(self, now_ms)
                     return True
                 next_ms = earlier(next_ms, due_ms)
@@ -143,7 +143,7 @@ class Compactor(Timed):
         total: i64 = self._journal.totals.get(file, 0)
         return live > 0 and live * 100 < total * SPARSE_PERCENT
 
-    def _begin(self, file: i64) -> None:
+    def _begin_file(self, file: i64) -> None:
         self._journal.begin_moving(file)
         self._file = file
         self._phase = _VERIFY
@@ -155,10 +155,10 @@ class Compactor(Timed):
     def stop(self) -> None:
         """Stop compacting: the log can no longer be written."""
         if self._phase != _IDLE:
-            self._end()
+            self._end_file()
         self._broker.timers.disarm(self)
 
-    def _end(self) -> None:
+    def _end_file(self) -> None:
         self._journal.end_moving()
         self._phase = _IDLE
         self._index = b""
@@ -183,7 +183,7 @@ class Compactor(Timed):
         if not is_done:
             return now_ms + SLICE_INTERVAL_MS
         self._retry_at_ms[self._file] = now_ms + retry_ms
-        self._end()
+        self._end_file()
         self.check()
         return NEVER
 

@@ -81,7 +81,7 @@ class CopySource:
         self.files: list[CopiedFile] = []
         self._open: list[DiskFile] = []
         try:
-            roll = self._add(disk, log_name(number))
+            roll = self._open_file(disk, log_name(number))
             size = int.from_bytes(roll.read(4, HEAD_BYTES), "big")
             self.files[0].size = HEAD_BYTES + BLOCK_HEAD_BYTES + size
             self.index = int.from_bytes(roll.read(8, HEAD_BYTES + 8), "big")
@@ -92,9 +92,9 @@ class CopySource:
             for older in sorted(kept):
                 if older in removed and log_name(older) not in names:
                     continue  # its marker is copied
-                self._add(disk, log_name(older))  # without it the copy could not be recovered
+                self._open_file(disk, log_name(older))  # without it the copy could not be recovered
                 if index_name(older) in names:
-                    self._add(disk, index_name(older))
+                    self._open_file(disk, index_name(older))
             self._add_markers(disk, names, kept)
             self._add_segments(disk, names, records, is_complete=not has_later_blocks)
             if has_later_blocks:
@@ -107,7 +107,7 @@ class CopySource:
             self.close()
             raise
 
-    def _add(self, disk: Disk, name: str) -> DiskFile:
+    def _open_file(self, disk: Disk, name: str) -> DiskFile:
         file = disk.open(name)
         self._open.append(file)
         self.files.append(CopiedFile(name, file.size()))
@@ -117,7 +117,7 @@ class CopySource:
         """Add markers of listed files that were removed since. They name the block of the copy."""
         for number, block in removed_logs(names):
             if number in kept and log_name(number) not in names:
-                self._add(disk, removal_marker_name(number, block))
+                self._open_file(disk, removal_marker_name(number, block))
                 self.files[-1].name = removal_marker_name(number, self.index)
                 self.files[-1].size = 0
 
@@ -135,7 +135,7 @@ class CopySource:
             for first in found.get(stream, []):
                 if first_offset <= first <= segment and next_offset:
                     with contextlib.suppress(FileNotFoundError):  # retention has dropped it
-                        self._add(disk, segment_name(stream, first))
+                        self._open_file(disk, segment_name(stream, first))
                         if first == segment:
                             self.files[-1].size = end
 

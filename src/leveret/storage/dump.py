@@ -73,7 +73,7 @@ class Entry:
     fields: Fields = field(default_factory=dict)
 
     def line(self) -> str:
-        shown = " ".join(f"{name}={_shown(value)}" for name, value in self.fields.items())
+        shown = " ".join(f"{name}={_shown_value(value)}" for name, value in self.fields.items())
         return f"{self.offset:>10}  {self.kind:<8}  {shown}".rstrip()
 
 
@@ -235,7 +235,7 @@ def _message_copy(payload: bytes) -> Fields:
     return {**_copy(payload), "distance": distance}
 
 
-def _gone(payload: bytes) -> Fields:
+def _gone_fields(payload: bytes) -> Fields:
     whole = len(payload) - (len(payload) - 8) % _GONE_RUN.size
     runs = [f"{first}-{last}" for first, last in _GONE_RUN.iter_unpack(payload[8:whole])]
     shown = ",".join(runs[:_RUNS_SHOWN]) + ("…" if len(runs) > _RUNS_SHOWN else "")
@@ -294,7 +294,7 @@ def _trim(payload: bytes) -> Fields:
     return dict(zip(("stream", "first_offset"), _GONE_RUN.unpack_from(payload), strict=True))
 
 
-def _keys(payload: bytes) -> Fields:
+def _keys_fields(payload: bytes) -> Fields:
     return {
         "owner": int.from_bytes(payload[:8], "big"),
         "count": int.from_bytes(payload[8:12], "big"),
@@ -335,7 +335,7 @@ RECORDS: Final[dict[int, tuple[str, Read]]] = {
     NOTHING: ("nothing", _nothing),
     MESSAGE: ("message", _message),
     COPY: ("copy", _message_copy),
-    GONE: ("gone", _gone),
+    GONE: ("gone", _gone_fields),
     RETURNED: ("returned", _returned),
     MARK: ("mark", _mark),
     CAME: ("came", _came),
@@ -346,7 +346,7 @@ RECORDS: Final[dict[int, tuple[str, Read]]] = {
     STREAM: ("stream", _stream),
     CURSOR: ("cursor", _cursor),
     TRIM: ("trim", _trim),
-    KEYS: ("keys", _keys),
+    KEYS: ("keys", _keys_fields),
     FILES: ("files", _files),
     STAMP: ("stamp", _stamp),
     ROLL: ("roll", _roll),
@@ -361,7 +361,7 @@ FILE_KINDS: Final[dict[str, Callable[[bytes, bool], Iterator[Entry]]]] = {
 }
 
 
-def _shown(value: object) -> str:
+def _shown_value(value: object) -> str:
     if isinstance(value, str):
         return repr(value) if not value or not value.isprintable() or " " in value else value
     if isinstance(value, bool):

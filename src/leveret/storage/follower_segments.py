@@ -105,16 +105,16 @@ class FollowerSegments:
                 return  # use the default settings; `align` corrects the segments
             age_ms = int(settings.max_age_ms)
             segment_ms = age_ms // SEGMENT_AGES if age_ms > 0 else 0
-            self._add(number, WritePosition(settings.segment_bytes, segment_ms, HEAD_BYTES))
+            self._add_stream(number, WritePosition(settings.segment_bytes, segment_ms, HEAD_BYTES))
 
     def _stream(self, number: int) -> _Stream:
         found = self._streams.get(number)
         if found is None:  # its definition is unknown: use the default settings
             settings = settings_of(STREAM_QUEUE, {})
-            found = self._add(number, WritePosition(settings.segment_bytes, 0, HEAD_BYTES))
+            found = self._add_stream(number, WritePosition(settings.segment_bytes, 0, HEAD_BYTES))
         return found
 
-    def _add(self, number: int, place: WritePosition) -> _Stream:
+    def _add_stream(self, number: int, place: WritePosition) -> _Stream:
         made = _Stream(number, place)
         self._streams[number] = made
         self._files.remove([(number, first) for first in self._later.pop(number, [])])

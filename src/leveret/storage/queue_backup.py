@@ -224,12 +224,12 @@ def read_log(data: bytes, name: str) -> tuple[list[Table], list[BackedUpMessage]
         if data[at] == DEFINE:
             tables.append(decode_table(data, start + 4, stop))
         elif data[at] in (MESSAGE, COPY):
-            messages.append(_kept(data, at, stop))
+            messages.append(_backed_up_message(data, at, stop))
         at = stop
     return tables, messages
 
 
-def _kept(data: bytes, at: int, stop: int) -> BackedUpMessage:
+def _backed_up_message(data: bytes, at: int, stop: int) -> BackedUpMessage:
     payload = data[at + RECORD_HEAD_BYTES : stop]
     copy = CopyFields(payload)
     if data[at] == COPY:

@@ -214,7 +214,7 @@ class Replay:
             size = stop - start
             if kind == MESSAGE or kind == COPY:
                 require_message_size(kind, size)
-                self._message(data, kind, start, size, file << OFFSET_BITS | at)
+                self._replay_message(data, kind, start, size, file << OFFSET_BITS | at)
             elif messages_only:
                 pass
             elif kind == STAMP:
@@ -223,22 +223,22 @@ class Replay:
             elif kind == CHUNK:
                 self.chunks.append((read_i64_be(data, start), file, at, size))
             elif kind == STREAM or kind == TRIM or kind == CURSOR:
-                self._stream(data, kind, start, size)
+                self._replay_stream(data, kind, start, size)
             elif kind == GONE:
-                self._gone(data, start, start + size)
+                self._replay_gone(data, start, start + size)
             elif kind == RETURNED:
-                self._returned(data, start)
+                self._replay_returned(data, start)
             elif kind == MARK:
                 queue = self.queue(read_i64_be(data, start))
                 queue.delivered_seq = max(queue.delivered_seq, read_i64_be(data, start + 8))
             elif kind == KEYS:
-                self._keys(data, start, size)
+                self._replay_keys(data, start, size)
             elif kind == CAME:
-                self._came(data, start, start + size)
+                self._replay_came(data, start, start + size)
             elif kind == BLOCK:
                 self.last_block = read_i64_be(data, start)
             elif kind == FILES:
-                self._files(data, start, start + size)
+                self._replay_files(data, start, start + size)
             elif kind == DEFINE:
                 self.definitions.append(decode_table(data, start + 4, start + size))
             if not messages_only:
@@ -256,7 +256,7 @@ class Replay:
                     found.append(number.value)
         return found
 
-    def _message(self, data: bytes, kind: i64, start: i64, size: i64, position: i64) -> None:
+    def _replay_message(self, data: bytes, kind: i64, start: i64, size: i64, position: i64) -> None:
         if kind == MESSAGE:
             self._body_size = body_size(data, start, size)
         number = read_i64_be(data, start)
@@ -292,7 +292,7 @@ class Replay:
             )
             at += ENTRY_BYTES
 
-    def _stream(self, data: bytes, kind: i64, start: i64, size: i64) -> None:
+    def _replay_stream(self, data: bytes, kind: i64, start: i64, size: i64) -> None:
         if size < 16 or (kind == STREAM and size < 56):
             raise CorruptionError("a stream record is cut short")
         stream = self.streams.setdefault(read_i64_be(data, start), StreamLog())
@@ -312,12 +312,12 @@ class Replay:
             stream.next_offset = read_i64_be(data, start + 40)
             stream.last_ms = read_i64_be(data, start + 48)
 
-    def _files(self, data: bytes, at: i64, end: i64) -> None:
+    def _replay_files(self, data: bytes, at: i64, end: i64) -> None:
         while end - at >= 16:
             self.files[read_i64_be(data, at)] = read_i64_be(data, at + 8)
             at += 16
 
-    def _gone(self, data: bytes, at: i64, end: i64) -> None:
+    def _replay_gone(self, data: bytes, at: i64, end: i64) -> None:
         queue = self.queue(read_i64_be(data, at))
         at += 8
         while end - at >= 16:
@@ -328,7 +328,7 @@ class Replay:
                 queue.next_seq = last + 1
             at += 16
 
-    def _came(self, data: bytes, at: i64, end: i64) -> None:
+    def _replay_came(self, data: bytes, at: i64, end: i64) -> None:
         ages = self.queue(read_i64_be(data, at)).ages
         at += 8
         while end - at >= 16:
@@ -338,14 +338,14 @@ class Replay:
                 ages.add(seq, time_ms)
             at += 16
 
-    def _returned(self, data: bytes, start: i64) -> None:
+    def _replay_returned(self, data: bytes, start: i64) -> None:
         queue = self.queue(read_i64_be(data, start))
         seq = read_i64_be(data, start + 8)
         returns = i64(read_i32_be(data, start + 16)) & 0xFFFFFFFF
         failures = i64(read_i32_be(data, start + 20)) & 0xFFFFFFFF
         queue.returned[seq] = (returns, failures, read_i64_be(data, start + 24))
 
-    def _keys(self, data: bytes, start: i64, size: i64) -> None:
+    def _replay_keys(self, data: bytes, start: i64, size: i64) -> None:
         at = start + KEYS_HEAD_BYTES
         count = i64(read_i32_be(data, at - 4)) & 0xFFFFFFFF if size >= KEYS_HEAD_BYTES else 1
         if size < KEYS_HEAD_BYTES + KEY_BYTES * count:
@@ -369,15 +369,15 @@ def body_size(data: bytes, start: i64, size: i64) -> i64:
     end = start + size
     at = start + COPY_BYTES
     keys = i64(read_i32_be(data, at)) & 0xFFFFFFFF
-    at = _over(data, _over(data, at + 8, 1, end), 1, end)
+    at = _field_end(data, _field_end(data, at + 8, 1, end), 1, end)
     while keys > 1:
-        at = _over(data, at, 4, end)
+        at = _field_end(data, at, 4, end)
         keys -= 1
-    at = _over(data, at, 4, end)
+    at = _field_end(data, at, 4, end)
     return end - at
 
 
-def _over(data: bytes, at: i64, width: i64, end: i64) -> i64:
+def _field_end(data: bytes, at: i64, width: i64, end: i64) -> i64:
     """Return the end of a field that begins with its length in `width` bytes."""
     if width > end - at:
         raise CorruptionError("a message record is cut short")

@@ -110,7 +110,7 @@ class RecoveringConnection(Generic[S]):
     def start(self) -> None:
         """Begin to connect."""
         assert self._running is None
-        self._running = asyncio.get_running_loop().create_task(self._run(), name=self._name)
+        self._running = asyncio.get_running_loop().create_task(self._keep_open(), name=self._name)
 
     async def wait_for_session(self, timeout_s: float) -> S:
         """Return a session that works. Raise NotConnectedError or TopologyMismatchError."""
@@ -150,7 +150,7 @@ class RecoveringConnection(Generic[S]):
             await asyncio.wait({self._running})
         await self._notify()
 
-    async def _run(self) -> None:
+    async def _keep_open(self) -> None:
         while not self._is_stopping:
             self._session = await self._maybe_open()
             await self._notify()

@@ -214,7 +214,7 @@ class DeadLetterQueue:
             if selection.limit is not None and progress.matched >= selection.limit:
                 return
             await self._fill(most - progress.seen, selection, progress)
-            taken = await self._take(progress.seen + 1)
+            taken = await self._take_letter(progress.seen + 1)
             if taken is None:
                 return
             tag, letter = taken
@@ -257,7 +257,7 @@ class DeadLetterQueue:
         assert consumed.consumer_tag is not None
         await self._taking.basic_cancel(consumed.consumer_tag, timeout=ANSWER_TIMEOUT_S)
 
-    async def _take(self, position: int) -> tuple[int, DeadLetter] | None:
+    async def _take_letter(self, position: int) -> tuple[int, DeadLetter] | None:
         assert self._taking is not None
         if self._arrived:
             message = self._arrived.popleft()
@@ -368,7 +368,7 @@ class DeadLetterQueue:
 
     async def _hold_next(self) -> bool:
         """Take one more message, to be requeued. Return False if there is none."""
-        taken = await self._take(0)
+        taken = await self._take_letter(0)
         if taken is not None:
             self._held.append(taken[0])
         return taken is not None

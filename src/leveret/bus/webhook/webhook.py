@@ -72,7 +72,7 @@ class Webhook:
         stop_s = timeout_s + BusSettings.answer_timeout_s
         settings = BusSettings(concurrency=concurrency, stop_deadline_s=stop_s)
         self.bus = Bus(broker_url, layout, settings=settings)
-        self.bus.on_message()(self._handle)
+        self.bus.on_message()(self._post)
 
     async def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Connect, declare the topology and consume."""
@@ -89,7 +89,7 @@ class Webhook:
         """Ask the broker whether it lists the consumer."""
         return await self.bus.health()
 
-    async def _handle(self, delivery: Delivery) -> HandlerResult:
+    async def _post(self, delivery: Delivery) -> HandlerResult:
         started_ms = self._clock.now_ms()
         try:
             answer = await self._poster.post(

@@ -70,7 +70,7 @@ def list_letters(request: DlqRequest, limit: int) -> None:
     rows: list[Row] = []
 
     def see(letter: DeadLetter) -> None:
-        rows.append(_row(letter, names, is_full=request.output.as_json))
+        rows.append(_letter_row(letter, names, is_full=request.output.as_json))
 
     selection = _selection(request, limit)
     outcome = _run(request, names, lambda queue, report: queue.look(selection, see, report))
@@ -97,7 +97,7 @@ def show(request: DlqRequest, message: str) -> None:
     if not found:
         typer.echo(f"leveret bus: {names.dlq} has no message {message}", err=True)
         raise typer.Exit(1)
-    request.output.facts(_row(found[0], names, is_full=True))
+    request.output.facts(_letter_row(found[0], names, is_full=True))
 
 
 def redrive(
@@ -269,7 +269,7 @@ def _name(letter: DeadLetter) -> Row:
     return {"position": letter.position, "message_id": letter.message_id}
 
 
-def _row(letter: DeadLetter, names: DlqNames, *, is_full: bool) -> Row:
+def _letter_row(letter: DeadLetter, names: DlqNames, *, is_full: bool) -> Row:
     row: Row = {
         **_name(letter),
         "status": letter.status,

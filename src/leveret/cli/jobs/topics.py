@@ -33,7 +33,7 @@ AllNamespaces = Annotated[bool, typer.Option("--all", help=_ALL_HELP)]
 def stats(client: Client, output: Output, all_namespaces: AllNamespaces = False) -> None:
     """Count the jobs of each topic by state. Also shows the age of the oldest ready job."""
     found = client.stats(namespace=None if all_namespaces else client.namespace)
-    rows = [_row(each, Clock().now_ms()) for each in found]
+    rows = [_topic_row(each, Clock().now_ms()) for each in found]
     output.table(rows, ("namespace", "topic", *STATES, "oldest", *_COUNTS))
     for line in _not_counted(rows):
         typer.echo(f"leveret jobs: {line}", err=True)
@@ -44,7 +44,7 @@ def _not_counted(rows: list[Row]) -> list[str]:
     return [f"not counted: {why}" for why in sorted({row["missing"] for row in rows} - {""})]
 
 
-def _row(stats: TopicStats, now_ms: int) -> Row:
+def _topic_row(stats: TopicStats, now_ms: int) -> Row:
     row = to_row(stats)
     since_s = row.pop("oldest_ready_s")
     row["oldest_ready_ms"] = None if since_s is None else round(since_s * 1000)  # as in the API
@@ -178,7 +178,7 @@ class TopicRates:
         rows = []
         for each in sorted(found, key=_by_load):
             before = self._before.get((each.namespace, each.topic), each)
-            row = _row(each, now_ms)
+            row = _topic_row(each, now_ms)
             for rate, name in _RATES.items():
                 gained = getattr(each, name) - getattr(before, name)
                 row[rate] = round(max(gained, 0) / passed_s, 1)

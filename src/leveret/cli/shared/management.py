@@ -69,7 +69,7 @@ class ManagementClient:
     def get(self, path: str) -> Any:
         """GET `path` and return the JSON. Raise RefusedError for an answer with an error."""
         with self._asked(self._get(path), timeout_s=_TIMEOUT_S) as answer:
-            return _found(answer, path)
+            return _decode_answer(answer, path)
 
     def get_any(self, path: str) -> dict[str, object]:
         """GET `path` and return the JSON object, even of an answer with an error status."""
@@ -97,13 +97,13 @@ class ManagementClient:
         data = None if body is None else json.dumps(body).encode()
         request = self._encoder.encode(method, path, data, headers)
         with self._asked([request], timeout_s=_CHANGE_TIMEOUT_S) as answer:
-            return _found(answer, path)
+            return _decode_answer(answer, path)
 
     def stream(self, path: str) -> Iterator[bytes]:
         """GET `path` and yield the body piece by piece."""
         with self._asked(self._get(path), timeout_s=_STREAM_TIMEOUT_S) as answer:
             if answer.status != 200:
-                _found(answer, path)
+                _decode_answer(answer, path)
             while piece := answer.body.read(_PIECE_BYTES):
                 yield piece
 
@@ -111,7 +111,7 @@ class ManagementClient:
         """POST pieces as one body and return the JSON of the answer."""
         request = self._encoder.encode_chunked("POST", path, pieces)
         with self._asked(request, timeout_s=_STREAM_TIMEOUT_S) as answer:
-            return _found(answer, path)
+            return _decode_answer(answer, path)
 
     def _get(self, path: str) -> list[bytes]:
         return [self._encoder.encode("GET", path)]
@@ -131,7 +131,7 @@ class ManagementClient:
             raise NoAnswerError(f"no broker answers at {self.shown}: {fault}") from fault
 
 
-def _found(answer: StreamedAnswer, path: str) -> Any:
+def _decode_answer(answer: StreamedAnswer, path: str) -> Any:
     data = answer.body.read()
     found = json.loads(data) if data else None
     if answer.status >= 400:

@@ -122,10 +122,10 @@ class RaftLog:
         """Append a block of this node, as leader. The host has it already."""
         assert self.written_index == self.last_index
         assert self.cut_from == 0
-        self._add(block)
+        self._append_block(block)
         self.written_index = block.index
 
-    def _add(self, block: Block) -> None:
+    def _append_block(self, block: Block) -> None:
         assert block.index == self.last_index + 1, "a gap in the log"
         self.terms.add(block.index, block.term)
         self._blocks.append(block)
@@ -159,7 +159,7 @@ class RaftLog:
                 )
             self._cut(first)
         while at < len(blocks):
-            self._add(blocks[at])
+            self._append_block(blocks[at])
             at += 1
         return is_cut
 

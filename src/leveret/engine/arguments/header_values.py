@@ -49,10 +49,10 @@ def parse_integer(text: str) -> int | None:
 
 def shown_value(field: Field) -> str:
     """Format the value of a field, without its type."""
-    return _shown(field, 0)
+    return _shown_field(field, 0)
 
 
-def _shown(field: Field, depth: i64) -> str:
+def _shown_field(field: Field, depth: i64) -> str:
     assert depth <= DEPTH_MAX
     value = field.value
     if isinstance(value, str):
@@ -74,14 +74,14 @@ def _shown(field: Field, depth: i64) -> str:
 
 def _shown_table(table: Table, depth: i64) -> str:
     entries = [
-        f"{{{shown_text(name)},{kind_name(field.kind)},{_shown(field, depth)}}}"
+        f"{{{shown_text(name)},{kind_name(field.kind)},{_shown_field(field, depth)}}}"
         for name, field in table.items()
     ]
     return "[" + ",".join(entries) + "]"
 
 
 def _shown_item(field: Field, depth: i64) -> str:
-    return f"{{{kind_name(field.kind)},{_shown(field, depth)}}}"
+    return f"{{{kind_name(field.kind)},{_shown_field(field, depth)}}}"
 
 
 def _shown_float(value: float) -> str:

@@ -62,7 +62,7 @@ class DeduplicationSettings:
 
     def __init__(self, table: Table) -> None:
         # The header whose value is the key; `message_id` means the property of that name.
-        self.header: str = _text(table, "header") or DEDUPLICATION_HEADER
+        self.header: str = _maybe_text(table, "header") or DEDUPLICATION_HEADER
         self.window_ms: i64 = _number(table, "window_ms", DEDUPLICATION_WINDOW_MS)
         self.size: i64 = _number(table, "size", DEDUPLICATION_SIZE)  # most keys in memory
 
@@ -190,9 +190,9 @@ def consumer_settings(
     settings.priority = _number(arguments, "x-priority", 0)
     settings.timeout_ms = _time_ms(arguments, "x-consumer-timeout")
     settings.stream_offset = arguments.get("x-stream-offset")
-    settings.stream_filters = _texts(arguments, "x-stream-filter")
+    settings.stream_filters = _text_list(arguments, "x-stream-filter")
     settings.match_unfiltered = _flag(arguments, "x-stream-match-unfiltered")
-    settings.stream_cursor = _text(arguments, "x-stream-cursor") or ""
+    settings.stream_cursor = _maybe_text(arguments, "x-stream-cursor") or ""
     return settings
 
 
@@ -203,7 +203,7 @@ def exchange_alternate(name: str, vhost: str, arguments: Table) -> str | None:
     """
     what = f"exchange '{name}' in vhost '{vhost}'"
     _require_name_type("alternate-exchange", what, arguments)
-    return _text(arguments, "alternate-exchange")
+    return _maybe_text(arguments, "alternate-exchange")
 
 
 def remembering_stream(what: str, vhost: str, arguments: Table) -> str:
@@ -293,15 +293,15 @@ def _read_limits(settings: QueueSettings, arguments: Table) -> None:
     settings.expires_ms = _time_ms(arguments, "x-expires")
     settings.max_length = _number(arguments, "x-max-length", -1)
     settings.max_bytes = _number(arguments, "x-max-length-bytes", -1)
-    settings.overflow = _OVERFLOWS[_text(arguments, "x-overflow") or "drop-head"]
-    settings.lazy = _text(arguments, "x-queue-mode") == "lazy"
+    settings.overflow = _OVERFLOWS[_maybe_text(arguments, "x-overflow") or "drop-head"]
+    settings.lazy = _maybe_text(arguments, "x-queue-mode") == "lazy"
 
 
 def _read_dead_lettering(settings: QueueSettings, arguments: Table) -> None:
-    settings.dead_letter_exchange = _text(arguments, "x-dead-letter-exchange")
-    settings.dead_letter_key = _text(arguments, "x-dead-letter-routing-key")
+    settings.dead_letter_exchange = _maybe_text(arguments, "x-dead-letter-exchange")
+    settings.dead_letter_key = _maybe_text(arguments, "x-dead-letter-routing-key")
     settings.dead_letter_at_least_once = (
-        _text(arguments, "x-dead-letter-strategy") == "at-least-once"
+        _maybe_text(arguments, "x-dead-letter-strategy") == "at-least-once"
         and settings.dead_letter_exchange is not None
         and settings.overflow == REJECT_PUBLISH
     )
@@ -327,7 +327,7 @@ def _require_retry(what: str, arguments: Table) -> None:
     least = _time_ms(arguments, "x-delayed-retry-min")
     most = _time_ms(arguments, "x-delayed-retry-max")
     if least < 0:
-        if (_text(arguments, "x-delayed-retry-type") or "disabled") != "disabled":
+        if (_maybe_text(arguments, "x-delayed-retry-type") or "disabled") != "disabled":
             raise _invalid("x-delayed-retry-type", what, "no_delayed_retry_min_defined")
     elif 0 < most < least:
         raise _invalid("x-delayed-retry-max", what, "delayed_retry_max_less_than_min")
@@ -335,7 +335,7 @@ def _require_retry(what: str, arguments: Table) -> None:
 
 def _read_retry(settings: QueueSettings, arguments: Table) -> None:
     """Read the delays of retries; without a maximum, the minimum is the maximum."""
-    settings.retry_type = _text(arguments, "x-delayed-retry-type") or "disabled"
+    settings.retry_type = _maybe_text(arguments, "x-delayed-retry-type") or "disabled"
     least = _time_ms(arguments, "x-delayed-retry-min")
     most = _time_ms(arguments, "x-delayed-retry-max")
     if least >= 0:
@@ -344,7 +344,7 @@ def _read_retry(settings: QueueSettings, arguments: Table) -> None:
 
 
 def _read_stream(settings: QueueSettings, arguments: Table) -> None:
-    settings.max_age_ms = age_ms(_text(arguments, "x-max-age") or "") or -1
+    settings.max_age_ms = age_ms(_maybe_text(arguments, "x-max-age") or "") or -1
     settings.segment_bytes = _number(
         arguments, "x-stream-max-segment-size-bytes", _segment_bytes(settings.max_bytes)
     )
@@ -382,7 +382,7 @@ def _time_ms(arguments: Table, key: str) -> int:
     return min(_number(arguments, key, -1), TIME_MS_MAX)
 
 
-def _text(arguments: Table, key: str) -> str | None:
+def _maybe_text(arguments: Table, key: str) -> str | None:
     field = arguments.get(key)
     if field is None or field.kind != LONGSTR:
         return None
@@ -401,7 +401,7 @@ def _deduplication(arguments: Table) -> DeduplicationSettings | None:
     return DeduplicationSettings(field.value)
 
 
-def _texts(arguments: Table, key: str) -> list[str]:
+def _text_list(arguments: Table, key: str) -> list[str]:
     field = arguments.get(key)
     if field is None:
         return []

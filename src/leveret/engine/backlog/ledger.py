@@ -88,7 +88,7 @@ class Ledger:
         if self.returned:
             self.returned.pop(seq, None)
         if message.flags & LOGGED:
-            self._add(seq)
+            self._add_settled(seq)
 
     def forget_run(self, run: PagedRun) -> None:
         """Record that all messages of a run are settled."""
@@ -102,7 +102,7 @@ class Ledger:
                 self.returned.pop(seq, None)
         for first, last in run.stretches():
             self.settled.add_run(first, last)
-            self._add(first)
+            self._add_settled(first)
             self._runs[-1] = last
 
     def drop_counts(self, counts: dict[int, int]) -> None:
@@ -113,7 +113,7 @@ class Ledger:
         for file, count in counts.items():
             journal.release_many(file, count)
 
-    def _add(self, seq: i64) -> None:
+    def _add_settled(self, seq: i64) -> None:
         runs = self._runs
         if runs and runs[-1] == seq - 1:
             runs[-1] = seq

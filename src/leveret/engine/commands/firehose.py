@@ -41,7 +41,7 @@ class Firehose(Tracer):
     def on_publish(
         self, vhost: str, address: Address, header: bytes, body: bytes, queues: list[str]
     ) -> None:
-        facts = self._facts(vhost, address, header)
+        facts = self._message_facts(vhost, address, header)
         outlet = self._turn.outlet
         if outlet is not None:
             facts["connection"] = field_of(outlet.name)
@@ -58,7 +58,7 @@ class Firehose(Tracer):
             vhost = self._vhosts.get(queue.vhost)
             if vhost is None or not vhost.tracing:
                 continue
-            facts = self._facts(queue.vhost, message.address, message.header)
+            facts = self._message_facts(queue.vhost, message.address, message.header)
             facts["redelivered"] = Field(_INT, 1 if message.flags & REDELIVERED else 0)
             facts["connection"] = field_of(outlet.name)
             facts["user"] = field_of(outlet.user_name)
@@ -66,7 +66,7 @@ class Firehose(Tracer):
             key = f"deliver.{queue.name}"
             self._publish(queue.vhost, key, facts, message.address, message.body)
 
-    def _facts(self, vhost: str, address: Address, header: bytes) -> Table:
+    def _message_facts(self, vhost: str, address: Address, header: bytes) -> Table:
         return {
             "exchange_name": field_of(address.exchange),
             "routing_keys": _texts(address.keys[: address.shown]),

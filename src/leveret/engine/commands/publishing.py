@@ -180,7 +180,7 @@ def _publish_once(
     deduplication = exchange.deduplication
     key = b""
     if deduplication is not None:
-        key = _key(deduplication, content)
+        key = _deduplication_key(deduplication, content)
         duplicate = _duplicate_outcome(vhost.turn, exchange, deduplication, key)
         if duplicate != 0:
             return duplicate
@@ -209,7 +209,7 @@ def _push_once(
     turn = queue.turn
     deduplication = queue.deduplication
     assert deduplication is not None
-    key = _key(deduplication, content)
+    key = _deduplication_key(deduplication, content)
     duplicate = _duplicate_outcome(turn, queue, deduplication, key)
     if duplicate != 0:
         if queue.chronicle is not None:
@@ -230,7 +230,7 @@ def _push_once(
     return outcome
 
 
-def _key(deduplication: Deduplication, content: Content) -> bytes:
+def _deduplication_key(deduplication: Deduplication, content: Content) -> bytes:
     name = deduplication.header
     if name != MESSAGE_ID:
         return key_of(content.headers.field(name))

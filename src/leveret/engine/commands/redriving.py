@@ -73,7 +73,7 @@ def _address_before(deaths: list[Table], queue: str) -> Address | None:
     for death in reversed(deaths):
         if _text(death, "queue") != queue:
             continue
-        keys = _texts(death, "routing-keys")
+        keys = _text_list(death, "routing-keys")
         exchange = death.get("exchange")
         if not keys or exchange is None or not isinstance(exchange.value, str):
             continue
@@ -117,7 +117,7 @@ def _text(table: Table, name: str) -> str:
     return found.value if found is not None and isinstance(found.value, str) else ""
 
 
-def _texts(table: Table, name: str) -> list[str]:
+def _text_list(table: Table, name: str) -> list[str]:
     found = table.get(name)
     if found is None or not isinstance(found.value, list):
         return []

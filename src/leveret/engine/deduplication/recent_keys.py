@@ -103,9 +103,9 @@ class RecentKeys:
 
     def add(self, digest: bytes, time_ms: i64) -> None:
         """Add a key that is not in the set; if the set is full, drop the oldest key."""
-        self._add(read_i64_be(digest, 0), read_i64_be(digest, 8), time_ms)
+        self._add_key(read_i64_be(digest, 0), read_i64_be(digest, 8), time_ms)
 
-    def _add(self, high: i64, low: i64, time_ms: i64) -> None:
+    def _add_key(self, high: i64, low: i64, time_ms: i64) -> None:
         assert time_ms != 0
         if self._end - self._head >= self._size:
             self._drop_oldest()
@@ -175,7 +175,7 @@ class RecentKeys:
         if count * 3 > length * 2:
             self._resize(index, 2 * length)
         self._counts[index] = count
-        _put(self._shards[index], low, number % _NUMBERS + 1)
+        _put_entry(self._shards[index], low, number % _NUMBERS + 1)
 
     def _remove(self, index: i64, number: i64) -> None:
         shard = self._shards[index]
@@ -209,7 +209,7 @@ class RecentKeys:
         for value in self._shards[index]:
             entry = i64(value)
             if entry != 0:
-                _put(new, self._half(self._number(entry), 1), entry)
+                _put_entry(new, self._half(self._number(entry), 1), entry)
         self._shards[index] = new
 
     def logged(self) -> list[bytes]:
@@ -240,7 +240,9 @@ class RecentKeys:
             self._add_page(data)
         at: i64 = 0
         while at < len(rest):
-            self._add(read_i64_be(rest, at + 8), read_i64_be(rest, at + 16), read_i64_be(rest, at))
+            self._add_key(
+                read_i64_be(rest, at + 8), read_i64_be(rest, at + 16), read_i64_be(rest, at)
+            )
             at += KEY_BYTES
 
     def _add_page(self, data: bytes) -> None:
@@ -270,7 +272,7 @@ def _unsigned(time_ms: i64) -> i64:
     return -time_ms if time_ms < 0 else time_ms
 
 
-def _put(shard: vec[i32], low: i64, entry: i64) -> None:
+def _put_entry(shard: vec[i32], low: i64, entry: i64) -> None:
     mask = len(shard) - 1
     at = low & mask
     while shard[at] != 0:

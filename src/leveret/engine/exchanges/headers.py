@@ -130,11 +130,11 @@ class HeadersExchange(Exchange):
             if index is None:
                 continue
             if index.present is not None:
-                self._try(index.present, table, found)
+                self._match_bucket(index.present, table, found)
             if index.by_value:
                 bucket = index.by_value.get(_value_key(field))
                 if bucket is not None:
-                    self._try(bucket, table, found)
+                    self._match_bucket(bucket, table, found)
 
     def index(self, binding: Binding) -> None:
         pattern = HeaderPattern(binding.target, binding.arguments)
@@ -155,7 +155,7 @@ class HeadersExchange(Exchange):
             if not bucket.patterns:
                 self._forget(bucket)
 
-    def _try(self, bucket: Bucket, table: Table, found: list[Target]) -> None:
+    def _match_bucket(self, bucket: Bucket, table: Table, found: list[Target]) -> None:
         for pattern in bucket.patterns:
             self.looked_at += PATTERN_STEPS + len(pattern.wanted)
             require_steps(self.looked_at)

@@ -71,7 +71,7 @@ def make_exchange(
 
     Raise PreconditionFailedError for an unknown type, and for arguments that the type refuses.
     """
-    exchange = _make(kind, name, arguments, seed)
+    exchange = _make_exchange(kind, name, arguments, seed)
     exchange.durable = durable
     exchange.auto_delete = auto_delete
     exchange.internal = internal
@@ -98,7 +98,7 @@ def predeclared(queues: dict[str, Target]) -> list[Exchange]:
     return exchanges
 
 
-def _make(kind: str, name: str, arguments: Table, seed: i64) -> Exchange:
+def _make_exchange(kind: str, name: str, arguments: Table, seed: i64) -> Exchange:
     if kind == "direct":
         return DirectExchange(name)
     if kind == "fanout":
@@ -120,7 +120,9 @@ def _make(kind: str, name: str, arguments: Table, seed: i64) -> Exchange:
     if kind == SUPER_STREAM:
         return SuperStreamExchange(name)
     if kind == DELAYED_KIND:
-        return DelayedExchange(name, _make(_delayed_type(arguments), name, arguments, seed))
+        return DelayedExchange(
+            name, _make_exchange(_delayed_type(arguments), name, arguments, seed)
+        )
     raise PreconditionFailedError(f"unknown exchange type '{kind}'")
 
 

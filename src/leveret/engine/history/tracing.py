@@ -59,7 +59,7 @@ class TracedMessages:
             self.missed += 1
             return
         self.live[number] = parent
-        self._add(QUEUED, number, parent, queue, address, "")
+        self._add_event(QUEUED, number, parent, queue, address, "")
 
     def note(self, event: str, number: i64, queue: str, address: Address, reason: str) -> None:
         """Add an event if the copy is traced."""
@@ -68,7 +68,7 @@ class TracedMessages:
             return
         if event in FINAL:
             del self.live[number]
-        self._add(event, number, parent, queue, address, reason)
+        self._add_event(event, number, parent, queue, address, reason)
 
     def note_due(self, number: i64, next_number: i64, queue: str, address: Address) -> None:
         """Follow a scheduled copy that is due under its new id."""
@@ -76,10 +76,10 @@ class TracedMessages:
         if parent is None:
             return
         self.live[next_number] = parent
-        self._add(DUE, number, parent, queue, address, "")
-        self._add(QUEUED, next_number, parent, queue, address, "")
+        self._add_event(DUE, number, parent, queue, address, "")
+        self._add_event(QUEUED, next_number, parent, queue, address, "")
 
-    def _add(
+    def _add_event(
         self, event: str, number: i64, parent: bytes, queue: str, address: Address, reason: str
     ) -> None:
         if len(self.events) >= EVENTS_MAX:

@@ -139,7 +139,7 @@ class LifeEventSearch:
             return
         self._track(number)
         self._track(_number(headers, "x-publish-id"))
-        self._note(chunk, index, event, number, headers)
+        self._note_event(chunk, index, event, number, headers)
 
     def _is_wanted(self, properties: Properties, event: str, number: i64) -> bool:
         if self._message_id:
@@ -163,7 +163,7 @@ class LifeEventSearch:
         event = _text(headers, "x-event")
         if event not in ("", PUBLISHED, QUEUED):
             self._track(_number(headers, "x-next-id"))
-            self._note(chunk, index, event, number, headers)
+            self._note_event(chunk, index, event, number, headers)
 
     def _known_number(self, body: bytes) -> i64:
         """Return the known number that a body names, or 0."""
@@ -177,7 +177,9 @@ class LifeEventSearch:
                 return number
         return 0
 
-    def _note(self, chunk: Chunk, index: i64, event: str, number: i64, headers: Table) -> None:
+    def _note_event(
+        self, chunk: Chunk, index: i64, event: str, number: i64, headers: Table
+    ) -> None:
         made = LifeEvent(chunk.time_ms(index), event, number, chunk.first_offset + index)
         made.queue = _text(headers, "x-queue")
         made.reason = _text(headers, "x-reason")

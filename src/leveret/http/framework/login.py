@@ -35,7 +35,7 @@ async def login_as(request: Request, name: str, password: str) -> User:
 
 async def admit(request: Request, credentials: Credentials) -> User:
     """Return the user of these credentials. Raise as `login` does."""
-    outcome = await _ask(request, credentials)
+    outcome = await _ask_authenticator(request, credentials)
     if isinstance(outcome, User):
         return outcome
     if outcome.retry_ms > 0:
@@ -81,7 +81,7 @@ def _bearer(sent: str) -> tuple[bytes, bytes]:
 _NAME_AND_PASSWORD: Final = {"basic": _basic, "bearer": _bearer}
 
 
-async def _ask(request: Request, credentials: Credentials) -> User | Refusal:
+async def _ask_authenticator(request: Request, credentials: Credentials) -> User | Refusal:
     decided: asyncio.Future[User | Refusal] = asyncio.get_running_loop().create_future()
 
     def decide(outcome: User | Refusal) -> None:

@@ -31,7 +31,7 @@ async def sorted_range(
     Rows with equal keys are sorted by `tie`, ascending in a reversed list too. Without it they keep
     their order, as with `sorted`.
     """
-    keys = await _keys(rows, key, slices)
+    keys = await _sort_keys(rows, key, slices)
     pivots = sorted(set(keys[:: -(-len(keys) // SAMPLES_MAX) or 1]))
     buckets = await _buckets(keys, pivots, slices)
     places = range(len(buckets))
@@ -58,7 +58,7 @@ async def sorted_range(
     return found
 
 
-async def _keys(rows: Sequence[Row], key: Callable[[Row], Any], slices: Slices) -> list[Any]:
+async def _sort_keys(rows: Sequence[Row], key: Callable[[Row], Any], slices: Slices) -> list[Any]:
     keys: list[Any] = []
     for index, row in enumerate(rows):
         keys.append(key(row))

@@ -122,7 +122,7 @@ async def get_chronicles(request: Request) -> Response:
         streams = _streams(vhost)
     await node.synced()
     slices = slices_of(request)
-    shown = [await _shown(one, slices) for one in copies]
+    shown = [await _queue_info(one, slices) for one in copies]
     exchanges = [
         RememberingExchange(printable(name), printable(stream))
         for name, stream in _exchanges(vhost)
@@ -195,7 +195,7 @@ def _exchanges(vhost: Vhost) -> list[tuple[str, str]]:
     return found
 
 
-async def _shown(copies: _Copies, slices: Slices) -> RememberingQueue:
+async def _queue_info(copies: _Copies, slices: Slices) -> RememberingQueue:
     queue = copies.queue
     return RememberingQueue(
         name=printable(queue.name),

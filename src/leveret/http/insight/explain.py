@@ -62,7 +62,7 @@ async def explain_one_queue(request: Request) -> Response:
     _add_pause_details(found, node.broker.register, queue)
     _add_lease_details(found, node.leases.of(queue))
     _add_cluster_reasons(found, node)
-    return json_response(_shown(found))
+    return json_response(_explanation_info(found))
 
 
 async def explain_one_message(request: Request) -> Response:
@@ -72,7 +72,7 @@ async def explain_one_message(request: Request) -> Response:
     if queue_of_copy(number) != queue.ledger.id:
         text = "The message is not of this queue."
         return json_response(
-            _shown(Explanation(False, [Reason(NOT_FOUND, text, {"id": str(number)})]))
+            _explanation_info(Explanation(False, [Reason(NOT_FOUND, text, {"id": str(number)})]))
         )
     seq = seq_of_copy(number)
     unacked = await find_unacked(request, queue, seq)
@@ -84,7 +84,7 @@ async def explain_one_message(request: Request) -> Response:
             found = explain_message(queue, stuck, seq, unacked.message, unacked.session)
     _add_pause_details(found, node.broker.register, queue)
     _add_cluster_reasons(found, node)
-    return json_response(_shown(found))
+    return json_response(_explanation_info(found))
 
 
 def _add_pause_details(found: Explanation, register: Register, queue: Queue) -> None:
@@ -130,7 +130,7 @@ async def find_unacked(request: Request, queue: Queue, seq: int) -> FoundMessage
     return None
 
 
-def _shown(found: Explanation) -> ExplanationInfo:
+def _explanation_info(found: Explanation) -> ExplanationInfo:
     return ExplanationInfo(
         moving=found.moving,
         reasons=[

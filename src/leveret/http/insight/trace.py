@@ -264,7 +264,7 @@ class _Tracing:
             scanned = lives.scanned
             lives.step()
             self._scanned += lives.scanned - scanned
-            self._events += [_shown(stream, event) for event in lives.events]
+            self._events += [_event_info(stream, event) for event in lives.events]
             self._places += [_stream_place(stream, place) for place in lives.places]
             lives.events = []
             lives.places = []
@@ -278,7 +278,7 @@ def _time(event: EventInfo) -> int:
     return event.time_ms + (999 if event.source == DEATH_SOURCE else 0)
 
 
-def _shown(stream: Stream, event: LifeEvent) -> EventInfo:
+def _event_info(stream: Stream, event: LifeEvent) -> EventInfo:
     return EventInfo(
         time_ms=event.time_ms,
         event=event.event,

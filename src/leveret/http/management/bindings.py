@@ -95,7 +95,7 @@ def properties_key(routing_key: str, arguments: Table) -> str:
 
 
 def binding_info(entry: Entry) -> BindingInfo:
-    bound = _row(entry)
+    bound = _binding_row(entry)
     return BindingInfo(
         printable(bound.source),
         printable(bound.vhost),
@@ -107,7 +107,7 @@ def binding_info(entry: Entry) -> BindingInfo:
     )
 
 
-def _row(entry: Entry) -> BindingRow:
+def _binding_row(entry: Entry) -> BindingRow:
     vhost, bound = entry
     if isinstance(bound, Queue):
         return BindingRow(vhost, "", True, bound.name, bound.name, {})
@@ -215,7 +215,7 @@ def _named(request: Request, vhost: Vhost) -> Entry:
         bound = entry[1]
         key = bound.name if isinstance(bound, Queue) else bound.routing_key
         if key in keys:
-            row = _row(entry)
+            row = _binding_row(entry)
             if properties_key(row.routing_key, row.arguments) in wanted:
                 return entry
     raise HTTPException(404, "Not Found")
@@ -250,7 +250,7 @@ async def create_binding(request: Request) -> Response:
 
 async def delete_binding(request: Request) -> Response:
     vhost = used_vhost(request)
-    bound = _row(_named(request, vhost))
+    bound = _binding_row(_named(request, vhost))
     _, target = _pair(request, vhost)
     assert target is not None
     _require_binding(request, vhost, bound.source, target, bound.routing_key)

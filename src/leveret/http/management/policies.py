@@ -78,7 +78,7 @@ def _list_vhost(policies_of: PoliciesOf) -> Handler:
     return list_vhost
 
 
-def _get(policies_of: PoliciesOf) -> Handler:
+def _get_handler(policies_of: PoliciesOf) -> Handler:
     async def get(request: Request) -> Response:
         vhost, name = governed_vhost(request), part_of(request, "name")
         value = policies_of(node_of(request)).get(vhost, name)
@@ -89,7 +89,7 @@ def _get(policies_of: PoliciesOf) -> Handler:
     return get
 
 
-def _put(policies_of: PoliciesOf) -> Handler:
+def _put_handler(policies_of: PoliciesOf) -> Handler:
     async def put(request: Request) -> Response:
         node = node_of(request)
         vhost, name = governed_vhost(request), part_of(request, "name")
@@ -155,7 +155,7 @@ def _operations(
         Operation(
             method="GET",
             path=one,
-            handler=_get(policies_of),
+            handler=_get_handler(policies_of),
             summary=f"Return one of the {what}.",
             group="policies",
             access=access,
@@ -164,7 +164,7 @@ def _operations(
         Operation(
             method="PUT",
             path=one,
-            handler=_put(policies_of),
+            handler=_put_handler(policies_of),
             summary=f"Set one of the {what}; the answer comes when it is in force.",
             group="policies",
             access=access,

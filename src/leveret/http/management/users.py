@@ -96,7 +96,7 @@ class HashedPassword(msgspec.Struct):
 
 async def list_users(request: Request) -> Response:
     node = node_of(request)
-    return json_response([_info(node, account) for account in node.directory.users.all()])
+    return json_response([_user_info(node, account) for account in node.directory.users.all()])
 
 
 async def list_users_without_permissions(request: Request) -> Response:
@@ -104,12 +104,12 @@ async def list_users_without_permissions(request: Request) -> Response:
     having = {row["user"] for row in node.directory.permissions.export()}
     accounts = node.directory.users.all()
     return json_response(
-        [_info(node, account) for account in accounts if account.name not in having]
+        [_user_info(node, account) for account in accounts if account.name not in having]
     )
 
 
 async def get_user(request: Request) -> Response:
-    return json_response(_info(node_of(request), seen_account(request)))
+    return json_response(_user_info(node_of(request), seen_account(request)))
 
 
 async def put_user(request: Request) -> Response:
@@ -176,7 +176,7 @@ def seen_account(request: Request) -> Account:
     return account
 
 
-def _info(node: NodeView, account: Account) -> UserInfo:
+def _user_info(node: NodeView, account: Account) -> UserInfo:
     return UserInfo(
         account.name,
         account.password.text,

@@ -77,7 +77,7 @@ async def list_vhosts(request: Request) -> Response:
         return await answer_list(request, vhosts, _name, partial(_brief, node))
     slices = slices_of(request)
     totals = {vhost.name: await totals_of(node, vhost, slices) for vhost in vhosts}
-    describe = partial(_info, node, rates_of(request), totals)
+    describe = partial(_vhost_info, node, rates_of(request), totals)
     return await answer_list(request, vhosts, _name, describe)
 
 
@@ -89,7 +89,7 @@ async def get_vhost(request: Request) -> Response:
     node = node_of(request)
     vhost = node.broker.vhost(part_of(request, "vhost"))
     totals = {vhost.name: await totals_of(node, vhost, slices_of(request))}
-    return json_response(_info(node, rates_of(request), totals, vhost))
+    return json_response(_vhost_info(node, rates_of(request), totals, vhost))
 
 
 async def put_vhost(request: Request) -> Response:
@@ -174,7 +174,7 @@ def _brief(node: NodeView, vhost: Vhost) -> VhostBrief:
     )
 
 
-def _info(
+def _vhost_info(
     node: NodeView, rates: RateSamples, totals: dict[str, VhostTotals], vhost: Vhost
 ) -> VhostInfo:
     found = totals[vhost.name]

@@ -101,7 +101,7 @@ def _read_one_chunk(
     chunk = stream.segments.find(at)
     end = min(int(chunk.end_offset), at + count)
     first = int(chunk.first_offset)
-    return [_shown(chunk, offset - first, truncate) for offset in range(at, end)], end
+    return [_stream_message(chunk, offset - first, truncate) for offset in range(at, end)], end
 
 
 def _damage(stream: Stream, at: int, fault: CorruptionError) -> SkippedOffsets:
@@ -116,7 +116,7 @@ def _refusal(stream: Stream, damage: SkippedOffsets) -> str:
     return f"{text}; skip_damage=true leaves them out"
 
 
-def _shown(chunk: Chunk, index: int, truncate: int) -> StreamMessage:
+def _stream_message(chunk: Chunk, index: int, truncate: int) -> StreamMessage:
     message = chunk.message(index, 0)
     payload, encoding = payload_start(message.body, truncate, False)
     return StreamMessage(

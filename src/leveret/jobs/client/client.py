@@ -272,7 +272,7 @@ class Client:
             tries += 1
             try:
                 request = encoder.encode(call.method, call.path, call.body)
-                return call.result(self._try(request, deadline), may_be_done=is_unsure)
+                return call.result(self._try_once(request, deadline), may_be_done=is_unsure)
             except NotAuthenticatedError:  # the service did nothing
                 if not may_renew:
                     raise
@@ -285,7 +285,7 @@ class Client:
                 is_unsure |= may_be_done(fault)
                 time.sleep(pause_s)
 
-    def _try(self, request: bytes, deadline: float) -> Answer:
+    def _try_once(self, request: bytes, deadline: float) -> Answer:
         connection = self._connections.take(max(deadline - time.monotonic(), 0.001))
         try:
             answer = connection.ask(request, deadline)

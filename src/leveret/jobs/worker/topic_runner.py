@@ -107,7 +107,7 @@ class TopicRunner:
             return
         found = waiting.result()
         for job in found if isinstance(found, list) else ():
-            self._begin(job, group)
+            self._begin_job(job, group)
 
     async def _dequeue(self, limit: int) -> list[Job]:
         """Return jobs; pause and try again where the service cannot be reached."""
@@ -129,13 +129,13 @@ class TopicRunner:
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 2, _PAUSE_S_MAX)
 
-    def _begin(self, job: Job, group: asyncio.TaskGroup) -> None:
+    def _begin_job(self, job: Job, group: asyncio.TaskGroup) -> None:
         hold = self._held.take(job)
         hold.is_cancellable = self._is_coroutine
         self._working += 1
-        hold.task = group.create_task(self._work(hold), name=f"job {job.id}")
+        hold.task = group.create_task(self._run_job(hold), name=f"job {job.id}")
 
-    async def _work(self, hold: HeldJob) -> None:
+    async def _run_job(self, hold: HeldJob) -> None:
         try:
             await self._call(hold.job)
         except asyncio.CancelledError:

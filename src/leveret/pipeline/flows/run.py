@@ -67,11 +67,11 @@ def run_once(
     lock = lake.path / "_checkpoints" / "run.lock"
     with exclusive_lock(lock, f"another run works on the lake {lake.path}: this one does nothing"):
         return RunResult(
-            [_one(spark, environment, request, s, on_progress) for s in request.streams]
+            [_run_stream(spark, environment, request, s, on_progress) for s in request.streams]
         )
 
 
-def _one(
+def _run_stream(
     spark: SparkSession,
     environment: Environment,
     request: RunRequest,

@@ -144,7 +144,7 @@ class Tables:
             return self._stream(name, columns)
         if not kind:
             return self._without_prefix(name, columns)
-        return self._of_lake(kind, name) if kind in LAYERS else None
+        return self._lake_table(kind, name) if kind in LAYERS else None
 
     def _without_prefix(self, name: str, columns: list[str]) -> DataFrame | None:
         """Return a stream, or what the lake has of it; None if Spark has to know the name."""
@@ -158,7 +158,7 @@ class Tables:
                 return self._archived(name, fault)
             self._unknown[name] = self._unknown_stream(name, fault)
             return None
-        return self._of_lake(BRONZE, name) if self._is_archived(name) else None
+        return self._lake_table(BRONZE, name) if self._is_archived(name) else None
 
     def _unknown_stream(self, name: str, fault: BrokerError) -> BrokerError:
         """Return the error for a name that is not in the lake, and of no stream we may read."""
@@ -174,7 +174,7 @@ class Tables:
             return union_read(self._spark, self._environment, name, columns)
         return self._of_broker(columns, stream=name, pushFilters=True)
 
-    def _of_lake(self, layer: str, name: str) -> DataFrame:
+    def _lake_table(self, layer: str, name: str) -> DataFrame:
         if self._lake is None:
             raise ConfigError(f"give --lake DIR: {layer}.{name} is a table of the lake")
         if layer == BRONZE:
