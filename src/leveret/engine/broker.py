@@ -13,7 +13,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from leveret.engine.backlog.page_reader import PageReader
-from leveret.engine.commands.consuming import wake_parked
+from leveret.engine.commands.consuming import resume_suspended
 from leveret.engine.commands.content import Content
 from leveret.engine.commands.dead_letter import is_long_chain, record_death, spread_of
 from leveret.engine.commands.firehose import Firehose
@@ -190,7 +190,7 @@ class Broker:
                 for session in with_room:
                     assert isinstance(session, Session)
                     try:
-                        wake_parked(self.slots, session)
+                        resume_suspended(self.slots, session)
                     except Exception as fault:
                         turn.note_fault("waking the consumers of a session", fault)
             if turn.dirty:

@@ -106,7 +106,7 @@ class Holder:
         self.unacked: i64 = 0  # messages in flight
         self.unacked_bytes: i64 = 0  # body bytes of these messages
         self.timeout_ms: i64 = 0  # how long it may hold a message; 0 = without limit
-        self.parked: bool = False  # not in the round robin until it can take messages again
+        self.suspended: bool = False  # not in the round robin until it can take messages again
 
 
 @mypyc_attr(acyclic=True)

@@ -120,14 +120,14 @@ def set_prefetch(slots: Slots, session: Session, *, count: i64, size: i64, share
     session.shared_prefetch = count
     session.shared_prefetch_bytes = size
     session.turn.work += len(session.consumers) // CONSUMERS_PER_COPY
-    wake_parked(slots, session)
+    resume_suspended(slots, session)
 
 
-def wake_parked(slots: Slots, session: Session) -> None:
-    """Let the session's parked consumers try again."""
+def resume_suspended(slots: Slots, session: Session) -> None:
+    """Let the session's suspended consumers try again."""
     for consumer in session.consumers.values():
-        if consumer.parked:
-            slots.queue(consumer.queue).unpark(consumer)
+        if consumer.suspended:
+            slots.queue(consumer.queue).resume_consumer(consumer)
 
 
 def refill(slots: Slots, outlet: Outlet, credit: i64) -> None:
@@ -137,5 +137,5 @@ def refill(slots: Slots, outlet: Outlet, credit: i64) -> None:
         starved = outlet.starved
         outlet.starved = []
         for consumer in starved:
-            if consumer.parked:
-                slots.queue(consumer.queue).unpark(consumer)
+            if consumer.suspended:
+                slots.queue(consumer.queue).resume_consumer(consumer)

@@ -124,7 +124,7 @@ def standing_reasons(queue: Queue) -> list[Reason]:
 def _is_handing_over(queue: Queue) -> bool:
     """Return True if the active consumer gets no more because another one takes over."""
     active = queue.subscribers.active
-    return active is not None and active.parked and active.has_room()
+    return active is not None and active.suspended and active.has_room()
 
 
 def _prefetch_full(queue: Queue, full: list[Consumer]) -> Reason:

@@ -3,7 +3,7 @@
 Usually all consumers are served in turn (`RoundRobin`). With a single active consumer only one is
 in the round robin, and the others wait until it ends. On quorum queues a consumer of higher
 priority takes over as soon as the active one has settled its messages (RabbitMQ 4). Until then the
-active one is parked.
+active one is suspended.
 
 A single active consumer that ends may still hold messages. The next one is served when these are
 settled or back in the queue, so that it gets them in their order. RabbitMQ: the next consumer of a
@@ -11,7 +11,7 @@ classic queue is served at once, and gets the returned messages after later ones
 
 Invariants:
 
-- A consumer is in the round robin, or parked, exactly while it is `active`.
+- A consumer is in the round robin, or suspended, exactly while it is `active`.
 - While `departed` is set, no consumer is active.
 """
 
@@ -67,18 +67,20 @@ class Subscribers:
             self.active = None
             if consumer.unacked != 0:
                 self.departed = consumer
-                consumer.parked = True  # so that `unpark` is called for each message it settles
+                consumer.suspended = (
+                    True  # so that `resume_consumer` is called for each message it settles
+                )
             else:
                 self._activate_next()
 
-    def unpark(self, consumer: Consumer) -> None:
-        """Serve a parked consumer again, or hand over if it has settled everything."""
+    def resume_consumer(self, consumer: Consumer) -> None:
+        """Serve a suspended consumer again, or hand over if it has settled everything."""
         if consumer is self.departed:
             if consumer.unacked == 0:
                 self._forget_departed()
                 self._activate_next()
         elif not (self.single_active and self._hand_over(consumer)):
-            self.round_robin.unpark(consumer)
+            self.round_robin.resume_consumer(consumer)
 
     def holders(self) -> list[Consumer]:
         """Return the consumers, and the ended consumer whose messages keep the next one waiting."""
@@ -88,7 +90,7 @@ class Subscribers:
         """End all subscriptions, because the queue is deleted. Return the consumers."""
         ended = self.members
         for consumer in ended:
-            consumer.parked = False
+            consumer.suspended = False
             consumer.ended = QUEUE_GONE
             consumer.session.consumers.pop(consumer.tag, None)
             _note_gone(consumer)
@@ -100,7 +102,7 @@ class Subscribers:
 
     def _forget_departed(self) -> None:
         if self.departed is not None:
-            self.departed.parked = False
+            self.departed.suspended = False
             self.departed = None
 
     def _activate_next(self) -> None:
@@ -125,9 +127,9 @@ class Subscribers:
         """Stop serving the active consumer if the newcomer has a higher priority."""
         if not self.hands_over or newcomer.priority <= active.priority:
             return
-        if not active.parked:
+        if not active.suspended:
             self.round_robin.remove(active)
-            active.parked = True
+            active.suspended = True
         if active.unacked == 0:
             self._hand_over(active)
 
@@ -140,7 +142,7 @@ class Subscribers:
         if not self.hands_over or waiting is None or waiting.priority <= active.priority:
             return False
         if active.unacked == 0:
-            active.parked = False
+            active.suspended = False
             active.active = False
             self._activate(waiting)
         return True

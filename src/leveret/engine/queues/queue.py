@@ -309,8 +309,8 @@ class Queue(QueueState):
             session = holder.session
             session.consumed -= 1
             session.consumed_bytes -= body_bytes
-            if holder.parked:
-                self.unpark(holder)
+            if holder.suspended:
+                self.resume_consumer(holder)
             if session.shared_prefetch != 0 or session.shared_prefetch_bytes != 0:
                 self.turn.with_room.append(session)
 
@@ -421,7 +421,7 @@ class Queue(QueueState):
             self.note_consumer("consumer.deleted", consumer)
             self.turn.ended.append(consumer)
 
-    def unpark(self, consumer: Consumer) -> None:
-        """Serve a parked consumer again that may have room."""
-        self.subscribers.unpark(consumer)
+    def resume_consumer(self, consumer: Consumer) -> None:
+        """Serve a suspended consumer again that may have room."""
+        self.subscribers.resume_consumer(consumer)
         self.touch()

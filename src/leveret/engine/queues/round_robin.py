@@ -1,10 +1,10 @@
 """Whose turn it is: the consumers of one queue, by priority, round robin inside one priority.
 
 A consumer that cannot take a message (its prefetch window is full, or its outlet has no credit) is
-parked: it is removed from the round robin, so that nothing searches past it. When it has room again
-it comes back as the next one. It does not lose its turn by waiting.
+suspended: it is removed from the round robin, so that nothing searches past it. When it has room
+again it comes back as the next one. It does not lose its turn by waiting.
 
-Invariant: a consumer is in exactly one group, or parked, or not in the round robin at all.
+Invariant: a consumer is in exactly one group, or suspended, or not in the round robin at all.
 """
 
 from mypy_extensions import i64
@@ -36,8 +36,8 @@ class RoundRobin:
             group.at = 0
 
     def remove(self, consumer: Consumer) -> None:
-        """Remove a consumer, which may be parked or may never have joined."""
-        consumer.parked = False
+        """Remove a consumer, which may be suspended or may never have joined."""
+        consumer.suspended = False
         for group in self.groups:
             if group.priority == consumer.priority:
                 if consumer in group.members:
@@ -61,12 +61,12 @@ class RoundRobin:
                 kept.append(group)
         self.groups = kept
         for consumer in gone:
-            consumer.parked = False
+            consumer.suspended = False
 
-    def unpark(self, consumer: Consumer) -> None:
-        """Bring a parked consumer back, as the next one of its priority."""
-        assert consumer.parked
-        consumer.parked = False
+    def resume_consumer(self, consumer: Consumer) -> None:
+        """Bring a suspended consumer back, as the next one of its priority."""
+        assert consumer.suspended
+        consumer.suspended = False
         group = self._group(consumer.priority)
         if group.at > len(group.members):
             group.at = 0
@@ -85,7 +85,7 @@ class RoundRobin:
                 elif consumer.has_room():
                     group.at += 1
                     return consumer
-                consumer.parked = True
+                consumer.suspended = True
                 members.pop(group.at)
         return None
 

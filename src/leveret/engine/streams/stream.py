@@ -268,14 +268,14 @@ class Stream(Queue):
         self.subscribers.members = [consumer for consumer in members if consumer not in gone]
         for consumer in consumers:
             self.note_consumer("consumer.deleted", consumer)
-            consumer.parked = False
+            consumer.suspended = False
         if not self.consumers:
             self._recent = []
             self._recent_bytes = 0
             self.segments.release()
 
-    def unpark(self, consumer: Consumer) -> None:
-        consumer.parked = False
+    def resume_consumer(self, consumer: Consumer) -> None:
+        consumer.suspended = False
         self.touch()
 
     def pump(self) -> None:
@@ -285,7 +285,7 @@ class Stream(Queue):
         if self.paused:
             return
         for consumer in self.consumers:
-            if not consumer.parked:
+            if not consumer.suspended:
                 assert isinstance(consumer, Reader)
                 self._serve(consumer)
 
@@ -294,10 +294,10 @@ class Stream(Queue):
         while reader.offset < self.end_offset:
             if reader.session.outlet.credit <= 0:
                 reader.session.outlet.starved.append(reader)
-                reader.parked = True
+                reader.suspended = True
                 return
             if not reader.has_room():
-                reader.parked = True
+                reader.suspended = True
                 return
             if passed <= 0:  # continue in another turn, so that others are served too
                 self.turn.timers.arm(self.timer, self.turn.now_ms)

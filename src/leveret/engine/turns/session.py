@@ -3,7 +3,7 @@
 A `Session` holds deliveries: their tags, the messages in flight, the prefetch limits. An AMQP
 channel is a session. A `Consumer` is a subscription of a session to one queue. An `Outlet` (a
 connection) carries several sessions and has a credit in bytes. When the credit is used up, its
-consumers are parked until the runtime reports that the peer has read (`consuming.refill`). That
+consumers are suspended until the runtime reports that the peer has read (`consuming.refill`). That
 makes back-pressure an input of the engine.
 """
 
@@ -34,7 +34,7 @@ class Outlet(OutletBase):
     def __init__(self) -> None:
         super().__init__()
         self.credit: i64 = 0  # bytes that may be delivered before the next refill
-        self.starved: list[Consumer] = []  # consumers that are parked for lack of credit
+        self.starved: list[Consumer] = []  # consumers that are suspended for lack of credit
         self.exclusive_queues: dict[
             str, Target
         ] = {}  # by name; they are deleted when the outlet closes

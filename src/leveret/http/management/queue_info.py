@@ -222,7 +222,7 @@ def consumer_capacity(queue: Queue) -> float:
     """Return the share of the consumers that can take a message now."""
     if not queue.consumers:
         return 0.0
-    free = sum(1 for consumer in queue.consumers if consumer.active and not consumer.parked)
+    free = sum(1 for consumer in queue.consumers if consumer.active and not consumer.suspended)
     return free / len(queue.consumers)
 
 

@@ -29,10 +29,10 @@ class Scene:
         self.consumers[name].unacked = 1
 
     def free(self, name: str) -> None:
-        """Unpark a consumer, as a queue does when a message is settled."""
+        """Resume a consumer, as a queue does when a message is settled."""
         self.consumers[name].unacked = 0
-        if self.consumers[name].parked:
-            self.round_robin.unpark(self.consumers[name])
+        if self.consumers[name].suspended:
+            self.round_robin.resume_consumer(self.consumers[name])
 
     def turns(self, count: int) -> str:
         found = [self.round_robin.next() for _ in range(count)]
@@ -89,7 +89,7 @@ def test_a_consumer_whose_outlet_has_no_credit_waits_for_it() -> None:
     assert scene.turns(2) == "--"
     assert scene.outlet.starved == [scene.consumers["a"]]
     scene.outlet.credit = 1
-    scene.round_robin.unpark(scene.consumers["a"])
+    scene.round_robin.resume_consumer(scene.consumers["a"])
     assert scene.turns(1) == "a"
 
 
