@@ -21,10 +21,12 @@ from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from leveret.errors import JobsUnavailableError
 from leveret.job_model import WAIT_MS_MAX
+from leveret.job_service.shards import keepalive
 from leveret.job_service.shards.addresses import CLUSTER, SENTINEL
 from leveret.job_service.shards.buffered_job import BufferedJob, encode_id
 from leveret.job_service.shards.redis import keys as redis_keys
 from leveret.job_service.shards.redis.pipelined_connection import (
+    PING,
     PipelinedConnection,
     encode_array_head,
     encode_words,
@@ -39,7 +41,6 @@ Answer = TypeVar("Answer")
 CONNECTIONS_MAX: Final = 32
 _COUNT: Final[TopicName] = ("", "")  # the key of the number of shards: no topic has an empty name
 _BUFFERS: Final = redis_keys.BUFFERS.encode()
-_PING: Final = encode_array_head(1) + encode_words((b"PING",))
 _QUEUES: Final = redis_keys.QUEUES.encode()
 PROBE_KEPT_MS: Final = 60_000
 NOTES_MAX: Final = 1_000  # that are written to a shard at a time
@@ -64,6 +65,7 @@ class RedisClient:
             max_connections=CONNECTIONS_MAX,
             timeout=settings.deadline_s,
             socket_connect_timeout=settings.deadline_s,
+            **_socket_options(parts.scheme),
         )
         self._redis: Any = Redis.from_pool(pool)
         self.health: Final = ServerHealth(self.name, is_skew_measured=not settings.is_time_given)
@@ -306,7 +308,7 @@ class RedisClient:
         """Return the run of Redis; ask for it if no command was sent yet."""
         if not self.run:
             try:
-                await self._pipelined.ask(_PING)
+                await self._pipelined.ask(PING)
             except Exception as error:
                 raise self._error_of(error) from error
         return self.run
@@ -409,6 +411,12 @@ class RedisClient:
         """Renew the lease of a node number, or end it with 0; False where it was not ours."""
         key = redis_keys.node_key(number)
         return bool(await self._ask(self._renew(keys=[key], args=[owner, lease_ms])))
+
+
+def _socket_options(scheme: str) -> dict[str, object]:
+    if scheme == "unix":
+        return {}
+    return {"socket_keepalive": True, "socket_keepalive_options": keepalive.TCP_OPTIONS}
 
 
 def _refusal(error: ResponseError) -> str:
