@@ -61,6 +61,25 @@ def test_the_first_failed_probe_tells_its_cause(
     asyncio.run(main())
 
 
+def test_causes_are_sentences_without_numbers_of_the_system(deployment: Deployment) -> None:
+    port = free_port()
+    dsns = [f"postgresql://leveret@127.0.0.1:{port}/jobs"]
+    nowhere = deployment.at(redis_url=f"redis://127.0.0.1:{port}/0", dsns=dsns)
+
+    async def main() -> None:
+        store = nowhere.store()
+        await store.start()
+        assert store.report().faults() == [
+            f"redis (127.0.0.1:{port}) does not answer: Connection refused",
+            f"shard 0 (127.0.0.1:{port}/jobs) does not answer: Connection refused",
+        ]
+        refusal = await refuses(store.enqueue([new()]), JobsUnavailableError)
+        assert "shard 0" in refusal and "which has the shard map" in refusal
+        await store.stop(WITHIN_S)
+
+    asyncio.run(main())
+
+
 def test_a_node_number_that_cannot_be_renewed_is_told_once(
     deployment: Deployment, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

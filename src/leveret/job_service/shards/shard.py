@@ -21,7 +21,13 @@ from urllib.parse import urlsplit
 import asyncpg
 import msgspec
 
-from leveret.errors import ConfigError, JobsError, JobsUnavailableError, NewerFormatError
+from leveret.errors import (
+    ConfigError,
+    JobsError,
+    JobsUnavailableError,
+    NewerFormatError,
+    system_reason,
+)
 from leveret.job_service.shards import keepalive
 from leveret.job_service.shards.due_times import DueTimes
 from leveret.job_service.shards.migration import migrate
@@ -488,4 +494,6 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, asyncpg.InternalClientError):
         # So asyncpg fails if the server has sent its last words, but not yet the end of the stream.
         return "the server ended the connection"
+    if isinstance(error, OSError):
+        return system_reason(error)
     return str(error).partition("\n")[0] or type(error).__name__  # without details and hints

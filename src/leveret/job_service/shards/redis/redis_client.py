@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
-from leveret.errors import JobsUnavailableError
+from leveret.errors import JobsUnavailableError, system_reason
 from leveret.job_model import WAIT_MS_MAX
 from leveret.job_service.shards import keepalive
 from leveret.job_service.shards.addresses import CLUSTER, SENTINEL
@@ -424,10 +424,13 @@ def _refusal(error: ResponseError) -> str:
     return str(error).partition(" script: ")[0]
 
 
-def _cause(error: BaseException) -> str:
+def _cause(error: Exception) -> str:
     if isinstance(error, TimeoutError) and not str(error):
         return "no answer within the deadline"
-    return str(error) or type(error).__name__
+    fault = error.__cause__ or error.__context__
+    if isinstance(error, RedisError) and isinstance(fault, OSError):
+        return system_reason(fault)  # the library quotes the numbers of the system
+    return system_reason(error)
 
 
 class _Script:
