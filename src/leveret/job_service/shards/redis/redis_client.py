@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
-from leveret.errors import JobsUnavailableError, system_reason
+from leveret.errors import ConfigError, JobsUnavailableError, system_reason
 from leveret.job_model import WAIT_MS_MAX
 from leveret.job_service.shards import keepalive
 from leveret.job_service.shards.addresses import CLUSTER, SENTINEL
@@ -60,13 +60,19 @@ class RedisClient:
         self.name: Final = f"redis ({parts.hostname or 'local'}:{parts.port or 6379})"
         # `_ask` limits the time. With `socket_timeout` the library loses cancellations on
         # Python 3.11.
-        pool: Any = BlockingConnectionPool.from_url(
-            url,
-            max_connections=CONNECTIONS_MAX,
-            timeout=settings.deadline_s,
-            socket_connect_timeout=settings.deadline_s,
-            **_socket_options(parts.scheme),
-        )
+        try:
+            pool: Any = BlockingConnectionPool.from_url(
+                url,
+                max_connections=CONNECTIONS_MAX,
+                timeout=settings.deadline_s,
+                socket_connect_timeout=settings.deadline_s,
+                **_socket_options(parts.scheme),
+            )
+            pool.make_connection()  # checks the options
+        except (TypeError, ValueError, RedisError) as error:
+            raise ConfigError(
+                f"jobs_redis: the options after ? in the address cannot be used: {error}"
+            ) from error
         self._redis: Any = Redis.from_pool(pool)
         self.health: Final = ServerHealth(self.name, is_skew_measured=not settings.is_time_given)
         self.on_up: Callable[[], Awaitable[None]] | None = None
