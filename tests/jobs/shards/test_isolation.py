@@ -1,6 +1,7 @@
 """A server that fails affects only the calls that need it."""
 
 import asyncio
+import logging
 from contextlib import closing
 from urllib.parse import urlsplit
 
@@ -55,6 +56,32 @@ def test_a_refused_connection_leaves_those_that_work(new_deployment: Deployment)
             assert sum(shard.refused_connections for shard in store._shards) > 0
 
     asyncio.run(main())
+
+
+def test_a_login_that_is_refused_now_leaves_the_connections_that_work(
+    new_deployment: Deployment, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its password was changed, for example, and the nodes get the new one by a restart."""
+
+    async def main() -> None:
+        limited = [await _limit_connections(dsn, -1) for dsn in new_deployment.dsns]
+        async with new_deployment.at(dsns=limited).node() as store:
+            topics = [f"t{n}" for n in range(30)]
+            await store.enqueue([new(topic) for topic in topics])
+            await eventually(lambda: not store._wal.outstanding)
+            for dsn in new_deployment.dsns:
+                role = f"few_{urlsplit(dsn).path.removeprefix('/')}"
+                await new_deployment.rows(f"ALTER ROLE {role} NOLOGIN", shard=0)
+            calls = (store.dequeue("n", topic, 1, None, 0) for topic in topics)
+            found = await asyncio.gather(*calls)
+            assert [len(jobs) for jobs in found] == [1] * 30
+            assert [shard.health.failures for shard in store._shards] == [0, 0]
+            assert sum(shard.refused_connections for shard in store._shards) > 0
+            warnings = [each for each in caplog.messages if "not permitted to log in" in each]
+            assert 1 <= len(warnings) <= 2  # one for each shard
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(main())
 
 
 def test_a_shard_that_is_down_stops_neither_keys_nor_schedules_nor_settings_of_others(

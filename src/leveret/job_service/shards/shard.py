@@ -60,6 +60,10 @@ SERVER_SETTINGS: Final = {
 KEEPALIVE_S: Final = 60  # of silence, after which PostgreSQL asks whether a node is still there
 KEEPALIVE_RETRY_S: Final = 10
 KEEPALIVE_RETRIES: Final = 3
+_NO_CONNECTION_ERRORS: Final = (
+    asyncpg.TooManyConnectionsError,
+    asyncpg.InvalidAuthorizationSpecificationError,
+)
 _CONFLICT_ERRORS: Final = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 
 log = logging.getLogger(__name__)
@@ -91,6 +95,7 @@ class Shard:
         self._room = asyncio.Semaphore(settings.connections_max)
         self._full_until_s = 0.0  # loop time until which the disk counts as full
         self.refused_connections = 0  # connections that the server did not allow
+        self._connection_refusal = ""  # why it did not allow the last one
         self.on_up: Callable[[Any], Awaitable[None]] | None = None  # with a fresh connection
         self._listener: Any = None  # one of the connections: it gets the notifications
         # Called when a topic of the shard has ready jobs; without a topic, when any of them may.
@@ -232,20 +237,29 @@ class Shard:
     async def _take_connection(self) -> Any:
         """Return a free connection, or a new one.
 
-        A server that allows no more connections still serves the open ones: wait for one of them.
+        A server that allows no more connections, or no login by this password any more, still
+        serves the open ones: wait for one of them.
         """
         while (connection := self._maybe_free()) is None:
             try:
-                return await self._connect()
-            except asyncpg.TooManyConnectionsError as error:
+                connection = await self._connect()
+                self._connection_refusal = ""
+                return connection
+            except _NO_CONNECTION_ERRORS as error:
                 if not self._used and not self._free:
                     raise
                 self.refused_connections += 1
-                log.info("%s refuses a further connection: %s", self.name, error)
+                self._note_refused_connection(str(error))
                 if not self._free:
                     self._freed.clear()
                     await self._freed.wait()
         return connection
+
+    def _note_refused_connection(self, cause: str) -> None:
+        """Log each new cause: at the next start of the node nothing may be left of the shard."""
+        level = logging.INFO if cause == self._connection_refusal else logging.WARNING
+        log.log(level, "%s refuses a further connection: %s", self.name, cause)
+        self._connection_refusal = cause
 
     def _maybe_free(self) -> Any | None:
         """Return a free connection that the server has not closed meanwhile."""
