@@ -151,6 +151,34 @@ def test_no_service_is_one_line(tmp_path: Path) -> None:
     assert done.stderr == "leveret jobs: http://127.0.0.1:1: Connection refused\n"
 
 
+@pytest.mark.parametrize(
+    ("url", "token", "reason"),
+    [
+        ("ftp://127.0.0.1:1", "any", "'ftp://127.0.0.1:1' is not an http:// or https:// address"),
+        ("http://127.0.0.1:abc", "any", "Port could not be cast to integer value as 'abc'"),
+        ("http://127.0.0.1:1", "two\nlines", "a token or a header has characters that no header"),
+    ],
+)
+def test_an_address_or_token_that_cannot_be_used_is_one_line(
+    url: str, token: str, reason: str
+) -> None:
+    done = CliRunner().invoke(APP, ["jobs", "stats", "--url", url, "--token", token])
+    assert done.exit_code == 1
+    assert done.stderr.startswith("leveret jobs: ") and done.stderr.count("\n") == 1
+    assert reason in done.stderr
+
+
+def test_an_address_without_a_jobs_service_does_not_pass_for_a_job_that_is_gone(
+    server: RunningBroker,
+) -> None:
+    elsewhere = f"{address(server)}/elsewhere"
+    options = ["--url", elsewhere, "--token", token(server)]
+    for words in (["job", "mail", "5"], ["ack", "mail", "5", "--lease-token", "7"]):
+        done = CliRunner().invoke(APP, ["jobs", *words, *options])
+        assert done.exit_code == 1
+        assert "there is no jobs service at this address" in done.stderr
+
+
 def test_operators_set_topics_and_schedules_and_look_at_one_job(tmp_path: Path) -> None:
     secret = "a secret of the nodes that is long enough"
     with broker(http=True, disk=Disk(tmp_path), jobs_token_secret=secret) as server:

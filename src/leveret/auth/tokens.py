@@ -75,7 +75,9 @@ class TokenVerifier:
                 raise TokenRefusedError("the token is not well-formed") from fault
         if self.on_unknown_key is not None and not any(key.id == key_id for key in found):
             self.on_unknown_key()
-        raise TokenRefusedError("no key that is known has signed the token")
+        raise TokenRefusedError(
+            "the token is signed with a secret or key that this node does not have"
+        )
 
     def _header(self, token: str) -> tuple[str, str]:
         if len(token) > TOKEN_CHARACTERS_MAX:

@@ -96,7 +96,7 @@ JOBS_FAMILIES: Final = (
     node_family(
         COUNTER,
         "leveret_jobs_connections_refused_total",
-        "Connections that a shard did not allow, because it has too many.",
+        "Connections that a shard did not allow: it has too many, or refuses the login now.",
         lambda r: [
             ({"server": each.name}, each.connections_refused)
             for each in r.jobs.servers

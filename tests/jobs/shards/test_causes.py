@@ -61,6 +61,25 @@ def test_the_first_failed_probe_tells_its_cause(
     asyncio.run(main())
 
 
+def test_causes_are_sentences_without_numbers_of_the_system(deployment: Deployment) -> None:
+    port = free_port()
+    dsns = [f"postgresql://leveret@127.0.0.1:{port}/jobs"]
+    nowhere = deployment.at(redis_url=f"redis://127.0.0.1:{port}/0", dsns=dsns)
+
+    async def main() -> None:
+        store = nowhere.store()
+        await store.start()
+        assert store.report().faults() == [
+            f"redis (127.0.0.1:{port}) does not answer: Connection refused",
+            f"shard 0 (127.0.0.1:{port}/jobs) does not answer: Connection refused",
+        ]
+        refusal = await refuses(store.enqueue([new()]), JobsUnavailableError)
+        assert "shard 0" in refusal and "which has the shard map" in refusal
+        await store.stop(WITHIN_S)
+
+    asyncio.run(main())
+
+
 def test_a_node_number_that_cannot_be_renewed_is_told_once(
     deployment: Deployment, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,7 +260,23 @@ def test_health_is_well_when_all_servers_answer(deployment: Deployment) -> None:
     ("redis_url", "dsn", "reason"),
     [
         ("localhost:6379", "postgresql://a/b", "an address begins with redis://"),
-        ("redis://h:port/0", "postgresql://a/b", "the address cannot be read"),
+        (
+            "redis://h:port/0",
+            "postgresql://a/b",
+            "jobs_redis: the address cannot be read: its port",
+        ),
+        (
+            "rediss://h?ssl_ca_certs=/none",
+            "postgresql://a/b",
+            "ssl_ca_certs: there is no file /none",
+        ),
+        ("redis://h/0", "postgresql://u:p@ss@a/b", "jobs_postgres: in a user name or password, wr"),
+        ("redis://h/0", "postgresql://u:secret/x@a/b", "cannot be read: its port is not a number"),
+        (
+            "redis://h/0",
+            "postgresql://a/b,postgresql://a/c",
+            "jobs_postgres: addresses are separat",
+        ),
         ("redis://h/zero", "postgresql://a/b", "zero is not the number of a database"),
         ("redis+sentinel://h/0", "postgresql://a/b", "Redis Sentinel is not supported"),
         ("redis://a:1,b:2/0", "postgresql://a/b", "Redis Cluster is not supported"),
@@ -253,6 +288,18 @@ def test_health_is_well_when_all_servers_answer(deployment: Deployment) -> None:
 def test_addresses_that_cannot_be_right_are_refused(redis_url: str, dsn: str, reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         check_addresses(redis_url, [dsn])
+
+
+def test_an_address_that_cannot_be_read_does_not_tell_the_password() -> None:
+    with pytest.raises(ConfigError) as told:
+        check_addresses("redis://h", ["postgresql://u:sec/ret@a/b"])
+    assert "sec" not in str(told.value)
+
+
+@pytest.mark.parametrize("query", ["nosuch=1", "socket_timeout=soon"])
+def test_options_of_redis_that_do_not_exist_are_told(deployment: Deployment, query: str) -> None:
+    with pytest.raises(ConfigError, match=r"jobs_redis: the options after .* cannot be used: .+"):
+        deployment.at(redis_url=f"redis://h/0?{query}").store()
 
 
 def test_addresses_of_every_kind_are_taken() -> None:

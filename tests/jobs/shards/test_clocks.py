@@ -118,7 +118,8 @@ def test_a_clock_that_is_set_right_again_is_noticed(deployment: Deployment) -> N
             shard = store._routes.shard_of(("n", "t"))
             off_ns[0] = 90 * 10**9
             await shard.probe()
-            assert "ahead of" in await refuses(store.enqueue([new()]))
+            refusal = await refuses(store.enqueue([new()]))
+            assert "ahead of" in refusal and "a restart of the node" in refusal
             clock._now_ns -= off_ns[0]  # as after three minutes at half speed
             off_ns[0] = 0
             await eventually(lambda: not shard.health.skew_refusal())

@@ -5,16 +5,18 @@ No test can pass by a regular look at the shards: the next one is an hour away.
 
 import asyncio
 import math
+import socket
 import time
 from collections.abc import Awaitable, Callable
 
+import asyncpg
 import pytest
 from msgspec import structs
 
 from leveret.clock import Clock
 from leveret.errors import JobsUnavailableError
 from leveret.job_model import Schedule, TopicSettings
-from leveret.job_service.shards import ShardsStore
+from leveret.job_service.shards import ShardsStore, keepalive
 from leveret.job_service.shards.resharding.topic_mover import open_mover
 from leveret.job_service.shards.shard import Shard
 from tests.jobs.shards.deployment import (
@@ -236,6 +238,99 @@ def test_a_call_after_a_rest_measures_the_clock_first(
             await until_at_rest(store)
             offset_s = 7200.0
             assert "ahead of" in await refuses(call(store), JobsUnavailableError)
+
+    asyncio.run(main())
+
+
+def test_a_call_measures_the_clock_first_although_all_connections_are_in_use(
+    deployment: Deployment,
+) -> None:
+    offset_s = 0.0
+    clock = Clock(lambda: time.time_ns() + round(offset_s * 1e9))
+
+    async def main() -> None:
+        nonlocal offset_s
+        async with deployment.node(clock=clock, settings=RESTING) as store:
+            await until_at_rest(store)
+            shard = shard_of(store)
+            are_used = asyncio.Barrier(len(shard._free) + 1)
+            is_over = asyncio.Event()
+
+            async def use(_connection: object) -> None:
+                await are_used.wait()
+                await is_over.wait()
+
+            calls = asyncio.gather(*(shard.run(use) for _ in list(shard._free)))
+            await are_used.wait()
+            assert not shard._free
+            offset_s = 7200.0
+            assert "ahead of" in await refuses(store.enqueue([new()]), JobsUnavailableError)
+            is_over.set()
+            await calls
+
+    asyncio.run(main())
+
+
+def test_a_call_after_a_rest_does_not_wait_for_connections_that_the_network_lost(
+    deployment: Deployment, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with proxy(postgres.port) as line:
+            dsns = [dsn.replace(f":{postgres.port}/", f":{line.port}/") for dsn in deployment.dsns]
+            async with deployment.at(dsns=dsns).node(settings=RESTING) as store:
+                await until_at_rest(store)
+                monkeypatch.setattr(keepalive, "REST_S", 0.0)
+                line.silence()
+                await asyncio.gather(*(shard.freshen() for shard in store._shards))
+                (id,) = (await store.enqueue([new()])).ids
+                assert [job.id for job in await store.dequeue(*TOPIC, 1, None, 0)] == [id]
+                assert [shard.health.failures for shard in store._shards] == [0, 0]
+                assert all(shard.is_listening for shard in store._shards)
+
+    asyncio.run(main())
+
+
+def test_a_slow_shard_keeps_its_connections_after_a_rest(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It allows no further connection, so that the first one has to do."""
+
+    async def main() -> None:
+        async with deployment.node(settings=RESTING) as store:
+            await until_at_rest(store)
+            shard = shard_of(store)
+            before = shard._listener
+            monkeypatch.setattr(keepalive, "REST_S", 0.0)
+            monkeypatch.setattr(keepalive, "SIGN_S", 0.0)
+            has_tried = asyncio.Event()
+            measure = shard._measure
+
+            async def refused() -> None:
+                has_tried.set()
+                raise asyncpg.TooManyConnectionsError("too many clients")
+
+            async def slowly(connection: object) -> None:
+                await has_tried.wait()
+                await measure(connection)
+
+            monkeypatch.setattr(shard, "_connect", refused)
+            monkeypatch.setattr(shard, "_measure", slowly)
+            await shard.freshen()
+            assert shard.is_up and shard.is_fresh
+            assert shard._listener is before and shard.is_listening
+            monkeypatch.undo()
+
+    asyncio.run(main())
+
+
+def test_the_system_looks_after_connections_that_rest(deployment: Deployment) -> None:
+    async def main() -> None:
+        async with deployment.node(settings=RESTING) as store:
+            for shard in store._shards:
+                used = shard._listener._transport.get_extra_info("socket")
+                assert used.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+                for option, value in keepalive.TCP_OPTIONS.items():
+                    assert used.getsockopt(socket.IPPROTO_TCP, option) == value
 
     asyncio.run(main())
 

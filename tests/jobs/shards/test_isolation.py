@@ -1,6 +1,7 @@
 """A server that fails affects only the calls that need it."""
 
 import asyncio
+import logging
 from contextlib import closing
 from urllib.parse import urlsplit
 
@@ -9,7 +10,7 @@ import pytest
 import redis
 from msgspec import structs
 
-from leveret.job_model import Schedule, TopicSettings
+from leveret.job_model import NewJob, Schedule, TopicSettings
 from leveret.job_service.shards import schedules
 from tests.jobs.shards.deployment import (
     QUICK,
@@ -18,6 +19,7 @@ from tests.jobs.shards.deployment import (
     Deployment,
     drain,
     eventually,
+    hold_flushers,
     new,
     refuses,
     topic_on,
@@ -54,6 +56,32 @@ def test_a_refused_connection_leaves_those_that_work(new_deployment: Deployment)
             assert sum(shard.refused_connections for shard in store._shards) > 0
 
     asyncio.run(main())
+
+
+def test_a_login_that_is_refused_now_leaves_the_connections_that_work(
+    new_deployment: Deployment, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its password was changed, for example, and the nodes get the new one by a restart."""
+
+    async def main() -> None:
+        limited = [await _limit_connections(dsn, -1) for dsn in new_deployment.dsns]
+        async with new_deployment.at(dsns=limited).node() as store:
+            topics = [f"t{n}" for n in range(30)]
+            await store.enqueue([new(topic) for topic in topics])
+            await eventually(lambda: not store._wal.outstanding)
+            for dsn in new_deployment.dsns:
+                role = f"few_{urlsplit(dsn).path.removeprefix('/')}"
+                await new_deployment.rows(f"ALTER ROLE {role} NOLOGIN", shard=0)
+            calls = (store.dequeue("n", topic, 1, None, 0) for topic in topics)
+            found = await asyncio.gather(*calls)
+            assert [len(jobs) for jobs in found] == [1] * 30
+            assert [shard.health.failures for shard in store._shards] == [0, 0]
+            assert sum(shard.refused_connections for shard in store._shards) > 0
+            warnings = [each for each in caplog.messages if "not permitted to log in" in each]
+            assert 1 <= len(warnings) <= 2  # one for each shard
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(main())
 
 
 def test_a_shard_that_is_down_stops_neither_keys_nor_schedules_nor_settings_of_others(
@@ -114,6 +142,70 @@ def test_a_schedule_that_waits_for_a_silent_redis_does_not_hold_its_shard(
                     await store._schedules.fire(shard)
                 told = [each.getMessage() for each in caplog.records]
                 assert sum("the schedule s of n could not fire" in each for each in told) == 1
+
+    asyncio.run(main())
+
+
+def test_schedules_that_cannot_fire_hold_back_no_other(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More of them are due, and earlier, than one transaction handles."""
+    monkeypatch.setattr(schedules, "FIRED_MAX", 2)
+    full = topic_on(0, namespace="m")
+    once = "UPDATE schedules SET next_at = now() - INTERVAL '1 s', cron = '0 3 * * *'"
+    earlier = "UPDATE schedules SET next_at = now() - INTERVAL '1 h' WHERE namespace = 'm'"
+
+    async def main() -> None:
+        async with deployment.node(settings=structs.replace(QUIET, buffer_max=1)) as store:
+            hold_flushers(store)
+            shard = store._shards[0]
+            await store.enqueue([NewJob(namespace="m", topic=full, payload=b"fills it")])
+            for number in range(7):
+                refused = Schedule(name=f"s{number}", namespace="m", topic=full, cron="@daily")
+                await store.set_schedule(refused)
+            await store.set_schedule(
+                Schedule(name="s", namespace="n", topic=HERE, cron="@daily", payload=b"fired")
+            )
+            await deployment.rows(once)
+            await deployment.rows(earlier)
+            await store._schedules.fire(shard)
+            assert await drain(store, HERE) == [b"fired"]
+
+            # They rest for a while, and a schedule that becomes due meanwhile does not wait for it.
+            monkeypatch.setattr(schedules, "RETRY_S", 3600.0)
+            await store._schedules.fire(shard)
+            await deployment.rows(f"{once} WHERE namespace = 'n'")
+            await store._schedules.fire(shard)
+            assert await drain(store, HERE) == [b"fired"]
+
+            monkeypatch.setattr(schedules, "RETRY_S", 0.0)
+            for _ in range(8):  # the first call ends the pass; there is room for one job at a time
+                await store._updater.flush(("m", full))
+                await store._schedules.fire(shard)
+            await store._updater.flush(("m", full))
+            assert len(await store.dequeue("m", full, 10, None, 0)) == 8
+
+    asyncio.run(main())
+
+
+def test_a_schedule_whose_timezone_this_machine_lacks_holds_back_no_other(
+    deployment: Deployment, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with deployment.node(settings=QUIET) as store:
+            for name in ("elsewhere", "here"):
+                await store.set_schedule(
+                    Schedule(name=name, namespace="n", topic=HERE, cron="@daily")
+                )
+            await deployment.rows(
+                "UPDATE schedules SET next_at = now() - INTERVAL '1 s', timezone ="
+                " CASE name WHEN 'elsewhere' THEN 'Europe/Atlantis' ELSE 'UTC' END"
+            )
+            await store._schedules.fire(store._shards[0])
+            assert await drain(store, HERE) == [b""]
+            assert "there is no timezone Europe/Atlantis" in caplog.text
+            sql = "SELECT name FROM schedules WHERE next_at < now()"
+            assert [row["name"] for row in await deployment.rows(sql)] == ["elsewhere"]
 
     asyncio.run(main())
 

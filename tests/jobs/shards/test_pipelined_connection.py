@@ -1,6 +1,7 @@
 """The pipelined connection to Redis: each command is answered once, none is sent twice."""
 
 import asyncio
+import socket
 from contextlib import closing
 from typing import Any
 
@@ -9,12 +10,16 @@ import redis
 from redis.asyncio import ConnectionPool
 from redis.exceptions import BusyLoadingError, RedisError, ResponseError
 
+from leveret.clock import Clock
+from leveret.job_service.shards import keepalive
 from leveret.job_service.shards.redis.pipelined_connection import (
     PipelinedConnection,
     encode_array_head,
     encode_words,
 )
-from tests.jobs.shards.deployment import WITHIN_S, Deployment, drain, new
+from leveret.job_service.shards.redis.redis_client import RedisClient
+from tests.jobs.shards.deployment import QUICK, WITHIN_S, Deployment, drain, new
+from tests.proxy import proxy
 from tools.services import RedisServer
 
 pytestmark = pytest.mark.compiled_only("the store is the same in both forms")
@@ -121,6 +126,72 @@ def test_a_connection_that_was_closed_while_idle_is_not_used(own_redis: RedisSer
             await asyncio.sleep(0)  # the event loop reads the end of the connection
         assert await line.ask(command(b"ECHO", b"again")) == b"again"
         await line.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_connection_that_the_network_lost_during_a_rest_is_replaced(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keepalive, "REST_S", -1.0)  # every pause is a rest
+
+    async def scenario() -> None:
+        async with proxy(redis_server.port) as network:
+            line = line_to(f"redis://127.0.0.1:{network.port}/0")
+            await line.ask(command(b"PING"))
+            network.silence()
+            calls = [line.ask(command(b"ECHO", b"%d" % number)) for number in range(9)]
+            assert await asyncio.gather(*calls) == [b"%d" % number for number in range(9)]
+            await line.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_connection_that_works_is_kept_after_a_rest(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keepalive, "REST_S", -1.0)
+    monkeypatch.setattr(keepalive, "SIGN_S", WITHIN_S)
+
+    async def scenario() -> None:
+        async with proxy(redis_server.port) as network:
+            line = line_to(f"redis://127.0.0.1:{network.port}/0")
+            for number in range(3):
+                assert await line.ask(command(b"ECHO", b"%d" % number)) == b"%d" % number
+            assert network.opened == 1
+            await line.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_connection_that_ends_while_it_is_checked_is_replaced(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keepalive, "REST_S", -1.0)
+    monkeypatch.setattr(keepalive, "SIGN_S", WITHIN_S)
+
+    async def scenario() -> None:
+        async with proxy(redis_server.port) as network:
+            line = line_to(f"redis://127.0.0.1:{network.port}/0")
+            await line.ask(command(b"PING"))
+            network.reset()  # the event loop has not noticed yet
+            assert await line.ask(command(b"ECHO", b"again")) == b"again"
+            await line.close()
+
+    asyncio.run(scenario())
+
+
+def test_the_system_looks_after_connections_that_rest(redis_server: RedisServer) -> None:
+    async def scenario() -> None:
+        client = RedisClient(redis_server.fresh_url(), QUICK, Clock())
+        await client.find_run()
+        link = client._pipelined._link
+        assert link is not None
+        used = link._transport.get_extra_info("socket")
+        assert used.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        for option, value in keepalive.TCP_OPTIONS.items():
+            assert used.getsockopt(socket.IPPROTO_TCP, option) == value
+        await client.close()
 
     asyncio.run(scenario())
 

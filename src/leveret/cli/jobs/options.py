@@ -80,7 +80,7 @@ def jobs_command(function: Callable[..., None]) -> Callable[..., None]:
                 token = partial(_create_token, data, secret)  # `top` may outlive a token
             if token is None:
                 raise ConfigError(_NO_TOKEN)
-            with Client(url, token=token, namespace=namespace) as client:
+            with _make_client(url, token, namespace) as client:
                 function(client, output, **given)
 
     shared = [
@@ -88,6 +88,13 @@ def jobs_command(function: Callable[..., None]) -> Callable[..., None]:
         for name, (kind, default) in SHARED_OPTIONS.items()
     ]
     return set_parameters(command, function, [*own, *shared])
+
+
+def _make_client(url: str, token: str | Callable[[], str], namespace: str) -> Client:
+    try:
+        return Client(url, token=token, namespace=namespace)
+    except ValueError as fault:  # of the address, or of a token that cannot be sent
+        raise ConfigError(str(fault)) from fault
 
 
 def _create_token(data: Path | None, secret: str) -> str:

@@ -1,12 +1,15 @@
 """Check the addresses of Redis and PostgreSQL before they are used."""
 
+import os
 from typing import Final
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, parse_qs, urlsplit
 
 from leveret.errors import ConfigError
 
 _REDIS: Final = ("redis", "rediss", "unix")
 _POSTGRES: Final = ("postgresql", "postgres")
+_FILES: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
+_ESCAPES: Final = "in a user name or password, write @ as %40, / as %2F, # as %23 and ? as %3F"
 SENTINEL: Final = "Redis Sentinel is not supported: give the address of one Redis server"
 CLUSTER: Final = "Redis Cluster is not supported: give the address of one Redis server"
 
@@ -23,8 +26,15 @@ def check_addresses(redis_url: str, dsns: list[str]) -> None:
     database = parts.path.strip("/")
     if parts.scheme != "unix" and database and not database.isdecimal():
         raise ConfigError(f"jobs_redis: {database} is not the number of a database")
+    _require_files(parts)
     for dsn in dsns:
+        if dsn.count("://") > 1:
+            raise ConfigError(
+                "jobs_postgres: addresses are separated by spaces, or given by an option each"
+            )
         parts = _split("jobs_postgres", dsn)
+        if parts.netloc.count("@") > 1:
+            raise ConfigError(f"jobs_postgres: {_ESCAPES}")
         _require("jobs_postgres", parts, _POSTGRES, "postgresql://jobs@localhost/jobs")
 
 
@@ -32,9 +42,19 @@ def _split(option: str, address: str) -> SplitResult:
     try:
         parts = urlsplit(address)
         _ = parts.port
-    except ValueError as error:
-        raise ConfigError(f"{option}: the address cannot be read: {error}") from None
+    except ValueError:  # its text may quote a part of the password
+        raise ConfigError(
+            f"{option}: the address cannot be read: its port is not a number up to 65535, or a"
+            f" bracket is missing; {_ESCAPES}"
+        ) from None
     return parts
+
+
+def _require_files(parts: SplitResult) -> None:
+    """Raise ConfigError with the name of a missing file, which the errors of TLS do not tell."""
+    for name, values in parse_qs(parts.query).items():
+        if name in _FILES and not os.path.isfile(values[-1]):
+            raise ConfigError(f"jobs_redis: {name}: there is no file {values[-1]}")
 
 
 def _require(option: str, parts: SplitResult, schemes: tuple[str, ...], example: str) -> None:

@@ -7,6 +7,10 @@ while no node was up fires once.
 
 The lock is on one server and the job goes to another, which may be silent. So an enqueue that takes
 long goes on without the lock, and a later look finds its end.
+
+A schedule that cannot fire stays due, and holds back no other: a *pass* goes through all due
+schedules in the order of their times. The next pass begins after a while that grows with the number
+of schedules that could not fire. Until then, looks handle only what has become due after the pass.
 """
 
 import asyncio
@@ -30,6 +34,7 @@ Rows = list[Any]
 FIRED_MAX: Final = 100  # in one transaction
 PATIENCE: Final = 0.5  # share of the deadline of a shard for which its transaction waits for jobs
 CAUSES_MAX: Final = 10_000  # schedules that could not fire, whose causes are kept
+RETRY_S: Final = 0.005  # before schedules that could not fire are tried again, for each of them
 _NOW: Final = "SELECT coalesce($1::TIMESTAMPTZ, now())"
 _LIST: Final = f"SELECT * FROM schedules j WHERE namespace = $1 AND {IS_COUNTED}"
 _SET: Final = (
@@ -37,15 +42,32 @@ _SET: Final = (
     " ON CONFLICT (namespace, name) DO UPDATE SET topic = $3, cron = $4, timezone = $5,"
     " payload = $6, priority = $7, is_paused = $8, next_at = $9, version = $10"
 )
-# Leaves out topics that are being moved.
+# The next due schedules after a place. Leaves out topics that are being moved.
 _DUE: Final = (
     "SELECT * FROM schedules s WHERE NOT is_paused AND next_at <= coalesce($1, now())"
+    " AND ($3::TIMESTAMPTZ IS NULL OR (next_at, namespace, name) > ($3, $4::TEXT, $5::TEXT))"
     " AND NOT EXISTS (SELECT FROM topics t WHERE t.namespace = s.namespace"
     " AND t.topic = s.topic AND t.state <> 'live')"
-    " ORDER BY next_at LIMIT $2 FOR UPDATE OF s SKIP LOCKED"
+    " ORDER BY next_at, namespace, name LIMIT $2 FOR UPDATE OF s SKIP LOCKED"
 )
 
+_Place = tuple[datetime | None, str, str]  # time, namespace and name of a schedule
+_START: Final[_Place] = (None, "", "")
+
 log = logging.getLogger(__name__)
+
+
+class _Pass:
+    """A pass through the due schedules of a shard."""
+
+    def __init__(self, began_s: float) -> None:
+        self.began_s = began_s  # by the clock of the event loop
+        self.place = _START  # where it goes on
+        self.refused = 0  # schedules that could not fire
+
+    def is_over(self, now_s: float) -> bool:
+        """Return whether the next pass may begin."""
+        return now_s >= self.began_s + self.refused * RETRY_S
 
 
 class Schedules:
@@ -63,6 +85,7 @@ class Schedules:
         # Enqueues under way, by namespace and idempotency key.
         self._begun: dict[tuple[str, str | None], asyncio.Task[Enqueued]] = {}
         self._causes: dict[TopicName, str] = {}  # why a schedule could not fire, as was logged
+        self._passes: dict[int, _Pass] = {}  # by shard
 
     async def list(self, namespace: str) -> list[Schedule]:
         """Return the schedules on the shards that answer."""
@@ -138,19 +161,37 @@ class Schedules:
         return is_found
 
     async def fire(self, shard: Shard) -> None:
-        """Fire the due schedules of a shard."""
+        """Fire the due schedules of a shard. If that takes long, the next call goes on."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + PATIENCE * self._tables.settings.deadline_s
+        current = self._passes.get(shard.index)
+        if current is None:
+            current = self._passes[shard.index] = _Pass(loop.time())
+        while await self._fire_some(shard, current, until_s):
+            if loop.time() >= until_s:
+                return
+        if current.is_over(loop.time()):
+            self._passes.pop(shard.index, None)
 
-        async def work(connection: Any) -> None:
+    async def _fire_some(self, shard: Shard, current: _Pass, until_s: float) -> bool:
+        """Fire the next due schedules of a pass; return whether there may be more."""
+
+        async def work(connection: Any) -> tuple[Rows, int]:
             async with transaction(connection):
                 now_ms = await self._now_ms(connection)
-                rows = await connection.fetch(_DUE, self._tables.given_time(), FIRED_MAX)
-                for row in rows:
-                    await self._fire_one(connection, row, now_ms, until_s)
+                given = self._tables.given_time()
+                rows: Rows = await connection.fetch(_DUE, given, FIRED_MAX, *current.place)
+                fired = [await self._fire_one(connection, row, now_ms, until_s) for row in rows]
+                return rows, fired.count(False)
 
-        until_s = asyncio.get_running_loop().time() + PATIENCE * self._tables.settings.deadline_s
-        await shard.run(work)
+        rows, refused = await shard.run(work)
+        current.refused += refused
+        if rows:
+            current.place = rows[-1]["next_at"], rows[-1]["namespace"], rows[-1]["name"]
+        return len(rows) == FIRED_MAX
 
-    async def _fire_one(self, connection: Any, row: Any, now_ms: int, until_s: float) -> None:
+    async def _fire_one(self, connection: Any, row: Any, now_ms: int, until_s: float) -> bool:
+        """Fire a due schedule; return False if it cannot fire now."""
         name = row["namespace"], row["name"]
         due_ms = to_ms(row["next_at"])
         job = NewJob(
@@ -161,18 +202,17 @@ class Schedules:
             idempotency_key=f"schedule {row['name']} {due_ms}",
         )
         try:
+            # This comes first: the machine may lack a timezone that other nodes know.
+            next_at = _next_at(Cron(row["cron"], row["timezone"]), now_ms)
             is_enqueued = await self._enqueue_until(until_s, job)
         except JobsError as error:  # it stays due; other schedules do not wait for it
             self._log_cause(name, str(error))
-            return
-        if not is_enqueued:
-            return
-        self._causes.pop(name, None)
-        await connection.execute(
-            "UPDATE schedules SET next_at = $3 WHERE namespace = $1 AND name = $2",
-            *name,
-            _next_at(Cron(row["cron"], row["timezone"]), now_ms),
-        )
+            return False
+        if is_enqueued:
+            self._causes.pop(name, None)
+            sql = "UPDATE schedules SET next_at = $3 WHERE namespace = $1 AND name = $2"
+            await connection.execute(sql, *name, next_at)
+        return True
 
     async def _enqueue_until(self, until_s: float, job: NewJob) -> bool:
         """Enqueue a job. Return False if that takes longer; the enqueue goes on."""

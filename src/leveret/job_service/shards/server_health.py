@@ -12,6 +12,7 @@ from leveret.errors import JobsUnavailableError
 from leveret.job_service.report import ServerReport
 from leveret.job_service.shards.sql.loader import CLOCK_SKEW_MS_MAX
 
+SLOWED_MS_MIN: Final = 1_000  # from which a clock that is slowed down is told
 TRAVEL_MS_MAX: Final = 5_000  # of a question and its answer, unless the clock was set meanwhile
 
 log = logging.getLogger(__name__)
@@ -35,6 +36,7 @@ class ServerHealth:
         self.failures = 0  # how often it went down, or could not be reached at first
         self.write_refusal = ""  # why it takes no changes: it is full or read-only
         self.skew_ms: int | None = None  # how far this node's clock is ahead; None: not measured
+        self._slowed_ms = 0  # how far the clock of the node is ahead of that of its machine
         self._measured_ms = 0.0  # the time of the server at the last measurement
         self._measured_s = 0.0  # when it was measured, by a monotonic clock
 
@@ -80,6 +82,7 @@ class ServerHealth:
         travelled_ms = min(max(answered_ms - asked_ms, 0), TRAVEL_MS_MAX) / 2
         self._measured_ms, self._measured_s = server_ms + travelled_ms, time.monotonic()
         self.skew_ms = (asked_ms + answered_ms) // 2 - server_ms
+        self._slowed_ms = answered_ms - time.time_ns() // 1_000_000
         refusal = self.skew_refusal()
         if refusal and not before:
             log.error("%s", refusal)
@@ -100,10 +103,16 @@ class ServerHealth:
         if self.skew_ms is None or abs(self.skew_ms) <= CLOCK_SKEW_MS_MAX:
             return ""
         side = "ahead of" if self.skew_ms > 0 else "behind"
-        return (
+        text = (
             f"the clock of this node is {abs(self.skew_ms) / 1000:.0f} s {side} {self.name};"
             f" at most {CLOCK_SKEW_MS_MAX // 1000} s are allowed"
         )
+        if self._slowed_ms >= SLOWED_MS_MIN:
+            text += (
+                " (the time of its machine was set back, which the node follows at half speed;"
+                " a restart of the node takes the time of the machine)"
+            )
+        return text
 
     def require_clock(self) -> None:
         """Raise if the clocks of node and server differ by too much to make ids and leases."""

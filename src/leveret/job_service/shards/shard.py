@@ -8,7 +8,8 @@ its state is unknown.
 A shard that is in use is probed regularly. A shard that is up and not used is left in peace until a
 client's call comes (`note_use`), a statement fails, or the connection with the notifications is
 lost. From time to time it is probed anyway. The probes use the connection with the notifications,
-because the network may lose it without a word.
+because the network may lose it without a word. After a rest, a probe does not wait long for this
+connection: a new one shows whether the server or only the connection is silent.
 """
 
 import asyncio
@@ -20,7 +21,14 @@ from urllib.parse import urlsplit
 import asyncpg
 import msgspec
 
-from leveret.errors import ConfigError, JobsError, JobsUnavailableError, NewerFormatError
+from leveret.errors import (
+    ConfigError,
+    JobsError,
+    JobsUnavailableError,
+    NewerFormatError,
+    system_reason,
+)
+from leveret.job_service.shards import keepalive
 from leveret.job_service.shards.due_times import DueTimes
 from leveret.job_service.shards.migration import migrate
 from leveret.job_service.shards.server_health import ServerHealth, Time
@@ -52,6 +60,10 @@ SERVER_SETTINGS: Final = {
 KEEPALIVE_S: Final = 60  # of silence, after which PostgreSQL asks whether a node is still there
 KEEPALIVE_RETRY_S: Final = 10
 KEEPALIVE_RETRIES: Final = 3
+_NO_CONNECTION_ERRORS: Final = (
+    asyncpg.TooManyConnectionsError,
+    asyncpg.InvalidAuthorizationSpecificationError,
+)
 _CONFLICT_ERRORS: Final = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 
 log = logging.getLogger(__name__)
@@ -83,6 +95,7 @@ class Shard:
         self._room = asyncio.Semaphore(settings.connections_max)
         self._full_until_s = 0.0  # loop time until which the disk counts as full
         self.refused_connections = 0  # connections that the server did not allow
+        self._connection_refusal = ""  # why it did not allow the last one
         self.on_up: Callable[[Any], Awaitable[None]] | None = None  # with a fresh connection
         self._listener: Any = None  # one of the connections: it gets the notifications
         # Called when a topic of the shard has ready jobs; without a topic, when any of them may.
@@ -201,8 +214,9 @@ class Shard:
         self.health.note_write_refusal(cause)
         self._probe_wanted.set()
 
-    async def _with_connection(self, work: Work[Answer]) -> Answer:
-        connection = await self._take_connection()
+    async def _with_connection(self, work: Work[Answer], given: Any = None) -> Answer:
+        """Do work on a connection that was free, on any by default; make it free again."""
+        connection = given or await self._take_connection()
         self._used += 1
         is_kept = False
         try:
@@ -223,20 +237,29 @@ class Shard:
     async def _take_connection(self) -> Any:
         """Return a free connection, or a new one.
 
-        A server that allows no more connections still serves the open ones: wait for one of them.
+        A server that allows no more connections, or no login by this password any more, still
+        serves the open ones: wait for one of them.
         """
         while (connection := self._maybe_free()) is None:
             try:
-                return await self._connect()
-            except asyncpg.TooManyConnectionsError as error:
+                connection = await self._connect()
+                self._connection_refusal = ""
+                return connection
+            except _NO_CONNECTION_ERRORS as error:
                 if not self._used and not self._free:
                     raise
                 self.refused_connections += 1
-                log.info("%s refuses a further connection: %s", self.name, error)
+                self._note_refused_connection(str(error))
                 if not self._free:
                     self._freed.clear()
                     await self._freed.wait()
         return connection
+
+    def _note_refused_connection(self, cause: str) -> None:
+        """Log each new cause: at the next start of the node nothing may be left of the shard."""
+        level = logging.INFO if cause == self._connection_refusal else logging.WARNING
+        log.log(level, "%s refuses a further connection: %s", self.name, cause)
+        self._connection_refusal = cause
 
     def _maybe_free(self) -> Any | None:
         """Return a free connection that the server has not closed meanwhile."""
@@ -259,7 +282,7 @@ class Shard:
 
     async def _connect(self) -> Any:
         try:
-            return await asyncpg.connect(
+            connection: Any = await asyncpg.connect(
                 self._dsn,
                 server_settings=_session_settings(self._settings.deadline_s),
                 timeout=self._settings.deadline_s,
@@ -268,6 +291,8 @@ class Shard:
             if "startup parameter" in str(error):  # so PgBouncer refuses the settings
                 raise self._pooler_error() from error
             raise
+        keepalive.keep_alive(connection._transport)
+        return connection
 
     def _pooler_error(self) -> ConfigError:
         return ConfigError(
@@ -304,16 +329,51 @@ class Shard:
         self._probed_s = began_s  # set at the end: calls that come meanwhile wait for the result
 
     async def _ask(self) -> None:
-        connection = self._maybe_listener() or self._maybe_free()
-        if connection is None:
-            if self._used:
-                return  # all connections are in use: their calls will find out
-            connection = await self._connect()
+        """Check the shard on an open connection, on that with the notifications if it is free.
+
+        If all are in use, it is checked on a further one: the clocks must be known before any call.
+        """
+        loop = asyncio.get_running_loop()
+        has_rested = loop.time() - self._probed_s > keepalive.REST_S
+        check = loop.create_task(self._with_connection(self._check, self._maybe_listener()))
+        check.add_done_callback(_retrieve)
+        try:
+            if has_rested:
+                await asyncio.wait([check], timeout=keepalive.SIGN_S)
+                if not check.done() and await self._is_checked_anew(check):
+                    return
+            await check
+        finally:
+            check.cancel()
+
+    async def _check(self, connection: Any) -> None:
+        await self._measure(connection)
+        await self._check_stamp(connection)
+        if not self.is_listening:
+            await self._listen(connection)
+
+    async def _is_checked_anew(self, check: "asyncio.Task[None]") -> bool:
+        """Check the shard on a new connection, unless an old one answers first.
+
+        Return whether it has replaced the old connections, which the network has lost.
+        """
+        renewal = asyncio.get_running_loop().create_task(self._renew_connections())
+        renewal.add_done_callback(_retrieve)
+        try:
+            await asyncio.wait([check, renewal], return_when=asyncio.FIRST_COMPLETED)
+            return not check.done() and renewal.exception() is None
+        finally:
+            renewal.cancel()
+
+    async def _renew_connections(self) -> None:
+        """Check the shard on a new connection; close those that have rested."""
+        connection = await self._connect()
         try:
             await self._measure(connection)
             await self._check_stamp(connection)
-            if not self.is_listening:
-                await self._listen(connection)
+            log.info("connections to %s are silent after a rest, and are replaced", self.name)
+            self._drop_connections()
+            await self._listen(connection)
         except BaseException:
             connection.terminate()
             raise
@@ -413,6 +473,12 @@ def _ignore(topic: TopicName | None) -> None:
     pass
 
 
+def _retrieve(task: "asyncio.Task[None]") -> None:
+    """Retrieve the error of a task that may be given up, so that asyncio does not log it."""
+    if not task.cancelled():
+        task.exception()
+
+
 def _session_settings(deadline_s: float) -> dict[str, str]:
     """Return the settings of a session.
 
@@ -442,4 +508,6 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, asyncpg.InternalClientError):
         # So asyncpg fails if the server has sent its last words, but not yet the end of the stream.
         return "the server ended the connection"
+    if isinstance(error, OSError):
+        return system_reason(error)
     return str(error).partition("\n")[0] or type(error).__name__  # without details and hints

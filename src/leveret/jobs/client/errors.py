@@ -117,6 +117,8 @@ def error_of(status: int, body: bytes, retry_after: str | None) -> CallError:
     if status == 429:
         return RateLimitError(text, status, _seconds(retry_after))
     kind = _BY_STATUS.get(status, ServiceError)
+    if kind is UnknownJobError and not problem.title:
+        return BadAnswerError("there is no jobs service at this address: it answered 404", status)
     if kind is InvalidCallError:
         return InvalidCallError(text, status, problem.item, problem.field)
     return kind(text, status)

@@ -5,7 +5,8 @@ the others. The fixed cost of a command, two system calls and a deadline, is the
 callers. A lone command does not wait, and is sent without a task of its own.
 
 No command is ever sent twice. When the connection fails or the deadline passes, every waiting
-command fails: it is not known which of them Redis has carried out.
+command fails: it is not known which of them Redis has carried out. So a connection that has rested
+is asked for a sign of life first, and replaced if it is silent: the network may have lost it.
 
 A *run* of Redis is the time from its start to its end. After a restart, or a failover to a replica,
 Redis may hold a state that is some moments old. A command that relies on the newest state names the
@@ -13,6 +14,7 @@ run for which it was made, and is not sent to another.
 """
 
 import asyncio
+import logging
 import re
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -23,11 +25,16 @@ from redis.asyncio.connection import DefaultParser
 from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import ResponseError
 
+from leveret.job_service.shards import keepalive
+
 COMMANDS_MAX: Final = 256  # sent together
 BYTES_MAX: Final = 16 * 1024 * 1024  # sent together, unless a single command is larger
 _RUN: Final = re.compile(rb"run_id:(\w+)")
 _NOT_WHOLE: Final = object()  # hiredis: the answer has not come completely
 _CLOSED: Final = "the connection was closed"
+PING: Final = b"*1\r\n$4\r\nPING\r\n"
+
+log = logging.getLogger(__name__)
 
 PendingCommand = tuple[bytes, bytes, "asyncio.Future[Any]"]  # the command, its run or b"", answer
 
@@ -40,7 +47,8 @@ class PipelinedConnection:
         self._deadline_s = deadline_s
         self._link: _Link | None = None
         self._waiting: list[PendingCommand] = []
-        self._connecting: asyncio.Task[None] | None = None
+        self._connecting: asyncio.Task[None] | None = None  # or checks the connection
+        self._heard_s = 0.0  # when Redis last answered, by the clock of the event loop
         self._late: asyncio.TimerHandle | None = None  # set while commands are on their way
         self.run = b""  # the run of Redis that the last connection has reached; empty: not known
 
@@ -56,11 +64,14 @@ class PipelinedConnection:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()
         self._waiting.append((command, run, answer))
-        if self._link is not None:
-            if self._late is None:
-                self._send(self._link)
-        elif self._connecting is None:
+        if self._late is not None or self._connecting is not None:
+            return answer  # it is sent after the answers to others
+        if self._link is None:
             self._connecting = loop.create_task(self._connect())
+        elif loop.time() - self._heard_s > keepalive.REST_S:
+            self._connecting = loop.create_task(self._check(self._link))
+        else:
+            self._send(self._link)
         return answer
 
     async def close(self) -> None:
@@ -86,10 +97,23 @@ class PipelinedConnection:
             if not is_error:
                 raise
         else:
-            self._link = _Link(connection, self._on_answered, self._fail)
+            self._link = _Link(connection, self._on_answered, self._on_lost)
             self._send(self._link)
         finally:
             self._connecting = None
+
+    async def _check(self, link: "_Link") -> None:
+        """Send the commands that wait, on a new connection if this one is silent."""
+        sign: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        link.send([(PING, b"", sign)])
+        await asyncio.wait([sign], timeout=keepalive.SIGN_S)
+        if self._link is link and sign.done():
+            self._connecting = None
+            self._send(link)
+            return
+        log.info("the connection to Redis gives no sign of life after a rest, and is replaced")
+        self._close_link()
+        await self._connect()
 
     def _send(self, link: "_Link") -> None:
         """Send the commands that wait, as many as may be sent together."""
@@ -122,8 +146,17 @@ class PipelinedConnection:
 
     def _on_answered(self, link: "_Link") -> None:
         """Go on after all commands that were sent are answered."""
+        self._heard_s = asyncio.get_running_loop().time()
         self._end_wait()
-        self._send(link)
+        if self._connecting is None:
+            self._send(link)
+
+    def _on_lost(self, fault: BaseException) -> None:
+        if self._connecting is None:
+            self._fail(fault)
+        else:  # `_check` goes on; no command of a caller is on its way
+            for sign in self._close_link():
+                sign.cancel()
 
     def _end_wait(self) -> None:
         if self._late is not None:
@@ -133,15 +166,16 @@ class PipelinedConnection:
     def _fail(self, fault: BaseException) -> None:
         """Close the connection; all commands fail."""
         self._end_wait()
-        link, self._link = self._link, None
         waiting, self._waiting = self._waiting, []
-        answers = [answer for _, _, answer in waiting]
-        if link is not None:
-            answers += link.close()
-        for answer in answers:
+        for answer in self._close_link() + [answer for _, _, answer in waiting]:
             if not answer.done():
                 answer.set_exception(fault)
                 answer.exception()  # retrieved, so that asyncio does not log it
+
+    def _close_link(self) -> "list[asyncio.Future[Any]]":
+        """Close the connection; return the answers that have not come."""
+        link, self._link = self._link, None
+        return [] if link is None else link.close()
 
 
 class _Link(asyncio.Protocol):

@@ -19,12 +19,14 @@ from urllib.parse import urlsplit
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
-from leveret.errors import JobsUnavailableError
+from leveret.errors import ConfigError, JobsUnavailableError, system_reason
 from leveret.job_model import WAIT_MS_MAX
+from leveret.job_service.shards import keepalive
 from leveret.job_service.shards.addresses import CLUSTER, SENTINEL
 from leveret.job_service.shards.buffered_job import BufferedJob, encode_id
 from leveret.job_service.shards.redis import keys as redis_keys
 from leveret.job_service.shards.redis.pipelined_connection import (
+    PING,
     PipelinedConnection,
     encode_array_head,
     encode_words,
@@ -39,7 +41,6 @@ Answer = TypeVar("Answer")
 CONNECTIONS_MAX: Final = 32
 _COUNT: Final[TopicName] = ("", "")  # the key of the number of shards: no topic has an empty name
 _BUFFERS: Final = redis_keys.BUFFERS.encode()
-_PING: Final = encode_array_head(1) + encode_words((b"PING",))
 _QUEUES: Final = redis_keys.QUEUES.encode()
 PROBE_KEPT_MS: Final = 60_000
 NOTES_MAX: Final = 1_000  # that are written to a shard at a time
@@ -59,12 +60,19 @@ class RedisClient:
         self.name: Final = f"redis ({parts.hostname or 'local'}:{parts.port or 6379})"
         # `_ask` limits the time. With `socket_timeout` the library loses cancellations on
         # Python 3.11.
-        pool: Any = BlockingConnectionPool.from_url(
-            url,
-            max_connections=CONNECTIONS_MAX,
-            timeout=settings.deadline_s,
-            socket_connect_timeout=settings.deadline_s,
-        )
+        try:
+            pool: Any = BlockingConnectionPool.from_url(
+                url,
+                max_connections=CONNECTIONS_MAX,
+                timeout=settings.deadline_s,
+                socket_connect_timeout=settings.deadline_s,
+                **_socket_options(parts.scheme),
+            )
+            pool.make_connection()  # checks the options
+        except (TypeError, ValueError, RedisError) as error:
+            raise ConfigError(
+                f"jobs_redis: the options after ? in the address cannot be used: {error}"
+            ) from error
         self._redis: Any = Redis.from_pool(pool)
         self.health: Final = ServerHealth(self.name, is_skew_measured=not settings.is_time_given)
         self.on_up: Callable[[], Awaitable[None]] | None = None
@@ -306,7 +314,7 @@ class RedisClient:
         """Return the run of Redis; ask for it if no command was sent yet."""
         if not self.run:
             try:
-                await self._pipelined.ask(_PING)
+                await self._pipelined.ask(PING)
             except Exception as error:
                 raise self._error_of(error) from error
         return self.run
@@ -411,15 +419,24 @@ class RedisClient:
         return bool(await self._ask(self._renew(keys=[key], args=[owner, lease_ms])))
 
 
+def _socket_options(scheme: str) -> dict[str, object]:
+    if scheme == "unix":
+        return {}
+    return {"socket_keepalive": True, "socket_keepalive_options": keepalive.TCP_OPTIONS}
+
+
 def _refusal(error: ResponseError) -> str:
     """Return the reason that Redis gives, without the place in a script."""
     return str(error).partition(" script: ")[0]
 
 
-def _cause(error: BaseException) -> str:
+def _cause(error: Exception) -> str:
     if isinstance(error, TimeoutError) and not str(error):
         return "no answer within the deadline"
-    return str(error) or type(error).__name__
+    fault = error.__cause__ or error.__context__
+    if isinstance(error, RedisError) and isinstance(fault, OSError):
+        return system_reason(fault)  # the library quotes the numbers of the system
+    return system_reason(error)
 
 
 class _Script:
