@@ -92,8 +92,8 @@ ORDER_INSIDE: Final = {
     "sync|testing|webhook",
     "charts": "axes|style charts drawing page",
     "cluster": "errors raft host_owner|relay|relay_slots|warning_limiter "
-    "handshake|host|link_owner|owner admission|link|peers|status faults|requests links forming "
-    "reports member",
+    "handshake|host|link_owner|owner admission|link|peers|status dial_faults|faults|requests links "
+    "forming reports member",
     "jobs": "client worker",
     "job_service": "backoff|cron|limits|list_cursor|report|snowflake store embedded|shards",
 }

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import pytest
 
+from leveret.errors import LeadLostError
 from leveret.http.framework.node import ClusterControl, ClusterNodeFacts, Machine, NodeReport
 from leveret.testing.broker import RunningBroker, broker
 from tests.http.management import Api
@@ -131,3 +132,20 @@ def test_full_disk_of_another_node_is_an_alarm_of_the_cluster(
     assert answer.status == 503
     assert answer.json["alarms"] == [{"node": "b", "resource": "disk space"}]
     assert api.get("health/checks/local-alarms") == {"status": "ok"}
+
+
+def test_command_that_lets_another_node_lead_is_answered(
+    api: Api, server: RunningBroker, cluster: _Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker of the old leader ends, perhaps with blocks that nobody has committed."""
+
+    async def refuse() -> None:
+        raise LeadLostError("another node leads now: try again")
+
+    async def command(name: str, node: str) -> str:
+        monkeypatch.setattr(server.node.view, "tellable", refuse)
+        return f"node {node} takes the {name}"
+
+    monkeypatch.setattr(cluster, "command", command, raising=False)
+    answer = api.post("cluster/lead", {"node": "b"})
+    assert (answer.status, answer.json) == (200, {"message": "node b takes the lead"})

@@ -39,6 +39,7 @@ class NodeCondition:
     version: str  # of the program; empty: one that does not report it
     clock_ahead_ms: int = 0  # of its clock, compared with the node that answers
     disk_fault: str = ""  # why its log cannot be written now; empty: it can
+    relay_fault: str = ""  # why it does not reach the leader for its clients; empty: it does
     open_secret_file: str = ""  # its secret file, if other users of its machine may read it
     leads: bool = False
     is_disk_short: bool = False  # less space is free than disk_free_min
@@ -51,6 +52,7 @@ def find_faults(status: ClusterStatus, conditions: Sequence[NodeCondition] = ())
     The first condition is that of the node that answers.
     """
     found = [*_forming_faults(status), *_leadership_faults(status), *_disk_and_vote_faults(status)]
+    found += _absent_faults(status)
     for member in status.members:
         found += _member_faults(status, member)
     for condition in conditions:
@@ -68,6 +70,13 @@ def find_own_faults(node: NodeCondition, other: NodeCondition) -> Iterator[Fault
             name,
             f"node {name} cannot write its log ({node.disk_fault}), so it confirms nothing",
             "free space on its disk; it goes on by itself, and nothing is lost",
+        )
+    if node.relay_fault:
+        yield Fault(
+            DEGRADED,
+            name,
+            f"clients of node {name} are not served ({node.relay_fault})",
+            f"correct --cluster-peers of node {name}, or mend its way to the leader",
         )
     yield from _find_shortages(node)
     if abs(node.clock_ahead_ms) > CLOCK_MS_MAX:
@@ -144,6 +153,25 @@ def _forming_faults(status: ClusterStatus) -> Iterator[Fault]:
         yield Fault(DEGRADED, name, what, advice or f"look at the log of node {name}")
 
 
+def is_refusal(fault: Fault, status: ClusterStatus) -> bool:
+    """Return True if a fault is the refusal of a link."""
+    return status.refusals.get(fault.node, "").startswith(fault.fault)
+
+
+def _absent_faults(status: ClusterStatus) -> Iterator[Fault]:
+    """Yield a fault for listed nodes that are no members: a note if there is a second node."""
+    absent = status.absent
+    if not absent:
+        return
+    what = f"{_nodes(absent)} of --cluster-peers did not join the cluster"
+    advice = "start what is missing, and look at its log; or correct --cluster-peers"
+    if len(status.members) == 1:
+        what += f", so confirmed messages are on the disk of node {status.name} only"
+        yield Fault(DEGRADED, "", what, advice)
+    else:
+        yield Fault(NOTE, "", what, advice)
+
+
 def _leadership_faults(status: ClusterStatus) -> Iterator[Fault]:
     raft = status.raft
     if raft is None:
@@ -152,14 +180,25 @@ def _leadership_faults(status: ClusterStatus) -> Iterator[Fault]:
     if raft.leader and not is_cut_off:
         return
     away = sorted(member.name for member in status.members if not member.is_connected)
-    if status.voters_spare >= 0:
+    refusing = [name for name in away if name in status.refusals]
+    if status.voters_spare >= 0 and not away:
         advice = "wait a few seconds; if none leads then, look at the logs of all nodes"
+    elif status.voters_spare >= 0:
+        advice = (
+            "wait a few seconds; if none leads then, run `leveret ctl cluster status` at the other "
+            "nodes: if one of them leads, mend the network between it and this node, else look at "
+            "the logs of all nodes"
+        )
+    elif refusing:
+        advice = f"{_nodes(refusing)} can be reached, but a link is refused: mend that"
     else:
         advice = (
             f"start {_nodes(away)}, or mend the network; if they are lost for good, "
             "stop this node and run `leveret ctl cluster rescue --data DIR`"
         )
     what = "the leader is cut off" if is_cut_off else "no node leads"
+    if away and status.voters_spare >= 0:
+        what = f"node {status.name} knows no leader"
     yield Fault(
         STOPPED,
         "",
@@ -195,10 +234,12 @@ def _disk_and_vote_faults(status: ClusterStatus) -> Iterator[Fault]:
 def _member_faults(status: ClusterStatus, member: MemberStatus) -> Iterator[Fault]:
     name = member.name
     if not member.is_connected:
+        if name in status.refusals:
+            return  # that says more
         advice = (
             f"start it, or look at its log and at the network between it and node {status.name}"
         )
-        if status.voters_spare >= 0:
+        if status.voters_spare >= 0 and status.raft is not None and status.raft.leader:
             advice += f"; if it is lost for good, run `leveret ctl cluster remove {name}`"
         yield Fault(DEGRADED, name, f"node {name} is not reached", advice)
         return

@@ -40,6 +40,7 @@ CLUSTER_BYTES: Final = 16
 SENTENCE_BYTES_MAX: Final = 2048
 MESSAGE_BYTES_MAX: Final = 32 * 1024  # room for a card with the longest names
 _SIZE_BYTES: Final = 4
+_TLS: Final = b"\x16\x03"  # no message of a handshake is so large
 
 # Purposes of a connection
 TALK: Final = 1  # messages that must not wait: heartbeats, new blocks, votes, answers
@@ -190,6 +191,8 @@ class Handshake:
     def _take_message(self) -> bytes | None:
         if len(self._data) < _SIZE_BYTES:
             return None
+        if self._data.startswith(_TLS):
+            raise FrameError("it begins with TLS: use --cluster-tls on all nodes or on none")
         size = Reader(self._data, 0, len(self._data)).u32()
         if size == 0 or size > MESSAGE_BYTES_MAX:
             raise FrameError(f"{size} bytes in a handshake")

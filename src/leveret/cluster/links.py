@@ -20,14 +20,14 @@ from typing import Final
 
 from leveret.buffered_protocol import adapted
 from leveret.cluster.admission import name_twice, other_node
+from leveret.cluster.dial_faults import why_not_open, why_unreached
 from leveret.cluster.errors import ClusterError, LinkRefusedError
 from leveret.cluster.handshake import (
     BULK,
     KEPT,
     NONCE_BYTES,
-    NOT_LEADER,
-    OTHER_NODE,
     RELAY,
+    REMOVED,
     TALK,
     TWICE,
     WELCOME,
@@ -42,7 +42,6 @@ from leveret.cluster.relay import RelayHead
 from leveret.cluster.relay_slots import RelaySlots
 from leveret.cluster.requests import Requests
 from leveret.cluster.warning_limiter import WarningLimiter
-from leveret.errors import system_reason
 
 log = logging.getLogger(__name__)
 
@@ -260,7 +259,7 @@ class Links:
         try:
             await self._connect_relay(link, address)
             if not link.is_open:
-                raise LinkRefusedError(link.refusal or NOT_LEADER, link.reason, by_peer=True)
+                raise why_not_open(link, address)
         except BaseException:
             link.abort("")
             raise
@@ -277,8 +276,8 @@ class Links:
                 await self._connect(link, address)
                 await asyncio.shield(link.opened)
         except (OSError, TimeoutError, ValueError) as fault:
-            text = f"node {link.peer} cannot be reached at {address}: {system_reason(fault)}"
-            raise ClusterError(text) from None
+            who = f"node {link.peer} at {address}"
+            raise ClusterError(why_unreached(who, fault, uses_tls=self._tls is not None)) from None
 
     # Events of links
 
@@ -380,8 +379,8 @@ class Links:
         if link.is_refused_by_peer:
             sentence = reason.removeprefix(REFUSED_BY_PEER)
             self._owner.on_refused(name, link.refusal, f"node {name} refuses this node: {sentence}")
-        elif link.is_dialed and link.refusal == OTHER_NODE:
-            self._owner.on_refused(name, OTHER_NODE, reason.removeprefix(REFUSED))
+        elif link.is_proven and link.refusal not in (WELCOME, REMOVED):
+            self._owner.on_refused(name, link.refusal, reason.removeprefix(REFUSED))
 
     def _warn(self, link: Link, reason: str) -> None:
         """Write one line to the log. Repeated attempts do not repeat it."""
@@ -461,7 +460,7 @@ class Links:
         except Exception as fault:
             # Any error, such as an unknown host name or an unreadable certificate, may be repaired
             # later. This task must go on, because no other one dials this node.
-            self._warn(link, f"{address} cannot be reached: {system_reason(fault)}")
+            self._warn(link, why_unreached(str(address), fault, uses_tls=self._tls is not None))
         else:
             return True
         return False

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from random import Random
+from typing import Final
 
 from leveret.cluster.admission import removed, require_welcome
 from leveret.cluster.errors import ClusterError, LinkRefusedError
@@ -35,9 +36,12 @@ from leveret.cluster.status import (
     describe_cluster,
     describe_members,
     describe_raft,
+    why_led_no_more,
 )
 
 log = logging.getLogger(__name__)
+
+REFUSAL_S: Final = 30.0  # a refusal that is not repeated for so long holds no more
 
 
 @dataclass(frozen=True)
@@ -100,8 +104,9 @@ class ClusterMember:
             has_data=directory.has_data,
             peers=tuple(sorted(settings.peers)),
         )
+        self._led_term = 0  # the term in which this node leads; 0: it does not
         self._names: dict[int, str] = {}  # by number, as messages came
-        self._refusals: dict[str, str] = {}
+        self._refusals: dict[str, tuple[float, str]] = {}  # by name: when, and the sentence
         self._loop = asyncio.get_running_loop()
         self._contacts = ContactTimes(self._loop.time())
         self._timer: asyncio.TimerHandle | None = None
@@ -344,7 +349,7 @@ class ClusterMember:
             self._copier.on_lost(peer)
 
     def on_refused(self, peer: str, code: int, sentence: str) -> None:
-        self._refusals[peer] = sentence
+        self._refusals[peer] = self._loop.time(), sentence
         if code == REMOVED and self.host is not None and not self._has_ended:
             self.host.fail(sentence)
 
@@ -389,6 +394,7 @@ class ClusterMember:
             self._copier.copy_to(self.name_of(target), done)
 
     def on_lead(self, term: int) -> None:
+        self._led_term = term
         log.info("node %s leads the cluster, term %d", self._card.name, term)
         self._contacts.note_leader(self._loop.time())
         self._wake_waiting()
@@ -396,6 +402,10 @@ class ClusterMember:
 
     def on_follow(self, leader: int) -> None:
         name = self.name_of(leader)
+        led_term, self._led_term = self._led_term, 0
+        if led_term and self.host is not None:
+            level = logging.INFO if self.host.raft.term > led_term else logging.WARNING
+            log.log(level, "this node leads no more: %s", why_led_no_more(self.host.raft, led_term))
         log.info("node %s leads the cluster" if name else "no node leads%s", name)
         self._contacts.note_leader(self._loop.time())
         self._wake_waiting()
@@ -481,5 +491,10 @@ class ClusterMember:
             members = describe_members(core, can_talk, seen, now_s, self._tick_s)
         waiting_for = self.forming.waiting_for()
         return describe_cluster(
-            self._card, raft, members, waiting_for=waiting_for, refusals=self._refusals
+            self._card, raft, members, waiting_for=waiting_for, refusals=self._newest_refusals()
         )
+
+    def _newest_refusals(self) -> dict[str, str]:
+        """Return the refusals that still hold: they are repeated when a node is dialed again."""
+        since_s = self._loop.time() - REFUSAL_S
+        return {name: text for name, (at_s, text) in self._refusals.items() if at_s >= since_s}

@@ -87,7 +87,10 @@ class LinksOwner(Protocol):
         """Handle that data under way is lost: the `BULK` connection has ended or was replaced."""
 
     def on_refused(self, peer: str, code: int, sentence: str) -> None:
-        """Handle a refusal by a node that knows the secret, or another node at its address."""
+        """Handle a refusal by another node, or of a node that knows the secret.
+
+        `REMOVED` is told only if another node says so of this one.
+        """
 
     def on_messages(self, peer: str, messages: list[Message], size_bytes: int) -> None:
         """Handle messages of Raft."""

@@ -1,7 +1,7 @@
 """A member of the cluster and its view of the others, for views, commands and metrics."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from leveret.cluster.handshake import Card
 from leveret.cluster.raft.core import Raft
@@ -61,6 +61,7 @@ class ClusterStatus:
     voters_needed: int  # a majority
     voters_spare: int  # so many more may be lost; negative: there is no majority
     members: list[MemberStatus]
+    absent: list[str] = field(default_factory=list)  # listed nodes that are no members
 
 
 class ContactTimes:
@@ -167,6 +168,7 @@ def describe_cluster(
     voters = [member for member in members if member.role != "non-voter"]
     reached = sum(member.is_connected for member in voters)
     needed = len(voters) // 2 + 1 if voters else 0
+    absent = set(card.peers).difference(member.name for member in members) if members else set()
     return ClusterStatus(
         name=card.name,
         number=card.number,
@@ -179,4 +181,22 @@ def describe_cluster(
         voters_needed=needed,
         voters_spare=reached - needed,
         members=members,
+        absent=sorted(absent),
+    )
+
+
+def why_led_no_more(raft: Raft, term: int) -> str:
+    """Return why a member does not lead any more, after `term` in which it led."""
+    if raft.is_disk_late():
+        return (
+            "its disk has not finished a sync within the election timeout: look for other programs "
+            "that use this disk, and for faults of it"
+        )
+    if raft.term > term:
+        return "it has handed the lead over, or another node stood for election"
+    if not raft.log.members().has(raft.node):
+        return "it was removed from the cluster"
+    return (
+        "no majority of the nodes has answered within the election timeout: look at the network, "
+        "at the other nodes, and for programs that keep this machine busy"
     )

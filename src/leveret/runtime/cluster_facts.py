@@ -11,8 +11,9 @@ import msgspec
 
 from leveret import __version__
 from leveret.clock import Clock
-from leveret.cluster.errors import ClusterError
-from leveret.cluster.faults import NOTE, NodeCondition, find_faults, find_reasons
+from leveret.cluster.errors import ClusterError, LinkRefusedError
+from leveret.cluster.faults import NOTE, NodeCondition, find_faults, find_reasons, is_refusal
+from leveret.cluster.handshake import NOT_LEADER
 from leveret.cluster.member import ClusterMember, NodeSettings
 from leveret.config.settings import Settings, memory_high_bytes
 from leveret.decode_errors import DECODE_ERRORS
@@ -20,12 +21,14 @@ from leveret.http.framework.node import ClusterNodeFacts, Listener, Machine, Nod
 from leveret.http.management.nodes import LOW_ON_DISK, LOW_ON_MEMORY, has_disk_alarm
 from leveret.runtime.machine import read_machine
 from leveret.runtime.memory_alarm import machine_bytes
+from leveret.runtime.relays import Relayed
 
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 5.0  # between two looks for faults; a fault that passes sooner is not logged
 # A node takes the lead from one with a short disk if it has so many times the space of its limit.
 ROOM_FACTOR: Final = 2
+RELAY_FAULT_S: Final = 30.0  # then a relay that was not opened counts no more
 HAND_OVER_PAUSE_S: Final = 60.0  # between two such hand-overs, because the first may have failed
 
 
@@ -44,6 +47,8 @@ class ClusterFacts:
         self._began_s = time.monotonic()
         self.count_clients: Callable[[], int] = int  # AMQP connections that this node relays
         self.disk_fault = ""  # why the log of a node that follows cannot be written now
+        self._relay_fault = ""  # why the last relay to the leader was not opened
+        self._relay_fault_s = 0.0
         self.open_secret_file = ""  # the secret file, if other users of the machine may read it
         # Faults at the last call of `log_faults`, and those that are logged: node and advice
         self._last_faults: set[tuple[str, str]] = set()
@@ -62,6 +67,23 @@ class ClusterFacts:
         self._leader_changes += leader not in ("", self._last_leader)
         self._last_leader = leader or self._last_leader
         self.leader = leader
+        self._relay_fault = ""
+
+    def note_relay(self, relay: Relayed) -> Relayed:
+        """Note that a relay to the leader was opened; return it."""
+        self._relay_fault = ""
+        return relay
+
+    def note_relay_fault(self, fault: ClusterError) -> None:
+        """Note why a relay was not opened. A leader that does not serve clients yet is no fault."""
+        if not isinstance(fault, LinkRefusedError) or fault.code != NOT_LEADER:
+            self._relay_fault = str(fault)
+            self._relay_fault_s = time.monotonic()
+
+    def relay_fault(self) -> str:
+        """Return why the leader is not reached for clients; empty if none has found that lately."""
+        is_old = time.monotonic() - self._relay_fault_s > RELAY_FAULT_S
+        return "" if is_old else self._relay_fault
 
     def note_full(self, fault: OSError) -> None:
         """Note that the disk of a node that follows is full."""
@@ -102,6 +124,7 @@ class ClusterFacts:
             self.cluster.name,
             __version__,
             disk_fault=self.disk_fault,
+            relay_fault=self.relay_fault(),
             open_secret_file=self.open_secret_file,
             leads=self.leader == self.cluster.name,
             is_disk_short=LOW_ON_DISK in self.alarms(),
@@ -118,6 +141,7 @@ class ClusterFacts:
             report.version,
             clock_ahead_ms=ahead_ms if report.now_ms else 0,
             disk_fault=report.disk_fault,
+            relay_fault=report.relay_fault,
             open_secret_file=report.open_secret_file,
             is_disk_short=has_disk_alarm(report),
         )
@@ -171,11 +195,12 @@ class ClusterFacts:
         Left out are the refusals of links and the faults of this node's own disk and files, which
         are logged where they are found.
         """
-        status = replace(self.member.status(), refusals={})
-        own = NodeCondition(self.cluster.name, __version__)
+        status = self.member.status()
+        own = NodeCondition(self.cluster.name, __version__, relay_fault=self.relay_fault())
         faults = {
             (fault.node, fault.advice): fault
             for fault in find_faults(status, [own, *self._other_conditions()])
+            if not is_refusal(fault, status)
         }
         lasting = self._last_faults.intersection(faults)
         for key, fault in faults.items():
@@ -204,6 +229,7 @@ class ClusterFacts:
             now_ms=_wall_ms(),
             clients=self.count_clients(),
             disk_fault=self.disk_fault,
+            relay_fault=self.relay_fault(),
             open_secret_file=self.open_secret_file,
         )
         return msgspec.json.encode(report)

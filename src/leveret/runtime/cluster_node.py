@@ -217,8 +217,10 @@ class ClusterNode(ClusterFacts):
     async def _maybe_relay(self, head: RelayHead) -> LeaderConnection | None:
         """Open a connection to the leader for a client, or wait a little and return None."""
         if self.leader and self.leader != self.cluster.name:
-            with contextlib.suppress(ClusterError):
-                return await self.member.links.open_relay(self.leader, head)
+            try:
+                return self.note_relay(await self.member.links.open_relay(self.leader, head))
+            except ClusterError as fault:
+                self.note_relay_fault(fault)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(RETRY_S):
                 await self._changes.next()
@@ -230,8 +232,10 @@ class ClusterNode(ClusterFacts):
 
     def why_unwell(self) -> str:
         """Return why clients of this node are not served; empty if they are."""
-        if self._open is not None or (self.leader and self.leader != self.cluster.name):
+        if self._open is not None:
             return ""
+        if self.leader and self.leader != self.cluster.name:
+            return self.relay_fault()
         return self.member.status().waiting_for or " ".join(
             self.reasons() or ["No node leads the cluster."]
         )

@@ -49,7 +49,12 @@ class ClusteredNode:
         descriptors_end = files_max - min(files_max // 4, DESCRIPTORS_KEPT)
         rule = self._certificates.name_rule if self._certificates is not None else None
         self._listeners = PublicListeners(
-            self.node.find_server, self.node.relays, descriptors_end, proxies, rule
+            self.node.find_server,
+            self.node.relays,
+            descriptors_end,
+            proxies,
+            rule,
+            self.node.relay_fault,
         )
         self.node.count_clients = self._listeners.relayed_count
         self.node.open_secret_file = open_secret_file(settings)

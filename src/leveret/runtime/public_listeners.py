@@ -37,6 +37,7 @@ TLS_SHUTDOWN_S: Final = 1.0
 WAITING_MAX: Final = 1024  # clients that wait for a leader, or for their connection to it
 
 TOO_MANY: Final = "too many clients wait for a leader"
+NO_LEADER: Final = "no node leads"
 
 # Find the server of a client: a protocol of this node, or the leader. Raises ClusterError.
 FindServer = Callable[[RelayHead, Client], Awaitable[asyncio.BaseProtocol | Relayed]]
@@ -52,13 +53,16 @@ class PublicListeners:
         descriptors_end: int,
         proxies: Networks,
         name_rule: NameRule | None = None,
+        relay_fault: Callable[[], str] = str,
     ) -> None:
         """Serve clients. Descriptors from `descriptors_end` on are refused; 0: none is.
 
         `name_rule` says how certificates of AMQP clients name users; None: they are not verified.
+        `relay_fault` says why the leader could not be reached for a client; empty: none leads.
         """
         self.name_rule = name_rule
         self._find_server = find_server
+        self._relay_fault = relay_fault
         self._relays = relays
         self._descriptors_end = descriptors_end
         self._proxies = proxies  # must send a PROXY header
@@ -116,7 +120,7 @@ class PublicListeners:
             async with asyncio.timeout(LEADER_WAIT_S):
                 server = await self._find_server(head, client)
         except (ClusterError, TimeoutError, OSError) as fault:
-            self._refusals.note(str(fault) or "no node leads", client.host)
+            self._refusals.note(str(fault) or self._relay_fault() or NO_LEADER, client.host)
             end.abort()
             return
         except Exception:  # a bug: nobody else would close the connection

@@ -61,6 +61,7 @@ class SimulatedBroker(Machine):
         super().__init__(network, name)
         self.node: ClusterNode | None = None
         self.names = names  # --cluster-peers
+        self.wrong_hosts: dict[str, str] = {}  # in that list, by name
         self.file_bytes = FILE_BYTES
         self.has_been_wiped = False
         # Called when the member leads, has committed, or has ended.
@@ -75,7 +76,8 @@ class SimulatedBroker(Machine):
     def start(self) -> None:
         """Start a process on the disk."""
         loop = self.begin()
-        peers = {name: Address(name, CLUSTER_PORT) for name in self.names}
+        hosts = {name: self.wrong_hosts.get(name, name) for name in self.names}
+        peers = {name: Address(host, CLUSTER_PORT) for name, host in hosts.items()}
         cluster = NodeSettings(
             name=self.name, address=f"{self.name}:{CLUSTER_PORT}", peers=peers, secret=SECRET
         )
@@ -85,7 +87,9 @@ class SimulatedBroker(Machine):
         )
         node.machine = self
         self.node = node
-        listeners = PublicListeners(node.find_server, node.relays, 0, Networks(""))
+        listeners = PublicListeners(
+            node.find_server, node.relays, 0, Networks(""), relay_fault=node.relay_fault
+        )
 
         def accept() -> asyncio.BaseProtocol:
             client = Client("10.0.0.1", 0, is_local=False)

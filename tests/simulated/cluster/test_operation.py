@@ -1,6 +1,10 @@
 """Operators drain nodes, and see what is wrong with a cluster and what to do about it."""
 
+import logging
+from collections.abc import Callable
 from functools import partial
+
+import pytest
 
 from leveret.cluster.faults import DEGRADED, NOTE, STOPPED, Fault, find_faults
 from leveret.cluster.member import ClusterMember
@@ -200,3 +204,119 @@ def test_a_node_that_was_removed_is_not_taken_for_a_new_one(schedule: CheckedSch
     schedule.run_for(2)
     names = [member.name for member in member_of(leader).status().members]
     assert sorted(names) == sorted([leader.name, other.name])
+
+
+def test_a_cluster_of_one_names_the_listed_nodes_that_did_not_join(
+    schedule: CheckedSchedule,
+) -> None:
+    world = World(schedule, "a", "b", "c")
+    alone = world["a"]
+    alone.has_data = True  # so it waits for nobody
+    alone.start()
+    world.until(lambda: world.is_led_by(alone))
+    (fault,) = faults_at(alone)
+    assert fault.severity == DEGRADED
+    assert fault.fault == (
+        "the nodes b, c of --cluster-peers did not join the cluster, so confirmed messages are on "
+        "the disk of node a only"
+    )
+    world["b"].start()
+    world.until_voters("a", "b")
+    (fault,) = faults_at(alone)
+    assert (fault.severity, fault.fault) == (
+        NOTE,
+        "node c of --cluster-peers did not join the cluster",
+    )
+    world["c"].start()
+    world.until_voters("a", "b", "c")
+    assert faults_at(alone) == []
+
+
+def test_a_node_that_is_cut_off_from_its_leader_only_does_not_say_that_none_leads(
+    schedule: CheckedSchedule,
+) -> None:
+    world, leader = started(schedule, "a", "b", "c")
+    lonely = other_than(world, leader)
+    world.until(world.is_even)
+    world.network.cut(leader.name, lonely.name)
+    world.network.cut(lonely.name, leader.name)
+    world.until(lambda: not member_of(lonely).links.can_talk(leader.name))
+    schedule.run_for(5)
+    assert world.is_led_by(leader)
+    stopped, degraded = faults_at(lonely)
+    assert stopped.severity == STOPPED
+    assert stopped.fault.startswith(f"node {lonely.name} knows no leader: 2 of 3 voters are")
+    assert "run `leveret ctl cluster status` at the other nodes" in stopped.advice
+    assert degraded.fault == f"node {leader.name} is not reached"
+    assert "remove" not in degraded.advice
+
+
+def test_a_refused_node_is_told_the_reason_and_not_to_be_rescued(
+    schedule: CheckedSchedule,
+) -> None:
+    world, leader = started(schedule, "a", "b", "c")
+    refused = other_than(world, leader)
+    world.until(world.is_even)
+    refused.kill()
+    right, refused.secret = refused.secret, b"another secret of it"
+    refused.start()
+    schedule.run_for(20)
+    stopped, *others = faults_at(refused)
+    assert stopped.severity == STOPPED
+    assert "rescue" not in stopped.advice
+    names = sorted(name for name in world.machines if name != refused.name)
+    assert ", ".join(names) in stopped.advice
+    assert [fault.fault for fault in others] == [f"node {name} refuses this node" for name in names]
+    (fault,) = faults_at(leader)
+    assert fault.fault == f"node {refused.name} refuses this node"
+    assert "have different secrets" in fault.advice
+
+    refused.kill()  # what it said holds no more
+    schedule.run_for(60)
+    (fault,) = faults_at(leader)
+    assert fault.fault == f"node {refused.name} is not reached"
+    refused.secret = right
+    refused.start()
+    world.until(lambda: faults_at(leader) == [])
+
+
+def test_a_leader_tells_which_node_it_refuses(schedule: CheckedSchedule) -> None:
+    world, leader = started(schedule, "a", "b", "c")
+    wiped = other_than(world, leader)
+    wiped.kill()
+    wiped.wipe()
+    wiped.start()
+    schedule.run_for(10)
+    (fault,) = faults_at(leader)
+    assert fault.node == wiped.name
+    assert "with another data directory than it has now" in fault.fault
+    assert f"leveret ctl cluster remove {wiped.name}" in fault.advice
+    world.command(leader.name, partial(ClusterMember.remove, name=wiped.name))
+    world.until_voters("a", "b", "c")
+    world.until(lambda: faults_at(leader) == [])
+
+
+def test_a_leader_says_why_it_leads_no_more(
+    schedule: CheckedSchedule, caplog: pytest.LogCaptureFixture
+) -> None:
+    world, leader = started(schedule, "a", "b", "c")
+    caplog.set_level(logging.INFO)
+    target = other_than(world, leader)
+
+    def said(text: str) -> Callable[[], bool]:
+        return lambda: f"this node leads no more: {text}" in caplog.text
+
+    world.until(world.is_even)
+    world.command(leader.name, partial(ClusterMember.lead, name=target.name))
+    world.until(said("it has handed the lead over"))
+    world.until(lambda: world.is_led_by(target))
+    world.load()
+    target.hang_until_s = schedule.now_s + 10
+    world.until(said("its disk has not finished a sync within the election timeout"))
+    world.until(lambda: world.leader() not in (None, target))
+    leader = world.leader() or leader
+    for name in world.machines:
+        if name != leader.name:
+            world.network.cut(name, leader.name)
+    world.until(said("no majority of the nodes has answered within the election timeout"))
+    world.calm()

@@ -39,6 +39,14 @@ def test_full_disk_says_why_nothing_is_confirmed() -> None:
     assert "free space on its disk" in fault.advice
 
 
+def test_node_that_does_not_reach_the_leader_for_clients_says_why() -> None:
+    reason = "node a at 10.0.0.1:1 cannot be reached: Connection refused"
+    fault = only(NodeCondition("b", "2.0", relay_fault=reason))
+    assert fault.severity == DEGRADED
+    assert fault.fault == f"clients of node b are not served ({reason})"
+    assert "--cluster-peers of node b" in fault.advice
+
+
 def test_short_disk_says_that_publishers_wait_if_the_node_leads() -> None:
     fault = only(NodeCondition("b", "2.0", is_disk_short=True))
     assert fault.severity == DEGRADED

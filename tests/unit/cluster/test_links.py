@@ -420,7 +420,7 @@ async def test_a_relay_is_refused_where_nobody_leads_or_can_be_reached() -> None
         with pytest.raises(ClusterError, match="not known"):
             await two.links.open_relay("x", head)
         two.links._peers["c"] = Address(HOST, 1)
-        with pytest.raises(ClusterError, match=r"cannot be reached at .*:1: Connection refused$"):
+        with pytest.raises(ClusterError, match=r":1 cannot be reached: Connection refused$"):
             await two.links.open_relay("c", head)
         assert not [*one.links._others, *two.links._others]
         assert two.refused == []  # it is no fault of the cluster: another node may lead by now
@@ -713,6 +713,26 @@ async def test_nodes_of_one_authority_connect_and_those_of_another_do_not(tmp_pa
         await until(lambda: three.links.dials > 4 and four.links.dials > 4)
         assert [fact.peer for fact in one.links.facts()] == ["b", "b"]
         assert three.links.facts() == four.links.facts() == []
+
+
+@played
+async def test_links_whose_tls_fails_say_what_to_mend(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ours = TestAuthority(tmp_path / "ours")
+    other = TestAuthority(tmp_path / "other", "Other")
+    one, two, three = End(1, tls=tls_of(ours, ours)), End(2, tls=tls_of(other, ours)), End(3)
+    async with ends(one, two, three):
+        one.knows(two)
+        one.knows(three)
+        refused = (
+            f"{HOST}:{two.links.port} shows a certificate that is refused (unable to get local "
+            "issuer certificate): renew it, or correct --tls-ca of this node"
+        )
+        await until(lambda: refused in caplog.text)
+        both = "use --cluster-tls on all nodes or on none"
+        await until(lambda: f"it begins with TLS: {both}" in caplog.text)
+        await until(lambda: f"(TLS failed: {both})" in caplog.text)
 
 
 @played

@@ -200,6 +200,7 @@ class NodeReport:
     now_ms: int = 0  # the time of its machine
     clients: int | None = None  # AMQP connections that it relays
     disk_fault: str = ""  # why its log cannot be written now; empty: it can
+    relay_fault: str = ""  # why it does not reach the leader for its clients; empty: it does
     open_secret_file: str = ""  # its secret file, if other users of its machine may read it
     age_ms: int = 0  # time since the report came; set by the node that has it
 

@@ -30,6 +30,7 @@ _KEEP_ALIVE_S: Final = 65  # longer than the polling interval of pages and scrap
 _CUT_OFF_S: Final = 1  # time for a request to end after its client was disconnected
 _LAST_READ_S: Final = 0.02  # time to read requests that have arrived before a stop
 _READS: Final = ("GET", "HEAD")  # methods that change nothing
+_COMMANDS: Final = "/api/cluster/"  # they change the cluster, and no broker could lose that
 _TLS_SHUTDOWN_S: Final = 1.0  # time for a client to end TLS; less than a stop may take
 
 
@@ -161,10 +162,18 @@ class HttpServer(uvicorn.Server):
 
 
 def with_gate(app: ASGIApp, node: NodeView) -> ASGIApp:
-    """Return the application with answers that tell of nothing which could still be taken back."""
+    """Return the application with answers that tell of nothing which could still be taken back.
+
+    A command to the cluster waits before it is done, not before it is answered: it may itself let
+    another node lead, and its operator must be told.
+    """
 
     async def gated(scope: Scope, receive: Receive, send: Send) -> None:
         is_refused = False
+        if scope["path"].startswith(_COMMANDS) and scope["method"] not in _READS:
+            if await _is_tellable(node):
+                await app(scope, receive, send)
+                return
 
         async def send_gated(message: Message) -> None:
             nonlocal is_refused
@@ -184,6 +193,14 @@ def with_gate(app: ASGIApp, node: NodeView) -> ASGIApp:
         await app(scope, receive, send_gated)
 
     return gated
+
+
+async def _is_tellable(node: NodeView) -> bool:
+    try:
+        await node.tellable()
+    except StorageError:
+        return False
+    return True
 
 
 def with_common_headers(app: ASGIApp) -> ASGIApp:

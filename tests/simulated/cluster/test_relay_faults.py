@@ -1,0 +1,60 @@
+"""A node that does not reach its leader for clients says so, though the two are connected."""
+
+import pytest
+
+from leveret.cluster.faults import DEGRADED
+from leveret.runtime import public_listeners
+from leveret.runtime.cluster_facts import LOOK_S
+from tests.simulated.clients import Accounts, Publisher
+from tests.simulated.cluster.broker_node import SimulatedBroker
+from tests.simulated.network import Network
+from tests.simulated.schedule import Schedule
+
+NAMES = ["a", "b", "c"]
+
+
+def led_by_a(schedule: Schedule, nodes: dict[str, SimulatedBroker]) -> None:
+    """Run until node a serves clients."""
+    schedule.run_until(lambda: any(node.is_serving() for node in nodes.values()), 60)
+    schedule.run_for(2)
+    if not nodes["a"].is_serving():
+        asked = nodes["c"]
+        assert asked.loop is not None
+        assert asked.member is not None
+        asked.loop.start(asked.member.lead("a"))
+    schedule.run_until(nodes["a"].is_serving, 60)
+
+
+def test_wrong_address_of_the_leader_is_told(seed: int, caplog: pytest.LogCaptureFixture) -> None:
+    print(f"seed {seed}")
+    with Schedule(seed) as schedule:
+        network = Network(schedule)
+        nodes = {name: SimulatedBroker(network, name, NAMES) for name in NAMES}
+        lost = nodes["c"]
+        lost.wrong_hosts["a"] = "nowhere"  # node a dials it, so they are connected
+        for node in nodes.values():
+            node.start()
+        led_by_a(schedule, nodes)
+        schedule.run_until(lambda: lost.node is not None and lost.node.leader == "a", 60)
+        assert lost.node is not None
+        assert lost.node.why_unwell() == ""
+
+        client = Publisher(network, "p0", lost.url, Accounts(), 1)
+        schedule.run_for(4 * LOOK_S)
+        reason = "node a at nowhere:25672 cannot be reached: Connection refused"
+        assert lost.node.why_unwell() == reason
+        told = [fault for fault in lost.node.facts()["faults"] if fault["severity"] == DEGRADED]
+        assert [fault["fault"] for fault in told] == [
+            f"clients of node c are not served ({reason})"
+        ]
+        assert told[0]["advice"].startswith("correct --cluster-peers of node c")
+        name = public_listeners.__name__
+        lines = {record.message for record in caplog.records if record.name == name}
+        assert f"a connection was refused: {reason}" in lines
+        assert f"{told[0]['fault']}: {told[0]['advice']}" in caplog.messages
+
+        lost.kill()
+        lost.wrong_hosts.clear()
+        lost.start()
+        schedule.run_until(client.task.done, 60)
+        assert lost.node.why_unwell() == ""
