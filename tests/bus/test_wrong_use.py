@@ -135,7 +135,7 @@ def test_import_without_aio_pika_says_what_to_install() -> None:
 @pytest.mark.parametrize("value", [None, True, 5, "text", b"bytes"])
 async def test_a_bare_value_is_no_event(value: object) -> None:
     async with FakeBus(LAYOUT) as bus:
-        with pytest.raises(EncodeError, match="is no event"):
+        with pytest.raises(EncodeError, match="is not an event class"):
             await bus.publish(value)
         assert bus.published == []
 
@@ -255,5 +255,5 @@ async def test_a_middleware_that_forgets_its_outcome_is_a_failure() -> None:
 async def test_container_is_no_event(event: object) -> None:
     """Its type would be `dict` or `list`, which every service of a fanout would ack as unknown."""
     async with FakeBus(LAYOUT) as bus:
-        with pytest.raises(EncodeError, match="is no event"):
+        with pytest.raises(EncodeError, match="is not an event class"):
             await bus.publish(event)

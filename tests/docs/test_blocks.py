@@ -80,7 +80,9 @@ def with_channel(server: RunningBroker) -> Iterator[Names]:
 
 @contextmanager
 def with_token(server: RunningBroker) -> Iterator[Names]:
-    yield {"TOKEN": token(server)}
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("LEVERET_JOBS_TOKEN", token(server))
+        yield {}
 
 
 STAGES: dict[str, Callable[[RunningBroker], Any]] = {

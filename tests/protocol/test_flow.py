@@ -75,7 +75,7 @@ def opened(loop: asyncio.AbstractEventLoop) -> tuple[Line, AmqpProtocol]:
 
 def opened_on(first: AmqpProtocol) -> tuple[Line, AmqpProtocol]:
     """Return another connection of the same node."""
-    return _opened(first._server)
+    return _opened(first._sockets)
 
 
 def _opened(sockets: Sockets) -> tuple[Line, AmqpProtocol]:

@@ -263,7 +263,10 @@ def test_sql_names_a_stream_that_the_user_may_not_read_but_lets_spark_resolve_it
         (["archive", "nothing", "--once"], "there is no stream 'nothing'"),
         (["compact", "nothing"], "there is no lake: "),
         (["sql", "-q", "select * from queue.nothing"], "there is no queue 'nothing' in vhost '/'"),
-        (["sql", "-q", "select no_such_column from bronze"], "TABLE_OR_VIEW_NOT_FOUND"),
+        (
+            ["sql", "-q", "select no_such_column from bronze"],
+            "there is no stream and no table bronze: ",
+        ),
         (["sql", "-q", "select 1 / 0"], "DIVIDE_BY_ZERO"),
         (["sql", "-q", "selec 1"], "PARSE_SYNTAX_ERROR"),
         (["load", "no.csv", "--to-queue", "q"], "no.csv: no such file"),

@@ -71,18 +71,18 @@ class AmqpProtocol:
 
     def __init__(
         self,
-        server: "Sockets",
+        sockets: "Sockets",
         client: Client,
         relayed: Relayed | None = None,
         tls: TlsPeer | None = None,
     ) -> None:
-        self._server = server
+        self._sockets = sockets
         self._client = client
         self._relayed = relayed  # set if another node relays the connection
         self._tls = tls  # the TLS session between the client and the relaying node
-        self._front = server.front
+        self._front = sockets.front
         self._quota_bytes = QUOTA_BYTES
-        self._read_into = server.buffer  # buffer of the last read
+        self._read_into = sockets.buffer  # buffer of the last read
         self._read_bytes = 0  # published bytes since the last pause
         self._is_paused = False  # paused as a publisher
         self._is_resting = False  # paused for one iteration of the loop
@@ -102,7 +102,7 @@ class AmqpProtocol:
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         name = shown_address(self._client)
-        self._server.begin_turn()
+        self._sockets.begin_turn()
         self.connection = Connection(self._front, name, self._client.is_local)
         secured = transport.get_extra_info("ssl_object")
         self._is_secured = secured is not None
@@ -112,11 +112,11 @@ class AmqpProtocol:
         else:
             server_name = shown_address(transport.get_extra_info("sockname"))
             if secured is not None:
-                self.connection.tls = tls_peer(secured, self._server.name_rule)
+                self.connection.tls = tls_peer(secured, self._sockets.name_rule)
         self.connection.name = f"{name} -> {server_name}"
         self._feed = self.connection.feed
-        self._server.protocols[self.connection] = self
-        self._server.end_turn()
+        self._sockets.protocols[self.connection] = self
+        self._sockets.end_turn()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the buffer for the next read.
@@ -124,20 +124,20 @@ class AmqpProtocol:
         All connections share the buffers, because received bytes are consumed at once. The size of
         the buffer is the quota; a frame larger than the quota gets a larger buffer.
         """
-        server = self._server
+        sockets = self._sockets
         if self.connection.needed > QUOTA_BYTES:
-            self._read_into = server.frame_buffer
+            self._read_into = sockets.frame_buffer
         elif self._quota_bytes > QUOTA_BYTES:
-            self._read_into = server.large_buffer
+            self._read_into = sockets.large_buffer
         else:
-            self._read_into = server.buffer
+            self._read_into = sockets.buffer
         return self._read_into
 
     def buffer_updated(self, size: int) -> None:
-        server = self._server
+        sockets = self._sockets
         connection = self.connection
         data = bytes(self._read_into[:size])
-        server.begin_turn()
+        sockets.begin_turn()
         published = connection.publishes
         try:
             self._feed(data)
@@ -148,7 +148,7 @@ class AmqpProtocol:
             is_large = size > (connection.publishes - published) * LARGE_BYTES
             self._quota_bytes = LARGE_QUOTA_BYTES if is_large else QUOTA_BYTES
             self._read_bytes += size
-            server.note_received(size)
+            sockets.note_received(size)
             connection.note_published()
             if (
                 self._read_bytes >= self._quota_bytes
@@ -157,14 +157,14 @@ class AmqpProtocol:
             ):
                 self._pause()
         elif connection.unfinished_bytes != 0:
-            server.note_received(size)
+            sockets.note_received(size)
             if self._front.alarms or self._front.is_unfinished_over(connection.user):
                 self._pause()
         elif size >= QUOTA_BYTES and not self._transport.is_closing():
             self._is_resting = True
             self._transport.pause_reading()
-            server.loop.call_soon(self._end_rest)
-        server.end_turn()
+            sockets.loop.call_soon(self._end_rest)
+        sockets.end_turn()
 
     def _check_work(self) -> None:
         """Pause after much work of the current turn; input that is left over counts as much."""
@@ -191,18 +191,18 @@ class AmqpProtocol:
         if self._is_unread and not self.connection.is_full:
             self._is_unread = False
             self._read_on()
-        self._server.begin_turn()
+        self._sockets.begin_turn()
         self._renew_credit()
-        self._server.end_turn()
+        self._sockets.end_turn()
 
     def connection_lost(self, error: Exception | None) -> None:
         if self._end is not None:
             self._end.cancel()
-        self._server.forget(self)
-        self._server.begin_turn()
+        self._sockets.forget(self)
+        self._sockets.begin_turn()
         self.connection.note_end(str(error) if error is not None else "the peer hung up")
         on_socket_lost(self.connection)
-        self._server.end_turn()
+        self._sockets.end_turn()
 
     def flush(self) -> None:
         """Write pending output, hang up if required, renew the credit if the peer reads."""
@@ -251,7 +251,7 @@ class AmqpProtocol:
                 self._transport.abort()
             else:
                 wait_s = self._front.limits.close_ms / 1000
-                self._end = self._server.loop.call_later(wait_s, self._transport.abort)
+                self._end = self._sockets.loop.call_later(wait_s, self._transport.abort)
         return True
 
     def _hang_up(self) -> None:
@@ -273,7 +273,7 @@ class AmqpProtocol:
         self._is_paused = self._is_unread = self._is_behind = self._is_resting = False
         self._transport.resume_reading()
         wait_s = self._front.limits.close_ms / 1000
-        self._end = self._server.loop.call_later(wait_s, self._transport.abort)
+        self._end = self._sockets.loop.call_later(wait_s, self._transport.abort)
 
     def _check_unread(self) -> None:
         if self._transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
@@ -292,7 +292,7 @@ class AmqpProtocol:
             return
         if not connection.has_rest and not (connection.is_full and self._can_write):
             return
-        self._server.begin_turn()
+        self._sockets.begin_turn()
         try:
             connection.go_on()
         except Exception:
@@ -303,7 +303,7 @@ class AmqpProtocol:
         if self._is_unread and self._can_write and not connection.is_full:
             self._is_unread = False
             self._read_on()
-        self._server.end_turn()
+        self._sockets.end_turn()
         if was_paused:
             self.maybe_resume()
 
@@ -318,10 +318,10 @@ class AmqpProtocol:
     def _renew_credit(self) -> None:
         connection = self.connection
         if connection.starved:
-            self._server.turn_soon()
+            self._sockets.turn_soon()
         refill(self._front.broker.slots, connection, CREDIT_BYTES)
         if connection.is_full:
-            self._server.loop.call_soon(self._go_on)
+            self._sockets.loop.call_soon(self._go_on)
 
     def _pause(self) -> None:
         self._read_bytes = 0
@@ -332,41 +332,41 @@ class AmqpProtocol:
             if self._is_heavy:
                 self._wait_in_line()
             else:
-                self._server.loop.call_soon(self.maybe_resume)
+                self._sockets.loop.call_soon(self.maybe_resume)
 
     def _wait_in_line(self) -> None:
         self._is_heavy = False
-        self._server.heavy_turns.wait(self.connection, self.maybe_resume)
+        self._sockets.heavy_turns.wait(self.connection, self.maybe_resume)
 
     def maybe_resume(self) -> None:
         """Resume reading, unless there is a reason to wait."""
-        server = self._server
+        sockets = self._sockets
         if self._transport.is_closing() or self._end is not None:
             return
         if self._is_heavy:
             self._wait_in_line()
             return
-        if not server.finisher.admits(self.connection):
-            server.waiting[self] = None
-            server.check_waiting_within(FINISHER_CHECK_S)
+        if not sockets.finisher.admits(self.connection):
+            sockets.waiting[self] = None
+            sockets.check_waiting_within(FINISHER_CHECK_S)
             return
-        if self._front.alarms and not server.finisher.is_current(self.connection):
+        if self._front.alarms and not sockets.finisher.is_current(self.connection):
             if tell_blocked(self.connection):
-                server.turn_soon()
-            server.waiting[self] = None
+                sockets.turn_soon()
+            sockets.waiting[self] = None
             return
         if self._is_log_behind():
-            server.waiting[self] = None
+            sockets.waiting[self] = None
             return
         if self._waits_for_queue():
-            server.waiting[self] = None
-            server.check_waiting_within(PAUSE_S)
+            sockets.waiting[self] = None
+            sockets.check_waiting_within(PAUSE_S)
             return
         if tell_unblocked(self.connection):
-            server.turn_soon()
+            sockets.turn_soon()
         self._queue_wait.end()
         if self.connection.has_rest:
-            server.loop.call_soon(self._go_on)
+            sockets.loop.call_soon(self._go_on)
             return
         self._is_paused = False
         self.connection.is_held = self._is_behind
@@ -386,10 +386,10 @@ class AmqpProtocol:
 
     def _waits_for_queue(self) -> bool:
         wait = self._queue_wait
-        server = self._server
+        sockets = self._sockets
         if not wait.has_long_queue(self.connection, self._front.limits.backlog):
             return False
-        return wait.lasts(server.loop.time(), len(server.waiting))
+        return wait.lasts(sockets.loop.time(), len(sockets.waiting))
 
 
 class Sockets:

@@ -38,7 +38,7 @@ def routing_key_of(event: type) -> str:
 def encode(event: object) -> bytes:
     """Return the body of an event. Raise EncodeError."""
     if type(event) in _NOT_EVENTS:
-        raise EncodeError(f"{type(event).__name__} is no event: that is {KINDS}")
+        raise EncodeError(f"{type(event).__name__} is not an event class: use {KINDS}")
     try:
         if (dump := getattr(event, "model_dump_json", None)) is not None:
             # By alias, because models read their fields by alias.

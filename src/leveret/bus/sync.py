@@ -183,7 +183,10 @@ class SyncBus:
             if threading.current_thread() is thread:
                 raise RuntimeError("an async handler must await the Bus, not call the SyncBus")
             if not thread.is_alive():
-                raise NotConnectedError("the bus's thread is gone: a fork takes no threads along")
+                text = (
+                    "the bus was started before this process was forked: make one in each process"
+                )
+                raise NotConnectedError(text)
             running = asyncio.run_coroutine_threadsafe(work, loop)
         except BaseException:
             work.close()

@@ -171,13 +171,11 @@ class ClusterNode(ClusterFacts):
 
     def on_relay(self, transport: asyncio.Transport, head: RelayHead, rest: bytes) -> None:
         """Take a client that another node relays. It waits until this node serves clients."""
-        task = asyncio.get_running_loop().create_task(self._take_relayed(transport, head, rest))
+        task = asyncio.get_running_loop().create_task(self._take_relay(transport, head, rest))
         self._taking.add(task)
         task.add_done_callback(self._taking.discard)
 
-    async def _take_relayed(
-        self, transport: asyncio.Transport, head: RelayHead, rest: bytes
-    ) -> None:
+    async def _take_relay(self, transport: asyncio.Transport, head: RelayHead, rest: bytes) -> None:
         client = Client(head.client_host, head.client_port, head.is_local)
         server = head.server_host, head.server_port
         relayed = Relayed(client, server, head.service in (AMQPS, HTTPS))

@@ -30,7 +30,7 @@ UNLIMITED: Final = 1 << 60  # control groups of version 1 report "no limit" as a
 DEFAULT_BYTES: Final = 4 * 1024**3  # if the system reports no memory size
 
 
-class MemoryWatch:
+class MemoryAlarm:
     """Checks the memory in use, and reports the begin and end of an alarm."""
 
     def __init__(

@@ -40,7 +40,7 @@ from leveret.runtime.login_thread import LoginThread
 from leveret.runtime.loop_watch import LoopWatch
 from leveret.runtime.memory_alarm import (
     UNFINISHED_SHARE,
-    MemoryWatch,
+    MemoryAlarm,
     held_bytes,
     machine_bytes,
 )
@@ -155,7 +155,7 @@ class Node:
         limit_bytes = memory_high_bytes(self.settings.memory_high, machine_bytes())
         self.memory_limit_bytes = limit_bytes
         self.front.limits.unfinished_total_max = int(limit_bytes * UNFINISHED_SHARE)
-        self._memory = MemoryWatch(self._held_bytes, limit_bytes, loop, self._events.on_memory)
+        self._memory = MemoryAlarm(self._held_bytes, limit_bytes, loop, self._events.on_memory)
         self.watch.on_probe = self._memory.probe
         self.amqp = AmqpServer(self.front, loop, self.turns, self._memory.note_received)
         if self._certificates is not None:

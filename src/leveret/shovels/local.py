@@ -53,6 +53,7 @@ class _LocalEnd:
             self._on_deliveries,
             self._on_confirm,
             self._on_ended,
+            self._on_fault,
         )
         self._listener: ShovelListener | None = None
 
@@ -77,6 +78,11 @@ class _LocalEnd:
     def _on_ended(self) -> None:
         assert self._listener is not None
         self._listener.on_lost(ClosedError("the queue was deleted"))
+
+    def _on_fault(self) -> None:
+        """Let the shovel begin again, which requeues the messages that it could not take."""
+        assert self._listener is not None
+        self._listener.on_lost(ClosedError("a message could not be taken: see the log"))
 
     def _end(self) -> None:
         """Close the session, which requeues its messages, and delete its exclusive queues."""

@@ -51,7 +51,7 @@ FILE_BYTES: Final = 1024 * 1024
 class QueueSnapshot:
     """The content of a queue at one moment."""
 
-    def __init__(self, vhost: Vhost, queue: Queue, flying: list[Message]) -> None:
+    def __init__(self, vhost: Vhost, queue: Queue, in_flight: list[Message]) -> None:
         self.facts: dict[str, object] = {
             "kind": QUEUE,
             "vhost": queue.vhost,
@@ -66,7 +66,7 @@ class QueueSnapshot:
         self._returned = dict(queue.ledger.returned)
         pages = queue.ready.pages
         self._redelivered_through = -1 if pages is None else int(pages.redelivered_through)
-        self._lines = _lines(vhost, queue, flying)
+        self._lines = _lines(vhost, queue, in_flight)
         self._scheduled = queue.scheduled.entries()
         self._files: dict[int, DiskFile] = {}
 
@@ -155,7 +155,7 @@ def _definitions(vhost: Vhost, queue: Queue) -> list[bytes]:
 
 
 def _lines(
-    vhost: Vhost, queue: Queue, flying: list[Message]
+    vhost: Vhost, queue: Queue, in_flight: list[Message]
 ) -> list[tuple[list[Message], list[PagedRun]]]:
     """Return messages in memory and positions in the log, in delivery order.
 
@@ -163,7 +163,7 @@ def _lines(
     """
     ready = queue.ready
     by_priority: dict[int, list[Message]] = {}
-    for message in [*flying, *vhost.stuck.of(queue)]:
+    for message in [*in_flight, *vhost.stuck.of(queue)]:
         if message.queue != queue.slot:
             continue
         by_priority.setdefault(message.priority if ready.prioritised else 0, []).append(message)

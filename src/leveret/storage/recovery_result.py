@@ -29,7 +29,7 @@ class RecoveryResult:
         self.is_repair = False  # accept any damage and missing files
         # Report a missing end of the log instead of refusing it: nothing was ever synced.
         self.accepts_lost_end = False
-        self.has_lost_delivery_marks = False  # some delivery marks were lost
+        self.has_lost_delivery_marks = False  # then each message may have been delivered
         # The definitions are the readable part of a damaged checkpoint.
         self.has_lost_checkpoint = False
         self.replay = Replay()

@@ -68,7 +68,7 @@ class Reader:
         """Read a count of items of at least `bytes_each` bytes; raise if they cannot fit."""
         value = self.u32()
         if value * bytes_each > self.end - self.at:
-            raise FieldSyntaxError(f"{value} things cannot be in {self.end - self.at} bytes")
+            raise FieldSyntaxError(f"{value} entries cannot be in {self.end - self.at} bytes")
         return value
 
     def raw(self, size: i64) -> bytes:

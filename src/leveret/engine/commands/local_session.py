@@ -27,11 +27,13 @@ class LocalSession(Session):
         on_deliveries: Callable[[list[Message]], None],
         on_confirm: Callable[[int, bool], None],
         on_ended: Callable[[], None],
+        on_fault: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(outlet, turn)
         self._on_deliveries = on_deliveries
         self._on_confirm = on_confirm  # for a publish and all earlier ones that are unconfirmed
         self._on_ended = on_ended
+        self._on_fault = on_fault  # a callback has failed: close the session in a later turn
 
     def publish(self, vhost: Vhost, route: Route, header: bytes, body: bytes) -> int:
         """Publish, and return the sequence number of the confirm.
@@ -65,6 +67,10 @@ class LocalSession(Session):
 
     def send_confirm(self, first: i64, last: i64, is_taken: bool) -> None:
         self._on_confirm(last, is_taken)
+
+    def on_send_fault(self) -> None:
+        if not self.closed and self._on_fault is not None:
+            self._on_fault()
 
     def send_ended(self, consumer: Consumer) -> None:
         if not self.closed:

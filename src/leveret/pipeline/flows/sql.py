@@ -49,6 +49,7 @@ _COLUMNS: Final = [*TYPES, DATE]
 # Conditions of Spark's errors.
 _NO_TABLE: Final = "TABLE_OR_VIEW_NOT_FOUND"
 _NO_COLUMN: Final = "UNRESOLVED_COLUMN"
+_LIST_TABLES: Final = "`leveret pipeline sql -q '\\d'` lists all"
 
 
 class Tables:
@@ -68,8 +69,9 @@ class Tables:
         self._unknown: dict[str, BrokerError] = {}
 
     def run(self, query: str) -> DataFrame:
-        """Return the lazy result of a query. Raise Spark's errors, or BrokerError for a name that
-        Spark does not know, and for which the broker gave no answer.
+        """Return the lazy result of a query. Raise Spark's errors.
+
+        For a name that is no table, raise ConfigError, or BrokerError if the broker did not answer.
         """
         text = query.strip().rstrip(";")
         self._unknown.clear()
@@ -78,10 +80,11 @@ class Tables:
         except AnalysisException as fault:
             if (fault.getCondition() or "").startswith(_NO_COLUMN):
                 return self._run(text, _COLUMNS)  # Spark's error names similar columns of all
-            unknown = self._unknown.get(_missing_table(fault))
-            if unknown is None:
+            missing = _missing_table(fault)
+            if not missing:
                 raise
-            raise unknown from fault
+            text = f"there is no stream and no table {missing.replace('`', '')}: {_LIST_TABLES}"
+            raise self._unknown.get(missing, ConfigError(text)) from fault
 
     def _run(self, query: str, columns: list[str]) -> DataFrame:
         """Return the result of a query whose streams and queues have these columns."""
