@@ -5,7 +5,7 @@ import asyncio
 import asyncpg
 import pytest
 
-from leveret.job_service.shards.shard import SERVER_SETTINGS
+from leveret.job_service.shards.connecting import SERVER_SETTINGS
 from tests.jobs.shards.deployment import Deployment, new, topic_on
 
 pytestmark = pytest.mark.compiled_only("the store is the same in both forms")

@@ -74,17 +74,34 @@ async def cut_off(deployment: Deployment) -> None:
     )
 
 
-def test_idle_nodes_cause_no_transactions(deployment: Deployment) -> None:
-    async def is_quiet() -> bool:
-        before = await deployment.last_statement()
-        await asyncio.sleep(10 * RESTING.tick_s)
-        return await deployment.last_statement() == before
+async def is_quiet(deployment: Deployment) -> bool:
+    """Return whether no node makes a statement for a while."""
+    before = await deployment.last_statement()
+    await asyncio.sleep(10 * RESTING.tick_s)
+    return await deployment.last_statement() == before
 
+
+def test_idle_nodes_cause_no_transactions(deployment: Deployment) -> None:
     async def main() -> None:
         async with deployment.two_nodes(settings=RESTING) as (_, other):
             waiting = await begin_to_wait(other)
-            await eventually(is_quiet)
+            await eventually(lambda: is_quiet(deployment))
             waiting.cancel()
+
+    asyncio.run(main())
+
+
+def test_nodes_rest_between_two_jobs(deployment: Deployment) -> None:
+    """The flush marks of a job are kept for a minute, and nodes need not look until then."""
+
+    async def main() -> None:
+        async with deployment.two_nodes(settings=RESTING) as (here, other):
+            for payload in (b"1", b"2"):
+                await here.enqueue([new(payload=payload)])
+                (job,) = await other.dequeue(*TOPIC, 1, None, int(WITHIN_S * 1000))
+                await other.ack(*TOPIC, handles([job]))
+                await eventually(lambda: is_quiet(deployment))
+                assert await deployment.rows("SELECT FROM flush_marks")
 
     asyncio.run(main())
 

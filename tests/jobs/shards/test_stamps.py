@@ -8,6 +8,7 @@ from msgspec import structs
 from leveret.errors import ConfigError
 from leveret.job_service.shards import ShardsStore
 from tests.jobs.shards.deployment import QUICK, Deployment, new
+from tools.services import Postgres
 
 pytestmark = pytest.mark.compiled_only("the store is the same in both forms")
 
@@ -41,6 +42,24 @@ def test_a_shard_of_another_cluster_refuses_the_start(
         assert "belongs to another cluster than shard" in await refused_start(mixed.store("c"))
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("given", [slice(1), slice(None, None, -1)], ids=["fewer", "turned"])
+def test_a_node_that_is_refused_leaves_no_log_behind(
+    deployment: Deployment, postgres: Postgres, given: slice
+) -> None:
+    """The shards would keep the flush marks of its log for weeks, for each try to start."""
+
+    async def main() -> None:
+        third = deployment.at(dsns=[*deployment.dsns, new_dsn])
+        async with third.node("a"):
+            pass
+        wrong = third.at(dsns=[third.dsns[0], *third.dsns[1:][given]])
+        await refused_start(wrong.store("b"))
+        assert await third.is_empty("origins")
+
+    with postgres.databases(1) as (new_dsn,):
+        asyncio.run(main())
 
 
 def test_a_further_database_may_be_given(deployment: Deployment) -> None:

@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from leveret.errors import JobsUnavailableError
-from leveret.job_service.shards.shard import KEEPALIVE_S
+from leveret.job_service.shards.connecting import KEEPALIVE_S
 from leveret.job_service.shards.transaction import transaction
 from tests.jobs.shards.deployment import QUIET, WITHIN_S, Deployment, refuses
 from tests.proxy import proxy

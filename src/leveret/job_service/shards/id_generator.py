@@ -27,6 +27,7 @@ from leveret.job_service.snowflake import Snowflakes
 
 MARGIN: Final = 0.8  # share of the duration after which a lease counts as over
 TRIES: Final = 32  # numbers of a shard that are tried in one round
+RECORD_LOOKS: Final = 4  # looks at a shard at rest, after which its record of a number is renewed
 
 log = logging.getLogger(__name__)
 
@@ -140,7 +141,7 @@ class IdGenerator:
         """Return whether the records of this node in all shards that answer last long enough."""
         up = [shard.index for shard in self._shards if shard.is_up]
         oldest_s = min((self._recorded_s.get(index, -math.inf) for index in up), default=-math.inf)
-        return now_s - oldest_s < self._settings.idle_s
+        return now_s - oldest_s < RECORD_LOOKS * self._settings.idle_s
 
     async def _is_recorded(self, number: int) -> bool:
         """Return True if every shard that answers has recorded this node as the owner.
@@ -192,7 +193,7 @@ class IdGenerator:
             " WHERE n.owner = $2 OR n.expires_at < now() - $4 * INTERVAL '1 ms' RETURNING node",
             number,
             self._owner,
-            self._settings.node_lease_ms + round(self._settings.idle_s * 1000),
+            self._settings.node_lease_ms + round(RECORD_LOOKS * self._settings.idle_s * 1000),
             2 * CLOCK_SKEW_MS_MAX,
         )
         if rows:

@@ -16,7 +16,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
-from urllib.parse import urlsplit
 
 import asyncpg
 import msgspec
@@ -29,6 +28,7 @@ from leveret.errors import (
     system_reason,
 )
 from leveret.job_service.shards import keepalive
+from leveret.job_service.shards.connecting import connect, pooler_error, shown_address
 from leveret.job_service.shards.due_times import DueTimes
 from leveret.job_service.shards.migration import migrate
 from leveret.job_service.shards.server_health import ServerHealth, Time
@@ -46,20 +46,6 @@ FULL_KEPT_S: Final = 5.0  # for which a disk counts as full; flushes try again e
 FRESH_PROBES: Final = 10  # intervals of probes for which the result of one counts
 READ_ONLY: Final = "it is read-only, as a standby is"
 RETRIES: Final = 3  # of a transaction that PostgreSQL ended because of a conflict
-# A plan is made once for a connection, and must be good for a full table although it may be made
-# while the table is empty: rows are found by an index, one by one.
-SERVER_SETTINGS: Final = {
-    "application_name": "leveret jobs",
-    "enable_bitmapscan": "off",
-    "enable_hashjoin": "off",
-    "enable_mergejoin": "off",
-    "enable_seqscan": "off",
-    "jit": "off",
-    "plan_cache_mode": "force_generic_plan",
-}
-KEEPALIVE_S: Final = 60  # of silence, after which PostgreSQL asks whether a node is still there
-KEEPALIVE_RETRY_S: Final = 10
-KEEPALIVE_RETRIES: Final = 3
 _NO_CONNECTION_ERRORS: Final = (
     asyncpg.TooManyConnectionsError,
     asyncpg.InvalidAuthorizationSpecificationError,
@@ -81,7 +67,7 @@ class Shard:
         self._dsn = dsn
         self._settings = settings
         self._clock = clock
-        self.name: Final = f"shard {index} ({_shown_address(dsn)})"
+        self.name: Final = f"shard {index} ({shown_address(dsn)})"
         self.health: Final = ServerHealth(self.name, is_skew_measured=not settings.is_time_given)
         self._is_migrated = False
         self.due: Final = DueTimes()
@@ -281,24 +267,7 @@ class Shard:
         self._free.insert(0 if connection is self._listener else len(self._free), connection)
 
     async def _connect(self) -> Any:
-        try:
-            connection: Any = await asyncpg.connect(
-                self._dsn,
-                server_settings=_session_settings(self._settings.deadline_s),
-                timeout=self._settings.deadline_s,
-            )
-        except asyncpg.ProtocolViolationError as error:
-            if "startup parameter" in str(error):  # so PgBouncer refuses the settings
-                raise self._pooler_error() from error
-            raise
-        keepalive.keep_alive(connection._transport)
-        return connection
-
-    def _pooler_error(self) -> ConfigError:
-        return ConfigError(
-            f"jobs_postgres: {self.name} drops the settings of a session, as poolers do;"
-            " give the address of PostgreSQL itself"
-        )
+        return await connect(self._dsn, self.name, self._settings.deadline_s)
 
     def _open_breaker(self, error: BaseException) -> None:
         self.health.on_down(_reason(error))
@@ -384,7 +353,7 @@ class Shard:
         try:
             await self._measure(connection)
             if await connection.fetchval("SHOW enable_seqscan") != "off":
-                raise self._pooler_error()
+                raise pooler_error(self.name)
             if not self._is_migrated:
                 await migrate(connection)
                 self._is_migrated = True
@@ -477,29 +446,6 @@ def _retrieve(task: "asyncio.Task[None]") -> None:
     """Retrieve the error of a task that may be given up, so that asyncio does not log it."""
     if not task.cancelled():
         task.exception()
-
-
-def _session_settings(deadline_s: float) -> dict[str, str]:
-    """Return the settings of a session.
-
-    A node may freeze or lose its network at any moment, also in a transaction, and its locks would
-    stop the other nodes. So PostgreSQL ends its statements and transactions after its deadline.
-    """
-    deadline = f"{round(deadline_s * 1000)}ms"
-    return {
-        **SERVER_SETTINGS,
-        "idle_in_transaction_session_timeout": deadline,
-        "statement_timeout": deadline,
-        "tcp_keepalives_count": str(KEEPALIVE_RETRIES),
-        "tcp_keepalives_idle": str(KEEPALIVE_S),
-        "tcp_keepalives_interval": str(KEEPALIVE_RETRY_S),
-    }
-
-
-def _shown_address(dsn: str) -> str:
-    """Return the address of a database without its password."""
-    parts = urlsplit(dsn)
-    return f"{parts.hostname or 'local'}:{parts.port or 5432}{parts.path}"
 
 
 def _reason(error: BaseException) -> str:

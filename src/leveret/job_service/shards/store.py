@@ -185,13 +185,13 @@ class ShardsStore:
             if shard.is_up and not shard.is_stamped:  # it came up before the first shard
                 await shard.probe()
             if shard.refusal is not None:
-                await self._close()
+                await self._give_up()
                 raise shard.refusal
         await self._try_to("read the shard map", self._routes.refresh)
         try:
             self._routes.require_shards()
         except ConfigError:
-            await self._close()
+            await self._give_up()
             raise
         await self._try_to("sweep the local log", self._sweep_all)
         await self._try_to("lease a node number", self._id_generator.renew)
@@ -209,6 +209,12 @@ class ShardsStore:
             *(self._prefetcher.run(shard) for shard in self._shards),
         ):
             self._begin(work)
+
+    async def _give_up(self) -> None:
+        """End a start that was refused. An empty log must not count as lost in the shards."""
+        if not self._wal.outstanding and not self._wal.undone:
+            await self._try_to("sign off", self._sweeper.leave)
+        await self._close()
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -60,6 +60,7 @@ class Wal:
         self.undone: dict[int, JobPosition] = {}  # taken back here, but not yet in the shards
         # Jobs of calls that may still fail, or whose keys may be known.
         self.unanswered: set[int] = set()
+        self.appended = 0  # jobs since the start of the node
         self._counts: Counter[int] = Counter()  # of outstanding and undone jobs, by segment
         self._files: dict[int, int] = {}  # file descriptors by segment
         self._last = 0  # the segment that is written
@@ -154,6 +155,7 @@ class Wal:
         for index, job in enumerate(jobs):
             self.outstanding[job.id] = JobPosition(self._last, self._size, index, now_s)
         self._counts[self._last] += len(jobs)
+        self.appended += len(jobs)
         self._size += len(record)
         self._is_dirty = True
 

@@ -29,6 +29,9 @@ from leveret.job_service.snowflake import first_of
 SWEEP_JOBS: Final = 500
 PATIENCE: Final = 10  # factor on the age of swept jobs while a flusher is behind
 CLEAN_ROWS: Final = 10_000
+CLEAN_MANY: Final = 1_000  # deleted rows, from which a shard is cleaned again in the next round
+CLEAN_REPORTS: Final = 4  # of a log at rest, after which a shard is cleaned again
+BUSY_SHARE: Final = 0.2  # of the interval at rest: until the next report of a log with a few jobs
 TURNS_EVERY_S: Final = 10.0  # between two looks for ranks of idle fair keys
 # The marks above the floor are those of jobs that came lately.
 _FORGET: Final = (
@@ -38,9 +41,9 @@ _FORGET: Final = (
     " EXISTS (SELECT FROM keys WHERE kept_until < coalesce($1, now())) AS has_old_keys"
 )
 _FORGET_KEYS: Final = (
-    "DELETE FROM keys WHERE (namespace, idempotency_key) IN ("
+    "WITH old AS (DELETE FROM keys WHERE (namespace, idempotency_key) IN ("
     "SELECT k.namespace, k.idempotency_key FROM keys k WHERE k.kept_until < coalesce($1, now())"
-    " ORDER BY k.kept_until LIMIT $2)"
+    " ORDER BY k.kept_until LIMIT $2) RETURNING TRUE) SELECT count(*) AS forgotten FROM old"
 )
 _ORIGIN: Final = (
     "SELECT floor_id, is_new FROM leveret_origin("
@@ -64,6 +67,8 @@ class Sweeper:
         # By shard, by the clock of the event loop.
         self._turns_due_s: dict[int, float] = {}
         self._report_due_s: dict[int, float] = {}
+        self._clean_due_s: dict[int, float] = {}  # unless jobs come
+        self._cleaned_after: dict[int, int] = {}  # how many jobs had come to the log
         self._has_left = False
         # By shard. Held while the log is reported: no report may follow the sign-off.
         self._reporting: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -174,29 +179,41 @@ class Sweeper:
     async def _renew(self, shard: Shard) -> None:
         """Report the local log to a shard, so that it does not count as lost there.
 
-        A shard to which no jobs come is left in peace for a while.
+        A shard to which few jobs come is left in peace for a while, one without jobs for longer.
+        The marks of the last jobs go when the floor has risen, which takes a while anyway.
         """
         async with self._reporting[shard.index]:
             if self._has_left:
                 return
             await shard.fetch(_ORIGIN, *self._origin())
-        if not await self._clean(shard) and not self._wal.outstanding and not self._wal.undone:
-            now_s = asyncio.get_running_loop().time()
-            self._report_due_s[shard.index] = now_s + self._tables.settings.idle_s
+        now_s, idle_s = asyncio.get_running_loop().time(), self._tables.settings.idle_s
+        is_at_rest = not self._wal.outstanding and not self._wal.undone
+        is_at_rest &= self._cleaned_after.get(shard.index) == self._wal.appended
+        self._cleaned_after[shard.index] = self._wal.appended
+        if not is_at_rest or now_s >= self._clean_due_s.get(shard.index, 0.0):
+            forgotten, is_busy = await self._clean(shard)
+            if forgotten >= CLEAN_MANY:
+                return
+            if is_busy or forgotten or not is_at_rest:
+                self._report_due_s[shard.index] = now_s + BUSY_SHARE * idle_s
+                return
+            self._clean_due_s[shard.index] = now_s + CLEAN_REPORTS * idle_s
+        self._report_due_s[shard.index] = now_s + idle_s
 
-    async def _clean(self, shard: Shard) -> bool:
+    async def _clean(self, shard: Shard) -> tuple[int, bool]:
         """Delete some of the flush marks, keys and ranks that are not needed any more.
 
-        Return whether there may be more of them soon.
+        Return how many, and whether there will be more of them soon.
         """
         now_s, given = asyncio.get_running_loop().time(), self._tables.given_time()
         has_turns = now_s >= self._turns_due_s.get(shard.index, 0.0)
         if has_turns:
             self._turns_due_s[shard.index] = now_s + TURNS_EVERY_S
         row = (await shard.fetch(_FORGET, given, CLEAN_ROWS, has_turns))[0]
+        forgotten: int = row["forgotten"]
         if row["has_old_keys"]:
-            await shard.fetch(_FORGET_KEYS, given, CLEAN_ROWS)
-        return bool(row["forgotten"] or row["is_busy"] or row["has_old_keys"])
+            forgotten += (await shard.fetch(_FORGET_KEYS, given, CLEAN_ROWS))[0]["forgotten"]
+        return forgotten, row["is_busy"]
 
     async def leave(self) -> None:
         """Sign off from the shards: the log is empty and the node stops."""
