@@ -232,6 +232,22 @@ def test_an_ack_that_takes_the_next_job_is_a_quick_call(peer: Peer, begun: list[
     assert quick[2] == b'{"acked":[{"outcome":"done"}],"jobs":[]}'
 
 
+def test_a_dequeue_that_need_not_wait_is_a_quick_call(peer: Peer, begun: list[bool]) -> None:
+    for _ in range(2):
+        peer.ask(job("plain", fair_key="f"))
+    begun.clear()
+    line = "GET /dequeue?namespace=lane&topic=plain&limit=1&lease=60"
+    answers = []
+    for query, more in (("&wait=1", ""), ("", TO_UVICORN), ("", ""), ("&wait=0.001", "")):
+        peer.send(peer.request(b"", more, line=line + query))
+        answers.append(peer.answer())
+    assert begun == [True, True, False]
+    first, second = ([{**json.loads(each[2])[0], **VARYING}] for each in answers[:2])
+    assert first == second
+    assert answers[0][:2] == answers[1][:2]
+    assert [each[2] for each in answers[2:]] == [b"[]", b"[]"]
+
+
 VARYING = {"id": 0, "token": 0, "lease_expires_at": "", "deliver_after": "", "created_at": ""}
 
 

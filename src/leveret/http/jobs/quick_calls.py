@@ -14,7 +14,7 @@ from leveret.errors import LeveretError
 from leveret.http.framework.node import NodeView
 from leveret.http.framework.responses import encode_json
 from leveret.http.jobs.access import INTERNAL_ERROR, Caller, error_response, problem, token_access
-from leveret.http.jobs.bodies import SettleBody
+from leveret.http.jobs.bodies import SettleBody, leased_job_info
 from leveret.http.jobs.calls import (
     WantedJobs,
     acked_and_leased,
@@ -22,9 +22,10 @@ from leveret.http.jobs.calls import (
     batch_status,
     new_jobs,
     settled_handles,
+    wanted_jobs,
 )
-from leveret.job_model import Enqueued
-from leveret.job_service.store import AckedAndTaken
+from leveret.job_model import Enqueued, Handle
+from leveret.job_service.store import AckedAndTaken, Store
 
 # A larger body may hold many jobs. If the store declines them, the body is decoded twice.
 BODY_BYTES_MAX: Final = 4_096
@@ -81,16 +82,48 @@ def ack_and_dequeue(
     if not _are_of_wanted_topic(done, wanted):
         return False
 
+    def shown(found: AckedAndTaken) -> tuple[int, object]:
+        acked = [(outcome, 0) for outcome in found.outcomes]
+        return batch_status(acked), acked_and_leased(acked, found.jobs)
+
+    return _begin_take(store, wanted, handles, shown, respond)
+
+
+def dequeue(node: NodeView, token: str, query: bytes, body: bytes, respond: Respond) -> bool:
+    """Lease jobs, if the call does not have to wait for one."""
+    store = node.jobs.maybe_store()
+    if store is None or not store.has_quick_takes or body:
+        return False
+    try:
+        wanted = wanted_jobs(Caller(node, store, token_access(node, token)), query)
+    except Exception:  # the usual handler answers it
+        return False
+
+    def shown(found: AckedAndTaken) -> tuple[int, object]:
+        return 200, [leased_job_info(job) for job in found.jobs]
+
+    return _begin_take(store, wanted, [], shown, respond)
+
+
+def _begin_take(
+    store: Store,
+    wanted: WantedJobs,
+    handles: list[Handle],
+    shown: Callable[[AckedAndTaken], tuple[int, object]],
+    respond: Respond,
+) -> bool:
+    """Begin to ack and lease jobs. `shown` returns the status and the body of the answer."""
+
     def on_done(found: AckedAndTaken | Exception) -> None:
         if isinstance(found, AckedAndTaken):
-            acked = [(outcome, 0) for outcome in found.outcomes]
-            taken = encode_json(acked_and_leased(acked, found.jobs))
-            respond(batch_status(acked), _TAKEN % len(taken), taken)
+            status, body = shown(found)
+            taken = encode_json(body)
+            respond(status, _TAKEN % len(taken), taken)
         else:
             _respond_failure(respond, found)
 
     try:
-        is_begun: bool = store.begin_take(
+        return store.begin_take(
             wanted.namespace,
             wanted.topic,
             handles,
@@ -102,7 +135,6 @@ def ack_and_dequeue(
     except Exception as fault:
         _respond_failure(respond, fault)
         return True
-    return is_begun
 
 
 def _are_of_wanted_topic(done: list[SettleBody], wanted: WantedJobs) -> bool:
@@ -126,5 +158,6 @@ def header_lines(headers: list[tuple[bytes, bytes]]) -> bytes:
 
 QUICK_CALLS: Final[dict[tuple[str, str], QuickCall]] = {
     ("POST", "/enqueue"): enqueue,
+    ("GET", "/dequeue"): dequeue,
     ("POST", "/dequeue"): ack_and_dequeue,
 }
