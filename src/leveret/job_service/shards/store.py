@@ -289,17 +289,17 @@ class ShardsStore:
         ids, known = await self._enqueuer.enqueue(jobs)
         for topic, count in Counter([(job.namespace, job.topic) for job in jobs]).items():
             urgent = min(job.priority for job in jobs if (job.namespace, job.topic) == topic)
-            self._note_enqueued(topic, count, urgent)
+            self._note_enqueued(topic, count, urgent, is_quiet=False)
         return Enqueued(ids, known)
 
-    def _note_enqueued(self, topic: TopicName, count: int, urgent: int) -> None:
+    def _note_enqueued(self, topic: TopicName, count: int, urgent: int, *, is_quiet: bool) -> None:
         """Count new jobs of a topic, and plan their flush. `urgent` is their first priority."""
         self._counters.of(topic).enqueued += count
         if not self._redis.is_up:
             self._signals.notify(topic)
             return
         try:
-            self._updater.flusher_of(topic).signal(topic, urgent)
+            self._updater.flusher_of(topic).signal(topic, urgent, is_quiet=is_quiet)
         except JobsUnavailableError as error:  # the topic has moved during the call
             log.info("new jobs of %s are left to the flushers of other nodes: %s", topic[1], error)
 
@@ -308,12 +308,13 @@ class ShardsStore:
             return False
         (job,) = jobs
 
-        def on_enqueued(found: Enqueued | Exception) -> None:
+        def on_enqueued(found: Enqueued | Exception, is_quiet: bool = False) -> None:
             try:
                 on_done(found)  # first, because the client waits
             finally:
                 if isinstance(found, Enqueued):
-                    self._note_enqueued((job.namespace, job.topic), 1, job.priority)
+                    topic = job.namespace, job.topic
+                    self._note_enqueued(topic, 1, job.priority, is_quiet=is_quiet)
 
         return self._enqueuer.begin(job, on_enqueued)
 
