@@ -5,16 +5,15 @@ import re
 import socket
 from base64 import b64encode
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from leveret.http.framework.node import NodeView
-from leveret.http.jobs import quick_calls
-from leveret.http.jobs.quick_calls import BODY_BYTES_MAX, QUICK_CALLS, Respond
+from leveret.http.jobs.quick_calls import BODY_BYTES_MAX, QUICK_CALLS, QuickCall, Respond
 from leveret.testing.broker import RunningBroker, broker
 
 Answer = tuple[int, dict[str, str], bytes]
-ENQUEUE = ("POST", "/enqueue")
 # A request with an Expect header goes to uvicorn, even if the header has no effect.
 TO_UVICORN = "Expect: nothing\r\n"
 PLAIN = "Accept: application/json\r\nUser-Agent: test\r\nContent-Type: application/json\r\n"
@@ -37,16 +36,20 @@ def peer(server: RunningBroker) -> Iterator["Peer"]:
 def begun(peer: "Peer", monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Return a list of the requests that are offered: True if it was taken as a quick call."""
     found: list[bool] = []
-
-    def note(node: NodeView, token: str, body: bytes, respond: Respond) -> bool:
-        is_begun = quick_calls.enqueue(node, token, body, respond)
-        found.append(is_begun)
-        return is_begun
-
-    monkeypatch.setitem(QUICK_CALLS, ENQUEUE, note)
+    for line in list(QUICK_CALLS):
+        monkeypatch.setitem(QUICK_CALLS, line, noting(QUICK_CALLS[line], found))
     peer.ask(job())  # the first call opens the store
     found.clear()
     return found
+
+
+def noting(call: QuickCall, found: list[bool]) -> QuickCall:
+    def note(node: NodeView, token: str, query: bytes, body: bytes, respond: Respond) -> bool:
+        is_begun = call(node, token, query, body, respond)
+        found.append(is_begun)
+        return is_begun
+
+    return note
 
 
 class Peer:
@@ -87,7 +90,7 @@ class Peer:
             name, value = re.split(": ?", line.lower(), maxsplit=1)
             headers[name] = value
         headers.pop("date")
-        return status, headers, self._answers.read(int(headers["content-length"]))
+        return status, headers, self._answers.read(int(headers.get("content-length", 0)))
 
 
 def job(topic: str = "t", namespace: str = "lane", **more: object) -> bytes:
@@ -194,6 +197,99 @@ def test_other_calls_with_a_token_get_the_same_answer_as_from_uvicorn(
         answers.append(peer.answer())
     assert answers[0] == answers[1]
     assert (answers[0][0] == 421) is ("evil" in host)
+
+
+def take(peer: Peer, topic: str, *acked: dict[str, Any], query: str = "", more: str = "") -> Answer:
+    """Ack jobs and take the next one."""
+    line = f"POST /dequeue?namespace=lane&topic={topic}&limit=1{query}"
+    peer.send(peer.request(json.dumps(acked).encode(), more, line=line))
+    return peer.answer()
+
+
+def handle(topic: str, answer: Answer, **more: object) -> dict[str, Any]:
+    """Return the handle of the job that an answer has."""
+    (found,) = json.loads(answer[2])["jobs"]
+    handle = {"namespace": "lane", "topic": topic, "id": found["id"], "token": found["token"]}
+    return {**handle, **more}
+
+
+def test_an_ack_that_takes_the_next_job_is_a_quick_call(peer: Peer, begun: list[bool]) -> None:
+    for _ in range(4):
+        peer.ask(job("chain", fair_key="f"))
+    begun.clear()
+    first = take(peer, "chain")
+    second = take(peer, "chain", handle("chain", first), query="&wait=1&lease=60")
+    assert begun == [True, True]
+    usual = take(peer, "chain", handle("chain", second), query="&lease=60", more=TO_UVICORN)
+    shown = [{**json.loads(each[2])["jobs"][0], **VARYING} for each in (second, usual)]
+    assert shown[0] == shown[1]
+    assert [json.loads(each[2])["acked"] for each in (second, usual)] == [[{"outcome": "done"}]] * 2
+    assert second[:2] == usual[:2]
+    last = take(peer, "chain", handle("chain", usual), more=TO_UVICORN)
+    quick = take(peer, "chain", handle("chain", last))
+    assert begun[2:] == [True]
+    assert quick[0] == 200
+    assert quick[2] == b'{"acked":[{"outcome":"done"}],"jobs":[]}'
+
+
+def test_a_dequeue_that_need_not_wait_is_a_quick_call(peer: Peer, begun: list[bool]) -> None:
+    for _ in range(2):
+        peer.ask(job("plain", fair_key="f"))
+    begun.clear()
+    line = "GET /dequeue?namespace=lane&topic=plain&limit=1&lease=60"
+    answers = []
+    for query, more in (("&wait=1", ""), ("", TO_UVICORN), ("", ""), ("&wait=0.001", "")):
+        peer.send(peer.request(b"", more, line=line + query))
+        answers.append(peer.answer())
+    assert begun == [True, True, False]
+    first, second = ([{**json.loads(each[2])[0], **VARYING}] for each in answers[:2])
+    assert first == second
+    assert answers[0][:2] == answers[1][:2]
+    assert [each[2] for each in answers[2:]] == [b"[]", b"[]"]
+
+
+VARYING = {"id": 0, "token": 0, "lease_expires_at": "", "deliver_after": "", "created_at": ""}
+
+
+@pytest.mark.parametrize(
+    ("query", "more", "status"),
+    [
+        ("", {"token": 1}, 207),
+        ("", {"id": 1}, 207),
+        ("", {"topic": "elsewhere"}, 207),
+        ("", {"namespace": "other"}, 403),
+        ("&wait=0.001", {}, 200),
+        ("&wait=x", {}, 400),
+        ("", {"lease": -1}, 400),
+    ],
+)
+def test_acks_that_a_task_must_answer_are_declined_and_change_nothing(
+    peer: Peer, begun: list[bool], query: str, more: dict[str, object], status: int
+) -> None:
+    topic = "task"
+    peer.ask(job(topic))
+    first = handle(topic, take(peer, topic))
+    begun.clear()
+    answer = take(peer, topic, {**first, **more}, query=query)
+    assert begun == [False]
+    assert answer[0] == status
+    if answer[0] != 200:
+        assert take(peer, topic, first)[0] == 200, "it was not acked before"
+
+
+def test_a_topic_that_limits_its_leases_has_no_quick_takes(
+    server: RunningBroker, peer: Peer, begun: list[bool]
+) -> None:
+    topic = "narrow"
+    for _ in range(2):
+        peer.ask(job(topic))
+    settings = f"PUT /topics/lane/{topic}"
+    peer.send(peer.request(b'{"concurrency_max": 1}', line=settings))
+    assert peer.answer()[0] == 204
+    begun.clear()
+    first = take(peer, topic)
+    assert take(peer, topic, handle(topic, first))[0] == 200
+    assert begun == [False, False]
 
 
 def test_requests_behind_a_quick_call_are_answered_in_order(peer: Peer, begun: list[bool]) -> None:

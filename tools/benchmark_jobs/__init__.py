@@ -9,5 +9,7 @@
 | servers | Redis and PostgreSQL on ports of their own, which all contenders share. |
 
 All clients and workers run in this process, so that only the queues differ. *1 client* makes one
-call after the other; *32 clients* are 32 such loops (threads, where a queue has no asyncio).
+call after the other; *32 clients* are 32 such loops (threads, where a queue has no asyncio). The
+times of single calls are those of the calls that give the rate of one client. A round begins when
+the servers have done the work that the last one left to them.
 """

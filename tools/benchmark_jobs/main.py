@@ -16,7 +16,14 @@ from tools.benchmark_jobs import servers
 from tools.benchmark_jobs.backlog import backlog
 from tools.benchmark_jobs.contenders import Contender, LeveretJobs
 from tools.benchmark_jobs.idle import idle
-from tools.benchmark_jobs.measure import SLOW, Figures, Sizes, round_of, sync_ms
+from tools.benchmark_jobs.measure import (
+    SLOW,
+    Figures,
+    Sizes,
+    round_of,
+    sync_ms,
+    until_at_rest,
+)
 from tools.benchmark_jobs.rivals import Arq, HandWrittenSql, Procrastinate, Rq
 
 EMBEDDED: Final = "embedded"
@@ -110,6 +117,7 @@ async def _run(field: Field, options: argparse.Namespace, found: dict[str, Any])
     for number in range(options.rounds):
         for each in field.contenders:
             print(f"round {number + 1} of {options.rounds}: {each.name}", flush=True)
+            await until_at_rest([pid for every in field.contenders for pid in every.pids])
             sizes = QUICK if options.quick else SLOW if each.name in RIVALS else Sizes()
             rounds[each.name].append(await round_of(each, sizes))
         syncs.append(sync_ms(tempfile.gettempdir()))

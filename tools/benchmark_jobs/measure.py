@@ -1,5 +1,6 @@
 """One round of one contender: jobs a second, latency, and CPU time."""
 
+import asyncio
 import os
 import time
 from dataclasses import dataclass
@@ -11,6 +12,10 @@ from tools.benchmark_jobs.servers import cpu_s
 
 BATCH: Final = 100
 CLIENTS: Final = (1, 32)
+# Servers are at rest if they use at most this share of a core in so many seconds.
+REST_S: Final = 0.5
+REST_SHARE: Final = 0.05
+REST_TRIES: Final = 40
 
 
 @dataclass(frozen=True)
@@ -54,13 +59,14 @@ def clients_text(clients: int) -> str:
 async def round_of(contender: Contender, sizes: Sizes) -> Figures:
     """Every figure once. Every job that is enqueued is taken again."""
     found: Figures = {}
-    found |= await _enqueue_latency(contender, sizes.alone)
-    await _clear(contender, sizes.alone)
     for clients in CLIENTS:
         count = sizes.alone if clients == 1 else sizes.many
         meter = Meter(contender.pids)
-        await _enqueue_ones(contender, clients, count)
+        times = await _enqueue_ones(contender, clients, count)
         found |= meter.figures(f"enqueue 1, {clients_text(clients)}", count)
+        if clients == 1:
+            found["enqueue p50 ms"] = median(times)
+            found["enqueue p99 ms"] = percentile(times, 99)
         if contender.has_raw:
             meter = Meter(contender.pids)
             await contender.take(clients, count)
@@ -87,30 +93,35 @@ async def _clear(contender: Contender, count: int) -> None:
         await contender.take(CLIENTS[-1], count)
 
 
-async def _enqueue_latency(contender: Contender, count: int) -> Figures:
-    times = []
-    for _ in range(count):
-        began_s = time.perf_counter()
-        await contender.enqueue(1)
-        times.append((time.perf_counter() - began_s) * 1e3)
-    return {"enqueue p50 ms": median(times), "enqueue p99 ms": percentile(times, 99)}
-
-
 async def _enqueue_batches(contender: Contender, count: int) -> None:
     for start in range(0, count, BATCH):
         await contender.enqueue(min(BATCH, count - start))
 
 
-async def _enqueue_ones(contender: Contender, clients: int, count: int) -> None:
+async def _enqueue_ones(contender: Contender, clients: int, count: int) -> list[float]:
+    """Return how long each call took, in ms."""
     left = count
+    times: list[float] = []
 
     async def client() -> None:
         nonlocal left
         while left > 0:
             left -= 1
+            began_s = time.perf_counter()
             await contender.enqueue(1)
+            times.append((time.perf_counter() - began_s) * 1e3)
 
     await side_by_side([client] * clients)
+    return times
+
+
+async def until_at_rest(pids: list[int]) -> None:
+    """Return when servers do nothing any more: some finish work in the background."""
+    for _ in range(REST_TRIES):
+        before_s = cpu_s(pids)
+        await asyncio.sleep(REST_S)
+        if cpu_s(pids) - before_s <= REST_S * REST_SHARE:
+            return
 
 
 def sync_ms(directory: str, count: int = 200) -> float:

@@ -24,7 +24,7 @@ The contract suite tests these rules:
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from leveret.errors import JobsUnavailableError
 from leveret.job_model import (
@@ -40,11 +40,24 @@ from leveret.job_model import (
 )
 from leveret.job_service.report import StoreReport
 
+Found = TypeVar("Found")
+
+
+class AckedAndTaken(NamedTuple):
+    """The outcome of each ack, and the jobs that were leased after the acks."""
+
+    outcomes: list[Outcome]
+    jobs: list[LeasedJob]
+
+
 OnEnqueued = Callable[[Enqueued | Exception], None]
+OnTaken = Callable[[AckedAndTaken | Exception], None]
 
 
-def tell_end(on_done: OnEnqueued, found: Enqueued, end: "asyncio.Future[Any]") -> None:
-    """Tell that jobs are enqueued, if what `begin_enqueue` waited for has ended without a fault."""
+def tell_end(
+    on_done: Callable[[Found | Exception], None], found: Found, end: "asyncio.Future[Any]"
+) -> None:
+    """Tell a result, if what a `begin_…` call waited for has ended without a fault."""
     if end.cancelled():
         on_done(JobsUnavailableError("the store was closed"))
         return
@@ -55,6 +68,8 @@ def tell_end(on_done: OnEnqueued, found: Enqueued, end: "asyncio.Future[Any]") -
 
 class Store(Protocol):
     """Jobs by namespace and topic. Namespaces and topics are created on first use."""
+
+    has_quick_takes: bool  # whether `begin_take` ever begins a call
 
     async def start(self) -> None:
         """Recover the stored jobs, and start the background work."""
@@ -81,6 +96,24 @@ class Store(Protocol):
         """Lease up to `limit` jobs; wait up to `wait_ms` for one.
 
         `lease_ms` None: the lease of the topic.
+        """
+
+    def begin_take(
+        self,
+        namespace: str,
+        topic: str,
+        handles: list[Handle],
+        limit: int,
+        lease_ms: int | None,
+        on_done: OnTaken,
+        *,
+        may_find_none: bool,
+    ) -> bool:
+        """Begin `ack` and then `dequeue` without a wait and without a task.
+
+        Call `on_done` with the result or error. Return False, with nothing changed, if `ack` and
+        `dequeue` have to be called: always, unless `may_find_none`, if no job would be leased.
+        Raise an error that is known at once.
         """
 
     async def ack(self, namespace: str, topic: str, handles: list[Handle]) -> list[Outcome]: ...

@@ -236,5 +236,5 @@ def hold_flushers(store: ShardsStore) -> None:
         flusher.signal = _nothing  # type: ignore[method-assign]
 
 
-def _nothing(topic: tuple[str, str], priority: int = 0) -> None:
+def _nothing(topic: tuple[str, str], priority: int = 0, *, is_quiet: bool = False) -> None:
     pass

@@ -9,9 +9,10 @@ import pytest
 from leveret.engine.turns.session import Session
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import JobsUnavailableError, LeadLostError, StorageError
-from leveret.job_model import Handle, NewJob
+from leveret.job_model import Handle, NewJob, Outcome
 from leveret.job_service.embedded import dead_jobs
 from leveret.job_service.embedded.store import EmbeddedStore
+from leveret.job_service.store import AckedAndTaken
 from tests.protocol.stage import Stage
 
 
@@ -25,6 +26,7 @@ class SlowHost:
         self.broker = self.stage.broker
         self.on_disk = asyncio.Event()
         self.fault: StorageError | None = None  # of the log
+        self.syncs = 0  # that were waited for
 
     def now_ms(self) -> int:
         return self.stage.now_ms
@@ -36,6 +38,7 @@ class SlowHost:
         self.stage.end_turn()
 
     async def synced(self) -> None:
+        self.syncs += 1
         await self.on_disk.wait()
         if self.fault is not None:
             raise self.fault
@@ -70,6 +73,89 @@ def test_a_job_is_not_handed_out_before_it_is_on_disk() -> None:
 
     for wait_ms in (0, 60_000):
         asyncio.run(script(wait_ms))
+
+
+def test_an_ack_and_the_next_job_wait_for_the_disk_once() -> None:
+    async def script() -> None:
+        host = SlowHost()
+        store = EmbeddedStore(host)
+        host.on_disk.set()
+        job = NewJob(namespace="/", topic="t", payload=b"")
+        ids = (await store.enqueue([job, job])).ids
+        (first,) = await store.dequeue("/", "t", 1, None, 0)
+        host.on_disk.clear()
+        host.syncs = 0
+        told = asyncio.get_running_loop().create_future()
+        handles = [Handle(first.id, first.token)]
+        assert store.begin_take("/", "t", handles, 1, None, told.set_result, may_find_none=False)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not told.done(), "a kill could undo the ack"
+        host.on_disk.set()
+        found = await told
+        assert (found.outcomes, [job.id for job in found.jobs]) == ([Outcome.DONE], ids[1:])
+        assert host.syncs == 1
+
+    asyncio.run(script())
+
+
+def test_a_job_that_is_not_on_disk_is_not_taken_at_once() -> None:
+    async def script() -> None:
+        host = SlowHost()
+        store = EmbeddedStore(host)
+        job = NewJob(namespace="/", topic="t", payload=b"")
+        async with asyncio.TaskGroup() as group:
+            putting = group.create_task(store.enqueue([job]))
+            await asyncio.sleep(0)
+            told = asyncio.get_running_loop().create_future()
+            assert store.begin_take("/", "t", [], 1, None, told.set_result, may_find_none=True)
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert not told.done(), "a kill could take the job back after somebody has seen it"
+            host.on_disk.set()
+        assert [job.id for job in (await told).jobs] == putting.result().ids
+
+    asyncio.run(script())
+
+
+def test_a_call_that_is_declined_has_changed_nothing() -> None:
+    async def script() -> None:
+        host = SlowHost()
+        store = EmbeddedStore(host)
+        host.on_disk.set()
+        job = NewJob(namespace="/", topic="t", payload=b"")
+        await store.enqueue([job, job])
+        first, second = await store.dequeue("/", "t", 2, 1_000, 0)
+        good = Handle(first.id, first.token)
+
+        def is_begun(*handles: Handle, topic: str = "t") -> bool:
+            return store.begin_take("/", topic, list(handles), 1, None, refuse, may_find_none=False)
+
+        assert not is_begun(good), "no job is ready"
+        await store.enqueue([job])
+        assert not is_begun(good, topic="unknown")
+        assert not is_begun(good, Handle(second.id, first.token)), "it is another lease"
+        assert not is_begun(good, good), "only one of both can be done"
+        waiting = asyncio.get_running_loop().create_task(store.dequeue("/", "t", 5, None, 60_000))
+        assert len(await waiting) == 1
+        waiting = asyncio.get_running_loop().create_task(store.dequeue("/", "t", 5, None, 60_000))
+        await asyncio.sleep(0)
+        assert not is_begun(good), "another call waits for jobs"
+        await store.enqueue([job])
+        assert len(await waiting) == 1
+        assert (await store.stats("/"))[0].acked == 0
+        assert await store.ack("/", "t", [good]) == [Outcome.DONE]
+        await store.enqueue([job])
+        host.stage.now_ms += 1_001
+        assert not is_begun(Handle(second.id, second.token)), "its lease has ended"
+        await store.stop(60)
+        assert not is_begun()
+
+    asyncio.run(script())
+
+
+def refuse(found: AckedAndTaken | Exception) -> None:
+    raise AssertionError("the call was declined")
 
 
 def test_all_of_the_dead_are_changed_in_slices_that_reach_the_disk() -> None:

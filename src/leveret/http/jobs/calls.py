@@ -112,7 +112,7 @@ def _first_of_each(jobs: list[NewJob]) -> dict[tuple[str, str], int]:
 async def dequeue(call: Call) -> Response:
     if call.request.method == "HEAD":  # its answer has no body: the jobs would be lost
         raise HTTPException(405, "jobs are taken by GET or POST", {"Allow": "GET, POST"})
-    jobs = await _take(call, _wanted_jobs(call))
+    jobs = await _take(call, wanted_jobs(call, call.request.scope["query_string"]))
     return json_response([leased_job_info(job) for job in jobs])
 
 
@@ -123,8 +123,8 @@ async def ack_and_dequeue(call: Call) -> Response:
     If the jobs are acked and no job can be taken, answer the outcomes without a job. The next call
     tells the reason.
     """
-    done = decode_body(await call.whole_body(BODY_BYTES_MAX), _SETTLED)
-    wanted = _wanted_jobs(call)
+    data = await call.whole_body(BODY_BYTES_MAX)
+    done, wanted = acked_and_wanted_jobs(call, data, call.request.scope["query_string"])
     found = await _settle_each(call, done, _acked, READ) if done else []
     try:
         jobs = await _take(call, wanted)
@@ -133,12 +133,15 @@ async def ack_and_dequeue(call: Call) -> Response:
             raise
         log.info("no job is taken after an ack: %s", fault)
         jobs = []
+    return json_response(acked_and_leased(found, jobs), status=batch_status(found))
+
+
+def acked_and_leased(found: list[tuple[Outcome, int]], jobs: list[LeasedJob]) -> AckedAndLeased:
     results = [settle_result(*one) for one in found]
-    body = AckedAndLeased(results, [leased_job_info(job) for job in jobs])
-    return json_response(body, status=_batch_status(found))
+    return AckedAndLeased(results, [leased_job_info(job) for job in jobs])
 
 
-class _WantedJobs(NamedTuple):
+class WantedJobs(NamedTuple):
     """The parameters of a dequeue."""
 
     namespace: str
@@ -148,16 +151,23 @@ class _WantedJobs(NamedTuple):
     wait_ms: int
 
 
-def _wanted_jobs(call: Call) -> _WantedJobs:
-    """Return the parameters in the query. Answer 400 or 403 if the call may not be made so."""
-    query: bytes = call.request.scope["query_string"]
+def acked_and_wanted_jobs(
+    caller: Caller, data: bytes, query: bytes
+) -> tuple[list[SettleBody], WantedJobs]:
+    """Return the jobs in a body, which are not checked yet, and the parameters in the query."""
+    done: list[SettleBody] = decode_body(data, _SETTLED)
+    return done, wanted_jobs(caller, query)
+
+
+def wanted_jobs(caller: Caller, query: bytes) -> WantedJobs:
+    """Return the parameters in a query. Answer 400 or 403 if the call may not be made so."""
     is_short = len(query) <= _CACHED_QUERY_BYTES_MAX
     wanted = _cached_wanted_jobs(query) if is_short else _parse_wanted_jobs(query)
-    call.require_use(wanted.namespace, wanted.topic, READ)
+    caller.require_use(wanted.namespace, wanted.topic, READ)
     return wanted
 
 
-def _parse_wanted_jobs(text: bytes) -> _WantedJobs:
+def _parse_wanted_jobs(text: bytes) -> WantedJobs:
     query = QueryParams(text)
     namespace, topic = topic_of(query)
     limit = number_of(query.get("limit"), "limit", DEQUEUE_DEFAULT)
@@ -166,13 +176,13 @@ def _parse_wanted_jobs(text: bytes) -> _WantedJobs:
     limits.require_lease(lease_ms)
     wait_ms = duration_ms_of(query.get("wait"), "wait") or 0
     limits.require_wait(wait_ms)
-    return _WantedJobs(namespace, topic, limit, lease_ms, wait_ms)
+    return WantedJobs(namespace, topic, limit, lease_ms, wait_ms)
 
 
 _cached_wanted_jobs: Final = lru_cache(_CACHED_QUERIES)(_parse_wanted_jobs)
 
 
-async def _take(call: Call, wanted: _WantedJobs) -> list[LeasedJob]:
+async def _take(call: Call, wanted: WantedJobs) -> list[LeasedJob]:
     namespace, topic, limit, lease_ms, wait_ms = wanted
     jobs = await call.store.dequeue(namespace, topic, limit, lease_ms, 0)
     if wait_ms and not jobs:
@@ -271,7 +281,7 @@ async def settle(call: Call, act: Action, *permissions: str) -> Response:
     body = decode_body(await call.whole_body(BODY_BYTES_MAX), ONE_OR_MANY)
     if isinstance(body, list):
         found = await _settle_each(call, body, act, *permissions)
-        return json_response([settle_result(*one) for one in found], status=_batch_status(found))
+        return json_response([settle_result(*one) for one in found], status=batch_status(found))
     handle = _handle(body, None)
     call.require(body.namespace, body.topic, *permissions)
     ((outcome, ends_ms),) = await act(call, body, [handle])
@@ -284,18 +294,24 @@ async def _settle_each(
     call: Call, wanted: list[SettleBody], act: Action, *permissions: str
 ) -> list[tuple[Outcome, int]]:
     """Apply an action to the jobs of a batch. Check all of them before the first one is changed."""
-    limits.require_within("", len(wanted), 1, BATCH_MAX, "the number of jobs in a batch")
-    handles = []
-    for index, one in enumerate(wanted):
-        handles.append(_handle(one, index))
-        call.require(one.namespace, one.topic, *permissions, item=index)
+    handles = settled_handles(call, wanted, *permissions)
     found: list[tuple[Outcome, int]] = []
     for first, group in _groups(wanted, handles):
         found += await act(call, first, group)
     return found
 
 
-def _batch_status(found: list[tuple[Outcome, int]]) -> int:
+def settled_handles(caller: Caller, wanted: list[SettleBody], *permissions: str) -> list[Handle]:
+    """Return the handles of a batch. Raise if they break a limit, or a topic may not be used."""
+    limits.require_within("", len(wanted), 1, BATCH_MAX, "the number of jobs in a batch")
+    handles = []
+    for index, one in enumerate(wanted):
+        handles.append(_handle(one, index))
+        caller.require(one.namespace, one.topic, *permissions, item=index)
+    return handles
+
+
+def batch_status(found: list[tuple[Outcome, int]]) -> int:
     return 200 if all(outcome is Outcome.DONE for outcome, _ in found) else 207
 
 

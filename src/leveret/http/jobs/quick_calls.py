@@ -9,12 +9,23 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from leveret.auth import READ
 from leveret.errors import LeveretError
 from leveret.http.framework.node import NodeView
 from leveret.http.framework.responses import encode_json
 from leveret.http.jobs.access import INTERNAL_ERROR, Caller, error_response, problem, token_access
-from leveret.http.jobs.calls import new_jobs
-from leveret.job_model import Enqueued
+from leveret.http.jobs.bodies import SettleBody, leased_job_info
+from leveret.http.jobs.calls import (
+    WantedJobs,
+    acked_and_leased,
+    acked_and_wanted_jobs,
+    batch_status,
+    new_jobs,
+    settled_handles,
+    wanted_jobs,
+)
+from leveret.job_model import Enqueued, Handle
+from leveret.job_service.store import AckedAndTaken, Store
 
 # A larger body may hold many jobs. If the store declines them, the body is decoded twice.
 BODY_BYTES_MAX: Final = 4_096
@@ -24,12 +35,14 @@ log = logging.getLogger(__name__)
 # The headers of the answer to an enqueue, as `calls.enqueued_response` has them.
 _ENQUEUED: Final = b"jobs-known: %d\r\ncontent-length: %d\r\ncontent-type: application/json\r\n"
 
+_TAKEN: Final = b"content-length: %d\r\ncontent-type: application/json\r\n"
+
 Respond = Callable[[int, bytes, bytes], None]  # with the status, the header lines and the body
-# Begins a call with a token and a body. Returns False, with nothing changed, to decline it.
-QuickCall = Callable[[NodeView, str, bytes, Respond], bool]
+# Begins a call with a token, a query and a body. Returns False, with nothing changed, to decline.
+QuickCall = Callable[[NodeView, str, bytes, bytes, Respond], bool]
 
 
-def enqueue(node: NodeView, token: str, body: bytes, respond: Respond) -> bool:
+def enqueue(node: NodeView, token: str, query: bytes, body: bytes, respond: Respond) -> bool:
     store = node.jobs.maybe_store()
     if store is None or len(body) > BODY_BYTES_MAX:
         return False
@@ -53,6 +66,82 @@ def enqueue(node: NodeView, token: str, body: bytes, respond: Respond) -> bool:
     return is_begun
 
 
+def ack_and_dequeue(
+    node: NodeView, token: str, query: bytes, body: bytes, respond: Respond
+) -> bool:
+    """Ack jobs of one topic and lease its next ones, if no call has to wait for that."""
+    store = node.jobs.maybe_store()
+    if store is None or not store.has_quick_takes or len(body) > BODY_BYTES_MAX:
+        return False
+    try:
+        caller = Caller(node, store, token_access(node, token))
+        done, wanted = acked_and_wanted_jobs(caller, body, query)
+        handles = settled_handles(caller, done, READ) if done else []
+    except Exception:  # the usual handler answers it
+        return False
+    if not _are_of_wanted_topic(done, wanted):
+        return False
+
+    def shown(found: AckedAndTaken) -> tuple[int, object]:
+        acked = [(outcome, 0) for outcome in found.outcomes]
+        return batch_status(acked), acked_and_leased(acked, found.jobs)
+
+    return _begin_take(store, wanted, handles, shown, respond)
+
+
+def dequeue(node: NodeView, token: str, query: bytes, body: bytes, respond: Respond) -> bool:
+    """Lease jobs, if the call does not have to wait for one."""
+    store = node.jobs.maybe_store()
+    if store is None or not store.has_quick_takes or body:
+        return False
+    try:
+        wanted = wanted_jobs(Caller(node, store, token_access(node, token)), query)
+    except Exception:  # the usual handler answers it
+        return False
+
+    def shown(found: AckedAndTaken) -> tuple[int, object]:
+        return 200, [leased_job_info(job) for job in found.jobs]
+
+    return _begin_take(store, wanted, [], shown, respond)
+
+
+def _begin_take(
+    store: Store,
+    wanted: WantedJobs,
+    handles: list[Handle],
+    shown: Callable[[AckedAndTaken], tuple[int, object]],
+    respond: Respond,
+) -> bool:
+    """Begin to ack and lease jobs. `shown` returns the status and the body of the answer."""
+
+    def on_done(found: AckedAndTaken | Exception) -> None:
+        if isinstance(found, AckedAndTaken):
+            status, body = shown(found)
+            taken = encode_json(body)
+            respond(status, _TAKEN % len(taken), taken)
+        else:
+            _respond_failure(respond, found)
+
+    try:
+        return store.begin_take(
+            wanted.namespace,
+            wanted.topic,
+            handles,
+            wanted.limit,
+            wanted.lease_ms,
+            on_done,
+            may_find_none=wanted.wait_ms == 0,
+        )
+    except Exception as fault:
+        _respond_failure(respond, fault)
+        return True
+
+
+def _are_of_wanted_topic(done: list[SettleBody], wanted: WantedJobs) -> bool:
+    """Return whether all acked jobs are of the topic of the wanted ones."""
+    return all(one.topic == wanted.topic and one.namespace == wanted.namespace for one in done)
+
+
 def _respond_failure(respond: Respond, fault: Exception) -> None:
     if isinstance(fault, LeveretError):
         response = error_response(fault)
@@ -67,4 +156,8 @@ def header_lines(headers: list[tuple[bytes, bytes]]) -> bytes:
     return b"".join([b"%b: %b\r\n" % header for header in headers])
 
 
-QUICK_CALLS: Final[dict[tuple[str, str], QuickCall]] = {("POST", "/enqueue"): enqueue}
+QUICK_CALLS: Final[dict[tuple[str, str], QuickCall]] = {
+    ("POST", "/enqueue"): enqueue,
+    ("GET", "/dequeue"): dequeue,
+    ("POST", "/dequeue"): ack_and_dequeue,
+}

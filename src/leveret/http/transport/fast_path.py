@@ -176,7 +176,7 @@ class FastPath:
             send(self._join(status, headers, body))
 
         self._requests.running += 1
-        is_begun = call(node, head.token, body, respond)
+        is_begun = call(node, head.token, head.query, body, respond)
         if not is_begun:
             self._requests.running -= 1
         return is_begun

@@ -10,6 +10,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -51,7 +52,7 @@ from leveret.job_service.embedded.rate_limits import RateLimits
 from leveret.job_service.embedded.schedules import Schedules
 from leveret.job_service.embedded.topic import TOPIC_ARGUMENTS, Topic
 from leveret.job_service.report import StoreReport
-from leveret.job_service.store import OnEnqueued, tell_end
+from leveret.job_service.store import AckedAndTaken, OnEnqueued, OnTaken, tell_end
 
 SETTINGS: Final = "job-topic"  # kind of the entries in the register
 _encode: Final = msgspec.json.Encoder().encode
@@ -60,6 +61,8 @@ _settings: Final = msgspec.json.Decoder(TopicSettings)
 
 class EmbeddedStore:
     """Jobs on the engine of this node."""
+
+    has_quick_takes = True
 
     def __init__(self, host: Host, *, rate: int = 0) -> None:
         self._host = host
@@ -190,11 +193,42 @@ class EmbeddedStore:
             jobs = found.take(limit, lease_ms) if found.waiters.first() is None else []
         if not jobs and wait_ms:
             jobs = await found.wait(limit, lease_ms, wait_ms)
-        # A kill may undo a job that is not on disk, and its client enqueues it again: no worker may
-        # have seen it.
-        if not self._unsafe.isdisjoint([job.id for job in jobs]):
+        if self._has_unsafe(jobs):
             await self._host.synced()
         return jobs
+
+    def _has_unsafe(self, jobs: list[LeasedJob]) -> bool:
+        """Return whether a job is not on disk yet.
+
+        A kill may undo it, and its client enqueues it again: no worker may have seen it.
+        """
+        return not self._unsafe.isdisjoint([job.id for job in jobs])
+
+    def begin_take(
+        self,
+        namespace: str,
+        topic: str,
+        handles: list[Handle],
+        limit: int,
+        lease_ms: int | None,
+        on_done: OnTaken,
+        *,
+        may_find_none: bool,
+    ) -> bool:
+        found = self._topics.get((namespace, topic))
+        if self._is_draining or found is None or found.queue.deleted:
+            return False
+        with self._host.turn():
+            jobs = found.ack_and_take(handles, limit, lease_ms, may_find_none=may_find_none)
+            if jobs is None:
+                return False
+            synced = self._host.begin_sync() if handles or self._has_unsafe(jobs) else None
+        taken = AckedAndTaken([Outcome.DONE] * len(handles), jobs)
+        if synced is None:
+            on_done(taken)
+        else:
+            synced.add_done_callback(partial(tell_end, on_done, taken))
+        return True
 
     async def ack(self, namespace: str, topic: str, handles: list[Handle]) -> list[Outcome]:
         return await self._settle(namespace, topic, handles, Topic.ack)
@@ -363,7 +397,7 @@ class EmbeddedStore:
         await self._host.synced()
 
     async def stats(self, namespace: str | None) -> list[TopicStats]:
-        return [_stats(topic) for topic in self._all_topics(namespace)]
+        return [topic.stats() for topic in self._all_topics(namespace)]
 
     def report(self) -> StoreReport:
         return StoreReport()
@@ -453,22 +487,3 @@ def _require_room(topic: Topic, jobs: list[NewJob]) -> None:
     """Raise JobsFullError unless the queue of a topic has room for jobs."""
     if not topic.has_room(len(jobs), payload_bytes(jobs)):
         raise JobsFullError(f"the topic {topic.queue.name} is full")
-
-
-def _stats(topic: Topic) -> TopicStats:
-    queue = topic.queue
-    dead_queue = topic.dead_queue()
-    return TopicStats(
-        namespace=topic.vhost.name,
-        topic=queue.name,
-        ready=queue.ready.count,
-        scheduled=len(queue.scheduled),
-        leased=len(topic.leases),
-        dead=0 if dead_queue is None else dead_queue.ready.count,
-        oldest_ready_ms=queue.oldest_ready_ms() or None,
-        enqueued=topic.enqueued,
-        handed_out=topic.handed_out,
-        acked=topic.acked,
-        failed=topic.failed,
-        expired=topic.expired,
-    )

@@ -38,6 +38,7 @@ from leveret.job_model import (
     NewJob,
     Outcome,
     TopicSettings,
+    TopicStats,
 )
 from leveret.job_service.backoff import backoff_ms, is_dead
 from leveret.job_service.embedded.envelope import Envelope, read_envelope
@@ -95,6 +96,24 @@ class Topic:
     def dead_queue(self) -> Queue | None:
         """Return the queue of dead jobs; None where no job has died yet."""
         return self.vhost.queues.get(self.queue.name + DEAD_SUFFIX)
+
+    def stats(self) -> TopicStats:
+        queue = self.queue
+        dead_queue = self.dead_queue()
+        return TopicStats(
+            namespace=self.vhost.name,
+            topic=queue.name,
+            ready=queue.ready.count,
+            scheduled=len(queue.scheduled),
+            leased=len(self.leases),
+            dead=0 if dead_queue is None else dead_queue.ready.count,
+            oldest_ready_ms=queue.oldest_ready_ms() or None,
+            enqueued=self.enqueued,
+            handed_out=self.handed_out,
+            acked=self.acked,
+            failed=self.failed,
+            expired=self.expired,
+        )
 
     def has_room(self, count: int, size: int) -> bool:
         return self.queue.has_room(count, size)
@@ -267,6 +286,37 @@ class Topic:
 
     def _is_held(self, lease: Lease) -> bool:
         return self.session.unacked.find(lease.message.tag) is lease.message
+
+    def ack_and_take(
+        self, handles: list[Handle], limit: int, lease_ms: int | None, *, may_find_none: bool
+    ) -> list[LeasedJob] | None:
+        """Settle jobs as done, and lease the most urgent ones.
+
+        Return None, with nothing changed, if one of these jobs has no live lease, if other calls
+        wait for jobs or for the end of a lease, or if no job is found and `may_find_none` is not
+        set.
+        """
+        if self.waiters.first() is not None or self.settings.concurrency_max is not None:
+            return None
+        leases = {handle.id: self._live_lease(handle) for handle in handles}
+        if None in leases.values() or len(leases) < len(handles):
+            return None
+        jobs = self.take(limit, lease_ms)
+        if not (jobs or may_find_none):
+            return None
+        for lease in leases.values():
+            assert lease is not None
+            self.ack(lease)
+        return jobs
+
+    def _live_lease(self, handle: Handle) -> Lease | None:
+        """Return the live lease that a handle names; None if there is none."""
+        lease = self.leases.get(handle.id)
+        if lease is None or not self._is_held(lease):
+            return None
+        if handle.token is not None and handle.token != lease.token:
+            return None
+        return lease if lease.expires_ms > self.queue.turn.now_ms else None
 
     def ack(self, lease: Lease) -> None:
         """Settle a job as done."""

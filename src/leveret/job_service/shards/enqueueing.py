@@ -24,7 +24,7 @@ import logging
 from collections import Counter
 from functools import partial
 from itertools import zip_longest
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from leveret.errors import JobsError, JobsRateLimitError, JobsUnavailableError
 from leveret.job_model import Enqueued, NewJob
@@ -40,17 +40,26 @@ from leveret.job_service.shards.timestamps import to_ms
 from leveret.job_service.shards.topic_name import TopicName
 from leveret.job_service.shards.wal import Wal
 from leveret.job_service.snowflake import EPOCH_MS, first_of
-from leveret.job_service.store import OnEnqueued, tell_end
+from leveret.job_service.store import tell_end
 
 OUTSTANDING_MAX: Final = 1_000_000  # jobs of this node that are not in their tables yet
 FORGOTTEN_MAX: Final = 100_000  # keys of failed calls that Redis must still delete
 PUSH_TRIES: Final = 4
 SHARED_BYTES_MAX: Final = 64 * 1024  # payload of a job that shares its push with other calls
-_PUSHED: Final = [b"ok"]  # the answer of push.lua
+# Answers of push.lua and push_lone.lua.
+_PUSHED: Final = [b"ok"]
+_PUSHED_QUIETLY: Final = [b"ok", b"quiet"]
 
 log = logging.getLogger(__name__)
 
 KnownKey = tuple[str, str, int]  # namespace, key, id
+
+
+class OnBuffered(Protocol):
+    """Is called when a job is enqueued, or could not be."""
+
+    def __call__(self, found: Enqueued | Exception, is_quiet: bool = False) -> None:
+        """`is_quiet`: no other node is known to need the job soon."""
 
 
 class BufferFullError(JobsUnavailableError):
@@ -101,7 +110,7 @@ class Enqueuer:
         new = sum(id == own for id, own in zip(given, ids, strict=True))
         return [given[place] for place in places], len(jobs) - new
 
-    def begin(self, job: NewJob, on_done: OnEnqueued) -> bool:
+    def begin(self, job: NewJob, on_done: OnBuffered) -> bool:
         """Begin to enqueue a job without a task; call `on_done` at the end.
 
         Return False if `enqueue` has to be called: only a small job without a key, for a shard
@@ -136,18 +145,20 @@ class Enqueuer:
         pushed.add_done_callback(partial(self._on_pushed, buffered, raw, on_done))
         return True
 
-    def _on_shared_push(self, id: int, on_done: OnEnqueued, pushed: "asyncio.Future[int]") -> None:
+    def _on_shared_push(self, id: int, on_done: OnBuffered, pushed: "asyncio.Future[int]") -> None:
         self._wal.unanswered.discard(id)
         tell_end(on_done, Enqueued([id], 0), pushed)
 
     def _on_pushed(
-        self, job: BufferedJob, raw: bytes, on_done: OnEnqueued, pushed: "asyncio.Future[Any]"
+        self, job: BufferedJob, raw: bytes, on_done: OnBuffered, pushed: "asyncio.Future[Any]"
     ) -> None:
         self._singles.end_alone((job.namespace, job.topic))
-        if not pushed.cancelled() and not pushed.exception() and pushed.result() == _PUSHED:
-            self._wal.unanswered.discard(job.id)
-            on_done(Enqueued([job.id], 0))
-            return
+        if not pushed.cancelled() and not pushed.exception():
+            answer = pushed.result()
+            if answer in (_PUSHED, _PUSHED_QUIETLY):
+                self._wal.unanswered.discard(job.id)
+                on_done(Enqueued([job.id], 0), answer == _PUSHED_QUIETLY)
+                return
         task = asyncio.get_running_loop().create_task(
             self._finish_push(job, raw, on_done, pushed), name="failed push"
         )
@@ -155,7 +166,7 @@ class Enqueuer:
         task.add_done_callback(self._failed_pushes.discard)
 
     async def _finish_push(
-        self, job: BufferedJob, raw: bytes, on_done: OnEnqueued, pushed: "asyncio.Future[Any]"
+        self, job: BufferedJob, raw: bytes, on_done: OnBuffered, pushed: "asyncio.Future[Any]"
     ) -> None:
         """Finish a push that `begin` has sent: try again, or take the job back."""
         try:

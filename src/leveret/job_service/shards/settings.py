@@ -27,6 +27,7 @@ class ShardsSettings(msgspec.Struct, kw_only=True, frozen=True):
     keys_kept_ms: int = IDEMPOTENCY_MS  # how long an idempotency key is known after its enqueue
     flush_interval_ms: int = 500  # between two checks for jobs that other nodes left in Redis
     flush_delay_ms: int = 20  # between two inserts, unless a caller waits for a job
+    flush_rest_ms: int = 100  # the same, while no node is known to need a job soon
     flush_max: int = 1_000  # jobs in one insert
     buffer_max: int = 100_000  # jobs of a topic that may wait in Redis
     prefetch_max: int = 100  # jobs of a topic that are leased ahead

@@ -58,7 +58,7 @@ from leveret.job_service.shards.tables import (
 from leveret.job_service.shards.timestamps import to_ms
 from leveret.job_service.shards.topic_name import TopicName
 from leveret.job_service.shards.wal import Wal
-from leveret.job_service.store import OnEnqueued
+from leveret.job_service.store import OnEnqueued, OnTaken
 
 POLL_S: Final = 0.05  # between two tries to drain
 
@@ -67,6 +67,8 @@ log = logging.getLogger(__name__)
 
 class ShardsStore:
     """The store of one node; `leveret.job_service.shards.open_store` makes one."""
+
+    has_quick_takes = False
 
     def __init__(
         self,
@@ -293,17 +295,17 @@ class ShardsStore:
         ids, known = await self._enqueuer.enqueue(jobs)
         for topic, count in Counter([(job.namespace, job.topic) for job in jobs]).items():
             urgent = min(job.priority for job in jobs if (job.namespace, job.topic) == topic)
-            self._note_enqueued(topic, count, urgent)
+            self._note_enqueued(topic, count, urgent, is_quiet=False)
         return Enqueued(ids, known)
 
-    def _note_enqueued(self, topic: TopicName, count: int, urgent: int) -> None:
+    def _note_enqueued(self, topic: TopicName, count: int, urgent: int, *, is_quiet: bool) -> None:
         """Count new jobs of a topic, and plan their flush. `urgent` is their first priority."""
         self._counters.of(topic).enqueued += count
         if not self._redis.is_up:
             self._signals.notify(topic)
             return
         try:
-            self._updater.flusher_of(topic).signal(topic, urgent)
+            self._updater.flusher_of(topic).signal(topic, urgent, is_quiet=is_quiet)
         except JobsUnavailableError as error:  # the topic has moved during the call
             log.info("new jobs of %s are left to the flushers of other nodes: %s", topic[1], error)
 
@@ -312,12 +314,13 @@ class ShardsStore:
             return False
         (job,) = jobs
 
-        def on_enqueued(found: Enqueued | Exception) -> None:
+        def on_enqueued(found: Enqueued | Exception, is_quiet: bool = False) -> None:
             try:
                 on_done(found)  # first, because the client waits
             finally:
                 if isinstance(found, Enqueued):
-                    self._note_enqueued((job.namespace, job.topic), 1, job.priority)
+                    topic = job.namespace, job.topic
+                    self._note_enqueued(topic, 1, job.priority, is_quiet=is_quiet)
 
         return self._enqueuer.begin(job, on_enqueued)
 
@@ -325,6 +328,19 @@ class ShardsStore:
         self, namespace: str, topic: str, limit: int, lease_ms: int | None, wait_ms: int
     ) -> list[LeasedJob]:
         return await self._dequeuer.dequeue((namespace, topic), limit, lease_ms, wait_ms)
+
+    def begin_take(
+        self,
+        namespace: str,
+        topic: str,
+        handles: list[Handle],
+        limit: int,
+        lease_ms: int | None,
+        on_done: OnTaken,
+        *,
+        may_find_none: bool,
+    ) -> bool:
+        return False
 
     async def ack(self, namespace: str, topic: str, handles: list[Handle]) -> list[Outcome]:
         return await self._settler.ack((namespace, topic), handles)

@@ -5,7 +5,8 @@ transaction with their flush marks, and only then removes them from the buffers.
 repeated, so any number of nodes may flush the same buffers, and any step may fail. A round begins
 
 - at once when a caller asks for it (`flush`), or if the last round was long ago,
-- else shortly after this node has buffered jobs (`signal`), so that one insert takes many jobs,
+- else shortly after this node has buffered jobs (`signal`), so that one insert takes many jobs, or
+  some time later while no node is known to need them soon (`is_quiet`),
 - regularly, for jobs that other nodes have left behind.
 """
 
@@ -14,7 +15,7 @@ import logging
 from collections.abc import Callable
 
 from leveret.errors import CorruptionError, JobsUnavailableError
-from leveret.job_model import PRIORITY_MAX
+from leveret.job_model import PRIORITY_DEFAULT, PRIORITY_MAX
 from leveret.job_service.shards.background.prefetcher import Prefetcher
 from leveret.job_service.shards.buffered_job import BufferedJob, decode_job
 from leveret.job_service.shards.ready_signals import ReadySignals
@@ -58,19 +59,26 @@ class Flusher:
         self._began_s = 0.0  # when the last round began, by the clock of the event loop
         self._wake = asyncio.Event()
         self._hurry = asyncio.Event()  # a caller waits for the next round
+        self._is_needed = asyncio.Event()  # some node may need a job of the next round soon
         # Called for topics that have moved to another shard.
         self.on_moved: Callable[[TopicName], None] = _not_set
 
-    def signal(self, topic: TopicName, priority: int = PRIORITY_MAX) -> None:
+    def signal(
+        self, topic: TopicName, priority: int = PRIORITY_MAX, *, is_quiet: bool = False
+    ) -> None:
         """Plan a flush of a topic that has new jobs in its buffer.
 
-        `priority` is that of the most urgent one.
+        `priority` is that of the most urgent one. `is_quiet`: no other node is known to need them
+        soon. Jobs that are more urgent than usual do not wait longer: other nodes hand out less
+        urgent ones meanwhile.
         """
         self._asked.setdefault(topic, None)
         self._urgent[topic] = min(priority, self._urgent.get(topic, PRIORITY_MAX))
         self._wake.set()
+        if not is_quiet or priority < PRIORITY_DEFAULT:
+            self._is_needed.set()
         if self._signals.is_awaited(topic):
-            self._hurry.set()
+            self._hurry_up()
 
     def is_behind(self, topic: TopicName) -> bool:
         """Return whether this node has buffered jobs of a topic that are not flushed yet."""
@@ -87,9 +95,13 @@ class Flusher:
         if asked is None:
             asked = self._asked[topic] = asyncio.get_running_loop().create_future()
         self._wake.set()
-        self._hurry.set()
+        self._hurry_up()
         async with asyncio.timeout(self._tables.settings.deadline_s):
             await asyncio.shield(asked)
+
+    def _hurry_up(self) -> None:
+        self._hurry.set()
+        self._is_needed.set()
 
     async def run(self) -> None:
         """Flush until cancelled."""
@@ -104,14 +116,19 @@ class Flusher:
                 await self._wait_for_more()
             self._wake.clear()
             self._hurry.clear()
+            self._is_needed.clear()
             await self._round()
 
     async def _wait_for_more(self) -> None:
         """Wait for more jobs, unless the last round was long ago or a caller waits."""
-        due_s = self._began_s + self._tables.settings.flush_delay_ms / 1000
+        await self._wait_for(self._hurry, self._tables.settings.flush_delay_ms)
+        await self._wait_for(self._is_needed, self._tables.settings.flush_rest_ms)
+
+    async def _wait_for(self, event: asyncio.Event, delay_ms: int) -> None:
+        """Wait for an event until some time after the last round began."""
         try:
-            async with asyncio.timeout_at(due_s):
-                await self._hurry.wait()
+            async with asyncio.timeout_at(self._began_s + delay_ms / 1000):
+                await event.wait()
         except TimeoutError:
             pass
 

@@ -4,7 +4,8 @@
     mqueue:queue:{namespace}:{topic}    list: prefetched jobs, most urgent first
     mqueue:handed:{namespace}:{topic}   list: notes of prefetched jobs that were handed out
     mqueue:queues                       set: namespace, a zero byte, topic of each of these lists
-    mqueue:awaited:{namespace}:{topic}  string: a dequeue has found no prefetched job; expires
+    mqueue:awaited:{namespace}:{topic}  string: a dequeue has found no prefetched job; 2 if a lone
+                                        push has seen that, else 1; expires
     mqueue:rate:{namespace}             counter: jobs enqueued this second; expires
     mqueue:key:{namespace}:{key}        string: the id that an idempotency key stands for; expires
     mqueue:buffers                      set: namespace, a zero byte, topic of every buffer

@@ -80,6 +80,8 @@ class RedisClient:
         # Large answers and long scripts, which no enqueue shall wait for.
         self._background = PipelinedConnection(pool, settings.deadline_s)
         self._push: Final = _Script(load_script("push"), 1)
+        self._push_lone: Final = _Script(load_script("push_lone"), 4)
+        self._lone_head: Final = lru_cache(NAMES_KEPT)(self._make_lone_head)
         self._push_with_keys: Final = _Script(load_script("push_with_keys"), 2)
         self._pop: Final = _Script(load_script("pop_prefetched"), 2)
         self._list: Final = _Script(load_script("list_prefetched"), 3)
@@ -176,8 +178,12 @@ class RedisClient:
         """Buffer a batch, or nothing of it. Return the answer of push.lua or push_with_keys.lua.
 
         `raw` has the bytes of each job. `is_checked`: PostgreSQL was asked for the keys. `begun`:
-        `begin_push` has sent the command.
+        `begin_push` has sent the command for the only job.
         """
+        if begun is not None and _is_due(jobs[0]):
+            words = [*self._lone_words((jobs[0].namespace, jobs[0].topic)), raw[0]]
+            answer = await self._run(self._push_lone, words, begun=begun)
+            return answer[:1] if answer[0] == b"ok" else answer
         if any(job.idempotency_key is not None for job in jobs):
             return await self._push_keyed(jobs, raw, now_ms, is_checked)
         topics: dict[TopicName, list[bytes]] = {}
@@ -189,11 +195,26 @@ class RedisClient:
         return await self._run(self._push, words, begun=begun)
 
     def begin_push(self, job: BufferedJob, raw: bytes) -> "asyncio.Future[Any]":
-        """Send the command that buffers one job without a key. `push` handles its failure."""
-        names = _buffer_names((job.namespace, job.topic))
-        return self._pipelined.begin(
-            self._push.command((_BUFFERS, self._buffer_max, *names, b"1", raw))
-        )
+        """Send the command that buffers one job without a key. `push` handles its failure.
+
+        The answer is that of push_lone.lua for a job that is due, else that of push.lua.
+        """
+        topic = (job.namespace, job.topic)
+        if _is_due(job):
+            command = self._lone_head(topic) + encode_words((raw,))
+        else:
+            words = (_BUFFERS, self._buffer_max, *_buffer_names(topic), b"1", raw)
+            command = self._push.command(words)
+        return self._pipelined.begin(command)
+
+    def _lone_words(self, topic: TopicName) -> tuple[bytes, ...]:
+        """Return the words of a call of push_lone.lua before the job."""
+        buffer, member = _buffer_names(topic)
+        listed = _prefetch_names(topic)[0]
+        return _BUFFERS, buffer, _awaited_name(topic), listed, self._buffer_max, member
+
+    def _make_lone_head(self, topic: TopicName) -> bytes:
+        return self._push_lone.command(self._lone_words(topic), more=1)
 
     async def _push_keyed(
         self, jobs: list[BufferedJob], raw: list[bytes], now_ms: int, is_checked: bool
@@ -447,9 +468,17 @@ class _Script:
         digest = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
         self._head = encode_words((b"EVALSHA", digest.encode(), b"%d" % keys))
 
-    def command(self, words: Sequence[bytes]) -> bytes:
-        """Return the bytes of a call; `words` are the keys, then the arguments."""
-        return encode_array_head(3 + len(words)) + self._head + encode_words(words)
+    def command(self, words: Sequence[bytes], more: int = 0) -> bytes:
+        """Return the bytes of a call; `words` are the keys, then the arguments.
+
+        `more`: so many further words will follow.
+        """
+        return encode_array_head(3 + len(words) + more) + self._head + encode_words(words)
+
+
+def _is_due(job: BufferedJob) -> bool:
+    """Return whether a job was due when it was enqueued."""
+    return job.deliver_after_ms == job.created_ms
 
 
 @lru_cache(NAMES_KEPT)
