@@ -7,7 +7,8 @@ figures:
     relay       rows at a node that follows: its CPU beyond that of the other node that follows
     kill -9     from the end of the leader to the next confirm of a client that reconnects
     hand-over   the longest time between two confirms while the leader stops by SIGTERM
-    follower    memory of a node that follows, with a backlog; how quickly an empty node has it all
+    follower    memory of a node that follows, with a backlog; that of a node that has led before;
+                how quickly an empty node has it all
 
 RabbitMQ × 3 has the same loads beside it, with quorum queues, at the node that leads them. Rows run
 in turns, ROUNDS times, on Leveret and then on RabbitMQ; the table shows medians.
@@ -44,6 +45,7 @@ SECONDS: Final = 5.0
 ROUNDS: Final = 3
 BACKLOG: Final = 1_000_000
 CALM_S: Final = 1.0  # before and after an end of the leader
+REST_S: Final = 5.0  # after a backlog, until the nodes have given memory back
 QUEUE: Final = "bench"
 ELECTION_MS: Final = Settings().cluster_election_timeout_ms  # not the longer one of tests
 
@@ -142,7 +144,18 @@ class Bench:
         self._nodes.wait_for_members()
 
     def follower_mb(self) -> float:
+        """Return the memory of the larger node that follows, at rest."""
+        time.sleep(REST_S)
         return max(self._view(name).memory_mb() for name in self._nodes.followers)
+
+    def former_leader_mb(self) -> float:
+        """Return the memory of a node that follows after it has led, at rest."""
+        old, new = self._nodes.leader, self._nodes.followers[0]
+        words = ["cluster", "lead", new, "--url", self._nodes.http_url(old)]
+        subprocess.run([sys.executable, "-m", "leveret", "ctl", *words], check=True)
+        self._nodes.wait_for_members()
+        time.sleep(REST_S)
+        return self._view(old).memory_mb()
 
     def catch_up_mb_s(self) -> float:
         """Return how quickly an empty node gets everything, from its start until it votes."""
@@ -244,6 +257,7 @@ def main() -> None:
             bench.fill(options.backlog)
             print(f"{options.backlog:,} × 1 KiB waiting:")
             print(f"  memory of a node that follows: {bench.follower_mb():.0f} MB")
+            print(f"  memory of a node that has led before: {bench.former_leader_mb():.0f} MB")
             print(f"  kill -9 of the leader to the next confirm: {bench.gap(bench.kill):.2f} s")
             print(f"  catch-up of an empty node: {bench.catch_up_mb_s():.0f} MB/s")
 
