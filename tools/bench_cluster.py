@@ -4,10 +4,12 @@ Three real nodes and the load generator run on one machine, connected without a 
 of all processes of all three nodes, from /proc. The rows of `LOADS` run at the leader. The other
 figures:
 
-    relay       rows at a node that follows: its CPU beyond that of the other node that follows
+    relay       what a message costs more if its clients are at a node that follows: short runs
+                there and at the leader take turns, because costs change from second to second
     kill -9     from the end of the leader to the next confirm of a client that reconnects
     hand-over   the longest time between two confirms while the leader stops by SIGTERM
-    follower    memory of a node that follows, with a backlog; how quickly an empty node has it all
+    follower    memory of a node that follows, with a backlog; that of a node that has led before;
+                how quickly an empty node has it all
 
 RabbitMQ × 3 has the same loads beside it, with quorum queues, at the node that leads them. Rows run
 in turns, ROUNDS times, on Leveret and then on RabbitMQ; the table shows medians.
@@ -24,7 +26,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -44,6 +46,9 @@ SECONDS: Final = 5.0
 ROUNDS: Final = 3
 BACKLOG: Final = 1_000_000
 CALM_S: Final = 1.0  # before and after an end of the leader
+PAIRS: Final = 5  # runs at a node that follows and at the leader, for each round and row
+PAIR_S: Final = 1.5  # of each of them
+REST_S: Final = 5.0  # after a backlog, until the nodes have given memory back
 QUEUE: Final = "bench"
 ELECTION_MS: Final = Settings().cluster_election_timeout_ms  # not the longer one of tests
 
@@ -62,6 +67,16 @@ Row = tuple[float, ...]  # CPU µs of all nodes, received a second, p50 µs of d
 RELAYED: Final = ("persistent 16 B, confirms 200", "2,000 messages a second")
 
 
+@dataclass
+class Pair:
+    """A run at a node that follows, and one at the leader just before or after it."""
+
+    more_us: float  # CPU of all nodes for a message
+    later_us: float  # the median of the confirms
+    block_messages: float  # messages in a block, relayed
+    direct_block_messages: float
+
+
 class Bench:
     """A running cluster, and what was measured."""
 
@@ -71,7 +86,7 @@ class Bench:
         self._seconds = seconds
         self.rows: dict[str, list[Row]] = {}
         self.rival_rows: dict[str, list[Row]] = {}  # of RabbitMQ
-        self.relays: dict[str, list[float]] = {}  # CPU µs that a relayed message costs more
+        self.pairs: dict[str, list[Pair]] = {}
 
     def _view(self, name: str) -> Broker:
         """Return a node as the benchmark's parts want it."""
@@ -81,13 +96,31 @@ class Bench:
         view.pid = process.pid
         return view
 
-    def load(self, title: str, name: str, at: str) -> dict[str, float]:
-        """Measure a load at a node. Return the CPU µs a message of each node."""
-        load = replace(LOADS[name], seconds=self._seconds)
+    def load(self, name: str, at: str, seconds: float) -> tuple[Row, float]:
+        """Measure a load at a node. Return its row, and the messages in a block."""
+        load = replace(LOADS[name], seconds=seconds)
         everyone = {node: self._view(node) for node in self._nodes.nodes}
-        row, cpu_us = measure(load, everyone, at, self._folder)
-        self.rows.setdefault(title, []).append(row)
-        return cpu_us
+        before = self._committed()
+        row, received = measure(load, everyone, at, self._folder)
+        return row, received / max(1, self._committed() - before)
+
+    def _committed(self) -> int:
+        """Return the number of the last committed block."""
+        facts = self._nodes[self._nodes.leader].facts()
+        assert facts is not None
+        return int(facts["raft"]["commit"])
+
+    def pair(self, name: str, leader: str, follower: str, *, relayed_first: bool) -> None:
+        """Run a load at a node that follows and at the leader."""
+        found = {}
+        for at in (follower, leader) if relayed_first else (leader, follower):
+            found[at] = self.load(name, at, min(PAIR_S, self._seconds))
+        (relayed, block_messages), (direct, direct_block_messages) = found[follower], found[leader]
+        self.rows.setdefault(f"{name}, at a follower", []).append(relayed)
+        pair = Pair(
+            relayed[0] - direct[0], relayed[3] - direct[3], block_messages, direct_block_messages
+        )
+        self.pairs.setdefault(name, []).append(pair)
 
     def rival_load(self, name: str, rivals: dict[str, Broker]) -> None:
         """Measure a load at the first node of RabbitMQ, which then leads the queues."""
@@ -99,14 +132,13 @@ class Bench:
     def all_loads(self, rivals: dict[str, Broker]) -> None:
         """Run all loads, each on RabbitMQ, too, if there are nodes of it."""
         leader, follower = self._nodes.leader, self._nodes.followers[0]
-        direct_us = {}
         for name in LOADS:
-            direct_us[name] = sum(self.load(name, name, leader).values())
+            row, _ = self.load(name, leader, self._seconds)
+            self.rows.setdefault(name, []).append(row)
             if rivals:
                 self.rival_load(name, rivals)
-        for name in RELAYED:
-            all_us = sum(self.load(f"{name}, at a follower", name, follower).values())
-            self.relays.setdefault(name, []).append(all_us - direct_us[name])
+        for name, number in itertools.product(RELAYED, range(PAIRS)):
+            self.pair(name, leader, follower, relayed_first=number % 2 == 0)
 
     def gap(self, end: Callable[[str], None]) -> float:
         """Return the longest time between two confirms while `end` ends the leader."""
@@ -142,7 +174,18 @@ class Bench:
         self._nodes.wait_for_members()
 
     def follower_mb(self) -> float:
+        """Return the memory of the larger node that follows, at rest."""
+        time.sleep(REST_S)
         return max(self._view(name).memory_mb() for name in self._nodes.followers)
+
+    def former_leader_mb(self) -> float:
+        """Return the memory of a node that follows after it has led, at rest."""
+        old, new = self._nodes.leader, self._nodes.followers[0]
+        words = ["cluster", "lead", new, "--url", self._nodes.http_url(old)]
+        subprocess.run([sys.executable, "-m", "leveret", "ctl", *words], check=True)
+        self._nodes.wait_for_members()
+        time.sleep(REST_S)
+        return self._view(old).memory_mb()
 
     def catch_up_mb_s(self) -> float:
         """Return how quickly an empty node gets everything, from its start until it votes."""
@@ -158,17 +201,15 @@ class Bench:
         return size / 1e6 / (time.monotonic() - began_s)
 
 
-def measure(
-    load: Load, everyone: dict[str, Broker], at: str, folder: Path
-) -> tuple[Row, dict[str, float]]:
-    """Measure a load at one of several nodes. Return its row, and the CPU µs of each node."""
-    before_s = {name: broker.cpu_s() for name, broker in everyone.items()}
+def measure(load: Load, everyone: dict[str, Broker], at: str, folder: Path) -> tuple[Row, int]:
+    """Measure a load at one of several nodes. Return its row, and the received messages."""
+    before_s = sum(broker.cpu_s() for broker in everyone.values())
     found = generate(load, everyone[at], folder)
-    spent_s = {name: broker.cpu_s() - before_s[name] for name, broker in everyone.items()}
-    figures = figures_of(found, sum(spent_s.values()))
+    spent_s = sum(broker.cpu_s() for broker in everyone.values()) - before_s
+    figures = figures_of(found, spent_s)
     confirm_us = found["confirm_latency_us"]["p50"]
     row = figures["cpu_us"], figures["rate"], figures["p50_us"], confirm_us
-    return row, {name: s * 1e6 / max(1, found["received"]) for name, s in spent_s.items()}
+    return row, int(found["received"])
 
 
 class Reconnecting(threading.Thread):
@@ -236,16 +277,30 @@ def main() -> None:
             kills.append(bench.gap(bench.kill))
             hands.append(bench.gap(bench.hand_over))
         show(bench.rows, bench.rival_rows)
-        for row, relays in bench.relays.items():
-            print(f"relay, {row}: {statistics.median(relays):.1f} µs of CPU more a message")
+        for row, pairs in bench.pairs.items():
+            print(f"relay, {row}: {summary(pairs)}")
         print(f"kill -9 of the leader to the next confirm: {statistics.median(kills):.2f} s")
         print(f"hand-over by SIGTERM, time without service: {statistics.median(hands):.2f} s")
         if options.backlog:
             bench.fill(options.backlog)
             print(f"{options.backlog:,} × 1 KiB waiting:")
             print(f"  memory of a node that follows: {bench.follower_mb():.0f} MB")
+            print(f"  memory of a node that has led before: {bench.former_leader_mb():.0f} MB")
             print(f"  kill -9 of the leader to the next confirm: {bench.gap(bench.kill):.2f} s")
             print(f"  catch-up of an empty node: {bench.catch_up_mb_s():.0f} MB/s")
+
+
+def summary(pairs: list[Pair]) -> str:
+    """Return what a relayed message costs more, with quartiles, and how large the blocks are."""
+    low, middle, high = statistics.quantiles([pair.more_us for pair in pairs], n=4)
+    later = statistics.median(pair.later_us for pair in pairs)
+    relayed = statistics.median(pair.block_messages for pair in pairs)
+    direct = statistics.median(pair.direct_block_messages for pair in pairs)
+    return (
+        f"{middle:.1f} µs of CPU more a message (quartiles {low:.1f} and {high:.1f}, "
+        f"{len(pairs)} pairs), confirmed {later:.0f} µs later; "
+        f"{relayed:.0f} messages in a block, at the leader {direct:.0f}"
+    )
 
 
 def show(rows: dict[str, list[Row]], rival_rows: dict[str, list[Row]]) -> None:

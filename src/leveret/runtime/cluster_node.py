@@ -86,6 +86,7 @@ class ClusterNode(ClusterFacts):
         self.relays = Relays()  # clients of this node that the leader serves
         self.reads = BulkReads(disk.folder)  # of streams, while this node follows
         self.certificates: Callable[[], list[tuple[str, int]]] = list  # each with its end
+        self.on_dropped: Callable[[], object] = bool  # this node has dropped its broker
         self.now_ms = clock.now_ms
         self.ended = asyncio.get_running_loop().create_future()  # the reason why the node has ended
 
@@ -403,6 +404,7 @@ class ClusterNode(ClusterFacts):
             log.info("the recovery ends: this node does not lead any more")
             self.node = None
             self._follow_again()
+            self.on_dropped()
             return
         await self._wait_for_commit(node, term)
         if self._term == term:
@@ -451,6 +453,7 @@ class ClusterNode(ClusterFacts):
             self._leading.close()
             self._leading = None
         self._follow_again()
+        self.on_dropped()
 
     def _follow_again(self) -> None:
         """Open the directory that the broker has left, and follow with it."""

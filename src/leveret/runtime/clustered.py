@@ -1,5 +1,6 @@
 """Run a node of a cluster as a process does: options, listeners, the node, its end."""
 
+import asyncio
 import logging
 import stat
 from typing import Final
@@ -17,6 +18,7 @@ from leveret.runtime.certificates import Certificates
 from leveret.runtime.cluster_node import ClusterNode
 from leveret.runtime.job_tokens import put_cluster_secret
 from leveret.runtime.public_listeners import PublicListeners
+from leveret.runtime.spare_memory import LOOK_S, SpareMemory
 from leveret.storage.blocks import VERSION
 from leveret.storage.disk import Disk, descriptors_max
 
@@ -58,12 +60,16 @@ class ClusteredNode:
         )
         self.node.count_clients = self._listeners.relayed_count
         self.node.open_secret_file = open_secret_file(settings)
+        self._memory = SpareMemory(self._received_bytes)
+        self.node.on_dropped = self._memory.note_dropped
+        self._look: asyncio.TimerHandle | None = None  # at the memory
         self.addresses: dict[str, tuple[str, int]] = {}  # bound addresses by service
 
     async def start(self) -> None:
         """Begin, and listen. Raises OSError and LeveretError."""
         address = parse_address(self.settings.cluster_listen)
         await self.node.start(address.host, address.port)
+        self._look_at_memory()
         settings = self.settings
         put_cluster_secret(settings.data, self.node.cluster.secret)
         certificates = self._certificates
@@ -79,6 +85,13 @@ class ClusteredNode:
             protocol = "amqp/ssl" if service == AMQPS else service  # RabbitMQ's name
             self.node.bound.append(Listener(protocol, *bound))
 
+    def _look_at_memory(self) -> None:
+        self._memory.look()
+        self._look = asyncio.get_running_loop().call_later(LOOK_S, self._look_at_memory)
+
+    def _received_bytes(self) -> int:
+        return sum(link.received_bytes for link in self.node.member.links.facts())
+
     async def serves(self) -> None:
         """Return when clients are served, by this node or through it."""
         await self.node.serves()
@@ -92,6 +105,8 @@ class ClusteredNode:
 
     async def stop(self) -> None:
         """Hand the lead over, if this node leads, and stop."""
+        if self._look is not None:
+            self._look.cancel()
         await self.node.stop()
         await self._listeners.stop()
 
