@@ -204,8 +204,8 @@ def why_led_no_more(raft: Raft, term: int) -> str:
     """Return why a member does not lead any more, after `term` in which it led."""
     if raft.is_disk_late():
         return (
-            "its disk has not finished a sync within the election timeout: look for other programs "
-            "that use this disk, and for faults of it"
+            "a sync of its log has not ended within the election timeout: look for what slows its "
+            "disk down, or holds up this process"
         )
     if raft.term > term:
         return "it has handed the lead over, or another node stood for election"
