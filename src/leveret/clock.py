@@ -43,6 +43,10 @@ class Clock:
         if self.now_ms() < now_ms:
             self._now_ns = now_ms * 1_000_000
 
+    def ahead_ms(self) -> int:
+        """Return by how much this time is ahead of the machine's. Until it is 0, it is slowed."""
+        return self.now_ms() - self._wall_ns() // _MS
+
     def on_moved(self, callback: Callable[[], int]) -> None:
         """Register a callback for when a test moves the clock; it returns the next due time, or 0.
 

@@ -34,6 +34,9 @@ class SimulatedClock(Clock):
         now_ms = START_MS + int(self._schedule.now_s * 1000) + self.skew_ms
         return max(now_ms, self._raised_ms)
 
+    def ahead_ms(self) -> int:
+        return self.now_ms() - START_MS - int(self._schedule.now_s * 1000) - self.skew_ms
+
     def raise_to(self, now_ms: int) -> None:
         self._raised_ms = max(now_ms, self._raised_ms)
 

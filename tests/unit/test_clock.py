@@ -74,6 +74,16 @@ def test_clock_is_right_again_however_often_it_is_read() -> None:
     assert machine.ahead_ms() == 0
 
 
+def test_clock_says_how_far_it_is_ahead() -> None:
+    machine = Machine()
+    machine.set_time(-HOUR)
+    assert machine.clock.ahead_ms() == 3_600_000
+    machine.pass_time(HOUR)
+    assert machine.clock.ahead_ms() == 1_800_000
+    machine.pass_time(2 * HOUR)
+    assert machine.clock.ahead_ms() == 0
+
+
 def test_a_step_forwards_ends_a_step_back() -> None:
     machine = Machine()
     machine.set_time(-HOUR)

@@ -54,7 +54,7 @@ class Actor(threading.Thread):
                 with contextlib.suppress(*ENDED):
                     self.work(f"{self.rng.choice(self._urls)}?heartbeat={HEARTBEAT_S}")
                 self.stopping.wait(PAUSE_S)
-        except Exception as error:
+        except BaseException as error:  # a thread that dies in silence looks like lost messages
             self.error = error
 
     def work(self, url: str) -> None:
@@ -184,7 +184,9 @@ class AioActor(Actor):
     """An actor on aio-pika, with an event loop of its own."""
 
     def work(self, url: str) -> None:
-        asyncio.run(self._use(url))
+        # aiormq cancels a call, and so its caller, if the connection ends while a channel opens.
+        with contextlib.suppress(asyncio.CancelledError):
+            asyncio.run(self._use(url))
 
     async def _use(self, url: str) -> None:
         connection = await aio_pika.connect(url, timeout=ANSWER_S)

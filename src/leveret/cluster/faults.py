@@ -38,6 +38,7 @@ class NodeCondition:
     name: str
     version: str  # of the program; empty: one that does not report it
     clock_ahead_ms: int = 0  # of its clock, compared with the node that answers
+    time_ahead_ms: int = 0  # of its broker, if it leads, compared with its clock
     disk_fault: str = ""  # why its log cannot be written now; empty: it can
     relay_fault: str = ""  # why it does not reach the leader for its clients; empty: it does
     open_secret_file: str = ""  # its secret file, if other users of its machine may read it
@@ -88,6 +89,15 @@ def find_own_faults(node: NodeCondition, other: NodeCondition) -> Iterator[Fault
             f"the clock of node {other.name}",
             "synchronise the clocks of all nodes, because the clock of the leader decides when "
             "messages expire",
+        )
+    if node.time_ahead_ms > CLOCK_MS_MAX:
+        yield Fault(
+            DEGRADED,
+            name,
+            f"the time of the broker is {_duration(node.time_ahead_ms)} ahead of the clock of node "
+            f"{name}, because the clock of a node was ahead and is not any more",
+            "wait: it runs at half speed until both agree, so delays, expiries and leases take up "
+            "to twice as long",
         )
     if node.open_secret_file:
         yield Fault(

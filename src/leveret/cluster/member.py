@@ -12,12 +12,11 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Final
 
 from leveret.cluster.admission import removed, require_welcome
 from leveret.cluster.errors import ClusterError, LinkRefusedError
 from leveret.cluster.forming import DRAIN, LEAD, REMOVE, REPORT, REVIVE, Forming
-from leveret.cluster.handshake import NOT_LEADER, REMOVED, Card
+from leveret.cluster.handshake import LOST_DATA, NOT_LEADER, REMOVED, Card
 from leveret.cluster.host import TICK_S, RaftHost
 from leveret.cluster.host_owner import LeaderLog, MemberLog
 from leveret.cluster.links import Links
@@ -40,8 +39,6 @@ from leveret.cluster.status import (
 )
 
 log = logging.getLogger(__name__)
-
-REFUSAL_S: Final = 30.0  # a refusal that is not repeated for so long holds no more
 
 
 @dataclass(frozen=True)
@@ -106,7 +103,6 @@ class ClusterMember:
         )
         self._led_term = 0  # the term in which this node leads; 0: it does not
         self._names: dict[int, str] = {}  # by number, as messages came
-        self._refusals: dict[str, tuple[float, str]] = {}  # by name: when, and the sentence
         self._loop = asyncio.get_running_loop()
         self._contacts = ContactTimes(self._loop.time())
         self._timer: asyncio.TimerHandle | None = None
@@ -327,7 +323,7 @@ class ClusterMember:
             require_welcome(self._card, raft.log.members_at(raft.commit), card)
 
     def on_connected(self, peer: str, card: Card) -> None:
-        self._refusals.pop(peer, None)
+        self._contacts.note_connected(peer)
         if card.number:
             self._names[card.number] = peer
 
@@ -349,7 +345,7 @@ class ClusterMember:
             self._copier.on_lost(peer)
 
     def on_refused(self, peer: str, code: int, sentence: str) -> None:
-        self._refusals[peer] = self._loop.time(), sentence
+        self._contacts.note_refusal(peer, sentence, self._loop.time())
         if code == REMOVED and self.host is not None and not self._has_ended:
             self.host.fail(sentence)
 
@@ -430,11 +426,20 @@ class ClusterMember:
             self._card = replace(self._card, has_data=False)
         self.forming.on_members(members)
         self.links.set_peers(self._peers())
-        for name in self.links.cards():
+        for name, card in self.links.cards().items():
             number = self._number_of(name)
             if number and number < committed.next_number:
                 if not members.has(number) and not committed.has(number):
                     self._loop.call_soon(self.links.disconnect, name, removed(name))
+            self._look_again(self.host, name, card)
+
+    def _look_again(self, host: RaftHost, name: str, card: Card) -> None:
+        """Disconnect a node that was let in while it was not known which change is committed."""
+        try:
+            self._require_member(host, card)
+        except LinkRefusedError as refusal:
+            if refusal.code == LOST_DATA:
+                self._loop.call_soon(self.links.disconnect, name, refusal)
 
     def on_fault(self, reason: str) -> None:
         log.error("this node stops working in the cluster: %s", reason)
@@ -484,17 +489,12 @@ class ClusterMember:
     def status(self) -> ClusterStatus:
         """Return the cluster as this node sees it."""
         raft, members = None, []
+        now_s, seen = self._loop.time(), self._contacts
         if self.host is not None:
-            now_s, seen = self._loop.time(), self._contacts
             core, can_talk = self.host.raft, self.links.can_talk
             raft = describe_raft(core, self.name_of, seen.leader_s(now_s))
             members = describe_members(core, can_talk, seen, now_s, self._tick_s)
         waiting_for = self.forming.waiting_for()
         return describe_cluster(
-            self._card, raft, members, waiting_for=waiting_for, refusals=self._newest_refusals()
+            self._card, raft, members, waiting_for=waiting_for, refusals=seen.refusals(now_s)
         )
-
-    def _newest_refusals(self) -> dict[str, str]:
-        """Return the refusals that still hold: they are repeated when a node is dialed again."""
-        since_s = self._loop.time() - REFUSAL_S
-        return {name: text for name, (at_s, text) in self._refusals.items() if at_s >= since_s}

@@ -2,12 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 from leveret.cluster.handshake import Card
 from leveret.cluster.raft.core import Raft
 from leveret.cluster.raft.members import Member
 from leveret.cluster.raft.progress import STATE_NAMES
 from leveret.cluster.raft.state import LEADER, ROLE_NAMES
+
+REFUSAL_S: Final = 30.0  # a refusal that is not repeated for so long holds no more
 
 
 @dataclass(frozen=True)
@@ -67,13 +70,14 @@ class ClusterStatus:
 class ContactTimes:
     """Times since when a node knows its leader, and since when it has not reached other nodes.
 
-    Times are those of the event loop.
+    It also keeps why there is no connection. Times are those of the event loop.
     """
 
     def __init__(self, now_s: float) -> None:
         self._began_s = now_s
         self._leader_since_s = now_s
         self._lost_s: dict[str, float] = {}  # by name
+        self._refusals: dict[str, tuple[float, str]] = {}  # by name: when, and the sentence
 
     def note_leader(self, now_s: float) -> None:
         """Note that another node leads, or none."""
@@ -81,6 +85,17 @@ class ContactTimes:
 
     def note_lost(self, name: str, now_s: float) -> None:
         self._lost_s[name] = now_s
+
+    def note_refusal(self, name: str, sentence: str, now_s: float) -> None:
+        self._refusals[name] = now_s, sentence
+
+    def note_connected(self, name: str) -> None:
+        self._refusals.pop(name, None)
+
+    def refusals(self, now_s: float) -> dict[str, str]:
+        """Return the refusals that still hold: they are repeated when a node is dialed again."""
+        since_s = now_s - REFUSAL_S
+        return {name: text for name, (at_s, text) in self._refusals.items() if at_s >= since_s}
 
     def leader_s(self, now_s: float) -> float:
         return now_s - self._leader_since_s
@@ -189,8 +204,8 @@ def why_led_no_more(raft: Raft, term: int) -> str:
     """Return why a member does not lead any more, after `term` in which it led."""
     if raft.is_disk_late():
         return (
-            "its disk has not finished a sync within the election timeout: look for other programs "
-            "that use this disk, and for faults of it"
+            "a sync of its log has not ended within the election timeout: look for what slows its "
+            "disk down, or holds up this process"
         )
     if raft.term > term:
         return "it has handed the lead over, or another node stood for election"

@@ -37,6 +37,7 @@ class ClusterFacts:
 
     settings: Settings
     member: ClusterMember
+    _clock: Clock
 
     def __init__(self, cluster: NodeSettings) -> None:
         self.cluster = cluster
@@ -57,6 +58,10 @@ class ClusterFacts:
         self._was_disk_short = False  # at the last look, while this node led
         self._handing_over: asyncio.Task[None] | None = None
         self._handed_over_s = -HAND_OVER_PAUSE_S
+
+    def time_ahead_ms(self) -> int:
+        """Return by how much the time of a broker that leads is ahead of its machine's."""
+        return self._clock.ahead_ms() if self.leader == self.cluster.name else 0
 
     def alarms(self) -> Sequence[str]:
         """Return why publishers wait: the resources that this node is low on while it leads."""
@@ -125,6 +130,7 @@ class ClusterFacts:
             __version__,
             disk_fault=self.disk_fault,
             relay_fault=self.relay_fault(),
+            time_ahead_ms=self.time_ahead_ms(),
             open_secret_file=self.open_secret_file,
             leads=self.leader == self.cluster.name,
             is_disk_short=LOW_ON_DISK in self.alarms(),
@@ -196,7 +202,12 @@ class ClusterFacts:
         are logged where they are found.
         """
         status = self.member.status()
-        own = NodeCondition(self.cluster.name, __version__, relay_fault=self.relay_fault())
+        own = NodeCondition(
+            self.cluster.name,
+            __version__,
+            relay_fault=self.relay_fault(),
+            time_ahead_ms=self.time_ahead_ms(),
+        )
         faults = {
             (fault.node, fault.advice): fault
             for fault in find_faults(status, [own, *self._other_conditions()])

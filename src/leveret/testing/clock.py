@@ -25,6 +25,9 @@ class ManualClock(Clock):
     def now_ms(self) -> int:
         return self._now_ms
 
+    def ahead_ms(self) -> int:
+        return 0  # its machine has no other time
+
     def on_moved(self, callback: Callable[[], int]) -> None:
         self._listeners.append((asyncio.get_running_loop(), callback))
 

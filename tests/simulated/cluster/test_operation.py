@@ -312,7 +312,7 @@ def test_a_leader_says_why_it_leads_no_more(
     world.until(lambda: world.is_led_by(target))
     world.load()
     target.hang_until_s = schedule.now_s + 10
-    world.until(said("its disk has not finished a sync within the election timeout"))
+    world.until(said("a sync of its log has not ended within the election timeout"))
     world.until(lambda: world.leader() not in (None, target))
     leader = world.leader() or leader
     for name in world.machines:

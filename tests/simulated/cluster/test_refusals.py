@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.simulated.cluster.machine import member_of
 from tests.simulated.cluster.world import CheckedSchedule, World, other_than, started
 
 
@@ -138,3 +139,27 @@ def test_a_node_of_a_release_that_is_too_old_or_too_new_is_refused(
     world["b"].kill()
     world["b"].format = 3, 4  # a rolling upgrade: the ranges overlap
     world.calm()
+
+
+def test_a_wiped_node_is_refused_again_once_it_is_known_what_is_committed(
+    schedule: CheckedSchedule, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A node that follows again does not know which changes of the members are committed."""
+    world, leader = started(schedule, "a", "b", "c")
+    world.until(world.is_even)
+    wiped = other_than(world, leader)
+    other = other_than(world, leader, wiped)
+    other.kill()
+    wiped.kill()
+    wiped.wipe()
+    world.until(lambda: world.leader() is None)
+    wiped.start()
+    schedule.run_for(10)
+    other.start()
+    world.until(lambda: world.leader() is not None)
+    caplog.clear()
+    world.until(both_said(caplog, f"`leveret ctl cluster remove {wiped.name}`"))
+    schedule.run_for(10)
+    for machine in (leader, other):
+        assert not member_of(machine).links.can_talk(wiped.name)
+        assert "data directory" in member_of(machine).status().refusals[wiped.name]

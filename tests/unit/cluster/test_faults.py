@@ -80,6 +80,16 @@ def test_clock_that_differs_says_by_how_much(ahead_ms: int, text: str) -> None:
     assert fault.fault == f"the clock of node b is {text} the clock of node a"
 
 
+def test_broker_whose_time_is_ahead_says_that_it_runs_at_half_speed() -> None:
+    assert (
+        list(find_own_faults(NodeCondition("a", "2.0", time_ahead_ms=CLOCK_MS_MAX), LEADER)) == []
+    )
+    fault = only(NodeCondition("b", "2.0", time_ahead_ms=HOUR_MS))
+    assert fault.severity == DEGRADED
+    assert fault.fault.startswith("the time of the broker is 60 min ahead of the clock of node b,")
+    assert "at half speed" in fault.advice
+
+
 def test_secret_that_others_may_read_names_the_file() -> None:
     fault = only(NodeCondition("b", "2.0", open_secret_file="/etc/secret"))
     assert fault.severity == DEGRADED
