@@ -125,9 +125,10 @@ async def ack_and_dequeue(call: Call) -> Response:
     """
     done = decode_body(await call.whole_body(BODY_BYTES_MAX), _SETTLED)
     wanted = _wanted_jobs(call)
-    found = await _settle_each(call, done, _acked, READ) if done else []
+    found, jobs = await _ack_and_take(call, done, wanted)
     try:
-        jobs = await _take(call, wanted)
+        if not jobs:
+            jobs = await _take(call, wanted)
     except (LeveretError, CallRefusedError) as fault:
         if not done:
             raise
@@ -136,6 +137,24 @@ async def ack_and_dequeue(call: Call) -> Response:
     results = [settle_result(*one) for one in found]
     body = AckedAndLeased(results, [leased_job_info(job) for job in jobs])
     return json_response(body, status=_batch_status(found))
+
+
+async def _ack_and_take(
+    call: Call, done: list[SettleBody], wanted: "_WantedJobs"
+) -> tuple[list[tuple[Outcome, int]], list[LeasedJob]]:
+    """Ack jobs. Take the next ones too if the store does both in one step."""
+    if not done:
+        return [], []
+    place = wanted.namespace, wanted.topic
+    if any((one.namespace, one.topic) != place for one in done):
+        return await _settle_each(call, done, _acked, READ), []
+    handles = _checked_handles(call, done, READ)
+    both = await call.store.ack_and_dequeue(*place, handles, wanted.limit, wanted.lease_ms)
+    if both is not None:
+        outcomes, jobs = both
+    else:
+        outcomes, jobs = await call.store.ack(*place, handles), []
+    return [(outcome, 0) for outcome in outcomes], jobs
 
 
 class _WantedJobs(NamedTuple):
@@ -284,15 +303,20 @@ async def _settle_each(
     call: Call, wanted: list[SettleBody], act: Action, *permissions: str
 ) -> list[tuple[Outcome, int]]:
     """Apply an action to the jobs of a batch. Check all of them before the first one is changed."""
+    handles = _checked_handles(call, wanted, *permissions)
+    found: list[tuple[Outcome, int]] = []
+    for first, group in _groups(wanted, handles):
+        found += await act(call, first, group)
+    return found
+
+
+def _checked_handles(call: Call, wanted: list[SettleBody], *permissions: str) -> list[Handle]:
     limits.require_within("", len(wanted), 1, BATCH_MAX, "the number of jobs in a batch")
     handles = []
     for index, one in enumerate(wanted):
         handles.append(_handle(one, index))
         call.require(one.namespace, one.topic, *permissions, item=index)
-    found: list[tuple[Outcome, int]] = []
-    for first, group in _groups(wanted, handles):
-        found += await act(call, first, group)
-    return found
+    return handles
 
 
 def _batch_status(found: list[tuple[Outcome, int]]) -> int:

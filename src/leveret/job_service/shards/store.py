@@ -32,6 +32,7 @@ from leveret.job_model import (
 from leveret.job_service.report import StoreReport
 from leveret.job_service.shards import statements
 from leveret.job_service.shards.background.flusher import Flusher
+from leveret.job_service.shards.background.note_writer import NoteWriter
 from leveret.job_service.shards.background.prefetcher import Prefetcher
 from leveret.job_service.shards.background.sweeper import Sweeper
 from leveret.job_service.shards.background.ticker import Ticker
@@ -91,16 +92,16 @@ class ShardsStore:
             self._redis, self._shards, self._routes, self._tables, self._wal, self._id_generator
         )
         self._sweeper = Sweeper(self._wal, self._shards, self._routes, self._tables, self._signals)
-        self._prefetcher = Prefetcher(self._redis, self._routes, self._tables)
+        self._notes = NoteWriter(self._redis, self._routes, self._tables)
+        self._prefetcher = Prefetcher(self._redis, self._routes, self._tables, self._notes)
         self._flushers = [self._flusher(shard) for shard in self._shards]
-        self._updater = TableUpdater(
-            self._redis, self._routes, self._flushers, self._prefetcher, settings.deadline_s
-        )
+        self._updater = self._make_updater()
         self._settler = Settler(
             self._routes,
             self._tables,
             self._updater,
             self._prefetcher,
+            self._notes,
             self._signals,
             self._counters,
             random,
@@ -113,6 +114,7 @@ class ShardsStore:
             self._counters,
             self._signals,
             self._prefetcher,
+            self._notes,
         )
         self._stamps = Stamps(settings.secret_digest)
         self._tasks: list[asyncio.Task[None]] = []
@@ -125,6 +127,8 @@ class ShardsStore:
             self._tables,
             self._flushers,
             self._prefetcher,
+            self._notes,
+            self._settler,
             self._signals,
             self._counters,
             self._updater.update,
@@ -140,6 +144,16 @@ class ShardsStore:
             self._wal,
             self._signals,
             self._prefetcher,
+        )
+
+    def _make_updater(self) -> TableUpdater:
+        return TableUpdater(
+            self._redis,
+            self._routes,
+            self._flushers,
+            self._prefetcher,
+            self._notes,
+            self._settings.deadline_s,
         )
 
     def _wire(self) -> None:
@@ -231,6 +245,7 @@ class ShardsStore:
         JobsUnavailableError where some could not be flushed in time.
         """
         self._is_draining = self._ticker.is_draining = self._dequeuer.is_draining = True
+        self._notes.is_stopping = True
         self._signals.notify_all()  # waiting dequeues end
         fault: JobsUnavailableError | None = None
         try:
@@ -242,6 +257,8 @@ class ShardsStore:
         except (TimeoutError, JobsError) as error:
             left = len(self._wal.outstanding)
             down = ", ".join(shard.name for shard in self._shards if not shard.is_up) or error
+            if self._notes.topics:
+                log.error("acks of this node stay in Redis alone: %s", down)
             if left or self._wal.undone:
                 text = f"{left} jobs stay in the local log and in Redis: {down}"
                 fault = JobsUnavailableError(text)
@@ -252,11 +269,13 @@ class ShardsStore:
             raise fault
 
     async def _drain(self) -> None:
-        """Flush all buffers until no job of this node is outstanding."""
+        """Flush all buffers until no job and no ack of this node is outstanding."""
         while True:
             await self._try_to("flush all buffers", self._updater.flush_all)
             await self._try_to("sweep the local log", self._sweep_all)
-            if not self._wal.outstanding and not self._wal.undone:
+            for topic in self._notes.topics:
+                await self._try_to("write the notes", partial(self._notes.write, topic))
+            if not (self._wal.outstanding or self._wal.undone or self._notes.topics):
                 return
             await asyncio.sleep(POLL_S)
 
@@ -322,6 +341,11 @@ class ShardsStore:
 
     async def ack(self, namespace: str, topic: str, handles: list[Handle]) -> list[Outcome]:
         return await self._settler.ack((namespace, topic), handles)
+
+    async def ack_and_dequeue(
+        self, namespace: str, topic: str, handles: list[Handle], limit: int, lease_ms: int | None
+    ) -> tuple[list[Outcome], list[LeasedJob]] | None:
+        return await self._dequeuer.ack_and_dequeue((namespace, topic), handles, limit, lease_ms)
 
     async def nack(
         self,
@@ -399,7 +423,7 @@ class ShardsStore:
                     await self._try_to("flush for the statistics", flush)
             for topic in await self._redis.prefetched_topics():
                 if is_asked(topic):
-                    write = partial(self._prefetcher.write_notes, topic)
+                    write = partial(self._notes.write, topic)
                     await self._try_to("write notes for the statistics", write)
         given = self._tables.given_time()
         return await collect_stats(self._shards, self._routes, self._counters, namespace, given)

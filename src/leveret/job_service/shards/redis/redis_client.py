@@ -23,7 +23,9 @@ from leveret.errors import JobsUnavailableError
 from leveret.job_model import WAIT_MS_MAX
 from leveret.job_service.shards.addresses import CLUSTER, SENTINEL
 from leveret.job_service.shards.buffered_job import BufferedJob, encode_id
+from leveret.job_service.shards.prefetched_job import QuickAcks
 from leveret.job_service.shards.redis import keys as redis_keys
+from leveret.job_service.shards.redis.note_keys import NAMES_KEPT, acked_name, lease_names
 from leveret.job_service.shards.redis.pipelined_connection import (
     PipelinedConnection,
     encode_array_head,
@@ -32,6 +34,7 @@ from leveret.job_service.shards.redis.pipelined_connection import (
 from leveret.job_service.shards.redis.scripts import load_script
 from leveret.job_service.shards.server_health import ServerHealth, Time
 from leveret.job_service.shards.settings import FLUSH_BYTES, FLUSH_READ, ShardsSettings
+from leveret.job_service.shards.sql.loader import PREFETCH_LEASE_MS_MAX
 from leveret.job_service.shards.topic_name import TopicName
 
 Answer = TypeVar("Answer")
@@ -41,9 +44,11 @@ _COUNT: Final[TopicName] = ("", "")  # the key of the number of shards: no topic
 _BUFFERS: Final = redis_keys.BUFFERS.encode()
 _PING: Final = encode_array_head(1) + encode_words((b"PING",))
 _QUEUES: Final = redis_keys.QUEUES.encode()
+_ACKS: Final = redis_keys.ACKS.encode()
 PROBE_KEPT_MS: Final = 60_000
-NOTES_MAX: Final = 1_000  # that are written to a shard at a time
-NAMES_KEPT: Final = 4_096  # topics whose keys are cached
+NOTES_MAX: Final = 1_000  # of each kind that are written to a shard at a time
+LEASES_MAX: Final = 100_000  # of a topic that Redis keeps in a minute; other acks ask the shard
+LEASES_KEPT_MS: Final = 3 * PREFETCH_LEASE_MS_MAX
 
 log = logging.getLogger(__name__)
 
@@ -73,9 +78,10 @@ class RedisClient:
         self._background = PipelinedConnection(pool, settings.deadline_s)
         self._push: Final = _Script(load_script("push"), 1)
         self._push_with_keys: Final = _Script(load_script("push_with_keys"), 2)
-        self._pop: Final = _Script(load_script("pop_prefetched"), 2)
+        self._pop: Final = _Script(load_script("pop_prefetched"), 6)
+        self._drop_leases: Final = _Script(load_script("drop_leases"), 2)
         self._list: Final = _Script(load_script("list_prefetched"), 3)
-        self._count_waiting: Final = _Script(load_script("count_waiting"), 4)
+        self._count_waiting: Final = _Script(load_script("count_waiting"), 5)
         self._take_back: Final = _Script(load_script("take_back_prefetched"), 1)
         self._remove_noted: Any = self._redis.register_script(load_script("remove_noted"))
         self._trim: Final = _Script(load_script("remove_flushed"), 3)
@@ -319,19 +325,39 @@ class RedisClient:
         lease_ms: int | None,
         least_urgent: int,
         shard: int,
-    ) -> tuple[bytes, int, list[bytes]]:
-        """Take prefetched jobs; return the answer of pop_prefetched.lua in three parts."""
+        acks: QuickAcks | None = None,
+    ) -> tuple[bytes, int, bytes, list[bytes]]:
+        """Ack jobs, then take prefetched ones.
+
+        Return the answer of pop_prefetched.lua in four parts.
+        """
+        listed, handed, member = _prefetch_names(topic)
         words = (
-            *_prefetch_names(topic)[:2],
+            listed,
+            handed,
+            *lease_names(topic, now_ms),
+            acked_name(topic),
+            _ACKS,
             b"%d" % most,
             b"%d" % now_ms,
             b"" if lease_ms is None else b"%d" % lease_ms,
             b"%d" % least_urgent,
             self.run,
             b"%d" % shard,
+            member,
+            b"%d" % (0 if acks is None else acks.left_ms),
+            b"%d" % LEASES_MAX,
+            b"%d" % LEASES_KEPT_MS,
+            *(() if acks is None else acks.notes),
         )
         answer: list[Any] = list(await self._run(self._pop, words, self.run))
-        return answer[0], answer[1], answer[2:]
+        return answer[0], answer[1], answer[2], answer[3:]
+
+    async def drop_leases(self, topic: TopicName, now_ms: int, ids: list[int]) -> bytes:
+        """Forget leases of prefetched jobs; return the answer of drop_leases.lua."""
+        words = (*lease_names(topic, now_ms), *(b"%d" % id for id in ids))
+        outcomes: bytes = await self._run_on(self._pipelined, self._drop_leases, words)
+        return outcomes
 
     async def list_prefetched(
         self, topic: TopicName, jobs: list[bytes], priority: int, run: bytes
@@ -351,7 +377,9 @@ class RedisClient:
 
     async def prefetched_topics(self) -> list[TopicName]:
         """Return the topics that have prefetched jobs or notes."""
-        members: set[bytes] = await self._ask(self._redis.smembers(redis_keys.QUEUES))
+        members: set[bytes] = await self._ask(
+            self._redis.sunion(redis_keys.QUEUES, redis_keys.ACKS)
+        )
         return [_topic(member) for member in members]
 
     async def first_prefetched(self, topic: TopicName) -> bytes | None:
@@ -360,27 +388,35 @@ class RedisClient:
         return entry
 
     async def waiting(self, topic: TopicName, is_awaited: bool = False) -> tuple[int, int, int]:
-        """Return the lengths of a topic's buffer, of its list and of its notes.
+        """Return the lengths of a topic's buffer and of its list, and the number of its notes.
 
         `is_awaited`: where no job is listed, ask the node that lists the next one to notify all
         nodes.
         """
         names, (listed, handed, _) = _buffer_names(topic), _prefetch_names(topic)
         mark_ms = b"%d" % WAIT_MS_MAX if is_awaited else b""
-        words = (names[0], listed, handed, _awaited_name(topic), mark_ms)
+        words = (names[0], listed, handed, acked_name(topic), _awaited_name(topic), mark_ms)
         answer: list[Any] = list(await self._run(self._count_waiting, words))
-        return answer[0], answer[1], answer[2]
+        return answer[0], answer[1], answer[2] + answer[3]
 
-    async def notes(self, topic: TopicName) -> list[bytes]:
-        """Return the first notes of prefetched jobs that were handed out."""
-        key = redis_keys.handed_key(*topic)
-        found: list[bytes] = await self._ask(self._redis.lrange(key, 0, NOTES_MAX - 1))
-        return found
+    async def notes(self, topic: TopicName) -> tuple[list[bytes], list[bytes]]:
+        """Return the first notes of prefetched jobs that were handed out, and that were acked."""
 
-    async def remove_noted(self, topic: TopicName, notes: list[bytes]) -> None:
+        async def work() -> tuple[list[bytes], list[bytes]]:
+            async with self._redis.pipeline(transaction=False) as pipe:
+                pipe.lrange(redis_keys.handed_key(*topic), 0, NOTES_MAX - 1)
+                pipe.lrange(redis_keys.acked_key(*topic), 0, NOTES_MAX - 1)
+                handed, acked = await pipe.execute()
+                return handed, acked
+
+        return await self._ask(work())
+
+    async def remove_noted(self, topic: TopicName, handed: list[bytes], acked: list[bytes]) -> None:
         """Remove notes that the shard has; forget the topic if nothing else is left of it."""
         keys = [redis_keys.handed_key(*topic), redis_keys.queue_key(*topic), redis_keys.QUEUES]
-        await self._ask(self._remove_noted(keys=keys, args=[_member(topic), *notes]))
+        keys += [redis_keys.acked_key(*topic), redis_keys.ACKS]
+        words = [_member(topic), len(handed), *handed, *acked]
+        await self._ask(self._remove_noted(keys=keys, args=words))
 
     async def save_map(self, overrides: dict[TopicName, int], count: int) -> None:
         """Save a copy of the shard map; the number of shards is under the empty topic name."""
