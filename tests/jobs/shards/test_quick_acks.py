@@ -11,6 +11,7 @@ from leveret.job_model import Handle, LeasedJob, Outcome, TopicSettings
 from leveret.job_service.shards import ShardsStore
 from leveret.job_service.shards.background import note_writer
 from leveret.job_service.shards.resharding.topic_mover import open_mover
+from leveret.job_service.shards.shard import Shard
 from leveret.job_service.shards.sql.loader import (
     ACK_LEFT_MS,
     PREFETCH_MARGIN_MS,
@@ -27,7 +28,6 @@ from tests.jobs.shards.deployment import (
     drain,
     eventually,
     handles,
-    is_whole,
     new,
     topic_on,
 )
@@ -62,6 +62,11 @@ async def job_count(deployment: Deployment) -> int:
 
 async def is_written(deployment: Deployment) -> bool:
     return await deployment.is_empty("items")
+
+
+async def is_up_again(shard: Shard) -> bool:
+    await shard.probe()
+    return shard.is_up
 
 
 def test_an_ack_needs_no_transaction(deployment: Deployment) -> None:
@@ -373,14 +378,37 @@ def test_a_shard_that_was_away_until_the_lease_has_ended_delivers_no_acked_job(
                 clock.advance(OVER_MS / 1000)
             finally:
                 other_postgres.start()
-
-            async def is_up() -> bool:
-                await store._shards[1].probe()
-                return is_whole(store)
-
-            await eventually(is_up)
+            await eventually(lambda: is_up_again(store._shards[1]))
             assert await drain(store, there) == [jobs[2].payload]
             assert await apart.is_empty("items")
+
+    asyncio.run(main())
+
+
+def test_a_node_notes_its_acks_again_while_the_shard_is_away(
+    apart: Deployment, other_postgres: Postgres, redis_server: RedisServer
+) -> None:
+    """Redis loses its memory meanwhile, and another node is the first that reaches the shard."""
+    clock, there = ManualClock(), topic_on(1)
+    at_once = msgspec.structs.replace(QUIET, unwritten_s=0.0)
+
+    async def main() -> None:
+        async with apart.two_nodes(clock, at_once) as (first, second):
+            jobs = await taken(first, 2, there)
+            other_postgres.end(signal.SIGKILL)
+            try:
+                await quick_ack(first, jobs, there)  # nobody has noticed yet
+                redis_server.wipe()
+                for _ in range(2):
+                    await first._notes.note_again(first._shards[1])
+                assert len((await second._redis.notes(("n", there)))[1]) == 2
+                clock.advance(OVER_MS / 1000)
+            finally:
+                other_postgres.start()
+            await eventually(lambda: is_up_again(second._shards[1]))
+            assert await drain(second, there) == []
+            assert await apart.is_empty("items")
+            await eventually(lambda: is_up_again(first._shards[1]))
 
     asyncio.run(main())
 

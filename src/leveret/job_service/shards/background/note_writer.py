@@ -8,7 +8,8 @@ moment later, with many others. These rules keep an acked job from being deliver
 - An ack is noted only while its lease lasts for another `ACK_LEFT_MS`. So no note comes later than
   that for a lease that may be taken back.
 - A node keeps the notes of the acks that it has accepted until it has written them itself. So a
-  Redis that loses its memory loses no ack.
+  Redis that loses its memory loses no ack. While they cannot be written, the node puts them into
+  Redis again, so that other nodes find them when the shard is back.
 - While the notes of a topic cannot be written, its acks are not noted.
 
 A node that is killed leaves its notes in Redis, where all nodes find them. Notes can be written any
@@ -63,7 +64,8 @@ class NoteWriter:
         settings = self._tables.settings
         if not 0 < len(handles) <= NOTED_TOGETHER or self.is_stopping:
             return None
-        if settings.sync == "always" or not (self._redis.is_up and self._redis.run):
+        is_usable = self._redis.is_up and self._redis.run and not self._redis.health.write_refusal
+        if settings.sync == "always" or not is_usable:
             return None
         shard = self._routes.shard_of(topic)
         if not (shard.is_up and shard.is_fresh) or self._is_late(topic):
@@ -100,14 +102,21 @@ class NoteWriter:
             if not (handed or acked or own):
                 return
             is_more = max(len(handed), len(acked), len(own)) == NOTES_MAX
-            await self._write(topic, handed, list(dict.fromkeys([*acked, *own])), is_urgent)
-            self._forget(topic, [*acked, *own])
-            if handed or acked:
-                try:
-                    await self._redis.remove_noted(topic, handed, acked)
-                except JobsError as error:
-                    log.info("notes of %s are written again later: %s", topic[1], error)
-                    return
+            done = list(dict.fromkeys([*acked, *own]))
+            await self._write(topic, handed, done, is_urgent)
+            self._forget(topic, done)
+            try:
+                await self.remove(topic, handed, done)
+            except JobsError as error:
+                log.info("notes of %s are written again later: %s", topic[1], error)
+                return
+
+    async def remove(self, topic: TopicName, handed: list[bytes], acked: list[bytes]) -> None:
+        """Remove notes from Redis, because the table has them."""
+        if self._redis.is_up:
+            shard = self._routes.shard_of(topic)
+            now_ms = shard.health.server_time_ms(self._tables.clock.now_ms())
+            await self._redis.remove_noted(topic, now_ms, handed, acked)
 
     async def _read(self, topic: TopicName) -> tuple[list[bytes], list[bytes]]:
         """Return the notes in Redis; none if Redis does not answer."""
@@ -135,6 +144,19 @@ class NoteWriter:
         if given:
             first_ms = to_ms(min(end for _, _, end in given)) + PREFETCH_MARGIN_MS
             self._tables.expect_due(self._routes.shard_of(topic), first_ms)
+
+    async def note_again(self, shard: Shard) -> None:
+        """Put notes of this node into Redis that it has lost, while they cannot be written."""
+        for topic in self.topics:
+            is_late = self._routes.is_on(topic, shard) and self._is_late(topic)
+            if is_late and self._redis.is_up:
+                try:
+                    _, acked = await self._redis.notes(topic)
+                    left = self._kept.get(topic, {}).keys() - acked
+                    if left and len(acked) < NOTES_MAX:
+                        await self._redis.note_acks(topic, list(left))
+                except JobsError as error:
+                    log.info("acks of %s are not noted again: %s", topic[1], error)
 
     def _forget(self, topic: TopicName, notes: list[bytes]) -> None:
         """Forget notes of this node that the table has."""

@@ -161,7 +161,8 @@ class Prefetcher:
                 note for note, letter in zip(acks.notes, outcomes, strict=True) if letter == DONE
             ]
             self._notes.keep(topic, done)
-        self._set_left(topic, left)
+        if limit or topic in self._left:  # the list of another node stays its own
+            self._set_left(topic, left)
         if ended == b"old":
             await self.try_to_take_back(topic)
         return outcomes, [decode_prefetched(entry).leased(now_ms, lease_ms) for entry in entries]
@@ -284,10 +285,10 @@ class Prefetcher:
         while True:
             await self._wait()
             self._roll()
-            if not (shard.is_up and self._routes.is_loaded):
-                continue
             try:
-                await self._tidy_all(shard)
+                await self._notes.note_again(shard)
+                if shard.is_up and self._routes.is_loaded:
+                    await self._tidy_all(shard)
             except JobsError as error:
                 log.info("the lists of prefetched jobs have to wait: %s", error)
             except Exception:
@@ -322,7 +323,7 @@ class Prefetcher:
         first = await self._redis.first_prefetched(topic)
         if first is None:
             self._left.pop(topic, None)
-            await self._redis.remove_noted(topic, [], [])
+            await self._notes.remove(topic, [], [])
         elif self._is_over(topic, first, await self._redis.find_run()):
             await self.take_back(topic)
 

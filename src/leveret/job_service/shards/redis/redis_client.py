@@ -25,11 +25,18 @@ from leveret.job_service.shards.addresses import CLUSTER, SENTINEL
 from leveret.job_service.shards.buffered_job import BufferedJob, encode_id
 from leveret.job_service.shards.prefetched_job import QuickAcks
 from leveret.job_service.shards.redis import keys as redis_keys
-from leveret.job_service.shards.redis.note_keys import NAMES_KEPT, acked_name, lease_names
 from leveret.job_service.shards.redis.pipelined_connection import (
     PipelinedConnection,
     encode_array_head,
     encode_words,
+)
+from leveret.job_service.shards.redis.prefetch_keys import (
+    NAMES_KEPT,
+    acked_name,
+    awaited_name,
+    lease_names,
+    member_of,
+    prefetch_names,
 )
 from leveret.job_service.shards.redis.scripts import load_script
 from leveret.job_service.shards.server_health import ServerHealth, Time
@@ -48,7 +55,7 @@ _ACKS: Final = redis_keys.ACKS.encode()
 PROBE_KEPT_MS: Final = 60_000
 NOTES_MAX: Final = 1_000  # of each kind that are written to a shard at a time
 LEASES_MAX: Final = 100_000  # of a topic that Redis keeps in a minute; other acks ask the shard
-LEASES_KEPT_MS: Final = 3 * PREFETCH_LEASE_MS_MAX
+LEASES_KEPT_MS: Final = 2 * PREFETCH_LEASE_MS_MAX
 
 log = logging.getLogger(__name__)
 
@@ -299,7 +306,7 @@ class RedisClient:
         """
         buffer, member = _buffer_names(topic)
         shown = b"" if priority is None else b"%d" % priority
-        words = [buffer, _BUFFERS, _prefetch_names(topic)[0], member, shown]
+        words = [buffer, _BUFFERS, prefetch_names(topic)[0], member, shown]
         words.append(b"".join([encode_id(id) for id in ids]))
         return bool(await self._run_on(self._background, self._trim, words))
 
@@ -331,7 +338,7 @@ class RedisClient:
 
         Return the answer of pop_prefetched.lua in four parts.
         """
-        listed, handed, member = _prefetch_names(topic)
+        listed, handed, member = prefetch_names(topic)
         words = (
             listed,
             handed,
@@ -366,14 +373,14 @@ class RedisClient:
 
         Return whether a dequeue may wait for them, and less urgent jobs that are off the list now.
         """
-        names = _prefetch_names(topic)
-        words = (names[0], _QUEUES, _awaited_name(topic), names[2], b"%d" % priority, *jobs)
+        names = prefetch_names(topic)
+        words = (names[0], _QUEUES, awaited_name(topic), names[2], b"%d" % priority, *jobs)
         answer: list[Any] = list(await self._run(self._list, words, run))
         return bool(answer[0]), answer[1:]
 
     async def take_back(self, topic: TopicName) -> list[bytes]:
         """Take all prefetched jobs of a topic off its list."""
-        return await self._run(self._take_back, _prefetch_names(topic)[:1], self.run)
+        return await self._run(self._take_back, prefetch_names(topic)[:1], self.run)
 
     async def prefetched_topics(self) -> list[TopicName]:
         """Return the topics that have prefetched jobs or notes."""
@@ -393,9 +400,9 @@ class RedisClient:
         `is_awaited`: where no job is listed, ask the node that lists the next one to notify all
         nodes.
         """
-        names, (listed, handed, _) = _buffer_names(topic), _prefetch_names(topic)
+        names, (listed, handed, _) = _buffer_names(topic), prefetch_names(topic)
         mark_ms = b"%d" % WAIT_MS_MAX if is_awaited else b""
-        words = (names[0], listed, handed, acked_name(topic), _awaited_name(topic), mark_ms)
+        words = (names[0], listed, handed, acked_name(topic), awaited_name(topic), mark_ms)
         answer: list[Any] = list(await self._run(self._count_waiting, words))
         return answer[0], answer[1], answer[2] + answer[3]
 
@@ -411,11 +418,19 @@ class RedisClient:
 
         return await self._ask(work())
 
-    async def remove_noted(self, topic: TopicName, handed: list[bytes], acked: list[bytes]) -> None:
+    async def note_acks(self, topic: TopicName, notes: list[bytes]) -> None:
+        """Add notes of prefetched jobs that were acked."""
+        words = acked_name(topic), *notes
+        await self._ask(self._redis.sadd(redis_keys.ACKS, member_of(topic)))
+        await self._ask(self._redis.rpush(*words))
+
+    async def remove_noted(
+        self, topic: TopicName, now_ms: int, handed: list[bytes], acked: list[bytes]
+    ) -> None:
         """Remove notes that the shard has; forget the topic if nothing else is left of it."""
-        keys = [redis_keys.handed_key(*topic), redis_keys.queue_key(*topic), redis_keys.QUEUES]
-        keys += [redis_keys.acked_key(*topic), redis_keys.ACKS]
-        words = [_member(topic), len(handed), *handed, *acked]
+        listed, handed_to, member = prefetch_names(topic)
+        keys = [handed_to, listed, _QUEUES, acked_name(topic), _ACKS, *lease_names(topic, now_ms)]
+        words = [member, len(handed), *handed, *acked]
         await self._ask(self._remove_noted(keys=keys, args=words))
 
     async def save_map(self, overrides: dict[TopicName, int], count: int) -> None:
@@ -425,7 +440,7 @@ class RedisClient:
         async def work() -> None:
             async with self._redis.pipeline(transaction=True) as pipe:
                 pipe.delete(redis_keys.SHARDS)
-                pipe.hset(redis_keys.SHARDS, mapping={_member(t): s for t, s in kept.items()})
+                pipe.hset(redis_keys.SHARDS, mapping={member_of(t): s for t, s in kept.items()})
                 await pipe.execute()
 
         await self._ask(work())
@@ -474,23 +489,7 @@ class _Script:
 @lru_cache(NAMES_KEPT)
 def _buffer_names(topic: TopicName) -> tuple[bytes, bytes]:
     """Return the key of a topic's buffer, and its member of the set of buffers."""
-    return redis_keys.buffer_key(*topic).encode(), _member(topic)
-
-
-@lru_cache(NAMES_KEPT)
-def _prefetch_names(topic: TopicName) -> tuple[bytes, bytes, bytes]:
-    """Return the keys of a topic's list and of its notes, and its member of the set of lists."""
-    listed, handed = redis_keys.queue_key(*topic), redis_keys.handed_key(*topic)
-    return listed.encode(), handed.encode(), _member(topic)
-
-
-def _awaited_name(topic: TopicName) -> bytes:
-    """Return the key of the mark that a dequeue has found no prefetched job."""
-    return redis_keys.awaited_key(*topic).encode()
-
-
-def _member(topic: TopicName) -> bytes:
-    return "\0".join(topic).encode()
+    return redis_keys.buffer_key(*topic).encode(), member_of(topic)
 
 
 def _topic(member: bytes) -> TopicName:

@@ -2,7 +2,8 @@
 -- same notes may have removed them before.
 --
 -- KEYS   the notes of jobs that were handed out, the list of prefetched jobs, the set of topics that have
---        one of these, the notes of jobs that were acked, the set of topics that have such notes
+--        one of these, the notes of jobs that were acked, the set of topics that have such notes, the
+--        leases of this minute, the leases of the minute before
 -- ARGV   the member of the sets, the number of notes of jobs that were handed out, these notes, then the
 --        notes of jobs that were acked
 
@@ -22,3 +23,8 @@ if remove(KEYS[1], 3, handed + 2) and redis.call('EXISTS', KEYS[2]) == 0 then
     redis.call('SREM', KEYS[3], ARGV[1])
 end
 if remove(KEYS[4], handed + 3, #ARGV) then redis.call('SREM', KEYS[5], ARGV[1]) end
+for at = handed + 3, #ARGV do  -- the shard does not know these jobs any more
+    local id = string.match(ARGV[at], '^%d+')
+    redis.call('HDEL', KEYS[6], id)
+    redis.call('HDEL', KEYS[7], id)
+end
