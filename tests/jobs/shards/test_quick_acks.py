@@ -119,6 +119,23 @@ def test_no_job_is_taken_if_the_shard_must_be_asked(deployment: Deployment) -> N
     asyncio.run(main())
 
 
+def test_any_node_acks_and_leaves_the_list_to_the_node_that_filled_it(
+    deployment: Deployment,
+) -> None:
+    async def main() -> None:
+        async with deployment.two_nodes(settings=QUIET) as (first, second):
+            jobs = await taken(first, 1, more=1)
+            second._prefetcher._listed.add(TOPIC)  # as if the node had looked at the lists
+            await quick_ack(second, jobs)
+            for shard in second._shards:
+                await second._prefetcher._tidy_all(shard)
+            assert (await first._redis.waiting(TOPIC))[1] == 1
+            assert await job_count(deployment) == 1
+            assert (await first._redis._redis.keys("mqueue:acked:*")) == []
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("is_other", [False, True])
 @pytest.mark.parametrize("is_noted", [False, True])
 def test_what_is_acked_is_unknown_to_every_other_call(
@@ -295,11 +312,11 @@ def test_a_lease_that_ran_out_is_taken_back_after_the_notes_are_written(
     clock = ManualClock()
 
     async def main() -> None:
-        killed = await deployment.started("a", clock, QUIET)
-        acked, lost = await taken(killed, 2)
-        await quick_ack(killed, [acked])
-        await abandon(killed)
         async with deployment.node("b", clock, QUIET) as store:  # writes no notes by itself
+            killed = await deployment.started("a", clock, QUIET)
+            acked, lost = await taken(killed, 2)
+            await quick_ack(killed, [acked])
+            await abandon(killed)
             clock.advance(OVER_MS / 1000)
             if not is_by_dequeue:
                 for shard in store._shards:

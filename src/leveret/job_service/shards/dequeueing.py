@@ -86,7 +86,7 @@ class Dequeuer:
         can be leased because of an error, return no job.
         """
         acks = self._settler.quick_acks(topic, handles)
-        if acks is None or self.is_draining or not self._prefetcher.has_jobs(topic):
+        if acks is None or self.is_draining or not self._prefetcher.may_take(topic):
             return None
         shard = self._routes.shard_of(topic)
         if shard.health.skew_refusal():

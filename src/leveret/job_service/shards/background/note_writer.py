@@ -64,7 +64,7 @@ class NoteWriter:
         settings = self._tables.settings
         if not 0 < len(handles) <= NOTED_TOGETHER or self.is_stopping:
             return None
-        is_usable = self._redis.is_up and self._redis.run and not self._redis.health.write_refusal
+        is_usable = self._redis.is_up and not self._redis.health.write_refusal
         if settings.sync == "always" or not is_usable:
             return None
         shard = self._routes.shard_of(topic)

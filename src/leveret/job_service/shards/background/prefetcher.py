@@ -92,6 +92,10 @@ class Prefetcher:
         """Return whether jobs of a topic are listed, or will be in a moment."""
         return self._left.get(topic, 0) > 0 or topic in self._refills
 
+    def may_take(self, topic: TopicName) -> bool:
+        """Return whether jobs of a topic can be taken off its list."""
+        return self.has_jobs(topic) and self._redis.is_up and bool(self._redis.run)
+
     def is_known(self, topic: TopicName) -> bool:
         """Return whether a topic has lists or notes: prefetched jobs of it may be with workers."""
         return topic in self._listed or self.has_jobs(topic)
