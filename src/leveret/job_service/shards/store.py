@@ -43,7 +43,7 @@ from leveret.job_service.shards.enqueueing import Enqueuer
 from leveret.job_service.shards.id_generator import IdGenerator
 from leveret.job_service.shards.job_lists import JobLists
 from leveret.job_service.shards.ready_signals import ReadySignals
-from leveret.job_service.shards.redis.redis_client import RedisClient
+from leveret.job_service.shards.redis.prefetch_client import PrefetchClient
 from leveret.job_service.shards.routing import ShardMap
 from leveret.job_service.shards.schedules import Schedules
 from leveret.job_service.shards.server_health import Time, server_report
@@ -80,7 +80,7 @@ class ShardsStore:
     ) -> None:
         assert dsns, "there is at least one shard"
         self._settings = settings
-        self._redis = RedisClient(redis_url, settings, clock)
+        self._redis = PrefetchClient(redis_url, settings, clock)
         self._shards = [Shard(index, dsn, settings, clock) for index, dsn in enumerate(dsns)]
         self._wal = Wal(data, settings.sync, settings.segment_bytes)
         self._routes = ShardMap(self._shards, self._redis)

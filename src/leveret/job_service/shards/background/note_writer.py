@@ -26,7 +26,7 @@ from leveret.errors import JobsError
 from leveret.job_model import Handle
 from leveret.job_service.shards import statements
 from leveret.job_service.shards.prefetched_job import QuickAcks, decode_ack, decode_note, encode_ack
-from leveret.job_service.shards.redis.redis_client import NOTES_MAX, RedisClient
+from leveret.job_service.shards.redis.prefetch_client import NOTES_MAX, PrefetchClient
 from leveret.job_service.shards.routing import ShardMap
 from leveret.job_service.shards.shard import Shard, TopicStoppedError
 from leveret.job_service.shards.sql.loader import ACK_LEFT_MS, PREFETCH_MARGIN_MS
@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 class NoteWriter:
     """Writes notes, and keeps those of the acks that this node has accepted."""
 
-    def __init__(self, redis: RedisClient, routes: ShardMap, tables: Tables) -> None:
+    def __init__(self, redis: PrefetchClient, routes: ShardMap, tables: Tables) -> None:
         self._redis = redis
         self._routes = routes
         self._tables = tables

@@ -34,7 +34,7 @@ from leveret.job_service.shards.prefetched_job import (
     decode_prefetched,
     encode_prefetched,
 )
-from leveret.job_service.shards.redis.redis_client import RedisClient
+from leveret.job_service.shards.redis.prefetch_client import PrefetchClient
 from leveret.job_service.shards.routing import ShardMap
 from leveret.job_service.shards.shard import Shard, TopicStoppedError
 from leveret.job_service.shards.sql.loader import PREFETCH_MARGIN_MS
@@ -59,7 +59,7 @@ class Prefetcher:
     """Keeps the lists of busy topics filled, and takes jobs from them."""
 
     def __init__(
-        self, redis: RedisClient, routes: ShardMap, tables: Tables, notes: NoteWriter
+        self, redis: PrefetchClient, routes: ShardMap, tables: Tables, notes: NoteWriter
     ) -> None:
         self._redis = redis
         self._routes = routes

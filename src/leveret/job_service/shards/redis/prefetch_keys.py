@@ -26,6 +26,12 @@ def member_of(topic: TopicName) -> bytes:
     return "\0".join(topic).encode()
 
 
+def topic_of(member: bytes) -> TopicName:
+    """Return the topic of a member of a set of topics."""
+    namespace, _, topic = member.decode().partition("\0")
+    return namespace, topic
+
+
 def awaited_name(topic: TopicName) -> bytes:
     """Return the key of the mark that a dequeue has found no prefetched job."""
     return redis_keys.awaited_key(*topic).encode()

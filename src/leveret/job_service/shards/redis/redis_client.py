@@ -23,7 +23,6 @@ from leveret.errors import JobsUnavailableError
 from leveret.job_model import WAIT_MS_MAX
 from leveret.job_service.shards.addresses import CLUSTER, SENTINEL
 from leveret.job_service.shards.buffered_job import BufferedJob, encode_id
-from leveret.job_service.shards.prefetched_job import QuickAcks
 from leveret.job_service.shards.redis import keys as redis_keys
 from leveret.job_service.shards.redis.pipelined_connection import (
     PipelinedConnection,
@@ -34,14 +33,13 @@ from leveret.job_service.shards.redis.prefetch_keys import (
     NAMES_KEPT,
     acked_name,
     awaited_name,
-    lease_names,
     member_of,
     prefetch_names,
+    topic_of,
 )
 from leveret.job_service.shards.redis.scripts import load_script
 from leveret.job_service.shards.server_health import ServerHealth, Time
 from leveret.job_service.shards.settings import FLUSH_BYTES, FLUSH_READ, ShardsSettings
-from leveret.job_service.shards.sql.loader import PREFETCH_LEASE_MS_MAX
 from leveret.job_service.shards.topic_name import TopicName
 
 Answer = TypeVar("Answer")
@@ -50,12 +48,7 @@ CONNECTIONS_MAX: Final = 32
 _COUNT: Final[TopicName] = ("", "")  # the key of the number of shards: no topic has an empty name
 _BUFFERS: Final = redis_keys.BUFFERS.encode()
 _PING: Final = encode_array_head(1) + encode_words((b"PING",))
-_QUEUES: Final = redis_keys.QUEUES.encode()
-_ACKS: Final = redis_keys.ACKS.encode()
 PROBE_KEPT_MS: Final = 60_000
-NOTES_MAX: Final = 1_000  # of each kind that are written to a shard at a time
-LEASES_MAX: Final = 100_000  # of a topic that Redis keeps in a minute; other acks ask the shard
-LEASES_KEPT_MS: Final = 2 * PREFETCH_LEASE_MS_MAX
 
 log = logging.getLogger(__name__)
 
@@ -85,16 +78,14 @@ class RedisClient:
         self._background = PipelinedConnection(pool, settings.deadline_s)
         self._push: Final = _Script(load_script("push"), 1)
         self._push_with_keys: Final = _Script(load_script("push_with_keys"), 2)
-        self._pop: Final = _Script(load_script("pop_prefetched"), 6)
-        self._drop_leases: Final = _Script(load_script("drop_leases"), 2)
-        self._list: Final = _Script(load_script("list_prefetched"), 3)
         self._count_waiting: Final = _Script(load_script("count_waiting"), 5)
-        self._take_back: Final = _Script(load_script("take_back_prefetched"), 1)
-        self._remove_noted: Any = self._redis.register_script(load_script("remove_noted"))
         self._trim: Final = _Script(load_script("remove_flushed"), 3)
         self._rate: Any = self._redis.register_script(load_script("count_rate"))
         self._renew: Any = self._redis.register_script(load_script("renew_node_number"))
         self._forget: Any = self._redis.register_script(load_script("forget_keys"))
+
+    def _script(self, name: str, keys: int) -> "_Script":
+        return _Script(load_script(name), keys)
 
     @property
     def is_up(self) -> bool:
@@ -273,7 +264,7 @@ class RedisClient:
     async def buffers(self) -> list[TopicName]:
         """Return the topics that have jobs in a buffer."""
         members: set[bytes] = await self._ask(self._redis.smembers(redis_keys.BUFFERS))
-        return [_topic(member) for member in members]
+        return [topic_of(member) for member in members]
 
     async def read(self, topic: TopicName, most: int) -> list[bytes]:
         """Return the first jobs of a buffer, as many as fit into one insert."""
@@ -324,76 +315,6 @@ class RedisClient:
                 raise self._error_of(error) from error
         return self.run
 
-    async def pop(
-        self,
-        topic: TopicName,
-        most: int,
-        now_ms: int,
-        lease_ms: int | None,
-        least_urgent: int,
-        shard: int,
-        acks: QuickAcks | None = None,
-    ) -> tuple[bytes, int, bytes, list[bytes]]:
-        """Ack jobs, then take prefetched ones.
-
-        Return the answer of pop_prefetched.lua in four parts.
-        """
-        listed, handed, member = prefetch_names(topic)
-        words = (
-            listed,
-            handed,
-            *lease_names(topic, now_ms),
-            acked_name(topic),
-            _ACKS,
-            b"%d" % most,
-            b"%d" % now_ms,
-            b"" if lease_ms is None else b"%d" % lease_ms,
-            b"%d" % least_urgent,
-            self.run,
-            b"%d" % shard,
-            member,
-            b"%d" % (0 if acks is None else acks.left_ms),
-            b"%d" % LEASES_MAX,
-            b"%d" % LEASES_KEPT_MS,
-            *(() if acks is None else acks.notes),
-        )
-        answer: list[Any] = list(await self._run(self._pop, words, self.run))
-        return answer[0], answer[1], answer[2], answer[3:]
-
-    async def drop_leases(self, topic: TopicName, now_ms: int, ids: list[int]) -> bytes:
-        """Forget leases of prefetched jobs; return the answer of drop_leases.lua."""
-        words = (*lease_names(topic, now_ms), *(b"%d" % id for id in ids))
-        outcomes: bytes = await self._run_on(self._pipelined, self._drop_leases, words)
-        return outcomes
-
-    async def list_prefetched(
-        self, topic: TopicName, jobs: list[bytes], priority: int, run: bytes
-    ) -> tuple[bool, list[bytes]]:
-        """Append prefetched jobs. `priority` is that of the first job.
-
-        Return whether a dequeue may wait for them, and less urgent jobs that are off the list now.
-        """
-        names = prefetch_names(topic)
-        words = (names[0], _QUEUES, awaited_name(topic), names[2], b"%d" % priority, *jobs)
-        answer: list[Any] = list(await self._run(self._list, words, run))
-        return bool(answer[0]), answer[1:]
-
-    async def take_back(self, topic: TopicName) -> list[bytes]:
-        """Take all prefetched jobs of a topic off its list."""
-        return await self._run(self._take_back, prefetch_names(topic)[:1], self.run)
-
-    async def prefetched_topics(self) -> list[TopicName]:
-        """Return the topics that have prefetched jobs or notes."""
-        members: set[bytes] = await self._ask(
-            self._redis.sunion(redis_keys.QUEUES, redis_keys.ACKS)
-        )
-        return [_topic(member) for member in members]
-
-    async def first_prefetched(self, topic: TopicName) -> bytes | None:
-        key = redis_keys.queue_key(*topic)
-        entry: bytes | None = await self._ask(self._redis.lindex(key, 0))
-        return entry
-
     async def waiting(self, topic: TopicName, is_awaited: bool = False) -> tuple[int, int, int]:
         """Return the lengths of a topic's buffer and of its list, and the number of its notes.
 
@@ -405,33 +326,6 @@ class RedisClient:
         words = (names[0], listed, handed, acked_name(topic), awaited_name(topic), mark_ms)
         answer: list[Any] = list(await self._run(self._count_waiting, words))
         return answer[0], answer[1], answer[2] + answer[3]
-
-    async def notes(self, topic: TopicName) -> tuple[list[bytes], list[bytes]]:
-        """Return the first notes of prefetched jobs that were handed out, and that were acked."""
-
-        async def work() -> tuple[list[bytes], list[bytes]]:
-            async with self._redis.pipeline(transaction=False) as pipe:
-                pipe.lrange(redis_keys.handed_key(*topic), 0, NOTES_MAX - 1)
-                pipe.lrange(redis_keys.acked_key(*topic), 0, NOTES_MAX - 1)
-                handed, acked = await pipe.execute()
-                return handed, acked
-
-        return await self._ask(work())
-
-    async def note_acks(self, topic: TopicName, notes: list[bytes]) -> None:
-        """Add notes of prefetched jobs that were acked."""
-        words = acked_name(topic), *notes
-        await self._ask(self._redis.sadd(redis_keys.ACKS, member_of(topic)))
-        await self._ask(self._redis.rpush(*words))
-
-    async def remove_noted(
-        self, topic: TopicName, now_ms: int, handed: list[bytes], acked: list[bytes]
-    ) -> None:
-        """Remove notes that the shard has; forget the topic if nothing else is left of it."""
-        listed, handed_to, member = prefetch_names(topic)
-        keys = [handed_to, listed, _QUEUES, acked_name(topic), _ACKS, *lease_names(topic, now_ms)]
-        words = [member, len(handed), *handed, *acked]
-        await self._ask(self._remove_noted(keys=keys, args=words))
 
     async def save_map(self, overrides: dict[TopicName, int], count: int) -> None:
         """Save a copy of the shard map; the number of shards is under the empty topic name."""
@@ -448,7 +342,7 @@ class RedisClient:
     async def saved_map(self) -> tuple[dict[TopicName, int], int]:
         """Return the copy of the shard map and the number of shards; 0 where there is no copy."""
         found: dict[bytes, bytes] = await self._ask(self._redis.hgetall(redis_keys.SHARDS))
-        kept = {_topic(member): int(shard) for member, shard in found.items()}
+        kept = {topic_of(member): int(shard) for member, shard in found.items()}
         count = kept.pop(_COUNT, 0)
         return kept, count
 
@@ -490,8 +384,3 @@ class _Script:
 def _buffer_names(topic: TopicName) -> tuple[bytes, bytes]:
     """Return the key of a topic's buffer, and its member of the set of buffers."""
     return redis_keys.buffer_key(*topic).encode(), member_of(topic)
-
-
-def _topic(member: bytes) -> TopicName:
-    namespace, _, topic = member.decode().partition("\0")
-    return namespace, topic
