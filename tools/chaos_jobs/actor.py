@@ -102,12 +102,14 @@ def produce(actor: Actor) -> None:
 
 def work(actor: Actor) -> None:
     """Take jobs, do them, and tell."""
-    lease_s = float(actor.options["lease"])
+    lease = actor.options["lease"]
+    leases = lease, actor.options.get("long", lease)
     wait_s = 0.05 if "fresh" in actor.options else 0.5
     for calls in itertools.count():
         topic = next_topic(actor, calls)
         asked = time.monotonic()
-        path = f"/dequeue?namespace={NAMESPACE}&topic={topic}&limit=5&wait={wait_s}&lease={lease_s}"
+        query = f"topic={topic}&limit=5&wait={wait_s}&lease={actor.chance.choice(leases)}"
+        path = f"/dequeue?namespace={NAMESPACE}&{query}"
         status, jobs = actor.call("GET", path)
         if status != 200 or not jobs:
             if status not in (-1, 200):

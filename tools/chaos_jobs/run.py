@@ -44,6 +44,7 @@ class Plan:
     worker_kills_s: float = 1.0  # between two
     pause_s: float = 0.02  # of a producer
     lease_s: float = 3.0
+    long_lease_s: float = 9.0  # of every other dequeue: so long that Redis may note the acks
     slack_s: float = 10.0  # beyond its lease, after which a job is stuck; prefetching adds 7.5 s
     seed: int = 1
     clock_steps_s: float = 5.0  # between two steps of a node's clock; 0: none
@@ -159,6 +160,7 @@ class Run:
         ports = [str(node.port) for node in self.nodes]
         plan = self._plan
         options = [f"pause={plan.pause_s}", f"lease={plan.lease_s}", f"over={self._over}"]
+        options.append(f"long={plan.long_lease_s}")
         if plan.has_fresh_topics:
             options.append(f"fresh={self._begun_s}")
         command = [sys.executable, "-S", "-E", str(ACTOR), role, str(book), token]

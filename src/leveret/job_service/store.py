@@ -118,6 +118,15 @@ class Store(Protocol):
 
     async def ack(self, namespace: str, topic: str, handles: list[Handle]) -> list[Outcome]: ...
 
+    async def ack_and_dequeue(
+        self, namespace: str, topic: str, handles: list[Handle], limit: int, lease_ms: int | None
+    ) -> tuple[list[Outcome], list[LeasedJob]] | None:
+        """Do `ack` and `dequeue` in one step, without a wait.
+
+        Return None, with nothing changed, if they have to be called. If the acks are done and no
+        job can be leased because of an error, return no job.
+        """
+
     async def nack(
         self,
         namespace: str,

@@ -1,5 +1,7 @@
 """Ack, nack and extend: the outcomes done, stale and unknown, for one job and in batches."""
 
+from typing import Any
+
 import pytest
 
 from tests.jobs.api import Api
@@ -42,6 +44,23 @@ def test_one_call_acks_a_job_and_takes_the_next(api: Api) -> None:
     answer = api.ack_and_dequeue(TOPIC, first, second)
     assert (answer.status, answer.body["jobs"]) == (207, [])
     assert [one["outcome"] for one in answer.body["acked"]] == ["unknown", "done"]
+
+
+def test_a_busy_client_takes_each_job_once(api: Api) -> None:
+    """So many calls that a store may lease jobs ahead."""
+    ids = api.enqueue("busy", *[b"%d" % number for number in range(80)])
+    found: list[int] = []
+    jobs: list[Any] = []
+    while len(found) < 80:
+        answer = api.ack_and_dequeue("busy", *jobs, limit=1)
+        assert answer.body["acked"] == [{"outcome": "done"}] * len(jobs)
+        jobs = answer.body["jobs"]
+        found += [job["id"] for job in jobs]
+    assert sorted(found) == ids
+    assert api.ack("busy", jobs[0]) == 200
+    assert api.ack("busy", jobs[0]) == 404
+    stats = api.stats("busy")
+    assert (stats["ready"], stats["leased"], stats["acked"]) == (0, 0, 80)
 
 
 def test_an_ack_makes_room_for_the_job_that_the_same_call_takes(api: Api) -> None:

@@ -38,6 +38,7 @@ QUIET = structs.replace(
     probe_s=600.0,
     sweep_after_s=600.0,
     flush_interval_ms=600_000,
+    unwritten_s=600.0,
     node_lease_ms=3_600_000,
 )
 TEMPLATE = "migrated"  # a database that is copied

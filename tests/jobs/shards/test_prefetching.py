@@ -79,7 +79,7 @@ def test_a_handed_out_job_is_settled_by_its_token(deployment: Deployment, is_not
             await prefetched(store, 1, 2, 3, 4)
             jobs = handles(await take(store, 4))
             if is_noted:
-                await store._prefetcher.write_notes(TOPIC)
+                await store._notes.write(TOPIC)
             wrong = [Handle(handle.id, (handle.token or 0) + 1) for handle in jobs]
             assert await store.ack(*TOPIC, wrong) == [Outcome.STALE] * 4
             assert await store.cancel(*TOPIC, [jobs[0].id]) == [Outcome.STALE]
@@ -105,7 +105,7 @@ def test_a_lease_that_runs_out_counts_if_the_job_was_handed_out(
             if is_handed_out:
                 (job,) = await take(store)
                 assert job.lease_expires_ms == clock.now_ms() + LEASE_MS
-                await store._prefetcher.write_notes(TOPIC)
+                await store._notes.write(TOPIC)
             else:
                 await store._redis.take_back(TOPIC)  # as if Redis had lost the list
             hidden_ms = PREFETCH_MARGIN_MS if is_handed_out else HIDDEN_MS

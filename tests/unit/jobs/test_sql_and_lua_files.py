@@ -33,6 +33,6 @@ def test_every_sql_file_is_used_and_every_placeholder_too() -> None:
 def test_lua_scripts_are_found_and_used() -> None:
     folder = files("leveret.job_service.shards.redis")
     names = {each.name[:-4] for each in folder.iterdir() if each.name.endswith(".lua")}
-    client = folder.joinpath("redis_client.py").read_text()
-    assert names == set(re.findall(r'load_script\("(\w+)"\)', client))
+    clients = [folder.joinpath(f"{name}_client.py").read_text() for name in ("redis", "prefetch")]
+    assert names == set(re.findall(r'(?:load|self\.)_script\("(\w+)"', "".join(clients)))
     assert all("redis.call" in load_script(name) for name in names)

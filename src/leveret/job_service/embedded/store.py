@@ -233,6 +233,11 @@ class EmbeddedStore:
     async def ack(self, namespace: str, topic: str, handles: list[Handle]) -> list[Outcome]:
         return await self._settle(namespace, topic, handles, Topic.ack)
 
+    async def ack_and_dequeue(
+        self, namespace: str, topic: str, handles: list[Handle], limit: int, lease_ms: int | None
+    ) -> tuple[list[Outcome], list[LeasedJob]] | None:
+        return None
+
     async def nack(
         self,
         namespace: str,

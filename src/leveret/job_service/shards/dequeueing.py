@@ -6,18 +6,21 @@ A dequeue that finds nothing waits for a signal that its topic has ready jobs.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from typing import Any, Final
 
 from leveret.errors import JobsDrainingError, JobsError, JobsUnavailableError
-from leveret.job_model import LeasedJob
+from leveret.job_model import Handle, LeasedJob, Outcome
 from leveret.job_service.shards import statements
 from leveret.job_service.shards.background.flusher import Flusher
+from leveret.job_service.shards.background.note_writer import NoteWriter
 from leveret.job_service.shards.background.prefetcher import Prefetcher
 from leveret.job_service.shards.batching import ClaimBatcher
 from leveret.job_service.shards.counters import Counters
 from leveret.job_service.shards.ready_signals import ReadySignals
 from leveret.job_service.shards.routing import ShardMap
 from leveret.job_service.shards.settings import WAIT_POLL_S
+from leveret.job_service.shards.settling import Settler
 from leveret.job_service.shards.tables import Tables, read_leased_job, urgency_of
 from leveret.job_service.shards.timestamps import to_ms
 from leveret.job_service.shards.topic_name import TopicName
@@ -37,6 +40,8 @@ class Dequeuer:
         tables: Tables,
         flushers: list[Flusher],
         prefetcher: Prefetcher,
+        notes: NoteWriter,
+        settler: Settler,
         signals: ReadySignals,
         counters: Counters,
         update_table: Callable[[TopicName, bool], Awaitable[bool]],
@@ -45,6 +50,8 @@ class Dequeuer:
         self._tables = tables
         self._flushers = flushers
         self._prefetcher = prefetcher
+        self._notes = notes
+        self._settler = settler
         self._signals = signals
         self._counters = counters
         # Writes the jobs that Redis has of a topic to its table. True: prefetched jobs too.
@@ -70,6 +77,35 @@ class Dequeuer:
                 left_s = min(left_s, WAIT_POLL_S)
             await self._signals.wait(event, left_s)
 
+    async def ack_and_dequeue(
+        self, topic: TopicName, handles: list[Handle], limit: int, lease_ms: int | None
+    ) -> tuple[list[Outcome], list[LeasedJob]] | None:
+        """Ack jobs and lease the next ones by one call of Redis.
+
+        Return None, with nothing changed, if that cannot be done. If the acks are done and no job
+        can be leased because of an error, return no job.
+        """
+        acks = self._settler.quick_acks(topic, handles)
+        if acks is None or self.is_draining or not self._prefetcher.may_take(topic):
+            return None
+        shard = self._routes.shard_of(topic)
+        if shard.health.skew_refusal():
+            return None
+        self._prefetcher.is_used(topic, limit)  # counts the call
+        least_urgent = self._flushers[shard.index].priority_behind(topic)
+        letters, jobs = await self._prefetcher.ack_and_take(
+            topic, acks, limit, lease_ms, least_urgent
+        )
+        outcomes = await self._settler.finish_acks(topic, handles, letters)
+        try:
+            if not jobs:
+                jobs = await self._claims.claim(topic, limit, lease_ms, may_leave=False)
+            else:
+                jobs = await self._complete(topic, jobs, limit, lease_ms)
+        except JobsError as error:
+            log.info("no job is leased after an ack: %s", error)
+        return outcomes, jobs
+
     async def _claim(self, topic: TopicName, limit: int, lease_ms: int | None) -> list[LeasedJob]:
         shard = self._routes.shard_of(topic)
         shard.note_use()
@@ -80,6 +116,12 @@ class Dequeuer:
         if self._prefetcher.is_used(topic, limit):
             least_urgent = self._flushers[shard.index].priority_behind(topic)
             jobs = await self._prefetcher.take(topic, limit, lease_ms, least_urgent)
+        return await self._complete(topic, jobs, limit, lease_ms)
+
+    async def _complete(
+        self, topic: TopicName, jobs: list[LeasedJob], limit: int, lease_ms: int | None
+    ) -> list[LeasedJob]:
+        """Add jobs of the table to prefetched ones, up to the limit."""
         if len(jobs) < limit:
             try:
                 jobs += await self._lease_directly(topic, limit - len(jobs), lease_ms)
@@ -118,14 +160,24 @@ class Dequeuer:
 
     async def _lease(self, topic: TopicName, limit: int, lease_ms: int | None) -> list[Any]:
         """Return rows of the most urgent jobs, which are leased now."""
-        fence, given = first_of(self._tables.clock.now_ms()), self._tables.given_time()
-        rows = await self._ask(topic, statements.CLAIM, limit, lease_ms, fence, given)
+        rows = await self._claim_rows(topic, limit, lease_ms, None)
+        if rows and rows[0]["job_token"] == statements.ENDED:
+            # A lease has ended. The job may be acked: write the notes, then take the lease back.
+            ended_at = self._notes.leases_noted_at(self._routes.shard_of(topic))
+            await self._notes.write(topic)
+            rows = await self._claim_rows(topic, limit, lease_ms, ended_at)
         expired = sum(int(row["job_token"]) for row in rows if row["job_id"] is None)
         self._counters.of(topic).expired += expired
         leased = sorted((row for row in rows if row["job_id"] is not None), key=urgency_of)
         if leased:  # all until the same time
             self._tables.expect_due(self._routes.shard_of(topic), to_ms(leased[0]["job_until"]))
         return leased
+
+    async def _claim_rows(
+        self, topic: TopicName, limit: int, lease_ms: int | None, ended_at: datetime | None
+    ) -> list[Any]:
+        fence, given = first_of(self._tables.clock.now_ms()), self._tables.given_time()
+        return await self._ask(topic, statements.CLAIM, limit, lease_ms, fence, given, ended_at)
 
     async def _ask(self, topic: TopicName, sql: str, *arguments: object) -> list[Any]:
         deadline_s = self._tables.settings.deadline_s

@@ -32,6 +32,7 @@ STEPS: Final = (
     "step_13_prefetch",
     "step_14_settle",
     "step_15_put_plain",
+    "step_16_notes",
 )
 
 

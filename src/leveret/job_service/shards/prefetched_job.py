@@ -1,4 +1,4 @@
-"""A prefetched job as the list in Redis holds it, and the note that it was handed out.
+"""A prefetched job as the list in Redis holds it, and the notes that it was handed out or acked.
 
     run shard offered_until lease lease_max priority id token attempt deliver_after created
     payload
@@ -7,6 +7,8 @@ Numbers are decimal, times and durations are milliseconds by the clock of the sh
 run of Redis in which the job was listed: a list that comes back with an older state of Redis may
 hold jobs that were handed out already. `lease` is that of the topic, `lease_max` the longest that
 the row of the job allows. The scripts read the first eight fields; `lease_max` is for them alone.
+
+The note of a job that was handed out is `id token end_of_the_lease`, that of an ack `id token`.
 """
 
 from datetime import datetime
@@ -14,6 +16,13 @@ from typing import Any, NamedTuple
 
 from leveret.job_model import LeasedJob
 from leveret.job_service.shards.timestamps import to_ms, to_timestamp
+
+
+class QuickAcks(NamedTuple):
+    """Acks that Redis may take."""
+
+    notes: list[bytes]
+    left_ms: int  # for which a lease must still last
 
 
 class PrefetchedJob(NamedTuple):
@@ -71,3 +80,14 @@ def decode_note(note: bytes) -> tuple[int, int, datetime]:
     """Return the id, the token and the end of the lease of a job that was handed out."""
     id, token, until_ms = map(int, note.split(b" "))
     return id, token, to_timestamp(until_ms)
+
+
+def encode_ack(id: int, token: int) -> bytes:
+    """Return the note of a job that was acked."""
+    return b"%d %d" % (id, token)
+
+
+def decode_ack(note: bytes) -> tuple[int, int]:
+    """Return the id and the token of a job that was acked."""
+    id, token = map(int, note.split(b" "))
+    return id, token

@@ -32,6 +32,7 @@ class ShardsSettings(msgspec.Struct, kw_only=True, frozen=True):
     buffer_max: int = 100_000  # jobs of a topic that may wait in Redis
     prefetch_max: int = 100  # jobs of a topic that are leased ahead
     prefetch_from: int = 20  # dequeues in a second from which a topic is busy; 0: never
+    unwritten_s: float = 1.0  # oldest note of an ack; while one is older, acks ask the shard
     connections_max: int = 8  # to each shard
     deadline_s: float = 5.0  # of every call to Redis or a shard
     probe_s: float = 0.5  # between two checks of a server that is down or in use

@@ -2,22 +2,32 @@
 
 A job that the table does not know may still be in the buffer of its topic, so the table is updated
 and asked again. Concurrent acks of one topic share a statement (`batching.py`).
+
+The ack of a prefetched job asks Redis first, which notes it (`note_writer.py`). Redis refuses an
+ack if it does not know the lease, or if the lease ends soon; then the table is asked. So is every
+other call. It first makes Redis forget the lease, and learns whether the job was acked just now.
 """
 
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 from leveret.job_model import Handle, Outcome
 from leveret.job_service.shards import statements
-from leveret.job_service.shards.background.prefetcher import Prefetcher
+from leveret.job_service.shards.background.note_writer import NoteWriter
+from leveret.job_service.shards.background.prefetcher import DONE, UNKNOWN, Prefetcher
 from leveret.job_service.shards.batching import AckBatcher
 from leveret.job_service.shards.counters import Counters
+from leveret.job_service.shards.prefetched_job import QuickAcks
 from leveret.job_service.shards.ready_signals import ReadySignals
 from leveret.job_service.shards.routing import ShardMap
 from leveret.job_service.shards.table_updates import TableUpdater
 from leveret.job_service.shards.tables import Tables, cut_error, handle_columns, outcomes_of
 from leveret.job_service.shards.timestamps import to_ms
 from leveret.job_service.shards.topic_name import TopicName
+
+_OUTCOMES: Final = {DONE: Outcome.DONE, UNKNOWN: Outcome.UNKNOWN}
+# The row of a job that was acked in Redis.
+_GONE: Final = {"outcome": Outcome.UNKNOWN.value, "until_at": None}
 
 
 class Settler:
@@ -29,6 +39,7 @@ class Settler:
         tables: Tables,
         updater: TableUpdater,
         prefetcher: Prefetcher,
+        notes: NoteWriter,
         signals: ReadySignals,
         counters: Counters,
         random: Random,
@@ -37,6 +48,7 @@ class Settler:
         self._tables = tables
         self._updater = updater
         self._prefetcher = prefetcher
+        self._notes = notes
         self._signals = signals
         self._counters = counters
         self._random = random
@@ -46,6 +58,22 @@ class Settler:
         return await self._routes.ask(topic, self._tables.settings.deadline_s, sql, *arguments)
 
     async def _settle(
+        self, topic: TopicName, sql: str, handles: list[Handle], *arguments: object
+    ) -> list[Any]:
+        """Return the row of each handle. Jobs that were acked in Redis are unknown."""
+        gone = await self._drop_leases(topic, sql, handles)
+        left = [handle for number, handle in enumerate(handles) if number not in gone]
+        found = iter(await self._settle_rows(topic, sql, left, *arguments) if left else [])
+        return [_GONE if number in gone else next(found) for number in range(len(handles))]
+
+    async def _drop_leases(self, topic: TopicName, sql: str, handles: list[Handle]) -> set[int]:
+        """Let Redis forget the leases of jobs; return the places of those that were acked there."""
+        if sql == statements.ACK and not self._prefetcher.is_known(topic):
+            return set()  # saves the question: the ack of a job that is acked already is harmless
+        letters = await self._prefetcher.drop_leases(topic, [handle.id for handle in handles])
+        return {number for number, letter in enumerate(letters) if letter == UNKNOWN}
+
+    async def _settle_rows(
         self, topic: TopicName, sql: str, handles: list[Handle], *arguments: object
     ) -> list[Any]:
         """Return the row of each handle. Unknown jobs may be in the buffer: then ask again.
@@ -64,7 +92,28 @@ class Settler:
         return rows
 
     async def ack(self, topic: TopicName, handles: list[Handle]) -> list[Outcome]:
-        return await self._acks.ack(topic, handles)
+        acks = self.quick_acks(topic, handles)
+        if acks is None:
+            return await self._acks.ack(topic, handles)
+        letters, _ = await self._prefetcher.ack_and_take(topic, acks, 0)
+        return await self.finish_acks(topic, handles, letters)
+
+    def quick_acks(self, topic: TopicName, handles: list[Handle]) -> QuickAcks | None:
+        """Return acks that Redis may take; None if the shard must be asked."""
+        if not self._prefetcher.is_known(topic):
+            return None
+        self._routes.shard_of(topic).note_use()
+        return self._notes.acks_of(topic, handles)
+
+    async def finish_acks(
+        self, topic: TopicName, handles: list[Handle], letters: bytes
+    ) -> list[Outcome]:
+        """Return the outcome of each ack; ask the shard if Redis says so, or has said nothing."""
+        self._counters.of(topic).acked += letters.count(DONE)
+        outcomes = [_OUTCOMES.get(letter) for letter in letters] or [None] * len(handles)
+        left = [handle for handle, known in zip(handles, outcomes, strict=True) if known is None]
+        found = iter(await self._acks.ack(topic, left) if left else [])
+        return [next(found) if known is None else known for known in outcomes]
 
     async def _ack(self, topic: TopicName, handles: list[Handle]) -> list[Outcome]:
         given = self._tables.given_time()

@@ -8,12 +8,19 @@ from typing import Final
 
 from leveret.job_service.shards.sql.loader import DUE_CHANNEL
 
-CLAIM: Final = "SELECT * FROM leveret_claim($1, $2, $3, $4, $5, coalesce($6, now()))"
+# The last argument is the time until which leases may have ended that are taken back. NULL: the
+# notes of the topic were not read, so none is taken back, and a row says if one has ended (ENDED).
+CLAIM: Final = "SELECT * FROM leveret_claim($1, $2, $3, $4, $5, coalesce($6, now()), $7)"
+ENDED: Final = -1  # the token of that row, which has no id
+WAKE: Final = (
+    "SELECT * FROM leveret_wake(NULL, NULL, coalesce($1, now()), $2, $3, $4::TEXT[], $5::TEXT[])"
+)
 PREFETCH: Final = "SELECT * FROM leveret_prefetch($1, $2, $3, $4, $5, coalesce($6, now()))"
 NOTIFY: Final = "SELECT leveret_notify($1, $2)"  # of ready or prefetched jobs, to all nodes
 TAKE_BACK: Final = "SELECT leveret_take_back($1, $2, $3::BIGINT[], $4::BIGINT[])"
-NOTE_HANDED_OUT: Final = (
-    "SELECT leveret_note_handed_out($1, $2, $3::BIGINT[], $4::BIGINT[], $5::TIMESTAMPTZ[])"
+WRITE_NOTES: Final = (
+    "SELECT leveret_write_notes($1, $2, $3::BIGINT[], $4::BIGINT[], $5::BIGINT[], $6::BIGINT[],"
+    " $7::TIMESTAMPTZ[])"
 )
 ACK: Final = "SELECT * FROM leveret_ack($1, $2, $3::BIGINT[], $4::BIGINT[], coalesce($5, now()))"
 NACK: Final = (

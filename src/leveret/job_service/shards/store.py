@@ -32,6 +32,7 @@ from leveret.job_model import (
 from leveret.job_service.report import StoreReport
 from leveret.job_service.shards import statements
 from leveret.job_service.shards.background.flusher import Flusher
+from leveret.job_service.shards.background.note_writer import NoteWriter
 from leveret.job_service.shards.background.prefetcher import Prefetcher
 from leveret.job_service.shards.background.sweeper import Sweeper
 from leveret.job_service.shards.background.ticker import Ticker
@@ -42,7 +43,7 @@ from leveret.job_service.shards.enqueueing import Enqueuer
 from leveret.job_service.shards.id_generator import IdGenerator
 from leveret.job_service.shards.job_lists import JobLists
 from leveret.job_service.shards.ready_signals import ReadySignals
-from leveret.job_service.shards.redis.redis_client import RedisClient
+from leveret.job_service.shards.redis.prefetch_client import PrefetchClient
 from leveret.job_service.shards.routing import ShardMap
 from leveret.job_service.shards.schedules import Schedules
 from leveret.job_service.shards.server_health import Time, server_report
@@ -81,7 +82,7 @@ class ShardsStore:
     ) -> None:
         assert dsns, "there is at least one shard"
         self._settings = settings
-        self._redis = RedisClient(redis_url, settings, clock)
+        self._redis = PrefetchClient(redis_url, settings, clock)
         self._shards = [Shard(index, dsn, settings, clock) for index, dsn in enumerate(dsns)]
         self._wal = Wal(data, settings.sync, settings.segment_bytes)
         self._routes = ShardMap(self._shards, self._redis)
@@ -93,16 +94,16 @@ class ShardsStore:
             self._redis, self._shards, self._routes, self._tables, self._wal, self._id_generator
         )
         self._sweeper = Sweeper(self._wal, self._shards, self._routes, self._tables, self._signals)
-        self._prefetcher = Prefetcher(self._redis, self._routes, self._tables)
+        self._notes = NoteWriter(self._redis, self._routes, self._tables)
+        self._prefetcher = Prefetcher(self._redis, self._routes, self._tables, self._notes)
         self._flushers = [self._flusher(shard) for shard in self._shards]
-        self._updater = TableUpdater(
-            self._redis, self._routes, self._flushers, self._prefetcher, settings.deadline_s
-        )
+        self._updater = self._make_updater()
         self._settler = Settler(
             self._routes,
             self._tables,
             self._updater,
             self._prefetcher,
+            self._notes,
             self._signals,
             self._counters,
             random,
@@ -115,6 +116,7 @@ class ShardsStore:
             self._counters,
             self._signals,
             self._prefetcher,
+            self._notes,
         )
         self._stamps = Stamps(settings.secret_digest)
         self._tasks: list[asyncio.Task[None]] = []
@@ -127,6 +129,8 @@ class ShardsStore:
             self._tables,
             self._flushers,
             self._prefetcher,
+            self._notes,
+            self._settler,
             self._signals,
             self._counters,
             self._updater.update,
@@ -142,6 +146,16 @@ class ShardsStore:
             self._wal,
             self._signals,
             self._prefetcher,
+        )
+
+    def _make_updater(self) -> TableUpdater:
+        return TableUpdater(
+            self._redis,
+            self._routes,
+            self._flushers,
+            self._prefetcher,
+            self._notes,
+            self._settings.deadline_s,
         )
 
     def _wire(self) -> None:
@@ -239,6 +253,7 @@ class ShardsStore:
         JobsUnavailableError where some could not be flushed in time.
         """
         self._is_draining = self._ticker.is_draining = self._dequeuer.is_draining = True
+        self._notes.is_stopping = True
         self._signals.notify_all()  # waiting dequeues end
         fault: JobsUnavailableError | None = None
         try:
@@ -250,6 +265,8 @@ class ShardsStore:
         except (TimeoutError, JobsError) as error:
             left = len(self._wal.outstanding)
             down = ", ".join(shard.name for shard in self._shards if not shard.is_up) or error
+            if self._notes.topics:
+                log.error("acks of this node stay in Redis alone: %s", down)
             if left or self._wal.undone:
                 text = f"{left} jobs stay in the local log and in Redis: {down}"
                 fault = JobsUnavailableError(text)
@@ -260,11 +277,13 @@ class ShardsStore:
             raise fault
 
     async def _drain(self) -> None:
-        """Flush all buffers until no job of this node is outstanding."""
+        """Flush all buffers until no job and no ack of this node is outstanding."""
         while True:
             await self._try_to("flush all buffers", self._updater.flush_all)
             await self._try_to("sweep the local log", self._sweep_all)
-            if not self._wal.outstanding and not self._wal.undone:
+            for topic in self._notes.topics:
+                await self._try_to("write the notes", partial(self._notes.write, topic))
+            if not (self._wal.outstanding or self._wal.undone or self._notes.topics):
                 return
             await asyncio.sleep(POLL_S)
 
@@ -345,6 +364,11 @@ class ShardsStore:
     async def ack(self, namespace: str, topic: str, handles: list[Handle]) -> list[Outcome]:
         return await self._settler.ack((namespace, topic), handles)
 
+    async def ack_and_dequeue(
+        self, namespace: str, topic: str, handles: list[Handle], limit: int, lease_ms: int | None
+    ) -> tuple[list[Outcome], list[LeasedJob]] | None:
+        return await self._dequeuer.ack_and_dequeue((namespace, topic), handles, limit, lease_ms)
+
     async def nack(
         self,
         namespace: str,
@@ -421,7 +445,7 @@ class ShardsStore:
                     await self._try_to("flush for the statistics", flush)
             for topic in await self._redis.prefetched_topics():
                 if is_asked(topic):
-                    write = partial(self._prefetcher.write_notes, topic)
+                    write = partial(self._notes.write, topic)
                     await self._try_to("write notes for the statistics", write)
         given = self._tables.given_time()
         return await collect_stats(self._shards, self._routes, self._counters, namespace, given)

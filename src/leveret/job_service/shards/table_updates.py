@@ -1,13 +1,14 @@
 """Brings the state of topics in Redis to their tables before a call reads or changes a table.
 
 Redis holds jobs that are not in their table yet (the buffer), and knows which prefetched jobs were
-handed out. A call that must see all jobs of a topic updates its table first.
+handed out or acked. A call that must see all jobs of a topic updates its table first.
 """
 
 import logging
 
 from leveret.errors import JobsUnavailableError
 from leveret.job_service.shards.background.flusher import Flusher
+from leveret.job_service.shards.background.note_writer import NoteWriter
 from leveret.job_service.shards.background.prefetcher import Prefetcher
 from leveret.job_service.shards.redis.redis_client import RedisClient
 from leveret.job_service.shards.routing import ShardMap
@@ -26,12 +27,14 @@ class TableUpdater:
         routes: ShardMap,
         flushers: list[Flusher],
         prefetcher: Prefetcher,
+        notes: NoteWriter,
         deadline_s: float,
     ) -> None:
         self._redis = redis
         self._routes = routes
         self._flushers = flushers
         self._prefetcher = prefetcher
+        self._notes = notes
         self._deadline_s = deadline_s
 
     def flusher_of(self, topic: TopicName) -> Flusher:
@@ -60,15 +63,16 @@ class TableUpdater:
     async def update(self, topic: TopicName, takes_back: bool = False) -> bool:
         """Write the state of a topic in Redis to its table; return whether jobs have changed there.
 
-        Flush the buffer, and write which prefetched jobs were handed out. If `takes_back`, make the
-        other prefetched jobs ready again.
+        Flush the buffer, and write which prefetched jobs were handed out or acked. If `takes_back`,
+        make the other prefetched jobs ready again.
         """
         if not self._redis.is_up:
+            await self._notes.write(topic)  # those of this node
             return False
         try:
             buffered, listed, notes = await self._redis.waiting(topic, is_awaited=takes_back)
-            if notes:
-                await self._prefetcher.write_notes(topic)
+            if notes or topic in self._notes.topics:
+                await self._notes.write(topic)
             if listed and takes_back:
                 await self._prefetcher.take_back(topic)
         except JobsUnavailableError as error:

@@ -28,12 +28,13 @@ from redis.exceptions import ResponseError
 from leveret.errors import JobsError, JobsUnavailableError
 from leveret.job_model import LeasedJob
 from leveret.job_service.shards import statements
+from leveret.job_service.shards.background.note_writer import NoteWriter
 from leveret.job_service.shards.prefetched_job import (
-    decode_note,
+    QuickAcks,
     decode_prefetched,
     encode_prefetched,
 )
-from leveret.job_service.shards.redis.redis_client import NOTES_MAX, RedisClient
+from leveret.job_service.shards.redis.prefetch_client import PrefetchClient
 from leveret.job_service.shards.routing import ShardMap
 from leveret.job_service.shards.shard import Shard, TopicStoppedError
 from leveret.job_service.shards.sql.loader import PREFETCH_MARGIN_MS
@@ -45,6 +46,10 @@ from leveret.job_service.snowflake import first_of
 WINDOW_S: Final = 1.0  # in which dequeues of a topic are counted
 FEW: Final = 8  # jobs; a dequeue for more shares the cost of its transaction among them
 DRAINED_S: Final = 0.25  # without prefetching, after a topic had few ready jobs
+DONE: Final = ord("d")  # outcomes of acks in Redis
+UNKNOWN: Final = ord("u")
+# How long a call of the shard waits for Redis: a lease must not end because Redis is silent.
+DROP_S: Final = 1.0
 REFUSED_S: Final = 5.0  # without prefetching, after Redis has refused to list jobs
 
 log = logging.getLogger(__name__)
@@ -53,10 +58,13 @@ log = logging.getLogger(__name__)
 class Prefetcher:
     """Keeps the lists of busy topics filled, and takes jobs from them."""
 
-    def __init__(self, redis: RedisClient, routes: ShardMap, tables: Tables) -> None:
+    def __init__(
+        self, redis: PrefetchClient, routes: ShardMap, tables: Tables, notes: NoteWriter
+    ) -> None:
         self._redis = redis
         self._routes = routes
         self._tables = tables
+        self._notes = notes
         self._asked: Counter[TopicName] = Counter()  # dequeues in this window
         self._window_s = 0.0  # when the window began, by the clock of the event loop
         self._busy: set[TopicName] = set()
@@ -78,7 +86,19 @@ class Prefetcher:
             self._asked[topic] += 1
             if self._asked[topic] >= self._tables.settings.prefetch_from > 0:
                 self._busy.add(topic)
+        return self.has_jobs(topic)
+
+    def has_jobs(self, topic: TopicName) -> bool:
+        """Return whether jobs of a topic are listed, or will be in a moment."""
         return self._left.get(topic, 0) > 0 or topic in self._refills
+
+    def may_take(self, topic: TopicName) -> bool:
+        """Return whether jobs of a topic can be taken off its list."""
+        return self.has_jobs(topic) and self._redis.is_up and bool(self._redis.run)
+
+    def is_known(self, topic: TopicName) -> bool:
+        """Return whether a topic has lists or notes: prefetched jobs of it may be with workers."""
+        return topic in self._listed or self.has_jobs(topic)
 
     def _roll(self) -> None:
         """Begin a new window if it is time."""
@@ -110,23 +130,63 @@ class Prefetcher:
     async def _pop(
         self, topic: TopicName, limit: int, lease_ms: int | None, least_urgent: int
     ) -> list[LeasedJob]:
-        shard = self._routes.shard_of(topic)
         if not (self._redis.is_up and self._redis.run):
             self._left.pop(topic, None)
             return []
+        _, jobs = await self.ack_and_take(topic, None, limit, lease_ms, least_urgent)
+        return jobs
+
+    async def ack_and_take(
+        self,
+        topic: TopicName,
+        acks: QuickAcks | None,
+        limit: int,
+        lease_ms: int | None = None,
+        least_urgent: int = 0,
+    ) -> tuple[bytes, list[LeasedJob]]:
+        """Ack jobs in Redis, then take prefetched jobs, in one step.
+
+        Return a letter for each ack: done (d), unknown (u), the shard must be asked (s), as it must
+        be if there are no letters. No job is taken if the shard must be asked.
+        """
+        shard = self._routes.shard_of(topic)
         now_ms = shard.health.server_time_ms(self._tables.clock.now_ms())
         try:
-            ended, left, entries = await self._redis.pop(
-                topic, limit, now_ms, lease_ms, least_urgent, shard.index
+            ended, left, outcomes, entries = await self._redis.pop(
+                topic, limit, now_ms, lease_ms, least_urgent, shard.index, acks
             )
         except JobsUnavailableError as error:
-            log.info("prefetched jobs cannot be read, so jobs are leased directly: %s", error)
-            await self.try_to_take_back(topic)
-            return []
-        self._set_left(topic, left)
+            log.info("prefetched jobs cannot be used, so the shard is asked: %s", error)
+            if limit:
+                await self.try_to_take_back(topic)
+            return b"", []
+        if acks is not None:
+            done = [
+                note for note, letter in zip(acks.notes, outcomes, strict=True) if letter == DONE
+            ]
+            self._notes.keep(topic, done)
+        if limit or topic in self._left:  # the list of another node stays its own
+            self._set_left(topic, left)
         if ended == b"old":
             await self.try_to_take_back(topic)
-        return [decode_prefetched(entry).leased(now_ms, lease_ms) for entry in entries]
+        return outcomes, [decode_prefetched(entry).leased(now_ms, lease_ms) for entry in entries]
+
+    async def drop_leases(self, topic: TopicName, ids: list[int]) -> bytes:
+        """Let Redis forget leases, since the shard is asked to settle the jobs.
+
+        Return a letter for each: unknown (u) if it was acked, or the shard must be asked (s). There
+        are no letters if Redis does not answer.
+        """
+        if not self._redis.is_up:
+            return b""
+        shard = self._routes.shard_of(topic)
+        now_ms = shard.health.server_time_ms(self._tables.clock.now_ms())
+        try:
+            async with asyncio.timeout(DROP_S):
+                return await self._redis.drop_leases(topic, now_ms, ids)
+        except (JobsUnavailableError, TimeoutError) as error:
+            log.info("leases in Redis are not forgotten: %s", error)
+            return b""
 
     def _set_left(self, topic: TopicName, left: int) -> None:
         if left:
@@ -224,50 +284,50 @@ class Prefetcher:
         if topic in self._listed:
             await self.try_to_take_back(topic)
 
-    async def write_notes(self, topic: TopicName) -> None:
-        """Tell the shard which prefetched jobs were handed out."""
-        is_more = True
-        while is_more:
-            notes = await self._redis.notes(topic)
-            if not notes:
-                return
-            is_more = len(notes) == NOTES_MAX
-            ids, tokens, ends = zip(*map(decode_note, notes), strict=True)
-            await self._routes.ask(
-                topic,
-                self._tables.settings.deadline_s,
-                statements.NOTE_HANDED_OUT,
-                list(ids),
-                list(tokens),
-                list(ends),
-            )
-            first_ms = to_ms(min(ends)) + PREFETCH_MARGIN_MS
-            self._tables.expect_due(self._routes.shard_of(topic), first_ms)
-            await self._redis.remove_noted(topic, notes)
-
     async def run(self, shard: Shard) -> None:
         """Keep the lists of the topics of a shard in order until cancelled."""
         while True:
-            await asyncio.sleep(self._tables.settings.tick_s)
+            await self._wait()
             self._roll()
-            if not (self._redis.is_up and shard.is_up and self._routes.is_loaded):
-                continue
             try:
-                self._listed = set(await self._redis.prefetched_topics()) | set(self._left)
-                for topic in self._listed:
-                    if self._routes.is_on(topic, shard):
-                        await self._tidy(topic)
-            except (JobsError, TopicStoppedError) as error:
+                await self._notes.note_again(shard)
+                if shard.is_up and self._routes.is_loaded:
+                    await self._tidy_all(shard)
+            except JobsError as error:
                 log.info("the lists of prefetched jobs have to wait: %s", error)
             except Exception:
                 log.exception("the lists of prefetched jobs could not be kept in order")
 
+    async def _wait(self) -> None:
+        """Wait until it is time to look at the lists, or until many notes are to be written."""
+        try:
+            async with asyncio.timeout(self._tables.settings.tick_s):
+                await self._notes.are_many.wait()
+        except TimeoutError:
+            pass
+        self._notes.are_many.clear()
+
+    async def _tidy_all(self, shard: Shard) -> None:
+        found = {*self._left, *self._notes.topics}
+        if self._redis.is_up:
+            found.update(await self._redis.prefetched_topics())
+            self._listed = found
+        for topic in found:
+            if self._routes.is_on(topic, shard):
+                try:
+                    await self._tidy(topic)
+                except TopicStoppedError:  # while it is being moved, the others go on
+                    log.info("prefetched jobs of %s have to wait: it is being moved", topic[1])
+                    await self._routes.refresh()
+
     async def _tidy(self, topic: TopicName) -> None:
-        await self.write_notes(topic)
+        await self._notes.write(topic, is_urgent=False)
+        if not self._redis.is_up:
+            return
         first = await self._redis.first_prefetched(topic)
         if first is None:
             self._left.pop(topic, None)
-            await self._redis.remove_noted(topic, [])
+            await self._notes.remove(topic, [], [])
         elif self._is_over(topic, first, await self._redis.find_run()):
             await self.take_back(topic)
 

@@ -11,6 +11,7 @@ import math
 
 from leveret.errors import JobsError
 from leveret.job_service.shards import statements
+from leveret.job_service.shards.background.note_writer import NoteWriter
 from leveret.job_service.shards.background.prefetcher import Prefetcher
 from leveret.job_service.shards.counters import Counters
 from leveret.job_service.shards.ready_signals import ReadySignals
@@ -34,6 +35,7 @@ class Ticker:
         counters: Counters,
         signals: ReadySignals,
         prefetcher: Prefetcher,
+        notes: NoteWriter,
     ) -> None:
         self._routes = routes
         self._tables = tables
@@ -41,6 +43,7 @@ class Ticker:
         self._counters = counters
         self._signals = signals
         self._prefetcher = prefetcher
+        self._notes = notes
         self.is_draining = False  # schedules do not fire then
 
     async def run(self, shard: Shard) -> None:
@@ -104,10 +107,14 @@ class Ticker:
 
     async def handle_due(self, shard: Shard) -> None:
         """Handle everything that is due on a shard now."""
+        ended_at, left = await self._notes.write_for_wake(shard)
         rows = await shard.fetch(
-            "SELECT * FROM leveret_wake(NULL, NULL, coalesce($1, now()), $2)",
+            statements.WAKE,
             self._tables.given_time(),
             WAKE_MAX,
+            ended_at,
+            [namespace for namespace, _ in left],
+            [topic for _, topic in left],
         )
         for row in rows:
             topic = row["woken_ns"], row["woken_tp"]

@@ -4,6 +4,9 @@
     mqueue:queue:{namespace}:{topic}    list: prefetched jobs, most urgent first
     mqueue:handed:{namespace}:{topic}   list: notes of prefetched jobs that were handed out
     mqueue:queues                       set: namespace, a zero byte, topic of each of these lists
+    mqueue:leases:{namespace}:{topic}:{minute}   hash: leases of prefetched jobs by id; expires
+    mqueue:acked:{namespace}:{topic}    list: notes of prefetched jobs that were acked
+    mqueue:acks                         set: namespace, a zero byte, topic of each of these lists
     mqueue:awaited:{namespace}:{topic}  string: a dequeue has found no prefetched job; 2 if a lone
                                         push has seen that, else 1; expires
     mqueue:rate:{namespace}             counter: jobs enqueued this second; expires
@@ -21,6 +24,7 @@ from typing import Final
 
 BUFFERS: Final = "mqueue:buffers"
 QUEUES: Final = "mqueue:queues"
+ACKS: Final = "mqueue:acks"
 KEYS_SINCE: Final = "mqueue:keys"
 PROBE: Final = "mqueue:probe"
 SHARDS: Final = "mqueue:shards"
@@ -36,6 +40,15 @@ def queue_key(namespace: str, topic: str) -> str:
 
 def handed_key(namespace: str, topic: str) -> str:
     return f"mqueue:handed:{_part(namespace)}:{_part(topic)}"
+
+
+def acked_key(namespace: str, topic: str) -> str:
+    return f"mqueue:acked:{_part(namespace)}:{_part(topic)}"
+
+
+def leases_key(namespace: str, topic: str) -> str:
+    """Return the beginning of the names; the minute of the hand-out follows."""
+    return f"mqueue:leases:{_part(namespace)}:{_part(topic)}:"
 
 
 def awaited_key(namespace: str, topic: str) -> str:

@@ -31,6 +31,14 @@ from leveret.job_service.shards.redis.pipelined_connection import (
     encode_array_head,
     encode_words,
 )
+from leveret.job_service.shards.redis.prefetch_keys import (
+    NAMES_KEPT,
+    acked_name,
+    awaited_name,
+    member_of,
+    prefetch_names,
+    topic_of,
+)
 from leveret.job_service.shards.redis.scripts import load_script
 from leveret.job_service.shards.server_health import ServerHealth, Time
 from leveret.job_service.shards.settings import FLUSH_BYTES, FLUSH_READ, ShardsSettings
@@ -41,10 +49,7 @@ Answer = TypeVar("Answer")
 CONNECTIONS_MAX: Final = 32
 _COUNT: Final[TopicName] = ("", "")  # the key of the number of shards: no topic has an empty name
 _BUFFERS: Final = redis_keys.BUFFERS.encode()
-_QUEUES: Final = redis_keys.QUEUES.encode()
 PROBE_KEPT_MS: Final = 60_000
-NOTES_MAX: Final = 1_000  # that are written to a shard at a time
-NAMES_KEPT: Final = 4_096  # topics whose keys are cached
 
 log = logging.getLogger(__name__)
 
@@ -79,19 +84,18 @@ class RedisClient:
         self._pipelined = PipelinedConnection(pool, settings.deadline_s)
         # Large answers and long scripts, which no enqueue shall wait for.
         self._background = PipelinedConnection(pool, settings.deadline_s)
-        self._push: Final = _Script(load_script("push"), 1)
-        self._push_lone: Final = _Script(load_script("push_lone"), 4)
+        self._push: Final = self._script("push", 1)
+        self._push_lone: Final = self._script("push_lone", 4)
         self._lone_head: Final = lru_cache(NAMES_KEPT)(self._make_lone_head)
-        self._push_with_keys: Final = _Script(load_script("push_with_keys"), 2)
-        self._pop: Final = _Script(load_script("pop_prefetched"), 2)
-        self._list: Final = _Script(load_script("list_prefetched"), 3)
-        self._count_waiting: Final = _Script(load_script("count_waiting"), 4)
-        self._take_back: Final = _Script(load_script("take_back_prefetched"), 1)
-        self._remove_noted: Any = self._redis.register_script(load_script("remove_noted"))
-        self._trim: Final = _Script(load_script("remove_flushed"), 3)
+        self._push_with_keys: Final = self._script("push_with_keys", 2)
+        self._count_waiting: Final = self._script("count_waiting", 5)
+        self._trim: Final = self._script("remove_flushed", 3)
         self._rate: Any = self._redis.register_script(load_script("count_rate"))
         self._renew: Any = self._redis.register_script(load_script("renew_node_number"))
         self._forget: Any = self._redis.register_script(load_script("forget_keys"))
+
+    def _script(self, name: str, keys: int) -> "_Script":
+        return _Script(load_script(name), keys)
 
     @property
     def is_up(self) -> bool:
@@ -210,8 +214,8 @@ class RedisClient:
     def _lone_words(self, topic: TopicName) -> tuple[bytes, ...]:
         """Return the words of a call of push_lone.lua before the job."""
         buffer, member = _buffer_names(topic)
-        listed = _prefetch_names(topic)[0]
-        return _BUFFERS, buffer, _awaited_name(topic), listed, self._buffer_max, member
+        listed = prefetch_names(topic)[0]
+        return _BUFFERS, buffer, awaited_name(topic), listed, self._buffer_max, member
 
     def _make_lone_head(self, topic: TopicName) -> bytes:
         return self._push_lone.command(self._lone_words(topic), more=1)
@@ -289,7 +293,7 @@ class RedisClient:
     async def buffers(self) -> list[TopicName]:
         """Return the topics that have jobs in a buffer."""
         members: set[bytes] = await self._ask(self._redis.smembers(redis_keys.BUFFERS))
-        return [_topic(member) for member in members]
+        return [topic_of(member) for member in members]
 
     async def read(self, topic: TopicName, most: int) -> list[bytes]:
         """Return the first jobs of a buffer, as many as fit into one insert."""
@@ -322,7 +326,7 @@ class RedisClient:
         """
         buffer, member = _buffer_names(topic)
         shown = b"" if priority is None else b"%d" % priority
-        words = [buffer, _BUFFERS, _prefetch_names(topic)[0], member, shown]
+        words = [buffer, _BUFFERS, prefetch_names(topic)[0], member, shown]
         words.append(b"".join([encode_id(id) for id in ids]))
         return bool(await self._run_on(self._background, self._trim, words))
 
@@ -340,76 +344,17 @@ class RedisClient:
                 raise self._error_of(error) from error
         return self.run
 
-    async def pop(
-        self,
-        topic: TopicName,
-        most: int,
-        now_ms: int,
-        lease_ms: int | None,
-        least_urgent: int,
-        shard: int,
-    ) -> tuple[bytes, int, list[bytes]]:
-        """Take prefetched jobs; return the answer of pop_prefetched.lua in three parts."""
-        words = (
-            *_prefetch_names(topic)[:2],
-            b"%d" % most,
-            b"%d" % now_ms,
-            b"" if lease_ms is None else b"%d" % lease_ms,
-            b"%d" % least_urgent,
-            self.run,
-            b"%d" % shard,
-        )
-        answer: list[Any] = list(await self._run(self._pop, words, self.run))
-        return answer[0], answer[1], answer[2:]
-
-    async def list_prefetched(
-        self, topic: TopicName, jobs: list[bytes], priority: int, run: bytes
-    ) -> tuple[bool, list[bytes]]:
-        """Append prefetched jobs. `priority` is that of the first job.
-
-        Return whether a dequeue may wait for them, and less urgent jobs that are off the list now.
-        """
-        names = _prefetch_names(topic)
-        words = (names[0], _QUEUES, _awaited_name(topic), names[2], b"%d" % priority, *jobs)
-        answer: list[Any] = list(await self._run(self._list, words, run))
-        return bool(answer[0]), answer[1:]
-
-    async def take_back(self, topic: TopicName) -> list[bytes]:
-        """Take all prefetched jobs of a topic off its list."""
-        return await self._run(self._take_back, _prefetch_names(topic)[:1], self.run)
-
-    async def prefetched_topics(self) -> list[TopicName]:
-        """Return the topics that have prefetched jobs or notes."""
-        members: set[bytes] = await self._ask(self._redis.smembers(redis_keys.QUEUES))
-        return [_topic(member) for member in members]
-
-    async def first_prefetched(self, topic: TopicName) -> bytes | None:
-        key = redis_keys.queue_key(*topic)
-        entry: bytes | None = await self._ask(self._redis.lindex(key, 0))
-        return entry
-
     async def waiting(self, topic: TopicName, is_awaited: bool = False) -> tuple[int, int, int]:
-        """Return the lengths of a topic's buffer, of its list and of its notes.
+        """Return the lengths of a topic's buffer and of its list, and the number of its notes.
 
         `is_awaited`: where no job is listed, ask the node that lists the next one to notify all
         nodes.
         """
-        names, (listed, handed, _) = _buffer_names(topic), _prefetch_names(topic)
+        names, (listed, handed, _) = _buffer_names(topic), prefetch_names(topic)
         mark_ms = b"%d" % WAIT_MS_MAX if is_awaited else b""
-        words = (names[0], listed, handed, _awaited_name(topic), mark_ms)
+        words = (names[0], listed, handed, acked_name(topic), awaited_name(topic), mark_ms)
         answer: list[Any] = list(await self._run(self._count_waiting, words))
-        return answer[0], answer[1], answer[2]
-
-    async def notes(self, topic: TopicName) -> list[bytes]:
-        """Return the first notes of prefetched jobs that were handed out."""
-        key = redis_keys.handed_key(*topic)
-        found: list[bytes] = await self._ask(self._redis.lrange(key, 0, NOTES_MAX - 1))
-        return found
-
-    async def remove_noted(self, topic: TopicName, notes: list[bytes]) -> None:
-        """Remove notes that the shard has; forget the topic if nothing else is left of it."""
-        keys = [redis_keys.handed_key(*topic), redis_keys.queue_key(*topic), redis_keys.QUEUES]
-        await self._ask(self._remove_noted(keys=keys, args=[_member(topic), *notes]))
+        return answer[0], answer[1], answer[2] + answer[3]
 
     async def save_map(self, overrides: dict[TopicName, int], count: int) -> None:
         """Save a copy of the shard map; the number of shards is under the empty topic name."""
@@ -418,7 +363,7 @@ class RedisClient:
         async def work() -> None:
             async with self._redis.pipeline(transaction=True) as pipe:
                 pipe.delete(redis_keys.SHARDS)
-                pipe.hset(redis_keys.SHARDS, mapping={_member(t): s for t, s in kept.items()})
+                pipe.hset(redis_keys.SHARDS, mapping={member_of(t): s for t, s in kept.items()})
                 await pipe.execute()
 
         await self._ask(work())
@@ -426,7 +371,7 @@ class RedisClient:
     async def saved_map(self) -> tuple[dict[TopicName, int], int]:
         """Return the copy of the shard map and the number of shards; 0 where there is no copy."""
         found: dict[bytes, bytes] = await self._ask(self._redis.hgetall(redis_keys.SHARDS))
-        kept = {_topic(member): int(shard) for member, shard in found.items()}
+        kept = {topic_of(member): int(shard) for member, shard in found.items()}
         count = kept.pop(_COUNT, 0)
         return kept, count
 
@@ -484,25 +429,4 @@ def _is_due(job: BufferedJob) -> bool:
 @lru_cache(NAMES_KEPT)
 def _buffer_names(topic: TopicName) -> tuple[bytes, bytes]:
     """Return the key of a topic's buffer, and its member of the set of buffers."""
-    return redis_keys.buffer_key(*topic).encode(), _member(topic)
-
-
-@lru_cache(NAMES_KEPT)
-def _prefetch_names(topic: TopicName) -> tuple[bytes, bytes, bytes]:
-    """Return the keys of a topic's list and of its notes, and its member of the set of lists."""
-    listed, handed = redis_keys.queue_key(*topic), redis_keys.handed_key(*topic)
-    return listed.encode(), handed.encode(), _member(topic)
-
-
-def _awaited_name(topic: TopicName) -> bytes:
-    """Return the key of the mark that a dequeue has found no prefetched job."""
-    return redis_keys.awaited_key(*topic).encode()
-
-
-def _member(topic: TopicName) -> bytes:
-    return "\0".join(topic).encode()
-
-
-def _topic(member: bytes) -> TopicName:
-    namespace, _, topic = member.decode().partition("\0")
-    return namespace, topic
+    return redis_keys.buffer_key(*topic).encode(), member_of(topic)

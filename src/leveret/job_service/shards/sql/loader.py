@@ -26,6 +26,9 @@ LOST_AFTER_MS: Final = 600_000  # without a report, after which the log of a nod
 PREFETCH_OFFERED_MS: Final = 5_000  # how long a prefetched job waits for a worker
 # Error with which a node knows the time of a shard: half of the deadline of the measurement.
 PREFETCH_MARGIN_MS: Final = 2_500
+# How long the lease of a job must still last, if its ack is only noted in Redis. If Redis does not
+# answer within the deadline of a call, the shard can still be asked.
+ACK_LEFT_MS: Final = 5_000
 PREFETCH_BYTES_MAX: Final = 256 * 1024  # payloads that are leased ahead at a time
 PREFETCH_LEASE_MS_MAX: Final = 60_000  # jobs under longer leases are not prefetched
 GATE_LOCK: Final = 0x4C56_0002  # advisory lock: shared by every function that changes items

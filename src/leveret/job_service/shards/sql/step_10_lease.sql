@@ -1,4 +1,4 @@
--- The function that inserts jobs. `leveret_wake` and `leveret_claim` are in step 13.
+-- The function that inserts jobs. `leveret_wake` and `leveret_claim` are in step 16.
 --
 -- Sessions of a node use generic plans: PostgreSQL plans a statement of these functions once per
 -- connection, not at each call. So a plan must be good for all arguments. Nodes do not allow hash

@@ -1,5 +1,5 @@
 -- The function that notes a failure. `leveret_serve` is in step 6; the other functions that lease
--- jobs, or end leases that ran out, are in step 13.
+-- jobs, or end leases that ran out, are in step 16.
 
 CREATE FUNCTION leveret_note(failures JSONB, attempt INT, at TIMESTAMPTZ, error TEXT)
 RETURNS JSONB LANGUAGE sql AS $$
