@@ -131,15 +131,12 @@ class ClusterNode(ClusterFacts):
         following.log.on_full = self.note_full
         following.log.on_room = self.note_room
         self.disk_fault = ""
-        following.log.on_removed = self._on_removed
+        following.log.on_removed = lambda index: self.member.forget(index)
         self._following = following
         return following
 
     def _on_log_fault(self, fault: Exception) -> None:
         self.member.fail(f"the log cannot be written: {fault}")
-
-    def _on_removed(self, index: int) -> None:
-        self.member.forget(index)
 
     # Events of the member (`MemberOwner`)
 
@@ -404,7 +401,6 @@ class ClusterNode(ClusterFacts):
             log.info("the recovery ends: this node does not lead any more")
             self.node = None
             self._follow_again()
-            self.on_dropped()
             return
         await self._wait_for_commit(node, term)
         if self._term == term:
@@ -453,10 +449,10 @@ class ClusterNode(ClusterFacts):
             self._leading.close()
             self._leading = None
         self._follow_again()
-        self.on_dropped()
 
     def _follow_again(self) -> None:
         """Open the directory that the broker has left, and follow with it."""
+        self.on_dropped()
         if self._has_stopped or self.ended.done():
             return
         self._disk.prepare()
