@@ -131,12 +131,15 @@ class ClusterNode(ClusterFacts):
         following.log.on_full = self.note_full
         following.log.on_room = self.note_room
         self.disk_fault = ""
-        following.log.on_removed = lambda index: self.member.forget(index)
+        following.log.on_removed = self._on_removed
         self._following = following
         return following
 
     def _on_log_fault(self, fault: Exception) -> None:
         self.member.fail(f"the log cannot be written: {fault}")
+
+    def _on_removed(self, index: int) -> None:
+        self.member.forget(index)
 
     # Events of the member (`MemberOwner`)
 
@@ -342,8 +345,7 @@ class ClusterNode(ClusterFacts):
 
     def install(self, target: CopyTarget, offer: Offer) -> None:
         """Replace the directory by a received copy, and follow with it."""
-        assert self._following is not None
-        assert self.member.host is not None
+        assert self._following is not None and self.member.host is not None
         self._following.close()
         state = self._following.state
         put_hard(state, self.member.host.raft.hard)
@@ -430,13 +432,12 @@ class ClusterNode(ClusterFacts):
 
     def _lead(self) -> None:
         """Let the member lead with the log of the broker, which has read the directory."""
-        assert self.node is not None
-        self.node.view.cluster = self
-        self.node.view.bound = self.bound
-        self.node.on_unwritable(self._on_log_fault)
-        self._leading = LeadingLog(
-            self.node.replicated_log(), self._disk, asyncio.get_running_loop()
-        )
+        node = self.node
+        assert node is not None
+        node.view.cluster = self
+        node.view.bound = self.bound
+        node.on_unwritable(self._on_log_fault)
+        self._leading = LeadingLog(node.replicated_log(), self._disk, asyncio.get_running_loop())
         self.member.lead_with(self._leading)
 
     async def _end_leading(self) -> None:
