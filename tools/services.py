@@ -185,16 +185,22 @@ class Postgres(Process):
         return subprocess.run(command, check=False).returncode == 0
 
     @contextmanager
-    def databases(self, count: int, template: str = "template1") -> Iterator[list[str]]:
-        """Fresh databases, copies of a template, dropped at the end."""
-        names = [f"jobs_{secrets.token_hex(4)}" for _ in range(count)]
-        self.create(names, template)
+    def databases(self, count: int) -> Iterator[list[str]]:
+        """Fresh databases, dropped at the end."""
+        names = self.create(count)
         yield [self.dsn(name) for name in names]
-        self._execute([f"DROP DATABASE {name} WITH (FORCE)" for name in names])
+        self.drop(names)
 
-    def create(self, names: list[str], template: str = "template1") -> None:
+    def create(self, count: int, template: str = "template1") -> list[str]:
+        """Make databases as copies of a template, and return their names."""
+        names = [f"jobs_{secrets.token_hex(4)}" for _ in range(count)]
         copied = f"TEMPLATE {template} {_strategy()}"
         self._execute([f"CREATE DATABASE {name} {copied}" for name in names])
+        return names
+
+    def drop(self, names: list[str]) -> None:
+        """Drop databases, whoever is connected to them."""
+        self._execute([f"DROP DATABASE {name} WITH (FORCE)" for name in names])
 
     def _execute(self, statements: list[str]) -> None:
         async def run() -> None:

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from leveret.storage.disk import Disk
 from leveret.testing import ManualClock, RunningBroker, broker
-from tests.jobs.shards.deployment import migrated
+from tests.jobs.shards.databases import migrated
 from tools.services import shared_postgres, shared_redis
 
 HOUR_S = 3600

@@ -52,6 +52,7 @@ from leveret.runtime.telemetry import Telemetry
 from leveret.runtime.tracing import SpanExporter, otlp_exporter
 from leveret.runtime.turns import TurnRunner
 from leveret.storage.disk import Disk
+from leveret.storage.disk_space import RESERVE_BYTES
 from leveret.storage.log import FILE_BYTES, Log
 from leveret.storage.recovery_result import RecoveryResult
 from leveret.storage.replicated_log import ReplicatedLog
@@ -125,6 +126,7 @@ class Node:
             self._span_exporter = SpanExporter(traced_messages, export)
             self.broker.turn.traced_messages = traced_messages
         self.log_file_bytes = FILE_BYTES  # a log file of this size is full
+        self.reserve_bytes = RESERVE_BYTES  # kept for a full disk
         self._replication = replication
         self._gate: CommitGate | None = None  # holds the output of a leader until a commit
         self._clock = clock
@@ -170,6 +172,7 @@ class Node:
                     end_turn=self._run_empty_turn,
                     on_alarm=self._events.on_disk,
                     file_bytes=self.log_file_bytes,
+                    reserve_bytes=self.reserve_bytes,
                     free_min_bytes=self.settings.disk_free_min,
                 )
             else:
@@ -214,6 +217,7 @@ class Node:
         recovery = store.prepare(
             asyncio.get_running_loop(),
             file_bytes=self.log_file_bytes,
+            reserve_bytes=self.reserve_bytes,
             free_min_bytes=self.settings.disk_free_min,
             replication=self._replication,
         )

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.jobs.shards.deployment import Deployment, migrated
+from tests.jobs.shards.databases import migrated
+from tests.jobs.shards.deployment import Deployment
 from tools.services import Postgres, RedisServer, shared_postgres, shared_redis
 
 

@@ -1,9 +1,8 @@
 """A deployment of the shards store for tests: servers, nodes, and helpers to use them."""
 
 import asyncio
-import functools
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -16,9 +15,7 @@ from leveret.clock import Clock
 from leveret.errors import JobsError
 from leveret.job_model import Handle, LeasedJob, NewJob
 from leveret.job_service.shards import ShardsSettings, ShardsStore, open_store
-from leveret.job_service.shards.migration import migrate
 from leveret.job_service.shards.routing import slot_of
-from tools.services import Postgres
 
 WITHIN_S = 60.0
 # Short times, so that what waits for time does not make tests wait; no deadline a test depends on.
@@ -41,7 +38,6 @@ QUIET = structs.replace(
     unwritten_s=600.0,
     node_lease_ms=3_600_000,
 )
-TEMPLATE = "migrated"  # a database that is copied
 TOPIC = "n", "t"  # of `new`
 LEASE_MS = 10_000
 
@@ -127,34 +123,6 @@ class Deployment:
 
     async def is_empty(self, table: str) -> bool:
         return not await self.rows(f"SELECT FROM {table}")
-
-
-@contextmanager
-def migrated(server: Postgres, count: int) -> Iterator[list[str]]:
-    """Fresh databases with the current schema: copies of one that was migrated once."""
-    _make_template(server)
-    with server.databases(count, TEMPLATE) as dsns:
-        yield dsns
-
-
-@functools.cache
-def _make_template(server: Postgres) -> None:
-    async def main() -> None:
-        connection = await asyncpg.connect(server.dsn(TEMPLATE), timeout=WITHIN_S)
-        await migrate(connection)
-        await connection.close()
-        watching = await asyncpg.connect(server.dsn(), timeout=WITHIN_S)
-
-        async def is_free() -> bool:
-            used = "SELECT FROM pg_stat_activity WHERE datname = $1"
-            return not await watching.fetch(used, TEMPLATE)
-
-        # The server refuses to copy a database while it still ends a connection to it.
-        await eventually(is_free)
-        await watching.close()
-
-    server.create([TEMPLATE])
-    asyncio.run(main())
 
 
 def is_whole(store: ShardsStore, missing: int = 0) -> bool:

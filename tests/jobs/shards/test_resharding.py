@@ -16,7 +16,8 @@ from leveret.job_service.shards.resharding.topic_mover import CopyDiffersError, 
 from leveret.job_service.shards.routing import slot_of
 from leveret.job_service.shards.shard import TopicStoppedError
 from leveret.pipeline.flows.reshard import Resharded, ReshardProgress, ReshardRequest, plan, reshard
-from tests.jobs.shards.deployment import Deployment, abandon, drain, migrated, new
+from tests.jobs.shards.databases import migrated
+from tests.jobs.shards.deployment import Deployment, abandon, drain, new
 from tools.services import Postgres, RedisServer
 
 pytestmark = pytest.mark.compiled_only("the store is the same in both forms")

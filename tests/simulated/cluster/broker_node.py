@@ -21,6 +21,7 @@ from tests.simulated.network import Network
 from tests.simulated.node import AMQP_PORT, Machine, Stoppable
 
 CLUSTER_PORT: Final = 25_672
+RESERVE_BYTES: Final = 1 << 18  # few: each start of a node writes them all to memory
 SECRET: Final = b"a secret of a simulated cluster"
 
 
@@ -43,6 +44,7 @@ class _ClusterNode(ClusterNode):
             replication=replication,
         )
         node.log_file_bytes = self.machine.file_bytes
+        node.reserve_bytes = RESERVE_BYTES
         return node
 
     def on_lead(self, term: int) -> None:
