@@ -143,10 +143,11 @@ class RecoveringConnection(Generic[S]):
         return session
 
     async def stop(self) -> None:
-        """Close the session and open no other."""
+        """Close the session and open no other. A second call waits for the first one."""
         self._is_stopping = True
         if self._running is not None:
-            self._running.cancel()
+            if not self._running.cancelling():  # a second cancellation would tear the closing off
+                self._running.cancel()
             await asyncio.wait({self._running})
         await self._notify()
 
