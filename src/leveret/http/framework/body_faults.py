@@ -19,6 +19,7 @@ _TYPES: Final = {
 _PLACE: Final = r"(?: - at `(?:key in )?\$(?P<place>[^`]*)`)?$"
 _WRONG_TYPE: Final = re.compile(r"Expected `(?P<wanted>[a-z |]+)`, got `(?P<got>[a-z]+)`" + _PLACE)
 _WRONG_VALUE: Final = re.compile(r"Invalid enum value (?P<got>.+?)" + _PLACE, re.DOTALL)
+_CUT_OFF: Final = "Input data was truncated"
 _MISSING: Final = re.compile(r"Object missing required field `(?P<field>[^`]+)`" + _PLACE)
 _UNKNOWN: Final = re.compile(r"Object contains unknown field `(?P<field>[^`]+)`" + _PLACE)
 
@@ -35,6 +36,8 @@ def plain_fault(text: str) -> str:
         return f"'{found['field']}' is missing{_within(found['place'])}"
     if found := _UNKNOWN.match(text):
         return f"'{found['field']}' is not a known field{_within(found['place'])}"
+    if text == _CUT_OFF:
+        return "the body is empty, or ends too early"
     return text
 
 

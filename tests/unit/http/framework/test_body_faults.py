@@ -32,7 +32,8 @@ class Body(msgspec.Struct):
         (b'{"names": [1]}', "'names[0]' must be a text, not a whole number"),
         (b'{"when": []}', "'when' must be true or false or a number, not a list"),
         (b"[]", "the body must be an object, not a list"),
-        (b"{", "Input data was truncated"),
+        (b"{", "the body is empty, or ends too early"),
+        (b"", "the body is empty, or ends too early"),
     ],
 )
 def test_faults_are_sentences(data: bytes, said: str) -> None:
