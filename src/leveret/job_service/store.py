@@ -66,10 +66,34 @@ def tell_end(
     on_done(found if fault is None else fault)
 
 
+class QuickTakes(Protocol):
+    """Takes without a task."""
+
+    def begin_take(
+        self,
+        namespace: str,
+        topic: str,
+        handles: list[Handle],
+        limit: int,
+        lease_ms: int | None,
+        on_done: OnTaken,
+        *,
+        may_find_none: bool,
+    ) -> bool:
+        """Begin `ack` and then `dequeue` without a wait and without a task.
+
+        Call `on_done` with the result or error. Return False, with nothing changed, if `ack` and
+        `dequeue` have to be called: always, unless `may_find_none`, if no job would be leased.
+        Raise an error that is known at once.
+        """
+
+
 class Store(Protocol):
     """Jobs by namespace and topic. Namespaces and topics are created on first use."""
 
-    has_quick_takes: bool  # whether `begin_take` ever begins a call
+    @property
+    def quick_takes(self) -> QuickTakes | None:
+        """Takes without a task; None if every take needs one."""
 
     async def start(self) -> None:
         """Recover the stored jobs, and start the background work."""
@@ -96,24 +120,6 @@ class Store(Protocol):
         """Lease up to `limit` jobs; wait up to `wait_ms` for one.
 
         `lease_ms` None: the lease of the topic.
-        """
-
-    def begin_take(
-        self,
-        namespace: str,
-        topic: str,
-        handles: list[Handle],
-        limit: int,
-        lease_ms: int | None,
-        on_done: OnTaken,
-        *,
-        may_find_none: bool,
-    ) -> bool:
-        """Begin `ack` and then `dequeue` without a wait and without a task.
-
-        Call `on_done` with the result or error. Return False, with nothing changed, if `ack` and
-        `dequeue` have to be called: always, unless `may_find_none`, if no job would be leased.
-        Raise an error that is known at once.
         """
 
     async def ack(self, namespace: str, topic: str, handles: list[Handle]) -> list[Outcome]: ...

@@ -25,7 +25,7 @@ from leveret.http.jobs.calls import (
     wanted_jobs,
 )
 from leveret.job_model import Enqueued, Handle
-from leveret.job_service.store import AckedAndTaken, Store
+from leveret.job_service.store import AckedAndTaken, QuickTakes
 
 # A larger body may hold many jobs. If the store declines them, the body is decoded twice.
 BODY_BYTES_MAX: Final = 4_096
@@ -71,7 +71,7 @@ def ack_and_dequeue(
 ) -> bool:
     """Ack jobs of one topic and lease its next ones, if no call has to wait for that."""
     store = node.jobs.maybe_store()
-    if store is None or not store.has_quick_takes or len(body) > BODY_BYTES_MAX:
+    if store is None or store.quick_takes is None or len(body) > BODY_BYTES_MAX:
         return False
     try:
         caller = Caller(node, store, token_access(node, token))
@@ -86,13 +86,13 @@ def ack_and_dequeue(
         acked = [(outcome, 0) for outcome in found.outcomes]
         return batch_status(acked), acked_and_leased(acked, found.jobs)
 
-    return _begin_take(store, wanted, handles, shown, respond)
+    return _begin_take(store.quick_takes, wanted, handles, shown, respond)
 
 
 def dequeue(node: NodeView, token: str, query: bytes, body: bytes, respond: Respond) -> bool:
     """Lease jobs, if the call does not have to wait for one."""
     store = node.jobs.maybe_store()
-    if store is None or not store.has_quick_takes or body:
+    if store is None or store.quick_takes is None or body:
         return False
     try:
         wanted = wanted_jobs(Caller(node, store, token_access(node, token)), query)
@@ -102,11 +102,11 @@ def dequeue(node: NodeView, token: str, query: bytes, body: bytes, respond: Resp
     def shown(found: AckedAndTaken) -> tuple[int, object]:
         return 200, [leased_job_info(job) for job in found.jobs]
 
-    return _begin_take(store, wanted, [], shown, respond)
+    return _begin_take(store.quick_takes, wanted, [], shown, respond)
 
 
 def _begin_take(
-    store: Store,
+    takes: QuickTakes,
     wanted: WantedJobs,
     handles: list[Handle],
     shown: Callable[[AckedAndTaken], tuple[int, object]],
@@ -123,7 +123,7 @@ def _begin_take(
             _respond_failure(respond, found)
 
     try:
-        return store.begin_take(
+        return takes.begin_take(
             wanted.namespace,
             wanted.topic,
             handles,

@@ -52,7 +52,7 @@ from leveret.job_service.embedded.rate_limits import RateLimits
 from leveret.job_service.embedded.schedules import Schedules
 from leveret.job_service.embedded.topic import TOPIC_ARGUMENTS, Topic
 from leveret.job_service.report import StoreReport
-from leveret.job_service.store import AckedAndTaken, OnEnqueued, OnTaken, tell_end
+from leveret.job_service.store import AckedAndTaken, OnEnqueued, OnTaken, QuickTakes, tell_end
 
 SETTINGS: Final = "job-topic"  # kind of the entries in the register
 _encode: Final = msgspec.json.Encoder().encode
@@ -61,8 +61,6 @@ _settings: Final = msgspec.json.Decoder(TopicSettings)
 
 class EmbeddedStore:
     """Jobs on the engine of this node."""
-
-    has_quick_takes = True
 
     def __init__(self, host: Host, *, rate: int = 0) -> None:
         self._host = host
@@ -73,6 +71,10 @@ class EmbeddedStore:
         self._schedules = Schedules(host.broker, self._put_scheduled)
         self._is_draining = False
         self._unsafe: set[int] = set()  # jobs that are not on disk yet
+
+    @property
+    def quick_takes(self) -> QuickTakes:
+        return self
 
     async def start(self) -> None:
         with self._host.turn():
@@ -236,7 +238,7 @@ class EmbeddedStore:
     async def ack_and_dequeue(
         self, namespace: str, topic: str, handles: list[Handle], limit: int, lease_ms: int | None
     ) -> tuple[list[Outcome], list[LeasedJob]] | None:
-        return None
+        return None  # `begin_take` does what can be done in one step
 
     async def nack(
         self,

@@ -59,7 +59,7 @@ from leveret.job_service.shards.tables import (
 from leveret.job_service.shards.timestamps import to_ms
 from leveret.job_service.shards.topic_name import TopicName
 from leveret.job_service.shards.wal import Wal
-from leveret.job_service.store import OnEnqueued, OnTaken
+from leveret.job_service.store import OnEnqueued, QuickTakes
 
 POLL_S: Final = 0.05  # between two tries to drain
 
@@ -69,7 +69,7 @@ log = logging.getLogger(__name__)
 class ShardsStore:
     """The store of one node; `leveret.job_service.shards.open_store` makes one."""
 
-    has_quick_takes = False
+    quick_takes: QuickTakes | None = None
 
     def __init__(
         self,
@@ -347,19 +347,6 @@ class ShardsStore:
         self, namespace: str, topic: str, limit: int, lease_ms: int | None, wait_ms: int
     ) -> list[LeasedJob]:
         return await self._dequeuer.dequeue((namespace, topic), limit, lease_ms, wait_ms)
-
-    def begin_take(
-        self,
-        namespace: str,
-        topic: str,
-        handles: list[Handle],
-        limit: int,
-        lease_ms: int | None,
-        on_done: OnTaken,
-        *,
-        may_find_none: bool,
-    ) -> bool:
-        return False
 
     async def ack(self, namespace: str, topic: str, handles: list[Handle]) -> list[Outcome]:
         return await self._settler.ack((namespace, topic), handles)
