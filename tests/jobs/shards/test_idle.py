@@ -42,6 +42,14 @@ SOON_MS = 1_500
 RESTING = structs.replace(QUICK, idle_s=3600.0)
 
 
+class Machine:
+    """A machine whose time a test sets wrong."""
+
+    def __init__(self) -> None:
+        self.ahead_s = 0.0
+        self.clock = Clock(lambda: time.time_ns() + round(self.ahead_s * 1e9))
+
+
 def shard_of(store: ShardsStore) -> Shard:
     return store._routes.shard_of(TOPIC)
 
@@ -246,14 +254,12 @@ def test_a_shard_learns_of_due_times_of_a_topic_that_moved_there(deployment: Dep
 def test_a_call_after_a_rest_measures_the_clock_first(
     deployment: Deployment, call: Callable[[ShardsStore], Awaitable[object]]
 ) -> None:
-    offset_s = 0.0
-    clock = Clock(lambda: time.time_ns() + round(offset_s * 1e9))
+    machine = Machine()
 
     async def main() -> None:
-        nonlocal offset_s
-        async with deployment.node(clock=clock, settings=RESTING) as store:
+        async with deployment.node(clock=machine.clock, settings=RESTING) as store:
             await until_at_rest(store)
-            offset_s = 7200.0
+            machine.ahead_s = 7200.0
             assert "ahead of" in await refuses(call(store), JobsUnavailableError)
 
     asyncio.run(main())
@@ -262,12 +268,10 @@ def test_a_call_after_a_rest_measures_the_clock_first(
 def test_a_call_measures_the_clock_first_although_all_connections_are_in_use(
     deployment: Deployment,
 ) -> None:
-    offset_s = 0.0
-    clock = Clock(lambda: time.time_ns() + round(offset_s * 1e9))
+    machine = Machine()
 
     async def main() -> None:
-        nonlocal offset_s
-        async with deployment.node(clock=clock, settings=RESTING) as store:
+        async with deployment.node(clock=machine.clock, settings=RESTING) as store:
             await until_at_rest(store)
             shard = shard_of(store)
             are_used = asyncio.Barrier(len(shard._free) + 1)
@@ -280,7 +284,7 @@ def test_a_call_measures_the_clock_first_although_all_connections_are_in_use(
             calls = asyncio.gather(*(shard.run(use) for _ in list(shard._free)))
             await are_used.wait()
             assert not shard._free
-            offset_s = 7200.0
+            machine.ahead_s = 7200.0
             assert "ahead of" in await refuses(store.enqueue([new()]), JobsUnavailableError)
             is_over.set()
             await calls
@@ -355,14 +359,12 @@ def test_the_system_looks_after_connections_that_rest(deployment: Deployment) ->
 def test_calls_at_the_same_time_after_a_rest_wait_for_the_same_measurement(
     deployment: Deployment,
 ) -> None:
-    offset_s = 0.0
-    clock = Clock(lambda: time.time_ns() + round(offset_s * 1e9))
+    machine = Machine()
 
     async def main() -> None:
-        nonlocal offset_s
-        async with deployment.node(clock=clock, settings=RESTING) as store:
+        async with deployment.node(clock=machine.clock, settings=RESTING) as store:
             await until_at_rest(store)
-            offset_s = 7200.0
+            machine.ahead_s = 7200.0
             calls = [refuses(store.enqueue([new()]), JobsUnavailableError) for _ in range(3)]
             assert all("ahead of" in text for text in await asyncio.gather(*calls))
 

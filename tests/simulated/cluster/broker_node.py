@@ -128,6 +128,14 @@ class SimulatedBroker(Machine):
         self.node = None
 
 
+def start_nodes(network: Network, names: list[str]) -> list[SimulatedBroker]:
+    """Start nodes that list each other."""
+    nodes = [SimulatedBroker(network, name, names) for name in names]
+    for node in nodes:
+        node.start()
+    return nodes
+
+
 def _ignore(machine: SimulatedBroker, number: int) -> None:
     """Do nothing: the default of a callback."""
 

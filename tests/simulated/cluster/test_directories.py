@@ -1,6 +1,6 @@
 """The data directory of a node belongs to that node."""
 
-from tests.simulated.cluster.broker_node import SimulatedBroker
+from tests.simulated.cluster.broker_node import SimulatedBroker, start_nodes
 from tests.simulated.network import Network
 from tests.simulated.schedule import Schedule
 
@@ -11,10 +11,8 @@ def test_a_node_with_the_directory_of_another_node_does_not_start(seed: int) -> 
     print(f"seed {seed}")
     with Schedule(seed) as schedule:
         network = Network(schedule)
-        nodes = [SimulatedBroker(network, name, NAMES) for name in NAMES]
+        nodes = start_nodes(network, NAMES)
         _, b, c = nodes
-        for node in nodes:
-            node.start()
         schedule.run_until(lambda: all(_knows_all(node) for node in nodes), 60)
         for node in (b, c):
             node.kill()

@@ -3,7 +3,7 @@
 from functools import partial
 
 from leveret.cluster.member import ClusterMember
-from tests.simulated.cluster.broker_node import SimulatedBroker
+from tests.simulated.cluster.broker_node import SimulatedBroker, start_nodes
 from tests.simulated.network import Network
 from tests.simulated.schedule import Schedule
 
@@ -14,9 +14,7 @@ def test_node_that_hands_its_lead_over_says_once_that_its_broker_is_dropped(seed
     print(f"seed {seed}")
     with Schedule(seed) as schedule:
         network = Network(schedule)
-        nodes = [SimulatedBroker(network, name, NAMES) for name in NAMES]
-        for node in nodes:
-            node.start()
+        nodes = start_nodes(network, NAMES)
         schedule.run_until(lambda: all(is_voter(nodes, name) for name in NAMES), 60)
         dropped: list[str] = []
         for node in nodes:

@@ -4,7 +4,7 @@ import pytest
 
 from leveret.runtime import cluster_facts
 from leveret.runtime.cluster_facts import LOOK_S
-from tests.simulated.cluster.broker_node import SimulatedBroker
+from tests.simulated.cluster.broker_node import start_nodes
 from tests.simulated.network import Network
 from tests.simulated.schedule import Schedule
 
@@ -25,9 +25,7 @@ def test_log_names_each_lost_node_and_the_lost_majority_once(
     print(f"seed {seed}")
     with Schedule(seed) as schedule:
         network = Network(schedule)
-        nodes = [SimulatedBroker(network, name, NAMES) for name in NAMES]
-        for node in nodes:
-            node.start()
+        nodes = start_nodes(network, NAMES)
         schedule.run_until(lambda: any(node.is_serving() for node in nodes), 60)
         schedule.run_for(4 * LOOK_S)
         caplog.clear()

@@ -11,7 +11,7 @@ from leveret.http.framework.node import NodeReport
 from leveret.runtime.cluster_facts import HAND_OVER_PAUSE_S, LOOK_S
 from leveret.runtime.machine import read_machine
 from leveret.storage.store import DISK_FULL
-from tests.simulated.cluster.broker_node import SimulatedBroker
+from tests.simulated.cluster.broker_node import SimulatedBroker, start_nodes
 from tests.simulated.network import Network
 from tests.simulated.schedule import Schedule
 
@@ -30,9 +30,7 @@ def report_free(node: SimulatedBroker, free_bytes: int) -> None:
 def formed(schedule: Schedule) -> tuple[list[SimulatedBroker], SimulatedBroker]:
     """Return three nodes that serve clients, and the one that leads."""
     network = Network(schedule)
-    nodes = [SimulatedBroker(network, name, NAMES) for name in NAMES]
-    for node in nodes:
-        node.start()
+    nodes = start_nodes(network, NAMES)
     schedule.run_until(lambda: any(node.is_serving() for node in nodes), 60)
     schedule.run_for(2 * LOOK_S)
     return nodes, next(node for node in nodes if node.is_serving())

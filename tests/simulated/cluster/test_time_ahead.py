@@ -3,7 +3,7 @@
 from leveret.cluster.faults import DEGRADED
 from leveret.runtime.cluster_facts import LOOK_S
 from tests.simulated.clients import Accounts, Publisher
-from tests.simulated.cluster.broker_node import SimulatedBroker
+from tests.simulated.cluster.broker_node import start_nodes
 from tests.simulated.network import Network
 from tests.simulated.schedule import Schedule
 
@@ -15,9 +15,7 @@ def test_new_leader_says_that_its_time_is_ahead(seed: int) -> None:
     print(f"seed {seed}")
     with Schedule(seed) as schedule:
         network = Network(schedule)
-        nodes = [SimulatedBroker(network, name, NAMES) for name in NAMES]
-        for node in nodes:
-            node.start()
+        nodes = start_nodes(network, NAMES)
         schedule.run_until(lambda: any(node.is_serving() for node in nodes), 60)
         schedule.run_for(2 * LOOK_S)
         early = next(node for node in nodes if node.is_serving())
