@@ -36,6 +36,8 @@ QUIET = structs.replace(
     sweep_after_s=600.0,
     flush_interval_ms=600_000,
     unwritten_s=600.0,
+    announced_s=600.0,
+    silent_s=3_600.0,
     node_lease_ms=3_600_000,
 )
 TOPIC = "n", "t"  # of `new`

@@ -9,7 +9,8 @@ import pytest
 
 from leveret.job_model import Handle, LeasedJob, Outcome, TopicSettings
 from leveret.job_service.shards import ShardsStore
-from leveret.job_service.shards.background import note_writer
+from leveret.job_service.shards.background import note_writer, own_acks, silent_nodes
+from leveret.job_service.shards.background.own_acks import OwnAcks
 from leveret.job_service.shards.resharding.topic_mover import open_mover
 from leveret.job_service.shards.shard import Shard
 from leveret.job_service.shards.sql.loader import (
@@ -23,6 +24,7 @@ from tests.jobs.shards.deployment import (
     QUICK,
     QUIET,
     TOPIC,
+    WITHIN_S,
     Deployment,
     abandon,
     drain,
@@ -40,7 +42,14 @@ OVER_MS = LEASE_MS + PREFETCH_OFFERED_MS + PREFETCH_MARGIN_MS  # the lease of ev
 
 
 async def taken(store: ShardsStore, count: int, topic: str = "t", more: int = 0) -> list[LeasedJob]:
-    """Hand out so many prefetched jobs; `more` of them stay on the list."""
+    """Hand out so many prefetched jobs; `more` of them stay on the list. The node is announced."""
+    await announce(store, topic)
+    return await handed_out(store, count, topic, more)
+
+
+async def handed_out(
+    store: ShardsStore, count: int, topic: str = "t", more: int = 0
+) -> list[LeasedJob]:
     name = "n", topic
     await store.enqueue([new(topic, b"%d" % number) for number in range(count + more)])
     await store._updater.flush(name)
@@ -48,6 +57,20 @@ async def taken(store: ShardsStore, count: int, topic: str = "t", more: int = 0)
     jobs = await store.dequeue(*name, count, LEASE_MS, 0)
     assert len(jobs) == count
     return jobs
+
+
+async def announce(store: ShardsStore, topic: str = "t") -> None:
+    """Let a node announce itself, as it does soon after the first ack of a topic."""
+    own = store._notes._own["n", topic] = OwnAcks(store._settings.announced_s)
+    own.ask(asyncio.get_running_loop().time())
+    await store._notes.write(("n", topic))
+    assert own.may_note(asyncio.get_running_loop().time())
+
+
+async def look(store: ShardsStore) -> None:
+    """Let a node look for leases that ran out."""
+    for shard in store._shards:
+        await store._ticker._look(shard)
 
 
 async def quick_ack(store: ShardsStore, jobs: list[LeasedJob], topic: str = "t") -> None:
@@ -126,6 +149,7 @@ def test_any_node_acks_and_leaves_the_list_to_the_node_that_filled_it(
         async with deployment.two_nodes(settings=QUIET) as (first, second):
             jobs = await taken(first, 1, more=1)
             second._prefetcher._listed.add(TOPIC)  # as if the node had looked at the lists
+            await announce(second)
             await quick_ack(second, jobs)
             for shard in second._shards:
                 await second._prefetcher._tidy_all(shard)
@@ -310,17 +334,19 @@ def test_a_lease_that_ran_out_is_taken_back_after_the_notes_are_written(
     deployment: Deployment, is_by_dequeue: bool
 ) -> None:
     clock = ManualClock()
+    at_once = msgspec.structs.replace(QUIET, silent_s=0.0)  # the killed node is silent
 
     async def main() -> None:
-        async with deployment.node("b", clock, QUIET) as store:  # writes no notes by itself
+        async with deployment.node("b", clock, at_once) as store:  # writes no notes by itself
             killed = await deployment.started("a", clock, QUIET)
             acked, lost = await taken(killed, 2)
             await quick_ack(killed, [acked])
             await abandon(killed)
             clock.advance(OVER_MS / 1000)
+            assert await store.dequeue(*TOPIC, 10, LEASE_MS, 0) == []
+            await look(store)
             if not is_by_dequeue:
-                for shard in store._shards:
-                    await store._ticker.handle_due(shard)
+                await look(store)
             (job,) = await store.dequeue(*TOPIC, 10, LEASE_MS, 0)
             assert job.id == lost.id
             assert await store.find(*TOPIC, acked.id) is None
@@ -417,7 +443,7 @@ def test_a_node_notes_its_acks_again_while_the_shard_is_away(
                 await quick_ack(first, jobs, there)  # nobody has noticed yet
                 redis_server.wipe()
                 for _ in range(2):
-                    await first._notes.note_again(first._shards[1])
+                    await first._notes.save_late(first._shards[1])
                 assert len((await second._redis.notes(("n", there)))[1]) == 2
                 clock.advance(OVER_MS / 1000)
             finally:
@@ -426,6 +452,147 @@ def test_a_node_notes_its_acks_again_while_the_shard_is_away(
             assert await drain(second, there) == []
             assert await apart.is_empty("items")
             await eventually(lambda: is_up_again(first._shards[1]))
+
+    asyncio.run(main())
+
+
+def test_a_lease_stays_while_another_node_may_have_an_ack_of_it(
+    deployment: Deployment, redis_server: RedisServer
+) -> None:
+    """Redis has lost the notes, so nobody but the node that has accepted the ack knows of it."""
+    clock = ManualClock()
+
+    async def main() -> None:
+        async with deployment.two_nodes(clock, QUIET) as (first, second):
+            acked, lost = await taken(first, 2)
+            await quick_ack(first, [acked])
+            redis_server.wipe()
+            clock.advance(OVER_MS / 1000)
+            for _ in range(2):
+                await look(second)
+                assert await second.dequeue(*TOPIC, 10, LEASE_MS, 0) == []
+            await first._notes.write(TOPIC)
+            assert await drain(second, "t") == [lost.payload]
+            assert await deployment.is_empty("items")
+
+    asyncio.run(main())
+
+
+def test_a_lease_stays_while_redis_has_not_answered_an_ack_of_it(deployment: Deployment) -> None:
+    clock = ManualClock()
+
+    async def main() -> None:
+        port = int(deployment.redis_url.rpartition(":")[2].partition("/")[0])
+        async with proxy(port) as line:
+            url = f"redis://127.0.0.1:{line.port}/{deployment.redis_url.rpartition('/')[2]}"
+            async with (
+                deployment.at(redis_url=url).node("a", clock, QUIET) as first,
+                deployment.node("b", clock, QUIET) as second,
+            ):
+                acked, lost = await taken(first, 2)
+                line.stall()
+                asking = asyncio.get_running_loop().create_task(first.ack(*TOPIC, handles([acked])))
+                await eventually(lambda: not first._notes._own[TOPIC].is_idle)
+                clock.advance(OVER_MS / 1000)
+                await first._notes._write_own(TOPIC, first._notes._own[TOPIC])
+                assert await second.dequeue(*TOPIC, 10, LEASE_MS, 0) == []
+                line.flow()
+                assert await asking == [Outcome.DONE]
+                await first._notes.write(TOPIC)
+                assert await drain(second, "t") == [lost.payload]
+
+    asyncio.run(main())
+
+
+def test_late_notes_do_not_wait_for_redis(deployment: Deployment) -> None:
+    at_once = msgspec.structs.replace(QUIET, unwritten_s=0.0)
+
+    async def main() -> None:
+        port = int(deployment.redis_url.rpartition(":")[2].partition("/")[0])
+        async with proxy(port) as line:
+            url = f"redis://127.0.0.1:{line.port}/{deployment.redis_url.rpartition('/')[2]}"
+            async with deployment.at(redis_url=url).node(settings=at_once) as store:
+                await quick_ack(store, await taken(store, 1))
+                line.stall()  # every question to Redis would wait for a minute
+                shard = store._routes.shard_of(TOPIC)
+                async with asyncio.timeout(WITHIN_S / 2):
+                    await store._notes.save_late(shard)
+                assert await deployment.is_empty("items")
+                line.flow()
+
+    asyncio.run(main())
+
+
+def test_the_first_ack_announces_the_node_and_a_rest_ends_the_announcement(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own_acks, "LINGER_S", 0.5)
+    short = msgspec.structs.replace(QUICK, announced_s=0.5)
+
+    async def is_withdrawn() -> bool:
+        return await deployment.is_empty("ack_nodes")
+
+    async def is_announced() -> bool:
+        return not await is_withdrawn()
+
+    async def main() -> None:
+        async with deployment.node(settings=short) as store:
+            jobs = await handed_out(store, 1)
+            assert await is_withdrawn()
+            assert await store.ack(*TOPIC, handles(jobs)) == [Outcome.DONE]
+            assert not store._notes.topics
+            await eventually(is_announced)
+            await eventually(is_withdrawn)
+
+    asyncio.run(main())
+
+
+def test_a_node_that_stops_withdraws_its_announcements(deployment: Deployment) -> None:
+    async def main() -> None:
+        async with deployment.node(settings=QUIET) as store:
+            await taken(store, 1)
+            assert not await deployment.is_empty("ack_nodes")
+        assert await deployment.is_empty("ack_nodes")
+
+    asyncio.run(main())
+
+
+def test_an_old_announcement_does_not_count(deployment: Deployment) -> None:
+    short = msgspec.structs.replace(QUIET, announced_s=0.0)
+
+    async def main() -> None:
+        async with deployment.node(settings=short) as store:
+            jobs = await handed_out(store, 1)
+            assert await store.ack(*TOPIC, handles(jobs)) == [Outcome.DONE]
+            assert await deployment.is_empty("items")
+
+    asyncio.run(main())
+
+
+def test_a_node_is_silent_only_if_the_shard_has_answered_all_the_time(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock()
+    settings = msgspec.structs.replace(QUIET, silent_s=0.001)
+
+    async def main() -> None:
+        async with deployment.node("b", clock, settings) as store:
+            killed = await deployment.started("a", clock, QUIET)
+            await taken(killed, 1)
+            await abandon(killed)
+            clock.advance(OVER_MS / 1000)
+            monkeypatch.setattr(silent_nodes, "GAP_S", -1.0)  # each look comes after an outage
+            for _ in range(3):
+                await look(store)
+            assert await store.dequeue(*TOPIC, 10, LEASE_MS, 0) == []
+            monkeypatch.setattr(silent_nodes, "GAP_S", WITHIN_S)
+
+            async def is_removed() -> bool:
+                await look(store)
+                return await deployment.is_empty("ack_nodes")
+
+            await eventually(is_removed)
+            assert len(await drain(store, "t")) == 1
 
     asyncio.run(main())
 

@@ -33,6 +33,7 @@ STEPS: Final = (
     "step_14_settle",
     "step_15_put_plain",
     "step_16_notes",
+    "step_17_ack_nodes",
 )
 
 

@@ -33,6 +33,10 @@ class ShardsSettings(msgspec.Struct, kw_only=True, frozen=True):
     prefetch_max: int = 100  # jobs of a topic that are leased ahead
     prefetch_from: int = 20  # dequeues in a second from which a topic is busy; 0: never
     unwritten_s: float = 1.0  # oldest note of an ack; while one is older, acks ask the shard
+    # How long a node that has announced itself may answer acks by notes. This and the deadline of a
+    # call are shorter than `silent_s` together.
+    announced_s: float = 3.0
+    silent_s: float = 10.0  # without a new announcement, after which one is removed
     connections_max: int = 8  # to each shard
     deadline_s: float = 5.0  # of every call to Redis or a shard
     probe_s: float = 0.5  # between two checks of a server that is down or in use

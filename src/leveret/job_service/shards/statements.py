@@ -20,7 +20,7 @@ NOTIFY: Final = "SELECT leveret_notify($1, $2)"  # of ready or prefetched jobs, 
 TAKE_BACK: Final = "SELECT leveret_take_back($1, $2, $3::BIGINT[], $4::BIGINT[])"
 WRITE_NOTES: Final = (
     "SELECT leveret_write_notes($1, $2, $3::BIGINT[], $4::BIGINT[], $5::BIGINT[], $6::BIGINT[],"
-    " $7::TIMESTAMPTZ[])"
+    " $7::TIMESTAMPTZ[], $8::UUID, $9::TIMESTAMPTZ, $10::BOOLEAN)"
 )
 ACK: Final = "SELECT * FROM leveret_ack($1, $2, $3::BIGINT[], $4::BIGINT[], coalesce($5, now()))"
 NACK: Final = (

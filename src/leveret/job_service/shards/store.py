@@ -94,7 +94,7 @@ class ShardsStore:
             self._redis, self._shards, self._routes, self._tables, self._wal, self._id_generator
         )
         self._sweeper = Sweeper(self._wal, self._shards, self._routes, self._tables, self._signals)
-        self._notes = NoteWriter(self._redis, self._routes, self._tables)
+        self._notes = NoteWriter(self._redis, self._routes, self._tables, self._wal)
         self._prefetcher = Prefetcher(self._redis, self._routes, self._tables, self._notes)
         self._flushers = [self._flusher(shard) for shard in self._shards]
         self._updater = self._make_updater()
@@ -110,6 +110,7 @@ class ShardsStore:
         )
         self._schedules = Schedules(self._shards, self._tables, self.enqueue)
         self._ticker = Ticker(
+            self._shards,
             self._routes,
             self._tables,
             self._schedules,
@@ -281,9 +282,9 @@ class ShardsStore:
         while True:
             await self._try_to("flush all buffers", self._updater.flush_all)
             await self._try_to("sweep the local log", self._sweep_all)
-            for topic in self._notes.topics:
+            for topic in self._notes.own_topics:
                 await self._try_to("write the notes", partial(self._notes.write, topic))
-            if not (self._wal.outstanding or self._wal.undone or self._notes.topics):
+            if not (self._wal.outstanding or self._wal.undone or self._notes.own_topics):
                 return
             await asyncio.sleep(POLL_S)
 

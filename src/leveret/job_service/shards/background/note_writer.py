@@ -7,24 +7,28 @@ moment later, with many others. These rules keep an acked job from being deliver
   (`leases_noted_at`).
 - An ack is noted only while its lease lasts for another `ACK_LEFT_MS`. So no note comes later than
   that for a lease that may be taken back.
-- A node keeps the notes of the acks that it has accepted until it has written them itself. So a
-  Redis that loses its memory loses no ack. While they cannot be written, the node puts them into
-  Redis again, so that other nodes find them when the shard is back.
+- A node keeps the notes of the acks that it has accepted until it has written them itself. It
+  announces itself on the shard before it accepts any (`own_acks.py`). The shard takes back no lease
+  for which an announced node may have an ack. So no ack is lost if Redis loses its memory or is
+  silent, however long the shard is away.
 - While the notes of a topic cannot be written, its acks are not noted.
 
-A node that is killed leaves its notes in Redis, where all nodes find them. Notes can be written any
+A node that is killed leaves its notes in Redis, where all nodes find them. Its announcement is
+removed after a while (`silent_nodes.py`). So is that of a node that cannot reach the shard, which
+puts the notes that it keeps into Redis again if Redis has lost them. Notes can be written any
 number of times.
 """
 
 import asyncio
 import logging
-from collections.abc import Iterable
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
+from uuid import UUID
 
 from leveret.errors import JobsError
 from leveret.job_model import Handle
 from leveret.job_service.shards import statements
+from leveret.job_service.shards.background.own_acks import OwnAcks
 from leveret.job_service.shards.prefetched_job import QuickAcks, decode_ack, decode_note, encode_ack
 from leveret.job_service.shards.redis.prefetch_client import NOTES_MAX, PrefetchClient
 from leveret.job_service.shards.routing import ShardMap
@@ -33,6 +37,7 @@ from leveret.job_service.shards.sql.loader import ACK_LEFT_MS, PREFETCH_MARGIN_M
 from leveret.job_service.shards.tables import Tables
 from leveret.job_service.shards.timestamps import to_ms, to_timestamp
 from leveret.job_service.shards.topic_name import TopicName
+from leveret.job_service.shards.wal import Wal
 
 NOTED_TOGETHER: Final = 100  # acks of one call; for more, a transaction costs little
 WRITTEN_AT: Final = 500  # acks of a topic that this node has noted: they are written at once
@@ -41,23 +46,38 @@ KEPT_MAX: Final = 10_000  # acks of a topic that this node has noted; further ac
 log = logging.getLogger(__name__)
 
 
+class News(NamedTuple):
+    """What a shard learns of this node, which writes notes: its announcement, or the end of it."""
+
+    node: UUID | None
+    until: datetime | None  # all its acks are written whose leases ended by then
+    is_last: bool  # it withdraws the announcement with this time
+
+
+NO_NEWS: Final = News(None, None, is_last=False)
+
+
 class NoteWriter:
     """Writes notes, and keeps those of the acks that this node has accepted."""
 
-    def __init__(self, redis: PrefetchClient, routes: ShardMap, tables: Tables) -> None:
+    def __init__(self, redis: PrefetchClient, routes: ShardMap, tables: Tables, wal: Wal) -> None:
         self._redis = redis
         self._routes = routes
         self._tables = tables
-        # By topic: the notes that are not known to be in the table, and when each was accepted, by
-        # the clock of the event loop.
-        self._kept: dict[TopicName, dict[bytes, float]] = {}
-        self.are_many = asyncio.Event()  # notes of a topic should be written at once
+        self._wal = wal  # its origin identifies this node
+        self._own: dict[TopicName, OwnAcks] = {}
+        self.has_work = asyncio.Event()  # notes or an announcement should be written at once
         self.is_stopping = False  # if True, acks are not noted
 
     @property
     def topics(self) -> list[TopicName]:
         """Return the topics with notes of this node."""
-        return list(self._kept)
+        return [topic for topic, own in self._own.items() if len(own)]
+
+    @property
+    def own_topics(self) -> list[TopicName]:
+        """Return the topics with notes or announcements of this node."""
+        return list(self._own)
 
     def acks_of(self, topic: TopicName, handles: list[Handle]) -> QuickAcks | None:
         """Return the acks of jobs as notes for Redis; None if the shard must be asked."""
@@ -68,55 +88,101 @@ class NoteWriter:
         if settings.sync == "always" or not is_usable:
             return None
         shard = self._routes.shard_of(topic)
-        if not (shard.is_up and shard.is_fresh) or self._is_late(topic):
+        if not (shard.is_up and shard.is_fresh and self._may_note(topic)):
             return None
         notes = [encode_ack(each.id, each.token) for each in handles if each.token is not None]
         return QuickAcks(notes, ACK_LEFT_MS) if len(notes) == len(handles) else None
 
-    def _is_late(self, topic: TopicName) -> bool:
-        """Return whether notes of this node are not written although it is time."""
-        kept = self._kept.get(topic)
-        if not kept:
+    def _may_note(self, topic: TopicName) -> bool:
+        """Return whether acks may be noted now. If not, plan an announcement for later ones."""
+        own = self._own.get(topic)
+        if own is None:
+            own = self._own[topic] = OwnAcks(self._tables.settings.announced_s)
+        own.ask(_now_s())
+        if not own.may_note(_now_s()):
+            self.has_work.set()
             return False
-        age_s = asyncio.get_running_loop().time() - next(iter(kept.values()))
-        return age_s > self._tables.settings.unwritten_s or len(kept) >= KEPT_MAX
+        return not self._is_late(own)
 
-    def keep(self, topic: TopicName, notes: Iterable[bytes]) -> None:
+    def _is_late(self, own: OwnAcks) -> bool:
+        """Return whether notes of this node are not written although it is time."""
+        return own.age_s(_now_s()) > self._tables.settings.unwritten_s or len(own) >= KEPT_MAX
+
+    def begin(self, topic: TopicName, shard_ms: int) -> int:
+        """Note that Redis is asked for acks at a time of the shard; return a number for `end`."""
+        return self._own[topic].begin(shard_ms)
+
+    def end(self, topic: TopicName, number: int, accepted: list[bytes]) -> None:
         """Keep the notes of acks that Redis has accepted, until they are written."""
-        kept = self._kept.setdefault(topic, {})
-        kept.update(dict.fromkeys(notes, asyncio.get_running_loop().time()))
-        if not kept:
-            del self._kept[topic]
-        elif len(kept) >= WRITTEN_AT:
-            self.are_many.set()
+        own = self._own[topic]
+        own.end(number, accepted, _now_s())
+        if len(own) >= WRITTEN_AT:
+            self.has_work.set()
 
-    async def write(self, topic: TopicName, *, is_urgent: bool = True) -> None:
-        """Write the notes of a topic that there are now.
+    async def write(
+        self, topic: TopicName, *, is_urgent: bool = True, is_lazy: bool = False
+    ) -> None:
+        """Write the notes of a topic that there are now, and renew the announcement of this node.
 
         `is_urgent`: wait while the topic is being moved. Else raise TopicStoppedError then.
+        `is_lazy`: if there are no notes, do not renew the announcement before it is time.
         """
+        own = self._own.get(topic)
         is_more = True
         while is_more:
             handed, acked = await self._read(topic)
-            own = list(self._kept.get(topic, ()))[:NOTES_MAX]
-            if not (handed or acked or own):
+            kept = own.first(NOTES_MAX) if own else []
+            is_more = max(len(handed), len(acked), len(kept)) == NOTES_MAX
+            done = list(dict.fromkeys([*acked, *kept]))
+            has_notes = bool(handed or done)
+            news = NO_NEWS
+            if own is not None and not is_more:
+                news = self._news(topic, own, is_lazy and not has_notes)
+            if not has_notes and news == NO_NEWS:
                 return
-            is_more = max(len(handed), len(acked), len(own)) == NOTES_MAX
-            done = list(dict.fromkeys([*acked, *own]))
-            await self._write(topic, handed, done, is_urgent)
-            self._forget(topic, done)
-            try:
-                await self.remove(topic, handed, done)
-            except JobsError as error:
-                log.info("notes of %s are written again later: %s", topic[1], error)
+            await self._write(topic, handed, done, news, is_urgent)
+            if has_notes and not await self._try_to_remove(topic, handed, done):
                 return
+
+    async def _write_own(self, topic: TopicName, own: OwnAcks) -> None:
+        """Write the notes that this node keeps, without asking Redis."""
+        is_more = True
+        while is_more:
+            kept = own.first(NOTES_MAX)
+            is_more = len(kept) == NOTES_MAX
+            news = NO_NEWS if is_more else self._news(topic, own, is_lazy=False)
+            await self._write(topic, [], kept, news, is_urgent=False)
+
+    def _news(self, topic: TopicName, own: OwnAcks, is_lazy: bool) -> News:
+        """Return what the shard must learn of this node when it has the notes that are kept."""
+        if own.is_idle and (self.is_stopping or own.may_withdraw(_now_s())):
+            del self._own[topic]
+            return News(self._wal.origin, own.announced, is_last=True) if own.announced else NO_NEWS
+        is_due = own.must_announce(_now_s()) or (own.announced is not None and not is_lazy)
+        if self.is_stopping or not is_due:
+            return NO_NEWS
+        until_ms = own.asked_before_ms(self._shard_ms(topic)) + PREFETCH_MARGIN_MS
+        return News(self._wal.origin, to_timestamp(until_ms), is_last=False)
+
+    def _shard_ms(self, topic: TopicName) -> int:
+        """Return the time of the shard of a topic."""
+        health = self._routes.shard_of(topic).health
+        return health.server_time_ms(self._tables.clock.now_ms())
+
+    async def _try_to_remove(
+        self, topic: TopicName, handed: list[bytes], acked: list[bytes]
+    ) -> bool:
+        try:
+            await self.remove(topic, handed, acked)
+        except JobsError as error:
+            log.info("notes of %s are written again later: %s", topic[1], error)
+            return False
+        return True
 
     async def remove(self, topic: TopicName, handed: list[bytes], acked: list[bytes]) -> None:
         """Remove notes from Redis, because the table has them."""
         if self._redis.is_up:
-            shard = self._routes.shard_of(topic)
-            now_ms = shard.health.server_time_ms(self._tables.clock.now_ms())
-            await self._redis.remove_noted(topic, now_ms, handed, acked)
+            await self._redis.remove_noted(topic, self._shard_ms(topic), handed, acked)
 
     async def _read(self, topic: TopicName) -> tuple[list[bytes], list[bytes]]:
         """Return the notes in Redis; none if Redis does not answer."""
@@ -128,45 +194,56 @@ class NoteWriter:
         return [], []
 
     async def _write(
-        self, topic: TopicName, handed: list[bytes], acked: list[bytes], is_urgent: bool
+        self,
+        topic: TopicName,
+        handed: list[bytes],
+        acked: list[bytes],
+        news: News,
+        is_urgent: bool,
     ) -> None:
         # In the order of the ids: nodes that write the same notes wait for each other.
         done = dict(sorted(map(decode_ack, acked)))
         given = [each for each in map(decode_note, handed) if each[0] not in done]
         columns = [list(column) for column in zip(*given, strict=True)] or [[], [], []]
-        words = (list(done), list(done.values()), *columns)
+        words = (list(done), list(done.values()), *columns, *news)
+        asked_s = _now_s()
         if is_urgent:
             deadline_s = self._tables.settings.deadline_s
             await self._routes.ask(topic, deadline_s, statements.WRITE_NOTES, *words)
         else:
             shard = self._routes.shard_of(topic)
             await shard.fetch(statements.WRITE_NOTES, *topic, *words)
+        own = self._own.get(topic)
+        if own is not None:
+            own.forget(acked)
+            if news.until is not None and not news.is_last:
+                own.on_announced(news.until, asked_s)
         if given:
             first_ms = to_ms(min(end for _, _, end in given)) + PREFETCH_MARGIN_MS
             self._tables.expect_due(self._routes.shard_of(topic), first_ms)
 
-    async def note_again(self, shard: Shard) -> None:
-        """Put notes of this node into Redis that it has lost, while they cannot be written."""
-        for topic in self.topics:
-            is_late = self._routes.is_on(topic, shard) and self._is_late(topic)
-            if is_late and self._redis.is_up:
-                try:
-                    _, acked = await self._redis.notes(topic)
-                    left = self._kept.get(topic, {}).keys() - acked
-                    if left and len(acked) < NOTES_MAX:
-                        await self._redis.note_acks(topic, list(left))
-                except JobsError as error:
-                    log.info("acks of %s are not noted again: %s", topic[1], error)
+    async def save_late(self, shard: Shard) -> None:
+        """Write late notes of this node, for which leases wait. If that fails, note them again."""
+        for topic, own in list(self._own.items()):
+            if not (self._routes.is_on(topic, shard) and self._is_late(own)):
+                continue
+            try:
+                await self._write_own(topic, own)
+            except (JobsError, TopicStoppedError) as error:
+                log.info("acks of %s are not written: %s", topic[1], error)
+                await self._note_again(topic, own)
 
-    def _forget(self, topic: TopicName, notes: list[bytes]) -> None:
-        """Forget notes of this node that the table has."""
-        kept = self._kept.get(topic)
-        if kept is None:
+    async def _note_again(self, topic: TopicName, own: OwnAcks) -> None:
+        """Put the notes that this node keeps into Redis if it has lost them."""
+        if not self._redis.is_up:
             return
-        for note in notes:
-            kept.pop(note, None)
-        if not kept:
-            del self._kept[topic]
+        try:
+            _, acked = await self._redis.notes(topic)
+            left = own.without(acked)
+            if left and len(acked) < NOTES_MAX:
+                await self._redis.note_acks(topic, left)
+        except JobsError as error:
+            log.info("acks of %s are not noted again: %s", topic[1], error)
 
     def leases_noted_at(self, shard: Shard) -> datetime:
         """Return the last end of a lease that may be taken back if notes are read now."""
@@ -195,10 +272,14 @@ class NoteWriter:
 
     async def _noted_topics(self) -> set[TopicName]:
         """Return all topics that may have notes."""
-        found = set(self._kept)
+        found = set(self._own)
         if self._redis.is_up:
             try:
                 found |= set(await self._redis.prefetched_topics())
             except JobsError as error:
                 log.info("leases that ran out are taken back without the notes in Redis: %s", error)
         return found
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()

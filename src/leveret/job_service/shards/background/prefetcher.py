@@ -151,20 +151,23 @@ class Prefetcher:
         """
         shard = self._routes.shard_of(topic)
         now_ms = shard.health.server_time_ms(self._tables.clock.now_ms())
+        number = None if acks is None else self._notes.begin(topic, now_ms)
+        accepted: list[bytes] = []
         try:
             ended, left, outcomes, entries = await self._redis.pop(
                 topic, limit, now_ms, lease_ms, least_urgent, shard.index, acks
             )
+            if acks is not None:
+                letters = zip(acks.notes, outcomes, strict=True)
+                accepted = [note for note, letter in letters if letter == DONE]
         except JobsUnavailableError as error:
             log.info("prefetched jobs cannot be used, so the shard is asked: %s", error)
             if limit:
                 await self.try_to_take_back(topic)
             return b"", []
-        if acks is not None:
-            done = [
-                note for note, letter in zip(acks.notes, outcomes, strict=True) if letter == DONE
-            ]
-            self._notes.keep(topic, done)
+        finally:
+            if number is not None:
+                self._notes.end(topic, number, accepted)
         if limit or topic in self._left:  # the list of another node stays its own
             self._set_left(topic, left)
         if ended == b"old":
@@ -290,7 +293,7 @@ class Prefetcher:
             await self._wait()
             self._roll()
             try:
-                await self._notes.note_again(shard)
+                await self._notes.save_late(shard)
                 if shard.is_up and self._routes.is_loaded:
                     await self._tidy_all(shard)
             except JobsError as error:
@@ -299,16 +302,16 @@ class Prefetcher:
                 log.exception("the lists of prefetched jobs could not be kept in order")
 
     async def _wait(self) -> None:
-        """Wait until it is time to look at the lists, or until many notes are to be written."""
+        """Wait until it is time to look at the lists, or until there are notes to write at once."""
         try:
             async with asyncio.timeout(self._tables.settings.tick_s):
-                await self._notes.are_many.wait()
+                await self._notes.has_work.wait()
         except TimeoutError:
             pass
-        self._notes.are_many.clear()
+        self._notes.has_work.clear()
 
     async def _tidy_all(self, shard: Shard) -> None:
-        found = {*self._left, *self._notes.topics}
+        found = {*self._left, *self._notes.own_topics}
         if self._redis.is_up:
             found.update(await self._redis.prefetched_topics())
             self._listed = found
@@ -321,7 +324,7 @@ class Prefetcher:
                     await self._routes.refresh()
 
     async def _tidy(self, topic: TopicName) -> None:
-        await self._notes.write(topic, is_urgent=False)
+        await self._notes.write(topic, is_urgent=False, is_lazy=True)
         if not self._redis.is_up:
             return
         first = await self._redis.first_prefetched(topic)

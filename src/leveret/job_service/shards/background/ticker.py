@@ -13,6 +13,7 @@ from leveret.errors import JobsError
 from leveret.job_service.shards import statements
 from leveret.job_service.shards.background.note_writer import NoteWriter
 from leveret.job_service.shards.background.prefetcher import Prefetcher
+from leveret.job_service.shards.background.silent_nodes import SilentNodes
 from leveret.job_service.shards.counters import Counters
 from leveret.job_service.shards.ready_signals import ReadySignals
 from leveret.job_service.shards.routing import ShardMap
@@ -29,6 +30,7 @@ class Ticker:
 
     def __init__(
         self,
+        shards: list[Shard],
         routes: ShardMap,
         tables: Tables,
         schedules: Schedules,
@@ -44,6 +46,9 @@ class Ticker:
         self._signals = signals
         self._prefetcher = prefetcher
         self._notes = notes
+        self._silent_nodes = {
+            shard.index: SilentNodes(shard, tables.settings.silent_s) for shard in shards
+        }
         self.is_draining = False  # schedules do not fire then
 
     async def run(self, shard: Shard) -> None:
@@ -97,6 +102,8 @@ class Ticker:
         if due_in_s is not None and due_in_s <= 0:
             await self.handle_due(shard)
             due_in_s = await self._ask(shard)
+            if due_in_s is not None and due_in_s <= 0:  # a lease may wait for acks of a node
+                await self._silent_nodes[shard.index].look(self._tables.given_time())
         if due_in_s is not None:
             shard.due.hear(due_in_s)
 

@@ -25,7 +25,7 @@ KEY_COLUMNS: Final = {
     "items": "id",
     "keys": "idempotency_key",
 }  # large tables, and the column that names a row
-TABLES: Final = ("items", "keys", "turns", "rounds", "schedules")
+TABLES: Final = ("items", "keys", "turns", "rounds", "schedules", "ack_nodes")
 _KEPT: Final = f"kept_until > now() + {KEYS_MARGIN}"
 # The lowest id whose mark a log may need.
 _MARKS_FROM: Final = (

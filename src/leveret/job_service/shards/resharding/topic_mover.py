@@ -46,7 +46,7 @@ from leveret.job_service.shards.topic_name import TopicName
 
 DEADLINE_S: Final = 600.0  # of one statement
 DELETE_ROWS: Final = 5_000
-LEFT: Final = ("items", "keys", "turns", "rounds", "schedules")
+LEFT: Final = ("items", "keys", "turns", "rounds", "schedules", "ack_nodes")
 
 
 class CopyDiffersError(JobsUnavailableError):
