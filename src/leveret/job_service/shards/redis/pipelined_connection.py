@@ -49,7 +49,11 @@ class PipelinedConnection:
         self._waiting: list[PendingCommand] = []
         self._connecting: asyncio.Task[None] | None = None  # or checks the connection
         self._heard_s = 0.0  # when Redis last answered, by the clock of the event loop
-        self._late: asyncio.TimerHandle | None = None  # set while commands are on their way
+        self._is_asked = False  # commands are on their way
+        self._asked_s = 0.0  # when they were sent
+        # Looks for answers that are late. It stays when answers come: a timer for each command
+        # would cost more than sending it.
+        self._watch: asyncio.TimerHandle | None = None
         self.run = b""  # the run of Redis that the last connection has reached; empty: not known
 
     async def ask(self, command: bytes, run: bytes = b"") -> Any:
@@ -64,7 +68,7 @@ class PipelinedConnection:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()
         self._waiting.append((command, run, answer))
-        if self._late is not None or self._connecting is not None:
+        if self._is_asked or self._connecting is not None:
             return answer  # it is sent after the answers to others
         if self._link is None:
             self._connecting = loop.create_task(self._connect())
@@ -80,6 +84,9 @@ class PipelinedConnection:
             self._connecting.cancel()
             await asyncio.wait([self._connecting])
         self._fail(ConnectionLost("the store was closed"))
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
 
     async def _connect(self) -> None:
         """Connect, and send the commands that wait."""
@@ -122,8 +129,22 @@ class PipelinedConnection:
             if some:
                 link.send(some)
                 loop = asyncio.get_running_loop()
-                self._late = loop.call_later(self._deadline_s, self._fail, TimeoutError())
+                self._is_asked, self._asked_s = True, loop.time()
+                if self._watch is None:
+                    self._watch = loop.call_later(self._deadline_s, self._on_watch)
                 return
+
+    def _on_watch(self) -> None:
+        """Fail if the answers are late."""
+        self._watch = None
+        if not self._is_asked:
+            return
+        loop = asyncio.get_running_loop()
+        end_s = self._asked_s + self._deadline_s
+        if loop.time() < end_s:
+            self._watch = loop.call_at(end_s, self._on_watch)
+        else:
+            self._fail(TimeoutError())
 
     def _next(self) -> list[PendingCommand]:
         count = size = 0
@@ -147,7 +168,7 @@ class PipelinedConnection:
     def _on_answered(self, link: "_Link") -> None:
         """Go on after all commands that were sent are answered."""
         self._heard_s = asyncio.get_running_loop().time()
-        self._end_wait()
+        self._is_asked = False
         if self._connecting is None:
             self._send(link)
 
@@ -158,14 +179,9 @@ class PipelinedConnection:
             for sign in self._close_link():
                 sign.cancel()
 
-    def _end_wait(self) -> None:
-        if self._late is not None:
-            self._late.cancel()
-            self._late = None
-
     def _fail(self, fault: BaseException) -> None:
         """Close the connection; all commands fail."""
-        self._end_wait()
+        self._is_asked = False
         waiting, self._waiting = self._waiting, []
         for answer in self._close_link() + [answer for _, _, answer in waiting]:
             if not answer.done():
