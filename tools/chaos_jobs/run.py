@@ -30,6 +30,7 @@ from tools.services import Postgres, RedisServer
 READY_S: Final = 60.0
 STILL_S: Final = 60.0  # at the end: so long nothing was done any more
 BURST_S: Final = 1.0  # from the burst of jobs to its outage: some of them are prefetched by then
+TURN_S: Final = 0.05  # between two looks at what is due
 STORIES: Final = 3  # jobs whose events are told
 _LEFT: Final = "SELECT count(*) FROM items"
 ACTOR: Final = Path(actor.__file__)
@@ -111,6 +112,7 @@ class Run:
         self._started = 0
         self._begun_s = time.monotonic()
         self._well_since_s = 0.0  # since when no outage is under way
+        self._next_worker_s = self._next_step_s = 0.0  # times of the next kill and clock
         stack.callback(self._end_actors)
 
     def go(self) -> ledger.Account:
@@ -165,46 +167,52 @@ class Run:
         plan, late = self._plan, 0.0
         self._harm.note("begin")
         begin = time.monotonic()
-        next_worker, kills = begin + plan.worker_kills_s, 0
-        next_step = begin + (plan.clock_steps_s or plan.seconds)
+        self._next_worker_s = begin + plan.worker_kills_s
+        self._next_step_s = begin + (plan.clock_steps_s or float("inf"))
         every_s = plan.seconds / (plan.node_kills + 1)
-        left = list(self.outages)
+        left, kills = list(self.outages), 0
         while (now := time.monotonic()) < begin + plan.seconds:
-            if now >= next_worker:
-                next_worker += plan.worker_kills_s
-                self._replace_worker(token)
+            if self._harm_until(token, now + TURN_S):
                 late = max(late, self._late_s())
-            if now >= next_step:
-                next_step += plan.clock_steps_s
-                self._step_clock()
             if left and now >= begin + left[0].begin_s - outages.CALM_S:
-                self._carry_out(left.pop(0), begin)
-                now = time.monotonic()
-                next_worker, next_step = max(next_worker, now), max(next_step, now)
+                self._carry_out(token, left.pop(0), begin)
             elif kills < plan.node_kills and now >= begin + every_s * (kills + 1):
                 kills += 1
                 self._kill_node()
                 if kills % 10 == 0:
                     self._say(f"{kills} kills of nodes")
-            time.sleep(0.05)
         return late
 
-    def _carry_out(self, outage: outages.Outage, begin_s: float) -> None:
+    def _harm_until(self, token: str, at_s: float) -> bool:
+        """Wait; kill workers and set clocks when it is time. Return whether a worker was killed."""
+        is_killed = False
+        while (now := time.monotonic()) < at_s:
+            if now >= self._next_worker_s:
+                self._next_worker_s += self._plan.worker_kills_s
+                self._replace_worker(token)
+                is_killed = True
+            if now >= self._next_step_s:
+                self._next_step_s += self._plan.clock_steps_s
+                self._step_clock()
+            time.sleep(max(min(at_s - time.monotonic(), TURN_S), 0.0))
+        return is_killed
+
+    def _carry_out(self, token: str, outage: outages.Outage, begin_s: float) -> None:
         """Do the harm of an outage, with times of calm before and after it."""
         late_s = time.monotonic() + outages.CALM_S - begin_s - outage.begin_s
         begin_s += max(late_s, 0.0)  # a node was killed just now
-        _sleep_until(begin_s + outage.begin_s - BURST_S)
+        self._harm_until(token, begin_s + outage.begin_s - BURST_S)
         self._burst.write_text(str(outage.begin_s))
-        _sleep_until(begin_s + outage.begin_s)
+        self._harm_until(token, begin_s + outage.begin_s)
         length_s = outage.end_s - outage.begin_s
         self._harm.note("outage", what=f"{outage.kind} for {length_s:.1f} s")
         for step in outage.steps:
-            _sleep_until(begin_s + step.at_s)
+            self._harm_until(token, begin_s + step.at_s)
             self._harm.carry_out(step)
         for node in self.nodes:
             node.wait_until_ready()
         self._well_since_s = time.monotonic()
-        time.sleep(outages.CALM_S)
+        self._harm_until(token, self._well_since_s + outages.CALM_S)
 
     def _kill_node(self) -> None:
         number = self._killed.randrange(len(self.nodes))
@@ -270,10 +278,6 @@ class Run:
 def _ignore_data(folder: str, names: list[str]) -> list[str]:
     """Return the directories of the nodes, which are not copied."""
     return [name for name in names if (Path(folder) / name / "jobs").is_dir()]
-
-
-def _sleep_until(at_s: float) -> None:
-    time.sleep(max(at_s - time.monotonic(), 0.0))
 
 
 @contextmanager
