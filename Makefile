@@ -196,7 +196,7 @@ chaos-reshard: setup ## Change the number of shards of the jobs service under lo
 	@$(PY) -m tools.chaos_reshard --rounds $(or $(ROUNDS),5) $(ARGS)
 
 .PHONY: chaos-jobs
-chaos-jobs: setup ## Kill nodes and workers of the jobs service for SECONDS, and account for every job; STORE=embedded uses the broker's own store
+chaos-jobs: setup ## Kill nodes and workers of the jobs service and freeze its servers for SECONDS, and account for every job; STORE=embedded uses the broker's own store
 	@tools/system_packages.sh "$(PYTHON)" jobs
 	@$(PY) -m $(if $(filter embedded,$(STORE)),tests.jobs.chaos,tools.chaos_jobs) --seconds $(or $(SECONDS),600) --node-kills $(or $(KILLS),50) $(ARGS)
 

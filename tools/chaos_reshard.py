@@ -156,6 +156,8 @@ def plan_of(
         databases=3,
         shards=2,
         has_fresh_topics=True,
+        rushers=0,
+        outages="",
     )
 
 

@@ -17,8 +17,8 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -79,6 +79,34 @@ def _strategy() -> str:
     return "STRATEGY FILE_COPY" if version is None or int(version[0]) >= 15 else ""
 
 
+def _family(pid: int) -> list[int]:
+    """Return a process and its children."""
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except FileNotFoundError:  # the process has ended
+        children = []
+    return [pid, *map(int, children)]
+
+
+def _signal_each(pids: Iterable[int], number: int) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def freeze(pid: int) -> None:
+    """Stop a process and its children where they are, also children that begin just now."""
+    frozen: set[int] = set()
+    while new := set(_family(pid)) - frozen:
+        _signal_each(new, signal.SIGSTOP)
+        frozen |= new
+
+
+def resume(pid: int) -> None:
+    """Let a frozen process and its children go on."""
+    _signal_each(_family(pid), signal.SIGCONT)
+
+
 class Process:
     """A server that can be killed and started again on its port and data."""
 
@@ -131,6 +159,16 @@ class Process:
             self._process = None
             self._wait_for_children()
 
+    def freeze(self) -> None:
+        """Stop all processes of the server where they are. Its connections stay open."""
+        assert self._process is not None
+        freeze(self._process.pid)
+
+    def resume(self) -> None:
+        """Let a frozen server go on."""
+        if self._process is not None:
+            resume(self._process.pid)
+
     def _wait_for_children(self) -> None:
         waiting = select.poll()
         waiting.register(self._lives)
@@ -144,6 +182,7 @@ class Process:
         self.start()
 
     def remove(self) -> None:
+        self.resume()
         self.end(signal.SIGQUIT if isinstance(self, Postgres) else signal.SIGKILL)
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -241,6 +280,11 @@ class RedisServer(Process):
     def wipe(self) -> None:
         with closing(redis.Redis(port=self.port)) as client:
             client.flushall()
+
+    def cut_connections(self) -> None:
+        """End the connections of all clients."""
+        with closing(redis.Redis(port=self.port)) as client:
+            client.client_kill_filter(_type="normal", skipme=True)
 
 
 @functools.cache

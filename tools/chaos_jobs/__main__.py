@@ -1,4 +1,4 @@
-"""`make chaos-jobs`: kill for ten minutes, then account for every job."""
+"""`make chaos-jobs`: do harm for ten minutes, then account for every job."""
 
 import argparse
 import sys
@@ -22,12 +22,22 @@ def main() -> None:
     print(
         f"{account.confirmed} jobs confirmed, {account.refused} refused, {account.unknown} cut off;"
         f" {account.done} done, {account.cut_off} acks cut off, {account.again} handed out again,"
-        f" {account.stale} stale acks;"
+        f" {account.stale} stale acks; {account.quick} acks by Redis alone;"
+        f" {account.late} handed out that were refused while no server answered;"
         f" {time.monotonic() - begin:.0f} s"
     )
+    for line in account.outages:
+        print(line)
+    if not account.quick:
+        print("Redis alone has taken no ack: this run says nothing about acks of prefetched jobs")
+    for story in account.stories:
+        print("a job with a fault:", *story, sep="\n")
     for fault in account.faults[:FAULTS_SHOWN]:
         print("fault:", fault)
-    print(f"{len(account.faults)} faults")
+    print(
+        f"{len(account.faults)} faults: {account.came_back} jobs handed out after their ack,"
+        f" {account.twice} done twice, {account.lost} lost"
+    )
     sys.exit(1 if account.faults else 0)
 
 

@@ -1,12 +1,16 @@
 """Run `leveret` with a wall clock that is off by the milliseconds in a file, which may change.
 
-    python -m tools.chaos_jobs.skewed_node FILE serve …
+    python -m tools.chaos_jobs.skewed_node FILE BOOK serve …
 
-The file is read at most ten times a second. The rest of the machine keeps its time.
+The file is read at most ten times a second. The rest of the machine keeps its time. The node writes
+each ack that Redis alone has taken to BOOK, as the actors do.
 """
 
+import json
+import os
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -30,11 +34,32 @@ class SkewedTime:
         return self._machine_ns() + self._offset_ns
 
 
+def note_quick_acks(path: Path) -> None:
+    """Write each ack of a prefetched job to a file when Redis has taken it."""
+    from leveret.job_service.shards.background.note_writer import NoteWriter
+
+    book = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    keep = NoteWriter.keep
+
+    def keep_and_tell(self: NoteWriter, topic: tuple[str, str], notes: Iterable[bytes]) -> None:
+        taken = list(notes)
+        keep(self, topic, taken)
+        for note in taken:
+            id, token = map(int, note.split())
+            facts = {"kind": "quick", "at": time.monotonic(), "by": path.name}
+            line = json.dumps({**facts, "id": id, "token": token, "topic": topic[1]})
+            os.write(book, line.encode() + b"\n")
+
+    NoteWriter.keep = keep_and_tell  # type: ignore[method-assign]
+
+
 def main() -> None:
-    time.time_ns = SkewedTime(Path(sys.argv[1])).time_ns
-    sys.argv = ["leveret", *sys.argv[2:]]
+    offset, book, *command = sys.argv[1:]
+    time.time_ns = SkewedTime(Path(offset)).time_ns
+    sys.argv = ["leveret", *command]
     from leveret.cli.main import main as leveret  # late: the clock takes its time at import
 
+    note_quick_acks(Path(book))
     sys.exit(leveret())
 
 

@@ -1,4 +1,4 @@
-"""A short round of kills; `make chaos-jobs` has the long one."""
+"""A short round of kills and outages; `make chaos-jobs` has the long one."""
 
 import pytest
 
@@ -19,9 +19,29 @@ def test_every_job_is_done_once_whatever_is_killed(seed: int) -> None:
         slack_s=60.0,
         seed=seed,
         clock_steps_s=1.0,
+        rushers=0,
+        outages="",
     )
     account = run(plan, print)
     print(account)
+    assert account.faults == []
+    assert account.done > 20
+
+
+def test_every_job_is_done_once_although_redis_loses_its_memory(seed: int) -> None:
+    plan = Plan(
+        seconds=12,
+        workers=2,
+        producers=1,
+        node_kills=0,
+        slack_s=60.0,
+        seed=seed,
+        outages="memory",
+        rushers=4,
+    )
+    account = run(plan, print)
+    print(account)
+    assert len(account.outages) == 2  # before and after it
     assert account.faults == []
     assert account.done > 20
 
