@@ -10,7 +10,6 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -39,18 +38,19 @@ def note_quick_acks(path: Path) -> None:
     from leveret.job_service.shards.background.note_writer import NoteWriter
 
     book = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    keep = NoteWriter.keep
+    end = NoteWriter.end
 
-    def keep_and_tell(self: NoteWriter, topic: tuple[str, str], notes: Iterable[bytes]) -> None:
-        taken = list(notes)
-        keep(self, topic, taken)
-        for note in taken:
+    def end_and_tell(
+        self: NoteWriter, topic: tuple[str, str], number: int, accepted: list[bytes]
+    ) -> None:
+        end(self, topic, number, accepted)
+        for note in accepted:
             id, token = map(int, note.split())
             facts = {"kind": "quick", "at": time.monotonic(), "by": path.name}
             line = json.dumps({**facts, "id": id, "token": token, "topic": topic[1]})
             os.write(book, line.encode() + b"\n")
 
-    NoteWriter.keep = keep_and_tell  # type: ignore[method-assign]
+    NoteWriter.end = end_and_tell  # type: ignore[method-assign]
 
 
 def main() -> None:

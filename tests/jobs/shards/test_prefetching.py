@@ -13,6 +13,7 @@ from leveret.job_model import Handle, Outcome, TopicSettings
 from leveret.job_service.shards import ShardsStore
 from leveret.job_service.shards.resharding.topic_mover import open_mover
 from leveret.job_service.shards.sql.loader import PREFETCH_MARGIN_MS, PREFETCH_OFFERED_MS
+from leveret.job_service.shards.topic_name import TopicName
 from leveret.testing import ManualClock
 from tests.jobs.shards.deployment import (
     LEASE_MS,
@@ -180,6 +181,29 @@ def test_a_busy_topic_is_prefetched_and_stays_in_order(deployment: Deployment) -
                 await store.ack(*TOPIC, handles(jobs))
             assert found == [b"%d" % number for number in range(300)]
             assert ahead > 0
+
+    asyncio.run(main())
+
+
+def test_a_node_that_looks_at_its_lists_may_list_jobs_of_further_topics(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with deployment.node(settings=QUIET) as store:
+            topics = [f"t{number}" for number in range(3)]
+            for topic in topics:
+                await prefetched(store, 1, topic=topic)
+            tidy, seen = store._prefetcher._tidy, list[str]()
+
+            async def tidy_while_jobs_are_listed(topic: TopicName) -> None:
+                seen.append(topic[1])
+                await prefetched(store, 1, topic=f"{topic[1]}-more")
+                await tidy(topic)
+
+            monkeypatch.setattr(store._prefetcher, "_tidy", tidy_while_jobs_are_listed)
+            for shard in store._shards:
+                await store._prefetcher._tidy_all(shard)
+            assert set(topics) <= set(seen)
 
     asyncio.run(main())
 

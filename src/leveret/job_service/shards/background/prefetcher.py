@@ -314,7 +314,7 @@ class Prefetcher:
         found = {*self._left, *self._notes.own_topics}
         if self._redis.is_up:
             found.update(await self._redis.prefetched_topics())
-            self._listed = found
+            self._listed = set(found)  # grows when this node lists jobs of further topics
         for topic in found:
             if self._routes.is_on(topic, shard):
                 try:
