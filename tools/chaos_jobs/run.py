@@ -52,7 +52,9 @@ class Plan:
     burst: int = 10  # the same, shortly before each outage
     lease_s: float = 3.0
     long_lease_s: float = 8.0  # of every other dequeue: so long that Redis may note the acks
-    slack_s: float = 10.0  # beyond its lease, after which a job is stuck; prefetching adds 7.5 s
+    # Beyond its lease, after which a job is stuck. Prefetching adds 7.5 s. Leases wait for 10 s for
+    # the acks of a node that was killed or is frozen.
+    slack_s: float = 20.0
     seed: int = 1
     clock_steps_s: float = 5.0  # between two steps of a node's clock; 0: none
     clock_off_s: float = 50.0  # by how much a clock is wrong at most; a minute is allowed
