@@ -271,6 +271,9 @@ BAD_QUERIES: list[tuple[str, str]] = [
     ("lease", "0.05"),
     ("lease", "43201"),
     ("lease", "inf"),
+    ("wait", "1_0"),
+    ("wait", " 1"),
+    ("wait", "\u0661"),  # the digit one in Arabic, which Python reads as a number
     ("topic", ""),
     ("namespace", ""),
 ]
@@ -280,6 +283,65 @@ BAD_QUERIES: list[tuple[str, str]] = [
 def test_a_bad_query_names_its_field(api: Api, field: str, value: str) -> None:
     query = {"namespace": api.namespace, "topic": TOPIC, field: value}
     refused(api.get("/dequeue", **query), field)
+
+
+CALLS = [
+    ("POST", "/enqueue", "none"),
+    ("GET", "/dequeue", "namespace, topic, limit, wait, lease"),
+    ("POST", "/dequeue", "namespace, topic, limit, wait, lease"),
+    ("POST", "/ack", "none"),
+    ("POST", "/nack", "none"),
+    ("POST", "/extend", "none"),
+    ("POST", "/cancel", "none"),
+    ("POST", "/deliver-now", "none"),
+    ("GET", "/job", "namespace, topic, id"),
+    ("GET", "/jobs", "namespace, topic, state, after, limit, payloads"),
+    ("GET", "/dead", "namespace, topic, after, limit, payloads"),
+    ("POST", "/dead/redrive", "none"),
+    ("POST", "/dead/delete", "none"),
+    ("GET", "/topics/n/t", "none"),
+    ("PUT", "/topics/n/t", "none"),
+    ("GET", "/stats", "namespace"),
+    ("GET", "/schedules", "namespace"),
+    ("PUT", "/schedules/n/s", "none"),
+    ("DELETE", "/schedules/n/s", "none"),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "known"), CALLS)
+def test_an_unknown_query_parameter_is_refused(
+    api: Api, method: str, path: str, known: str
+) -> None:
+    detail = refused(api.call(method, f"{path}?limt=10"), "limt")
+    assert detail == f"'limt' is not a known parameter; this call takes: {known}"
+
+
+def test_a_call_with_an_unknown_parameter_changes_nothing(api: Api) -> None:
+    refused(api.call("POST", "/enqueue?dry_run=true", [api.item(TOPIC, b"")]), "dry_run")
+    api.enqueue(TOPIC, b"1")
+    job = api.take(TOPIC)
+    path = f"/dequeue?namespace={api.namespace}&topic={TOPIC}&limt=10"
+    refused(api.call("POST", path, [api.handle(TOPIC, job)]), "limt")
+    assert api.ack(TOPIC, job) == 200
+    assert api.dequeue(TOPIC) == []
+
+
+def test_a_query_parameter_that_is_given_twice_is_refused(api: Api) -> None:
+    query = f"namespace={api.namespace}&topic={TOPIC}"
+    assert "twice" in refused(api.call("GET", f"/dequeue?{query}&limit=1&limit=2"), "limit")
+
+
+def test_names_in_a_query_are_utf_8(api: Api) -> None:
+    (id,) = api.enqueue("grün", b"")
+    assert [job["id"] for job in api.dequeue("grün")] == [id]
+    answer = api.call("GET", f"/dequeue?namespace={api.namespace}&topic=gr%FCn")
+    assert "UTF-8" in refused(answer, "")
+
+
+def test_a_flag_is_true_or_false(api: Api) -> None:
+    place = {"namespace": api.namespace, "topic": TOPIC, "state": "ready"}
+    for value in ("no", "1", ""):
+        refused(api.get("/jobs", **place, payloads=value), "payloads")
 
 
 def test_a_missing_query_is_named(api: Api) -> None:

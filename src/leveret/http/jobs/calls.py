@@ -10,23 +10,24 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 from leveret.auth import READ, WRITE
 from leveret.errors import JobsInvalidError, LeveretError
-from leveret.http.framework.operations import Access, Operation, Query
+from leveret.http.framework.operations import Operation, Query
 from leveret.http.framework.responses import json_response
 from leveret.http.jobs.access import (
     CLIENT_GONE,
-    MEDIA,
+    REFUSALS,
     Call,
     Caller,
     CallRefusedError,
+    JobHandler,
     Problem,
-    job_call,
+    job_operation,
+    names_of,
     problem,
 )
 from leveret.http.jobs.bodies import (
@@ -39,6 +40,13 @@ from leveret.http.jobs.bodies import (
     id_of,
     leased_job_info,
     settle_result,
+)
+from leveret.http.jobs.parameters import (
+    as_ms,
+    duration_ms_of,
+    number_of,
+    read_parameters,
+    topic_of,
 )
 from leveret.job_model import (
     BACKOFF_MS_MAX,
@@ -64,6 +72,18 @@ _DETAILS: Final = {
     Outcome.STALE: "the lease has ended, or another worker holds the job",
 }
 
+TOPIC_QUERY: Final = (
+    Query("namespace", "the namespace", required=True),
+    Query("topic", "the topic", required=True),
+)
+_DEQUEUE_QUERY: Final = (
+    *TOPIC_QUERY,
+    Query("limit", f"limit of jobs; default {DEQUEUE_DEFAULT}", int),
+    Query("wait", "seconds to wait for a job", float),
+    Query("lease", "length of the lease in seconds; default: the setting of the topic", float),
+)
+_DEQUEUE_NAMES: Final = names_of(_DEQUEUE_QUERY)
+
 # Workers repeat the same query: a cache keeps the parsed ones.
 _CACHED_QUERIES: Final = 512
 _CACHED_QUERY_BYTES_MAX: Final = 1_024
@@ -76,7 +96,6 @@ KNOWN: Final = "Jobs-Known"  # header of the answer: how many jobs existed alrea
 Action = Callable[[Call, SettleBody, list[Handle]], Awaitable[list[tuple[Outcome, int]]]]
 
 
-@job_call
 async def enqueue(call: Call) -> Response:
     jobs = new_jobs(call, await call.whole_body(BODY_BYTES_MAX))
     return enqueued_response(await call.store.enqueue(jobs))
@@ -108,7 +127,6 @@ def _first_of_each(jobs: list[NewJob]) -> dict[tuple[str, str], int]:
     return found
 
 
-@job_call
 async def dequeue(call: Call) -> Response:
     if call.request.method == "HEAD":  # its answer has no body: the jobs would be lost
         raise HTTPException(405, "jobs are taken by GET or POST", {"Allow": "GET, POST"})
@@ -116,7 +134,6 @@ async def dequeue(call: Call) -> Response:
     return json_response([leased_job_info(job) for job in jobs])
 
 
-@job_call
 async def ack_and_dequeue(call: Call) -> Response:
     """Ack jobs, then lease the next ones: one round trip instead of two.
 
@@ -187,13 +204,13 @@ def wanted_jobs(caller: Caller, query: bytes) -> WantedJobs:
 
 
 def _parse_wanted_jobs(text: bytes) -> WantedJobs:
-    query = QueryParams(text)
-    namespace, topic = topic_of(query)
-    limit = number_of(query.get("limit"), "limit", DEQUEUE_DEFAULT)
+    given = read_parameters(text, _DEQUEUE_NAMES)
+    namespace, topic = topic_of(given)
+    limit = number_of(given, "limit", DEQUEUE_DEFAULT)
     limits.require_within("limit", limit, 1, BATCH_MAX)
-    lease_ms = duration_ms_of(query.get("lease"), "lease")
+    lease_ms = duration_ms_of(given, "lease")
     limits.require_lease(lease_ms)
-    wait_ms = duration_ms_of(query.get("wait"), "wait") or 0
+    wait_ms = duration_ms_of(given, "wait") or 0
     limits.require_wait(wait_ms)
     return WantedJobs(namespace, topic, limit, lease_ms, wait_ms)
 
@@ -257,7 +274,6 @@ async def _wait_for_disconnect(request: Request) -> None:
         message = await request.receive()
 
 
-@job_call
 async def ack(call: Call) -> Response:
     return await settle(call, _acked, READ)
 
@@ -267,12 +283,11 @@ async def _acked(call: Call, first: SettleBody, handles: list[Handle]) -> list[t
     return [(outcome, 0) for outcome in found]
 
 
-@job_call
 async def nack(call: Call) -> Response:
     async def fail(
         call: Call, first: SettleBody, handles: list[Handle]
     ) -> list[tuple[Outcome, int]]:
-        delay_ms = _duration_ms(first.delay, "delay")
+        delay_ms = as_ms(first.delay, "delay")
         found = await call.store.nack(
             first.namespace, first.topic, handles, first.error, delay_ms, first.dead
         )
@@ -281,12 +296,11 @@ async def nack(call: Call) -> Response:
     return await settle(call, fail, READ)
 
 
-@job_call
 async def extend(call: Call) -> Response:
     async def more(
         call: Call, first: SettleBody, handles: list[Handle]
     ) -> list[tuple[Outcome, int]]:
-        lease_ms = _duration_ms(first.lease, "lease")
+        lease_ms = as_ms(first.lease, "lease")
         return await call.store.extend(first.namespace, first.topic, handles, lease_ms)
 
     return await settle(call, more, READ)
@@ -337,10 +351,10 @@ def batch_status(found: list[tuple[Outcome, int]]) -> int:
 def _handle(one: SettleBody, item: int | None) -> Handle:
     try:
         limits.require_topic(one.namespace, one.topic)
-        delay_ms = _duration_ms(one.delay, "delay")
+        delay_ms = as_ms(one.delay, "delay")
         if delay_ms is not None:
             limits.require_seconds("delay", delay_ms, 0, BACKOFF_MS_MAX)
-        limits.require_lease(_duration_ms(one.lease, "lease"))
+        limits.require_lease(as_ms(one.lease, "lease"))
     except JobsInvalidError as fault:
         fault.item = item
         raise
@@ -367,59 +381,6 @@ def _has_same_parameters(a: SettleBody, b: SettleBody) -> bool:
     )
 
 
-def topic_of(query: QueryParams) -> tuple[str, str]:
-    """Return namespace and topic of a query."""
-    names = {}
-    for field in ("namespace", "topic"):
-        if field not in query:
-            raise JobsInvalidError(f"{field} is missing", field)
-        names[field] = query[field]
-    limits.require_topic(names["namespace"], names["topic"])
-    return names["namespace"], names["topic"]
-
-
-def number_of(text: str | None, field: str, default: int) -> int:
-    if text is None:
-        return default
-    if not (text.isascii() and text.isdecimal() and len(text) <= 19):
-        raise JobsInvalidError(f"{field} must be a whole number, not {text}", field)
-    return int(text)
-
-
-def duration_ms_of(text: str | None, field: str) -> int | None:
-    """Return a number of seconds as milliseconds."""
-    if text is None:
-        return None
-    try:
-        return _duration_ms(float(text), field)
-    except ValueError:
-        raise JobsInvalidError(f"{field} must be a number of seconds, not {text}", field) from None
-
-
-def _duration_ms(seconds: float | None, field: str) -> int | None:
-    if seconds is None:
-        return None
-    try:
-        return round(seconds * 1000)
-    except (ValueError, OverflowError):
-        raise JobsInvalidError(
-            f"{field} must be a number of seconds, not {seconds}", field
-        ) from None
-
-
-TOPIC_QUERY: Final = (
-    Query("namespace", "the namespace", required=True),
-    Query("topic", "the topic", required=True),
-)
-_DEQUEUE_QUERY: Final = (
-    *TOPIC_QUERY,
-    Query("limit", f"limit of jobs; default {DEQUEUE_DEFAULT}", int),
-    Query("wait", "seconds to wait for a job", float),
-    Query("lease", "length of the lease in seconds; default: the setting of the topic", float),
-)
-REFUSALS: Final = tuple(
-    (status, Problem) for status in (400, 401, 403, 404, 405, 413, 429, 500, 503)
-)
 SETTLE_REFUSALS: Final = (
     *REFUSALS,
     (409, Problem),
@@ -427,62 +388,44 @@ SETTLE_REFUSALS: Final = (
 )
 
 
-def _settling(path: str, handler: Any, summary: str) -> Operation:
-    return Operation(
-        method="POST",
-        path=path,
-        handler=handler,
-        summary=summary,
-        group="jobs",
-        access=Access.JOB_TOKEN,
+def _settling(path: str, handler: JobHandler, summary: str) -> Operation:
+    return job_operation(
+        "POST",
+        path,
+        handler,
+        summary,
         body=ONE_OR_MANY,
         answer=SettleResult | list[SettleResult],
         failures=SETTLE_REFUSALS,
-        failure_media=MEDIA,
-        is_audited=False,
     )
 
 
 OPERATIONS: Final = (
-    Operation(
-        method="POST",
-        path="/enqueue",
-        handler=enqueue,
-        summary="Enqueue a batch of jobs, all or none; the answer has their ids in order.",
-        group="jobs",
-        access=Access.JOB_TOKEN,
+    job_operation(
+        "POST",
+        "/enqueue",
+        enqueue,
+        "Enqueue a batch of jobs, all or none; the answer has their ids in order.",
         body=list[NewJobBody],
         answer=list[int],
-        failures=REFUSALS,
-        failure_media=MEDIA,
-        is_audited=False,
     ),
-    Operation(
-        method="GET",
-        path="/dequeue",
-        handler=dequeue,
-        summary="Lease the most urgent jobs of a topic.",
-        group="jobs",
-        access=Access.JOB_TOKEN,
+    job_operation(
+        "GET",
+        "/dequeue",
+        dequeue,
+        "Lease the most urgent jobs of a topic.",
         query=_DEQUEUE_QUERY,
         answer=list[LeasedJobInfo],
-        failures=REFUSALS,
-        failure_media=MEDIA,
-        is_audited=False,
     ),
-    Operation(
-        method="POST",
-        path="/dequeue",
-        handler=ack_and_dequeue,
-        summary="Ack the jobs in the body, which may be none; then lease the next jobs of a topic.",
-        group="jobs",
-        access=Access.JOB_TOKEN,
+    job_operation(
+        "POST",
+        "/dequeue",
+        ack_and_dequeue,
+        "Ack the jobs in the body, which may be none; then lease the next jobs of a topic.",
         query=_DEQUEUE_QUERY,
-        body=list[SettleBody],
+        body=_SETTLED,
         answer=AckedAndLeased,
         failures=(*REFUSALS, (207, AckedAndLeased)),
-        failure_media=MEDIA,
-        is_audited=False,
     ),
     _settling("/ack", ack, "Ack jobs: they are done."),
     _settling("/nack", nack, "Nack jobs: they have failed and are retried later, or become dead."),

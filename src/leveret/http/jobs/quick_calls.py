@@ -44,7 +44,7 @@ QuickCall = Callable[[NodeView, str, bytes, bytes, Respond], bool]
 
 def enqueue(node: NodeView, token: str, query: bytes, body: bytes, respond: Respond) -> bool:
     store = node.jobs.maybe_store()
-    if store is None or len(body) > BODY_BYTES_MAX:
+    if store is None or query or len(body) > BODY_BYTES_MAX:
         return False
     try:
         jobs = new_jobs(Caller(node, store, token_access(node, token)), body)
