@@ -211,6 +211,9 @@ def test_what_is_wrong_is_told_with_item_and_field(client: Client) -> None:
         ) as raised:
             client.set_settings("t", TopicSettings(backoff_s=value))
         assert raised.value.field == "backoff_s"
+    with pytest.raises(InvalidCallError, match="backoff_s_max is 600, and cannot be below") as both:
+        client.set_settings("t", TopicSettings(backoff_s=1200))
+    assert both.value.field == "backoff_s_max"
 
 
 def test_tokens_are_needed_and_cover_namespaces(server: RunningBroker, client: Client) -> None:

@@ -7,6 +7,7 @@ import jwt
 import pytest
 
 from leveret import job_model
+from leveret.job_model import BACKOFF_MS_MAX, LEASE_MS_MAX, LEASE_MS_MIN
 from tests.jobs.api import Answer, Api
 from tests.jobs.stores import Service
 
@@ -375,13 +376,57 @@ def test_a_bad_handle_names_its_field(api: Api, path: str, more: Any, field: str
     "settings",
     [
         {"retries_max": -1},
+        {"retries_max": 10_001},
+        {"retries_max": 1.0},
+        {"retries_max": None},
         {"backoff_ms": -1},
-        {"backoff_ms_max": 2**60},
-        {"lease_ms": 1},
-        {"jitter": 2},
+        {"backoff_ms": BACKOFF_MS_MAX + 1},
+        {"backoff_ms_max": BACKOFF_MS_MAX + 1},
+        {"backoff_ms_max": 999},  # the first backoff is 1,000 by default
+        {"lease_ms": LEASE_MS_MIN - 1},
+        {"lease_ms": LEASE_MS_MAX + 1},
+        {"jitter": 1.000001},
+        {"jitter": -0.000001},
         {"concurrency_max": -1},
+        {"concurrency_max": 1_000_001},
+        {"concurrency_max": True},
+        {"concurrency_max": 10**30},
     ],
 )
 def test_bad_settings_name_their_field(api: Api, settings: dict[str, Any]) -> None:
     (field,) = settings
-    refused(api.call("PUT", f"/topics/{api.namespace}/{TOPIC}", settings), field)
+    path = f"/topics/{api.namespace}/{TOPIC}"
+    before = api.get(path).body
+    refused(api.call("PUT", path, settings), field)
+    assert api.get(path).body == before
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"retries_max": 0, "jitter": 0, "concurrency_max": 0, "lease_ms": LEASE_MS_MIN},
+        {"retries_max": 10_000, "jitter": 1, "concurrency_max": 1_000_000},
+        {"backoff_ms": BACKOFF_MS_MAX, "backoff_ms_max": BACKOFF_MS_MAX, "lease_ms": LEASE_MS_MAX},
+        {"backoff_ms": 0, "backoff_ms_max": 0},
+    ],
+)
+def test_settings_at_their_bounds_are_kept(api: Api, settings: dict[str, Any]) -> None:
+    api.set_topic(TOPIC, **settings)
+    kept = api.get(f"/topics/{api.namespace}/{TOPIC}").body
+    assert {name: kept[name] for name in settings} == settings
+    (id,) = api.enqueue(TOPIC, b"")
+    for job in api.dequeue(TOPIC, lease=60):
+        assert api.nack(TOPIC, job) == 200  # the backoff can be computed
+    assert api.job(TOPIC, id)["state"] != "leased"
+
+
+def test_the_longest_backoff_cannot_be_below_the_first(api: Api) -> None:
+    path = f"/topics/{api.namespace}/{TOPIC}"
+    both = {"backoff_ms": 5_000, "backoff_ms_max": 4_999}
+    detail = refused(api.call("PUT", path, both), "backoff_ms_max")
+    assert "4999" in detail
+    assert "5000" in detail
+    api.set_topic(TOPIC, backoff_ms=50, backoff_ms_max=100)
+    api.set_topic(TOPIC, backoff_ms_max=50)  # below the default of the first, which is not in force
+    refused(api.call("PUT", path, {"backoff_ms": 51}), "backoff_ms_max")
+    assert api.get(path).body["backoff_ms"] == 50

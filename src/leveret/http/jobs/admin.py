@@ -54,6 +54,7 @@ LIST_DEFAULT: Final = 100
 LISTED_STATES: Final = ("ready", "scheduled", "leased")
 NEXT: Final = "Jobs-Next"  # header of a list that has more jobs: `after` of the next page
 MISSING: Final = "Jobs-Missing"  # header of a list: the shards that did not answer
+_BACKOFFS: Final = ("backoff_ms", "backoff_ms_max")
 TOKEN_S: Final = 600  # lifetime of a token for the web page
 BODY_BYTES_MAX: Final = PAYLOAD_BYTES_MAX * 4 // 3 + 65_536
 
@@ -171,6 +172,8 @@ async def put_settings(call: Call) -> Response:
         settings = structs.replace(kept, **given)
     else:
         settings = TopicSettings(**given)
+    if not given.keys().isdisjoint(_BACKOFFS):
+        limits.require_backoffs(settings)
     await call.store.set_settings(namespace, topic, settings)
     return Response(status_code=204)
 

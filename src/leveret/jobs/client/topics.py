@@ -26,7 +26,7 @@ class TopicSettings(msgspec.Struct, kw_only=True):
     backoff_s_max: float = job_model.BACKOFF_MS_MAX_DEFAULT / _MS
     jitter: float = 0.2  # the share of the backoff that is random
     lease_s: float = job_model.LEASE_MS_DEFAULT / _MS
-    concurrency_max: int | None = None  # leases at once; None: no limit
+    concurrency_max: int | None = None  # leases at once; 0: no job is leased; None: no limit
 
 
 class TopicStats(msgspec.Struct, kw_only=True):
@@ -70,6 +70,12 @@ def settings_body(wanted: TopicSettings) -> job_model.TopicSettings:
             limits = f"from {least_ms / _MS:.12g} to {most_ms / _MS:.12g} seconds"
             text = f"{field} must be {limits}, not {time_s:.12g}"
             raise InvalidCallError(text, 400, None, field)
+    if wanted.backoff_s_max < wanted.backoff_s:
+        text = (
+            f"backoff_s_max is {wanted.backoff_s_max:.12g}, and cannot be below backoff_s, which is"
+            f" {wanted.backoff_s:.12g}"
+        )
+        raise InvalidCallError(text, 400, None, "backoff_s_max")
     return job_model.TopicSettings(
         retries_max=wanted.retries_max,
         backoff_ms=round(wanted.backoff_s * _MS),
