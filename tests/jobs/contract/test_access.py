@@ -207,11 +207,35 @@ def test_a_field_that_nobody_knows_is_refused(api: Api) -> None:
     assert refused(api.call("POST", "/nack", handle), "eror")
 
 
-@pytest.mark.parametrize("field", ["delay", "lease"])
+@pytest.mark.parametrize(
+    ("path", "field", "value"),
+    [
+        ("/ack", "error", "it has failed"),  # an ack would delete the job
+        ("/ack", "dead", True),
+        ("/ack", "delay", 5),
+        ("/ack", "lease", 60),
+        ("/nack", "lease", 60),
+        ("/extend", "delay", 60),
+        ("/cancel", "dead", True),
+        ("/deliver-now", "delay", 60),
+    ],
+)
+def test_a_field_of_another_call_is_refused(api: Api, path: str, field: str, value: Any) -> None:
+    api.enqueue(TOPIC, b"")
+    job = api.take(TOPIC)
+    handle = api.handle(TOPIC, job, **{field: value})
+    assert "not a known field" in refused(api.call("POST", path, handle), field)
+    query = f"namespace={api.namespace}&topic={TOPIC}"
+    if path == "/ack":
+        refused(api.call("POST", f"/dequeue?{query}", [handle]), field, 0)
+    assert api.ack(TOPIC, job) == 200
+
+
+@pytest.mark.parametrize(("path", "field"), [("/nack", "delay"), ("/extend", "lease")])
 @pytest.mark.parametrize("seconds", [-1, 1e12, 1e308])
-def test_duration_out_of_range_is_refused(api: Api, field: str, seconds: float) -> None:
+def test_duration_out_of_range_is_refused(api: Api, path: str, field: str, seconds: float) -> None:
     handles = [api.handle(TOPIC, 1), api.handle(TOPIC, 2, **{field: seconds})]
-    assert refused(api.call("POST", "/nack", handles), field, 1)
+    assert "seconds" in refused(api.call("POST", path, handles), field, 1)
 
 
 def test_item_in_a_foreign_namespace_is_named(api: Api) -> None:

@@ -17,9 +17,9 @@ from leveret.http.jobs.access import Call, job_operation, problem
 from leveret.http.jobs.bodies import (
     DeadJobsBody,
     DeleteResult,
+    HandleBody,
     JobInfo,
     RedriveResult,
-    SettleBody,
     SettleResult,
     TokenInfo,
     TopicChanges,
@@ -31,6 +31,7 @@ from leveret.http.jobs.bodies import (
 from leveret.http.jobs.calls import (
     SETTLE_REFUSALS,
     TOPIC_QUERY,
+    one_or_many,
     settle,
 )
 from leveret.http.jobs.parameters import flag_of, number_of, required, topic_of
@@ -61,24 +62,24 @@ BODY_BYTES_MAX: Final = PAYLOAD_BYTES_MAX * 4 // 3 + 65_536
 
 async def cancel(call: Call) -> Response:
     async def drop(
-        call: Call, first: SettleBody, handles: list[Handle]
+        call: Call, first: HandleBody, handles: list[Handle]
     ) -> list[tuple[Outcome, int]]:
         ids = [handle.id for handle in handles]
         found = await call.store.cancel(first.namespace, first.topic, ids)
         return [(outcome, 0) for outcome in found]
 
-    return await settle(call, drop, READ)
+    return await settle(call, HandleBody, drop, READ)
 
 
 async def deliver_now(call: Call) -> Response:
     async def wake(
-        call: Call, first: SettleBody, handles: list[Handle]
+        call: Call, first: HandleBody, handles: list[Handle]
     ) -> list[tuple[Outcome, int]]:
         ids = [handle.id for handle in handles]
         found = await call.store.deliver_now(first.namespace, first.topic, ids)
         return [(outcome, 0) for outcome in found]
 
-    return await settle(call, wake, READ, WRITE)
+    return await settle(call, HandleBody, wake, READ, WRITE)
 
 
 async def get_job(call: Call) -> Response:
@@ -284,7 +285,7 @@ async def create_token(request: Request) -> Response:
 _TOPIC: Final = "/topics/{namespace}/{topic}"
 _SCHEDULE: Final = "/schedules/{namespace}/{name}"
 _SETTLED: Final[dict[str, Any]] = {
-    "body": SettleBody | list[SettleBody],
+    "body": one_or_many(HandleBody),
     "answer": SettleResult | list[SettleResult],
     "failures": SETTLE_REFUSALS,
 }

@@ -6,9 +6,9 @@ failed. For an array they answer the outcome of each job: 200 if all are done, e
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -32,9 +32,11 @@ from leveret.http.jobs.access import (
 )
 from leveret.http.jobs.bodies import (
     AckedAndLeased,
+    ExtendBody,
+    HandleBody,
     LeasedJobInfo,
+    NackBody,
     NewJobBody,
-    SettleBody,
     SettleResult,
     decode_body,
     id_of,
@@ -63,9 +65,8 @@ from leveret.job_service import limits
 
 # Base64 needs four bytes for three; names and numbers are added.
 BODY_BYTES_MAX: Final = BATCH_BYTES_MAX * 4 // 3 + BATCH_MAX * 2_048
-ONE_OR_MANY: Final = SettleBody | list[SettleBody]
 _NEW_JOBS: Final = list[NewJobBody]
-_SETTLED: Final = list[SettleBody]
+_ACKED: Final = list[HandleBody]
 _STATUSES: Final = {Outcome.UNKNOWN: 404, Outcome.STALE: 409}
 _DETAILS: Final = {
     Outcome.UNKNOWN: "there is no such job in this topic",
@@ -93,7 +94,8 @@ log = logging.getLogger(__name__)
 KNOWN: Final = "Jobs-Known"  # header of the answer: how many jobs existed already, by their keys
 
 # Settles jobs of one topic with the same parameters. Returns each outcome and the end of the lease.
-Action = Callable[[Call, SettleBody, list[Handle]], Awaitable[list[tuple[Outcome, int]]]]
+Body = TypeVar("Body", bound=HandleBody)
+Action = Callable[[Call, Body, list[Handle]], Awaitable[list[tuple[Outcome, int]]]]
 
 
 async def enqueue(call: Call) -> Response:
@@ -160,15 +162,15 @@ def acked_and_leased(found: list[tuple[Outcome, int]], jobs: list[LeasedJob]) ->
 
 
 async def _ack_and_take(
-    call: Call, done: list[SettleBody], wanted: "WantedJobs"
+    call: Call, done: list[HandleBody], wanted: "WantedJobs"
 ) -> tuple[list[tuple[Outcome, int]], list[LeasedJob]]:
     """Ack jobs. Take the next ones too if the store does both in one step."""
     if not done:
         return [], []
-    place = wanted.namespace, wanted.topic
-    if any((one.namespace, one.topic) != place for one in done):
-        return await _settle_each(call, done, _acked, READ), []
     handles = settled_handles(call, done, READ)
+    if not are_acked_together(done, handles, wanted):
+        return await _settle_each(call, done, _acked, READ), []
+    place = wanted.namespace, wanted.topic
     both = await call.store.ack_and_dequeue(*place, handles, wanted.limit, wanted.lease_ms)
     if both is not None:
         outcomes, jobs = both
@@ -187,11 +189,18 @@ class WantedJobs(NamedTuple):
     wait_ms: int
 
 
+def are_acked_together(done: list[HandleBody], handles: list[Handle], wanted: WantedJobs) -> bool:
+    """Return whether all acked jobs are of the topic of the wanted ones, and each is named once."""
+    if any(one.topic != wanted.topic or one.namespace != wanted.namespace for one in done):
+        return False
+    return len({handle.id for handle in handles}) == len(handles)
+
+
 def acked_and_wanted_jobs(
     caller: Caller, data: bytes, query: bytes
-) -> tuple[list[SettleBody], WantedJobs]:
+) -> tuple[list[HandleBody], WantedJobs]:
     """Return the jobs in a body, which are not checked yet, and the parameters in the query."""
-    done: list[SettleBody] = decode_body(data, _SETTLED)
+    done: list[HandleBody] = decode_body(data, _ACKED)
     return done, wanted_jobs(caller, query)
 
 
@@ -275,43 +284,43 @@ async def _wait_for_disconnect(request: Request) -> None:
 
 
 async def ack(call: Call) -> Response:
-    return await settle(call, _acked, READ)
+    return await settle(call, HandleBody, _acked, READ)
 
 
-async def _acked(call: Call, first: SettleBody, handles: list[Handle]) -> list[tuple[Outcome, int]]:
+async def _acked(call: Call, first: HandleBody, handles: list[Handle]) -> list[tuple[Outcome, int]]:
     found = await call.store.ack(first.namespace, first.topic, handles)
     return [(outcome, 0) for outcome in found]
 
 
 async def nack(call: Call) -> Response:
-    async def fail(
-        call: Call, first: SettleBody, handles: list[Handle]
-    ) -> list[tuple[Outcome, int]]:
+    async def fail(call: Call, first: NackBody, handles: list[Handle]) -> list[tuple[Outcome, int]]:
         delay_ms = as_ms(first.delay, "delay")
         found = await call.store.nack(
             first.namespace, first.topic, handles, first.error, delay_ms, first.dead
         )
         return [(outcome, 0) for outcome in found]
 
-    return await settle(call, fail, READ)
+    return await settle(call, NackBody, fail, READ)
 
 
 async def extend(call: Call) -> Response:
     async def more(
-        call: Call, first: SettleBody, handles: list[Handle]
+        call: Call, first: ExtendBody, handles: list[Handle]
     ) -> list[tuple[Outcome, int]]:
         lease_ms = as_ms(first.lease, "lease")
         return await call.store.extend(first.namespace, first.topic, handles, lease_ms)
 
-    return await settle(call, more, READ)
+    return await settle(call, ExtendBody, more, READ)
 
 
-async def settle(call: Call, act: Action, *permissions: str) -> Response:
-    """Apply an action to the jobs in the body, and answer the outcome of each.
+async def settle(call: Call, kind: type[Body], act: Action[Body], *permissions: str) -> Response:
+    """Apply an action to the jobs in the body, which has one of a kind or an array of them.
+
+    Answer the outcome of each job.
 
     Answer 403 if the call lacks one of the permissions on a topic.
     """
-    body = decode_body(await call.whole_body(BODY_BYTES_MAX), ONE_OR_MANY)
+    body: Body | list[Body] = decode_body(await call.whole_body(BODY_BYTES_MAX), one_or_many(kind))
     if isinstance(body, list):
         found = await _settle_each(call, body, act, *permissions)
         return json_response([settle_result(*one) for one in found], status=batch_status(found))
@@ -323,8 +332,12 @@ async def settle(call: Call, act: Action, *permissions: str) -> Response:
     return json_response(settle_result(outcome, ends_ms))
 
 
+def one_or_many(kind: type[HandleBody]) -> Any:
+    return kind | list[kind]  # type: ignore[valid-type]
+
+
 async def _settle_each(
-    call: Call, wanted: list[SettleBody], act: Action, *permissions: str
+    call: Call, wanted: list[Body], act: Action[Body], *permissions: str
 ) -> list[tuple[Outcome, int]]:
     """Apply an action to the jobs of a batch. Check all of them before the first one is changed."""
     handles = settled_handles(call, wanted, *permissions)
@@ -334,7 +347,9 @@ async def _settle_each(
     return found
 
 
-def settled_handles(caller: Caller, wanted: list[SettleBody], *permissions: str) -> list[Handle]:
+def settled_handles(
+    caller: Caller, wanted: Sequence[HandleBody], *permissions: str
+) -> list[Handle]:
     """Return the handles of a batch. Raise if they break a limit, or a topic may not be used."""
     limits.require_within("", len(wanted), 1, BATCH_MAX, "the number of jobs in a batch")
     handles = []
@@ -348,13 +363,15 @@ def batch_status(found: list[tuple[Outcome, int]]) -> int:
     return 200 if all(outcome is Outcome.DONE for outcome, _ in found) else 207
 
 
-def _handle(one: SettleBody, item: int | None) -> Handle:
+def _handle(one: HandleBody, item: int | None) -> Handle:
     try:
         limits.require_topic(one.namespace, one.topic)
-        delay_ms = as_ms(one.delay, "delay")
-        if delay_ms is not None:
-            limits.require_seconds("delay", delay_ms, 0, BACKOFF_MS_MAX)
-        limits.require_lease(as_ms(one.lease, "lease"))
+        if isinstance(one, NackBody):
+            delay_ms = as_ms(one.delay, "delay")
+            if delay_ms is not None:
+                limits.require_seconds("delay", delay_ms, 0, BACKOFF_MS_MAX)
+        elif isinstance(one, ExtendBody):
+            limits.require_lease(as_ms(one.lease, "lease"))
     except JobsInvalidError as fault:
         fault.item = item
         raise
@@ -362,23 +379,33 @@ def _handle(one: SettleBody, item: int | None) -> Handle:
     return Handle(id_of(one.id, "id", item), token)
 
 
-def _groups(
-    wanted: list[SettleBody], handles: list[Handle]
-) -> list[tuple[SettleBody, list[Handle]]]:
-    """Group consecutive jobs with the same parameters."""
-    groups: list[tuple[SettleBody, list[Handle]]] = []
+def _groups(wanted: list[Body], handles: list[Handle]) -> list[tuple[Body, list[Handle]]]:
+    """Group consecutive jobs with the same parameters.
+
+    A job that is named twice is in two groups: an action knows each of its jobs once.
+    """
+    groups: list[tuple[Body, list[Handle]]] = []
+    ids: set[int] = set()  # in the last group
     for one, handle in zip(wanted, handles, strict=True):
-        if groups and _has_same_parameters(groups[-1][0], one):
+        if handle.id not in ids and groups and _has_same_parameters(groups[-1][0], one):
             groups[-1][1].append(handle)
         else:
             groups.append((one, [handle]))
+            ids.clear()
+        ids.add(handle.id)
     return groups
 
 
-def _has_same_parameters(a: SettleBody, b: SettleBody) -> bool:
-    return (a.namespace, a.topic, a.error, a.delay, a.dead, a.lease) == (
-        (b.namespace, b.topic, b.error, b.delay, b.dead, b.lease)
-    )
+def _has_same_parameters(a: HandleBody, b: HandleBody) -> bool:
+    return _parameters_of(a) == _parameters_of(b)
+
+
+def _parameters_of(one: HandleBody) -> tuple[object, ...]:
+    if isinstance(one, NackBody):
+        return one.namespace, one.topic, one.error, one.delay, one.dead
+    if isinstance(one, ExtendBody):
+        return one.namespace, one.topic, one.lease
+    return one.namespace, one.topic
 
 
 SETTLE_REFUSALS: Final = (
@@ -388,13 +415,13 @@ SETTLE_REFUSALS: Final = (
 )
 
 
-def _settling(path: str, handler: JobHandler, summary: str) -> Operation:
+def _settling(path: str, handler: JobHandler, summary: str, kind: type[HandleBody]) -> Operation:
     return job_operation(
         "POST",
         path,
         handler,
         summary,
-        body=ONE_OR_MANY,
+        body=one_or_many(kind),
         answer=SettleResult | list[SettleResult],
         failures=SETTLE_REFUSALS,
     )
@@ -423,11 +450,16 @@ OPERATIONS: Final = (
         ack_and_dequeue,
         "Ack the jobs in the body, which may be none; then lease the next jobs of a topic.",
         query=_DEQUEUE_QUERY,
-        body=_SETTLED,
+        body=_ACKED,
         answer=AckedAndLeased,
         failures=(*REFUSALS, (207, AckedAndLeased)),
     ),
-    _settling("/ack", ack, "Ack jobs: they are done."),
-    _settling("/nack", nack, "Nack jobs: they have failed and are retried later, or become dead."),
-    _settling("/extend", extend, "Extend the leases of jobs."),
+    _settling("/ack", ack, "Ack jobs: they are done.", HandleBody),
+    _settling(
+        "/nack",
+        nack,
+        "Nack jobs: they have failed and are retried later, or become dead.",
+        NackBody,
+    ),
+    _settling("/extend", extend, "Extend the leases of jobs.", ExtendBody),
 )

@@ -14,11 +14,12 @@ from leveret.errors import LeveretError
 from leveret.http.framework.node import NodeView
 from leveret.http.framework.responses import encode_json
 from leveret.http.jobs.access import INTERNAL_ERROR, Caller, error_response, problem, token_access
-from leveret.http.jobs.bodies import SettleBody, leased_job_info
+from leveret.http.jobs.bodies import leased_job_info
 from leveret.http.jobs.calls import (
     WantedJobs,
     acked_and_leased,
     acked_and_wanted_jobs,
+    are_acked_together,
     batch_status,
     new_jobs,
     settled_handles,
@@ -79,7 +80,7 @@ def ack_and_dequeue(
         handles = settled_handles(caller, done, READ) if done else []
     except Exception:  # the usual handler answers it
         return False
-    if not _are_of_wanted_topic(done, wanted):
+    if not are_acked_together(done, handles, wanted):
         return False
 
     def shown(found: AckedAndTaken) -> tuple[int, object]:
@@ -135,11 +136,6 @@ def _begin_take(
     except Exception as fault:
         _respond_failure(respond, fault)
         return True
-
-
-def _are_of_wanted_topic(done: list[SettleBody], wanted: WantedJobs) -> bool:
-    """Return whether all acked jobs are of the topic of the wanted ones."""
-    return all(one.topic == wanted.topic and one.namespace == wanted.namespace for one in done)
 
 
 def _respond_failure(respond: Respond, fault: Exception) -> None:
