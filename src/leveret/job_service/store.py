@@ -96,6 +96,10 @@ class Store(Protocol):
     def quick_takes(self) -> QuickTakes | None:
         """Takes without a task; None if every take needs one."""
 
+    @property
+    def begins_batches(self) -> bool:
+        """Whether `begin_enqueue` takes batches, however long, and not single jobs alone."""
+
     async def start(self) -> None:
         """Recover the stored jobs, and start the background work."""
 

@@ -28,7 +28,8 @@ from leveret.http.jobs.calls import (
 from leveret.job_model import Enqueued, Handle
 from leveret.job_service.store import AckedAndTaken, QuickTakes
 
-# A larger body may hold many jobs. If the store declines them, the body is decoded twice.
+# A larger body may hold many jobs. If the store declines them, the body is decoded twice. A store
+# that declines no enqueue has no limit.
 BODY_BYTES_MAX: Final = 4_096
 
 log = logging.getLogger(__name__)
@@ -45,7 +46,7 @@ QuickCall = Callable[[NodeView, str, bytes, bytes, Respond], bool]
 
 def enqueue(node: NodeView, token: str, query: bytes, body: bytes, respond: Respond) -> bool:
     store = node.jobs.maybe_store()
-    if store is None or query or len(body) > BODY_BYTES_MAX:
+    if store is None or query or (len(body) > BODY_BYTES_MAX and not store.begins_batches):
         return False
     try:
         jobs = new_jobs(Caller(node, store, token_access(node, token)), body)

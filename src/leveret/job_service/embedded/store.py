@@ -62,6 +62,8 @@ _settings: Final = msgspec.json.Decoder(TopicSettings)
 class EmbeddedStore:
     """Jobs on the engine of this node."""
 
+    begins_batches = True
+
     def __init__(self, host: Host, *, rate: int = 0) -> None:
         self._host = host
         self._ids = IdGenerator(host.broker.register, host.node_name)
