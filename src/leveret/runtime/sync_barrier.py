@@ -29,8 +29,8 @@ class _Caller(Protocol):
 class SyncEnd:
     """The end of one wait.
 
-    A future calls back in the next pass of the event loop. This calls back at once, which is
-    earlier by a twentieth of the time of a lone enqueue.
+    A future calls back in the next pass of the event loop. This calls back at once: the client of a
+    lone call waits for it.
     """
 
     def __init__(self) -> None:
