@@ -113,7 +113,7 @@ class TopicSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     backoff_ms_max: int = BACKOFF_MS_MAX_DEFAULT
     jitter: float = 0.2  # the share of the backoff that is random
     lease_ms: int = LEASE_MS_DEFAULT
-    concurrency_max: int | None = None  # leases at once; None: no limit
+    concurrency_max: int | None = None  # leases at once; 0: no job is leased; None: no limit
 
 
 class TopicStats(msgspec.Struct, kw_only=True):

@@ -11,6 +11,7 @@ import pytest
 
 from leveret.http.framework.node import NodeView
 from leveret.http.jobs.quick_calls import BODY_BYTES_MAX, QUICK_CALLS, QuickCall, Respond
+from leveret.job_service.embedded.store import EmbeddedStore
 from leveret.testing.broker import RunningBroker, broker
 
 Answer = tuple[int, dict[str, str], bytes]
@@ -130,10 +131,14 @@ def test_bad_requests_are_declined_and_refused_as_by_uvicorn(
     assert quick[0] in (400, 403)
 
 
-def test_large_bodies_are_no_quick_calls(peer: Peer, begun: list[bool]) -> None:
+def test_large_bodies_are_quick_calls_if_the_store_begins_batches(
+    peer: Peer, begun: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
     small, large = (job(fair_key="f" * 100) + b" " * spaces for spaces in (0, BODY_BYTES_MAX))
     assert [peer.ask(body)[0] for body in (small, large)] == [200, 200]
-    assert begun == [True, False]
+    monkeypatch.setattr(EmbeddedStore, "begins_batches", False)
+    assert [peer.ask(body)[0] for body in (small, large)] == [200, 200]
+    assert begun == [True, True, True, False]
 
 
 def test_a_token_that_is_wrong_is_refused_as_by_uvicorn(peer: Peer, begun: list[bool]) -> None:

@@ -90,6 +90,43 @@ def test_dead_jobs_are_shown_redriven_and_deleted(server: RunningBroker, client:
     assert found(server, "dead", "dying", "--delete-all") == {"deleted": 0}
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("enqueue", "wrong", "x", "--delay", "-5"),
+        ("enqueue", "wrong", "x", "--delay", "nan"),
+        ("enqueue", "wrong", "x", "--delay", "1e300"),
+        ("enqueue", "wrong", "x", "--file", "payload.json"),
+        ("dead", "wrong", "--delete", "5", "--delete-all"),
+        ("top", "--interval", "-1"),
+        ("top", "--interval", "nan"),
+        ("top", "--count", "-1"),
+    ],
+)
+def test_options_that_cannot_be_meant_are_refused(
+    server: RunningBroker, words: tuple[str, ...]
+) -> None:
+    assert "Error: " in jobs(server, *words, code=2)
+    assert [row for row in found(server, "stats") if row["topic"] == "wrong"] == []
+
+
+@pytest.mark.parametrize("seconds", ["-5", "nan", "inf"])
+def test_durations_that_cannot_be_meant_are_refused(server: RunningBroker, seconds: str) -> None:
+    assert "wait must be from 0 to 60 seconds" in jobs(
+        server, "dequeue", "wrong", "--wait", seconds, code=1
+    )
+    lease = ("--lease-token", "5", "--delay", seconds)
+    assert "delay must be from 0" in jobs(server, "nack", "wrong", "5", *lease, code=1)
+
+
+@pytest.mark.parametrize("namespace", ["", "a\nb", "x" * 201])
+def test_a_token_for_a_namespace_that_cannot_exist_is_refused(namespace: str) -> None:
+    words = ["jobs", "token", "--secret", "x" * 32, "-n", namespace]
+    done = CliRunner().invoke(APP, words)
+    assert done.exit_code == 2
+    assert "printable" in done.stderr
+
+
 def test_top_tells_why_jobs_are_not_counted() -> None:
     why = "shard 1 (pg1/jobs) does not answer: [Errno 111] Connection refused"
     unknown = dict.fromkeys(("ready", "scheduled", "leased", "dead", "oldest_ready_ms"))

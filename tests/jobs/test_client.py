@@ -211,6 +211,29 @@ def test_what_is_wrong_is_told_with_item_and_field(client: Client) -> None:
         ) as raised:
             client.set_settings("t", TopicSettings(backoff_s=value))
         assert raised.value.field == "backoff_s"
+    with pytest.raises(InvalidCallError, match="backoff_s_max is 600, and cannot be below") as both:
+        client.set_settings("t", TopicSettings(backoff_s=1200))
+    assert both.value.field == "backoff_s_max"
+
+
+@pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("inf")])
+def test_a_duration_that_json_cannot_express_is_not_the_default(
+    client: Client, seconds: float
+) -> None:
+    client.enqueue("durations", b"")
+    (job,) = client.dequeue("durations")
+    with pytest.raises(InvalidCallError, match="delay must be from 0 to 2592000 seconds"):
+        client.nack(job, "no", delay_s=seconds)
+    with pytest.raises(InvalidCallError, match=r"lease must be from 0\.1 to 43200 seconds"):
+        client.extend(job, lease_s=seconds)
+    with pytest.raises(InvalidCallError, match="wait must be from 0 to 60 seconds"):
+        client.dequeue("durations", wait_s=seconds)
+    client.ack(job)
+
+
+def test_an_empty_name_in_a_path_is_told(client: Client) -> None:
+    with pytest.raises(InvalidCallError, match="topic is empty"):
+        client.settings("")
 
 
 def test_tokens_are_needed_and_cover_namespaces(server: RunningBroker, client: Client) -> None:

@@ -191,6 +191,14 @@ def test_a_schedule_is_added_paused_and_deleted(reader: Reader, client: Client) 
     assert client.schedules() == []
 
 
+def test_a_paused_topic_says_so(reader: Reader, client: Client) -> None:
+    client.set_settings("paused", TopicSettings(concurrency_max=0))
+    client.enqueue("paused", b"x")
+    reader.open(f"#/jobs/{NAMESPACE}/paused", "/jobs/:namespace/:topic")
+    expect(reader.page.get_by_text("0: the topic is paused")).to_be_visible()
+    client.set_settings("paused", TopicSettings())
+
+
 def test_the_same_with_the_keyboard_alone(reader: Reader, client: Client) -> None:
     """From the overview to the jobs, to a topic, its settings, and a redriven job."""
     (id,) = dead_jobs(client, 1)

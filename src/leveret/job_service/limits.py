@@ -120,6 +120,16 @@ def require_settings(settings: TopicSettings) -> None:
         require_within("concurrency_max", settings.concurrency_max, 0, CONCURRENCY_MAX)
 
 
+def require_backoffs(settings: TopicSettings) -> None:
+    """Raise if the longest backoff of a topic is shorter than the first one."""
+    if settings.backoff_ms_max < settings.backoff_ms:
+        raise JobsInvalidError(
+            f"backoff_ms_max is {settings.backoff_ms_max}, and cannot be below backoff_ms, which is"
+            f" {settings.backoff_ms}",
+            "backoff_ms_max",
+        )
+
+
 def require_seconds(field: str, value_ms: int, least_ms: int, most_ms: int) -> None:
     """Raise JobsInvalidError if a duration, which callers give in seconds, is out of range."""
     if not least_ms <= value_ms <= most_ms:

@@ -18,7 +18,8 @@ The contract suite tests these rules:
   alive; without a token, any live lease is enough. A job without that lease is STALE. A job that
   is done, cancelled, dead or was never seen is UNKNOWN. Leases end with the process that gave them.
 - An acknowledged job never comes back. No job is handed to two workers at a time.
-- Callers have checked every limit (`limits.py`). A store checks limits by asserts at most.
+- Callers have checked every limit (`limits.py`). A store checks limits by asserts at most. A call
+  names each job once.
 - A call that the store cannot serve raises a `JobsError` and has changed nothing.
 """
 
@@ -94,6 +95,10 @@ class Store(Protocol):
     @property
     def quick_takes(self) -> QuickTakes | None:
         """Takes without a task; None if every take needs one."""
+
+    @property
+    def begins_batches(self) -> bool:
+        """Whether `begin_enqueue` takes batches, however long, and not single jobs alone."""
 
     async def start(self) -> None:
         """Recover the stored jobs, and start the background work."""

@@ -21,6 +21,7 @@ from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import ConfigError, JobsError
 from leveret.job_service.report import StoreReport, TopicReport
 from leveret.runtime.job_tokens import JobTokens
+from leveret.runtime.sync_barrier import SyncEnd
 
 STOP_WITHIN_S: Final = 10.0
 COUNTS_KEPT_S: Final = 5.0  # shortest time for which the numbers in metrics are kept
@@ -60,6 +61,8 @@ class JobsHost(Protocol):
     async def synced(self) -> None: ...
 
     def begin_sync(self) -> "asyncio.Future[None]": ...
+
+    def sync_end(self) -> SyncEnd: ...
 
     def sessions(self) -> list[Session]: ...
 
@@ -226,6 +229,7 @@ class _EmbeddedHost:
         self.turn = host.turn
         self.synced = host.synced
         self.begin_sync = host.begin_sync
+        self.sync_end = host.sync_end
         self.alarms = host.alarms
         self.sessions = host.sessions
 

@@ -28,7 +28,7 @@ from leveret.runtime.backups import NodeBackups
 from leveret.runtime.certificates import Certificates
 from leveret.runtime.connections_view import ConnectionsView
 from leveret.runtime.jobs import NodeJobs
-from leveret.runtime.sync_barrier import SyncBarrier
+from leveret.runtime.sync_barrier import SyncBarrier, SyncEnd
 from leveret.runtime.telemetry import Telemetry
 from leveret.runtime.turns import TurnRunner
 from leveret.shovels import ShovelManager
@@ -168,6 +168,9 @@ class HttpNodeView:
 
     def begin_sync(self) -> "asyncio.Future[None]":
         return self._sync_barrier.begin_wait()
+
+    def sync_end(self) -> SyncEnd:
+        return self._sync_barrier.sync_end()
 
     async def tellable(self) -> None:
         await self._sync_barrier.wait_to_tell()

@@ -1,8 +1,9 @@
 """Wait for the log, for callers that are not channels: HTTP requests and backups."""
 
 import asyncio
-from collections.abc import Callable
-from typing import Final
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
 
 from leveret.engine.broker import Broker
 from leveret.engine.commands.sync_waiter import SyncWaiter
@@ -11,6 +12,59 @@ from leveret.runtime.turns import TurnRunner
 from leveret.storage.store import Store
 
 SYNC_WITHIN_S: Final = 60.0  # an operator may free space on a full disk meanwhile
+
+log = logging.getLogger(__name__)
+
+
+class _Caller(Protocol):
+    """What a wait ends: a future, or a `SyncEnd`."""
+
+    def done(self) -> bool: ...
+
+    def set_result(self, result: None, /) -> None: ...
+
+    def set_exception(self, fault: Exception, /) -> None: ...
+
+
+class SyncEnd:
+    """The end of one wait.
+
+    A future calls back in the next pass of the event loop. This calls back at once: the client of a
+    lone call waits for it.
+    """
+
+    def __init__(self) -> None:
+        self._on_end: Callable[[Exception | None], None] | None = None
+        self._is_done = False
+        self._fault: Exception | None = None
+
+    def done(self) -> bool:
+        return self._is_done
+
+    def set_result(self, result: None, /) -> None:
+        self._end(None)
+
+    def set_exception(self, fault: Exception, /) -> None:
+        self._end(fault)
+
+    def _end(self, fault: Exception | None) -> None:
+        self._is_done, self._fault = True, fault
+        if self._on_end is None:
+            return
+        try:
+            self._on_end(fault)
+        except Exception as bug:  # other callers wait for the same block
+            log.error("an answer failed because of a bug: please report it", exc_info=bug)
+
+    def then(self, on_end: Callable[[Exception | None], None]) -> None:
+        """Call back with None or the fault. Call this outside the turn.
+
+        If the wait has ended already, the call comes with the next pass of the loop.
+        """
+        if self._is_done:
+            asyncio.get_running_loop().call_soon(on_end, self._fault)
+        else:
+            self._on_end = on_end
 
 
 class SyncBarrier:
@@ -42,6 +96,14 @@ class SyncBarrier:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         done.set_result(None)
         return done
+
+    def sync_end(self) -> SyncEnd:
+        """Do as `begin_wait`, for a caller that wants to know the end as early as possible."""
+        if self._store is not None:
+            return self._syncs.end_in_turn()
+        end = SyncEnd()
+        end.set_result(None)
+        return end
 
     async def wait_long(self) -> None:
         """Do as `wait`, however long it takes."""
@@ -86,7 +148,7 @@ class _SharedWaits:
         self._register = register
         self._within_s = within_s
         self._joined: list[asyncio.Future[None]] = []  # callers of this pass
-        self._waiting: set[asyncio.Future[None]] = set()  # callers of all passes
+        self._waiting: set[_Caller] = set()  # callers of all passes
         self._fault: LeveretError | None = None  # nobody can wait any more
 
     async def wait(self) -> None:
@@ -103,6 +165,14 @@ class _SharedWaits:
         done = self._new_caller()
         self._register_callers([done])
         return done
+
+    def end_in_turn(self) -> SyncEnd:
+        """Do as `begin_in_turn`."""
+        self._require_open()
+        end = SyncEnd()
+        self._waiting.add(end)
+        self._register_callers([end])
+        return end
 
     def _new_caller(self) -> "asyncio.Future[None]":
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -132,7 +202,7 @@ class _SharedWaits:
         except Exception as fault:
             self._fail(callers, fault)
 
-    def _register_callers(self, callers: list["asyncio.Future[None]"]) -> None:
+    def _register_callers(self, callers: Sequence[_Caller]) -> None:
         timer = self._start_timer(callers)
 
         def tell(is_safe: bool) -> None:
@@ -148,15 +218,15 @@ class _SharedWaits:
 
         self._register(SyncWaiter(self._broker.turn, tell))  # may call `tell` at once
 
-    def _start_timer(self, callers: list["asyncio.Future[None]"]) -> asyncio.TimerHandle | None:
+    def _start_timer(self, callers: Sequence[_Caller]) -> asyncio.TimerHandle | None:
         if self._within_s is None:
             return None
         return asyncio.get_running_loop().call_later(self._within_s, self._fail_late, callers)
 
-    def _fail_late(self, callers: list["asyncio.Future[None]"]) -> None:
+    def _fail_late(self, callers: Sequence[_Caller]) -> None:
         self._fail(callers, StorageError(f"not on disk within {self._within_s:.0f} s"))
 
-    def _fail(self, callers: list["asyncio.Future[None]"], fault: Exception) -> None:
+    def _fail(self, callers: Sequence[_Caller], fault: Exception) -> None:
         self._waiting.difference_update(callers)
         for done in callers:
             if not done.done():

@@ -7,6 +7,7 @@ import jwt
 import pytest
 
 from leveret import job_model
+from leveret.job_model import BACKOFF_MS_MAX, LEASE_MS_MAX, LEASE_MS_MIN
 from tests.jobs.api import Answer, Api
 from tests.jobs.stores import Service
 
@@ -206,11 +207,35 @@ def test_a_field_that_nobody_knows_is_refused(api: Api) -> None:
     assert refused(api.call("POST", "/nack", handle), "eror")
 
 
-@pytest.mark.parametrize("field", ["delay", "lease"])
+@pytest.mark.parametrize(
+    ("path", "field", "value"),
+    [
+        ("/ack", "error", "it has failed"),  # an ack would delete the job
+        ("/ack", "dead", True),
+        ("/ack", "delay", 5),
+        ("/ack", "lease", 60),
+        ("/nack", "lease", 60),
+        ("/extend", "delay", 60),
+        ("/cancel", "dead", True),
+        ("/deliver-now", "delay", 60),
+    ],
+)
+def test_a_field_of_another_call_is_refused(api: Api, path: str, field: str, value: Any) -> None:
+    api.enqueue(TOPIC, b"")
+    job = api.take(TOPIC)
+    handle = api.handle(TOPIC, job, **{field: value})
+    assert "not a known field" in refused(api.call("POST", path, handle), field)
+    query = f"namespace={api.namespace}&topic={TOPIC}"
+    if path == "/ack":
+        refused(api.call("POST", f"/dequeue?{query}", [handle]), field, 0)
+    assert api.ack(TOPIC, job) == 200
+
+
+@pytest.mark.parametrize(("path", "field"), [("/nack", "delay"), ("/extend", "lease")])
 @pytest.mark.parametrize("seconds", [-1, 1e12, 1e308])
-def test_duration_out_of_range_is_refused(api: Api, field: str, seconds: float) -> None:
+def test_duration_out_of_range_is_refused(api: Api, path: str, field: str, seconds: float) -> None:
     handles = [api.handle(TOPIC, 1), api.handle(TOPIC, 2, **{field: seconds})]
-    assert refused(api.call("POST", "/nack", handles), field, 1)
+    assert "seconds" in refused(api.call("POST", path, handles), field, 1)
 
 
 def test_item_in_a_foreign_namespace_is_named(api: Api) -> None:
@@ -271,6 +296,9 @@ BAD_QUERIES: list[tuple[str, str]] = [
     ("lease", "0.05"),
     ("lease", "43201"),
     ("lease", "inf"),
+    ("wait", "1_0"),
+    ("wait", " 1"),
+    ("wait", "\u0661"),  # the digit one in Arabic, which Python reads as a number
     ("topic", ""),
     ("namespace", ""),
 ]
@@ -280,6 +308,65 @@ BAD_QUERIES: list[tuple[str, str]] = [
 def test_a_bad_query_names_its_field(api: Api, field: str, value: str) -> None:
     query = {"namespace": api.namespace, "topic": TOPIC, field: value}
     refused(api.get("/dequeue", **query), field)
+
+
+CALLS = [
+    ("POST", "/enqueue", "none"),
+    ("GET", "/dequeue", "namespace, topic, limit, wait, lease"),
+    ("POST", "/dequeue", "namespace, topic, limit, wait, lease"),
+    ("POST", "/ack", "none"),
+    ("POST", "/nack", "none"),
+    ("POST", "/extend", "none"),
+    ("POST", "/cancel", "none"),
+    ("POST", "/deliver-now", "none"),
+    ("GET", "/job", "namespace, topic, id"),
+    ("GET", "/jobs", "namespace, topic, state, after, limit, payloads"),
+    ("GET", "/dead", "namespace, topic, after, limit, payloads"),
+    ("POST", "/dead/redrive", "none"),
+    ("POST", "/dead/delete", "none"),
+    ("GET", "/topics/n/t", "none"),
+    ("PUT", "/topics/n/t", "none"),
+    ("GET", "/stats", "namespace"),
+    ("GET", "/schedules", "namespace"),
+    ("PUT", "/schedules/n/s", "none"),
+    ("DELETE", "/schedules/n/s", "none"),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "known"), CALLS)
+def test_an_unknown_query_parameter_is_refused(
+    api: Api, method: str, path: str, known: str
+) -> None:
+    detail = refused(api.call(method, f"{path}?limt=10"), "limt")
+    assert detail == f"'limt' is not a known parameter; this call takes: {known}"
+
+
+def test_a_call_with_an_unknown_parameter_changes_nothing(api: Api) -> None:
+    refused(api.call("POST", "/enqueue?dry_run=true", [api.item(TOPIC, b"")]), "dry_run")
+    api.enqueue(TOPIC, b"1")
+    job = api.take(TOPIC)
+    path = f"/dequeue?namespace={api.namespace}&topic={TOPIC}&limt=10"
+    refused(api.call("POST", path, [api.handle(TOPIC, job)]), "limt")
+    assert api.ack(TOPIC, job) == 200
+    assert api.dequeue(TOPIC) == []
+
+
+def test_a_query_parameter_that_is_given_twice_is_refused(api: Api) -> None:
+    query = f"namespace={api.namespace}&topic={TOPIC}"
+    assert "twice" in refused(api.call("GET", f"/dequeue?{query}&limit=1&limit=2"), "limit")
+
+
+def test_names_in_a_query_are_utf_8(api: Api) -> None:
+    (id,) = api.enqueue("grün", b"")
+    assert [job["id"] for job in api.dequeue("grün")] == [id]
+    answer = api.call("GET", f"/dequeue?namespace={api.namespace}&topic=gr%FCn")
+    assert "UTF-8" in refused(answer, "")
+
+
+def test_a_flag_is_true_or_false(api: Api) -> None:
+    place = {"namespace": api.namespace, "topic": TOPIC, "state": "ready"}
+    for value in ("no", "1", ""):
+        refused(api.get("/jobs", **place, payloads=value), "payloads")
 
 
 def test_a_missing_query_is_named(api: Api) -> None:
@@ -313,13 +400,57 @@ def test_a_bad_handle_names_its_field(api: Api, path: str, more: Any, field: str
     "settings",
     [
         {"retries_max": -1},
+        {"retries_max": 10_001},
+        {"retries_max": 1.0},
+        {"retries_max": None},
         {"backoff_ms": -1},
-        {"backoff_ms_max": 2**60},
-        {"lease_ms": 1},
-        {"jitter": 2},
+        {"backoff_ms": BACKOFF_MS_MAX + 1},
+        {"backoff_ms_max": BACKOFF_MS_MAX + 1},
+        {"backoff_ms_max": 999},  # the first backoff is 1,000 by default
+        {"lease_ms": LEASE_MS_MIN - 1},
+        {"lease_ms": LEASE_MS_MAX + 1},
+        {"jitter": 1.000001},
+        {"jitter": -0.000001},
         {"concurrency_max": -1},
+        {"concurrency_max": 1_000_001},
+        {"concurrency_max": True},
+        {"concurrency_max": 10**30},
     ],
 )
 def test_bad_settings_name_their_field(api: Api, settings: dict[str, Any]) -> None:
     (field,) = settings
-    refused(api.call("PUT", f"/topics/{api.namespace}/{TOPIC}", settings), field)
+    path = f"/topics/{api.namespace}/{TOPIC}"
+    before = api.get(path).body
+    refused(api.call("PUT", path, settings), field)
+    assert api.get(path).body == before
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"retries_max": 0, "jitter": 0, "concurrency_max": 0, "lease_ms": LEASE_MS_MIN},
+        {"retries_max": 10_000, "jitter": 1, "concurrency_max": 1_000_000},
+        {"backoff_ms": BACKOFF_MS_MAX, "backoff_ms_max": BACKOFF_MS_MAX, "lease_ms": LEASE_MS_MAX},
+        {"backoff_ms": 0, "backoff_ms_max": 0},
+    ],
+)
+def test_settings_at_their_bounds_are_kept(api: Api, settings: dict[str, Any]) -> None:
+    api.set_topic(TOPIC, **settings)
+    kept = api.get(f"/topics/{api.namespace}/{TOPIC}").body
+    assert {name: kept[name] for name in settings} == settings
+    (id,) = api.enqueue(TOPIC, b"")
+    for job in api.dequeue(TOPIC, lease=60):
+        assert api.nack(TOPIC, job) == 200  # the backoff can be computed
+    assert api.job(TOPIC, id)["state"] != "leased"
+
+
+def test_the_longest_backoff_cannot_be_below_the_first(api: Api) -> None:
+    path = f"/topics/{api.namespace}/{TOPIC}"
+    both = {"backoff_ms": 5_000, "backoff_ms_max": 4_999}
+    detail = refused(api.call("PUT", path, both), "backoff_ms_max")
+    assert "4999" in detail
+    assert "5000" in detail
+    api.set_topic(TOPIC, backoff_ms=50, backoff_ms_max=100)
+    api.set_topic(TOPIC, backoff_ms_max=50)  # below the default of the first, which is not in force
+    refused(api.call("PUT", path, {"backoff_ms": 51}), "backoff_ms_max")
+    assert api.get(path).body["backoff_ms"] == 50

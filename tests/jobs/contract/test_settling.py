@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.jobs.api import Api
+from tests.jobs.api import Api, payload
 from tests.jobs.stores import Service
 
 TOPIC = "settling"
@@ -210,6 +210,35 @@ def test_a_batch_of_failures_has_an_error_for_each(api: Api) -> None:
     assert api.call("POST", "/nack", handles).status == 200
     for job in jobs:
         assert api.job(TOPIC, job["id"])["failures"][0]["error"] == str(job["id"])
+
+
+@pytest.mark.parametrize(
+    ("path", "outcomes"),
+    [
+        ("/ack", ["done", "unknown", "done"]),
+        ("/nack", ["done", "stale", "done"]),
+        ("/extend", ["done", "done", "done"]),
+        ("/cancel", ["done", "unknown", "done"]),
+        ("/deliver-now", ["done", "done", "done"]),
+    ],
+)
+def test_a_job_that_a_batch_names_twice_is_settled_twice_in_order(
+    api: Api, path: str, outcomes: list[str]
+) -> None:
+    ids = api.enqueue(TOPIC, b"1", b"2")
+    is_leased = path in ("/ack", "/nack", "/extend")
+    first, second = api.dequeue(TOPIC) if is_leased else ids
+    handles = [api.handle(TOPIC, job) for job in (first, first, second)]
+    answer = api.call("POST", path, handles)
+    assert [one["outcome"] for one in answer.body] == outcomes
+
+
+def test_a_job_that_is_acked_twice_in_a_dequeue_is_acked_once(api: Api) -> None:
+    api.enqueue(TOPIC, b"1", b"2")
+    job = api.take(TOPIC)
+    body = api.ack_and_dequeue(TOPIC, job, job).body
+    assert [one["outcome"] for one in body["acked"]] == ["done", "unknown"]
+    assert [payload(one) for one in body["jobs"]] == [b"2"]
 
 
 def test_long_errors_and_histories_are_cut(api: Api) -> None:

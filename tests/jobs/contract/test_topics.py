@@ -64,6 +64,31 @@ def test_no_more_jobs_are_leased_at_once_than_the_topic_allows(api: Api, service
     assert api.dequeue(TOPIC) == []
 
 
+def test_a_topic_without_leases_is_paused(api: Api) -> None:
+    api.set_topic(TOPIC, concurrency_max=2)
+    api.enqueue(TOPIC, b"1", b"2", b"3")
+    held = api.take(TOPIC)
+    api.set_topic(TOPIC, concurrency_max=0)
+    assert api.dequeue(TOPIC) == []
+    assert api.ack_and_dequeue(TOPIC).body == {"acked": [], "jobs": []}
+    assert api.ack(TOPIC, held) == 200
+    with ThreadPoolExecutor(1) as worker:
+        waiting = worker.submit(api.dequeue, TOPIC, 5, wait=WAIT_S)
+        api.set_topic(TOPIC, concurrency_max=None)
+        assert [payload(job) for job in waiting.result(WOKEN_WITHIN_S)] == [b"2", b"3"]
+
+
+def test_a_busy_topic_can_be_paused(api: Api) -> None:
+    """The store may lease jobs of a busy topic ahead."""
+    api.enqueue(TOPIC, *[b"%d" % n for n in range(200)])
+    for _ in range(50):
+        assert api.ack(TOPIC, api.take(TOPIC)) == 200
+    api.set_topic(TOPIC, concurrency_max=0)
+    assert api.dequeue(TOPIC) == []
+    api.set_topic(TOPIC, concurrency_max=None)
+    assert len(api.dequeue(TOPIC, 1000)) == 150
+
+
 def test_a_noisy_key_does_not_starve_a_quiet_one(api: Api) -> None:
     api.enqueue(TOPIC, *[b"a"] * 300, fair_key="a")
     api.enqueue(TOPIC, b"b", fair_key="b")

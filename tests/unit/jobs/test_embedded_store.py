@@ -13,6 +13,7 @@ from leveret.job_model import Handle, NewJob, Outcome
 from leveret.job_service.embedded import dead_jobs
 from leveret.job_service.embedded.store import EmbeddedStore
 from leveret.job_service.store import AckedAndTaken
+from leveret.runtime.sync_barrier import SyncEnd
 from tests.protocol.stage import Stage
 
 
@@ -45,6 +46,19 @@ class SlowHost:
 
     def begin_sync(self) -> "asyncio.Future[None]":
         return asyncio.get_running_loop().create_task(self.synced())
+
+    def sync_end(self) -> SyncEnd:
+        end = SyncEnd()
+
+        def on_synced(synced: "asyncio.Future[None]") -> None:
+            fault = synced.exception()
+            if isinstance(fault, Exception):
+                end.set_exception(fault)
+            else:
+                end.set_result(None)
+
+        self.begin_sync().add_done_callback(on_synced)
+        return end
 
     def alarms(self) -> list[str]:
         return []

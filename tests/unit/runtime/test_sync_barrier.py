@@ -15,7 +15,7 @@ from leveret.engine.turns.turn import SessionBase
 from leveret.errors import LeadLostError, StorageError
 from leveret.runtime import sync_barrier
 from leveret.runtime.node import Node
-from leveret.runtime.sync_barrier import SyncBarrier
+from leveret.runtime.sync_barrier import SyncBarrier, SyncEnd
 from leveret.runtime.turns import TurnRunner
 from leveret.storage.store import Store
 from leveret.testing.disk import FakeDisk
@@ -84,6 +84,84 @@ def test_callers_return_after_the_sync_and_not_before() -> None:
             assert await ends([*waits, late]) == [None] * (CALLERS + 1)
 
     asyncio.run(main())
+
+
+def test_an_end_calls_back_when_its_turn_is_on_disk_and_not_before() -> None:
+    async def main() -> None:
+        disk = GatedDisk()
+        async with running(disk) as node:
+            disk.may_sync.clear()
+            ended: asyncio.Queue[Exception | None] = asyncio.Queue()
+            begin_end(node).then(ended.put_nowait)
+            for _ in range(100):
+                await asyncio.sleep(0)
+            assert ended.empty()
+            disk.may_sync.set()
+            async with asyncio.timeout(WITHIN_S):
+                assert await ended.get() is None
+
+    asyncio.run(main())
+
+
+def test_an_end_without_a_wait_calls_back_after_the_caller_has_gone_on() -> None:
+    async def main() -> None:
+        async with running(FakeDisk()) as node:
+            await barrier_of(node).wait()
+            ended: asyncio.Queue[Exception | None] = asyncio.Queue()
+            begin_end(node, has_change=False).then(ended.put_nowait)
+            assert ended.empty()
+            async with asyncio.timeout(WITHIN_S):
+                assert await ended.get() is None
+
+    asyncio.run(main())
+
+
+def test_a_failed_sync_is_told_to_an_end() -> None:
+    async def main() -> None:
+        disk = FakeDisk()
+        async with running(disk) as node:
+            disk.fail_sync()
+            ended: asyncio.Queue[Exception | None] = asyncio.Queue()
+            begin_end(node).then(ended.put_nowait)
+            async with asyncio.timeout(WITHIN_S):
+                assert isinstance(await ended.get(), StorageError)
+
+    asyncio.run(main())
+
+
+def test_a_fault_in_a_call_back_does_not_reach_other_callers(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        disk = GatedDisk()
+        async with running(disk) as node:
+            disk.may_sync.clear()
+            ended: asyncio.Queue[Exception | None] = asyncio.Queue()
+
+            def fail(fault: Exception | None) -> None:
+                raise RuntimeError("a bug")
+
+            begin_end(node).then(fail)
+            begin_end(node).then(ended.put_nowait)
+            disk.may_sync.set()
+            async with asyncio.timeout(WITHIN_S):
+                assert await ended.get() is None
+            change(node)
+            await barrier_of(node).wait()  # the log goes on
+
+    asyncio.run(main())
+    assert "because of a bug" in caplog.text
+
+
+def begin_end(node: Node, *, has_change: bool = True) -> SyncEnd:
+    """Change something, or nothing, and return the end of its sync."""
+    barrier = barrier_of(node)
+    node.turns.begin()
+    if has_change:
+        node.broker.register.put("test", "key", "value")
+    end = barrier.sync_end()
+    node.turns.end()
+    return end
 
 
 def test_a_caller_that_is_cancelled_leaves_the_others_waiting() -> None:

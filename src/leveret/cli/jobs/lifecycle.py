@@ -11,7 +11,7 @@ import typer
 from leveret.cli.jobs.options import Topic, jobs_command, to_row
 from leveret.cli.shared.output import Output, Row
 from leveret.clock import Clock
-from leveret.job_model import BATCH_MAX, Outcome
+from leveret.job_model import BATCH_MAX, DELAY_MS_MAX, Outcome
 from leveret.jobs.client.client import Client
 from leveret.jobs.client.job import Job, NewJob
 
@@ -53,6 +53,10 @@ def enqueue(
         raise typer.BadParameter(
             "--lines cannot be used with --key: it would make one job of all lines"
         )
+    if file is not None and payload != "-":
+        raise typer.BadParameter("give a payload or --file, not both")
+    if not 0 <= delay <= DELAY_MS_MAX / 1000:
+        raise typer.BadParameter(f"--delay must be from 0 to {DELAY_MS_MAX // 1000} seconds")
     data = file.read_bytes() if file is not None else _read_payload(payload)
     ids: list[int] = []
     for batch in _batches(data.splitlines() if lines else [data]):
@@ -76,7 +80,7 @@ def _read_payload(payload: str) -> bytes:
 
 
 def _after(delay_s: float) -> datetime | None:
-    if delay_s <= 0:
+    if delay_s == 0:
         return None
     now = datetime.fromtimestamp(Clock().now_ms() / 1000, UTC)
     return now + timedelta(seconds=delay_s)

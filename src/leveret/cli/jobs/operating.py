@@ -66,7 +66,10 @@ def topic(
     ] = None,
     concurrency_max: Annotated[
         int | None,
-        typer.Option("--concurrency-max", help="Maximum number of leases at once; -1 = no limit."),
+        typer.Option(
+            "--concurrency-max",
+            help="Maximum number of leases at once; 0 = pause the topic, -1 = no limit.",
+        ),
     ] = None,
 ) -> None:
     """Show or change the settings of a topic. A setting that is not given is kept."""

@@ -7,6 +7,7 @@ import typer
 
 from leveret.cli.shared.groups import GROUPS
 from leveret.errors import ConfigError
+from leveret.job_model import NAME_BYTES_MAX
 
 SECOND: Final = 1
 UNITS: Final = {"s": SECOND, "m": 60, "h": 3_600, "d": 86_400}
@@ -63,6 +64,11 @@ def token(
     """Print a new token. It is signed with the secret in the data directory of a node."""
     from leveret.runtime.job_tokens import make_token, now_ms, secret_of_node
 
+    for name in namespace:
+        size = len(name.encode("utf-8", "surrogatepass"))
+        if not (name.isprintable() and 0 < size <= NAME_BYTES_MAX):
+            text = f"a namespace has 1 to {NAME_BYTES_MAX} bytes of printable characters"
+            raise typer.BadParameter(text)
     try:
         secret = secret or secret_of_node(data)
     except ConfigError as fault:

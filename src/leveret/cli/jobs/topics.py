@@ -23,6 +23,7 @@ _RATES: Final = {  # columns of `top` → field of TopicStats
     "failed/s": "failed",
     "expired/s": "expired",
 }
+_INTERVAL_S_MAX: Final = 86_400
 _WIDTH_WITHOUT_TERMINAL: Final = 200  # characters
 _ALL_HELP: Final = "All namespaces that the token gives access to."
 
@@ -80,6 +81,8 @@ def dead(
     ] = False,
 ) -> None:
     """Show or delete dead jobs. A dead job is out of retries; its last error is shown."""
+    if delete and delete_all:
+        raise typer.BadParameter("give --delete or --delete-all, not both")
     if delete or delete_all:
         count = client.delete_dead(topic, None if delete_all else delete)
         noun = "dead job is" if count == 1 else "dead jobs are"
@@ -120,11 +123,13 @@ def top(
     count: Annotated[
         int,
         typer.Option(
-            "--count", help="Number of updates; 0 = until Ctrl+C, or 1 without a terminal."
+            "--count", min=0, help="Number of updates; 0 = until Ctrl+C, or 1 without a terminal."
         ),
     ] = 0,
 ) -> None:
     """Watch topics: jobs by state, and rates since the last update."""
+    if not 0 <= interval <= _INTERVAL_S_MAX:
+        raise typer.BadParameter(f"--interval must be from 0 to {_INTERVAL_S_MAX} seconds")
     namespace = None if all_namespaces else client.namespace
     rates = TopicRates(client, namespace)
     if output.as_json:

@@ -1,8 +1,8 @@
 """Check who may use the jobs service, and refuse by problem documents (RFC 9457).
 
 A call is admitted by a token (`Authorization: Bearer`), which an operator signed for namespaces or
-the node signed for a user, or by the login of an administrator. Every handler of the service is
-wrapped by `job_call`, which checks the access first and answers each error as
+the node signed for a user, or by the login of an administrator. Every operation of the service is
+made by `job_operation`, which checks the access and the query first and answers each error as
 `application/problem+json`. A handler then calls `Call.require` for each topic that it uses, with
 the permissions that AMQP would ask for. Requests that reach no handler (an unknown path, or an
 unknown method of a path) are refused by `with_problem_bodies`.
@@ -11,7 +11,7 @@ unknown method of a path) are refused by `with_problem_bodies`.
 import http
 import math
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -34,8 +34,16 @@ from leveret.errors import (
 )
 from leveret.http.framework.login import login
 from leveret.http.framework.node import NodeView
-from leveret.http.framework.operations import body_holder, set_actor, whole_body
+from leveret.http.framework.operations import (
+    Access,
+    Operation,
+    Query,
+    body_holder,
+    set_actor,
+    whole_body,
+)
 from leveret.http.framework.request_parts import node_of
+from leveret.http.jobs.parameters import Parameters, read_parameters
 from leveret.job_service.store import Store
 from leveret.shortened import shortened
 
@@ -76,6 +84,11 @@ class Problem(msgspec.Struct, omit_defaults=True):
     def __post_init__(self) -> None:
         self.detail = shortened(self.detail)
         self.field = shortened(self.field)
+
+
+REFUSALS: Final = tuple(
+    (status, Problem) for status in (400, 401, 403, 404, 405, 413, 429, 500, 503)
+)
 
 
 class CallRefusedError(HTTPException):
@@ -135,9 +148,12 @@ class Caller:
 class Call(Caller):
     """A request of a client that was admitted."""
 
-    def __init__(self, request: Request, store: Store, access: JobAccess) -> None:
+    def __init__(
+        self, request: Request, parameters: Parameters, store: Store, access: JobAccess
+    ) -> None:
         super().__init__(node_of(request), store, access)
         self.request = request
+        self.parameters = parameters  # of the query
 
     async def whole_body(self, bytes_max: int) -> bytes:
         """Return the body. Check the access again if its user has changed meanwhile."""
@@ -151,15 +167,42 @@ class Call(Caller):
 JobHandler = Callable[[Call], Awaitable[Response]]
 
 
-def job_call(handler: JobHandler) -> Callable[[Request], Awaitable[Response]]:
-    """Wrap a handler of the service: check access, and answer errors as problem documents."""
+def job_operation(
+    method: str,
+    path: str,
+    handler: JobHandler,
+    summary: str,
+    *,
+    query: tuple[Query, ...] = (),
+    **more: Any,
+) -> Operation:
+    """Return an operation of the service: its handler is called for an admitted call only."""
+    return Operation(
+        method=method,
+        path=path,
+        handler=_with_checks(handler, query),
+        summary=summary,
+        group="jobs",
+        access=Access.JOB_TOKEN,
+        query=query,
+        failure_media=MEDIA,
+        **{"failures": REFUSALS, "is_audited": False, **more},
+    )
+
+
+def _with_checks(
+    handler: JobHandler, query: tuple[Query, ...]
+) -> Callable[[Request], Awaitable[Response]]:
+    """Wrap a handler: check access and query, and answer errors as problem documents."""
+    known = names_of(query)
 
     async def answer(request: Request) -> Response:
         try:
             access = await _access_of(request)
             set_actor(request, access.identity, access.user)
+            parameters = read_parameters(request.scope["query_string"], known)
             store: Store = await node_of(request).jobs.store()
-            return await handler(Call(request, store, access))
+            return await handler(Call(request, parameters, store, access))
         except CallRefusedError as fault:
             return problem(fault.status_code, fault.detail, fault.item, fault.field)
         except HTTPException as fault:
@@ -168,6 +211,10 @@ def job_call(handler: JobHandler) -> Callable[[Request], Awaitable[Response]]:
             return error_response(fault)
 
     return answer
+
+
+def names_of(query: tuple[Query, ...]) -> tuple[str, ...]:
+    return tuple(one.name for one in query)
 
 
 ErrorHandler = Callable[[Request, Exception], Awaitable[Response]]

@@ -10,22 +10,16 @@ from starlette.responses import Response
 from leveret.auth import CONFIGURE, READ, WRITE
 from leveret.auth.job_access import ALL
 from leveret.errors import JobsInvalidError, JobsUnavailableError, TokenRefusedError
-from leveret.http.framework.listing import flag_of
-from leveret.http.framework.operations import (
-    OBJECT_BYTES_MAX,
-    Access,
-    Operation,
-    Query,
-)
+from leveret.http.framework.operations import OBJECT_BYTES_MAX, Operation, Query
 from leveret.http.framework.request_parts import node_of, part_of, user_of
 from leveret.http.framework.responses import ErrorBody, json_response
-from leveret.http.jobs.access import MEDIA, Call, job_call, problem
+from leveret.http.jobs.access import Call, job_operation, problem
 from leveret.http.jobs.bodies import (
     DeadJobsBody,
     DeleteResult,
+    HandleBody,
     JobInfo,
     RedriveResult,
-    SettleBody,
     SettleResult,
     TokenInfo,
     TopicChanges,
@@ -35,13 +29,12 @@ from leveret.http.jobs.bodies import (
     time_of,
 )
 from leveret.http.jobs.calls import (
-    REFUSALS,
     SETTLE_REFUSALS,
     TOPIC_QUERY,
-    number_of,
+    one_or_many,
     settle,
-    topic_of,
 )
+from leveret.http.jobs.parameters import flag_of, number_of, required, topic_of
 from leveret.job_model import (
     BATCH_MAX,
     DEAD_SUFFIX,
@@ -62,38 +55,36 @@ LIST_DEFAULT: Final = 100
 LISTED_STATES: Final = ("ready", "scheduled", "leased")
 NEXT: Final = "Jobs-Next"  # header of a list that has more jobs: `after` of the next page
 MISSING: Final = "Jobs-Missing"  # header of a list: the shards that did not answer
+_BACKOFFS: Final = ("backoff_ms", "backoff_ms_max")
 TOKEN_S: Final = 600  # lifetime of a token for the web page
 BODY_BYTES_MAX: Final = PAYLOAD_BYTES_MAX * 4 // 3 + 65_536
 
 
-@job_call
 async def cancel(call: Call) -> Response:
     async def drop(
-        call: Call, first: SettleBody, handles: list[Handle]
+        call: Call, first: HandleBody, handles: list[Handle]
     ) -> list[tuple[Outcome, int]]:
         ids = [handle.id for handle in handles]
         found = await call.store.cancel(first.namespace, first.topic, ids)
         return [(outcome, 0) for outcome in found]
 
-    return await settle(call, drop, READ)
+    return await settle(call, HandleBody, drop, READ)
 
 
-@job_call
 async def deliver_now(call: Call) -> Response:
     async def wake(
-        call: Call, first: SettleBody, handles: list[Handle]
+        call: Call, first: HandleBody, handles: list[Handle]
     ) -> list[tuple[Outcome, int]]:
         ids = [handle.id for handle in handles]
         found = await call.store.deliver_now(first.namespace, first.topic, ids)
         return [(outcome, 0) for outcome in found]
 
-    return await settle(call, wake, READ, WRITE)
+    return await settle(call, HandleBody, wake, READ, WRITE)
 
 
-@job_call
 async def get_job(call: Call) -> Response:
-    namespace, topic = topic_of(call.request.query_params)
-    id = id_of(call.request.query_params.get("id", ""))
+    namespace, topic = topic_of(call.parameters)
+    id = id_of(call.parameters.get("id", ""))
     call.require(namespace, topic, READ)
     found = await call.store.find(namespace, topic, id)
     if found is None:
@@ -103,50 +94,45 @@ async def get_job(call: Call) -> Response:
     return json_response(job_info(found))
 
 
-@job_call
 async def list_jobs(call: Call) -> Response:
-    namespace, topic = topic_of(call.request.query_params)
-    state = call.request.query_params.get("state", "")
+    namespace, topic = topic_of(call.parameters)
+    state = call.parameters.get("state", "")
     if state not in LISTED_STATES:
         raise JobsInvalidError(f"state must be one of: {', '.join(LISTED_STATES)}", "state")
     limit = _limit_of(call)
     call.require(namespace, topic, READ)
-    after = call.request.query_params.get("after", "")
+    after = call.parameters.get("after", "")
     jobs, cursor = await call.store.list_jobs(namespace, topic, state, limit, after)
     return _jobs(call, jobs, {NEXT: cursor} if cursor else {})
 
 
 def _jobs(call: Call, jobs: list[Job], headers: dict[str, str] | None = None) -> Response:
     """Return a list of jobs, without their payloads if the request does not want them."""
-    is_whole = flag_of(call.request, "payloads", is_set=True)
+    is_whole = flag_of(call.parameters, "payloads", default=True)
     shown = [job_info(job if is_whole else structs.replace(job, payload=b"")) for job in jobs]
     return json_response(shown, headers=headers)
 
 
 def _limit_of(call: Call) -> int:
-    limit = number_of(call.request.query_params.get("limit"), "limit", LIST_DEFAULT)
+    limit = number_of(call.parameters, "limit", LIST_DEFAULT)
     limits.require_within("limit", limit, 1, BATCH_MAX)
     return limit
 
 
-@job_call
 async def list_dead(call: Call) -> Response:
-    namespace, topic = topic_of(call.request.query_params)
-    query = call.request.query_params
+    namespace, topic = topic_of(call.parameters)
     limit = _limit_of(call)
-    after_id = id_of(query.get("after", "0"), "after")
+    after_id = id_of(call.parameters.get("after", "0"), "after")
     call.require(namespace, topic + DEAD_SUFFIX, READ)
     return _jobs(call, await call.store.dead(namespace, topic, after_id, limit))
 
 
-@job_call
 async def redrive(call: Call) -> Response:
     body, ids = await _dead_jobs_of(call)
     call.require(body.namespace, body.topic, WRITE)
     return json_response(RedriveResult(await call.store.redrive(body.namespace, body.topic, ids)))
 
 
-@job_call
 async def delete_dead(call: Call) -> Response:
     body, ids = await _dead_jobs_of(call)
     return json_response(
@@ -170,14 +156,12 @@ def _topic_of(call: Call) -> tuple[str, str]:
     return namespace, topic
 
 
-@job_call
 async def get_settings(call: Call) -> Response:
     namespace, topic = _topic_of(call)
     call.require(namespace, topic, READ)
     return json_response(await call.store.settings(namespace, topic))
 
 
-@job_call
 async def put_settings(call: Call) -> Response:
     changes: TopicChanges = decode_body(await call.whole_body(OBJECT_BYTES_MAX), TopicChanges)
     namespace, topic = _topic_of(call)
@@ -189,13 +173,14 @@ async def put_settings(call: Call) -> Response:
         settings = structs.replace(kept, **given)
     else:
         settings = TopicSettings(**given)
+    if not given.keys().isdisjoint(_BACKOFFS):
+        limits.require_backoffs(settings)
     await call.store.set_settings(namespace, topic, settings)
     return Response(status_code=204)
 
 
-@job_call
 async def get_stats(call: Call) -> Response:
-    wanted = call.request.query_params.get("namespace")
+    wanted = call.parameters.get("namespace")
     if wanted is not None:
         limits.require_name("namespace", wanted)
         call.require_namespace(wanted)
@@ -218,11 +203,8 @@ def _missing(call: Call) -> dict[str, str]:
     return {MISSING: "".join(c if c.isprintable() else " " for c in shown)} if down else {}
 
 
-@job_call
 async def list_schedules(call: Call) -> Response:
-    namespace = call.request.query_params.get("namespace")
-    if namespace is None:
-        raise JobsInvalidError("namespace is missing", "namespace")
+    namespace = required("namespace", call.parameters)
     limits.require_name("namespace", namespace)
     call.require_namespace(namespace)
     found = await call.store.schedules(namespace)
@@ -239,7 +221,6 @@ def _with_next(schedule: Schedule, now_ms: int) -> Schedule:
     return structs.replace(schedule, next_ms=next_ms)
 
 
-@job_call
 async def put_schedule(call: Call) -> Response:
     namespace, name = _schedule_of(call)
     schedule: Schedule = decode_body(await call.whole_body(BODY_BYTES_MAX), Schedule)
@@ -262,7 +243,6 @@ async def put_schedule(call: Call) -> Response:
     return Response(status_code=204)
 
 
-@job_call
 async def delete_schedule(call: Call) -> Response:
     namespace, name = _schedule_of(call)
     await _require_old_schedule(call, namespace, name)
@@ -302,24 +282,10 @@ async def create_token(request: Request) -> Response:
     return json_response(TokenInfo(token, time_of(ends_ms)))
 
 
-def _operation(method: str, path: str, handler: Any, summary: str, **more: Any) -> Operation:
-    fields = {"failures": REFUSALS, "is_audited": False, **more}
-    return Operation(
-        method=method,
-        path=path,
-        handler=handler,
-        summary=summary,
-        group="jobs",
-        access=Access.JOB_TOKEN,
-        failure_media=MEDIA,
-        **fields,
-    )
-
-
 _TOPIC: Final = "/topics/{namespace}/{topic}"
 _SCHEDULE: Final = "/schedules/{namespace}/{name}"
-_SETTLED: Final = {
-    "body": SettleBody | list[SettleBody],
+_SETTLED: Final[dict[str, Any]] = {
+    "body": one_or_many(HandleBody),
     "answer": SettleResult | list[SettleResult],
     "failures": SETTLE_REFUSALS,
 }
@@ -330,7 +296,7 @@ _LIST_QUERY: Final = (
 )
 
 OPERATIONS: Final = (
-    _operation(
+    job_operation(
         "POST",
         "/cancel",
         cancel,
@@ -338,7 +304,7 @@ OPERATIONS: Final = (
         is_audited=True,
         **_SETTLED,
     ),
-    _operation(
+    job_operation(
         "POST",
         "/deliver-now",
         deliver_now,
@@ -346,7 +312,7 @@ OPERATIONS: Final = (
         is_audited=True,
         **_SETTLED,
     ),
-    _operation(
+    job_operation(
         "GET",
         "/job",
         get_job,
@@ -354,7 +320,7 @@ OPERATIONS: Final = (
         query=(*TOPIC_QUERY, Query("id", "the id of the job", required=True)),
         answer=JobInfo,
     ),
-    _operation(
+    job_operation(
         "GET",
         "/jobs",
         list_jobs,
@@ -367,7 +333,7 @@ OPERATIONS: Final = (
         ),
         answer=list[JobInfo],
     ),
-    _operation(
+    job_operation(
         "GET",
         "/dead",
         list_dead,
@@ -379,7 +345,7 @@ OPERATIONS: Final = (
         ),
         answer=list[JobInfo],
     ),
-    _operation(
+    job_operation(
         "POST",
         "/dead/redrive",
         redrive,
@@ -388,7 +354,7 @@ OPERATIONS: Final = (
         answer=RedriveResult,
         is_audited=True,
     ),
-    _operation(
+    job_operation(
         "POST",
         "/dead/delete",
         delete_dead,
@@ -397,10 +363,10 @@ OPERATIONS: Final = (
         answer=DeleteResult,
         is_audited=True,
     ),
-    _operation(
+    job_operation(
         "GET", _TOPIC, get_settings, "Return the settings of a topic.", answer=TopicSettings
     ),
-    _operation(
+    job_operation(
         "PUT",
         _TOPIC,
         put_settings,
@@ -409,7 +375,7 @@ OPERATIONS: Final = (
         status=204,
         is_audited=True,
     ),
-    _operation(
+    job_operation(
         "GET",
         "/stats",
         get_stats,
@@ -417,7 +383,7 @@ OPERATIONS: Final = (
         query=(Query("namespace", "only this namespace"),),
         answer=list[TopicStats],
     ),
-    _operation(
+    job_operation(
         "GET",
         "/schedules",
         list_schedules,
@@ -425,7 +391,7 @@ OPERATIONS: Final = (
         query=(Query("namespace", "the namespace", required=True),),
         answer=list[Schedule],
     ),
-    _operation(
+    job_operation(
         "PUT",
         _SCHEDULE,
         put_schedule,
@@ -434,7 +400,7 @@ OPERATIONS: Final = (
         status=204,
         is_audited=True,
     ),
-    _operation("DELETE", _SCHEDULE, delete_schedule, "Delete a schedule.", is_audited=True),
+    job_operation("DELETE", _SCHEDULE, delete_schedule, "Delete a schedule.", is_audited=True),
     Operation(
         method="POST",
         path="/api/jobs/token",

@@ -65,17 +65,27 @@ class LeasedJobInfo(msgspec.Struct, omit_defaults=True):
     fair_key: str | None = None
 
 
-class SettleBody(msgspec.Struct, forbid_unknown_fields=True):
-    """A job to settle, extend, cancel or deliver now. Each call uses some of the fields."""
+class HandleBody(msgspec.Struct, forbid_unknown_fields=True):
+    """A job to ack, cancel or deliver now."""
 
     id: Id
     namespace: str
     topic: str
     token: Id | None = None
-    error: str = ""  # for nack: what went wrong
-    delay: float | None = None  # for nack, in seconds: instead of the backoff of the topic
-    dead: bool = False  # for nack: no further attempt, even if retries are left
-    lease: float | None = None  # for extend, in seconds: instead of the lease of the topic
+
+
+class NackBody(HandleBody):
+    """A job that has failed."""
+
+    error: str = ""  # what went wrong
+    delay: float | None = None  # in seconds: instead of the backoff of the topic
+    dead: bool = False  # no further attempt, even if retries are left
+
+
+class ExtendBody(HandleBody):
+    """A lease to extend."""
+
+    lease: float | None = None  # in seconds: instead of the lease of the topic
 
 
 class SettleResult(msgspec.Struct, omit_defaults=True):

@@ -6,39 +6,49 @@ failed. For an array they answer the outcome of each job: 200 if all are done, e
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
-from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 from leveret.auth import READ, WRITE
 from leveret.errors import JobsInvalidError, LeveretError
-from leveret.http.framework.operations import Access, Operation, Query
+from leveret.http.framework.operations import Operation, Query
 from leveret.http.framework.responses import json_response
 from leveret.http.jobs.access import (
     CLIENT_GONE,
-    MEDIA,
+    REFUSALS,
     Call,
     Caller,
     CallRefusedError,
+    JobHandler,
     Problem,
-    job_call,
+    job_operation,
+    names_of,
     problem,
 )
 from leveret.http.jobs.bodies import (
     AckedAndLeased,
+    ExtendBody,
+    HandleBody,
     LeasedJobInfo,
+    NackBody,
     NewJobBody,
-    SettleBody,
     SettleResult,
     decode_body,
     id_of,
     leased_job_info,
     settle_result,
+)
+from leveret.http.jobs.parameters import (
+    as_ms,
+    duration_ms_of,
+    number_of,
+    read_parameters,
+    topic_of,
 )
 from leveret.job_model import (
     BACKOFF_MS_MAX,
@@ -55,14 +65,25 @@ from leveret.job_service import limits
 
 # Base64 needs four bytes for three; names and numbers are added.
 BODY_BYTES_MAX: Final = BATCH_BYTES_MAX * 4 // 3 + BATCH_MAX * 2_048
-ONE_OR_MANY: Final = SettleBody | list[SettleBody]
 _NEW_JOBS: Final = list[NewJobBody]
-_SETTLED: Final = list[SettleBody]
+_ACKED: Final = list[HandleBody]
 _STATUSES: Final = {Outcome.UNKNOWN: 404, Outcome.STALE: 409}
 _DETAILS: Final = {
     Outcome.UNKNOWN: "there is no such job in this topic",
     Outcome.STALE: "the lease has ended, or another worker holds the job",
 }
+
+TOPIC_QUERY: Final = (
+    Query("namespace", "the namespace", required=True),
+    Query("topic", "the topic", required=True),
+)
+_DEQUEUE_QUERY: Final = (
+    *TOPIC_QUERY,
+    Query("limit", f"limit of jobs; default {DEQUEUE_DEFAULT}", int),
+    Query("wait", "seconds to wait for a job", float),
+    Query("lease", "length of the lease in seconds; default: the setting of the topic", float),
+)
+_DEQUEUE_NAMES: Final = names_of(_DEQUEUE_QUERY)
 
 # Workers repeat the same query: a cache keeps the parsed ones.
 _CACHED_QUERIES: Final = 512
@@ -73,10 +94,10 @@ log = logging.getLogger(__name__)
 KNOWN: Final = "Jobs-Known"  # header of the answer: how many jobs existed already, by their keys
 
 # Settles jobs of one topic with the same parameters. Returns each outcome and the end of the lease.
-Action = Callable[[Call, SettleBody, list[Handle]], Awaitable[list[tuple[Outcome, int]]]]
+Body = TypeVar("Body", bound=HandleBody)
+Action = Callable[[Call, Body, list[Handle]], Awaitable[list[tuple[Outcome, int]]]]
 
 
-@job_call
 async def enqueue(call: Call) -> Response:
     jobs = new_jobs(call, await call.whole_body(BODY_BYTES_MAX))
     return enqueued_response(await call.store.enqueue(jobs))
@@ -108,7 +129,6 @@ def _first_of_each(jobs: list[NewJob]) -> dict[tuple[str, str], int]:
     return found
 
 
-@job_call
 async def dequeue(call: Call) -> Response:
     if call.request.method == "HEAD":  # its answer has no body: the jobs would be lost
         raise HTTPException(405, "jobs are taken by GET or POST", {"Allow": "GET, POST"})
@@ -116,7 +136,6 @@ async def dequeue(call: Call) -> Response:
     return json_response([leased_job_info(job) for job in jobs])
 
 
-@job_call
 async def ack_and_dequeue(call: Call) -> Response:
     """Ack jobs, then lease the next ones: one round trip instead of two.
 
@@ -143,15 +162,15 @@ def acked_and_leased(found: list[tuple[Outcome, int]], jobs: list[LeasedJob]) ->
 
 
 async def _ack_and_take(
-    call: Call, done: list[SettleBody], wanted: "WantedJobs"
+    call: Call, done: list[HandleBody], wanted: "WantedJobs"
 ) -> tuple[list[tuple[Outcome, int]], list[LeasedJob]]:
     """Ack jobs. Take the next ones too if the store does both in one step."""
     if not done:
         return [], []
-    place = wanted.namespace, wanted.topic
-    if any((one.namespace, one.topic) != place for one in done):
-        return await _settle_each(call, done, _acked, READ), []
     handles = settled_handles(call, done, READ)
+    if not are_acked_together(done, handles, wanted):
+        return await _settle_each(call, done, _acked, READ), []
+    place = wanted.namespace, wanted.topic
     both = await call.store.ack_and_dequeue(*place, handles, wanted.limit, wanted.lease_ms)
     if both is not None:
         outcomes, jobs = both
@@ -170,11 +189,18 @@ class WantedJobs(NamedTuple):
     wait_ms: int
 
 
+def are_acked_together(done: list[HandleBody], handles: list[Handle], wanted: WantedJobs) -> bool:
+    """Return whether all acked jobs are of the topic of the wanted ones, and each is named once."""
+    if any(one.topic != wanted.topic or one.namespace != wanted.namespace for one in done):
+        return False
+    return len({handle.id for handle in handles}) == len(handles)
+
+
 def acked_and_wanted_jobs(
     caller: Caller, data: bytes, query: bytes
-) -> tuple[list[SettleBody], WantedJobs]:
+) -> tuple[list[HandleBody], WantedJobs]:
     """Return the jobs in a body, which are not checked yet, and the parameters in the query."""
-    done: list[SettleBody] = decode_body(data, _SETTLED)
+    done: list[HandleBody] = decode_body(data, _ACKED)
     return done, wanted_jobs(caller, query)
 
 
@@ -187,13 +213,13 @@ def wanted_jobs(caller: Caller, query: bytes) -> WantedJobs:
 
 
 def _parse_wanted_jobs(text: bytes) -> WantedJobs:
-    query = QueryParams(text)
-    namespace, topic = topic_of(query)
-    limit = number_of(query.get("limit"), "limit", DEQUEUE_DEFAULT)
+    given = read_parameters(text, _DEQUEUE_NAMES)
+    namespace, topic = topic_of(given)
+    limit = number_of(given, "limit", DEQUEUE_DEFAULT)
     limits.require_within("limit", limit, 1, BATCH_MAX)
-    lease_ms = duration_ms_of(query.get("lease"), "lease")
+    lease_ms = duration_ms_of(given, "lease")
     limits.require_lease(lease_ms)
-    wait_ms = duration_ms_of(query.get("wait"), "wait") or 0
+    wait_ms = duration_ms_of(given, "wait") or 0
     limits.require_wait(wait_ms)
     return WantedJobs(namespace, topic, limit, lease_ms, wait_ms)
 
@@ -257,47 +283,44 @@ async def _wait_for_disconnect(request: Request) -> None:
         message = await request.receive()
 
 
-@job_call
 async def ack(call: Call) -> Response:
-    return await settle(call, _acked, READ)
+    return await settle(call, HandleBody, _acked, READ)
 
 
-async def _acked(call: Call, first: SettleBody, handles: list[Handle]) -> list[tuple[Outcome, int]]:
+async def _acked(call: Call, first: HandleBody, handles: list[Handle]) -> list[tuple[Outcome, int]]:
     found = await call.store.ack(first.namespace, first.topic, handles)
     return [(outcome, 0) for outcome in found]
 
 
-@job_call
 async def nack(call: Call) -> Response:
-    async def fail(
-        call: Call, first: SettleBody, handles: list[Handle]
-    ) -> list[tuple[Outcome, int]]:
-        delay_ms = _duration_ms(first.delay, "delay")
+    async def fail(call: Call, first: NackBody, handles: list[Handle]) -> list[tuple[Outcome, int]]:
+        delay_ms = as_ms(first.delay, "delay")
         found = await call.store.nack(
             first.namespace, first.topic, handles, first.error, delay_ms, first.dead
         )
         return [(outcome, 0) for outcome in found]
 
-    return await settle(call, fail, READ)
+    return await settle(call, NackBody, fail, READ)
 
 
-@job_call
 async def extend(call: Call) -> Response:
     async def more(
-        call: Call, first: SettleBody, handles: list[Handle]
+        call: Call, first: ExtendBody, handles: list[Handle]
     ) -> list[tuple[Outcome, int]]:
-        lease_ms = _duration_ms(first.lease, "lease")
+        lease_ms = as_ms(first.lease, "lease")
         return await call.store.extend(first.namespace, first.topic, handles, lease_ms)
 
-    return await settle(call, more, READ)
+    return await settle(call, ExtendBody, more, READ)
 
 
-async def settle(call: Call, act: Action, *permissions: str) -> Response:
-    """Apply an action to the jobs in the body, and answer the outcome of each.
+async def settle(call: Call, kind: type[Body], act: Action[Body], *permissions: str) -> Response:
+    """Apply an action to the jobs in the body, which has one of a kind or an array of them.
+
+    Answer the outcome of each job.
 
     Answer 403 if the call lacks one of the permissions on a topic.
     """
-    body = decode_body(await call.whole_body(BODY_BYTES_MAX), ONE_OR_MANY)
+    body: Body | list[Body] = decode_body(await call.whole_body(BODY_BYTES_MAX), one_or_many(kind))
     if isinstance(body, list):
         found = await _settle_each(call, body, act, *permissions)
         return json_response([settle_result(*one) for one in found], status=batch_status(found))
@@ -309,8 +332,12 @@ async def settle(call: Call, act: Action, *permissions: str) -> Response:
     return json_response(settle_result(outcome, ends_ms))
 
 
+def one_or_many(kind: type[HandleBody]) -> Any:
+    return kind | list[kind]  # type: ignore[valid-type]
+
+
 async def _settle_each(
-    call: Call, wanted: list[SettleBody], act: Action, *permissions: str
+    call: Call, wanted: list[Body], act: Action[Body], *permissions: str
 ) -> list[tuple[Outcome, int]]:
     """Apply an action to the jobs of a batch. Check all of them before the first one is changed."""
     handles = settled_handles(call, wanted, *permissions)
@@ -320,7 +347,9 @@ async def _settle_each(
     return found
 
 
-def settled_handles(caller: Caller, wanted: list[SettleBody], *permissions: str) -> list[Handle]:
+def settled_handles(
+    caller: Caller, wanted: Sequence[HandleBody], *permissions: str
+) -> list[Handle]:
     """Return the handles of a batch. Raise if they break a limit, or a topic may not be used."""
     limits.require_within("", len(wanted), 1, BATCH_MAX, "the number of jobs in a batch")
     handles = []
@@ -334,13 +363,15 @@ def batch_status(found: list[tuple[Outcome, int]]) -> int:
     return 200 if all(outcome is Outcome.DONE for outcome, _ in found) else 207
 
 
-def _handle(one: SettleBody, item: int | None) -> Handle:
+def _handle(one: HandleBody, item: int | None) -> Handle:
     try:
         limits.require_topic(one.namespace, one.topic)
-        delay_ms = _duration_ms(one.delay, "delay")
-        if delay_ms is not None:
-            limits.require_seconds("delay", delay_ms, 0, BACKOFF_MS_MAX)
-        limits.require_lease(_duration_ms(one.lease, "lease"))
+        if isinstance(one, NackBody):
+            delay_ms = as_ms(one.delay, "delay")
+            if delay_ms is not None:
+                limits.require_seconds("delay", delay_ms, 0, BACKOFF_MS_MAX)
+        elif isinstance(one, ExtendBody):
+            limits.require_lease(as_ms(one.lease, "lease"))
     except JobsInvalidError as fault:
         fault.item = item
         raise
@@ -348,78 +379,35 @@ def _handle(one: SettleBody, item: int | None) -> Handle:
     return Handle(id_of(one.id, "id", item), token)
 
 
-def _groups(
-    wanted: list[SettleBody], handles: list[Handle]
-) -> list[tuple[SettleBody, list[Handle]]]:
-    """Group consecutive jobs with the same parameters."""
-    groups: list[tuple[SettleBody, list[Handle]]] = []
+def _groups(wanted: list[Body], handles: list[Handle]) -> list[tuple[Body, list[Handle]]]:
+    """Group consecutive jobs with the same parameters.
+
+    A job that is named twice is in two groups: an action knows each of its jobs once.
+    """
+    groups: list[tuple[Body, list[Handle]]] = []
+    ids: set[int] = set()  # in the last group
     for one, handle in zip(wanted, handles, strict=True):
-        if groups and _has_same_parameters(groups[-1][0], one):
+        if handle.id not in ids and groups and _has_same_parameters(groups[-1][0], one):
             groups[-1][1].append(handle)
         else:
             groups.append((one, [handle]))
+            ids.clear()
+        ids.add(handle.id)
     return groups
 
 
-def _has_same_parameters(a: SettleBody, b: SettleBody) -> bool:
-    return (a.namespace, a.topic, a.error, a.delay, a.dead, a.lease) == (
-        (b.namespace, b.topic, b.error, b.delay, b.dead, b.lease)
-    )
+def _has_same_parameters(a: HandleBody, b: HandleBody) -> bool:
+    return _parameters_of(a) == _parameters_of(b)
 
 
-def topic_of(query: QueryParams) -> tuple[str, str]:
-    """Return namespace and topic of a query."""
-    names = {}
-    for field in ("namespace", "topic"):
-        if field not in query:
-            raise JobsInvalidError(f"{field} is missing", field)
-        names[field] = query[field]
-    limits.require_topic(names["namespace"], names["topic"])
-    return names["namespace"], names["topic"]
+def _parameters_of(one: HandleBody) -> tuple[object, ...]:
+    if isinstance(one, NackBody):
+        return one.namespace, one.topic, one.error, one.delay, one.dead
+    if isinstance(one, ExtendBody):
+        return one.namespace, one.topic, one.lease
+    return one.namespace, one.topic
 
 
-def number_of(text: str | None, field: str, default: int) -> int:
-    if text is None:
-        return default
-    if not (text.isascii() and text.isdecimal() and len(text) <= 19):
-        raise JobsInvalidError(f"{field} must be a whole number, not {text}", field)
-    return int(text)
-
-
-def duration_ms_of(text: str | None, field: str) -> int | None:
-    """Return a number of seconds as milliseconds."""
-    if text is None:
-        return None
-    try:
-        return _duration_ms(float(text), field)
-    except ValueError:
-        raise JobsInvalidError(f"{field} must be a number of seconds, not {text}", field) from None
-
-
-def _duration_ms(seconds: float | None, field: str) -> int | None:
-    if seconds is None:
-        return None
-    try:
-        return round(seconds * 1000)
-    except (ValueError, OverflowError):
-        raise JobsInvalidError(
-            f"{field} must be a number of seconds, not {seconds}", field
-        ) from None
-
-
-TOPIC_QUERY: Final = (
-    Query("namespace", "the namespace", required=True),
-    Query("topic", "the topic", required=True),
-)
-_DEQUEUE_QUERY: Final = (
-    *TOPIC_QUERY,
-    Query("limit", f"limit of jobs; default {DEQUEUE_DEFAULT}", int),
-    Query("wait", "seconds to wait for a job", float),
-    Query("lease", "length of the lease in seconds; default: the setting of the topic", float),
-)
-REFUSALS: Final = tuple(
-    (status, Problem) for status in (400, 401, 403, 404, 405, 413, 429, 500, 503)
-)
 SETTLE_REFUSALS: Final = (
     *REFUSALS,
     (409, Problem),
@@ -427,64 +415,51 @@ SETTLE_REFUSALS: Final = (
 )
 
 
-def _settling(path: str, handler: Any, summary: str) -> Operation:
-    return Operation(
-        method="POST",
-        path=path,
-        handler=handler,
-        summary=summary,
-        group="jobs",
-        access=Access.JOB_TOKEN,
-        body=ONE_OR_MANY,
+def _settling(path: str, handler: JobHandler, summary: str, kind: type[HandleBody]) -> Operation:
+    return job_operation(
+        "POST",
+        path,
+        handler,
+        summary,
+        body=one_or_many(kind),
         answer=SettleResult | list[SettleResult],
         failures=SETTLE_REFUSALS,
-        failure_media=MEDIA,
-        is_audited=False,
     )
 
 
 OPERATIONS: Final = (
-    Operation(
-        method="POST",
-        path="/enqueue",
-        handler=enqueue,
-        summary="Enqueue a batch of jobs, all or none; the answer has their ids in order.",
-        group="jobs",
-        access=Access.JOB_TOKEN,
+    job_operation(
+        "POST",
+        "/enqueue",
+        enqueue,
+        "Enqueue a batch of jobs, all or none; the answer has their ids in order.",
         body=list[NewJobBody],
         answer=list[int],
-        failures=REFUSALS,
-        failure_media=MEDIA,
-        is_audited=False,
     ),
-    Operation(
-        method="GET",
-        path="/dequeue",
-        handler=dequeue,
-        summary="Lease the most urgent jobs of a topic.",
-        group="jobs",
-        access=Access.JOB_TOKEN,
+    job_operation(
+        "GET",
+        "/dequeue",
+        dequeue,
+        "Lease the most urgent jobs of a topic.",
         query=_DEQUEUE_QUERY,
         answer=list[LeasedJobInfo],
-        failures=REFUSALS,
-        failure_media=MEDIA,
-        is_audited=False,
     ),
-    Operation(
-        method="POST",
-        path="/dequeue",
-        handler=ack_and_dequeue,
-        summary="Ack the jobs in the body, which may be none; then lease the next jobs of a topic.",
-        group="jobs",
-        access=Access.JOB_TOKEN,
+    job_operation(
+        "POST",
+        "/dequeue",
+        ack_and_dequeue,
+        "Ack the jobs in the body, which may be none; then lease the next jobs of a topic.",
         query=_DEQUEUE_QUERY,
-        body=list[SettleBody],
+        body=_ACKED,
         answer=AckedAndLeased,
         failures=(*REFUSALS, (207, AckedAndLeased)),
-        failure_media=MEDIA,
-        is_audited=False,
     ),
-    _settling("/ack", ack, "Ack jobs: they are done."),
-    _settling("/nack", nack, "Nack jobs: they have failed and are retried later, or become dead."),
-    _settling("/extend", extend, "Extend the leases of jobs."),
+    _settling("/ack", ack, "Ack jobs: they are done.", HandleBody),
+    _settling(
+        "/nack",
+        nack,
+        "Nack jobs: they have failed and are retried later, or become dead.",
+        NackBody,
+    ),
+    _settling("/extend", extend, "Extend the leases of jobs.", ExtendBody),
 )

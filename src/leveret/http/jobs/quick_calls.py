@@ -14,11 +14,12 @@ from leveret.errors import LeveretError
 from leveret.http.framework.node import NodeView
 from leveret.http.framework.responses import encode_json
 from leveret.http.jobs.access import INTERNAL_ERROR, Caller, error_response, problem, token_access
-from leveret.http.jobs.bodies import SettleBody, leased_job_info
+from leveret.http.jobs.bodies import leased_job_info
 from leveret.http.jobs.calls import (
     WantedJobs,
     acked_and_leased,
     acked_and_wanted_jobs,
+    are_acked_together,
     batch_status,
     new_jobs,
     settled_handles,
@@ -27,7 +28,8 @@ from leveret.http.jobs.calls import (
 from leveret.job_model import Enqueued, Handle
 from leveret.job_service.store import AckedAndTaken, QuickTakes
 
-# A larger body may hold many jobs. If the store declines them, the body is decoded twice.
+# A larger body may hold many jobs. If the store declines them, the body is decoded twice. A store
+# that declines no enqueue has no limit.
 BODY_BYTES_MAX: Final = 4_096
 
 log = logging.getLogger(__name__)
@@ -44,7 +46,7 @@ QuickCall = Callable[[NodeView, str, bytes, bytes, Respond], bool]
 
 def enqueue(node: NodeView, token: str, query: bytes, body: bytes, respond: Respond) -> bool:
     store = node.jobs.maybe_store()
-    if store is None or len(body) > BODY_BYTES_MAX:
+    if store is None or query or (len(body) > BODY_BYTES_MAX and not store.begins_batches):
         return False
     try:
         jobs = new_jobs(Caller(node, store, token_access(node, token)), body)
@@ -79,7 +81,7 @@ def ack_and_dequeue(
         handles = settled_handles(caller, done, READ) if done else []
     except Exception:  # the usual handler answers it
         return False
-    if not _are_of_wanted_topic(done, wanted):
+    if not are_acked_together(done, handles, wanted):
         return False
 
     def shown(found: AckedAndTaken) -> tuple[int, object]:
@@ -135,11 +137,6 @@ def _begin_take(
     except Exception as fault:
         _respond_failure(respond, fault)
         return True
-
-
-def _are_of_wanted_topic(done: list[SettleBody], wanted: WantedJobs) -> bool:
-    """Return whether all acked jobs are of the topic of the wanted ones."""
-    return all(one.topic == wanted.topic and one.namespace == wanted.namespace for one in done)
 
 
 def _respond_failure(respond: Respond, fault: Exception) -> None:

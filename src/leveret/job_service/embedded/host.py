@@ -1,13 +1,23 @@
 """The interface of the node that the embedded store needs."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
 from leveret.engine.broker import Broker
 from leveret.engine.turns.session import Session
 from leveret.engine.vhosts.vhost import Vhost
+
+
+class SyncEnd(Protocol):
+    """The end of one wait for the log."""
+
+    def then(self, on_end: Callable[[Exception | None], None]) -> None:
+        """Call back with None or the fault, at the earliest when this call has returned.
+
+        Call this outside the turn, at most once.
+        """
 
 
 class Host(Protocol):
@@ -32,6 +42,9 @@ class Host(Protocol):
 
     def begin_sync(self) -> "asyncio.Future[None]":
         """Begin `synced` inside a `turn`, whose commands count too."""
+
+    def sync_end(self) -> SyncEnd:
+        """Do as `begin_sync`, for a caller that wants to know the end as early as possible."""
 
     def alarms(self) -> Sequence[str]:
         """Return the active alarms, each as a sentence."""

@@ -10,7 +10,6 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Final
 
 import msgspec
@@ -52,7 +51,7 @@ from leveret.job_service.embedded.rate_limits import RateLimits
 from leveret.job_service.embedded.schedules import Schedules
 from leveret.job_service.embedded.topic import TOPIC_ARGUMENTS, Topic
 from leveret.job_service.report import StoreReport
-from leveret.job_service.store import AckedAndTaken, OnEnqueued, OnTaken, QuickTakes, tell_end
+from leveret.job_service.store import AckedAndTaken, OnEnqueued, OnTaken, QuickTakes
 
 SETTINGS: Final = "job-topic"  # kind of the entries in the register
 _encode: Final = msgspec.json.Encoder().encode
@@ -61,6 +60,8 @@ _settings: Final = msgspec.json.Decoder(TopicSettings)
 
 class EmbeddedStore:
     """Jobs on the engine of this node."""
+
+    begins_batches = True
 
     def __init__(self, host: Host, *, rate: int = 0) -> None:
         self._host = host
@@ -116,13 +117,13 @@ class EmbeddedStore:
         self._require_ready()
         with self._host.turn():
             found = self._put_unsafe(jobs)
-            synced = self._host.begin_sync()
+            end = self._host.sync_end()
 
-        def on_synced(synced: "asyncio.Future[None]") -> None:
+        def on_synced(fault: Exception | None) -> None:
             self._unsafe.difference_update(found.ids)
-            tell_end(on_done, found, synced)
+            on_done(found if fault is None else fault)
 
-        synced.add_done_callback(on_synced)
+        end.then(on_synced)
         return True
 
     def _require_ready(self) -> None:
@@ -224,12 +225,12 @@ class EmbeddedStore:
             jobs = found.ack_and_take(handles, limit, lease_ms, may_find_none=may_find_none)
             if jobs is None:
                 return False
-            synced = self._host.begin_sync() if handles or self._has_unsafe(jobs) else None
+            end = self._host.sync_end() if handles or self._has_unsafe(jobs) else None
         taken = AckedAndTaken([Outcome.DONE] * len(handles), jobs)
-        if synced is None:
+        if end is None:
             on_done(taken)
         else:
-            synced.add_done_callback(partial(tell_end, on_done, taken))
+            end.then(lambda fault: on_done(taken if fault is None else fault))
         return True
 
     async def ack(self, namespace: str, topic: str, handles: list[Handle]) -> list[Outcome]:

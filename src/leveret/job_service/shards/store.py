@@ -70,6 +70,7 @@ class ShardsStore:
     """The store of one node; `leveret.job_service.shards.open_store` makes one."""
 
     quick_takes: QuickTakes | None = None
+    begins_batches = False
 
     def __init__(
         self,

@@ -19,7 +19,8 @@ from leveret import job_model
 from leveret.decode_errors import DECODE_ERRORS
 from leveret.http_client.answers import Answer
 from leveret.job_model import Enqueued, Outcome, Schedule
-from leveret.jobs.client.errors import BadAnswerError
+from leveret.jobs.client.durations import require_seconds
+from leveret.jobs.client.errors import BadAnswerError, InvalidCallError
 from leveret.jobs.client.job import Job, JobInfo, NewJob, encode_payload, in_utc
 from leveret.jobs.client.topics import (
     TopicSettings,
@@ -160,12 +161,19 @@ def ack_and_dequeue(
 def _dequeue_path(
     namespace: str, topic: str, limit: int, wait_s: float, lease_s: float | None
 ) -> str:
+    require_seconds("wait", wait_s, 0, job_model.WAIT_MS_MAX)
+    _require_lease(lease_s)
     query: dict[str, object] = {"namespace": namespace, "topic": topic, "limit": limit}
     if wait_s > 0:
         query["wait"] = wait_s
     if lease_s is not None:
         query["lease"] = lease_s
     return f"/dequeue?{urlencode(query)}"
+
+
+def _require_lease(lease_s: float | None) -> None:
+    if lease_s is not None:
+        require_seconds("lease", lease_s, job_model.LEASE_MS_MIN, job_model.LEASE_MS_MAX)
 
 
 def _of_topic(jobs: list[Job], namespace: str, topic: str) -> list[Job]:
@@ -193,19 +201,19 @@ def nack(failed: Iterable[tuple[Job, str, float | None, bool]]) -> Call[list[Out
     """Settle jobs as failed. Each has its error, its delay in seconds (None: the backoff of the
     topic), and whether it is dead at once.
     """
-    return _settle(
-        "/nack",
-        [
-            _Settled(j.namespace, j.topic, j.id, j.token, error, delay_s, is_dead)
-            for j, error, delay_s, is_dead in failed
-        ],
-    )
+    items = []
+    for job, error, delay_s, is_dead in failed:
+        if delay_s is not None:
+            require_seconds("delay", delay_s, 0, job_model.BACKOFF_MS_MAX)
+        items.append(_Settled(job.namespace, job.topic, job.id, job.token, error, delay_s, is_dead))
+    return _settle("/nack", items)
 
 
 def extend(
     jobs: Iterable[Job], lease_s: float | None
 ) -> Call[list[tuple[Outcome, datetime | None]]]:
     """Extend the leases of jobs to `lease_s` from now."""
+    _require_lease(lease_s)
     items = [_Settled(j.namespace, j.topic, j.id, j.token, lease=lease_s) for j in jobs]
     decode = partial(_ends, count=len(items))
     return Call("POST", "/extend", _ENCODER.encode(items), decode, is_repeatable=True)
@@ -285,12 +293,12 @@ def schedules(namespace: str) -> Call[list[Schedule]]:
 
 
 def set_schedule(schedule: Schedule) -> Call[None]:
-    path = f"/schedules/{_in_path(schedule.namespace)}/{_in_path(schedule.name)}"
+    path = _schedule_path(schedule.namespace, schedule.name)
     return Call("PUT", path, _ENCODER.encode(schedule), _nothing, is_repeatable=True)
 
 
 def delete_schedule(namespace: str, name: str) -> Call[None]:
-    path = f"/schedules/{_in_path(namespace)}/{_in_path(name)}"
+    path = _schedule_path(namespace, name)
     return Call("DELETE", path, None, _nothing)
 
 
@@ -332,10 +340,16 @@ def _all_stats(found: list[job_model.TopicStats]) -> list[TopicStats]:
 
 
 def _topic_path(namespace: str, topic: str) -> str:
-    return f"/topics/{_in_path(namespace)}/{_in_path(topic)}"
+    return f"/topics/{_in_path('namespace', namespace)}/{_in_path('topic', topic)}"
 
 
-def _in_path(name: str) -> str:
+def _schedule_path(namespace: str, name: str) -> str:
+    return f"/schedules/{_in_path('namespace', namespace)}/{_in_path('name', name)}"
+
+
+def _in_path(field: str, name: str) -> str:
+    if not name:
+        raise InvalidCallError(f"{field} is empty", 400, None, field)  # it would be another path
     return quote(name, safe="")
 
 

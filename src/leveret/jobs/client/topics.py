@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from leveret import job_model
+from leveret.jobs.client.durations import require_seconds
 from leveret.jobs.client.errors import InvalidCallError
 
 _MS: Final = 1000.0
@@ -26,7 +27,7 @@ class TopicSettings(msgspec.Struct, kw_only=True):
     backoff_s_max: float = job_model.BACKOFF_MS_MAX_DEFAULT / _MS
     jitter: float = 0.2  # the share of the backoff that is random
     lease_s: float = job_model.LEASE_MS_DEFAULT / _MS
-    concurrency_max: int | None = None  # leases at once; None: no limit
+    concurrency_max: int | None = None  # leases at once; 0: no job is leased; None: no limit
 
 
 class TopicStats(msgspec.Struct, kw_only=True):
@@ -65,11 +66,13 @@ def settings_body(wanted: TopicSettings) -> job_model.TopicSettings:
     Raise InvalidCallError for a time out of range: the service would name it in milliseconds.
     """
     for field, least_ms, most_ms in _LIMITS_MS:
-        time_s: float = getattr(wanted, field)
-        if not least_ms <= time_s * _MS <= most_ms:
-            limits = f"from {least_ms / _MS:.12g} to {most_ms / _MS:.12g} seconds"
-            text = f"{field} must be {limits}, not {time_s:.12g}"
-            raise InvalidCallError(text, 400, None, field)
+        require_seconds(field, getattr(wanted, field), least_ms, most_ms)
+    if wanted.backoff_s_max < wanted.backoff_s:
+        text = (
+            f"backoff_s_max is {wanted.backoff_s_max:.12g}, and cannot be below backoff_s, which is"
+            f" {wanted.backoff_s:.12g}"
+        )
+        raise InvalidCallError(text, 400, None, "backoff_s_max")
     return job_model.TopicSettings(
         retries_max=wanted.retries_max,
         backoff_ms=round(wanted.backoff_s * _MS),

@@ -138,10 +138,14 @@ function drawSettings(place, chosen, reload) {
       ["First retry after", duration(chosen.backoff_ms)],
       ["Maximum retry delay", duration(chosen.backoff_ms_max)],
       ["Lease", duration(chosen.lease_ms)],
-      ["Maximum leased at once", chosen.concurrency_max ? count(chosen.concurrency_max) : "no limit"],
+      ["Maximum leased at once", atOnce(chosen.concurrency_max)],
     ]),
     button("Change", () => change(place, chosen, reload)),
   ];
+}
+
+function atOnce(most) {
+  return most === null ? "no limit" : most === 0 ? "0: the topic is paused" : count(most);
 }
 
 async function change(place, chosen, reload) {
@@ -154,7 +158,7 @@ async function change(place, chosen, reload) {
       { name: "backoff_ms_max", label: "Maximum retry delay (ms)", type: "number", required: true, value: chosen.backoff_ms_max },
       { name: "jitter", label: "Jitter (0–1)", type: "number", required: true, value: chosen.jitter, hint: "Random share of the delay, so that retries do not come together." },
       { name: "lease_ms", label: "Lease (ms)", type: "number", required: true, value: chosen.lease_ms, hint: "Time for which a worker holds a job." },
-      { name: "concurrency_max", label: "Maximum leased at once", type: "number", value: chosen.concurrency_max, hint: "Empty: no limit." },
+      { name: "concurrency_max", label: "Maximum leased at once", type: "number", value: chosen.concurrency_max, hint: "Empty: no limit. 0: paused." },
     ],
     submit: (values) =>
       jobsCall("PUT", apiPath`/topics/${place.namespace}/${place.topic}`, { body: { ...chosen, ...values } }),
