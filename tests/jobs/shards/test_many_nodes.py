@@ -398,6 +398,21 @@ def test_a_job_that_many_acknowledge_at_once_is_done_for_one(deployment: Deploym
     asyncio.run(main())
 
 
+def test_an_ack_that_shares_a_statement_with_its_repetition_makes_the_job_unknown(
+    deployment: Deployment,
+) -> None:
+    async def main() -> None:
+        async with deployment.node() as store:
+            await store.enqueue([new(), new()])
+            first, second = handles(await store.dequeue("n", "t", 2, None, 0))
+            # The first ack is sent alone, the others are sent together after it.
+            acks = [store.ack("n", "t", [handle]) for handle in (first, second, second)]
+            outcomes = [outcome for (outcome,) in await asyncio.gather(*acks)]
+            assert outcomes == [Outcome.DONE, Outcome.DONE, Outcome.UNKNOWN]
+
+    asyncio.run(main())
+
+
 def test_flush_marks_go_when_no_log_needs_them(deployment: Deployment) -> None:
     clock = ManualClock()
 

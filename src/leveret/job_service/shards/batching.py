@@ -121,8 +121,14 @@ class AckBatcher:
 
     async def _do_all(self, topic: TopicName, requests: list[list[Handle]]) -> list[list[Outcome]]:
         """Ack for all callers at once. Where several name the same lease, the first one gets it."""
-        found = iter(await self._ack(topic, [handle for request in requests for handle in request]))
-        return [[next(found) for _ in request] for request in requests]
+        handles = [handle for request in requests for handle in request]
+        distinct = list(dict.fromkeys(handles))
+        found = dict(zip(distinct, await self._ack(topic, distinct), strict=True))
+        answers: list[list[Outcome]] = []
+        for request in requests:
+            answers.append([found[handle] for handle in request])
+            found.update((each, Outcome.UNKNOWN) for each in request if found[each] is Outcome.DONE)
+        return answers
 
 
 class ClaimBatcher:
