@@ -67,8 +67,7 @@ class ClusterNode(ClusterFacts):
         chance: Random | None = None,
         tls: Tls | None = None,
     ) -> None:
-        super().__init__(cluster)
-        self.settings = settings
+        super().__init__(settings, cluster)
         self._clock = clock
         self._disk = disk
         self._chance = chance if chance is not None else secrets.SystemRandom()
