@@ -436,7 +436,8 @@ class Channel:
         for _ in range(2):
             if not self.quiet(wait_ms // 2):
                 return False
-            self.events += self.sync()
+            came = self.sync()  # it takes what is in `events`
+            self.events += came
             if self.events:
                 return False
         return True

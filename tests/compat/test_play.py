@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from tests.compat.brokers import Address
 from tests.compat.case import PLAYS_MAX, Script, Topic, play
+from tests.compat.cases import ALL
+from tests.compat.client import Channel, Connection, Event, Method, NoAnswerError
 from tests.compat.stage import Stage
 from tests.proxy import Proxy, proxy
 
@@ -64,3 +67,33 @@ def test_wrong_observation_is_no_reason_to_play_again(broker_process: Address) -
     for premise_s in (None, 3600.0):
         assert _played(script, broker_process, premise_s) == ("wrong",)
     assert len(plays) == 2
+
+
+def test_situations_that_park_messages_do_not_disturb_each_other(broker_process: Address) -> None:
+    cases = [case for case in ALL if case.id in ("retry/parked", "retry/parked-cycle")]
+    side_by_side = cases * 4
+    with ThreadPoolExecutor(len(side_by_side)) as pool:
+        for _ in range(3):
+            seen = list(pool.map(lambda case: play(case, *broker_process), side_by_side))
+            assert seen == [case.expected for case in side_by_side]
+
+
+class LateServer(Connection):
+    """A connection on which a cancel comes between the next question and its answer."""
+
+    def __init__(self) -> None:
+        self._answers: list[Event] = []
+
+    def send(self, channel: int, name: str, **fields: object) -> None:
+        self._answers += [Method(channel, "basic.cancel", {}), Method(channel, f"{name}-ok", {})]
+
+    def receive(self, channel: int, timeout_s: float | None = None) -> Event:
+        if not self._answers:
+            raise NoAnswerError
+        return self._answers.pop(0)
+
+
+def test_event_that_comes_during_a_round_trip_is_kept_once() -> None:
+    channel = Channel(LateServer(), 1)
+    assert not channel.idle(0)
+    assert [event.name for event in channel.take() if isinstance(event, Method)] == ["basic.cancel"]

@@ -167,6 +167,9 @@ class FakeNode:
     def clock_fault(self) -> str:
         return ""
 
+    def slow_sync_s(self) -> float:
+        return 0.0
+
     def alarms(self) -> tuple[str, ...]:
         return self._alarms
 

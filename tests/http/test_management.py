@@ -589,6 +589,29 @@ def test_alarm_fails_its_health_checks_and_blocks_publishing(
     assert api.get("aliveness-test/%2F") == {"status": "ok"}
 
 
+def test_slow_disk_fails_its_own_check_only_and_is_shown(
+    api: Api, server: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[str] = []
+    anybody, user = (ManagementClient(server.http_url, name, None) for name in (None, "guest"))
+    assert api.get("health/checks/disk-speed") == {"status": "ok"}
+    assert show_status(user, as_json=False, echo=shown.append) == 0
+    assert not [line for line in shown if line.startswith("disk")]
+    monkeypatch.setattr(server.node.view, "slow_sync_s", lambda: 0.3456)
+    answer = api.ask("GET", "health/checks/disk-speed")
+    data = str(server.node.settings.data)
+    said = f"the disk of node test is slow: a sync of {data} takes 346 ms"
+    assert (answer.status, answer.json["reason"]) == (503, said)
+    assert answer.json["disks"] == [{"node": "test", "data": data, "sync_ms": 346}]
+    assert api.get("health")["disk"] == "slow: a sync takes 346 ms"
+    assert api.get("health/checks/alarms") == {"status": "ok"}
+    assert show_status(user, as_json=False, echo=shown.append) == 0
+    assert f"disk     {said}" in shown
+    assert show_status(anybody, as_json=False, echo=shown.append) == 0
+    assert "disk     slow: a sync takes 346 ms" in shown
+    assert sum(line.startswith("advice   look for other programs") for line in shown) == 2
+
+
 def test_answers_that_depend_on_a_cluster(api: Api) -> None:
     api.put("queues/%2F/qq", {"durable": True, "arguments": {"x-queue-type": "quorum"}})
     queue = api.get("queues/%2F/qq")

@@ -136,3 +136,15 @@ def test_a_view_opened_while_the_broker_is_dead_loads_when_it_is_back(
         complaints = reader.complaints
         reader.close()
     assert complaints == []
+
+
+def test_slow_disk_is_noted_above_every_view(
+    reader: Reader, server: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    note = reader.page.get_by_text("Disk of node test: slow: a sync takes 300 ms")
+    reader.open("#/queues", "/queues")
+    expect(note).to_have_count(0)
+    monkeypatch.setattr(server.node.view, "slow_sync_s", lambda: 0.3)
+    expect(note).to_be_visible()
+    monkeypatch.undo()
+    expect(note).to_have_count(0)

@@ -149,7 +149,7 @@ class End(asyncio.Transport):
             return
         self.is_ended = True
         self._is_closing = True
-        protocol = self.protocol
+        protocol, self.protocol = self.protocol, None  # as asyncio's transports forget it
         if protocol is not None and self.loop.is_alive:
             self.loop.run_inside(lambda: protocol.connection_lost(error))
 

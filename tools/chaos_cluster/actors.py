@@ -51,8 +51,10 @@ class Actor(threading.Thread):
     def run(self) -> None:
         try:
             while not self.stopping.is_set():
-                with contextlib.suppress(*ENDED):
+                try:
                     self.work(f"{self.rng.choice(self._urls)}?heartbeat={HEARTBEAT_S}")
+                except* ENDED:  # aio-pika raises a group if it cannot nack several messages
+                    pass
                 self.stopping.wait(PAUSE_S)
         except BaseException as error:  # a thread that dies in silence looks like lost messages
             self.error = error

@@ -42,6 +42,8 @@ class NodeCondition:
     disk_fault: str = ""  # why its log cannot be written now; empty: it can
     relay_fault: str = ""  # why it does not reach the leader for its clients; empty: it does
     open_secret_file: str = ""  # its secret file, if other users of its machine may read it
+    slow_sync_s: float = 0.0  # time of a sync while its disk is slow; 0: it is not
+    data: str = ""  # its data directory
     leads: bool = False
     is_disk_short: bool = False  # less space is free than disk_free_min
     is_memory_short: bool = False  # messages hold more memory than memory_high
@@ -58,6 +60,7 @@ def find_faults(status: ClusterStatus, conditions: Sequence[NodeCondition] = ())
         found += _member_faults(status, member)
     for condition in conditions:
         found += find_own_faults(condition, conditions[0])
+    found += _slow_disk_faults(status, conditions)
     order = (STOPPED, DEGRADED, NOTE)
     return sorted(found, key=lambda fault: order.index(fault.severity))
 
@@ -136,6 +139,39 @@ def _find_shortages(node: NodeCondition) -> Iterator[Fault]:
             "publishers wait",
             "let consumers take messages, or give the nodes more memory",
         )
+
+
+def _slow_disk_faults(
+    status: ClusterStatus, conditions: Sequence[NodeCondition]
+) -> Iterator[Fault]:
+    """Yield a fault for each slow disk. That of the leader delays everything."""
+    slow = {one.name for one in conditions if one.slow_sync_s > 0}
+    for node in conditions:
+        if node.name not in slow:
+            continue
+        what = (
+            f"the disk of node {node.name} is slow: a sync of {node.data} takes "
+            f"{node.slow_sync_s * 1000:.0f} ms"
+        )
+        advice = "look for other programs that use this disk, and for faults of it"
+        if not node.leads:
+            advice += "; clients wait for it only if its node leads, or if another node is away"
+            yield Fault(DEGRADED, node.name, what, advice)
+            continue
+        what += ", and it leads, so all confirms wait for it"
+        other = _find_successor(status, slow)
+        if other:
+            advice = f"let node {other} lead with `leveret ctl cluster lead {other}`, then {advice}"
+        yield Fault(DEGRADED, node.name, what, advice)
+
+
+def _find_successor(status: ClusterStatus, slow: set[str]) -> str:
+    """Return a node that may lead instead of the leader; empty if there is none."""
+    for member in sorted(status.members, key=lambda one: one.name):
+        may_lead = member.role == "follower" and member.is_connected and not member.is_drained
+        if may_lead and member.name not in slow and not _is_far_behind(member):
+            return member.name
+    return ""
 
 
 def _duration(ms: int) -> str:

@@ -80,6 +80,7 @@ class Health(msgspec.Struct, omit_defaults=True):
     durability: str  # "sync", or "os": a loss of power loses confirmed messages
     reason: str = ""  # why it failed; left out when ok
     jobs: str = ""  # "failed" if a server of the jobs service does not answer; left out when ok
+    disk: str = ""  # that syncs of the log take long; left out when they are fast
     clock: str = ""  # that the machine's time was set back before the start; left out when ok
 
 
@@ -149,7 +150,15 @@ async def get_health(request: Request) -> Response:
     reason = "; ".join(node.alarms())
     jobs = "failed" if node.jobs.report().faults() else ""  # names of servers need a login
     status = "failed" if reason else "ok"
-    body = Health(status, node.node_name, node.durability, reason, jobs, node.clock_fault())
+    body = Health(
+        status=status,
+        node=node.node_name,
+        durability=node.durability,
+        reason=reason,
+        jobs=jobs,
+        disk=health.slow_disk_text(node.slow_sync_s()),
+        clock=node.clock_fault(),
+    )
     return json_response(body, status=503 if reason else 200)
 
 

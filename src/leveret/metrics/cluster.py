@@ -8,10 +8,11 @@ broker. Only the leader knows how far the others are behind.
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from leveret.histogram import Histogram
 from leveret.http.framework.node import Machine
 from leveret.metrics import node
 from leveret.metrics.family import COUNTER, GAUGE, Family
-from leveret.metrics.text import Labels, Number, sample
+from leveret.metrics.text import Labels, Number, histogram_lines, sample
 
 GROUP: Final = "ra_metrics"  # RabbitMQ's name
 
@@ -134,7 +135,9 @@ CLUSTER_FAMILIES: Final = (
 )
 
 
-def follower_text(facts: Facts, machine: Machine) -> str:
+def follower_text(
+    facts: Facts, machine: Machine, syncs: Histogram | None, slow_sync_s: float
+) -> str:
     """Return all metrics of a node that runs no broker."""
     endpoint = "aggregated"
     parts: list[str] = []
@@ -146,6 +149,11 @@ def follower_text(facts: Facts, machine: Machine) -> str:
     for kind, name, about, read, group in node.MACHINE:
         declared = Family(name=name, kind=kind, about=about, group=group)
         parts += [declared.head().decode(), sample(name, {}, read(machine))]
+    if syncs is not None:
+        family = node.SYNC_FAMILY
+        parts += [family.head().decode(), histogram_lines(family.name, {}, syncs)]
+    family = node.SLOW_SYNC_FAMILY
+    parts += [family.head().decode(), sample(family.name, {}, slow_sync_s)]
     if facts["raft"] is not None:
-        parts += [family.text(facts) for family in CLUSTER_FAMILIES]
+        parts += [one.text(facts) for one in CLUSTER_FAMILIES]
     return "".join(parts)

@@ -9,7 +9,7 @@ from leveret.histogram import Histogram
 from leveret.http.framework.node import Machine
 from leveret.metrics import queue_lines
 from leveret.metrics.family import COUNTER, GAUGE, HISTOGRAM, Family
-from leveret.metrics.node_family import PROTOCOL, Read, Samples, node_family
+from leveret.metrics.node_family import PROTOCOL, NodeFamily, Read, Samples, node_family
 from leveret.metrics.sources import NodeTotals
 from leveret.metrics.text import Labels, Number
 from leveret.metrics.traffic import TRAFFIC_FAMILIES
@@ -191,6 +191,18 @@ _OPEN: Final = (
     ),
 )
 
+# Also of a node that follows.
+SYNC_FAMILY: Final = Family(
+    name="leveret_journal_sync_seconds",
+    kind=HISTOGRAM,
+    about="Time to write and sync a block of the log.",
+)
+SLOW_SYNC_FAMILY: Final = Family(
+    name="leveret_slow_sync_seconds",
+    kind=GAUGE,
+    about="Time of a sync while the disk is slow, else 0.",
+)
+
 
 def _syncs(r: NodeTotals) -> Histogram | Samples:
     log = r.sources.log()
@@ -232,12 +244,8 @@ _LOG: Final = (
         _log_figure("written"),
         PERSISTER,
     ),
-    node_family(
-        HISTOGRAM,
-        "leveret_journal_sync_seconds",
-        "Time to write and sync a block of the log.",
-        _syncs,
-    ),
+    NodeFamily(SYNC_FAMILY, _syncs),
+    NodeFamily(SLOW_SYNC_FAMILY, lambda r: r.sources.facts.slow_sync_s()),
     node_family(GAUGE, "leveret_log_bytes", "Size of the log files.", _log_figure("disk")),
     node_family(GAUGE, "leveret_log_files", "Log files.", _log_figure("files")),
 )

@@ -64,8 +64,8 @@ until they are delivered, `<queue> hold` until they are settled, children of the
 A thread sends spans in batches. Its list holds 10,000 spans; further ones are dropped and counted.
 
 **Cluster.** Every node of a [cluster](cluster.md) answers with its own metrics: scrape all of them.
-A node that follows has those of its process and of its place in the cluster. The leader also has
-those of queues and messages.
+A node that follows has those of its process, of its syncs and of its place in the cluster. The
+leader also has those of queues and messages.
 
 Alerts to begin with:
 

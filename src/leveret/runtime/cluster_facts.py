@@ -19,9 +19,12 @@ from leveret.config.settings import Settings, memory_high_bytes
 from leveret.decode_errors import DECODE_ERRORS
 from leveret.http.framework.node import ClusterNodeFacts, Listener, Machine, NodeReport
 from leveret.http.management.nodes import LOW_ON_DISK, LOW_ON_MEMORY, has_disk_alarm
+from leveret.runtime.cluster_logs import FollowingLog, LeadingLog
 from leveret.runtime.machine import read_machine
 from leveret.runtime.memory_alarm import machine_bytes
+from leveret.runtime.node import Node
 from leveret.runtime.relays import Relayed
+from leveret.runtime.sync_watch import SyncedLog, SyncWatch
 
 log = logging.getLogger(__name__)
 
@@ -35,11 +38,14 @@ HAND_OVER_PAUSE_S: Final = 60.0  # between two such hand-overs, because the firs
 class ClusterFacts:
     """The facts about one node."""
 
-    settings: Settings
     member: ClusterMember
+    node: Node | None
     _clock: Clock
+    _following: FollowingLog | None
+    _leading: LeadingLog | None
 
-    def __init__(self, cluster: NodeSettings) -> None:
+    def __init__(self, settings: Settings, cluster: NodeSettings) -> None:
+        self.settings = settings
         self.cluster = cluster
         self.bound: list[Listener] = []  # the addresses that the node listens on for clients
         self.leader = ""  # name of the node that leads; empty: none is known
@@ -55,6 +61,7 @@ class ClusterFacts:
         self._last_faults: set[tuple[str, str]] = set()
         self._logged_faults: set[tuple[str, str]] = set()
         self._watching: asyncio.TimerHandle | None = None
+        self._sync_watch = SyncWatch(str(settings.data), self._log_of_disk)
         self._was_disk_short = False  # at the last look, while this node led
         self._handing_over: asyncio.Task[None] | None = None
         self._handed_over_s = -HAND_OVER_PAUSE_S
@@ -89,6 +96,16 @@ class ClusterFacts:
         """Return why the leader is not reached for clients; empty if none has found that lately."""
         is_old = time.monotonic() - self._relay_fault_s > RELAY_FAULT_S
         return "" if is_old else self._relay_fault
+
+    def slow_sync_s(self) -> float:
+        """Return the time of a sync of this node while its disk is slow; 0 if it is not."""
+        return self._sync_watch.slow_sync_s
+
+    def _log_of_disk(self) -> SyncedLog | None:
+        """Return the log that is written now; None while this node changes its role."""
+        if self._following is not None:
+            return self._following.log
+        return self.node.replicated_log() if self.node is not None and self._leading else None
 
     def note_full(self, fault: OSError) -> None:
         """Note that the disk of a node that follows is full."""
@@ -132,6 +149,8 @@ class ClusterFacts:
             relay_fault=self.relay_fault(),
             time_ahead_ms=self.time_ahead_ms(),
             open_secret_file=self.open_secret_file,
+            slow_sync_s=self.slow_sync_s(),
+            data=str(self.settings.data),
             leads=self.leader == self.cluster.name,
             is_disk_short=LOW_ON_DISK in self.alarms(),
             is_memory_short=LOW_ON_MEMORY in self.alarms(),
@@ -149,11 +168,15 @@ class ClusterFacts:
             disk_fault=report.disk_fault,
             relay_fault=report.relay_fault,
             open_secret_file=report.open_secret_file,
+            slow_sync_s=report.slow_sync_s,
+            data=report.machine.data,
             is_disk_short=has_disk_alarm(report),
         )
 
     def watch(self) -> None:
         """Look for faults now and every `LOOK_S`. Log them, and leave the lead by a short disk."""
+        if self._watching is None:
+            self._sync_watch.start()
         self.log_faults()
         was_short, self._was_disk_short = self._was_disk_short, LOW_ON_DISK in self.alarms()
         if was_short and self._was_disk_short:
@@ -162,6 +185,7 @@ class ClusterFacts:
 
     def end_watch(self) -> None:
         """Look for faults no more."""
+        self._sync_watch.stop()
         if self._watching is not None:
             self._watching.cancel()
         if self._handing_over is not None:
@@ -225,7 +249,9 @@ class ClusterFacts:
         """Return the metrics of a node that follows, in Prometheus's text format."""
         from leveret.metrics.cluster import follower_text  # late: no start waits for it
 
-        return follower_text(self.facts(), self._machine())
+        synced_log = self._log_of_disk()
+        syncs = synced_log.sync_times if synced_log is not None else None
+        return follower_text(self.facts(), self._machine(), syncs, self.slow_sync_s())
 
     def report(self) -> bytes:
         """Return the resources of this node for the leader, which `report_of` reads."""
@@ -242,6 +268,7 @@ class ClusterFacts:
             disk_fault=self.disk_fault,
             relay_fault=self.relay_fault(),
             open_secret_file=self.open_secret_file,
+            slow_sync_s=self.slow_sync_s(),
         )
         return msgspec.json.encode(report)
 

@@ -67,8 +67,7 @@ class ClusterNode(ClusterFacts):
         chance: Random | None = None,
         tls: Tls | None = None,
     ) -> None:
-        super().__init__(cluster)
-        self.settings = settings
+        super().__init__(settings, cluster)
         self._clock = clock
         self._disk = disk
         self._chance = chance if chance is not None else secrets.SystemRandom()
@@ -217,7 +216,8 @@ class ClusterNode(ClusterFacts):
         """Open a connection to the leader for a client, or wait a little and return None."""
         if self.leader and self.leader != self.cluster.name:
             try:
-                return self.note_relay(await self.member.links.open_relay(self.leader, head))
+                found = await self.relays.open(self.member.links.open_relay(self.leader, head))
+                return found if found is None else self.note_relay(found)
             except ClusterError as fault:
                 self.note_relay_fault(fault)
         with contextlib.suppress(TimeoutError):

@@ -38,6 +38,7 @@ from leveret.http.management.health import (
     port_result,
     protocol_result,
     quorum_result,
+    slow_disk_text,
     status_of,
 )
 from leveret.http.management.metrics import MEDIA_TYPE as METRICS_MEDIA
@@ -104,6 +105,9 @@ class Follower(Protocol):
 
     def is_disk_short(self) -> bool:
         """Return True if the disk of this node is full, or nearly so."""
+
+    def slow_sync_s(self) -> float:
+        """Return the time of a sync of this node while its disk is slow; 0 if it is not."""
 
     def stream_end(self, number: int) -> int:
         """Return the end of a stream in the segments of this node."""
@@ -235,6 +239,8 @@ class FollowerHttp(asyncio.Protocol):
         body = {"status": "failed" if reason else "ok", "node": name, "durability": durability}
         if reason:
             body["reason"] = reason
+        if slow := slow_disk_text(self._node.slow_sync_s()):
+            body["disk"] = slow
         self._send(503 if reason else 200, msgspec.json.encode(body))
 
     async def _answer_check(self, target: str, logins: list[bytes]) -> None:

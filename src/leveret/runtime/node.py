@@ -48,6 +48,7 @@ from leveret.runtime.node_events import NodeEvents
 from leveret.runtime.node_view import HttpNodeView
 from leveret.runtime.shovels import load_shovels, make_local_node, make_shovels
 from leveret.runtime.sync_barrier import SyncBarrier
+from leveret.runtime.sync_watch import SyncWatch
 from leveret.runtime.telemetry import Telemetry
 from leveret.runtime.tracing import SpanExporter, otlp_exporter
 from leveret.runtime.turns import TurnRunner
@@ -118,6 +119,7 @@ class Node:
         self._store: Store | None = None
         if disk is not None:
             self._store = Store(disk, self.broker, settings.durability)
+        self._sync_watch = SyncWatch(str(settings.data), self.maybe_log)
         self.bulk_reads = BulkReads(disk.folder if disk is not None else None)
         self._span_exporter: SpanExporter | None = None
         if settings.otel_endpoint:
@@ -190,6 +192,8 @@ class Node:
                 )
                 self._store.on_answered = self._gate.on_answered
                 self.turns.add_flusher(self._gate.flush)
+            else:
+                self._sync_watch.start()
             self.turns.add_flusher(self._store.flush)
         if on_recovered is not None:
             on_recovered()
@@ -250,12 +254,13 @@ class Node:
             turns=self.turns,
             store=self._store,
             sync_barrier=sync_barrier,
+            sync_watch=self._sync_watch,
             certificates=self._certificates,
             bulk_reads=self.bulk_reads,
             held_bytes=self._held_bytes,
         )
         view.metrics = Telemetry(
-            view, self.front.alarms, self.watch.lags, self._log, self._span_exporter
+            view, self.front.alarms, self.watch.lags, self.maybe_log, self._span_exporter
         )
         view.backups = NodeBackups(
             self.settings.node,
@@ -389,6 +394,7 @@ class Node:
         self._memory.stop()
         self.turns.stop()
         self.watch.stop()
+        self._sync_watch.stop()
         if self._store is not None:
             self._store.close()
         if self._span_exporter is not None:
@@ -423,7 +429,8 @@ class Node:
         total = held_bytes(self.broker) + self.amqp.buffered_bytes()
         return total + (self.http.buffered_bytes() if self.http is not None else 0)
 
-    def _log(self) -> Log | None:
+    def maybe_log(self) -> Log | None:
+        """Return the log; None if nothing is stored."""
         return self._store.log if self._store is not None else None
 
     def _run_empty_turn(self) -> None:

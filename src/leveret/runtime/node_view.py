@@ -29,6 +29,7 @@ from leveret.runtime.certificates import Certificates
 from leveret.runtime.connections_view import ConnectionsView
 from leveret.runtime.jobs import NodeJobs
 from leveret.runtime.sync_barrier import SyncBarrier, SyncEnd
+from leveret.runtime.sync_watch import SyncWatch
 from leveret.runtime.telemetry import Telemetry
 from leveret.runtime.turns import TurnRunner
 from leveret.shovels import ShovelManager
@@ -67,6 +68,7 @@ class HttpNodeView:
         turns: TurnRunner,
         store: Store | None,
         sync_barrier: SyncBarrier,
+        sync_watch: SyncWatch,
         certificates: Certificates | None,
         bulk_reads: BulkReads,
         held_bytes: Callable[[], int],
@@ -86,6 +88,7 @@ class HttpNodeView:
         self._turn = _Turn(turns)
         self._store = store
         self._sync_barrier = sync_barrier
+        self._sync_watch = sync_watch
         self._held_bytes = held_bytes
         self._certificates = certificates
 
@@ -106,6 +109,10 @@ class HttpNodeView:
             f"the machine's time is {minutes} min before the newest entry of the log: expiries, "
             f"delays and leases from before that entry come up to {minutes} min late"
         )
+
+    def slow_sync_s(self) -> float:
+        cluster = self.cluster
+        return self._sync_watch.slow_sync_s if cluster is None else cluster.slow_sync_s()
 
     @property
     def product_version(self) -> str:

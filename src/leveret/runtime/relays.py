@@ -4,19 +4,23 @@ Bytes pass in both directions, and nothing looks at them. A side that does not r
 reading of the other side, so memory is bounded by the write buffers of both. The end of one
 direction is passed on, and the other direction may go on.
 
-A leader that is frozen or cut off says nothing, and does not close its connections. So when another
-node leads, or none, clients that are still relayed to the old leader are disconnected after
-`OLD_LEADER_S`. Until then the old leader may tell them itself why it closes their connections.
+A leader that is frozen or cut off says nothing, and does not close its connections. So clients that
+are still relayed to it are disconnected `NEW_LEADER_S` after another node leads. Until then the old
+leader may tell them itself why it closes their connections. While no node is known to lead, they
+wait for `NO_LEADER_S`, because the same node may lead again. A connection that is being opened to
+the old leader is given up at once.
 """
 
 import asyncio
 import socket
+from collections.abc import Awaitable
 from typing import Final, cast
 
 from leveret.cluster.relay import attach
 
 BUFFER_BYTES: Final = 262_144  # for each direction of a relayed client; then reading stops
-OLD_LEADER_S: Final = 5.0
+NEW_LEADER_S: Final = 1.0
+NO_LEADER_S: Final = 5.0
 
 # A connection to the leader and the bytes that came from it already.
 Relayed = tuple[asyncio.Transport, bytes]
@@ -86,17 +90,39 @@ class Relays:
     def __init__(self) -> None:
         self._leader = ""  # the node that leads; empty: none is known
         self._leaders: dict[_LeaderEnd, str] = {}  # the leader at the time of the join
+        self._opening: set[asyncio.Timeout] = set()  # connections that are being opened
 
     def on_leader(self, leader: str) -> None:
         """Note which node leads now; empty: none is known."""
         self._leader = leader
+        loop = asyncio.get_running_loop()
+        for opening in self._opening:
+            opening.reschedule(loop.time())
+        self._opening.clear()
         if self._leaders:
-            asyncio.get_running_loop().call_later(OLD_LEADER_S, self._end_old)
+            loop.call_later(NEW_LEADER_S if leader else NO_LEADER_S, self._end_others, leader)
 
-    def _end_old(self) -> None:
-        for end, leader in list(self._leaders.items()):
-            if leader != self._leader:
+    def _end_others(self, leader: str) -> None:
+        """Disconnect the clients of all other nodes, if this one still leads; empty: of all."""
+        if leader != self._leader:  # a later change has its own timer
+            return
+        for end, joined in list(self._leaders.items()):
+            if joined != leader:
                 end.transport.abort()
+
+    async def open(self, relay: Awaitable[Relayed]) -> Relayed | None:
+        """Wait for a connection to the leader; return None if another node leads before."""
+        opening = asyncio.timeout(None)
+        self._opening.add(opening)
+        try:
+            async with opening:
+                return await relay
+        except TimeoutError:
+            if not opening.expired():
+                raise
+            return None
+        finally:
+            self._opening.discard(opening)
 
     def forget(self, end: _LeaderEnd) -> None:
         """Drop a connection to the leader that has ended."""

@@ -14,11 +14,13 @@ fault ends it (`on_fault`), because after a failed sync the content of the disk 
 
 import asyncio
 import errno
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Final
 
 from leveret.errors import CorruptionError
+from leveret.histogram import Histogram
 from leveret.journal.cluster_records import encode_members_record, encode_nothing, find_roll
 from leveret.journal.records import (
     CHUNK,
@@ -60,6 +62,7 @@ from leveret.storage.full_file_index import index_full_file
 from leveret.storage.log_files import create_log
 from leveret.storage.raft_state import RaftState, write_raft_state
 from leveret.storage.synced_mark import SyncedMark
+from leveret.storage.write_job import SYNC_BOUNDS_S
 from leveret.storage.writer_thread import JobThread
 
 FULL_RETRY_S: Final = 1.0
@@ -80,6 +83,7 @@ class _Job:
         self.is_cut = False
         self.written = 0  # blocks that are synced
         self.last_ms = 0  # time of the last block
+        self.sync_s = 0.0  # time of its longest write and sync; 0: it has none
         self.has_failed = False  # the disk was full when it was tried first
         self.made: list[Effect] = []  # effects of the written blocks
         self.due: deque[Effect] = deque()  # effects to settle
@@ -105,6 +109,7 @@ class FollowerLog:
         self.needs_copy = scan.needs_copy
         self.synced_index = scan.last_index
         self.commit = 0
+        self.sync_times = Histogram(SYNC_BOUNDS_S)  # seconds for writing and syncing blocks
         self._effects: deque[Effect] = deque([e for e in scan.effects if e.kind != MEMBERS])
         self._is_full = False
         self._has_failed = False
@@ -117,6 +122,7 @@ class FollowerLog:
         self._last = scan.last_index
         self._file: DiskFile | None = None
         self._end = HEAD_BYTES  # where the next block goes
+        self._sync_began_s = 0.0  # when the running write and sync began; 0: none runs
         self._mark = SyncedMark(disk)
         self._segments = FollowerSegments(disk)
         self._undone: deque[_Job] = deque()  # the first may have failed
@@ -181,6 +187,10 @@ class FollowerLog:
         """Return the end of the messages of a stream that are in its segments."""
         return self._segments.end_offset(number)
 
+    def sync_began_s(self) -> float:
+        """Return when the running sync began, by `time.perf_counter`; 0 if none runs."""
+        return self._sync_began_s
+
     def close(self) -> None:
         """Finish all jobs and close the files. Blocks until that is done."""
         self._is_closed = True
@@ -211,6 +221,8 @@ class FollowerLog:
         self._effects.extend([e for e in job.made if e.kind != MEMBERS])
         self.synced_index = last
         self.last_ms = max(self.last_ms, job.last_ms)
+        if job.sync_s > 0:
+            self.sync_times.observe(job.sync_s)
         job.done()
 
     def _on_failed(self, job: _Job, fault: Exception) -> None:
@@ -241,6 +253,7 @@ class FollowerLog:
             try:
                 base = self._settle_all(job) if job.done is None else self._write(job)
             except Exception as fault:
+                self._sync_began_s = 0.0
                 job.has_failed = True
                 self._call_on_loop(self._on_failed, job, fault)
                 return
@@ -291,8 +304,12 @@ class FollowerLog:
             return
         file = self._file
         assert file is not None
+        began_s = time.perf_counter()
+        self._sync_began_s = began_s
         file.write(pieces, self._end)
         _sync(file)
+        job.sync_s = max(job.sync_s, time.perf_counter() - began_s)
+        self._sync_began_s = 0.0
         number = self._files[-1].number
         for data in pieces:
             self._last += 1

@@ -47,6 +47,7 @@ class JobWriter:
         self._report_done = report_done
         self._report_failed = report_failed
         self.is_alone = True  # not in a cluster: a block is committed when it is synced
+        self.sync_began_s = 0.0  # when the running write and sync began; 0: none runs
         self._file: DiskFile | None = None
         self._mark = SyncedMark(disk)
         self._undone: deque[WriteJob] = deque()  # unfinished jobs; the first may have failed
@@ -63,15 +64,19 @@ class JobWriter:
             try:
                 self.write(job)
             except OSError as fault:
-                self._report_failed(job, fault)
+                self._fail(job, fault)
                 return
             except Exception as fault:  # our own errors end the writing, like errors of the disk
                 log.error("the log stops because of a bug: please report it", exc_info=fault)
                 text = f"{type(fault).__name__}: {fault}"
-                self._report_failed(job, OSError(errno.EIO, text))
+                self._fail(job, OSError(errno.EIO, text))
                 return
             undone.popleft()
             self._report_done(job)
+
+    def _fail(self, job: WriteJob, fault: OSError) -> None:
+        self.sync_began_s = 0.0
+        self._report_failed(job, fault)
 
     def write(self, job: WriteJob) -> None:
         """Do a job; if the disk is full, give up the reserve and try once more."""
@@ -92,9 +97,11 @@ class JobWriter:
             file = self._file
             assert file is not None
             began_s = time.perf_counter()
+            self.sync_began_s = began_s
             file.write(job.encoded(), job.offset)
             file.sync()
             job.sync_s = time.perf_counter() - began_s
+            self.sync_began_s = 0.0
             job.is_written = True
             self._mark.note(job.number)
         if job.next_file and not job.is_next_created:

@@ -207,6 +207,10 @@ class Log:
         """Return the numbers of the existing log files."""
         return sorted(self._files)
 
+    def sync_began_s(self) -> float:
+        """Return when the running sync began, by `time.perf_counter`; 0 if none runs."""
+        return self._jobs.sync_began_s
+
     def disk_bytes(self) -> int:
         """Return the size of all log files. The current file counts up to its last block."""
         return sum(self._sizes.get(number, 0) for number in self._files) + self._offset

@@ -5,11 +5,12 @@ RabbitMQ 3.10 knows none of it: it accepts the arguments of later versions and i
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping
 from typing import Final
 
-from tests.compat.case import Script, Topic
+from tests.compat.case import Lines, Script, Topic
 from tests.compat.client import CAPABILITIES, Channel, Handshake, Method, is_method
 from tests.compat.describe import bodies, briefs, show, table
 from tests.compat.stage import Stage
@@ -18,6 +19,9 @@ topic = Topic("retry")
 
 _DELAY_MS: Final = 200
 _NEVER_MS: Final = 600_000  # longer than any case waits for a message
+# All parked messages of a broker are in one queue. A play that looks for its own takes the others,
+# and marks them as redelivered when it puts them back. So one play at a time parks a message.
+_PARKING: Final = threading.Lock()
 
 
 def given_back(channel: Channel, queue: str, method: str) -> float:
@@ -197,6 +201,16 @@ def _(t: Stage) -> list[str]:
     return ["1 delivered", "nothing" if channel.idle(3_400) else show(channel.next())]
 
 
+def park_alone(script: Script) -> Script:
+    """A script that no other one of these runs beside."""
+
+    def alone(t: Stage) -> Lines:
+        with _PARKING:
+            return script(t)
+
+    return alone
+
+
 def find_parked(t: Stage, message_id: str) -> str:
     """Looks for a message in leveret.parked and takes it out; others are put back."""
     channel = t.channel()
@@ -223,6 +237,7 @@ def find_parked(t: Stage, message_id: str) -> str:
     rabbitmq="channel.close 404 NOT_FOUND - no queue 'leveret.parked' in vhost '/' (50.10)",
     difference="parked",
 )
+@park_alone
 def _(t: Stage) -> str:
     channel = t.channel()
     queue = t.quorum(channel, arguments={"x-delivery-limit": 1})
@@ -241,6 +256,7 @@ def _(t: Stage) -> str:
     rabbitmq="channel.close 404 NOT_FOUND - no queue 'leveret.parked' in vhost '/' (50.10)",
     difference="parked-cycle",
 )
+@park_alone
 def _(t: Stage) -> str:
     channel = t.channel()
     work, wait = t.name("work"), t.name("wait")

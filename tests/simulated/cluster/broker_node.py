@@ -18,7 +18,7 @@ from leveret.storage.log import FILE_BYTES
 from leveret.storage.replication import Replication
 from tests.simulated.disk import SimulatedDisk
 from tests.simulated.network import Network
-from tests.simulated.node import AMQP_PORT, Machine, Stoppable
+from tests.simulated.node import AMQP_PORT, Machine, Stoppable, settle_at_end
 
 CLUSTER_PORT: Final = 25_672
 RESERVE_BYTES: Final = 1 << 18  # few: each start of a node writes them all to memory
@@ -45,6 +45,7 @@ class _ClusterNode(ClusterNode):
         )
         node.log_file_bytes = self.machine.file_bytes
         node.reserve_bytes = RESERVE_BYTES
+        settle_at_end(self.machine.schedule, node)
         return node
 
     def on_lead(self, term: int) -> None:

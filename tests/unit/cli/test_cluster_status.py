@@ -97,6 +97,13 @@ def test_faults_of_the_asked_node_and_of_the_leader_are_shown_once_worst_first()
     assert "degraded: it is away: start it" in list(verdict(shown))
 
 
+def test_fault_with_other_figures_at_the_asked_node_is_shown_once() -> None:
+    asked, leader = fault("degraded", "b"), fault("degraded", "b")
+    asked["fault"], leader["fault"] = "a sync takes 310 ms", "a sync takes 300 ms"
+    shown = combine(facts("b", faults=[asked]), facts("a", faults=[leader]))
+    assert [row["fault"] for row in shown["faults"]] == ["a sync takes 300 ms"]
+
+
 @pytest.mark.parametrize(("severity", "code"), [("note", 0), ("degraded", 3), ("stopped", 4)])
 def test_the_exit_code_follows_the_worst_fault(severity: str, code: int) -> None:
     shown = combine(facts("a", faults=[fault(severity, "b")]), None)

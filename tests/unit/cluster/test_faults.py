@@ -1,5 +1,8 @@
 """Faults that nodes report about themselves: one sentence each, with what to do."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from leveret.cluster.faults import (
@@ -12,7 +15,7 @@ from leveret.cluster.faults import (
     find_own_faults,
     find_reasons,
 )
-from leveret.cluster.status import ClusterStatus
+from leveret.cluster.status import ClusterStatus, MemberStatus
 
 LEADER = NodeCondition("a", "2.0")
 HOUR_MS = 3_600_000
@@ -110,3 +113,40 @@ def test_faults_of_all_nodes_are_in_the_status_and_notes_delay_nothing() -> None
     assert [fault.node for fault in find_faults(status, conditions)] == ["c", "b"]
     (reason,) = find_reasons(status, conditions)
     assert reason.startswith("Node c cannot write its log (full)")
+
+
+def member(name: str, role: str = "follower", **fields: Any) -> MemberStatus:
+    made = MemberStatus(name, 1, name, role, True, 9, 0, 0, 0.0, None, False, "replicate")
+    return replace(made, **fields)
+
+
+def slow_disk_faults(members: list[MemberStatus], *conditions: NodeCondition) -> list[Fault]:
+    status = ClusterStatus("a", 1, "c0ffee", "", {}, None, 3, 3, 2, 1, members)
+    return [fault for fault in find_faults(status, conditions) if "is slow" in fault.fault]
+
+
+def test_slow_disk_of_a_follower_is_told_with_its_directory_and_time() -> None:
+    slow = NodeCondition("b", "2.0", slow_sync_s=0.34, data="/var/b")
+    (fault,) = slow_disk_faults([member("a", "leader"), member("b")], LEADER, slow)
+    assert (fault.severity, fault.node) == (DEGRADED, "b")
+    assert fault.fault == "the disk of node b is slow: a sync of /var/b takes 340 ms"
+    assert "only if its node leads, or if another node is away" in fault.advice
+
+
+def test_slow_disk_of_a_leader_names_a_node_that_can_lead_instead() -> None:
+    slow = replace(LEADER, slow_sync_s=0.2, data="/var/a", leads=True)
+    members = [
+        member("a", "leader"),
+        member("b", is_drained=True),
+        member("c", is_connected=False),
+        member("d", "non-voter"),
+        member("e"),
+        member("f"),
+    ]
+    also_slow = NodeCondition("e", "2.0", slow_sync_s=0.2, data="/var/e")
+    found = {fault.node: fault for fault in slow_disk_faults(members, slow, also_slow)}
+    assert set(found) == {"a", "e"}
+    assert found["a"].fault.endswith("takes 200 ms, and it leads, so all confirms wait for it")
+    assert found["a"].advice.startswith("let node f lead with `leveret ctl cluster lead f`, then ")
+    (alone,) = slow_disk_faults(members[:4], slow)
+    assert alone.advice == "look for other programs that use this disk, and for faults of it"

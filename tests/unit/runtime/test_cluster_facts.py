@@ -14,8 +14,8 @@ class Facts(ClusterFacts):
     """The facts of a node that has got one report."""
 
     def __init__(self, report: bytes, data: Path | None = None) -> None:
-        super().__init__(cast(Any, None))
-        self.settings = Settings(data=data) if data is not None else Settings()
+        settings = Settings(data=data) if data is not None else Settings()
+        super().__init__(settings, cast(Any, None))
         reports = SimpleNamespace(newest=lambda name: report, age_s=lambda name: 0.0)
         self.member = cast(Any, SimpleNamespace(reports=reports))
 

@@ -67,6 +67,11 @@ class _Node:
     def is_disk_short(self) -> bool:
         return self.disk_is_short
 
+    slow_s = 0.0
+
+    def slow_sync_s(self) -> float:
+        return self.slow_s
+
     def metrics(self) -> str:
         return "own 1\n"
 
@@ -122,6 +127,14 @@ def _with_leader(answer: bytes, ask: Callable[[_Node], Awaitable[bytes]]) -> tup
         return asked[0] if asked else b"", found
 
     return asyncio.run(scenario())
+
+
+def test_health_of_a_node_with_a_slow_disk_is_ok_and_says_so() -> None:
+    node = _Node(("127.0.0.1", 1))
+    node.slow_s = 0.25
+    found = asyncio.run(_ask(node, b"GET /api/health HTTP/1.1\r\nHost: x\r\n\r\n"))
+    assert found.startswith(b"HTTP/1.1 200 ")
+    assert found.endswith(b'"disk":"slow: a sync takes 250 ms"}')
 
 
 @pytest.mark.parametrize(

@@ -192,7 +192,8 @@ def test_client_may_end_its_side_before_the_leader_is_found() -> None:
 def test_clients_of_a_silent_leader_are_let_go_when_it_leads_no_more(
     leader: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(relays, "OLD_LEADER_S", 0.05)
+    monkeypatch.setattr(relays, "NO_LEADER_S", 0.05)
+    monkeypatch.setattr(relays, "NEW_LEADER_S", 0.05)
 
     async def scenario() -> bool:
         arrived: asyncio.Queue[asyncio.StreamWriter] = asyncio.Queue()
@@ -270,5 +271,30 @@ def test_too_many_clients_without_a_leader_are_refused() -> None:
         listeners.leave("10.0.0.1")
         assert not listeners.enter("10.0.0.1", 100)
         assert listeners.enter("10.0.0.1", 99)
+
+    _run(scenario())
+
+
+@pytest.mark.parametrize("leader", ["c", ""])
+def test_connection_to_a_silent_leader_is_given_up_when_it_leads_no_more(leader: str) -> None:
+    async def scenario() -> None:
+        found = Relays()
+        found.on_leader("b")
+        is_cancelled = asyncio.Event()
+
+        async def open_silently() -> Relayed:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                is_cancelled.set()
+                raise
+            raise AssertionError
+
+        async with asyncio.TaskGroup() as tasks:
+            opening = tasks.create_task(found.open(open_silently()))
+            await asyncio.sleep(0)
+            found.on_leader(leader)
+        assert opening.result() is None
+        assert is_cancelled.is_set()
 
     _run(scenario())

@@ -7,7 +7,7 @@ import aio_pika
 import pytest
 from aio_pika.abc import AbstractChannel
 
-from tools.chaos_cluster.actors import AioActor
+from tools.chaos_cluster.actors import Actor, AioActor
 
 
 class _Actor(AioActor):
@@ -29,3 +29,31 @@ def test_an_actor_goes_on_after_a_cancelled_call(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(aio_pika, "connect", connect)
     actor.run()
     assert (calls, actor.error) == (3, None)
+
+
+class Unlucky(Actor):
+    """An actor whose connection ends in another way each time."""
+
+    def __init__(self, *faults: Exception) -> None:
+        super().__init__("unlucky", ["amqp://nowhere"], Random(1))
+        self._faults = list(faults)
+
+    def work(self, url: str) -> None:
+        fault = self._faults.pop(0)
+        if not self._faults:
+            self.stopping.set()
+        raise fault
+
+
+def test_actor_goes_on_after_its_connection_has_ended() -> None:
+    both = ExceptionGroup("cannot nack", [ConnectionError(), TimeoutError()])
+    actor = Unlucky(ConnectionError(), both, TimeoutError())
+    actor.run()
+    assert actor.error is None
+
+
+def test_fault_of_an_actor_itself_ends_it() -> None:
+    actor = Unlucky(ExceptionGroup("two", [ConnectionError(), ZeroDivisionError()]), OSError())
+    actor.run()
+    assert isinstance(actor.error, ExceptionGroup)
+    assert actor.error.subgroup(ConnectionError) is None

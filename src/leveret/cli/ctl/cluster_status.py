@@ -21,7 +21,7 @@ def combine(asked: Facts, leader: Facts | None) -> Facts:
     view = asked if leader is None else leader
     faults: dict[tuple[str, str], Facts] = {}
     for fault in [*view.get("faults", []), *asked.get("faults", [])]:
-        faults.setdefault((fault["node"], fault["fault"]), fault)
+        faults.setdefault((fault["node"], fault["advice"]), fault)  # its figures may differ
     rows = sorted(faults.values(), key=lambda fault: fault["severity"] != "stopped")
     return {**view, "asked": asked["name"], "faults": rows, "state": _state(rows)}
 

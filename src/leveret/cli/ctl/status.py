@@ -8,7 +8,7 @@ understand goes to Typer, which knows the help text and the errors.
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,6 +28,11 @@ _ADVICE: Final = {
     "--sort messages_ready --reverse",
     "low on disk": "publishers wait; free space on the disk of the data directory",
 }
+_DISK_CHECK: Final = "/api/health/checks/disk-speed"
+_SLOW_DISK_ADVICE: Final = (
+    "look for other programs that use this disk, and for faults of it; in a cluster: leveret ctl "
+    "cluster status"
+)
 
 
 @dataclass(frozen=True)
@@ -101,10 +106,26 @@ def show_status(broker: ManagementClient, *, as_json: bool, echo: Callable[[str]
             echo(f"jobs     {_jobs_fault(broker)}")
         if health.get("clock"):
             echo(f"clock    {health['clock']}")
+        for line in _slow_disks(broker, health):
+            echo(line)
         echo(f"safe     {_DURABILITY_TEXTS.get(str(health.get('durability')), 'unknown')}")
         if version.get("version"):  # without a leader, a node of a cluster does not answer
             echo(f"version  {version.get('version')} ({version.get('form')})")
     return 0 if health.get("status") == "ok" else 1
+
+
+def _slow_disks(broker: ManagementClient, health: dict[str, object]) -> Iterator[str]:
+    """Yield lines about slow disks: of all nodes of a cluster, or without a login of this node."""
+    rows = broker.get_any(_DISK_CHECK).get("disks") if broker.has_login else None
+    if isinstance(rows, list):
+        for row in rows:
+            took = f"a sync of {row['data']} takes {row['sync_ms']} ms"
+            yield f"disk     the disk of node {row['node']} is slow: {took}"
+    elif health.get("disk"):
+        yield f"disk     {health['disk']}"
+    else:
+        return
+    yield f"advice   {_SLOW_DISK_ADVICE}"
 
 
 def _jobs_fault(broker: ManagementClient) -> str:

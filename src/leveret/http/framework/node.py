@@ -61,6 +61,9 @@ class ClusterControl(Protocol):
     def facts(self) -> dict[str, Any]:
         """Return the cluster as this node sees it, as JSON."""
 
+    def slow_sync_s(self) -> float:
+        """Return the time of a sync of this node while its disk is slow; 0 if it is not."""
+
     async def command(self, name: str, node: str) -> str:
         """Do `lead`, `remove`, `drain` or `revive` on a node; return a sentence.
 
@@ -202,6 +205,7 @@ class NodeReport:
     disk_fault: str = ""  # why its log cannot be written now; empty: it can
     relay_fault: str = ""  # why it does not reach the leader for its clients; empty: it does
     open_secret_file: str = ""  # its secret file, if other users of its machine may read it
+    slow_sync_s: float = 0.0  # time of a sync while its disk is slow; 0: it is not
     age_ms: int = 0  # time since the report came; set by the node that has it
 
 
@@ -305,6 +309,9 @@ class NodeView(Protocol):
 
     def clock_fault(self) -> str:
         """Return that the machine's time was set back before the start; empty if it was not."""
+
+    def slow_sync_s(self) -> float:
+        """Return the time of a sync of the log while the disk is slow; 0 if it is not."""
 
     def machine(self) -> Machine:
         """Return the resources that the node uses."""

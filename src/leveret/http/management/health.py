@@ -21,7 +21,13 @@ from leveret.http.framework.operations import Operation
 from leveret.http.framework.permissions import seen_vhost
 from leveret.http.framework.request_parts import node_of, part_of
 from leveret.http.framework.responses import json_response
-from leveret.http.management.nodes import LOW_ON_DISK, LOW_ON_MEMORY, disk_alarms, require_node
+from leveret.http.management.nodes import (
+    LOW_ON_DISK,
+    LOW_ON_MEMORY,
+    disk_alarms,
+    require_node,
+    slow_disks,
+)
 
 CHECKS: Final = "/api/health/checks"
 PORT_MAX: Final = 65535
@@ -46,6 +52,14 @@ _UNIT_MS: Final = {
 _WITHIN_DIGITS_MAX: Final = 6
 
 
+class SlowDisk(msgspec.Struct):
+    """A disk whose syncs take long."""
+
+    node: str
+    data: str  # the data directory
+    sync_ms: int  # time of a sync
+
+
 class CheckResult(msgspec.Struct, kw_only=True):
     """Answer to a health check."""
 
@@ -57,6 +71,7 @@ class CheckResult(msgspec.Struct, kw_only=True):
     ports: list[int] | UnsetType = UNSET
     protocols: list[str] | UnsetType = UNSET
     alarms: list[dict[str, str]] | UnsetType = UNSET
+    disks: list[SlowDisk] | UnsetType = UNSET
     expired: list[dict[str, str]] | UnsetType = UNSET
 
 
@@ -147,6 +162,27 @@ async def check_alarms(request: Request) -> Response:
     alarms = [(node.node_name, alarm) for alarm in node.alarms()]
     alarms += [(name, LOW_ON_DISK) for name in disk_alarms(node)]
     return _answer(alarms_result(alarms))
+
+
+def slow_disk_text(sync_s: float) -> str:
+    """Return that the disk of a node is slow; empty if it is not.
+
+    It names no directory: `GET /api/health` needs no login.
+    """
+    return f"slow: a sync takes {sync_s * 1000:.0f} ms" if sync_s > 0 else ""
+
+
+async def check_disks(request: Request) -> Response:
+    """Check the disks of all nodes."""
+    disks = slow_disks(node_of(request))
+    if not disks:
+        return json_response(OK)
+    found = [SlowDisk(name, data, round(sync_s * 1000)) for name, data, sync_s in disks]
+    reason = "; ".join(
+        f"the disk of node {one.node} is slow: a sync of {one.data} takes {one.sync_ms} ms"
+        for one in found
+    )
+    return _answer(CheckResult(status="failed", reason=reason, disks=found))
 
 
 async def answer_ok(request: Request) -> Response:
@@ -260,6 +296,11 @@ OPERATIONS: Final = (
         path=f"{CHECKS}/local-alarms",
         handler=check_local_alarms,
         summary="Check that no alarm is in force on this node.",
+    ),
+    _check(
+        path=f"{CHECKS}/disk-speed",
+        handler=check_disks,
+        summary="Check that no disk of the cluster needs long for a sync.",
     ),
     _check(
         path=f"{CHECKS}/metadata-store/initialized",

@@ -343,6 +343,22 @@ def disk_alarms(node: NodeView) -> list[str]:
     return found
 
 
+def slow_disks(node: NodeView) -> list[tuple[str, str, float]]:
+    """Return node, data directory and time of a sync in seconds, of all disks that are slow."""
+    found = []
+    for one in cluster_nodes(node):
+        if one.name == node.node_name:
+            data, sync_s = str(node.settings.data), node.slow_sync_s()
+        else:
+            report = _report_of(node, one)
+            data, sync_s = (
+                ("", 0.0) if report is None else (report.machine.data, report.slow_sync_s)
+            )
+        if sync_s > 0:
+            found.append((one.name, data, sync_s))
+    return found
+
+
 def _name(info: NodeInfo | OtherNodeInfo) -> str:
     return info.name
 

@@ -130,6 +130,8 @@ export class Frame {
     fill(
       this.alarms,
       health.reason && h("p", { class: "note bad" }, h("strong", null, "Alarm: "), health.reason),
+      health.disk &&
+        h("p", { class: "note warn" }, h("strong", null, `Disk of node ${health.node}: `), health.disk),
     );
   }
 

@@ -36,7 +36,7 @@ async function load(signal) {
   const seen = (hasOther && (await viewOfLeader(signal))) || asked;
   const faults = new Map();
   for (const fault of [...(seen.faults ?? []), ...(asked.faults ?? [])]) {
-    const key = JSON.stringify([fault.node, fault.fault]);
+    const key = JSON.stringify([fault.node, fault.advice]); // figures in `fault` may differ
     if (!faults.has(key)) faults.set(key, fault);
   }
   const rank = (fault) => SEVERITIES.indexOf(fault.severity);
