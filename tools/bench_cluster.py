@@ -12,7 +12,8 @@ figures:
                 how quickly an empty node has it all
 
 RabbitMQ × 3 has the same loads beside it, with quorum queues, at the node that leads them. Rows run
-in turns, ROUNDS times, on Leveret and then on RabbitMQ; the table shows medians.
+in turns, ROUNDS times, on Leveret and then on RabbitMQ; the table shows medians. `--relay-only`
+measures nothing but the relay, without RabbitMQ.
 """
 
 import argparse
@@ -131,13 +132,17 @@ class Bench:
 
     def all_loads(self, rivals: dict[str, Broker]) -> None:
         """Run all loads, each on RabbitMQ, too, if there are nodes of it."""
-        leader, follower = self._nodes.leader, self._nodes.followers[0]
+        leader = self._nodes.leader
         for name in LOADS:
             row, _ = self.load(name, leader, self._seconds)
             self.rows.setdefault(name, []).append(row)
             if rivals:
                 self.rival_load(name, rivals)
-        for name, number in itertools.product(RELAYED, range(PAIRS)):
+
+    def all_pairs(self, count: int) -> None:
+        """Run pairs of loads at a node that follows and at the leader."""
+        leader, follower = self._nodes.leader, self._nodes.followers[0]
+        for name, number in itertools.product(RELAYED, range(count)):
             self.pair(name, leader, follower, relayed_first=number % 2 == 0)
 
     def gap(self, end: Callable[[str], None]) -> float:
@@ -248,6 +253,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure a cluster of three nodes.")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of each load")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--pairs", type=int, default=PAIRS, help="of the relay, for each round")
+    parser.add_argument("--relay-only", action="store_true", help="measure nothing but the relay")
     parser.add_argument("--backlog", type=int, default=BACKLOG, help="messages of 1 KiB; 0: none")
     parser.add_argument(
         "--rabbitmq",
@@ -265,20 +272,24 @@ def main() -> None:
         Path(name).chmod(0o755)  # RabbitMQ has a user of its own
         bench = Bench(nodes, Path(name), options.seconds)
         rivals: list[Broker] = []
-        if options.rabbitmq:
+        if options.rabbitmq and not options.relay_only:
             rivals = stack.enter_context(rabbitmq_cluster(Path(name), 3))
             print(f"beside it RabbitMQ {rabbitmq.version()} × 3, quorum queues", flush=True)
         for _ in range(options.rounds):
-            bench.all_loads({broker.name: broker for broker in rivals})
+            if not options.relay_only:
+                bench.all_loads({broker.name: broker for broker in rivals})
+            bench.all_pairs(options.pairs)
         stack.close()  # RabbitMQ takes some CPU even if it is idle
         kills: list[float] = []
         hands: list[float] = []
-        for _ in range(options.rounds):
+        for _ in range(0 if options.relay_only else options.rounds):
             kills.append(bench.gap(bench.kill))
             hands.append(bench.gap(bench.hand_over))
         show(bench.rows, bench.rival_rows)
         for row, pairs in bench.pairs.items():
             print(f"relay, {row}: {summary(pairs)}")
+        if options.relay_only:
+            return
         print(f"kill -9 of the leader to the next confirm: {statistics.median(kills):.2f} s")
         print(f"hand-over by SIGTERM, time without service: {statistics.median(hands):.2f} s")
         if options.backlog:

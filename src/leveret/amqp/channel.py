@@ -94,6 +94,7 @@ class Channel(Session):
         self.connection = connection
         self.vhost: Vhost = vhost
         self.number = number
+        self.is_relayed = connection.is_relayed
         self.is_closing = (
             False  # we sent channel.close; everything except close and close-ok is ignored
         )

@@ -164,6 +164,7 @@ class ConnectionBase(Outlet):
         self.peer = peer  # host:port, for logs
         self.host = peer.rpartition(":")[0].strip("[]")
         self.is_loopback = is_loopback
+        self.is_relayed = False  # another node of the cluster relays it
         self.tls: TlsPeer | None = None  # facts of the TLS session; None without TLS
         self.credit = CREDIT_BYTES
         # Agreed with the peer

@@ -95,9 +95,8 @@ class AmqpProtocol:
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports do not inherit from asyncio's.
-        self._transport = cast(asyncio.Transport, transport)
-        transport = self._transport
-        transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        made = self._transport = cast(asyncio.Transport, transport)
+        made.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -109,6 +108,7 @@ class AmqpProtocol:
         if self._relayed is not None:
             server_name = shown_address(self._relayed.server)
             self.connection.tls = self._tls
+            self.connection.is_relayed = True
         else:
             server_name = shown_address(transport.get_extra_info("sockname"))
             if secured is not None:

@@ -21,6 +21,7 @@ from collections import deque
 from leveret.journal.cluster_records import encode_members_record, encode_roll
 from leveret.journal.journal import Journal
 from leveret.journal.records import MEMBERS_BLOCK, NORMAL_BLOCK, ROLL_BLOCK
+from leveret.storage.answer_wait import AnswerWait
 from leveret.storage.blocks import HEAD_BYTES
 from leveret.storage.checkpoint import files_record
 from leveret.storage.disk import Disk, is_temporary
@@ -49,6 +50,7 @@ class ReplicatedLog(Log):
         self._jobs.is_alone = False
         self.term = replication.term
         self.newest_index = b""  # index of the newest file at the start, to be written
+        self.answers = AnswerWait(loop.call_later, self.start_writing)
         self._replication = replication
         self._told_block = 0  # last block that was taken with more than acks in it
         self._safe_block = 0  # last block that `commit_to` named
@@ -100,6 +102,11 @@ class ReplicatedLog(Log):
         self._settle_written()
         self._finish_committed()
         self.start_writing()
+
+    def start_writing(self) -> None:
+        """Start writing the next block, unless the answers of publishers are about to come."""
+        if not self.answers.lasts(self._journal.waiting_bytes()):
+            super().start_writing()
 
     def _may_write(self) -> bool:
         return super()._may_write() and not self._replication.is_full()
@@ -245,6 +252,7 @@ class ReplicatedLog(Log):
         written, and nothing is settled that is not committed.
         """
         self._is_stopped = True
+        self.answers.stop()
         has_failed = self._has_failed
         self._has_failed = True
         self._writer.finish()

@@ -271,8 +271,12 @@ class Store:
         waiting = self._waiting
         while waiting and waiting[0][0] <= block:
             _, session, seq = waiting.popleft()
+            confirmed = seq - session.confirmed_seq
             self._tell_synced(session, seq)
+            if self.replicated is not None:
+                self.replicated.answers.note_confirmed(session, confirmed)
         if self.replicated is not None:
+            self.replicated.answers.begin()
             self._release_output(block)
         # Also without waiting sessions: publishers may wait for the log to catch up.
         self._end_turn()

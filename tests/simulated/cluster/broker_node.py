@@ -14,6 +14,7 @@ from leveret.listening import Client, Networks
 from leveret.runtime.cluster_node import ClusterNode
 from leveret.runtime.node import Node
 from leveret.runtime.public_listeners import PublicListeners
+from leveret.storage.answer_wait import CONFIRMED_MIN
 from leveret.storage.log import FILE_BYTES
 from leveret.storage.replication import Replication
 from tests.simulated.disk import SimulatedDisk
@@ -48,6 +49,11 @@ class _ClusterNode(ClusterNode):
         settle_at_end(self.machine.schedule, node)
         return node
 
+    def _lead(self) -> None:
+        super()._lead()
+        assert self.node is not None
+        self.node.replicated_log().answers.confirmed_min = self.machine.confirmed_min
+
     def on_lead(self, term: int) -> None:
         self.machine.on_lead(self.machine, term)
         super().on_lead(term)
@@ -66,6 +72,7 @@ class SimulatedBroker(Machine):
         self.names = names  # --cluster-peers
         self.wrong_hosts: dict[str, str] = {}  # in that list, by name
         self.file_bytes = FILE_BYTES
+        self.confirmed_min = CONFIRMED_MIN  # messages whose answer the log waits for
         self.has_been_wiped = False
         # Called when the member leads, has committed, or has ended.
         self.on_lead: Callable[[SimulatedBroker, int], None] = _ignore

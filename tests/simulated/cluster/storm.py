@@ -48,6 +48,7 @@ from tests.simulated.network import Network
 from tests.simulated.schedule import Schedule
 
 MESSAGES: Final = 60  # of each publisher
+FEW_CONFIRMED: Final = 2  # in half of the runs the log waits for the answer to so many confirms
 CALM_S: Final = 240.0  # after all faults have ended, everything is well within this time
 DRAINS_MAX: Final = 10  # of the queue at the end; a transaction may be stopped before its commit
 _BLOCKS_BYTES: Final = 1 << 30  # read all blocks at once
@@ -96,6 +97,9 @@ class Storm:
             machine.on_ended = self._on_ended
             if shape.random() < 0.5:
                 machine.clock.skew_ms = shape.randrange(-100_000, 100_000)
+        if shape.random() < 0.5:
+            for machine in self.machines:
+                machine.confirmed_min = FEW_CONFIRMED
         self.accounts = Accounts()
         self.accounts.faults = self.schedule.faults
         self.accounts.on_told = self._on_told

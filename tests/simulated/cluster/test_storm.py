@@ -256,3 +256,16 @@ def test_node_that_was_away_for_a_short_time_is_caught_up_from_log_files(storm: 
     led = storm.leader()
     assert led is not None
     assert _copies(led) == 0
+
+
+def test_leader_knows_which_clients_another_node_relays(storm: Storm) -> None:
+    leader = started(storm)
+    follower = next(machine for machine in storm.machines if machine is not leader)
+    for machine in (leader, follower):
+        Publisher(storm.network, machine.name, machine.url, storm.accounts, count=1_000)
+    assert leader.node is not None
+    assert leader.node.node is not None
+    connections = leader.node.node.amqp.protocols
+    storm.until("both clients are there", lambda: sum(len(c.channels) for c in connections) == 2)
+    known = {c.client_properties["connection_name"]: c.channels[1].is_relayed for c in connections}
+    assert known == {leader.name: False, follower.name: True}

@@ -77,6 +77,7 @@ class SessionBase(Timed):
         self.publish_seq: i64 = 0  # the last sequence number given to a publish
         self.confirmed_seq: i64 = 0  # publishes up to this one are confirmed or refused
         self.unsynced_seq: i64 = 0  # publishes up to this one wait for the log
+        self.is_relayed = False  # another node of the cluster relays its client
         self.in_confirms = False  # the session is in the turn's column `confirms`
 
     def send_deliveries(self) -> None:
