@@ -6,6 +6,10 @@ about one node. This node answers bulk reads of streams from its own segments (`
 relays every other request to the leader as it came, also if it is not HTTP. A relayed connection
 carries one request (`Connection: close`), so that this node sees the next one. Connections of the
 jobs API stay open: these clients send many small requests, all of them for the leader.
+
+A question to the leader has the headers that say who asks: the login, the proxies, and the name of
+the site. So the leader trusts a client of this machine as little as it would without this node. It
+refuses a local request whose `Host` is a foreign name (`leveret.http.framework.sites`).
 """
 
 import asyncio
@@ -22,11 +26,13 @@ import msgspec
 from leveret.arrow.bulk_reads import BulkReads, Read, ReadError
 from leveret.arrow.worker_protocol import FAILED
 from leveret.cluster.errors import ClusterError
-from leveret.cluster.relay import RelayHead
+from leveret.cluster.relay import HTTP, RelayHead
 from leveret.config.settings import Settings
 from leveret.decode_errors import DECODE_ERRORS
+from leveret.http.framework.clients import FORWARDING
 from leveret.http.framework.names import printable
 from leveret.http.framework.node import ClusterNodeFacts, Listener
+from leveret.http.framework.sites import OwnNames
 from leveret.http.management.health import (
     CHECKS,
     OK,
@@ -67,6 +73,7 @@ _PHRASES: Final = {
     200: "OK",
     503: "Service Unavailable",
 }
+_SENDERS: Final = FORWARDING | {b"authorization", b"host"}
 _HEAD_END: Final = b"\r\n\r\n"
 # Bytes that no request head has: the leader refuses them at once.
 _NO_HEAD: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]|(?<!\r)\n")
@@ -206,12 +213,12 @@ class FollowerHttp(asyncio.Protocol):
         headers = lines[1:]
         path = target.partition("?")[0]
         self._is_head_only = method == "HEAD"
-        if method in ("GET", "HEAD"):
+        if method in ("GET", "HEAD") and not self._is_foreign(headers):
             if path.rstrip("/") == HEALTH:
                 self._answer_health()
                 return
             if path.startswith(f"{CHECKS}/"):
-                await self._answer_check(target, _logins(headers))
+                await self._answer_check(target, _senders(headers))
                 return
             if path == CLUSTER:
                 await self._answer_user(headers, self._send_facts)
@@ -220,13 +227,25 @@ class FollowerHttp(asyncio.Protocol):
                 await self._answer_metrics(headers)
                 return
         wanted = parse_wanted(target) if method == "GET" else None
-        if wanted is not None and await self._answer_rows(wanted, _logins(headers)):
+        if wanted is not None and await self._answer_rows(wanted, _senders(headers)):
             return
         if path in JOB_PATHS:
             await self._relay()
         else:
             kept = [line for line in lines if not line.lower().startswith(b"connection:")]
             await self._relay(b"\r\n".join([*kept, b"Connection: close"]), instead_of=len(head))
+
+    def _is_foreign(self, headers: list[bytes]) -> bool:
+        """Return True for a local request under a name that other people could own."""
+        if not self._client.is_local or self._relay_head.service != HTTP:
+            return False
+        names = OwnNames(self._node.settings)
+        hosts = [_value(line) for line in headers if _name(line) == b"host"]
+        return not all(names.is_own(host.decode("latin-1").lower()) for host in hosts)
+
+    def _is_trusted(self, headers: list[bytes]) -> bool:
+        """Return True if the client is on this machine, and no proxy has passed the request on."""
+        return self._client.is_local and not any(_name(line) in FORWARDING for line in headers)
 
     def _answer_health(self) -> None:
         """Answer without a login, for load balancers."""
@@ -237,7 +256,7 @@ class FollowerHttp(asyncio.Protocol):
             body["reason"] = reason
         self._send(503 if reason else 200, msgspec.json.encode(body))
 
-    async def _answer_check(self, target: str, logins: list[bytes]) -> None:
+    async def _answer_check(self, target: str, senders: list[bytes]) -> None:
         """Answer a health check of a user whom the leader knows.
 
         The leader's answer also says whether there is this check, with these arguments.
@@ -245,7 +264,7 @@ class FollowerHttp(asyncio.Protocol):
         if reason := self._node.why_unwell():
             self._send_check(CheckResult(status="failed", reason=reason))
             return
-        answer = await self._ask_leader(target, logins, wants_body=True)
+        answer = await self._ask_leader(target, senders, wants_body=True)
         try:
             msgspec.json.decode(answer.body, type=CheckResult)
             own = self._own_check(target.partition("?")[0].removeprefix(f"{CHECKS}/"))
@@ -286,7 +305,7 @@ class FollowerHttp(asyncio.Protocol):
 
     async def _answer_metrics(self, headers: list[bytes]) -> None:
         wanted = self._node.settings.metrics_login
-        if wanted == "never" or (wanted == "remote" and self._client.is_local):
+        if wanted == "never" or (wanted == "remote" and self._is_trusted(headers)):
             self._send_metrics()
         else:
             await self._answer_user(headers, self._send_metrics)
@@ -294,13 +313,13 @@ class FollowerHttp(asyncio.Protocol):
     async def _answer_user(self, headers: list[bytes], send: Callable[[], None]) -> None:
         """Answer users that the leader accepts; without a leader, only clients of this machine."""
         if self._node.why_unwell():
-            if self._client.is_local:
+            if self._is_trusted(headers):
                 send()
             else:
                 self._refuse(self._node.why_unwell())
             return
         # The leader shows its nodes to users who may see the cluster.
-        answer = await self._ask_leader("/api/nodes", _logins(headers), wants_body=False)
+        answer = await self._ask_leader("/api/nodes", _senders(headers), wants_body=False)
         if answer.status == 200:
             send()
         else:
@@ -313,13 +332,13 @@ class FollowerHttp(asyncio.Protocol):
         self._send(200, self._node.metrics().encode(), METRICS_MEDIA)
 
     async def _ask_leader(
-        self, target: str, logins: list[bytes], *, wants_body: bool
+        self, target: str, senders: list[bytes], *, wants_body: bool
     ) -> _LeaderAnswer:
         """Ask the leader as the client would. The answer is `_NO_ANSWER` if it gives none.
 
         The body is read if it is wanted, or if it says why the leader refuses.
         """
-        head = [f"GET {target} HTTP/1.1".encode(), b"Host: leader", b"Connection: close", *logins]
+        head = [f"GET {target} HTTP/1.1".encode(), b"Connection: close", *senders]
         try:
             async with asyncio.timeout(ASK_S):
                 transport, rest = await self._node.open_relay(self._relay_head)
@@ -344,9 +363,9 @@ class FollowerHttp(asyncio.Protocol):
         except (ClusterError, TimeoutError, OSError, *_BAD_ANSWER):
             return _NO_ANSWER
 
-    async def _answer_rows(self, wanted: WantedRange, logins: list[bytes]) -> bool:
+    async def _answer_rows(self, wanted: WantedRange, senders: list[bytes]) -> bool:
         """Answer a bulk read. False: nothing was sent, and the leader has to answer."""
-        answer = await self._ask_leader(wanted.question, logins, wants_body=True)
+        answer = await self._ask_leader(wanted.question, senders, wants_body=True)
         if answer.status == UNAUTHORIZED:  # asking again would count as another wrong password
             self._pass_on(answer)
             return True
@@ -443,5 +462,14 @@ def _stream_range(answer: _LeaderAnswer) -> StreamRange | None:
         return None
 
 
-def _logins(headers: list[bytes]) -> list[bytes]:
-    return [line for line in headers if line.lower().startswith(b"authorization:")]
+def _name(line: bytes) -> bytes:
+    return line.partition(b":")[0].strip().lower()
+
+
+def _value(line: bytes) -> bytes:
+    return line.partition(b":")[2].strip()
+
+
+def _senders(headers: list[bytes]) -> list[bytes]:
+    """Return the headers that say who sent a request."""
+    return [line for line in headers if _name(line) in _SENDERS]

@@ -338,6 +338,39 @@ def test_health_checks_without_a_leader_say_why_they_fail() -> None:
     assert answer.endswith(b'{"status":"failed","reason":"no node leads the cluster"}')
 
 
+OWN_PATHS = (
+    "/api/cluster",
+    "/api/health/checks/alarms",
+    "/metrics",
+    "/api/streams/%2F/s/batches?from=0&to=5",
+)
+REFUSED = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n"
+
+
+@pytest.mark.parametrize("path", OWN_PATHS)
+@pytest.mark.parametrize("header", ["X-Forwarded-For: 192.0.2.7", "forwarded: for=x", "VIA: y"])
+def test_leader_learns_that_a_proxy_passed_a_question_on(path: str, header: str) -> None:
+    """Behind a proxy on this machine the login guest/guest must not be right."""
+    lines = f"GET {path} HTTP/1.1\r\nHost: x\r\n{header}\r\nAuthorization: Basic eA==\r\n\r\n"
+    asked, found = _with_leader(REFUSED, lambda node: _ask(node, lines.encode()))
+    assert header.encode() in asked
+    assert found.startswith(b"HTTP/1.1 401 ")
+
+
+@pytest.mark.parametrize("path", [*OWN_PATHS, "/api/health"])
+def test_local_request_under_a_foreign_name_is_left_to_the_leader(path: str) -> None:
+    """A page that lets its own name point to this machine must learn nothing."""
+    request = f"GET {path} HTTP/1.1\r\nHost: evil.example\r\n\r\n".encode()
+    asked, found = _with_leader(REFUSED, lambda node: _ask(node, request))
+    assert b"\r\nHost: evil.example\r\n" in asked
+    assert found.startswith(b"HTTP/1.1 401 ")
+
+
+def test_cluster_without_a_leader_is_not_shown_through_a_proxy() -> None:
+    request = b"GET /api/cluster HTTP/1.1\r\nHost: x\r\nX-Real-IP: 192.0.2.7\r\n\r\n"
+    assert asyncio.run(_ask(_Node(None), request)).startswith(b"HTTP/1.1 503 ")
+
+
 @pytest.mark.parametrize("path", ["/api/health", "/api/health/checks/alarms", "/metrics"])
 def test_answers_to_head_have_no_body(path: str) -> None:
     request = f"HEAD {path} HTTP/1.1\r\n\r\n".encode()
