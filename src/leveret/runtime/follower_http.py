@@ -7,9 +7,8 @@ relays every other request to the leader as it came, also if it is not HTTP. A r
 carries one request (`Connection: close`), so that this node sees the next one. Connections of the
 jobs API stay open: these clients send many small requests, all of them for the leader.
 
-A question to the leader has the headers that say who asks: the login, the proxies, and the name of
-the site. So the leader trusts a client of this machine as little as it would without this node. It
-refuses a local request whose `Host` is a foreign name (`leveret.http.framework.sites`).
+A question to the leader has the headers that say who asks (`request_senders`). A local request
+whose `Host` is a foreign name goes to the leader, which refuses it (`http.framework.sites`).
 """
 
 import asyncio
@@ -29,7 +28,6 @@ from leveret.cluster.errors import ClusterError
 from leveret.cluster.relay import HTTP, RelayHead
 from leveret.config.settings import Settings
 from leveret.decode_errors import DECODE_ERRORS
-from leveret.http.framework.clients import FORWARDING
 from leveret.http.framework.names import printable
 from leveret.http.framework.node import ClusterNodeFacts, Listener
 from leveret.http.framework.sites import OwnNames
@@ -49,10 +47,12 @@ from leveret.http.management.health import (
 from leveret.http.management.metrics import MEDIA_TYPE as METRICS_MEDIA
 from leveret.http.management.nodes import LOW_ON_DISK
 from leveret.http.streams.arrow import MEDIA_TYPE as ARROW_MEDIA
+from leveret.http.transport.open_connections import TOO_MANY, OpenConnections, Place
 from leveret.listening import Client
 from leveret.runtime.follower_reads import StreamRange, WantedRange, parse_wanted, plan_read
 from leveret.runtime.public_listeners import LEADER_WAIT_S
 from leveret.runtime.relays import Relayed, Relays
+from leveret.runtime.request_senders import hosts, is_forwarded, senders
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +60,7 @@ HEAD_S: Final = 20.0  # deadline for a request head
 HEAD_BYTES_MAX: Final = 65_536
 ANSWER_BYTES_MAX: Final = 65_536  # size of the leader's answer to a question of this node
 ASK_S: Final = 5.0
+NO_DESCRIPTOR: Final = -1  # the listener has checked it
 UNAUTHORIZED: Final = 401
 CLOSE_S: Final = 10.0  # for a client to read its answer
 HEALTH: Final = "/api/health"
@@ -73,7 +74,6 @@ _PHRASES: Final = {
     200: "OK",
     503: "Service Unavailable",
 }
-_SENDERS: Final = FORWARDING | {b"authorization", b"host"}
 _HEAD_END: Final = b"\r\n\r\n"
 # Bytes that no request head has: the leader refuses them at once.
 _NO_HEAD: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]|(?<!\r)\n")
@@ -122,6 +122,10 @@ class Follower(Protocol):
     def relays(self) -> Relays:
         """Return the clients of this node that the leader serves."""
 
+    @property
+    def http_connections(self) -> OpenConnections:
+        """Return the HTTP connections that this node has not given to the leader."""
+
     async def open_relay(self, head: RelayHead) -> Relayed:
         """Open a connection to the leader for a client; wait for a leader. Raises ClusterError."""
 
@@ -149,12 +153,18 @@ class FollowerHttp(asyncio.Protocol):
         self._has_ended = False  # the client has ended its side, and may wait for the answer
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
+        self._place: Place | None = None  # among the HTTP connections of this node
         self._writable = asyncio.Event()
         self._writable.set()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._loop = asyncio.get_running_loop()
+        places = self._node.http_connections
+        if not places.enter(self._client.host, NO_DESCRIPTOR):
+            self._transport.abort()
+            return
+        self._place = places.place(self._client.host, self._transport.abort)
         self._timer = self._loop.call_later(HEAD_S, self._transport.abort)
 
     def data_received(self, data: bytes) -> None:
@@ -183,6 +193,8 @@ class FollowerHttp(asyncio.Protocol):
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         self._stop_timer()
+        if self._place is not None:
+            self._node.http_connections.note_busy(self._place)
         self._task = self._loop.create_task(self._finish(work))
 
     async def _finish(self, work: Coroutine[Any, Any, None]) -> None:
@@ -198,7 +210,14 @@ class FollowerHttp(asyncio.Protocol):
             self._timer.cancel()
             self._timer = None
 
+    def _leave(self) -> None:
+        """Give up the place: the client has gone, or the leader counts it."""
+        place, self._place = self._place, None
+        if place is not None:
+            self._node.http_connections.end(place)
+
     def connection_lost(self, exc: Exception | None) -> None:
+        self._leave()
         self._stop_timer()
         if self._task is not None:
             self._task.cancel()
@@ -213,12 +232,16 @@ class FollowerHttp(asyncio.Protocol):
         headers = lines[1:]
         path = target.partition("?")[0]
         self._is_head_only = method == "HEAD"
+        place = self._place
+        if place is None or not self._node.http_connections.serves(place, path.encode()):
+            self._refuse(TOO_MANY)
+            return
         if method in ("GET", "HEAD") and not self._is_foreign(headers):
             if path.rstrip("/") == HEALTH:
                 self._answer_health()
                 return
             if path.startswith(f"{CHECKS}/"):
-                await self._answer_check(target, _senders(headers))
+                await self._answer_check(target, senders(headers))
                 return
             if path == CLUSTER:
                 await self._answer_user(headers, self._send_facts)
@@ -227,7 +250,7 @@ class FollowerHttp(asyncio.Protocol):
                 await self._answer_metrics(headers)
                 return
         wanted = parse_wanted(target) if method == "GET" else None
-        if wanted is not None and await self._answer_rows(wanted, _senders(headers)):
+        if wanted is not None and await self._answer_rows(wanted, senders(headers)):
             return
         if path in JOB_PATHS:
             await self._relay()
@@ -240,12 +263,11 @@ class FollowerHttp(asyncio.Protocol):
         if not self._client.is_local or self._relay_head.service != HTTP:
             return False
         names = OwnNames(self._node.settings)
-        hosts = [_value(line) for line in headers if _name(line) == b"host"]
-        return not all(names.is_own(host.decode("latin-1").lower()) for host in hosts)
+        return not all(names.is_own(host) for host in hosts(headers))
 
     def _is_trusted(self, headers: list[bytes]) -> bool:
         """Return True if the client is on this machine, and no proxy has passed the request on."""
-        return self._client.is_local and not any(_name(line) in FORWARDING for line in headers)
+        return self._client.is_local and not is_forwarded(headers)
 
     def _answer_health(self) -> None:
         """Answer without a login, for load balancers."""
@@ -256,7 +278,7 @@ class FollowerHttp(asyncio.Protocol):
             body["reason"] = reason
         self._send(503 if reason else 200, msgspec.json.encode(body))
 
-    async def _answer_check(self, target: str, senders: list[bytes]) -> None:
+    async def _answer_check(self, target: str, asking: list[bytes]) -> None:
         """Answer a health check of a user whom the leader knows.
 
         The leader's answer also says whether there is this check, with these arguments.
@@ -264,7 +286,7 @@ class FollowerHttp(asyncio.Protocol):
         if reason := self._node.why_unwell():
             self._send_check(CheckResult(status="failed", reason=reason))
             return
-        answer = await self._ask_leader(target, senders, wants_body=True)
+        answer = await self._ask_leader(target, asking, wants_body=True)
         try:
             msgspec.json.decode(answer.body, type=CheckResult)
             own = self._own_check(target.partition("?")[0].removeprefix(f"{CHECKS}/"))
@@ -319,7 +341,7 @@ class FollowerHttp(asyncio.Protocol):
                 self._refuse(self._node.why_unwell())
             return
         # The leader shows its nodes to users who may see the cluster.
-        answer = await self._ask_leader("/api/nodes", _senders(headers), wants_body=False)
+        answer = await self._ask_leader("/api/nodes", senders(headers), wants_body=False)
         if answer.status == 200:
             send()
         else:
@@ -332,13 +354,13 @@ class FollowerHttp(asyncio.Protocol):
         self._send(200, self._node.metrics().encode(), METRICS_MEDIA)
 
     async def _ask_leader(
-        self, target: str, senders: list[bytes], *, wants_body: bool
+        self, target: str, asking: list[bytes], *, wants_body: bool
     ) -> _LeaderAnswer:
         """Ask the leader as the client would. The answer is `_NO_ANSWER` if it gives none.
 
         The body is read if it is wanted, or if it says why the leader refuses.
         """
-        head = [f"GET {target} HTTP/1.1".encode(), b"Connection: close", *senders]
+        head = [f"GET {target} HTTP/1.1".encode(), b"Connection: close", *asking]
         try:
             async with asyncio.timeout(ASK_S):
                 transport, rest = await self._node.open_relay(self._relay_head)
@@ -363,9 +385,9 @@ class FollowerHttp(asyncio.Protocol):
         except (ClusterError, TimeoutError, OSError, *_BAD_ANSWER):
             return _NO_ANSWER
 
-    async def _answer_rows(self, wanted: WantedRange, senders: list[bytes]) -> bool:
+    async def _answer_rows(self, wanted: WantedRange, asking: list[bytes]) -> bool:
         """Answer a bulk read. False: nothing was sent, and the leader has to answer."""
-        answer = await self._ask_leader(wanted.question, senders, wants_body=True)
+        answer = await self._ask_leader(wanted.question, asking, wants_body=True)
         if answer.status == UNAUTHORIZED:  # asking again would count as another wrong password
             self._pass_on(answer)
             return True
@@ -412,6 +434,7 @@ class FollowerHttp(asyncio.Protocol):
             self._refuse(self._node.why_unwell())
             return
         self._task = None
+        self._leave()
         early = head + bytes(self._data[instead_of:])
         self._node.relays.take(self._transport, relayed, early, has_ended=self._has_ended)
 
@@ -460,16 +483,3 @@ def _stream_range(answer: _LeaderAnswer) -> StreamRange | None:
         return msgspec.json.decode(answer.body, type=StreamRange)
     except DECODE_ERRORS:
         return None
-
-
-def _name(line: bytes) -> bytes:
-    return line.partition(b":")[0].strip().lower()
-
-
-def _value(line: bytes) -> bytes:
-    return line.partition(b":")[2].strip()
-
-
-def _senders(headers: list[bytes]) -> list[bytes]:
-    """Return the headers that say who sent a request."""
-    return [line for line in headers if _name(line) in _SENDERS]
