@@ -21,11 +21,16 @@ from leveret.job_model import (
     PRIORITY_MIN,
     WAIT_MS_MAX,
     NewJob,
+    Schedule,
     TopicSettings,
 )
 
 RETRIES_MAX: Final = 10_000
 CONCURRENCY_MAX: Final = 1_000_000
+# Schedules of a namespace, and the bytes of all their payloads and crons. A broker that keeps the
+# jobs itself has all schedules in memory, and writes them at the start of each log file.
+SCHEDULES_MAX: Final = 1_000
+SCHEDULE_BYTES_MAX: Final = PAYLOAD_BYTES_MAX
 _RESERVED: Final = ("amq.", "leveret.")  # prefixes of the broker's own queues
 _TOPICS_CACHED: Final = 1_024
 
@@ -118,6 +123,19 @@ def require_settings(settings: TopicSettings) -> None:
         raise JobsInvalidError("jitter must be from 0 to 1", "jitter")
     if settings.concurrency_max is not None:
         require_within("concurrency_max", settings.concurrency_max, 0, CONCURRENCY_MAX)
+
+
+def require_schedule_room(schedule: Schedule, found: list[Schedule]) -> None:
+    """Raise unless the namespace with the schedules that were found may have this one, too."""
+    others = [other for other in found if other.name != schedule.name]
+    require_within("", len(others) + 1, 1, SCHEDULES_MAX, "the number of schedules of a namespace")
+    size = sum(len(each.payload) + len(each.cron) for each in (schedule, *others))
+    if size > SCHEDULE_BYTES_MAX:
+        raise JobsInvalidError(
+            "the payloads and crons of all schedules of a namespace can have at most"
+            f" {SCHEDULE_BYTES_MAX} bytes, not {size}",
+            "payload",
+        )
 
 
 def require_seconds(field: str, value_ms: int, least_ms: int, most_ms: int) -> None:

@@ -258,6 +258,7 @@ async def put_schedule(call: Call) -> Response:
     schedule.next_ms = None
     await _require_old_schedule(call, namespace, name)
     call.require_use(namespace, schedule.topic, WRITE)
+    limits.require_schedule_room(schedule, await call.store.schedules(namespace))
     await call.store.set_schedule(schedule)
     return Response(status_code=204)
 
