@@ -348,7 +348,7 @@ class Log:
         journal = self._journal
         running_job = self._job
         if number == journal.file and offset >= journal.start:
-            return journal.peek()[offset - journal.start :][:size]
+            return journal.read(offset, size)
         if running_job is not None and running_job.holds(number, offset):
             return running_job.read(offset, size)
         return self._readers.read(number, offset, size)
