@@ -2,7 +2,8 @@
 
 All definitions are in memory, and in the state with which each log file of a cluster's leader
 begins. So a vhost has a limit on their bytes (`VhostState.definition_bytes_max`): counts alone
-would allow gigabytes.
+would allow gigabytes. The leader must write its state within an election timeout (1 s), on disks
+that write less than 100 MB/s.
 """
 
 from mypy_extensions import i64

@@ -29,7 +29,7 @@ from leveret.errors import NotFoundError, PreconditionFailedError, ResourceLocke
 
 EXCHANGES_MAX: Final = 100_000  # of one vhost
 BINDINGS_MAX: Final = 1_000_000  # of one vhost; each takes about 400 bytes of memory
-DEFINITION_BYTES_MAX: Final = 128 * 1024 * 1024  # of one vhost: see `definition_sizes`
+DEFINITION_BYTES_MAX: Final = 32 * 1024 * 1024  # of one vhost: see `definition_sizes`
 
 
 class PolicyEnforcerBase(Timed):
