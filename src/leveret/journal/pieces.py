@@ -15,7 +15,8 @@ def read_pieces(pieces: list[bytes], start: i64, size: i64) -> bytes:
             break
         length: i64 = len(piece)
         if start < length:
-            part = piece[start : start + min(size, length - start)]
+            is_whole = start == 0 and length <= size
+            part = piece if is_whole else piece[start : start + min(size, length - start)]
             found.append(part)
             size -= len(part)
             start = 0
